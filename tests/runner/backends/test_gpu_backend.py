@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType, NodeType
+from chakrascope.converter.chakra import with_splits
 from chakrascope.errors import ConfigError
 from chakrascope.runner import Study, get_backend, gpu, prepare, simulate
 from chakrascope.runner.gpu import find_machine, machine_of_backend, simulate_program
@@ -160,3 +162,25 @@ def test_machines_that_there_are_not_are_named():
 def test_a_program_that_the_machine_cannot_run_says_where():
     with pytest.raises(ConfigError, match=r"rank 0, thread block \d+, op .*multicast"):
         run(coll(0, 1 << 24), backend="gpu:generic", algorithms={"all-reduce": ["nccl-nvls"]})
+
+
+@pytest.mark.parametrize("kind", ["ALL_TO_ALL", "ALL_GATHER", "REDUCE_SCATTER"])
+def test_collectives_of_other_amounts_on_other_ranks_are_refused(kind):
+    even = workload(*[[coll(0, 8 * SIZE, comm_type=CollectiveType[kind])]] * 8)
+    rows = [[SIZE * (1 + (rank + peer) % 8) for peer in range(8)] for rank in range(8)]
+    if kind != "ALL_TO_ALL":
+        rows = rows[:1] * 8
+    told = [with_splits(graph, {0: row}) for graph, row in zip(even.graphs, rows, strict=True)]
+    uneven = replace(even, graphs=tuple(told))
+    with pytest.raises(ConfigError, match=r"Node 0 .* of rank 0 has other amounts .* another backend"):
+        simulate(uneven, "default", NETWORK, backend="gpu", semantics="trace")
+
+
+def test_equal_amounts_for_all_are_an_even_collective():
+    even = workload(*[[coll(0, 8 * SIZE, comm_type=CollectiveType.ALL_TO_ALL)]] * 8)
+    told = replace(even, graphs=tuple(with_splits(graph, {0: [SIZE] * 8}) for graph in even.graphs))
+    first, second = (
+        simulate(job, "default", NETWORK, backend="gpu", semantics="trace").makespan_ns
+        for job in (even, told)
+    )
+    assert first == second

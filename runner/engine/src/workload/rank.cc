@@ -293,8 +293,13 @@ void Rank::collective(std::uint32_t index) {
         }
     }
     if (Gpus* gpus = cluster_.mailbox.network().gpus()) {
-        if (request->blocks != nullptr)
-            refuse(index, "has other amounts on other ranks, which the GPU model has no programs for");
+        if (request->blocks != nullptr) {
+            throw ConfigError(words_of(index) +
+                              " has other amounts on other ranks, for which there are no programs: the GPU "
+                              "model cannot run "
+                              "it. Next: take another backend, such as packet, where it is the messages that "
+                              "it really is.");
+        }
         if (!gpus->collective(node, id_, bind<&Rank::collective_done>(this, index)))
             cluster_.events.after(id_, 0, bind<&Rank::complete>(this, index));
         return;
@@ -319,10 +324,13 @@ void Rank::require(std::uint32_t node, std::uint16_t attribute, const char* name
 }
 
 void Rank::refuse(std::uint32_t index, const std::string& problem) const {
-    const Node node = program_.node(index);
-    throw WorkloadFormatError("Node " + std::to_string(node.id) + " ('" + node.name + "') of rank " +
-                              std::to_string(id_) + " " + problem +
+    throw WorkloadFormatError(words_of(index) + " " + problem +
                               ". Correct the workload or convert it again.");
+}
+
+std::string Rank::words_of(std::uint32_t index) const {
+    const Node node = program_.node(index);
+    return "Node " + std::to_string(node.id) + " ('" + node.name + "') of rank " + std::to_string(id_);
 }
 
 std::int32_t Rank::checked_peer(std::uint32_t node, std::int64_t peer) const {

@@ -78,6 +78,7 @@ class Rank {
     Time duration(std::uint32_t node) const;
     void require(std::uint32_t node, std::uint16_t attribute, const char* name) const;
     [[noreturn]] void refuse(std::uint32_t node, const std::string& problem) const;
+    std::string words_of(std::uint32_t node) const;
     std::int32_t checked_peer(std::uint32_t node, std::int64_t peer) const;
 
     Cluster& cluster_;
