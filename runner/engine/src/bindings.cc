@@ -145,6 +145,7 @@ void bind_config(nb::module_& module) {
         .def_rw("num_npus_per_node", &Config::num_npus_per_node)
         .def_rw("groups", &Config::groups)
         .def_rw("fold", &Config::fold)
+        .def_rw("meeting_ranks", &Config::meeting_ranks)
         .def_rw("representative_of_rank", &Config::representative_of_rank)
         .def_rw("record_nodes", &Config::record_nodes)
         .def_rw("record_links", &Config::record_links);

@@ -158,6 +158,8 @@ struct Config {
     int num_npus_per_node = 0;
     std::map<std::int64_t, std::vector<std::int32_t>> groups;
     bool fold = true;  // simulate ranks that must behave alike once
+    // Work phases out as a whole, see Meetings, if at least so many ranks are simulated; 0: never.
+    int meeting_ranks = 64;
     // Which rank each rank behaves like, where the workload says so: only these are simulated.
     std::vector<std::int32_t> representative_of_rank;
     bool record_nodes = true;

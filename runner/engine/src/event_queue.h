@@ -2,7 +2,8 @@
 //
 // One global queue of ticks: events of one tick run in the order in which they were inserted, including those
 // inserted while the tick runs. Each rank also has a table of its own: the first callback a rank registers
-// for a tick inserts one global event, and all its later callbacks for that tick run at that position.
+// for a tick inserts one global event, and all its later callbacks for that tick run at that position, in the
+// order in which they were registered.
 #pragma once
 
 #include <algorithm>
@@ -65,18 +66,27 @@ class EventQueue {
 
     // Run the callback of a rank `delay` from now, together with the rank's other callbacks of that tick.
     void after(std::int32_t rank, Time delay, Callback callback) {
-        const Time time = now_ + delay;
+        enlist(rank, now_ + delay, now_, callback);
+    }
+
+    // Run the callback of a rank at an absolute time, in the place that it would have if it were registered
+    // at `registered`, which may be to come.
+    void enlist(std::int32_t rank, Time time, Time registered, Callback callback) {
         auto& table = tables_[static_cast<std::size_t>(rank)];
         for (auto entry = table.rbegin(); entry != table.rend(); ++entry) {
             if (entry->time == time) {
                 if (entry->list == kNone) entry->list = acquire();
-                lists_[entry->list].push_back({callback, origin_});
+                lists_[entry->list].push_back({{callback, origin_}, registered});
                 return;
             }
         }
-        table.push_back({time, {callback, origin_}, kNone});
+        table.push_back({time, {{callback, origin_}, registered}, kNone});
         at(time, bind<&EventQueue::drain>(this, static_cast<std::uint64_t>(rank)));
     }
+
+    // When the rank registered the callback that runs now; kUnregistered of what is no rank's own.
+    static constexpr Time kUnregistered = ~Time{0};
+    Time registered() const { return registered_; }
 
     // Ask `source` before every tick for what happens elsewhere up to it (-1: at any time); it is asked again
     // while it returns true, which means that it added events.
@@ -120,10 +130,14 @@ class EventQueue {
         Callback callback;
         Origin origin;
     };
+    struct Registered {
+        Event event;
+        Time when;
+    };
     // What a rank has registered for a tick: mostly one callback.
     struct Own {
         Time time;
-        Event first;
+        Registered first;
         std::uint32_t list;  // of the others
     };
 
@@ -145,13 +159,31 @@ class EventQueue {
         auto& table = tables_[rank];
         std::size_t place = 0;
         while (table[place].time != tick_) ++place;
+        if (table[place].list != kNone) sort(table[place]);
         // Callbacks only add to the table, and may bring the others, whose list moves as more come.
-        execute(table[place].first);
+        run(table[place].first);
         for (std::size_t i = 0; table[place].list != kNone && i < lists_[table[place].list].size(); ++i)
-            execute(lists_[table[place].list][i]);
+            run(lists_[table[place].list][i]);
         if (table[place].list != kNone) recycle(table[place].list);
         table[place] = table.back();
         table.pop_back();
+        registered_ = kUnregistered;
+    }
+
+    // As most are registered when they are due to be, the list mostly is in order.
+    void sort(Own& own) {
+        std::vector<Registered>& list = lists_[own.list];
+        const auto earlier = [](const Registered& a, const Registered& b) { return a.when < b.when; };
+        if (own.first.when <= list.front().when && std::is_sorted(list.begin(), list.end(), earlier)) return;
+        list.insert(list.begin(), own.first);
+        std::stable_sort(list.begin(), list.end(), earlier);
+        own.first = list.front();
+        list.erase(list.begin());
+    }
+
+    void run(Registered registered) {
+        registered_ = registered.when;
+        execute(registered.event);
     }
 
     std::uint32_t acquire() {
@@ -182,11 +214,12 @@ class EventQueue {
     Time now_ = 0;
     Time tick_ = 0;  // of which the callbacks run: now_, unless a clock runs ahead
     Time reached_ = 0;
+    Time registered_ = kUnregistered;
     std::uint64_t next_poll_ = kPollInterval;
     Origin origin_;
     std::uint64_t events_ = 0;
     Agenda<Event> agenda_;
-    std::vector<std::vector<Event>> lists_;
+    std::vector<std::vector<Registered>> lists_;
     std::vector<std::uint32_t> free_;
     std::vector<std::vector<Own>> tables_;
 };

@@ -74,7 +74,13 @@ void require_works(const Phase& phase, const Config& config, CustomAlgorithms& c
 
 std::unique_ptr<Algorithm> make_algorithm(Rank& rank, Stream& stream) {
     const Phase& phase = stream.phase();
-    require_works(phase, rank.cluster().config, rank.cluster().customs);
+    Cluster& cluster = rank.cluster();
+    require_works(phase, cluster.config, cluster.customs);
+    if (cluster.meetings.active()) {
+        if (Meetings::takes(phase)) return make_met(rank, stream);
+        // What leads to the end of other algorithms depends on the order of events of one tick.
+        cluster.tied = true;
+    }
     if (phase.custom != nullptr) return make_custom(rank, stream);
     if (phase.blocks != nullptr) return make_uneven(rank, stream);
     if (is_rooted(phase.kind)) return make_rooted(rank, stream);

@@ -49,6 +49,8 @@ std::unique_ptr<Algorithm> make_double_binary_tree(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_rooted(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_uneven(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_custom(Rank& rank, Stream& stream);
+// Of a phase that is worked out as a whole.
+std::unique_ptr<Algorithm> make_met(Rank& rank, Stream& stream);
 
 // Raise what keeps the algorithm of the phase from running on the phase's ring: ConfigError, or for a custom
 // algorithm's file also WorkloadFormatError or DependencyError.

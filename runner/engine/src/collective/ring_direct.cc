@@ -1,4 +1,6 @@
 // Ring and direct exchange: the same engine with one peer, or with several peers at a time.
+#include "ring_direct.h"
+
 #include <algorithm>
 
 #include "../simulation/cluster.h"
@@ -7,12 +9,6 @@
 
 namespace chakrascope::engine {
 namespace {
-
-std::uint64_t count_sends(Collective kind, bool direct, std::uint64_t members) {
-    if (kind == Collective::AllReduce) return 2 * (members - 1);
-    if (kind == Collective::AllToAll && !direct) return members * (members - 1) / 2;
-    return members - 1;
-}
 
 class RingOrDirect final : public Algorithm {
   public:
@@ -26,7 +22,7 @@ class RingOrDirect final : public Algorithm {
         parallel_ = !direct_ ? 1 : window < 0 ? members - 1 : std::min<std::uint64_t>(window, members - 1);
         sends_left_ = count_sends(kind_, direct_, members);
         reduced_length_ = direct_ && !ring_.local ? parallel_ : (members - 1) * parallel_;
-        message_ = kind_ == Collective::AllGather ? phase.size : phase.size / members;
+        message_ = message_size(phase);
     }
 
     void start() override {
@@ -107,6 +103,17 @@ class RingOrDirect final : public Algorithm {
 };
 
 }  // namespace
+
+std::uint64_t count_sends(Collective kind, bool direct, std::uint64_t members) {
+    if (kind == Collective::AllReduce) return 2 * (members - 1);
+    if (kind == Collective::AllToAll && !direct) return members * (members - 1) / 2;
+    return members - 1;
+}
+
+std::uint64_t message_size(const Phase& phase) {
+    const auto members = static_cast<std::uint64_t>(phase.ring.count);
+    return phase.kind == Collective::AllGather ? phase.size : phase.size / members;
+}
 
 std::unique_ptr<Algorithm> make_ring_or_direct(Rank& rank, Stream& stream) {
     return std::make_unique<RingOrDirect>(rank, stream);

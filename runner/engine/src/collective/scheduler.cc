@@ -87,8 +87,11 @@ void StreamScheduler::recycle(Stream& stream) {
 
 void StreamScheduler::proceed(Stream& stream) {
     const Mover outer = mover_;
-    if (stream.queue >= 0)
+    if (stream.queue >= 0) {
+        const EventQueue& events = rank_.cluster().events;
         mover_ = {stream.run->serial, 2 * stream.queue + (stream.phase().max_tree ? 1 : 0)};
+        watch_order(rank_.moments().phase(events.now(), events.registered()));
+    }
     move_on(stream);
     mover_ = outer;
 }
@@ -100,6 +103,7 @@ void StreamScheduler::move_on(Stream& stream) {
     if (old >= 0) {
         if (rank_.cluster().config.overtaking > 0) rank_.cluster().attendance.end(stream);
         watch_ties(queues_[old]);
+        watch_order(rank_.moments().leave(old, is_mixed(queues_[old])));
         auto& list = queues_[old].streams;
         list.erase(std::find(list.begin(), list.end(), &stream));
     }
@@ -111,8 +115,11 @@ void StreamScheduler::move_on(Stream& stream) {
     const std::int32_t queue = stream.phases[stream.next_phase++].queue;
     stream.queue = queue;
     stream.started = false;
+    stream.listed = rank_.cluster().events.now();
+    stream.listed_by = rank_.cluster().events.origin();
     watch_ties(queues_[queue]);
     insert(queues_[queue], stream);
+    if (old >= 0) watch_order(rank_.moments().come(queue, is_mixed(queues_[queue])));
     if (old >= 0) release(old);
     pump(queue);
 }
@@ -122,6 +129,7 @@ void StreamScheduler::ended(Stream& stream) {
     // When chunks end together in different queues, each of them may be the last one on some rank.
     if (!run.ends.note(rank_.cluster().events.now(), mover_)) mover_.way = kSeveralWays;
     if (--run.streams_left > 0) return;
+    watch_order(rank_.moments().collective());
     const std::uint32_t node = run.node;
     runs_.erase(node);
     rank_.collective_ended(node);
@@ -151,6 +159,22 @@ bool StreamScheduler::yields(const Stream& stream, const Stream& other) const {
 void StreamScheduler::watch_ties(Queue& queue) {
     Cluster& cluster = rank_.cluster();
     if (cluster.fold != nullptr && !queue.watch.note(cluster.events.now(), mover_)) cluster.tied = true;
+}
+
+void StreamScheduler::watch_order(bool certain) {
+    Cluster& cluster = rank_.cluster();
+    if (cluster.meetings.active() && !certain) cluster.tied = true;
+}
+
+// Whether chunks of several collectives wait in the queue, of which some may pass others.
+bool StreamScheduler::is_mixed(const Queue& queue) {
+    const CollectiveRun* run = nullptr;
+    for (const Stream* stream : queue.streams) {
+        if (stream->started) continue;
+        if (run != nullptr && run != stream->run) return true;
+        run = stream->run;
+    }
+    return false;
 }
 
 void StreamScheduler::release(std::int32_t queue) {
@@ -190,10 +214,15 @@ void StreamScheduler::start_waiting(std::uint64_t place) {
 }
 
 void StreamScheduler::start(Queue& queue, Stream& stream) {
+    EventQueue& events = rank_.cluster().events;
     stream.started = true;
     stream.algorithm = make_algorithm(rank_, stream);
     ++queue.running;
+    // What starts in the tick in which it came has not waited for what made room for it.
+    const Origin outer = events.origin();
+    if (stream.listed == events.now()) events.set_origin(stream.listed_by);
     stream.algorithm->start();
+    events.set_origin(outer);
 }
 
 // Groups make progress independently of each other, like communicators with a stream each: a chunk waits for

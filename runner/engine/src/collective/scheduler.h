@@ -40,6 +40,9 @@ class StreamScheduler {
     void ended(Stream& stream);
     void insert(Queue& queue, Stream& stream);
     void watch_ties(Queue& queue);
+    // Where phases are worked out: whether what the end of a phase does is certain to come in this order.
+    void watch_order(bool certain);
+    static bool is_mixed(const Queue& queue);
     void release(std::int32_t queue);
     void pump(std::int32_t queue);
     void start_waiting(std::uint64_t queue);

@@ -45,6 +45,8 @@ struct Stream {
     std::vector<Phase> phases;
     std::uint32_t next_phase = 0;
     std::int32_t queue = -1;  // where it is listed; -1 before its first phase
+    Time listed = 0;          // since when
+    Origin listed_by;         // what led to that
     bool started = false;
     std::int64_t tag = 0;
     std::unique_ptr<Algorithm> algorithm;

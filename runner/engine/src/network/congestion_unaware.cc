@@ -24,9 +24,11 @@ class UnawareNetwork final : public Network {
     }
 
     void carry(std::uint32_t message) override {
-        const Time delay = this->delay(mailbox_.route(message), mailbox_.size(message));
+        const Time delay = time(mailbox_.route(message), mailbox_.size(message));
         events_.at(events_.now() + delay, bind<&Mailbox::arrived>(&mailbox_, message));
     }
+
+    std::optional<Time> delay(Route route, std::uint64_t size) const override { return time(route, size); }
 
     const std::vector<LinkUse>& links() const override { return links_; }
 
@@ -39,7 +41,7 @@ class UnawareNetwork final : public Network {
     };
 
     // Only the lowest dimension in which the two ranks differ costs time.
-    Time delay(Route route, std::uint64_t size) const {
+    Time time(Route route, std::uint64_t size) const {
         int source = route.source, destination = route.destination;
         for (const Dimension& dimension : dimensions_) {
             const int from = source % dimension.count, to = destination % dimension.count;

@@ -244,6 +244,8 @@ bool Mailbox::take_arrived(const MessageKey& key, Callback received) {
         release(place);
     } else {
         message.received = received;
+        message.awaited = events_.now();
+        message.receiver = events_.origin();
     }
     return there;
 }
@@ -259,10 +261,13 @@ void Mailbox::arrived(std::uint64_t place) {
     const Callback received = messages_[place].received;
     if (!received) messages_[place].there = true;
     if (delivered) delivered();
-    if (received) {
-        received();
-        release(static_cast<std::uint32_t>(place));
-    }
+    if (!received) return;
+    // Nobody has waited for what comes in the very tick in which it is asked for, whichever is first.
+    const Origin sender = events_.origin();
+    if (messages_[place].awaited == events_.now()) events_.set_origin(messages_[place].receiver);
+    received();
+    release(static_cast<std::uint32_t>(place));
+    events_.set_origin(sender);
 }
 
 void Mailbox::delivered(std::uint64_t place) {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -38,6 +39,8 @@ class Network {
   public:
     virtual ~Network() = default;
     virtual void carry(std::uint32_t message) = 0;
+    // How long a message takes where none keeps another waiting; nothing on all other networks.
+    virtual std::optional<Time> delay(Route, std::uint64_t) const { return std::nullopt; }
     virtual const std::vector<LinkUse>& links() const = 0;
     // What the models of a fabric tell beside; null for the others.
     virtual const FabricReport* report() const { return nullptr; }
@@ -111,6 +114,8 @@ class Mailbox {
         Route route{};
         Callback delivered;
         Callback received;
+        Time awaited = 0;  // since when `received` waits
+        Origin receiver;   // what led to that
         bool sent = false;
         bool there = false;
         std::uint32_t next = kNone;

@@ -6,6 +6,7 @@
 #include "../collective/attendance.h"
 #include "../collective/custom.h"
 #include "../collective/implementation.h"
+#include "../collective/meetings.h"
 #include "../collective/uneven.h"
 #include "../config.h"
 #include "../event_queue.h"
@@ -17,7 +18,8 @@
 namespace chakrascope::engine {
 
 struct Cluster {
-    Cluster(const Config& settings, const Fold* folded, const UnevenCollectives& uneven_ones)
+    Cluster(const Config& settings, const Fold* folded, const UnevenCollectives& uneven_ones,
+            bool meet = false)
         : config(settings),
           fold(folded),
           uneven(uneven_ones),
@@ -25,6 +27,7 @@ struct Cluster {
           implementations(settings),
           groups(settings),
           mailbox(settings, events),
+          meetings(events, mailbox.network(), meet),
           memory(settings, events),
           customs(settings),
           attendance(settings.num_ranks()) {}
@@ -36,11 +39,12 @@ struct Cluster {
     Implementations implementations;
     Groups groups;
     Mailbox mailbox;
+    Meetings meetings;
     RemoteMemory memory;
     CustomAlgorithms customs;
     Attendance attendance;        // kept where chunks overtake
     std::uint64_t overtaken = 0;  // chunks and nodes that did not wait for their turn
-    // Set when two events of one tick could have come in another order without the fold.
+    // Set when two events of one tick could have come in another order without the fold or the meetings.
     bool tied = false;
     std::int32_t ranks_finished = 0;
     std::vector<std::int32_t> finish_order;

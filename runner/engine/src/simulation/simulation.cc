@@ -23,6 +23,12 @@ bool may_ease(const Config& config) {
     return config.semantics == "trace" && !config.external_network && config.overtaking < kMostOvertaking;
 }
 
+// Whether there are so many ranks that working phases out as a whole is worth it.
+bool may_meet(const Config& config) {
+    return config.meeting_ranks > 0 && config.num_ranks() >= config.meeting_ranks &&
+           Meetings::are_exact(config);
+}
+
 void check_network(const Config& config) {
     const std::size_t dimensions = config.topology.size();
     if (dimensions == 0 || config.npus_count.size() != dimensions || config.bandwidth.size() != dimensions ||
@@ -185,17 +191,17 @@ Output collect(Cluster& cluster, Simulated& simulated) {
     return output;
 }
 
-// What came of a simulation; no output when a fold turned out not to be exact, or stalled.
+// What came of a simulation; no output when a fold or meetings turned out not to be exact, or stalled.
 struct Attempt {
     std::optional<Output> output;
     bool stalled = false;
 };
 
-// Simulate every rank, or the representatives of a fold.
+// Simulate every rank, or the representatives of a fold; `meet` if phases are worked out as a whole.
 Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& uneven,
             const Fold::Programs& programs, const std::vector<std::int32_t>& program_of_rank,
-            const Progress& progress) {
-    Cluster cluster(config, fold, uneven);
+            const Progress& progress, bool meet = false) {
+    Cluster cluster(config, fold, uneven, meet);
     Simulated simulated(cluster, programs, program_of_rank);
     for (Rank& rank : simulated.ranks()) rank.fire();
     bool cancelled = false;
@@ -210,6 +216,8 @@ Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& une
     // A fold cannot tell which of several equal ranks is stuck; every rank for itself can.
     if (fold != nullptr && !fold->is_given() && (cluster.tied || stalled))
         return {std::nullopt, stalled && !cluster.tied};
+    // Who waits for whom is told where it happens.
+    if (meet && (cluster.tied || stalled)) return {std::nullopt, false};
     return {collect(cluster, simulated), stalled};
 }
 
@@ -230,6 +238,10 @@ Output simulate_as_asked(const Config& config, const Fold::Programs& programs,
         if (folded.output) return std::move(*folded.output);
         // All ranks would stall as their representatives did.
         if (folded.stalled && may_ease(eased)) ++eased.overtaking;
+    }
+    if (may_meet(eased)) {
+        Attempt met = run(eased, nullptr, uneven, programs, program_of_rank, progress, true);
+        if (met.output) return std::move(*met.output);
     }
     Output output = *run(eased, nullptr, uneven, programs, program_of_rank, progress).output;
     while (!output.unfinished.empty() && may_ease(eased)) {

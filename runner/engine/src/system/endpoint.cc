@@ -22,11 +22,13 @@ void Endpoint::pass(const Bundle& bundle, Callback done) {
     Callback next = done;
     if (bundle.processed) next = bind<&Endpoint::processed>(this, hold(bundle.size, done));
     if (bundle.bypass || bus_ == nullptr) {
-        events_.after(rank_, bundle.bypass ? kGroupDelay : delay_, next);
+        events_.after(rank_, delay(bundle.bypass), next);
     } else {
         bus_->request(bundle, next);
     }
 }
+
+Time Endpoint::delay(bool bypass) const { return bypass ? kGroupDelay : delay_; }
 
 void Endpoint::processed(std::uint64_t held) {
     const Held data = held_[held];

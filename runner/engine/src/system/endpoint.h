@@ -30,6 +30,10 @@ class Endpoint {
 
     void pass(const Bundle& bundle, Callback done);
 
+    // What a bundle takes where there is no bus, and what its reduction adds to that.
+    Time delay(bool bypass) const;
+    Time reduction(std::uint64_t size) const;
+
   private:
     struct Held {
         std::uint64_t size;
@@ -37,7 +41,6 @@ class Endpoint {
     };
 
     void processed(std::uint64_t held);
-    Time reduction(std::uint64_t size) const;
     std::uint64_t hold(std::uint64_t size, Callback done);
 
     EventQueue& events_;

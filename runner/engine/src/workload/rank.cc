@@ -48,9 +48,14 @@ void Rank::fire() {
     test_finished();
 }
 
-void Rank::complete(std::uint64_t completed) {
+void Rank::complete(std::uint64_t node) {
+    const EventQueue& events = cluster_.events;
+    if (cluster_.meetings.active() && !moments_.node(events.now(), events.registered())) cluster_.tied = true;
+    end(static_cast<std::uint32_t>(node));
+}
+
+void Rank::end(std::uint32_t node) {
     if (finished()) return;
-    const auto node = static_cast<std::uint32_t>(completed);
     watch_ties();
     vacate(node);
     --taken_;
@@ -314,7 +319,7 @@ void Rank::collective_done(std::uint64_t index) { collective_ended(static_cast<s
 void Rank::collective_ended(std::uint32_t index) {
     const Facts& facts = program_.facts(index);
     const Time own = library_time(cluster_.config, facts.comm_type, facts.comm_size);
-    if (own == 0) return complete(index);
+    if (own == 0) return end(index);
     cluster_.events.after(id_, own, bind<&Rank::complete>(this, index));
 }
 

@@ -12,6 +12,7 @@
 #include "../collective/scheduler.h"
 #include "../event_queue.h"
 #include "../system/endpoint.h"
+#include "moments.h"
 #include "program.h"
 #include "records.h"
 
@@ -35,6 +36,7 @@ class Rank {
     Cluster& cluster() { return cluster_; }
     Endpoint& endpoint() { return endpoint_; }
     StreamScheduler& scheduler() { return scheduler_; }
+    Moments& moments() { return moments_; }
     std::int32_t id() const { return id_; }
     const Program& program() const { return program_; }
     std::uint16_t slot(std::uint32_t node) const {
@@ -52,6 +54,7 @@ class Rank {
   private:
     using Heap = std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>>;
 
+    void end(std::uint32_t node);
     void watch_ties();
     void make_ready(std::uint32_t node);
     void scan(std::int32_t cause);
@@ -101,6 +104,7 @@ class Rank {
     std::int32_t last_skipped_ = -1;
     bool scan_again_ = false;
     Time last_end_ = ~Time{0};
+    Moments moments_;  // kept where phases are worked out
 };
 
 // The time a node takes on ASTRA-sim's roofline, and how near it comes to the peaks.

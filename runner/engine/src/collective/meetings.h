@@ -1,0 +1,78 @@
+// Phases that are worked out as a whole once all their members have begun them, and not message by message.
+//
+// Of a ring, and of halving and doubling, no member can end before all have begun: what each has waited for
+// is known in time. That is exact on a network where no message keeps another waiting. What happens to one
+// rank in one tick could come in another order: where that may change anything, the simulation begins again
+// with all messages (`Cluster::tied`).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "../config.h"
+#include "../event_queue.h"
+#include "../network/message_map.h"
+#include "../network/network.h"
+#include "chains.h"
+#include "stream.h"
+
+namespace chakrascope::engine {
+
+class Endpoint;
+
+class Meetings {
+  public:
+    // Whether phases can be worked out at all.
+    static bool are_exact(const Config& config);
+
+    Meetings(EventQueue& events, const Network& network, bool active)
+        : events_(events), network_(network), active_(active) {}
+
+    bool active() const { return active_; }
+    // Whether members of such a phase meet.
+    static bool takes(const Phase& phase);
+    // A member begins its phase; `ended` runs when the phase has ended for it. Returns false where the
+    // members do not agree on what they do, or where times are too large.
+    bool join(std::int32_t rank, const Endpoint& endpoint, const Stream& stream, Callback ended);
+
+  private:
+    struct Member {
+        std::int32_t rank;
+        std::int64_t start;
+        Origin origin;
+        Callback ended;
+    };
+    struct Meeting {
+        Phase phase;                  // of the first to come
+        std::vector<Member> members;  // by place
+        std::int32_t missing = 0;
+    };
+    // How long after its last message it is registered that the phase of a member ends, and how long from
+    // there on; before the last message only what all members wait for alike is left out of the chains.
+    struct Rest {
+        Time registered = 0;
+        Time end = 0;
+    };
+
+    std::uint32_t meeting(const Stream& stream);
+    bool end(const Meeting& meeting, const Endpoint& endpoint);
+    static std::size_t place(const Meeting& meeting, std::size_t number);
+    void begin(const Meeting& meeting);
+    std::int64_t delay(std::int32_t from, std::int32_t to, std::uint64_t size) const;
+    Rest go_round(const Meeting& meeting, const Endpoint& endpoint);
+    Rest go_through_pairs(const Meeting& meeting, const Endpoint& endpoint);
+
+    EventQueue& events_;
+    const Network& network_;
+    const bool active_;
+    MessageMap<std::uint32_t> open_;  // by tag, phase and ring
+    std::vector<Meeting> meetings_;
+    std::vector<std::uint32_t> free_;
+    // Of the phase that ends, by number.
+    std::vector<Chain> chains_;
+    std::vector<std::uint32_t> peers_;
+    std::vector<std::int64_t> delays_;
+    double latest_ = 0;  // no end is later
+};
+
+}  // namespace chakrascope::engine
