@@ -31,13 +31,17 @@ class Met final : public Algorithm {
 
     void start() override {
         Cluster& cluster = rank_.cluster();
+        rank_.moments().leave_out();
         if (!cluster.meetings.join(rank_.id(), rank_.endpoint(), stream_, bind<&Met::credited>(this)))
             cluster.tied = true;
     }
 
   private:
     void received(std::uint64_t) override {}
-    void credited(std::uint64_t) override { finish(); }
+    void credited(std::uint64_t) override {
+        rank_.moments().take_up(rank_.cluster().events.now());
+        finish();
+    }
 };
 
 }  // namespace

@@ -212,6 +212,7 @@ std::uint32_t Mailbox::match(const MessageKey& key, bool sending) {
 std::uint32_t Mailbox::posted(const MessageKey& key, Route route, Callback delivered) {
     const std::uint32_t place = matches_by_arrival_ || apart_ ? create(key) : match(key, true);
     messages_[place].sent = true;
+    messages_[place].begun = events_.now();
     messages_[place].route = route;
     messages_[place].delivered = delivered;
     return place;
@@ -260,13 +261,18 @@ void Mailbox::arrived(std::uint64_t place) {
     }
     const Callback received = messages_[place].received;
     if (!received) messages_[place].there = true;
+    begun_ = messages_[place].begun;
     if (delivered) delivered();
-    if (!received) return;
+    if (received) hand_over(static_cast<std::uint32_t>(place), received);
+    begun_ = kNow;
+}
+
+void Mailbox::hand_over(std::uint32_t place, Callback received) {
     // Nobody has waited for what comes in the very tick in which it is asked for, whichever is first.
     const Origin sender = events_.origin();
     if (messages_[place].awaited == events_.now()) events_.set_origin(messages_[place].receiver);
     received();
-    release(static_cast<std::uint32_t>(place));
+    release(place);
     events_.set_origin(sender);
 }
 

@@ -106,14 +106,18 @@ class Mailbox {
     Route route(std::uint32_t message) const { return messages_[message].route; }
     std::uint64_t size(std::uint32_t message) const { return messages_[message].key.size; }
     Network& network() { return *network_; }
+    // When the message was sent that arrives now; without one, now.
+    Time begun() const { return begun_ == kNow ? events_.now() : begun_; }
 
   private:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+    static constexpr Time kNow = ~Time{0};
     struct Message {
         MessageKey key;
         Route route{};
         Callback delivered;
         Callback received;
+        Time begun = 0;    // when it was sent
         Time awaited = 0;  // since when `received` waits
         Origin receiver;   // what led to that
         bool sent = false;
@@ -152,10 +156,12 @@ class Mailbox {
     std::uint64_t keep(MessageKey key, Callback callback);
     bool take_arrived(const MessageKey& key, Callback received);
     std::uint32_t create(const MessageKey& key);
+    void hand_over(std::uint32_t message, Callback received);
     std::uint32_t match(const MessageKey& key, bool sending);
     void release(std::uint32_t message);
 
     EventQueue& events_;
+    Time begun_ = kNow;
     const bool rendezvous_;
     const bool cuts_;                // to 32 bits, as ASTRA-sim does
     const Time message_cost_;        // keeps the sender busy before each message

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
+#include <utility>
 
 #include "../errors.h"
 #include "../network/network.h"
@@ -149,6 +150,17 @@ std::vector<std::int32_t> expand_order(const std::vector<std::int32_t>& order, c
     return expanded;
 }
 
+// Where phases are worked out, ranks that finish at the same time do so in the order of their numbers.
+std::vector<std::int32_t> finish_order(const Cluster& cluster, const Simulated& simulated) {
+    std::vector<std::int32_t> order = cluster.finish_order;
+    if (!cluster.meetings.active()) return order;
+    std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+        const auto of = [&](std::int32_t rank) { return std::pair(simulated.of(rank).finish_time(), rank); };
+        return of(a) < of(b);
+    });
+    return order;
+}
+
 void take_nodes(Output& output, Simulated& simulated) {
     for (Rank& rank : simulated.ranks()) {
         output.nodes.push_back(
@@ -173,7 +185,7 @@ Output collect(Cluster& cluster, Simulated& simulated) {
         output.nodes_total += rank.records().size();
         output.nodes_executed += rank.executed();
     }
-    output.finish_order = expand_order(cluster.finish_order, simulated);
+    output.finish_order = expand_order(finish_order(cluster, simulated), simulated);
     output.events = cluster.events.events();
     output.folded = cluster.fold != nullptr;
     output.overtaking = cluster.config.overtaking;

@@ -1,8 +1,9 @@
 // Notices where what happens to a rank in one tick could have come in another order.
 //
-// A rank's own callbacks of a tick run in the order of the ticks in which they were registered, however the
-// messages were simulated. Which of those registered in one tick comes first, and when messages come among
-// them, depends on every event of the simulation, and so on those that were left out.
+// A rank's own callbacks of a tick run in the order of the ticks in which they were registered, at the place
+// of the first of them; a message arrives in the place of the tick in which it was sent. Which comes first of
+// what has the same place depends on every event of the simulation, and so on those that were left out; and
+// callbacks that were left out may have been the first of a tick.
 #pragma once
 
 #include <cstdint>
@@ -17,55 +18,82 @@ class Moments {
 
     // A node ends, by a callback that was registered then.
     bool node(Time now, Time registered) {
-        const bool certain = begin(now, registered) && phases_ == 0;
-        nodes_ = true;
+        const bool certain = begin(now, registered) && group_.phases == 0;
+        group_.nodes = true;
+        return certain;
+    }
+    // A message ends a node.
+    bool message(Time now, Time sent) {
+        begin(now);
+        const bool certain = (!own_ || first_ < sent) && (!messages_ || sent_ != sent);
+        messages_ = true;
+        sent_ = sent;
         return certain;
     }
     // A chunk ends its phase.
     bool phase(Time now, Time registered) {
-        const bool certain = begin(now, registered) && !nodes_ && !collective_;
-        ++phases_;
+        const bool certain = begin(now, registered) && !group_.nodes && !group_.collective;
+        ++group_.phases;
         return certain;
+    }
+    // A phase begins whose callbacks are left out, or ends.
+    void leave_out() { ++left_out_; }
+    void take_up(Time now) {
+        --left_out_;
+        taken_up_ = now;
     }
     // The phase that ends is the last of a collective.
     bool collective() {
-        collective_ = true;
-        return phases_ == 1;
+        group_.collective = true;
+        return group_.phases == 1;
     }
     // The chunk leaves a queue, or comes to one; `mixed` if chunks of several collectives wait there.
     bool leave(std::int32_t queue, bool mixed) {
         const std::uint64_t bit = bit_of(queue);
-        const bool certain = (left_ & bit) == 0 && ((come_ & bit) == 0 || !mixed);
-        left_ |= bit;
+        const bool certain = (group_.left & bit) == 0 && ((group_.come & bit) == 0 || !mixed);
+        group_.left |= bit;
         return certain;
     }
     bool come(std::int32_t queue, bool mixed) {
         const std::uint64_t bit = bit_of(queue);
-        const bool certain = (come_ & bit) == 0 && ((left_ & bit) == 0 || !mixed);
-        come_ |= bit;
+        const bool certain = (group_.come & bit) == 0 && ((group_.left & bit) == 0 || !mixed);
+        group_.come |= bit;
         return certain;
     }
 
   private:
     static std::uint64_t bit_of(std::int32_t queue) { return std::uint64_t{1} << (queue & 63); }
 
-    bool begin(Time now, Time registered) {
-        const bool first = time_ != now;
-        const bool certain =
-            first || (registered != EventQueue::kUnregistered && registered_ != EventQueue::kUnregistered);
-        if (first || registered_ != registered) *this = Moments{};
+    void begin(Time now) {
+        if (time_ == now) return;
         time_ = now;
+        own_ = messages_ = false;
+    }
+    bool begin(Time now, Time registered) {
+        begin(now);
+        const bool certain = !messages_ || (left_out_ == 0 && taken_up_ != now && sent_ < registered);
+        if (!own_) first_ = registered;
+        if (!own_ || registered_ != registered) group_ = Group{};
+        own_ = true;
         registered_ = registered;
         return certain;
     }
 
+    // Callbacks that were registered in one tick.
+    struct Group {
+        std::uint32_t phases = 0;
+        bool nodes = false;
+        bool collective = false;
+        std::uint64_t left = 0, come = 0;
+    };
+
     Time time_ = ~Time{0};
-    Time registered_ = 0;
-    // Of the callbacks registered in that tick.
-    std::uint32_t phases_ = 0;
-    bool nodes_ = false;
-    bool collective_ = false;
-    std::uint64_t left_ = 0, come_ = 0;
+    bool own_ = false, messages_ = false;  // have come in this tick
+    Time first_ = 0, registered_ = 0;      // the first of its own, and the last
+    Time sent_ = 0;                        // the last message
+    std::uint32_t left_out_ = 0;           // phases under way whose callbacks are
+    Time taken_up_ = ~Time{0};             // when the last of them ended
+    Group group_;
 };
 
 }  // namespace chakrascope::engine

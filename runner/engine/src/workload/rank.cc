@@ -49,8 +49,7 @@ void Rank::fire() {
 }
 
 void Rank::complete(std::uint64_t node) {
-    const EventQueue& events = cluster_.events;
-    if (cluster_.meetings.active() && !moments_.node(events.now(), events.registered())) cluster_.tied = true;
+    if (cluster_.meetings.active()) watch_order();
     end(static_cast<std::uint32_t>(node));
 }
 
@@ -65,6 +64,15 @@ void Rank::end(std::uint32_t node) {
     finish_children(node);
     scan(static_cast<std::int32_t>(node));
     test_finished();
+}
+
+// Where phases are worked out.
+void Rank::watch_order() {
+    const EventQueue& events = cluster_.events;
+    const bool own = events.registered() != EventQueue::kUnregistered;
+    if (own ? !moments_.node(events.now(), events.registered())
+            : !moments_.message(events.now(), cluster_.mailbox.begun()))
+        cluster_.tied = true;
 }
 
 // Which of two nodes that end at the same time is first decides what starts.

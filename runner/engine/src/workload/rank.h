@@ -56,6 +56,7 @@ class Rank {
 
     void end(std::uint32_t node);
     void watch_ties();
+    void watch_order();
     void make_ready(std::uint32_t node);
     void scan(std::int32_t cause);
     void scan_once(std::int32_t cause);
