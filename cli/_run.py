@@ -25,6 +25,8 @@ __all__ = ["Target", "choose_network", "default_backends", "run_command", "simul
 
 # From so many different programs on, a run says why it takes long.
 _MANY_PROGRAMS = 256
+# What takes longer, a run says how to shorten.
+_LONG_S = 120.0
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -192,23 +194,36 @@ def simulate(
 
 
 def _tell_why_long(experiment: Experiment) -> None:
-    """Say of many different ranks that each is simulated by itself, and about how long that takes."""
-    from ..runner.analysis import duration_estimate, estimate_s, load_of
+    """Say of many different ranks that each is simulated by itself, and about how long that takes.
 
+    Where it takes minutes because of all the messages, say why they are simulated one by one and what helps.
+    """
     source = experiment.workload
     if len(source.programs) < _MANY_PROGRAMS or source.prefix is None:
         return
+    _tell(
+        f"{len(source.programs):,} of {source.num_ranks:,} ranks have a program of their own, so each is "
+        "simulated by itself."
+    )
+    from ..runner.analysis import duration_estimate, estimate_s, load_of, sends_one_by_one
+
     try:
         load = load_of(source.prefix)
     except (OSError, ChakrascopeError):  # bare files, of which nothing is known before they are decoded
         return
-    seconds = estimate_s(experiment.network, experiment.system, load, experiment.backend)
-    error_console.print(
-        f"{len(source.programs):,} of {source.num_ranks:,} ranks have a program of their own, so each is "
-        f"simulated by itself, with every message it sends: {duration_estimate([seconds])}.",
-        style="dim",
-        soft_wrap=True,
-    )
+    told = experiment.network, experiment.system, load, experiment.backend
+    seconds = estimate_s(*told)
+    why = sends_one_by_one(*told) if seconds > _LONG_S else ""
+    _tell(f"It takes {duration_estimate([seconds])}, give or take a factor of two.")
+    if why:
+        _tell(
+            f"Each message of each rank is simulated: {why}. Shorter: fewer chunks "
+            "('preferred-dataset-splits'), a network of more dimensions, 'halvingDoubling' or 'ring'."
+        )
+
+
+def _tell(text: str) -> None:
+    error_console.print(text, style="dim", soft_wrap=True)
 
 
 def simulate_study(study: Study, target: Target, workload: Path | None = None) -> list[tuple[str, Result]]:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ._estimate import duration_estimate as duration_estimate
     from ._estimate import estimate_s as estimate_s
     from ._estimate import load_of as load_of
+    from ._estimate import sends_one_by_one as sends_one_by_one
     from ._explain import backend_reasons as backend_reasons
     from ._explain import configuration_table as configuration_table
     from ._explain import explained_collectives as explained_collectives
@@ -259,6 +260,7 @@ __all__ = [
     "search_hits",
     "search_nodes",
     "segment_table",
+    "sends_one_by_one",
     "sensitivity",
     "side_of",
     "simulate_faster",

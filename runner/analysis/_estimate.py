@@ -17,7 +17,7 @@ from ...converter import CollectiveType, Workload
 from ...converter.chakra import saved_columns
 from ..config import NetworkConfig, SystemConfig
 
-__all__ = ["Load", "duration_estimate", "estimate_s", "load_of"]
+__all__ = ["Load", "duration_estimate", "estimate_s", "load_of", "sends_one_by_one"]
 
 # Measured on a busy 2-core machine: what a process takes to begin, to read a node, an event of
 # our engine, a row of its result, and a packet over one link on ns-3.
@@ -30,6 +30,9 @@ _PACKET_BYTES = 1000
 _SEGMENT_S = 2.5e-5  # of ns-3's TCP
 _SEGMENT_BYTES = 1448
 _EVENTS_A_MESSAGE = 2.5
+# Ranks from which on our engine works out what no message keeps waiting, and what a phase then takes each.
+_WORKED_OUT_RANKS = 64
+_EVENTS_A_PHASE = 10
 _NETWORK_OF = {
     CollectiveType.ALL_REDUCE: "all-reduce",
     CollectiveType.ALL_GATHER: "all-gather",
@@ -110,10 +113,29 @@ def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend
     trees = any(_TREE in _algorithms(network, system, name) for name in _NETWORK_OF.values())
     simulated = ranks if backend != "analytical-unaware" or trees else min(ranks, load.programs)
     carried = load.collectives if backend != "replay" else ()
-    messages = sum(_messages(network, system, name, count) for name, count, _ in carried)
+    whole = simulated == ranks and not sends_one_by_one(network, system, load, backend)
+    messages = sum(_messages(network, system, name, count, whole=whole) for name, count, _ in carried)
     events = simulated * (2 * nodes / ranks + messages)
     read_s = _START_S + _NODE_S * load.nodes + _ROW_S * nodes
     return read_s + _EVENT_S * events + _packets_s(network, load, backend)
+
+
+def sends_one_by_one(network: NetworkConfig, system: SystemConfig, load: Load, backend: str) -> str:
+    """Return why each message of each rank is simulated where all ranks are; "" where phases are worked out.
+
+    The engine may still have to simulate them, where events of one nanosecond could come in either order.
+    """
+    if backend != "analytical-unaware":
+        return f"messages of '{backend}' share links"
+    if network.num_ranks < _WORKED_OUT_RANKS:
+        return f"there are fewer than {_WORKED_OUT_RANKS}"
+    for name, _count, _size in load.collectives:
+        algorithms = _algorithms(network, system, name)
+        for size, algorithm in zip(network.npus_count, algorithms, strict=True):
+            halves = "alving" in algorithm and size & (size - 1) == 0
+            if not halves and algorithm not in {"ring", "oneRing"}:
+                return f"{name} is '{algorithm}', which is not worked out as a whole as a ring is"
+    return ""
 
 
 def _algorithms(network: NetworkConfig, system: SystemConfig, collective: str) -> list[str]:
@@ -122,12 +144,19 @@ def _algorithms(network: NetworkConfig, system: SystemConfig, collective: str) -
     return [*told, *["ring"] * network.dimensions][: network.dimensions]
 
 
-def _messages(network: NetworkConfig, system: SystemConfig, collective: str, count: float) -> float:
-    """Return the events for all messages one rank sends for *count* of a *collective*."""
+def _messages(
+    network: NetworkConfig, system: SystemConfig, collective: str, count: float, *, whole: bool
+) -> float:
+    """Return the events for all messages one rank sends for *count* of a *collective*.
+
+    With *whole* its phases are worked out, however many messages they have.
+    """
     chunks = float(system.preferred_dataset_splits or 1)
     phases = 2 if collective == "all-reduce" else 1
     events = 0.0
     algorithms = _algorithms(network, system, collective)
+    if whole:
+        return count * chunks * phases * network.dimensions * _EVENTS_A_PHASE
     for size, topology, algorithm in zip(network.npus_count, network.topology, algorithms, strict=True):
         steps = math.log2(size) if "alving" in algorithm or algorithm == _TREE else size - 1
         events += phases * steps * _EVENTS_A_MESSAGE * (1 + _hops(topology))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
@@ -115,6 +116,59 @@ def both(ranks, config):
     met = build.run(ranks, config)
     config.meeting_ranks = 0
     return met, build.run(ranks, config)
+
+
+def late(rank, *nodes):
+    """Return a program that begins its *nodes* at a time of the *rank*'s own."""
+    start = build.comp(0, 0, duration_ns=1 + 7_919 * rank * rank % 5_003)
+    return [start, *(node | {"data_deps": node["data_deps"] or (0,)} for node in nodes)]
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "halvingDoubling", "oneRing"])
+def test_large_rings_are_worked_out(algorithm):
+    counts = [8, 16]
+    names = [algorithm] if algorithm == "oneRing" else [algorithm, algorithm]
+    config = build.config(
+        topology=["Ring", "Switch"],
+        npus_count=counts,
+        bandwidth=[100.0, 12.5],
+        latency=[500.0, 1_000.0],
+        preferred_dataset_splits=3,
+        all_reduce_implementation=names,
+        semantics="trace",
+    )
+    met, plain = both(
+        [
+            late(rank, build.coll(1), build.comp(2, 0, (1,), duration_ns=rank), build.coll(3, after=(2,)))
+            for rank in range(128)
+        ],
+        config,
+    )
+    assert met.events < plain.events / 8
+    assert answers(met) == answers(plain)
+
+
+def test_members_that_do_not_agree_are_told_of_as_ever():
+    ranks = [late(rank, build.coll(1, (1 << 20) + 4096 * (rank == 3))) for rank in range(4)]
+    met, plain = both(ranks, build.config())
+    assert len(plain.unfinished) == 4
+    assert answers(met) == answers(plain)
+
+
+def test_a_rank_that_never_comes_is_told_of_as_ever():
+    ranks = [late(rank, *([build.coll(1)] if rank else [])) for rank in range(4)]
+    met, plain = both(ranks, build.config(semantics="trace"))
+    assert len(plain.unfinished) == 3
+    assert answers(met) == answers(plain)
+
+
+def test_other_algorithms_leave_every_message_to_be_simulated():
+    ranks = [
+        late(rank, build.coll(1), build.coll(2, after=(1,), comm_type="ALL_TO_ALL")) for rank in range(4)
+    ]
+    met, plain = both(ranks, build.config(all_to_all_implementation=["direct"]))
+    assert met.events == plain.events
+    assert answers(met) == answers(plain)
 
 
 @given(st.data())

@@ -3,7 +3,7 @@
 import pytest
 
 from chakrascope.runner import NetworkConfig, SystemConfig
-from chakrascope.runner.analysis import Load, duration_estimate, estimate_s, load_of
+from chakrascope.runner.analysis import Load, duration_estimate, estimate_s, load_of, sends_one_by_one
 
 
 def test_load_counts_what_a_rank_sends(made):
@@ -23,6 +23,18 @@ def test_more_ranks_and_chunks_take_longer(backend):
     )
     assert small < 15
     assert large > 4 * small
+
+
+def test_what_is_worked_out_takes_no_longer_for_its_messages():
+    load = Load(4096, 4096, 4096, (("all-reduce", 100.0, 1e9),))
+    shape = {"topology": ["Switch"], "bandwidth": [1.0], "latency": [500.0], "npus_count": [4096]}
+    network = NetworkConfig.from_mapping(shape, "test")
+    ring, direct = SystemConfig.preset("default"), SystemConfig.preset("direct")
+    assert sends_one_by_one(network, ring, load, "analytical-unaware") == ""
+    assert "'direct'" in sends_one_by_one(network, direct, load, "analytical-unaware")
+    assert "links" in sends_one_by_one(network, ring, load, "flow")
+    times = [estimate_s(network, system, load, "analytical-unaware") for system in (ring, direct)]
+    assert times[0] < times[1] / 50
 
 
 def test_a_replay_does_not_wait_for_the_network():
