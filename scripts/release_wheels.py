@@ -14,9 +14,11 @@ import hashlib
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from wheel_check import done
@@ -48,7 +50,7 @@ def main() -> None:
     asked = parser.parse_args()
     asked.output.mkdir(parents=True, exist_ok=True)
     for python in asked.pythons or PYTHONS:
-        program = shutil.which(python)
+        program = found(python)
         if program is None:
             print(f"{python}: not found, so no wheel for it")
             continue
@@ -64,8 +66,28 @@ def main() -> None:
                 print(f"{wheel.name}: a second build is the same to the byte", flush=True)
 
 
+def found(python: str) -> str | None:
+    """Return the program *python*: of the path, or of pyenv, which has some that it does not let run.
+
+    None if there is none that runs and has pip.
+    """
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    kept = pyenv.glob(f"{python.removeprefix('python')}.*/bin/{python}") if pyenv.is_dir() else ()
+    for program in (shutil.which(python), *sorted(map(str, kept), reverse=True)):
+        if program and _runs([program, "-m", "pip", "--version"]):
+            return program
+    return None
+
+
+def _runs(command: list[str]) -> bool:
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
 def release(python: str, processor: str, output: Path) -> Path:
     """Return the wheel of this commit for *python* and *processor*, put into *output*."""
+    # Of a wheel's files, and of the archive that auditwheel makes of them again.
+    epoch = done(["git", "log", "-1", "--format=%ct"], "read the commit's date", ROOT).strip()
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sources = folder / "sources"
@@ -73,27 +95,23 @@ def release(python: str, processor: str, output: Path) -> Path:
             ["git", "worktree", "add", "--quiet", "--detach", str(sources), "HEAD"], "copy the sources", ROOT
         )
         try:
-            built = _built(python, processor, sources, folder)
+            built = _built(python, processor, sources, folder, environment)
         finally:
             done(["git", "worktree", "remove", "--force", str(sources)], "remove the copy", ROOT)
         done(
             [_tool("auditwheel"), "repair", "--wheel-dir", str(folder / "repaired"), str(built)],
             f"repair {built.name}",
+            environment=environment,
         )
         (wheel,) = (folder / "repaired").glob("*.whl")
         return Path(shutil.move(wheel, output / wheel.name))
 
 
-def _built(python: str, processor: str, sources: Path, folder: Path) -> Path:
+def _built(python: str, processor: str, sources: Path, folder: Path, environment: Mapping[str, str]) -> Path:
     """Return the wheel that pip makes of *sources*."""
-    environment = {
-        **os.environ,
-        "SOURCE_DATE_EPOCH": done(
-            ["git", "log", "-1", "--format=%ct"], "read the commit's date", ROOT
-        ).strip(),
-        # Where it was built must not be in what was built.
-        "CXXFLAGS": f"-ffile-prefix-map={sources}=. {os.environ.get('CXXFLAGS', '')}".strip(),
-    }
+    flags = f"-ffile-prefix-map={sources}=. {environment.get('CXXFLAGS', '')}".strip()
+    # Where it was built must not be in what was built.
+    environment = {**environment, "CXXFLAGS": flags}
     if processor != platform.machine():
         environment |= _cross(python, processor, folder)
     done(
