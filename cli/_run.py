@@ -13,7 +13,6 @@ from rich.markup import escape
 
 from ..errors import ChakrascopeError, UsageError
 from ..support import count_text, duration_text
-from ._check import print_check
 from ._network_options import failed_links, link_defaults, network_changes
 from ._output import clock, console, error_console, format_option, print_frame, print_json, print_next, stage
 from ._study import new_study
@@ -389,6 +388,7 @@ def _only_check(study_folder: Path | None, workload: str | None, target: Target,
     Raises `UsageError` without such a study, and for what cannot run at all what running it would raise.
     """
     from ..runner import Study
+    from ._check import print_check
 
     study = Study.open(study_folder) if study_folder is not None else None
     if study is None or (workload is not None and workload not in study.workloads()):

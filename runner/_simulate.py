@@ -12,7 +12,7 @@ from ..errors import ConfigError, WorkloadError
 from ._captured import has_lanes, is_captured
 from ._experiment import Experiment, WorkloadSource
 from ._result import Result
-from .backends import EmulationBackend, Progress, get_backend
+from .backends import Progress, get_backend
 from .config import (
     MemoryConfig,
     NetworkConfig,
@@ -117,11 +117,13 @@ def load_network(
     if backend == "replay":
         ranks = workload.num_ranks if isinstance(workload, Workload) else _count_files(workload)
         return NetworkConfig(("Switch",), (max(ranks, 1),), (1.0,), (0.0,), name="measured")
-    chosen = get_backend(backend)
-    if network is None and isinstance(chosen, EmulationBackend):
-        ranks = workload.num_ranks if isinstance(workload, Workload) else _count_files(workload)
-        return chosen.network(max(ranks, 1))
     if network is None:
+        from .backends import EmulationBackend  # noqa: PLC0415 - a simulation does without
+
+        chosen = get_backend(backend)
+        if isinstance(chosen, EmulationBackend):
+            ranks = workload.num_ranks if isinstance(workload, Workload) else _count_files(workload)
+            return chosen.network(max(ranks, 1))
         raise ConfigError(f"The backend '{backend}' needs a network: a YAML file, or one of the presets.")
     if isinstance(network, NetworkConfig):
         return network

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ._convert import Progress as Progress
     from ._convert import convert as convert
     from ._convert import convert_files as convert_files
-    from ._device_nodes import DEVICE_LANE as DEVICE_LANE
     from ._gap_name import GAP as GAP
+    from ._lane_numbers import DEVICE_LANE as DEVICE_LANE
     from ._log_troubles import LogTrouble as LogTrouble
     from ._log_troubles import has_times as has_times
     from ._log_troubles import troubles_of as troubles_of

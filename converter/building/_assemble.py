@@ -15,13 +15,11 @@ from ..readers import PHASES, Communication, HostTrace, Ops, Pieces, cut_pieces
 from ._costs import counts_whole, operator_cost
 from ._dependencies import data_dependencies, uses_of, wait_pieces, with_settled_messages
 from ._gaps import Gaps
+from ._lane_numbers import COMM_LANE, MESSAGE_LANE
 from ._window import Window
 
-__all__ = ["COMM_LANE", "MESSAGE_LANE", "assemble"]
+__all__ = ["assemble"]
 
-# The collectives of a group have a lane of their own, and so have the messages to or from a peer in it: on
-# the wire, messages only follow those in the same direction between the same two ranks.
-COMM_LANE, MESSAGE_LANE = 100, 500
 # Whose operators start communications or wait for them: they compute nothing.
 _COMM_LIBRARIES = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::")
 # A later piece of an operator this short is added to its first one instead of becoming a node.

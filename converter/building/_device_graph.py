@@ -12,14 +12,14 @@ from ..chakra import NODE_COLUMNS, Column, EdgeKind, Graph, execution_order, rep
 from ..linking import Bursts, Lane, Linked, bursts, data_edges, host_lanes, link
 from ..readers import DeviceTrace, HostTrace
 from ._device_costs import work_costs
-from ._device_nodes import DEVICE_LANE, NodeTable, WorkNodes
+from ._device_nodes import NodeTable, WorkNodes
 from ._device_streams import StreamSlots, stream_slots
 from ._device_sync import coinciding_waits, stream_waits
 from ._host_nodes import HostNodes, Marks, host_nodes
 from ._host_waits import HostWait, host_waits
 from ._window import Window
 
-__all__ = ["DEVICE_LANE", "device_graph"]
+__all__ = ["device_graph"]
 
 
 def device_graph(

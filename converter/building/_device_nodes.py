@@ -13,11 +13,10 @@ from ..linking import Lane, Launches
 from ..readers import PHASES, DeviceComm, DeviceTrace
 from ._device_costs import KERNEL
 from ._host_nodes import HostNodes
+from ._lane_numbers import DEVICE_LANE
 
-__all__ = ["DEVICE_LANE", "NodeTable", "WorkNodes"]
+__all__ = ["NodeTable", "WorkNodes"]
 
-# Host threads are lanes 0, 1, ...; stream s of device d is lane DEVICE_LANE x (d + 1) + s.
-DEVICE_LANE = 1000
 # The sends and receives of one kernel run beside each other: each has a lane this much above the last one's.
 _BESIDE = 1_000_000
 

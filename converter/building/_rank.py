@@ -36,8 +36,9 @@ from ..readers import (
 )
 from ._assemble import assemble
 from ._belonging import Identity, doubts_of_pair, settle
-from ._device_graph import DEVICE_LANE, device_graph
+from ._device_graph import device_graph
 from ._entries import flights_of, last_entries
+from ._lane_numbers import DEVICE_LANE
 from ._recorded_shapes import read_recorded_host, with_own_records
 from ._steps import annotated_steps, whole_trace
 from ._unnamed_groups import with_told_groups

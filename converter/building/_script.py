@@ -11,8 +11,8 @@ from ...tracer import RecordedEntry, Recording
 from ..chakra import EdgeKind, Graph, NodeType, Workload
 from ..readers import HostOp, communication_of
 from ._costs import operator_cost
-from ._device_nodes import DEVICE_LANE
 from ._fused import fused_bytes
+from ._lane_numbers import DEVICE_LANE
 from ._roles import Role, cast
 
 __all__ = ["script_workload"]

@@ -18,23 +18,18 @@ from ._advice import advice_table
 from ._collective_overview import collective_overview
 from ._critical_path import CriticalPath
 from ._foreign_times import measured_ranks
-from ._lanes import Lanes
 from ._last_arrival import with_replicas_folded
-from ._layers import layer_table
-from ._link_path import link_breakdown
 from ._messages import messages_on_path
-from ._network_path import network_breakdown
 from ._path_facts import said_of
-from ._rank_table import rank_standings
-from ._search import Words
-from ._slack import slack
 from ._summary import Summary, summarize
-from .diagnosis import Diagnosis, diagnose
 
 if TYPE_CHECKING:
     from .._experiment import Experiment
     from ..programs import Demand, Program
+    from ._lanes import Lanes
+    from ._search import Words
     from ._what_if import Target
+    from .diagnosis import Diagnosis
 
 __all__ = ["ComputedOnce", "RunAnalysis", "analyse_run"]
 
@@ -99,9 +94,13 @@ class RunAnalysis:
         By links it is empty where :func:`why_no_links` says why.
         """
         if by == "network":
+            from ._network_path import network_breakdown  # noqa: PLC0415 - as all below, few answers need it
+
             network = self.result.provenance.get("network", {})
             return network_breakdown(self.path, self.nodes, self.workload, network)
         if by == "link":
+            from ._link_path import link_breakdown  # noqa: PLC0415
+
             return link_breakdown(self.result, self.nodes, self.workload, self.path)
         return self.path.breakdown(by)
 
@@ -124,6 +123,8 @@ class RunAnalysis:
     @ComputedOnce
     def lanes(self) -> Lanes:
         """Return :attr:`nodes` in lanes, as simulated."""
+        from ._lanes import Lanes  # noqa: PLC0415
+
         return Lanes(self.nodes)
 
     @property
@@ -134,6 +135,8 @@ class RunAnalysis:
     @ComputedOnce
     def measured_lanes(self) -> Lanes:
         """Return :attr:`nodes` in lanes, as measured above as simulated."""
+        from ._lanes import Lanes  # noqa: PLC0415
+
         return Lanes(self.nodes, measured=True)
 
     @ComputedOnce
@@ -162,26 +165,36 @@ class RunAnalysis:
     @ComputedOnce
     def layers(self) -> pd.DataFrame:
         """Return what each module takes, as :func:`layer_table` does."""
+        from ._layers import layer_table  # noqa: PLC0415
+
         return layer_table(self.result, self.workload, self.path)
 
     @ComputedOnce
     def diagnosis(self) -> Diagnosis:
         """Return what is slow in the run, and what that costs the step."""
+        from .diagnosis import diagnose  # noqa: PLC0415
+
         return diagnose(self.result, self.nodes)
 
     @ComputedOnce
     def words(self) -> Words:
         """Return the words that :attr:`nodes` are found by."""
+        from ._search import Words  # noqa: PLC0415
+
         return Words.of(self.nodes)
 
     @ComputedOnce
     def standings(self) -> pd.DataFrame:
         """Return when each rank finished, how long it waited, and whom it equals; see `rank_standings`."""
+        from ._rank_table import rank_standings  # noqa: PLC0415
+
         return rank_standings(self.result, self.workload)
 
     @ComputedOnce
     def slack_ns(self) -> pd.Series:
         """Return the slack of each of :attr:`nodes`; empty if the backend's records do not tell."""
+        from ._slack import slack  # noqa: PLC0415
+
         try:
             found: pd.Series = slack(self.result, self.workload)["slack_ns"]
         except ChakrascopeError:

@@ -1,40 +1,43 @@
 """Simulation backends: one method, `Backend.run`, under a name."""
 
-from ..gpu import GPU_BACKEND as _GPU
-from ._auto import AUTO as _AUTO
-from ._auto import AutoBackend as AutoBackend
-from ._auto import named_error as _named_error
-from ._base import Backend as Backend
-from ._base import Progress as Progress
-from ._base import backend_names as backend_names
-from ._base import get_backend as get_backend
-from ._base import register as register
-from ._base import register_family as register_family
-from ._base import warm_up as warm_up
-from ._emulation import FAMILY as _EMULATION
-from ._emulation import EmulationBackend as EmulationBackend
-from ._fake import FakeBackend as FakeBackend
-from ._flow import FlowBackend as FlowBackend
-from ._gpu import GpuBackend as GpuBackend
-from ._native import NativeBackend as NativeBackend
-from ._native import ReplayBackend as ReplayBackend
-from ._native import engine_config as engine_config
-from ._native import refuse_linkless as refuse_linkless
-from ._packet import NS3_ALIAS as _NS3_ALIAS
-from ._packet import PacketBackend as PacketBackend
-from ._report import backend_report as backend_report
-from .astra_sim import KINDS as _ASTRA_SIM_KINDS
-from .astra_sim import NETWORK_FORMATS as NETWORK_FORMATS
-from .astra_sim import AstraSimBackend as AstraSimBackend
-from .astra_sim import AstraSimProgram as AstraSimProgram
-from .astra_sim import find_astra_sim as find_astra_sim
-from .astra_sim import write_inputs as write_inputs
-from .astra_sim import write_network as write_network
-from .ns3 import Ns3Backend as Ns3Backend
-from .service import SCHEME as _SERVICE
-from .service import ServiceBackend as ServiceBackend
-from .service import configured_services as configured_services
-from .service import parse_address as _parse_address
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...support import exports_of
+from . import _shipped as _shipped
+
+if TYPE_CHECKING:
+    from ._auto import AutoBackend as AutoBackend
+    from ._base import Backend as Backend
+    from ._base import Progress as Progress
+    from ._base import backend_names as backend_names
+    from ._base import get_backend as get_backend
+    from ._base import register as register
+    from ._base import register_family as register_family
+    from ._base import warm_up as warm_up
+    from ._emulation import EmulationBackend as EmulationBackend
+    from ._fake import FakeBackend as FakeBackend
+    from ._flow import FlowBackend as FlowBackend
+    from ._gpu import GpuBackend as GpuBackend
+    from ._native import NativeBackend as NativeBackend
+    from ._native import ReplayBackend as ReplayBackend
+    from ._native import engine_config as engine_config
+    from ._native import refuse_linkless as refuse_linkless
+    from ._packet import PacketBackend as PacketBackend
+    from ._report import backend_report as backend_report
+    from .astra_sim import NETWORK_FORMATS as NETWORK_FORMATS
+    from .astra_sim import AstraSimBackend as AstraSimBackend
+    from .astra_sim import AstraSimProgram as AstraSimProgram
+    from .astra_sim import find_astra_sim as find_astra_sim
+    from .astra_sim import write_inputs as write_inputs
+    from .astra_sim import write_network as write_network
+    from .ns3 import Ns3Backend as Ns3Backend
+    from .service import ServiceBackend as ServiceBackend
+    from .service import configured_services as configured_services
+else:
+    __getattr__ = exports_of(__name__, __file__)
+
 
 __all__ = [
     "NETWORK_FORMATS",
@@ -65,23 +68,3 @@ __all__ = [
     "write_inputs",
     "write_network",
 ]
-
-register("analytical-unaware", NativeBackend(congestion_aware=False))
-register("analytical-aware", NativeBackend(congestion_aware=True))
-register(_AUTO, AutoBackend())
-register("flow", FlowBackend())
-register(_GPU, GpuBackend())
-register("packet", PacketBackend())
-register("ns3", Ns3Backend(roce=PacketBackend(notes=(_NS3_ALIAS,))))
-register("replay", ReplayBackend())
-register("fake", FakeBackend())
-for _kind in _ASTRA_SIM_KINDS:
-    register(f"astra-sim:{_kind}", AstraSimBackend(_kind))
-register_family(f"{_AUTO}:", lambda name: AutoBackend(_named_error(name)), list)
-register_family(f"{_GPU}:", lambda name: GpuBackend(name.partition(":")[2]), list)
-register_family(_EMULATION, lambda name: EmulationBackend(name.removeprefix(_EMULATION)), list)
-register_family(
-    _SERVICE,
-    lambda name: ServiceBackend(_parse_address(name)),
-    lambda: [address.name for address in configured_services()],
-)

@@ -16,11 +16,11 @@ from .._result import Result
 from ..config import PacketNetwork
 from ._base import Progress
 from ._flow import FlowBackend
+from ._names import AUTO
 from ._packet import PacketBackend
 
-__all__ = ["AUTO", "AutoBackend", "named_error"]
+__all__ = ["AutoBackend", "named_error"]
 
-AUTO = "auto"
 DEFAULT_ERROR = 0.02
 # Errors of `flow` against `packet` by flag, written by benchmarks/flow_accuracy.py.
 _TABLE = Path(__file__).with_name("flow_errors.json")

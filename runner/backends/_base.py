@@ -10,7 +10,16 @@ from .._experiment import Experiment
 from .._result import Result
 from ..config import NetworkConfig
 
-__all__ = ["Backend", "Progress", "backend_names", "get_backend", "register", "register_family", "warm_up"]
+__all__ = [
+    "Backend",
+    "Progress",
+    "backend_names",
+    "get_backend",
+    "register",
+    "register_family",
+    "register_late",
+    "warm_up",
+]
 
 Progress = Callable[[int, int], bool]
 """Called with the simulated ns and the number of finished ranks; returning False cancels the run."""
@@ -32,16 +41,22 @@ class Backend(Protocol):
 
 
 _BACKENDS: dict[str, Backend] = {}
+_LATE: dict[str, Callable[[str], Backend]] = {}
 _FAMILIES: dict[str, tuple[Callable[[str], Backend], Callable[[], list[str]]]] = {}
 
 
 def register(name: str, backend: Backend) -> None:
     """Make *backend* known as *name*; raises `ConfigError` if the name is taken."""
-    if name in _BACKENDS:
+    if name in _BACKENDS or name in _LATE:
         raise ConfigError(
-            f"There is already a backend called '{name}' ({_BACKENDS[name]!r}); choose another name."
+            f"There is already a backend called '{name}' ({get_backend(name)!r}); choose another name."
         )
     _BACKENDS[name] = backend
+
+
+def register_late(name: str, make: Callable[[str], Backend]) -> None:
+    """Make the backend known as *name* that *make*, given the name, returns when it is first asked for."""
+    _LATE[name] = make
 
 
 def register_family(prefix: str, make: Callable[[str], Backend], names: Callable[[], list[str]]) -> None:
@@ -55,13 +70,15 @@ def get_backend(name: str) -> Backend:
         if name.startswith(prefix):
             return make(name)
     if name not in _BACKENDS:
-        raise ConfigError(f"There is no backend '{name}'{did_you_mean(name, backend_names())}")
+        if name not in _LATE:
+            raise ConfigError(f"There is no backend '{name}'{did_you_mean(name, backend_names())}")
+        _BACKENDS.setdefault(name, _LATE[name](name))
     return _BACKENDS[name]
 
 
 def backend_names() -> list[str]:
     """Return the names of all backends, sorted; of a family, those that the user has configured."""
-    return sorted([*_BACKENDS, *(name for _, names in _FAMILIES.values() for name in names())])
+    return sorted({*_BACKENDS, *_LATE, *(name for _, names in _FAMILIES.values() for name in names())})
 
 
 def warm_up(names: Iterable[str], network: NetworkConfig) -> None:

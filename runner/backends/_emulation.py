@@ -36,9 +36,8 @@ from ._flows import completion_times
 from ._native import NativeBackend, engine_config, run_provenance
 from ._process import backend_timeout_s
 
-__all__ = ["FAMILY", "EmulationBackend"]
+__all__ = ["EmulationBackend"]
 
-FAMILY = "emulation:"
 _LATE_NS = 50_000
 _SHOWN = 4
 _NOMINAL_BPS = 10**10

@@ -1,22 +1,32 @@
 """The user's own ASTRA-sim as backends: its files are written, its program run, its log read."""
 
-from ._backend import AstraSimBackend as AstraSimBackend
-from ._find import KINDS as KINDS
-from ._find import AstraSimProgram as AstraSimProgram
-from ._find import find_astra_sim as find_astra_sim
-from ._find import locate as locate
-from ._inputs import refuse_links as refuse_links
-from ._inputs import refuse_single as refuse_single
-from ._inputs import write_inputs as write_inputs
-from ._log import AstraSimLog as AstraSimLog
-from ._log import read_trace as read_trace
-from ._network_files import NETWORK_FORMATS as NETWORK_FORMATS
-from ._network_files import write_network as write_network
-from ._outcome import SHOWN_LINES as SHOWN_LINES
-from ._outcome import conclude as conclude
-from ._outcome import count_nodes as count_nodes
-from ._packets import refuse_endless as refuse_endless
-from ._packets import with_packets as with_packets
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....support import exports_of
+
+if TYPE_CHECKING:
+    from ._backend import AstraSimBackend as AstraSimBackend
+    from ._find import KINDS as KINDS
+    from ._find import AstraSimProgram as AstraSimProgram
+    from ._find import find_astra_sim as find_astra_sim
+    from ._find import locate as locate
+    from ._inputs import refuse_links as refuse_links
+    from ._inputs import refuse_single as refuse_single
+    from ._inputs import write_inputs as write_inputs
+    from ._log import AstraSimLog as AstraSimLog
+    from ._log import read_trace as read_trace
+    from ._network_files import NETWORK_FORMATS as NETWORK_FORMATS
+    from ._network_files import write_network as write_network
+    from ._outcome import SHOWN_LINES as SHOWN_LINES
+    from ._outcome import conclude as conclude
+    from ._outcome import count_nodes as count_nodes
+    from ._packets import refuse_endless as refuse_endless
+    from ._packets import with_packets as with_packets
+else:
+    __getattr__ = exports_of(__name__, __file__)
+
 
 __all__ = [
     "KINDS",

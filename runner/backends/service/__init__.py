@@ -1,11 +1,21 @@
 """A public ASTRA-sim Service, on this machine or another, as a backend."""
 
-from ._address import SCHEME as SCHEME
-from ._address import ServiceAddress as ServiceAddress
-from ._address import configured_services as configured_services
-from ._address import parse_address as parse_address
-from ._backend import ServiceBackend as ServiceBackend
-from ._client import ServiceClient as ServiceClient
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....support import exports_of
+
+if TYPE_CHECKING:
+    from ._address import SCHEME as SCHEME
+    from ._address import ServiceAddress as ServiceAddress
+    from ._address import configured_services as configured_services
+    from ._address import parse_address as parse_address
+    from ._backend import ServiceBackend as ServiceBackend
+    from ._client import ServiceClient as ServiceClient
+else:
+    __getattr__ = exports_of(__name__, __file__)
+
 
 __all__ = [
     "SCHEME",

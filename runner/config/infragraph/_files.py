@@ -8,9 +8,7 @@ from typing import Any
 
 from ....errors import ConfigError
 from .._values import read_json, read_yaml, shown
-from ._network import looks_like_infragraph, network_mapping
-from ._options import OPTION_KEYS
-from ._package import import_xml, make_blueprint
+from ._keys import OPTION_KEYS, looks_like_infragraph
 
 __all__ = ["read_network"]
 
@@ -25,6 +23,8 @@ def read_network(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """
     data = _content(path)
     if looks_like_infragraph(data):
+        from ._network import network_mapping  # noqa: PLC0415 - most networks are none
+
         return network_mapping(data, str(path), options)
     if "infragraph" in data:
         return _described(data, path, options)
@@ -36,6 +36,8 @@ def read_network(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _content(path: Path) -> dict[str, Any]:
     if path.suffix.lower() == ".xml":
+        from ._package import import_xml  # noqa: PLC0415 - most networks are none
+
         return import_xml(path)
     if path.suffix.lower() == ".json":
         return read_json(path, "network configuration")
@@ -44,6 +46,9 @@ def _content(path: Path) -> dict[str, Any]:
 
 def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the network that a YAML describes by an InfraGraph and keys of its own beside it."""
+    from ._network import network_mapping  # noqa: PLC0415 - most networks are none
+    from ._package import make_blueprint  # noqa: PLC0415
+
     source = data["infragraph"]
     remarks: list[str] = []
     if isinstance(source, Mapping):

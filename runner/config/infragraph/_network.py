@@ -14,19 +14,12 @@ from ._figures import check_names, figures, full_name, named_defaults
 from ._options import Options, read_options
 from ._schema import Infrastructure, read
 
-__all__ = ["looks_like_infragraph", "network_mapping"]
+__all__ = ["network_mapping"]
 
 GIB = 1 << 30
 _INTERNAL_SPEEDUP = 8  # of the links between ranks and routers of their own, as for dimensions
 _MOST_DEVICES = 65_000  # in a packet-level network
 _SHOWN = 4
-
-
-def looks_like_infragraph(data: Mapping[str, Any]) -> bool:
-    """Return whether the mapping of a file is an infrastructure, a device, or one with annotations."""
-    if "topology" in data or "infragraph" in data:
-        return False
-    return any(key in data for key in ("infrastructure", "instances", "components"))
 
 
 def network_mapping(data: Mapping[str, Any], where: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,9 +12,8 @@ from ....support import parse_bandwidth, parse_duration
 from .._values import shown
 from ._schema import CHOICES
 
-__all__ = ["OPTION_KEYS", "Default", "Options", "read_options"]
+__all__ = ["Default", "Options", "read_options"]
 
-OPTION_KEYS = ("infragraph", "link-defaults", "rank-forwarding", "ranks", "without")
 _FIGURES = ("bandwidth", "latency", "width")
 
 

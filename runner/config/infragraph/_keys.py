@@ -1,0 +1,17 @@
+"""By which keys an InfraGraph is known, and what a network YAML may say beside one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["OPTION_KEYS", "looks_like_infragraph"]
+
+OPTION_KEYS = ("infragraph", "link-defaults", "rank-forwarding", "ranks", "without")
+
+
+def looks_like_infragraph(data: Mapping[str, Any]) -> bool:
+    """Return whether the mapping of a file is an infrastructure, a device, or one with annotations."""
+    if "topology" in data or "infragraph" in data:
+        return False
+    return any(key in data for key in ("infrastructure", "instances", "components"))
