@@ -10,7 +10,7 @@ import click
 from ..errors import BackendError
 from ..runner.analysis import RUN_BREAKDOWNS
 from ..support import count_text
-from ._output import console, format_option, print_frame
+from ._output import console, format_option, print_columns, print_frame
 from ._studies import of_a_run, open_run
 from ._summary import print_headline
 
@@ -28,12 +28,13 @@ def print_critical_path(result: Result, workload: Workload, *, segments: int = 8
     summary = summarize(result, workload)
     path = summary.path
     print_headline(summary)
-    print_frame(path.breakdown("kind"), "table", title="Critical path by kind")
-    columns = ["rank", "name", "start_ns", "duration_ns", "module"]
-    longest = path.unreasoned.sort_values("duration_ns", ascending=False, kind="stable")[columns]
-    print_frame(
-        longest.head(segments), "table", title=f"Longest of its {count_text(len(longest), 'segment')}"
-    )
+    print_columns(summary.columns("kinds"), title="Critical path by kind")
+    durations = path.columns["duration_ns"]
+    longest = (-durations).argsort(kind="stable")[:segments]
+    shown = {
+        name: path.columns[name][longest] for name in ("rank", "name", "start_ns", "duration_ns", "module")
+    }
+    print_columns(shown, title=f"Longest of its {count_text(len(durations), 'segment')}")
     console.print("[dim]Why each of them waited: --format csv. By operator, module or collective: --by.[/]")
 
 
@@ -47,11 +48,12 @@ def print_critical_path(result: Result, workload: Workload, *, segments: int = 8
 @format_option
 def critical_path_command(study_folder: Path, run_id: str | None, by: str | None, output_format: str) -> None:
     """Print the critical path across ranks of a run of STUDY; its segments sum to the step exactly."""
-    from ..runner.analysis import why_no_links
-
     run = open_run(study_folder, run_id)
-    if by == "link" and why_no_links(run.result):
-        raise BackendError(why_no_links(run.result))
+    if by == "link":
+        from ..runner.analysis import why_no_links
+
+        if why_no_links(run.result):
+            raise BackendError(why_no_links(run.result))
     if by is not None:
         print_frame(run.breakdown(by), output_format, title=f"Critical path by {by}", limit=40)
     elif output_format == "table":

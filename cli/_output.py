@@ -24,6 +24,7 @@ from rich.table import Table
 from ..support import bytes_text, change_text, duration_text, share_text, visible
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pandas as pd
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "counter",
     "error_console",
     "format_option",
+    "print_columns",
     "print_frame",
     "print_json",
     "print_next",
@@ -117,6 +119,21 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
         return
     columns = {name: isinstance(value, (int, float)) for name, value in rows[0].items()}
     _print_table(columns, (row.values() for row in rows), title)
+
+
+def print_columns(
+    columns: Mapping[str, npt.NDArray[Any]], *, title: str = "", limit: int | None = None
+) -> None:
+    """Print a table given as columns for people, its first *limit* rows."""
+    lists = {name: column[:limit].tolist() for name, column in columns.items()}
+    kinds = {name: column.dtype.kind in "iuf" for name, column in columns.items()}
+    count = max((len(column) for column in columns.values()), default=0)
+    if not count:
+        console.print(f"{title}: none" if title else "none")
+        return
+    _print_table(kinds, zip(*lists.values(), strict=True), title)
+    if limit is not None and limit < count:
+        console.print(f"[dim]{count - limit} more rows; all of them with --format csv[/]")
 
 
 def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], title: str) -> None:

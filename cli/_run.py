@@ -14,7 +14,17 @@ from rich.markup import escape
 from ..errors import ChakrascopeError, UsageError
 from ..support import count_text, duration_text
 from ._network_options import failed_links, link_defaults, network_changes
-from ._output import clock, console, error_console, format_option, print_frame, print_json, print_next, stage
+from ._output import (
+    clock,
+    console,
+    error_console,
+    format_option,
+    print_frame,
+    print_json,
+    print_next,
+    print_rows,
+    stage,
+)
 from ._study import new_study
 
 if TYPE_CHECKING:
@@ -257,19 +267,17 @@ def print_runs(
     runs: list[tuple[str, Result]], *, remarks: bool = True, title: str = "Simulated step"
 ) -> None:
     """Print one line per run, and what they take for granted unless an answer follows that says so."""
-    import pandas as pd
-
     rows = [
         {
             "run": run_id,
             "backend": result.backend,
-            "ranks": len(result.ranks),
+            "ranks": len(result.columns("ranks")["rank"]),
             "makespan_ns": result.makespan_ns,
-            "exposed_comm_ns": int(result.ranks["exposed_comm_ns"].max()),
+            "exposed_comm_ns": int(result.columns("ranks")["exposed_comm_ns"].max()),
         }
         for run_id, result in runs
     ]
-    print_frame(pd.DataFrame(rows), "table", title=title)
+    print_rows(rows, title=title)
     if remarks:
         _print_remarks([result for _, result in runs])
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ._output import console, format_option, print_frame, print_json
+from ._output import console, format_option, print_columns, print_frame, print_json, print_rows
 from ._studies import of_a_run, open_run
 
 if TYPE_CHECKING:
@@ -37,18 +38,16 @@ def summary_command(study_folder: Path, run_id: str | None, view: str | None, ou
 
     run = open_run(study_folder, run_id)
     summary = run.summary
-    tables = {
-        "advice": run.advice,
-        "kinds": summary.kinds,
-        "ranks": summary.ranks,
-    }
     if view is not None or output_format == "csv":
-        print_frame(tables[view or "advice"], output_format)
-    elif output_format == "json":
-        print_json(summary.to_json() | {"advice": tables["advice"].to_dict(orient="records")})
+        frames = {"kinds": lambda: summary.kinds, "ranks": lambda: summary.ranks}
+        print_frame(frames.get(view or "advice", lambda: run.advice)(), output_format)
+        return
+    advice = [asdict(item) for item in run.advices()]
+    if output_format == "json":
+        print_json(summary.to_json() | {"advice": advice})
     else:
         print_headline(summary)
-        titles = {"advice": "What would help, and what it gains at most", "kinds": "Critical path by kind"}
-        for name, table in tables.items():
-            print_frame(table, "table", title=titles.get(name, "Ranks"), limit=16)
+        print_rows(advice, title="What would help, and what it gains at most")
+        print_columns(summary.columns("kinds"), title="Critical path by kind", limit=16)
+        print_columns(summary.columns("ranks"), title="Ranks", limit=16)
         console.print(f"[dim]{TIME_FORMULA}[/]")

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from ..support import bytes_text, change_text, count_text, duration_text, share_text, visible, write_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Bar", "Figure", "bars", "block", "html_table"]
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import numpy as np
 import pyarrow.parquet
 
 from ..errors import StudyError
 from ..support import count_text, duration_text, new_folder, writing
+from ._arrow import arrow_table, columns_of_arrow
+from ._framed import columns_of, frame_of, framed, later, rows_of
 from ._notebook import block, html_table
-from ._recorded_nodes import RecordedNodes
+from ._recorded_nodes import Columns, RecordedNodes
 from ._saved_nodes import SavedNodes, write_nodes, write_pieces
 
-__all__ = ["COLUMNS", "Result", "empty_table"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["COLUMNS", "Result", "empty_columns", "empty_table"]
 
 COLUMNS: dict[str, dict[str, str]] = {
     "ranks": {
@@ -70,19 +74,17 @@ _MOST_NOTES = 4
 _OPTIONAL = ("flows", "link_use")
 
 
+def empty_columns(name: str) -> Columns:
+    """Return the columns of the table *name* of a result, typed, without rows."""
+    return {column: np.empty(0, dtype) for column, dtype in COLUMNS[name].items()}
+
+
 def empty_table(name: str) -> pd.DataFrame:
     """Return the table *name* of a result without rows, with its columns typed."""
-    table: pd.DataFrame = _empty_table(name).copy()
-    return table
+    return frame_of(empty_columns(name))
 
 
-@lru_cache
-def _empty_table(name: str) -> pd.DataFrame:
-    columns = {column: pd.Series(dtype=dtype) for column, dtype in COLUMNS[name].items()}
-    table: pd.DataFrame = pd.DataFrame(columns)
-    return table
-
-
+@framed(*COLUMNS)
 @dataclass(frozen=True, eq=False)
 class Result:
     """The answer of one backend to one experiment. Times are ns from the start of the simulation.
@@ -99,11 +101,11 @@ class Result:
     backend: str
     makespan_ns: int
     ranks: pd.DataFrame
-    nodes: pd.DataFrame = field(default_factory=lambda: empty_table("nodes"))
-    collectives: pd.DataFrame = field(default_factory=lambda: empty_table("collectives"))
-    links: pd.DataFrame = field(default_factory=lambda: empty_table("links"))
-    flows: pd.DataFrame = field(default_factory=lambda: empty_table("flows"))
-    link_use: pd.DataFrame = field(default_factory=lambda: empty_table("link_use"))
+    nodes: pd.DataFrame = field(default_factory=lambda: later(empty_columns("nodes")))
+    collectives: pd.DataFrame = field(default_factory=lambda: later(empty_columns("collectives")))
+    links: pd.DataFrame = field(default_factory=lambda: later(empty_columns("links")))
+    flows: pd.DataFrame = field(default_factory=lambda: later(empty_columns("flows")))
+    link_use: pd.DataFrame = field(default_factory=lambda: later(empty_columns("link_use")))
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Any:
@@ -112,16 +114,20 @@ class Result:
         if name != "nodes" or saved is None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         if isinstance(saved, RecordedNodes):
-            vars(self)["nodes"] = pd.DataFrame(saved.whole(), copy=False)
-            return vars(self)["nodes"]
+            vars(self)["nodes"] = saved.whole()
+            return self.nodes
         try:
-            table = _read_table(saved.path.parent, "nodes")
+            vars(self)["nodes"] = _read_table(saved.path.parent, "nodes")
         except (OSError, ValueError) as error:
             raise StudyError(
                 f"{saved.path} is missing or damaged ({error}); delete the folder and run it again."
             ) from error
-        object.__setattr__(self, "nodes", table)
-        return table
+        return self.nodes
+
+    def columns(self, name: str) -> Columns:
+        """Return the columns of the table *name*, without a table being made."""
+        held = vars(self).get(name)
+        return columns_of(getattr(self, name) if held is None else held)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the engine's records out of pickles and copies: the table says the same."""
@@ -129,14 +135,20 @@ class Result:
             return {name: getattr(self, name) for name in self.__dataclass_fields__}
         return vars(self)
 
+    def with_columns(self, **tables: Columns) -> Result:
+        """Return this result with *tables* by name instead of those it has."""
+        changed = object.__new__(type(self))
+        vars(changed).update(vars(self) | tables)
+        return changed
+
     def with_recorded(self, recorded: RecordedNodes) -> Result:
         """Return this result with the nodes that were *recorded*, as a table when somebody asks for it.
 
         Of few nodes the table is made at once.
         """
         if recorded.num_rows < _MANY_NODES:
-            return replace(self, nodes=pd.DataFrame(recorded.whole(), copy=False))
-        return replace(self)._keeping(recorded)
+            return self.with_columns(nodes=recorded.whole())
+        return self.with_columns()._keeping(recorded)
 
     def _keeping(self, source: RecordedNodes | SavedNodes) -> Result:
         del vars(self)["nodes"]
@@ -152,19 +164,18 @@ class Result:
     @property
     def num_nodes(self) -> int:
         """How many nodes were executed."""
-        return len(self.nodes) if "nodes" in vars(self) else int(vars(self)["kept_nodes"].num_rows)
+        if "nodes" in vars(self):
+            return len(self.columns("nodes")["rank"])
+        return int(vars(self)["kept_nodes"].num_rows)
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as plain JSON: makespan and one entry per rank, with the provenance."""
-        columns = ["rank", "finish_ns", "exposed_comm_ns"]
-        ranks = [
-            dict(zip(columns, map(int, row), strict=True))
-            for row in self.ranks[columns].itertuples(index=False, name=None)
-        ]
+        ranks = self.columns("ranks")
+        told = {name: ranks[name].astype(np.int64) for name in ("rank", "finish_ns", "exposed_comm_ns")}
         return {
             "backend": self.backend,
             "makespan_ns": self.makespan_ns,
-            "ranks": ranks,
+            "ranks": rows_of(told),
             "provenance": self.provenance,
         }
 
@@ -192,10 +203,11 @@ class Result:
         if isinstance(kept, RecordedNodes):
             write_pieces(kept.pieces(), COLUMNS["nodes"], folder / "nodes.parquet")
         else:
-            write_nodes(self.nodes, folder / "nodes.parquet")
+            write_nodes(self.columns("nodes"), folder / "nodes.parquet")
         for name in COLUMNS:
-            if name != "nodes" and (name not in _OPTIONAL or len(getattr(self, name))):
-                getattr(self, name).to_parquet(folder / f"{name}.parquet", index=False)
+            columns = self.columns(name) if name != "nodes" else {}
+            if columns and (name not in _OPTIONAL or len(columns["src"])):
+                pyarrow.parquet.write_table(arrow_table(columns), folder / f"{name}.parquet")
         head = {"backend": self.backend, "makespan_ns": self.makespan_ns, "provenance": self.provenance}
         (folder / "result.json").write_text(json.dumps(head, indent=2, default=str) + "\n", encoding="utf-8")
 
@@ -229,7 +241,12 @@ class Result:
             raise StudyError(
                 f"The result in {source} is missing or damaged ({error}); delete the folder and run it again."
             ) from error
-        result = cls(backend, makespan_ns, **tables, provenance=provenance)
+        result = cls(
+            backend,
+            makespan_ns,
+            **{name: later(table) for name, table in tables.items()},
+            provenance=provenance,
+        )
         return result if saved.num_rows < _MANY_NODES else result._keeping(saved)
 
 
@@ -257,14 +274,15 @@ def _saved_nodes(source: Path) -> SavedNodes:
     return saved
 
 
-def _read_table(source: Path, name: str) -> pd.DataFrame:
+def _read_table(source: Path, name: str) -> Columns:
     path = source / f"{name}.parquet"
     if name in _OPTIONAL and not path.is_file():
-        return empty_table(name)
-    table = pd.read_parquet(path)
+        return empty_columns(name)
+    table = pyarrow.parquet.ParquetFile(path).read(use_threads=False)
+    columns = columns_of_arrow(table)
     for column in COLUMNS[name]:
-        if column not in table:
+        if column not in columns:
             raise ValueError(f"{path.name} has no column {column}")
-        if table[column].dtype.kind not in _KINDS:
+        if columns[column].dtype.kind not in _KINDS:
             raise ValueError(f"the column {column} of {path.name} does not hold whole numbers")
-    return table
+    return columns

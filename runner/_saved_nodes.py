@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 
 from ..errors import StudyError
+from ._arrow import arrow_table, columns_of_arrow
 from ._recorded_nodes import LEAST_ROWS, Columns
 
 __all__ = ["SavedNodes", "write_nodes", "write_pieces"]
@@ -26,24 +26,22 @@ def write_pieces(pieces: Iterable[Columns], types: Mapping[str, str], path: Path
     schema = pa.schema([(name, pa.from_numpy_dtype(np.dtype(kind))) for name, kind in types.items()])
     with _writer(path, schema) as writer:
         for columns in pieces:
-            table = pa.table([columns[name] for name in schema.names], schema=schema)
+            table = arrow_table(columns, schema.names).cast(schema)
             writer.write_table(table, row_group_size=max(1, table.num_rows))
 
 
-def write_nodes(nodes: pd.DataFrame, path: Path) -> None:
+def write_nodes(nodes: Columns, path: Path) -> None:
     """Write *nodes* to *path* in pieces (row groups) of whole ranks, if they stand in order."""
-    ranks = nodes["rank"].to_numpy()
+    ranks = nodes["rank"]
     ends = [len(ranks)]
     if len(ranks) > LEAST_ROWS and not (ranks[1:] < ranks[:-1]).any():
         ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), len(ranks)]
-    with _writer(path, pa.Schema.from_pandas(nodes, preserve_index=False)) as writer:
+    table = arrow_table(nodes)
+    with _writer(path, table.schema) as writer:
         start = 0
         for end in ends:
             if end - start >= LEAST_ROWS or end == len(ranks):
-                piece = pa.Table.from_pandas(
-                    nodes.iloc[start:end], schema=writer.schema, preserve_index=False
-                )
-                writer.write_table(piece, row_group_size=max(1, end - start))
+                writer.write_table(table.slice(start, end - start), row_group_size=max(1, end - start))
                 start = end
 
 
@@ -94,4 +92,4 @@ class SavedNodes:
             raise StudyError(
                 f"{self.path} is missing or damaged ({error}); delete the folder and run it again."
             ) from error
-        return {name: table.column(name).to_numpy() for name in names}
+        return columns_of_arrow(table, names)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import numpy as np
 
 from ...converter.building import GAP
+from .._framed import columns_of, sums_by
+from .._recorded_nodes import Columns
 from ._critical_path import CriticalPath
 from ._path_facts import collective_label
 
-__all__ = ["Advice", "advice", "advice_table", "cause_place"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Advice", "advice", "advice_table", "advices", "cause_place", "link_bytes_per_ns"]
 
 _LEAST_SHARE = 0.01
 _HINTS = {
@@ -68,12 +73,28 @@ def advice(
     *messages* (as `messages_on_path` has them), that is far below is not helped by smaller messages. The gain
     is a bound, not a promise: once a part shrinks, another chain may become the critical one.
     """
-    segments, total = path.unreasoned, max(1, path.makespan_ns)
+    told = None if messages is None else columns_of(messages)
+    return advices(path, columns_of(collectives), count, link_bytes_per_ns=link_bytes_per_ns, messages=told)
+
+
+def advices(
+    path: CriticalPath,
+    collectives: Columns,
+    count: int = 4,
+    *,
+    link_bytes_per_ns: float = 0.0,
+    messages: Columns | None = None,
+) -> list[Advice]:
+    """Return what `advice` returns, of the columns of its tables."""
+    segments, total = path.columns, max(1, path.makespan_ns)
     found = []
     slow = _slow(collectives, messages, link_bytes_per_ns)
-    for kind, part in segments.groupby("kind"):
-        found += [(what, _hint(str(kind), what, slow), gain) for what, gain in _largest(str(kind), part)]
-    found += _skew(segments, collectives)
+    kinds = segments["kind"]
+    for kind in sorted(set(kinds.tolist())):
+        rows = np.flatnonzero(kinds == kind)
+        part = {name: segments[name][rows] for name in ("collective", "duration_ns", "operator")}
+        found += [(what, _hint(kind, what, slow), gain) for what, gain in _largest(kind, part)]
+    found += _skew(collectives) if len(kinds) else []
     ranked = sorted(found, key=lambda item: -item[2])[:count]
     return [
         Advice(what, how, gain, gain / total) for what, how, gain in ranked if gain / total >= _LEAST_SHARE
@@ -91,14 +112,14 @@ def _hint(kind: str, what: str, slow: set[str]) -> str:
     return _HINTS.get(kind, _UNKNOWN)
 
 
-def _slow(collectives: pd.DataFrame, messages: pd.DataFrame | None, link_bytes_per_ns: float) -> set[str]:
+def _slow(collectives: Columns, messages: Columns | None, link_bytes_per_ns: float) -> set[str]:
     """Return the communications, as the path names them, that are far from using the network's bandwidth.
 
     Where nothing is known of the network, it carries at least what the fastest of them reached.
     """
     rates = [(collective_label(*row), rate) for row, rate in _labelled(collectives)]
     if messages is not None:
-        rates += zip(messages["name"], messages["bytes_per_ns"], strict=True)
+        rates += zip(messages["name"].tolist(), messages["bytes_per_ns"].tolist(), strict=True)
     fastest: dict[str, float] = {}
     for name, rate in rates:
         fastest[name] = max(rate, fastest.get(name, 0.0))
@@ -106,7 +127,7 @@ def _slow(collectives: pd.DataFrame, messages: pd.DataFrame | None, link_bytes_p
     return {name for name, rate in fastest.items() if rate < _SLOW * carried}
 
 
-def _labelled(collectives: pd.DataFrame) -> Iterator[tuple[tuple[str, int, int], float]]:
+def _labelled(collectives: Columns) -> Iterator[tuple[tuple[str, int, int], float]]:
     """Yield what tells collectives apart on the path, with the bus bandwidth of each."""
     columns = (collectives[name].tolist() for name in ("operation", "size_bytes", "group"))
     yield from zip(zip(*columns, strict=True), collectives["bus_bytes_per_ns"].tolist(), strict=True)
@@ -123,11 +144,18 @@ def advice_table(
     *network* is the one that was simulated, as the result's provenance has it; *messages* are those of
     `messages_on_path`.
     """
-    rates = (network or {}).get("bandwidth") or [0.0]
-    link = min(rates) * 2**30 / 10**9
+    import pandas as pd  # noqa: PLC0415
+
+    link = link_bytes_per_ns(network)
     rows = [asdict(item) for item in advice(path, collectives, link_bytes_per_ns=link, messages=messages)]
     table: pd.DataFrame = pd.DataFrame(rows, columns=[field.name for field in fields(Advice)])
     return table
+
+
+def link_bytes_per_ns(network: Mapping[str, Any] | None) -> float:
+    """Return what a link of the slowest dimension of *network* carries, 0 if that is unknown."""
+    rates = (network or {}).get("bandwidth") or [0.0]
+    return float(min(rates)) * 2**30 / 10**9
 
 
 def cause_place(path: CriticalPath, collectives: pd.DataFrame, what: str) -> tuple[int, int]:
@@ -146,21 +174,23 @@ def cause_place(path: CriticalPath, collectives: pd.DataFrame, what: str) -> tup
     return (-1, -1) if longest.empty else (int(longest["rank"].iloc[0]), int(longest["node_id"].iloc[0]))
 
 
-def _largest(kind: str, part: pd.DataFrame) -> list[tuple[str, int]]:
+def _largest(kind: str, part: Columns) -> list[tuple[str, int]]:
     """Return what time of one kind is spent on: its two largest names, or all if names say nothing."""
     if kind in ("launch", "idle", "wait"):
         return [(_WHOLE[kind], int(part["duration_ns"].sum()))]
     column = "collective" if kind == "communication" else "operator"
-    sums = part.groupby(column)["duration_ns"].sum().nlargest(2)
-    return [(str(name) or _NAMELESS.get(kind, kind), int(gain)) for name, gain in sums.items()]
+    sums = sums_by(part["duration_ns"], part[column])
+    largest = sorted(sums.items(), key=lambda item: -item[1])[:2]
+    return [(str(name) or _NAMELESS.get(kind, kind), gain) for name, gain in largest]
 
 
-def _skew(segments: pd.DataFrame, collectives: pd.DataFrame) -> list[tuple[str, str, int]]:
+def _skew(collectives: Columns) -> list[tuple[str, str, int]]:
     """Return the worst wait for a last rank at a collective on the path; waits in a row do not add up."""
-    crossed = collectives[(collectives["on_path_ns"] > 0) & (collectives["skew_ns"] > 0)]
-    if crossed.empty or segments.empty:
+    crossed = np.flatnonzero((collectives["on_path_ns"] > 0) & (collectives["skew_ns"] > 0))
+    if not len(crossed):
         return []
-    worst = crossed.loc[crossed["skew_ns"].idxmax()]
-    where = f" of {worst['module']}" if worst["module"] else ""
-    what = f"Rank {worst['rank']} comes last to the {worst['operation']}{where}"
-    return [(what, _HINTS["skew"], int(worst["skew_ns"]))]
+    row = crossed[np.argmax(collectives["skew_ns"][crossed])]
+    rank, operation, module = (collectives[name][row] for name in ("rank", "operation", "module"))
+    where = f" of {module}" if module else ""
+    what = f"Rank {rank} comes last to the {operation}{where}"
+    return [(what, _HINTS["skew"], int(collectives["skew_ns"][row]))]

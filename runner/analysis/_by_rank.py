@@ -22,8 +22,8 @@ def nodes_by_rank(
     columns = dict.fromkeys(("rank", "node_id", *names))
     # No rank may go on in the next piece.
     if saved is None or bounds is None or any(low <= most for (_, most), (low, _) in pairwise(bounds)):
-        nodes = result.nodes
-        yield from _parts({name: nodes[name].to_numpy() for name in columns}, wanted)
+        nodes = result.columns("nodes")
+        yield from _parts({name: nodes[name] for name in columns}, wanted)
         return
     for piece, (least, most) in enumerate(bounds):
         if any(wanted(rank) for rank in range(least, most + 1)):

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
-import pandas as pd
+import numpy.typing as npt
 
 from ...converter import CollectiveType
+from .._framed import frame_of, sums_by
+from .._recorded_nodes import Columns
 from .._result import Result
 from ._critical_path import CriticalPath
 
-__all__ = ["collective_overview", "operation_name"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["collective_overview", "operation_name", "overview_columns"]
+
+Ints = npt.NDArray[np.int64]
 
 _KEYS = ["collective", "comm_type", "group", "size_bytes"]
 _TYPES = {
@@ -18,6 +28,13 @@ _TYPES = {
     "algorithm_bytes_per_ns": "float64", "bus_bytes_per_ns": "float64", "on_path_ns": "int64",
     "share": "float64", "rank": "int32", "node_id": "int64",
 }  # fmt: skip
+_PASSES = {
+    CollectiveType.ALL_REDUCE: 2,
+    CollectiveType.ALL_GATHER: 1,
+    CollectiveType.REDUCE_SCATTER: 1,
+    CollectiveType.REDUCE_SCATTER_BLOCK: 1,
+    CollectiveType.ALL_TO_ALL: 1,
+}
 
 
 def operation_name(comm_type: int) -> str:
@@ -37,58 +54,93 @@ def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath)
     move over each link, so that it compares with the hardware's figure. ``on_path_ns`` is its part of the
     critical path. ``rank`` and ``node_id`` are the last arrival's.
     """
-    calls = result.collectives
-    if calls.empty:
-        nothing: pd.DataFrame = pd.DataFrame(columns=list(_TYPES)).astype(_TYPES)
-        return nothing
-    table = calls.groupby(_KEYS, as_index=False).agg(
-        ranks=("rank", "size"),
-        start_ns=("start_ns", "min"),
-        last_start_ns=("start_ns", "max"),
-        transfer_ns=("transfer_ns", "max"),
-    )
-    by_rank = calls.sort_values("rank", kind="stable")  # of ranks that arrive together, the lowest
-    last = by_rank.loc[by_rank.groupby("collective")["start_ns"].idxmax(), ["collective", "rank", "node_id"]]
-    table = table.merge(last, on="collective").merge(_on_path(calls, path), on="collective", how="left")
-    modules = nodes[["rank", "node_id", "module"]]
-    table = table.merge(modules, on=["rank", "node_id"], how="left")
-    table["operation"] = table["comm_type"].map(operation_name)
-    table["skew_ns"] = table["last_start_ns"] - table["start_ns"]
-    table["on_path_ns"] = table["on_path_ns"].fillna(0).astype(np.int64)
-    table["share"] = table["on_path_ns"] / max(1, result.makespan_ns)
-    table["algorithm_bytes_per_ns"] = _whole_bytes(table) / table["transfer_ns"].clip(lower=1)
-    table["bus_bytes_per_ns"] = table["algorithm_bytes_per_ns"] * _bus_factor(table)
-    ordered: pd.DataFrame = table.sort_values("collective", ignore_index=True)[list(_TYPES)]
-    return ordered
+    return frame_of(overview_columns(result, path, lambda ranks, ids: _modules(nodes, ranks, ids)))
 
 
-def _on_path(calls: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
-    """Return how much of the critical path each collective takes."""
-    pieces = path.unreasoned[["rank", "node_id", "duration_ns"]].astype(np.int64)
-    joined = pieces.merge(calls[["rank", "node_id", "collective"]].astype(np.int64), on=["rank", "node_id"])
-    totals = joined.groupby("collective")["duration_ns"].sum()
-    table: pd.DataFrame = totals.rename("on_path_ns").reset_index()
-    return table
+def overview_columns(
+    result: Result, path: CriticalPath, modules_of: Callable[[Ints, Ints], npt.NDArray[Any]]
+) -> Columns:
+    """Return the columns of `collective_overview`; *modules_of* tells those of nodes by rank and id."""
+    calls = result.columns("collectives")
+    rows = np.lexsort([calls[name] for name in ("rank", *reversed(_KEYS))])
+    calls = {name: column[rows] for name, column in calls.items()}
+    firsts = np.flatnonzero(_changes([calls[name] for name in _KEYS]))
+    if not len(firsts):
+        return {name: np.empty(0, object if kind == "str" else kind) for name, kind in _TYPES.items()}
+    ranks = np.diff(np.append(firsts, len(rows)))
+    table = {name: calls[name][firsts] for name in _KEYS}
+    known = np.unique(table["collective"])
+    last = _last_arrivals(calls)[np.searchsorted(known, table["collective"])]
+    rank, node_id = calls["rank"][last], calls["node_id"][last]
+    start_ns = np.minimum.reduceat(calls["start_ns"], firsts)
+    transfer_ns = np.maximum.reduceat(calls["transfer_ns"], firsts)
+    on_path_ns = _on_path(calls, path, table["collective"])
+    algorithm = _whole_bytes(table, ranks) / np.maximum(transfer_ns, 1)
+    named = {kind: operation_name(kind) for kind in set(table["comm_type"].tolist())}
+    found = table | {
+        "operation": np.array([named[kind] for kind in table["comm_type"].tolist()], object),
+        "module": modules_of(rank.astype(np.int64), node_id),
+        "ranks": ranks,
+        "start_ns": start_ns,
+        "skew_ns": np.maximum.reduceat(calls["start_ns"], firsts) - start_ns,
+        "transfer_ns": transfer_ns,
+        "algorithm_bytes_per_ns": algorithm,
+        "bus_bytes_per_ns": algorithm * _bus_factor(table, ranks),
+        "on_path_ns": on_path_ns,
+        "share": on_path_ns / max(1, result.makespan_ns),
+        "rank": rank,
+        "node_id": node_id,
+    }
+    return {name: found[name] for name in _TYPES}
 
 
-def _whole_bytes(table: pd.DataFrame) -> pd.Series:
+def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> npt.NDArray[Any]:
+    """Return the ``module`` that *nodes* has of each node."""
+    import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
+
+    asked = pd.DataFrame({"rank": ranks, "node_id": node_ids})
+    told: npt.NDArray[Any] = asked.merge(
+        nodes[["rank", "node_id", "module"]].astype({"rank": np.int64}), on=["rank", "node_id"], how="left"
+    )["module"].to_numpy()
+    return told
+
+
+def _changes(key: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
+    """Return where a row of *key* is another than the one before it, and for the first."""
+    changed = np.ones(len(key[0]), dtype=bool)
+    changed[1:] = np.any([values[1:] != values[:-1] for values in key], axis=0)
+    return changed
+
+
+def _last_arrivals(calls: Columns) -> Ints:
+    """Return for each collective, in ascending order, the row of its last arrival (of the lowest rank)."""
+    rows = np.lexsort([calls["rank"], -calls["start_ns"], calls["collective"]])
+    last: Ints = rows[_changes([calls["collective"][rows]])]
+    return last
+
+
+def _on_path(calls: Columns, path: CriticalPath, collectives: npt.NDArray[Any]) -> Ints:
+    """Return how much of the critical path each of *collectives* takes."""
+    pieces = path.columns
+    chosen = pieces["collective"] != ""
+    sums = sums_by(pieces["duration_ns"][chosen], pieces["rank"][chosen], pieces["node_id"][chosen])
+    on = np.isin(calls["node_id"], [node_id for _, node_id in sums])
+    totals: dict[int, int] = {}
+    names = ("collective", "rank", "node_id")
+    for collective, *place in zip(*(calls[name][on].tolist() for name in names), strict=True):
+        totals[collective] = totals.get(collective, 0) + sums.get(tuple(place), 0)
+    return np.array([totals.get(collective, 0) for collective in collectives.tolist()], np.int64)
+
+
+def _whole_bytes(table: Columns, ranks: Ints) -> Ints:
     """Return the bytes of each operation: an all-gather's size is one rank's shard, all others' the whole."""
-    gathers = table["comm_type"].isin([CollectiveType.ALL_GATHER, CollectiveType.GATHER])
-    sizes: pd.Series = table["size_bytes"].clip(lower=0) * np.where(gathers, table["ranks"], 1)
+    gathers = np.isin(table["comm_type"], [CollectiveType.ALL_GATHER, CollectiveType.GATHER])
+    sizes: Ints = np.maximum(table["size_bytes"], 0) * np.where(gathers, ranks, 1)
     return sizes
 
 
-def _bus_factor(table: pd.DataFrame) -> pd.Series:
+def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
     """Return what a link carries for each byte of the operation when a ring of the ranks runs it."""
-    part = (table["ranks"] - 1) / table["ranks"]
-    passes = table["comm_type"].map(
-        {
-            CollectiveType.ALL_REDUCE: 2,
-            CollectiveType.ALL_GATHER: 1,
-            CollectiveType.REDUCE_SCATTER: 1,
-            CollectiveType.REDUCE_SCATTER_BLOCK: 1,
-            CollectiveType.ALL_TO_ALL: 1,
-        }
-    )
-    factor: pd.Series = (passes * part).fillna(1.0)
+    passes = np.array([_PASSES.get(kind, 0) for kind in table["comm_type"].tolist()])
+    factor: npt.NDArray[np.float64] = np.where(passes > 0, passes * ((ranks - 1) / ranks), 1.0)
     return factor

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from ...converter import NodeType, Workload
 from ...errors import BackendError, ConfigError, did_you_mean
 from ...support import count_text, duration_text, share_text
+from .._framed import columns_of, frame_of, sums_by
 from .._notebook import Bar, Figure, bars, block, html_table
+from .._recorded_nodes import Columns
 from .._result import Result
 from ._choices import BREAKDOWNS
 from ._path_facts import NodeFacts, describe_collectives
 from ._path_walk import Steps, path_steps
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = [
     "SEGMENT_COLUMNS",
     "CriticalPath",
+    "breakdown_columns",
     "breakdown_of",
     "critical_path",
 ]
@@ -57,26 +62,40 @@ class CriticalPath:
         """Make the table with the reasons when somebody asks for it."""
         if name != "segments" or "_steps" not in vars(self):
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        rows = np.arange(len(self.unreasoned))
-        table = self.unreasoned.assign(reason=_reasons(vars(self)["_steps"], self._workload, rows))
-        vars(self)["segments"] = table[list(SEGMENT_COLUMNS)].astype(SEGMENT_COLUMNS)
+        told = self.columns
+        reasons = _reasons(vars(self)["_steps"], self._workload, np.arange(len(told["rank"])))
+        told = told | {"reason": np.array(reasons, object)}
+        vars(self)["segments"] = frame_of({key: told[key] for key in SEGMENT_COLUMNS})
         return vars(self)["segments"]
 
     @classmethod
     def of_steps(cls, steps: Steps, makespan_ns: int, workload: Workload) -> CriticalPath:
         """Return the path of *steps*, whose reasons, which take as long as all the rest, come last."""
-        table = _segments(steps, workload)
-        path = cls(table, makespan_ns, np.asarray(workload.program_of_rank, dtype=np.int32))
+        columns = _segments(steps, workload)
+        nothing: Any = None
+        path = cls(nothing, makespan_ns, np.asarray(workload.program_of_rank, dtype=np.int32))
         del vars(path)["segments"]
-        vars(path).update(_unreasoned=table, _steps=steps, _workload=workload)
+        vars(path).update(_columns=columns, _steps=steps, _workload=workload)
         return path
 
     @property
     def unreasoned(self) -> pd.DataFrame:
         """The segments, without ``reason`` as far as nobody gave them."""
         known = vars(self)
-        table: pd.DataFrame = known["_unreasoned"] if "_unreasoned" in known else known["segments"]
-        return table
+        if "segments" in known or "_unreasoned" in known:
+            table: pd.DataFrame = known["_unreasoned"] if "_unreasoned" in known else known["segments"]
+            return table
+        made = known["_unreasoned"] = frame_of(self.columns)
+        return made
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of :attr:`unreasoned`."""
+        known = vars(self)
+        if "_columns" not in known:
+            known["_columns"] = columns_of(known["segments"])
+        columns: Columns = known["_columns"]
+        return columns
 
     def reason(self, row: int) -> str:
         """Return why the segment in a *row* could not begin earlier."""
@@ -92,6 +111,8 @@ class CriticalPath:
     @property
     def places(self) -> pd.MultiIndex:
         """The node of each segment, as (program, node id): it is the same on ranks that do the same."""
+        import pandas as pd  # noqa: PLC0415
+
         programs = self.program_of_rank[self.unreasoned["rank"].to_numpy()]
         places: pd.MultiIndex = pd.MultiIndex.from_arrays([programs, self.unreasoned["node_id"]])
         return places
@@ -100,10 +121,7 @@ class CriticalPath:
         """Return ``key, duration_ns, share`` by one of `BREAKDOWNS`, largest first; sums to the makespan."""
         if by not in BREAKDOWNS:
             raise ConfigError(f"The path cannot be broken down by '{by}'{did_you_mean(by, BREAKDOWNS)}")
-        table = self.unreasoned
-        keys = table[by].astype(str) if by != "rank" else table[by]
-        sums = table.groupby(keys.replace("", "(none)"))["duration_ns"].sum()
-        return breakdown_of(sums, self.makespan_ns)
+        return frame_of(breakdown_columns(self, by))
 
     def figure(self, by: str = "kind", most: int = 15) -> Figure:
         """Return the breakdown *by* one of `BREAKDOWNS` as bars, the *most* largest."""
@@ -127,8 +145,26 @@ class CriticalPath:
         return block(title, html_table(self.breakdown("kind")), html_table(shown, "The longest segments"))
 
 
+def breakdown_columns(path: CriticalPath, by: str) -> Columns:
+    """Return the columns of `CriticalPath.breakdown`."""
+    columns = path.columns
+    sums: dict[Any, int] = {}
+    for key, duration_ns in sums_by(columns["duration_ns"], columns[by]).items():
+        name = key if by == "rank" else str(key) or "(none)"
+        sums[name] = sums.get(name, 0) + duration_ns
+    ordered = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+    durations = np.array([duration_ns for _, duration_ns in ordered], np.int64)
+    return {
+        "key": np.array([name for name, _ in ordered], columns[by].dtype if by == "rank" else object),
+        "duration_ns": durations,
+        "share": durations / max(path.makespan_ns, 1),
+    }
+
+
 def breakdown_of(sums: pd.Series, makespan_ns: int) -> pd.DataFrame:
     """Return ``key, duration_ns, share`` of *sums* (ns) by key, the largest first."""
+    import pandas as pd  # noqa: PLC0415
+
     table = pd.DataFrame({"key": sums.index, "duration_ns": sums.to_numpy(dtype="int64")})
     table["share"] = table["duration_ns"] / max(makespan_ns, 1)
     ordered: pd.DataFrame = table.sort_values(
@@ -155,8 +191,8 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
     return CriticalPath.of_steps(kept, result.makespan_ns, workload)
 
 
-def _segments(steps: Steps, workload: Workload) -> pd.DataFrame:
-    """Return the table of *steps*: what they are, without why they could not begin earlier."""
+def _segments(steps: Steps, workload: Workload) -> Columns:
+    """Return the columns of *steps*: what they are, without why they could not begin earlier."""
     count = len(steps["rank"])
     columns: dict[str, Any] = {
         "segment": np.arange(count),
@@ -182,10 +218,7 @@ def _segments(steps: Steps, workload: Workload) -> pd.DataFrame:
         columns[name] = np.full(count, "idle" if name in ("name", "kind") else "", object)
         columns[name][busy] = column
     types_of = {name: kind for name, kind in SEGMENT_COLUMNS.items() if name != "reason"}
-    # Given as they are, texts would be looked through and stored in another way first.
-    series = {name: pd.Series(columns[name], dtype=kind) for name, kind in types_of.items()}
-    table: pd.DataFrame = pd.DataFrame(series)
-    return table
+    return {name: columns[name].astype(kind, copy=False) for name, kind in types_of.items()}
 
 
 def _kinds(types: npt.NDArray[np.int64], kinds: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:

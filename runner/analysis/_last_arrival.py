@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import Any
 
 import numpy as np
-import pandas as pd
+import numpy.typing as npt
 
 from ...converter import Workload
 from .._result import Result
 
 __all__ = ["with_replicas_folded"]
+
+Ints = npt.NDArray[np.int64]
 
 
 def with_replicas_folded(result: Result, workload: Workload) -> Result:
@@ -19,32 +21,51 @@ def with_replicas_folded(result: Result, workload: Workload) -> Result:
     Replicas run the same program and arrive together, so that any of them came last. A node that arrived with
     them waited for nobody; for others it is the lowest rank. No time changes.
     """
-    calls, programs = result.collectives, np.asarray(workload.program_of_rank)
-    if calls.empty or len(programs) <= int(calls["rank"].max()) or len(np.unique(programs)) == len(programs):
+    ranks_of, programs = result.columns("collectives")["rank"], np.asarray(workload.program_of_rank)
+    if not len(ranks_of) or len(programs) <= ranks_of.max() or len(np.unique(programs)) == len(programs):
         return result
-    nodes = result.nodes
-    if nodes.empty or "origin_rank" not in nodes:
+    nodes, calls = result.columns("nodes"), result.columns("collectives")
+    if not len(nodes["rank"]) or "origin_rank" not in nodes:
         return result
-    named = calls[["rank", "node_id", "collective", "start_ns"]].astype(np.int64)
-    named = named.assign(program=programs[named["rank"].to_numpy()])
-    named["tie"] = named.groupby(["collective", "program", "node_id", "start_ns"]).ngroup()
-    named["lowest"] = named.groupby("tie")["rank"].transform("min")
-    tie = named.set_index(["rank", "node_id"])["tie"]
-    lowest = named.set_index(["rank", "node_id"])["lowest"]
-    own = _at(tie, nodes["rank"], nodes["node_id"])
-    origin = _at(tie, nodes["origin_rank"], nodes["origin_node"])
-    first = _at(lowest, nodes["origin_rank"], nodes["origin_node"])
-    ranks = nodes["origin_rank"].to_numpy()
-    folded = np.where(origin < 0, ranks, np.where(own == origin, nodes["rank"].to_numpy(), first))
-    return dataclasses.replace(result, nodes=nodes.assign(origin_rank=folded.astype(ranks.dtype)))
-
-
-def _at(
-    values: pd.Series, ranks: pd.Series, node_ids: pd.Series
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the value at each place, -1 where there is none."""
-    places = pd.MultiIndex.from_arrays([ranks.astype(np.int64), node_ids.astype(np.int64)])
-    found: np.ndarray[tuple[int], np.dtype[np.int64]] = (
-        values[~values.index.duplicated()].reindex(places, fill_value=-1).to_numpy(np.int64)
+    rank, node_id, collective, start_ns = (
+        calls[name].astype(np.int64) for name in ("rank", "node_id", "collective", "start_ns")
     )
-    return found
+    tie, lowest = _ties(rank, (start_ns, node_id, programs[rank], collective))
+    known = _Places(rank, node_id)
+    own = known.of(nodes["rank"], nodes["node_id"], tie)
+    origin = known.of(nodes["origin_rank"], nodes["origin_node"], tie)
+    first = known.of(nodes["origin_rank"], nodes["origin_node"], lowest)
+    ranks = nodes["origin_rank"]
+    folded = np.where(origin < 0, ranks, np.where(own == origin, nodes["rank"], first))
+    return result.with_columns(nodes=nodes | {"origin_rank": folded.astype(ranks.dtype)})
+
+
+def _ties(ranks: Ints, key: tuple[Ints, ...]) -> tuple[Ints, Ints]:
+    """Return a number for each row, the same for those of one *key*, and the lowest of their ranks."""
+    order = np.lexsort((ranks, *key))
+    changed = np.zeros(len(order), bool)
+    changed[1:] = np.any([column[order][1:] != column[order][:-1] for column in key], axis=0)
+    numbers = np.cumsum(changed)
+    tie, lowest = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
+    tie[order] = numbers
+    lowest[order] = ranks[order][np.searchsorted(numbers, numbers)]
+    return tie, lowest
+
+
+class _Places:
+    """Rows found by rank and node id; of several the first."""
+
+    def __init__(self, ranks: Ints, node_ids: Ints) -> None:
+        self._ids = np.unique(node_ids)
+        keys = ranks * len(self._ids) + np.searchsorted(self._ids, node_ids)
+        self._order = np.argsort(keys, kind="stable")
+        self._keys = keys[self._order]
+
+    def of(self, ranks: npt.NDArray[Any], node_ids: npt.NDArray[Any], values: Ints) -> Ints:
+        """Return which of *values*, one a row, each place has; -1 where there is no such row."""
+        number = np.minimum(np.searchsorted(self._ids, node_ids), len(self._ids) - 1)
+        keys = ranks.astype(np.int64) * len(self._ids) + number
+        row = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        known = (self._ids[number] == node_ids) & (self._keys[row] == keys) & (ranks >= 0)
+        found: Ints = np.where(known, values[self._order[row]], -1)
+        return found

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pandas as pd
 
 from ...converter import NodeType
 from .._result import Result
 from ._by_rank import nodes_by_rank
 from ._critical_path import CriticalPath
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["messages_on_path"]
 
@@ -27,6 +31,8 @@ def messages_on_path(result: Result, nodes: pd.DataFrame, path: CriticalPath) ->
     where the backend's records tell, ``transfer_ns`` the rest of their time; ``bytes_per_ns`` is that of the
     fastest.
     """
+    import pandas as pd  # noqa: PLC0415 - of few runs messages are on the path
+
     names = path.unreasoned[[*_KEYS, "collective"]].drop_duplicates(_KEYS).astype({"rank": "int64"})
     facts = nodes.loc[
         nodes["type"].isin([NodeType.COMM_SEND, NodeType.COMM_RECV]), [*_KEYS, "comm_size_bytes"]
@@ -61,6 +67,8 @@ def messages_on_path(result: Result, nodes: pd.DataFrame, path: CriticalPath) ->
 
 def _read(result: Result, places: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     """Return some columns of the nodes at *places* (``rank, node_id``), as far as they ran."""
+    import pandas as pd  # noqa: PLC0415 - of few runs messages are on the path
+
     wanted = {int(str(rank)): part.to_numpy(np.int64) for rank, part in places.groupby("rank")["node_id"]}
     parts = []
     for rank, columns in nodes_by_rank(result, names, wanted.__contains__):

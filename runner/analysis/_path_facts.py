@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from ...converter import NODE_COLUMNS, CollectiveType, Graph, NodeType, Workload
 from ...converter.chakra import TextColumn
 from ...errors import BackendError
 from ...support import bytes_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["NodeFacts", "collective_label", "describe_collectives", "said_of"]
 

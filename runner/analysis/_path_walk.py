@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from ... import errors
+from .._recorded_nodes import Columns
 from .._result import Result
 from .._saved_nodes import SavedNodes
 from ..engine import PathWalk
@@ -34,15 +34,15 @@ _KEPT_RANKS = 64
 _KEPT_PIECES = 4
 
 
-Columns = tuple[npt.NDArray[Any], ...]
+RankColumns = tuple[npt.NDArray[Any], ...]
 
 
 class _Records:
     """The columns of a result's nodes by rank, in ascending order of node id."""
 
-    def __init__(self, nodes: pd.DataFrame) -> None:
-        ranks = nodes["rank"].to_numpy()
-        self._columns = {name: nodes[name].to_numpy() for name in _COLUMNS}
+    def __init__(self, nodes: Columns) -> None:
+        ranks = nodes["rank"]
+        self._columns = {name: nodes[name] for name in _COLUMNS}
         if (ranks[1:] < ranks[:-1]).any():
             order = np.argsort(ranks, kind="stable")
             ranks = ranks[order]
@@ -57,7 +57,7 @@ class _Records:
         row = tied[np.lexsort((ids[tied], -starts[tied], self._ranks[tied]))[0]]
         return int(self._ranks[row]), int(ids[row])
 
-    def of(self, rank: int) -> Columns:
+    def of(self, rank: int) -> RankColumns:
         """Return the columns of *rank*, with no row for a rank that the result does not have."""
         own = slice(*np.searchsorted(self._ranks, [rank, rank + 1]))
         ids = self._columns["node_id"][own]
@@ -83,7 +83,7 @@ class _SavedRecords:
         rank, _ = self._piece((first,)).last()
         return self._piece(self._pieces_of(rank)).last()
 
-    def of(self, rank: int) -> Columns:
+    def of(self, rank: int) -> RankColumns:
         """Return the columns of *rank*."""
         return self._piece(self._pieces_of(rank)).of(rank)
 
@@ -91,7 +91,7 @@ class _SavedRecords:
         return tuple(piece for piece, (least, most) in enumerate(self._ranks) if least <= rank <= most)
 
     def _read(self, pieces: tuple[int, ...]) -> _Records:
-        return _Records(pd.DataFrame(self._saved.read(pieces, ["rank", *_COLUMNS]), copy=False))
+        return _Records(self._saved.read(pieces, ["rank", *_COLUMNS]))
 
 
 def _records(result: Result) -> _Records | _SavedRecords:
@@ -99,7 +99,7 @@ def _records(result: Result) -> _Records | _SavedRecords:
     saved = result.nodes_by_rank
     ranks = saved.bounds("rank") if saved is not None else None
     if saved is None or ranks is None or saved.bounds("end_ns") is None or sorted(ranks) != ranks:
-        return _Records(result.nodes)
+        return _Records(result.columns("nodes"))
     return _SavedRecords(saved, ranks)
 
 

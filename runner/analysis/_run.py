@@ -7,23 +7,26 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-import pandas as pd
 
-from ...converter import Workload
+from ...converter import NodeType, Workload
 from ...errors import ChakrascopeError
+from .._framed import columns_of, frame_of
 from .._memory import check_table
+from .._recorded_nodes import Columns
 from .._result import Result
 from ..study import RunInfo, Study
-from ._advice import advice_table
-from ._collective_overview import collective_overview
+from ._advice import Advice, advice_table, advices, link_bytes_per_ns
+from ._collective_overview import overview_columns
 from ._critical_path import CriticalPath
 from ._foreign_times import measured_ranks
 from ._last_arrival import with_replicas_folded
 from ._messages import messages_on_path
-from ._path_facts import said_of
+from ._path_facts import NodeFacts, said_of
 from ._summary import Summary, summarize
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from .._experiment import Experiment
     from ..programs import Demand, Program
     from ._lanes import Lanes
@@ -107,18 +110,43 @@ class RunAnalysis:
     @ComputedOnce
     def collectives(self) -> pd.DataFrame:
         """Return every collective of the run, as :func:`collective_overview` returns them."""
-        return collective_overview(
-            self.result, said_of(self.workload, self.result.collectives, "module"), self.path
+        return frame_of(self._overview)
+
+    @ComputedOnce
+    def _overview(self) -> Columns:
+        return overview_columns(
+            self.result, self.path, lambda ranks, ids: NodeFacts(self.workload, ranks, ids).texts("module")
         )
 
     @property
     def advice(self) -> pd.DataFrame:
         """Return what would help, as :func:`advice_table` does."""
-        network = {} if self.info.backend in _WITHOUT_NETWORK else self.result.provenance.get("network")
-        on_path = self.path.unreasoned.loc[self.path.unreasoned["node_id"] >= 0, ["rank", "node_id"]]
-        said = said_of(self.workload, on_path.drop_duplicates(), "type", "comm_size_bytes")
-        messages = messages_on_path(self.result, said, self.path)
-        return advice_table(self.path, self.collectives, network, messages)
+        return advice_table(self.path, self.collectives, self._own_network(), self._messages())
+
+    def advices(self) -> list[Advice]:
+        """Return what would help, as :func:`advice` does."""
+        messages = self._messages()
+        return advices(
+            self.path,
+            self._overview,
+            link_bytes_per_ns=link_bytes_per_ns(self._own_network()),
+            messages=None if messages is None else columns_of(messages),
+        )
+
+    def _own_network(self) -> Mapping[str, Any] | None:
+        return {} if self.info.backend in _WITHOUT_NETWORK else self.result.provenance.get("network")
+
+    def _messages(self) -> pd.DataFrame | None:
+        """Return the sends and receives on the path, as `messages_on_path` does; None without any."""
+        pieces = self.path.columns
+        named = np.flatnonzero((pieces["collective"] != "") & (pieces["node_id"] >= 0))
+        ranks, node_ids = (pieces[name][named].astype(np.int64) for name in ("rank", "node_id"))
+        types = NodeFacts(self.workload, ranks, node_ids).numbers("type")
+        if not np.isin(types, [NodeType.COMM_SEND, NodeType.COMM_RECV]).any():
+            return None
+        on_path = self.path.unreasoned.iloc[named][["rank", "node_id"]].drop_duplicates()
+        said = said_of(self.workload, on_path, "type", "comm_size_bytes")
+        return messages_on_path(self.result, said, self.path)
 
     @ComputedOnce
     def lanes(self) -> Lanes:

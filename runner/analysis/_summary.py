@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import numpy as np
+import numpy.typing as npt
 
 from ...converter import Workload
 from ...converter.building import ProfilerOverhead, computed_on_host, profiler_overhead, stood_in
 from ...support import count_text, duration_text, share_text
 from .._captured import is_captured
+from .._framed import columns_of, frame_of, framed, later, rows_of, sums_by
+from .._recorded_nodes import Columns
 from .._result import Result
-from ._critical_path import CriticalPath, critical_path
+from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._foreign_times import cpu_times, measured_ranks
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["TIME_FORMULA", "Summary", "rank_times", "summarize"]
 
@@ -39,6 +45,7 @@ _NAMED_AS_WHOLE = ("launch", "wait", "idle")  # their names are those of what co
 _WITHOUT_NETWORK = ("replay", "fake")
 
 
+@framed("kinds", "ranks")
 @dataclass(frozen=True, eq=False)
 class Summary:
     """What bounds a step. *headline* is one sentence; *kinds* is the critical path by kind.
@@ -55,29 +62,34 @@ class Summary:
     path: CriticalPath
     qualifiers: tuple[str, ...] = ()
 
+    def columns(self, name: str) -> Columns:
+        """Return the columns of :attr:`kinds` or :attr:`ranks`, without a table being made."""
+        return columns_of(vars(self)[name])
+
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain JSON."""
         return {
             "headline": self.headline,
             "qualifiers": list(self.qualifiers),
             "makespan_ns": self.makespan_ns,
-            "critical_path_by_kind": self.kinds.to_dict(orient="records"),
-            "ranks": self.ranks.to_dict(orient="records"),
+            "critical_path_by_kind": rows_of(self.columns("kinds")),
+            "ranks": rows_of(self.columns("ranks")),
         }
 
 
 def summarize(result: Result, workload: Workload) -> Summary:
     """Return what bounds the step of *result*, whose programs are *workload*'s."""
     path = critical_path(result, workload)
-    kinds = path.breakdown("kind")
+    kinds = breakdown_columns(path, "kind")
     headline = _headline(path, kinds, _measured_text(workload))
-    if result.backend not in _WITHOUT_NETWORK and not path.unreasoned.empty:
+    if result.backend not in _WITHOUT_NETWORK and len(path.columns["rank"]):
         headline += _network_cannot_matter(kinds)
     qualifiers = _qualifiers(result, workload, kinds)
-    return Summary(headline, result.makespan_ns, kinds, rank_times(result), path, qualifiers)
+    ranks = later(_rank_columns(result))
+    return Summary(headline, result.makespan_ns, later(kinds), ranks, path, qualifiers)
 
 
-def _qualifiers(result: Result, workload: Workload, kinds: pd.DataFrame) -> tuple[str, ...]:
+def _qualifiers(result: Result, workload: Workload, kinds: Columns) -> tuple[str, ...]:
     """Return what the captured step is not: unprofiled, whole, of this machine; then what else was said."""
     said = [str(line) for key in ("warnings", "assumptions") for line in result.provenance.get(key, [])]
     overhead = profiler_overhead(workload.metadata)
@@ -98,14 +110,14 @@ def _of_the_chip(result: Result, workload: Workload) -> str:
     return "" if found is None else found.text
 
 
-def _of_the_profiler(overhead: ProfilerOverhead, workload: Workload, kinds: pd.DataFrame) -> str:
+def _of_the_profiler(overhead: ProfilerOverhead, workload: Workload, kinds: Columns) -> str:
     """Return how far the captured step is from an unprofiled one; more of it where the host bounds it."""
     said = f"{overhead.text[0].upper()}{overhead.text[1:]}"
     if overhead.host_rescaled:
         return f"{said}; host time was scaled by it."
     on_host = ["launch", "comm_call", *(["compute"] if computed_on_host(workload) else [])]
     scale = "'convert --rescale-host' scales host time by it"
-    if overhead.matters and kinds[kinds["key"].isin(on_host)]["share"].sum() > _HALF:
+    if overhead.matters and kinds["share"][np.isin(kinds["key"], on_host)].sum() > _HALF:
         return f"{said}: the profiler may be why the host bounds this one; {scale}."
     return f"{said}; {scale}."
 
@@ -117,8 +129,8 @@ def _measured_ns(workload: Workload) -> int:
     return max((int(value) for value in values if isinstance(value, (int, float))), default=0)
 
 
-def _network_cannot_matter(kinds: pd.DataFrame) -> str:
-    if kinds["key"].isin(["communication", "comm_call"]).any():
+def _network_cannot_matter(kinds: Columns) -> str:
+    if np.isin(kinds["key"], ["communication", "comm_call"]).any():
         return ""
     return " No communication is on the critical path: a faster network cannot shorten the step."
 
@@ -132,12 +144,12 @@ def _measured_text(workload: Workload) -> str:
     return f" (measured{which}: {duration_text(measured_ns)})"
 
 
-def _headline(path: CriticalPath, kinds: pd.DataFrame, measured: str) -> str:
-    if path.unreasoned.empty:
+def _headline(path: CriticalPath, kinds: Columns, measured: str) -> str:
+    if not len(path.columns["rank"]):
         return "The step takes no time: every node has a duration of 0."
-    top = kinds.iloc[0]
-    share = share_text(float(top["share"]))
-    cause = _PHRASES.get(top["key"], top["key"])
+    top = str(kinds["key"][0])
+    share = share_text(float(kinds["share"][0]))
+    cause = _PHRASES.get(top, top)
     lead = f"The step takes {duration_text(path.makespan_ns)}{measured} and is bound by {cause}: {share}"
     return f"{lead} of the critical path; {_contributor(path)}."
 
@@ -147,32 +159,30 @@ def _contributor(path: CriticalPath) -> str:
 
     A name counts once for all of its segments; kinds whose names say nothing count as they are.
     """
-    segments = path.unreasoned
-    kind = segments["kind"]
-    names = segments["operator"].where(kind != "communication", segments["collective"])
-    names = names.where(~kind.isin(_NAMED_AS_WHOLE), "")
-    totals = segments.groupby([kind, names])["duration_ns"].sum().sort_values(ascending=False, kind="stable")
-    key: Any = totals.index[0]
-    own = segments[(kind == key[0]) & (names == key[1])]
-    largest = own.sort_values("duration_ns", ascending=False, kind="stable").iloc[0]
-    name = key[1] or _PHRASES.get(key[0], str(largest["name"]))
+    columns = path.columns
+    kinds, durations = columns["kind"], columns["duration_ns"]
+    names = np.where(kinds == "communication", columns["collective"], columns["operator"])
+    names = np.where(np.isin(kinds, _NAMED_AS_WHOLE), "", names)
+    totals = sums_by(durations, kinds, names)
+    kind, name = max(totals, key=totals.__getitem__)
+    own = np.flatnonzero((kinds == kind) & (names == name))
+    largest = int(own[np.argmax(durations[own])])
+    called = name or _PHRASES.get(kind, str(columns["name"][largest]))
     pieces = f" in {len(own):,} segments" if len(own) > 1 else ""
-    share = share_text(int(totals.iloc[0]) / max(1, path.makespan_ns))
-    text = f"the largest contributor is {name} ({duration_text(int(totals.iloc[0]))}{pieces}, {share})"
-    text += _place(own)
-    is_communication = key[0] == "communication"
-    return text + (
-        f"; its largest piece: {_lower(path.reason(int(largest.name)))}" if is_communication else ""
-    )
+    total_ns = totals[kind, name]
+    share = share_text(total_ns / max(1, path.makespan_ns))
+    text = f"the largest contributor is {called} ({duration_text(total_ns)}{pieces}, {share})"
+    text += _place(columns, own)
+    return text + (f"; its largest piece: {_lower(path.reason(largest))}" if kind == "communication" else "")
 
 
-def _place(segments: pd.DataFrame) -> str:
-    """Return where most of *segments* come from: a phase of a module, with its share unless that is all."""
-    totals = segments.groupby(["phase", "module"])["duration_ns"].sum()
-    key: Any = totals.idxmax()
+def _place(segments: Columns, rows: npt.NDArray[np.int64]) -> str:
+    """Return where most of the *rows* come from: a phase of a module, with its share unless that is all."""
+    totals = sums_by(segments["duration_ns"][rows], segments["phase"][rows], segments["module"][rows])
+    key = max(totals, key=totals.__getitem__)
     phase, module = _PHASES.get(str(key[0]), ""), str(key[1])
     place = " of ".join(word for word in (phase, module) if word)
-    share = float(totals.max()) / max(int(totals.sum()), 1)
+    share = totals[key] / max(sum(totals.values()), 1)
     if not place:
         return ""
     return f" in {place}" if share > _ALMOST_ALL else f", {share_text(share)} of it in {place}"
@@ -184,8 +194,14 @@ def _lower(sentence: str) -> str:
 
 def rank_times(result: Result) -> pd.DataFrame:
     """Return the time of each rank, split so that compute + exposed communication + idle is the makespan."""
-    busy = (result.ranks["compute_ns"] + result.ranks["comm_ns"] - result.ranks["overlap_ns"]).clip(lower=0)
-    table: pd.DataFrame = result.ranks[["rank", "finish_ns", "compute_ns", "overlap_ns"]].copy()
-    table["exposed_comm_ns"] = result.ranks["comm_ns"] - result.ranks["overlap_ns"]
-    table["idle_ns"] = result.makespan_ns - busy
-    return table
+    return frame_of(_rank_columns(result))
+
+
+def _rank_columns(result: Result) -> Columns:
+    ranks = result.columns("ranks")
+    busy = np.maximum(ranks["compute_ns"] + ranks["comm_ns"] - ranks["overlap_ns"], 0)
+    return {
+        **{name: ranks[name] for name in ("rank", "finish_ns", "compute_ns", "overlap_ns")},
+        "exposed_comm_ns": ranks["comm_ns"] - ranks["overlap_ns"],
+        "idle_ns": result.makespan_ns - busy,
+    }

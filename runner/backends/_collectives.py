@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from ...converter import NodeType, Workload
-from .._result import COLUMNS, empty_table
+from .._framed import frame_of
+from .._recorded_nodes import Columns
+from .._result import COLUMNS, empty_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["arranged_calls", "collective_table"]
 
@@ -32,22 +36,22 @@ def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     fact = _places((facts["program"], facts["node_id"]), (program, columns["node_id"]))
     chosen = np.flatnonzero(fact >= 0)
     if not len(chosen):
-        return empty_table("collectives")
+        return frame_of(empty_columns("collectives"))
     chosen = chosen[np.lexsort((columns["node_id"][chosen], columns["rank"][chosen]))]
     calls = {name: columns[name][chosen] for name in ("rank", "node_id", "start_ns", "end_ns")}
     calls |= {name: facts[name][fact[chosen]] for name in ("comm_type", "group", "size_bytes")}
     calls["origin_start_ns"] = _origin_start(chosen, columns)
-    return arranged_calls(calls)
+    return frame_of(arranged_calls(calls))
 
 
-def arranged_calls(calls: Mapping[str, _Integers]) -> pd.DataFrame:
-    """Return the table ``collectives`` of *calls*: a row per rank and node, in their order.
+def arranged_calls(calls: Mapping[str, _Integers]) -> Columns:
+    """Return the columns of the table ``collectives`` of *calls*: a row per rank and node, in their order.
 
     Columns are those of the table that nothing else follows from, and ``origin_start_ns``: when the node
     started whose start began the end.
     """
     if not len(calls["rank"]):
-        return empty_table("collectives")
+        return empty_columns("collectives")
     table = dict(calls)
     origin_start = np.minimum(table.pop("origin_start_ns"), table["end_ns"])
     table["wait_ns"] = np.maximum(origin_start - table["start_ns"], 0)
@@ -57,9 +61,7 @@ def arranged_calls(calls: Mapping[str, _Integers]) -> pd.DataFrame:
     order = np.lexsort((table["rank"], *key, _least(table["start_ns"], key)))
     table = {name: values[order] for name, values in table.items()}
     table["collective"] = np.cumsum(_changes([values[order] for values in key])) - 1
-    kinds = COLUMNS["collectives"].items()
-    collectives: pd.DataFrame = pd.DataFrame({name: table[name].astype(kind) for name, kind in kinds})
-    return collectives
+    return {name: table[name].astype(kind) for name, kind in COLUMNS["collectives"].items()}
 
 
 def _facts(workload: Workload) -> dict[str, _Integers]:

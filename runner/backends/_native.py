@@ -10,14 +10,14 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ...converter import encode_graph
 from ...errors import BackendError, ConfigError
 from .. import engine
 from .._experiment import Detail, Experiment
+from .._framed import later
 from .._memory import check_simulation
-from .._recorded_nodes import RecordedNodes
+from .._recorded_nodes import Columns, RecordedNodes
 from .._result import COLUMNS, Result
 from ..config import NetworkConfig, PacketNetwork, check_failures, read_per_node
 from ..programs import graphs_of
@@ -313,12 +313,15 @@ def _set_programs(config: Any, experiment: Experiment) -> None:
         config.add_program(demand.collective, demand.ranks, demand.size_bytes, name, graphs)
 
 
-def _nodes_of_all(output: Any, recorded: RecordedNodes) -> pd.DataFrame:
+def _nodes_of_all(output: Any, recorded: RecordedNodes) -> Columns:
     """Return the node times of all ranks; of those that behave alike, each gets the simulated one's."""
-    simulated: pd.DataFrame = pd.DataFrame(recorded.whole(), copy=False)
-    rows = simulated.groupby("rank").indices
-    chosen = [rows.get(rank, np.empty(0, dtype=np.int64)) for rank in output.rank_representative.tolist()]
-    nodes: pd.DataFrame = simulated.iloc[np.concatenate(chosen)].reset_index(drop=True)
+    simulated = recorded.whole()  # in ascending order of ranks
+    instead = output.rank_representative
+    bounds = zip(
+        *(np.searchsorted(simulated["rank"], instead, side) for side in ("left", "right")), strict=True
+    )
+    chosen = [np.arange(first, end) for first, end in bounds]
+    nodes = {name: column[np.concatenate(chosen)] for name, column in simulated.items()}
     ranks = np.arange(len(chosen), dtype=np.int32).repeat([len(part) for part in chosen])
     itself = (nodes["origin_rank"] == nodes["rank"]) & (nodes["origin_node"] == nodes["node_id"])
     nodes["origin_rank"] = np.where(itself, ranks, nodes["origin_rank"]).astype(np.int32)
@@ -327,16 +330,14 @@ def _nodes_of_all(output: Any, recorded: RecordedNodes) -> pd.DataFrame:
 
 
 def _result(experiment: Experiment, output: Any) -> Result:
-    ranks = pd.DataFrame(
-        {
-            "rank": np.arange(experiment.workload.num_ranks, dtype=np.int64),
-            "finish_ns": output.rank_finish_ns,
-            "exposed_comm_ns": output.rank_exposed_comm_ns,
-            "compute_ns": output.rank_compute_ns,
-            "comm_ns": output.rank_comm_ns,
-            "overlap_ns": output.rank_overlap_ns,
-        }
-    )
+    ranks: Columns = {
+        "rank": np.arange(experiment.workload.num_ranks, dtype=np.int64),
+        "finish_ns": output.rank_finish_ns,
+        "exposed_comm_ns": output.rank_exposed_comm_ns,
+        "compute_ns": output.rank_compute_ns,
+        "comm_ns": output.rank_comm_ns,
+        "overlap_ns": output.rank_overlap_ns,
+    }
     if output.folded:
         ranks["representative"] = output.rank_representative
     if experiment.system.roofline_enabled:
@@ -346,7 +347,7 @@ def _result(experiment: Experiment, output: Any) -> Result:
     result = Result(
         backend=experiment.backend,
         makespan_ns=int(output.makespan_ns),
-        ranks=ranks,
+        ranks=later(ranks),
         provenance=run_provenance(experiment, output),
     )
     return _with_tables(result, experiment, output) if experiment.detail is Detail.EVERYTHING else result
@@ -360,18 +361,19 @@ def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
     """
     alone = experiment.workload.representative_of_rank is not None
     of_all = output.folded and not alone and int(output.nodes_executed) <= _MOST_NODE_ROWS
-    links = pd.DataFrame(
-        {
-            name: getattr(output, f"link_{name}")
-            for name in ("src", "dst", "bytes", "busy_ns", "queue_ns", "messages")
-        }
-    )
-    link_use: pd.DataFrame = pd.DataFrame(output.fabric.stretches).astype(COLUMNS["link_use"])
-    told = replace(
-        result, collectives=arranged_calls(output.collectives(of_all)), links=links, link_use=link_use
+    links = {
+        name: getattr(output, f"link_{name}")
+        for name in ("src", "dst", "bytes", "busy_ns", "queue_ns", "messages")
+    }
+    stretches = output.fabric.stretches
+    link_use = {name: np.asarray(stretches[name], kind) for name, kind in COLUMNS["link_use"].items()}
+    told = result.with_columns(
+        collectives=arranged_calls(output.collectives(of_all)), links=links, link_use=link_use
     )
     recorded = RecordedNodes(output)
-    return replace(told, nodes=_nodes_of_all(output, recorded)) if of_all else told.with_recorded(recorded)
+    if of_all:
+        return told.with_columns(nodes=_nodes_of_all(output, recorded))
+    return told.with_recorded(recorded)
 
 
 def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:

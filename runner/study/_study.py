@@ -229,7 +229,7 @@ class Study(StudyLayout):
 
         info = self.run_info(run_id)
         result = Result.load(self.run_dir(info.id))
-        self._check_ranks(info, len(result.ranks))
+        self._check_ranks(info, len(result.columns("ranks")["rank"]))
         return replace(result, backend=info.backend) if result.backend == _PACKETS_OF_0_1 else result
 
     def _check_ranks(self, info: RunInfo, ranks: int) -> None:

@@ -13,7 +13,7 @@ from chakrascope.cli._late_choice import LateChoice
 from chakrascope.converter import microbenchmark
 from chakrascope.runner import Study, simulate
 
-LARGE = ["networkx", "numpy", "pandas", "pyarrow"]
+LARGE = ["networkx", "numpy", "pandas", "pyarrow", "scipy"]
 LOADED = (
     f"import json; print(json.dumps([name for name in {LARGE!r} if name in sys.modules]), file=sys.stderr)"
 )
@@ -74,6 +74,24 @@ def test_no_command_loads_a_table_library_before_it_is_used():
     text, loaded = loaded_by(code)
     assert "what-if" in text.split()
     assert set(loaded) <= {"numpy"}, "import it in the function that uses it"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["run", "STUDY", "--network", "ring-2", "--system", "NEW"], "makespan"),
+        (["summary", "STUDY"], "Critical path by kind"),
+        (["critical-path", "STUDY"], "Longest of its"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_what_is_asked_most_makes_no_table_of_pandas(study, tmp_path, command, said):
+    system = tmp_path / "system.json"
+    system.write_text('{"all-reduce-implementation": ["halvingDoubling"]}')
+    words = [{"STUDY": str(study), "NEW": str(system)}.get(word, word) for word in command]
+    text, loaded = loaded_by(f"from chakrascope.cli import main; main({words!r})")
+    assert said in text
+    assert set(loaded) <= {"numpy", "pyarrow"}, "keep to columns where no pandas is asked for"
 
 
 def test_a_late_choice_asks_once_and_refuses_the_rest():
