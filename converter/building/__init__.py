@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ._log_troubles import has_times as has_times
     from ._log_troubles import troubles_of as troubles_of
     from ._logs import convert_logs as convert_logs
+    from ._origin import captured_steps as captured_steps
     from ._origin import computed_on_host as computed_on_host
     from ._origin import stand_in_of as stand_in_of
     from ._origin import stood_in as stood_in
@@ -51,6 +52,7 @@ __all__ = [
     "Progress",
     "annotated_steps",
     "apart",
+    "captured_steps",
     "computed_on_host",
     "convert",
     "convert_files",

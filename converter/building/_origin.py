@@ -14,6 +14,7 @@ __all__ = [
     "FROM_LOGS",
     "STAND_INS",
     "STAND_IN_OF",
+    "captured_steps",
     "computed_on_host",
     "stand_in_of",
     "stand_ins_text",
@@ -25,6 +26,12 @@ STAND_INS = "stand_ins"
 # Which rank's program each of these ranks has, where a replica stands in for single ones.
 STAND_IN_OF = "stand_in_of"
 _NAMED_AT_MOST = 8
+
+
+def captured_steps(metadata: Mapping[str, Any]) -> int:
+    """Return how many training steps a workload with this *metadata* holds: 1 unless it says more."""
+    steps = metadata.get("steps")
+    return max(1, len(steps)) if isinstance(steps, list) else 1
 
 
 def computed_on_host(workload: Workload) -> bool:

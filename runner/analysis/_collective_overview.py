@@ -13,6 +13,7 @@ from .._framed import frame_of, sums_by
 from .._recorded_nodes import Columns
 from .._result import Result
 from ._critical_path import CriticalPath
+from ._stood_for import group_members
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,8 +68,8 @@ def overview_columns(
     firsts = np.flatnonzero(_changes([calls[name] for name in _KEYS]))
     if not len(firsts):
         return {name: np.empty(0, object if kind == "str" else kind) for name, kind in _TYPES.items()}
-    ranks = np.diff(np.append(firsts, len(rows)))
     table = {name: calls[name][firsts] for name in _KEYS}
+    ranks = _sizes(result, table["group"], np.diff(np.append(firsts, len(rows))))
     known = np.unique(table["collective"])
     last = _last_arrivals(calls)[np.searchsorted(known, table["collective"])]
     rank, node_id = calls["rank"][last], calls["node_id"][last]
@@ -92,6 +93,13 @@ def overview_columns(
         "node_id": node_id,
     }
     return {name: found[name] for name in _TYPES}
+
+
+def _sizes(result: Result, groups: Ints, recorded: Ints) -> Ints:
+    """Return how many ranks each of *groups* has: so many as *recorded* where its members are not known."""
+    members = {group: len(group_members(result, group) or ()) for group in set(groups.tolist())}
+    known = np.array([members[group] for group in groups.tolist()], np.int64)
+    return np.where(known > 0, known, recorded)
 
 
 def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> npt.NDArray[Any]:

@@ -13,6 +13,7 @@ from .._result import Result
 from ._by_rank import nodes_by_rank
 from ._critical_path import CriticalPath
 from ._path_facts import NodeFacts
+from ._stood_for import ranks_stood_for
 
 __all__ = ["cut_names", "layer_table"]
 
@@ -41,12 +42,12 @@ def layer_table(result: Result, workload: Workload, path: CriticalPath, most: in
     critical path. Work outside every module is left out.
     """
     sums: dict[str, npt.NDArray[np.float64]] = {}
-    ranks = 0
+    ranks, stood_for = 0, ranks_stood_for(result).to_dict()
     for rank, nodes in nodes_by_rank(result, ["start_ns", "end_ns"]):
-        ranks += 1
+        ranks += stood_for[rank]
         facts = NodeFacts(workload, np.full(len(nodes["node_id"]), rank), nodes["node_id"])
         for module, times in _of_rank(facts, nodes["end_ns"] - nodes["start_ns"]):
-            sums[module] = sums[module] + times if module in sums else times
+            sums[module] = sums.get(module, 0.0) + stood_for[rank] * times
     modules = pd.Series([*sums], dtype="object")
     names = cut_names(modules, most) if len(modules) else modules
     layers, order = pd.factorize(names)

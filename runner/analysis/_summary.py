@@ -10,7 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
-from ...converter.building import ProfilerOverhead, computed_on_host, profiler_overhead, stood_in
+from ...converter.building import (
+    ProfilerOverhead,
+    captured_steps,
+    computed_on_host,
+    profiler_overhead,
+    stood_in,
+)
 from ...support import count_text, duration_text, share_text
 from .._captured import is_captured
 from .._framed import columns_of, frame_of, framed, later, rows_of, sums_by
@@ -81,7 +87,7 @@ def summarize(result: Result, workload: Workload) -> Summary:
     """Return what bounds the step of *result*, whose programs are *workload*'s."""
     path = critical_path(result, workload)
     kinds = breakdown_columns(path, "kind")
-    headline = _headline(path, kinds, _measured_text(workload))
+    headline = _headline(path, kinds, _measured_text(workload), captured_steps(workload.metadata))
     if result.backend not in _WITHOUT_NETWORK and len(path.columns["rank"]):
         headline += _network_cannot_matter(kinds)
     qualifiers = _qualifiers(result, workload, kinds)
@@ -144,13 +150,17 @@ def _measured_text(workload: Workload) -> str:
     return f" (measured{which}: {duration_text(measured_ns)})"
 
 
-def _headline(path: CriticalPath, kinds: Columns, measured: str) -> str:
+def _headline(path: CriticalPath, kinds: Columns, measured: str, steps: int = 1) -> str:
     if not len(path.columns["rank"]):
         return "The step takes no time: every node has a duration of 0."
     top = str(kinds["key"][0])
     share = share_text(float(kinds["share"][0]))
     cause = _PHRASES.get(top, top)
-    lead = f"The step takes {duration_text(path.makespan_ns)}{measured} and is bound by {cause}: {share}"
+    took = f"The step takes {duration_text(path.makespan_ns)}{measured} and is"
+    if steps > 1:
+        each = duration_text(round(path.makespan_ns / steps))
+        took = f"The {steps} steps take {duration_text(path.makespan_ns)}{measured}, {each} each, and are"
+    lead = f"{took} bound by {cause}: {share}"
     return f"{lead} of the critical path; {_contributor(path)}."
 
 

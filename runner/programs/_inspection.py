@@ -95,7 +95,7 @@ def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
     blocks = max(len(rank.thread_blocks) for rank in program.ranks)
     least = ""
     if found.least_bytes:
-        least = f", {found.most_received_bytes / found.least_bytes:.2f} times the least there could be"
+        least = f", {found.most_received_bytes / found.least_bytes:.2f} times the minimum possible"
     rounds = f", in {found.rounds} rounds" if found.rounds > 1 else ""
     return [
         ("collective", f"{program.collective} among {count_text(program.num_ranks, 'rank')}"),
@@ -104,7 +104,7 @@ def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
         ("sizes", sizes),
         ("program", f"{count_text(program.num_ops, 'op')}, {count_text(blocks, 'thread block')} per rank"),
         ("size", bytes_text(found.size_bytes)),
-        ("steps", f"{found.steps} one after the other{rounds}"),
+        ("steps", f"{found.steps} in sequence{rounds}"),
         ("messages", f"{found.messages:,}"),
         ("sent by the busiest rank", bytes_text(found.most_sent_bytes)),
         ("received by the busiest rank", f"{bytes_text(found.most_received_bytes)}{least}"),

@@ -110,11 +110,11 @@ def test_picture_in_the_browser(made, page):
     with serving(create_app(study)) as address:
         page.goto(f"{address}/network?run={filed}")
         page.wait_for_selector("#program-chart .main-svg")
-        assert "8 one after the other" in page.locator("#program").inner_text()
+        assert "8 in sequence" in page.locator("#program").inner_text()
         assert page.get_by_role("figure", name="Who sends to whom in the program").count() == 1
         where = {"pathname": "/network", "search": f"?run={named}"}
         page.evaluate("where => window.dash_clientside.set_props('url', where)", where)
-        page.wait_for_selector("#program:has-text('28 one after the other, in 2 rounds')")
+        page.wait_for_selector("#program:has-text('28 in sequence, in 2 rounds')")
         page.wait_for_selector("#program-chart .main-svg")
         page.wait_for_load_state("networkidle")
         page.wait_for_selector(".ag-delay-render", state="detached")

@@ -12,7 +12,7 @@
   window.dashAgGridFunctions = Object.assign(window.dashAgGridFunctions || {}, {
     inTime: (ns) => (missing(ns) ? "" : durationText(ns)),
     inTimeIfAny: (ns) => (missing(ns) || ns < 0 ? "" : durationText(ns)),
-    asInstant: (ns) => (missing(ns) ? "" : instantText(ns)),
+    asInstant: (ns, resolution) => (missing(ns) ? "" : instantText(ns, resolution)),
     inPercent: (share) => (missing(share) ? "" : shareText(share)),
     inSignedPercent: (share) => (missing(share) ? "" : changeText(share)),
     inSignedTime: (ns) => (missing(ns) ? "" : `${ns > 0 ? "+" : ""}${durationText(ns)}`),

@@ -27,6 +27,7 @@ __all__ = [
     "shades",
     "short",
     "styled",
+    "time_scale",
     "topology_sketch",
 ]
 
@@ -41,6 +42,8 @@ _PRIVATE_CONFIG: dict[str, Any] = {
 _FEW_RANKS = 8
 _MOST_LABELS = 80
 _MOST_WORDS = 600
+# What an axis of time is in, from the length that it shows up to.
+_TIME_SCALES = ((2e3, 1.0, " ns"), (2e6, 1e3, " µs"), (1e10, 1e6, " ms"))
 _INK = {"light": "#1f2933", "dark": "#d5dbe1"}
 _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
 
@@ -55,6 +58,11 @@ def graph(figure: go.Figure, **properties: Any) -> html.Div:
     names = ", ".join(str(trace.name) for trace in figure.data if trace.name)
     told = str(figure.layout.meta or f"Chart{f' of {names}' if names else ''}")
     return html.Div(drawn, role="figure", **{"aria-label": told[:_MOST_WORDS]})
+
+
+def time_scale(most_ns: float) -> tuple[float, str]:
+    """Return the unit of an axis that shows times up to *most_ns*: how many ns it is, and its suffix."""
+    return next(((scale, unit) for most, scale, unit in _TIME_SCALES if most_ns < most), (1e9, " s"))
 
 
 def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
@@ -142,6 +150,7 @@ def _bar_colour(row: dict[Any, Any], otherwise: str) -> str:
 def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
     """Return one bar per rank of its compute, exposed communication and idle time; together the step."""
     figure = go.Figure()
+    scale, unit = time_scale(ranks[["compute_ns", "exposed_comm_ns", "idle_ns"]].sum(axis=1).max())
     parts = (
         ("compute_ns", "compute", "Compute"),
         ("exposed_comm_ns", "communication", "Exposed communication"),
@@ -150,7 +159,7 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
     for column, kind, label in parts:
         figure.add_bar(
             x=ranks["rank"],
-            y=ranks[column] / 1e6,
+            y=ranks[column] / scale,
             name=label,
             marker={"color": kind_colour(kind), "line_width": 0},
             customdata=[duration_text(value) for value in ranks[column]],
@@ -165,7 +174,7 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
     figure.update_xaxes(
         title="rank", dtick=max(1, len(ranks) // 16), range=[-0.5, max(_FEW_RANKS, len(ranks)) - 0.5]
     )
-    figure.update_yaxes(ticksuffix=" ms", showgrid=True)
+    figure.update_yaxes(ticksuffix=unit, showgrid=True)
     return styled(
         figure,
         scheme,
@@ -184,10 +193,11 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
 def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
     """Return the path as bars over time, one row per rank; *strip* is what `queries.strip` returns."""
     figure = go.Figure()
+    scale, unit = time_scale((strip["start_ns"] + strip["duration_ns"]).max())
     for kind, part in strip.groupby("kind", sort=False):
         figure.add_bar(
-            x=part["duration_ns"] / 1e6,
-            base=part["start_ns"] / 1e6,
+            x=part["duration_ns"] / scale,
+            base=part["start_ns"] / scale,
             y=[f"rank {rank}" for rank in part["rank"]],
             orientation="h",
             name=KIND_LABELS.get(str(kind), str(kind)),
@@ -205,7 +215,7 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
     figure.update_yaxes(
         categoryorder="array", categoryarray=[f"rank {r}" for r in reversed(ranks)], automargin=True
     )
-    figure.update_xaxes(ticksuffix=" ms")
+    figure.update_xaxes(ticksuffix=unit)
     return styled(
         figure,
         scheme,

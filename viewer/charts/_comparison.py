@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from ...support import duration_text
 from .._theme import KIND_LABELS, PATH_COLOUR, kind_colour
-from ._charts import listed, literal, short, styled
+from ._charts import listed, literal, short, styled, time_scale
 
 __all__ = ["difference_histogram", "difference_scatter", "paths_bars", "runs_bar"]
 
@@ -17,12 +17,13 @@ def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
     """Return one stacked bar per run: its critical path by kind (key, duration_ns), the first on top."""
     labels = [f"{number}. {literal(short(label, 44))}" for number, (label, _) in enumerate(runs, start=1)]
     figure = go.Figure()
+    scale, unit = time_scale(max((int(kinds["duration_ns"].sum()) for _, kinds in runs), default=0))
     for kind in KIND_LABELS:
         durations = [int(kinds.loc[kinds["key"] == kind, "duration_ns"].sum()) for _, kinds in runs]
         if not any(durations):
             continue
         figure.add_bar(
-            x=[duration / 1e6 for duration in durations],
+            x=[duration / scale for duration in durations],
             y=labels,
             orientation="h",
             name=KIND_LABELS[kind],
@@ -33,7 +34,7 @@ def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
     figure.update_layout(barmode="stack", height=100 + 40 * len(runs), bargap=0.3)
     figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
     figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_xaxes(ticksuffix=" ms")
+    figure.update_xaxes(ticksuffix=unit)
     return styled(
         figure,
         scheme,
@@ -56,14 +57,15 @@ def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.
     *strip* is as :func:`queries.path.paths_strip` returns it.
     """
     figure = go.Figure()
+    scale, unit = time_scale((strip["start_ns"] + strip["duration_ns"]).max())
     for apart, name, colour in (
         (False, "on both paths", "#9aa3ad"),
         (True, "on this path only", PATH_COLOUR),
     ):
         part = strip[strip["apart"] == apart]
         figure.add_bar(
-            x=part["duration_ns"] / 1e6,
-            base=part["start_ns"] / 1e6,
+            x=part["duration_ns"] / scale,
+            base=part["start_ns"] / scale,
             y=[literal(short(labels[number], 40)) for number in part["path"]],
             orientation="h",
             name=name,
@@ -80,7 +82,7 @@ def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.
     figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
     names = [literal(short(label, 40)) for label in labels]
     figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], automargin=True)
-    figure.update_xaxes(ticksuffix=" ms")
+    figure.update_xaxes(ticksuffix=unit)
     return styled(
         figure,
         scheme,

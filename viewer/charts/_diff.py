@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from ...runner import Side
 from ...runner.analysis import VERDICT_COLOURS
 from ...support import duration_text
-from ._charts import literal, short, styled
+from ._charts import literal, short, styled, time_scale
 
 __all__ = ["COLOURS", "steps_strip", "waterfall_bars"]
 
@@ -26,10 +26,11 @@ def waterfall_bars(table: pd.DataFrame, scheme: str) -> go.Figure:
     Grey is what noise may be.
     """
     bars = _bars(table)
+    scale, unit = time_scale(max(bar["to_ns"] for bar in bars))
     figure = go.Figure(
         go.Bar(
-            x=[(bar["to_ns"] - bar["from_ns"]) / 1e6 for bar in bars],
-            base=[bar["from_ns"] / 1e6 for bar in bars],
+            x=[(bar["to_ns"] - bar["from_ns"]) / scale for bar in bars],
+            base=[bar["from_ns"] / scale for bar in bars],
             y=list(range(len(bars))),
             orientation="h",
             marker_color=[COLOURS[bar["verdict"]] for bar in bars],
@@ -40,11 +41,11 @@ def waterfall_bars(table: pd.DataFrame, scheme: str) -> go.Figure:
             hovertemplate="%{hovertext}<extra></extra>",
         )
     )
-    ends = [bar[column] / 1e6 for bar in bars[1:-1] or bars for column in ("from_ns", "to_ns")]
+    ends = [bar[column] / scale for bar in bars[1:-1] or bars for column in ("from_ns", "to_ns")]
     room = max(max(ends) - min(ends), 1e-6)
     low = max(0.0, min(ends) - 0.15 * room)
     figure.update_layout(height=70 + 28 * len(bars), showlegend=False, bargap=0.25)
-    figure.update_xaxes(ticksuffix=" ms", range=[low, max(ends) + 0.25 * room])
+    figure.update_xaxes(ticksuffix=unit, range=[low, max(ends) + 0.25 * room])
     figure.update_yaxes(
         tickvals=list(range(len(bars))),
         ticktext=[literal(short(str(bar["key"]), 46)) for bar in bars],
@@ -84,13 +85,14 @@ def steps_strip(before: Side, after: Side, scheme: str) -> go.Figure:
     """Return every step of both sides as a point on the axis of time, those of one start in one row."""
     figure = go.Figure()
     labels: list[str] = []
+    scale, unit = time_scale(max(step.makespan_ns for side in (before, after) for step in side.steps))
     for side, name, colour in ((before, "before", "#3b82c4"), (after, "after", "#e08214")):
         for number, places in enumerate(side.starts, start=1):
             label = f"{name}, start {number}" if len(side.starts) > 1 else name
             labels.append(label)
             steps = [side.steps[place] for place in places]
             figure.add_scatter(
-                x=[step.makespan_ns / 1e6 for step in steps],
+                x=[step.makespan_ns / scale for step in steps],
                 y=[label] * len(steps),
                 mode="markers",
                 marker={"color": colour, "size": 10, "opacity": 0.75},
@@ -100,5 +102,5 @@ def steps_strip(before: Side, after: Side, scheme: str) -> go.Figure:
             )
     figure.update_layout(height=60 + 24 * len(labels))
     figure.update_yaxes(categoryorder="array", categoryarray=labels[::-1], automargin=True)
-    figure.update_xaxes(ticksuffix=" ms", rangemode="tozero")
+    figure.update_xaxes(ticksuffix=unit, rangemode="tozero")
     return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 8, "b": 32})

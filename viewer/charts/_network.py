@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from ...runner.analysis import Use
 from ...support import bandwidth_text, bytes_text, share_text
 from ..queries import LinkMap
-from ._charts import shades, styled
+from ._charts import shades, styled, time_scale
 
 __all__ = ["link_map", "loads_bar", "use_map"]
 
@@ -61,23 +61,24 @@ def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
 
 def use_map(use: Use, scheme: str) -> go.Figure:
     """Return how fast links carried data over time, a row per link."""
-    middle = (use.starts_ns + use.length_ns / 2) / 1e6
+    middle = use.starts_ns + use.length_ns / 2
+    scale, unit = time_scale(float(middle.max()) if len(middle) else 0.0)
     figure = go.Figure(
         go.Heatmap(
             z=use.rates,
-            x=middle,
+            x=middle / scale,
             y=use.rows,
             colorscale=shades(scheme),
             colorbar={"title": {"text": "GB/s", "side": "right"}, "thickness": 12, "outlinewidth": 0},
             zmin=0,
             ygap=1,
             customdata=np.vectorize(bandwidth_text, otypes=[object])(use.rates),
-            hovertemplate="%{y} at %{x:,.3f} ms: %{customdata}<extra></extra>",
+            hovertemplate=f"%{{y}} at %{{x:,.3f}}{unit}: %{{customdata}}<extra></extra>",
         )
     )
     figure.update_layout(height=110 + 18 * max(6, len(use.rows)))
     figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_xaxes(ticksuffix=" ms")
+    figure.update_xaxes(ticksuffix=unit)
     return styled(
         figure,
         scheme,

@@ -13,7 +13,7 @@ from plotly.colors import sample_colorscale
 from ...runner.analysis import Matrix
 from ...runner.sweep import setting_title
 from ...support import duration_text
-from ._charts import literal, short, styled
+from ._charts import literal, short, styled, time_scale
 
 __all__ = ["best_heat_map", "frontier_scatter", "parallel_coordinates"]
 
@@ -82,14 +82,17 @@ def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: s
     best = points[points["best"]].sort_values(objective)
     marked = {"size": 12, "color": "#e08214", "symbol": "diamond"}
     others = {"size": 8, "color": "#3b82c4", "opacity": 0.7}
-    title = literal(setting_title(objective, unit=True))
+    title, size = literal(setting_title(objective, unit=True)), 1
+    if title.endswith("(bytes)"):
+        title, size = title.replace("(bytes)", "(GiB)"), 2**30
+    scale, unit = time_scale(float(points["makespan_ns"].max()))
     for part, name, mode, marker in (
         (points, "points", "markers", others),
         (best, "none better", "lines+markers", marked),
     ):
         figure.add_scatter(
-            x=part[objective].astype(float),
-            y=part["makespan_ns"] / 1e6,
+            x=part[objective].astype(float) / size,
+            y=part["makespan_ns"] / scale,
             mode=mode,
             name=name,
             marker=marker,
@@ -99,7 +102,7 @@ def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: s
         )
     figure.update_layout(height=320, legend={"orientation": "h", "y": 1, "yanchor": "bottom"})
     figure.update_xaxes(title=title, rangemode="tozero")
-    figure.update_yaxes(title="step", ticksuffix=" ms", showgrid=True)
+    figure.update_yaxes(title="step", ticksuffix=unit, showgrid=True)
     return styled(
         figure,
         scheme,
@@ -116,7 +119,8 @@ def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: 
     """
     shown = points.sort_values("makespan_ns", ascending=False).tail(_MOST_LINES)
     axes = [_axis(shown[name]) for name in settings]
-    axes.append(_axis(shown["makespan_ns"].astype(float) / 1e6))
+    scale, unit = time_scale(float(shown["makespan_ns"].max()))
+    axes.append(_axis(shown["makespan_ns"].astype(float) / scale))
     heights = np.stack([position for position, _ in axes], axis=1)
     figure = go.Figure()
     order = np.argsort(-shown["makespan_ns"].to_numpy(dtype=float), kind="stable")
@@ -124,7 +128,7 @@ def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: 
     colours = sample_colorscale(_SCALE[scheme], np.linspace(1, 0, len(bands)))
     for band, colour in zip(bands, colours, strict=True):
         _add_lines(figure, heights[band], shown.iloc[band], settings, colour)
-    titles = [*(short(setting_title(name, unit=True), 30) for name in settings), "step (ms)"]
+    titles = [*(short(setting_title(name, unit=True), 30) for name in settings), f"step ({unit.strip()})"]
     for place, ((_, ticks), title) in enumerate(zip(axes, titles, strict=True)):
         figure.add_vline(x=place, line={"color": "#9aa3ad", "width": 1})
         figure.add_annotation(x=place, y=1.13, text=f"<b>{literal(title)}</b>", showarrow=False)

@@ -39,13 +39,13 @@ __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/critical-path", "Critical path"
 _COLUMNS = [
-    column("segment", "#", maxWidth=80),
-    column("rank", "Rank", minWidth=72, maxWidth=84),
+    column("segment", "#", minWidth=66, maxWidth=80),
+    column("rank", "Rank", minWidth=64, maxWidth=84),
     text_column("name", "Name", minWidth=140, flex=3),
     kind_column(),
-    column("start_ns", "Start", "instant", maxWidth=110),
-    column("duration_ns", "Duration", "time", minWidth=118, maxWidth=130, sort="desc"),
-    column("share", "Share", "%", maxWidth=90),
+    column("start_ns", "Start", "instant", minWidth=106, maxWidth=120),
+    column("duration_ns", "Duration", "time", minWidth=108, maxWidth=130, sort="desc"),
+    column("share", "Share", "%", minWidth=72, maxWidth=90),
     text_column("module", "Module", minWidth=100, flex=1),
     text_column("reason", "Why it waited", minWidth=170, flex=4),
 ]
@@ -60,7 +60,7 @@ _SLACK = [
     text_column("name", "Name", minWidth=180, flex=3),
     kind_column(),
     text_column("module", "Module"),
-    column("start_ns", "Start", "instant", maxWidth=110),
+    column("start_ns", "Start", "instant", minWidth=106, maxWidth=120),
     column("duration_ns", "Duration", "time", minWidth=116, maxWidth=130, sort="desc"),
     column("slack_ns", "Slack", "time", maxWidth=110),
 ]

@@ -234,6 +234,9 @@ def _tables(sides: Sides, found: StepDiff, asked: dict[str, str], scheme: str) -
     figures = figures.rename(
         columns={name: f"{name}_ns" for name in ("base", "other", "delta", "low", "high")}
     )
+    paths = found.paths.copy()
+    for name in ("start_base_ns", "start_other_ns", "rank_base", "rank_other"):
+        paths[name] = paths[name].where(paths[name] >= 0)  # A new piece has no place in the path before.
     means = "Means over the ranks of one step; the median over the steps."
     return [
         table_card("Figures", "diff-figures", figures, _FIGURES, scheme, query=asked, note=means, most=320),
@@ -241,7 +244,7 @@ def _tables(sides: Sides, found: StepDiff, asked: dict[str, str], scheme: str) -
         table_card("Modules", "diff-modules", found.modules, _PIECES, scheme, query=asked, note=means),
         table_card("Collectives", "diff-collectives", found.collectives, _COLLECTIVES, scheme, query=asked,
                    note="Wait: until the last rank has arrived; transfer: after that."),
-        table_card("Critical paths side by side", "diff-paths", found.paths, _PATHS, scheme, query=asked,
+        table_card("Critical paths side by side", "diff-paths", paths, _PATHS, scheme, query=asked,
                    note="In order of time, aligned by what the paths go through."),
     ]  # fmt: skip
 

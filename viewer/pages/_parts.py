@@ -60,6 +60,9 @@ _FORMATS = {
 }
 MOST_ROWS = 5_000
 _MOST_TEXT = 300
+_MOST_WHOLE = 8
+_SHORT_NS = 10_000_000
+_FINE = f"{_FORMATS['instant']}(params.value, 1)"
 _MOST_NAME = 120
 
 
@@ -163,7 +166,7 @@ def column(field: str, name: str, unit: str = "", **more: Any) -> dict[str, Any]
 
 def kind_column(field: str = "kind") -> dict[str, Any]:
     """Return a column of kinds of work, called as in the legends."""
-    return {"field": field, "headerName": "Kind", "minWidth": 152, "maxWidth": 160, "refData": KIND_LABELS}
+    return {"field": field, "headerName": "Kind", "minWidth": 168, "maxWidth": 176, "refData": KIND_LABELS}
 
 
 def text_column(field: str, name: str, **more: Any) -> dict[str, Any]:
@@ -218,14 +221,17 @@ def table_card(
     selects: bool = False,
     row_id: str = "",
     tall: int = 32,
+    whole: bool = False,
 ) -> dmc.Paper:
     """Return a panel with the table *name* of queries.tables and links that export it whole.
 
     It is as high as its rows, of *tall* pixels each, at most *most* pixels. With *selects*, a row can be
     chosen; :func:`select_rows` wires that to the node it stands for; *row_id* is the column that identifies
-    rows.
+    rows. With *whole*, it is as high as it gets, if its rows are few: for those with texts of several lines.
     """
     options: dict[str, Any] = {"height": fitting(len(rows), most, tall)}
+    if whole and len(rows) <= _MOST_WHOLE:
+        options = {"height": None, "domLayout": "autoHeight"}
     if selects:
         options["rowSelection"] = SINGLE_ROW
     if row_id:
@@ -237,7 +243,7 @@ def table_card(
     if note:
         parts.append(dmc.Text(note, size="sm", c="dimmed", mb=8))
     parts.append(
-        table(f"{name}-table", rows, _told(columns, rows), scheme, **options)
+        table(f"{name}-table", rows, _fine(_told(columns, rows), rows), scheme, **options)
         if len(rows)
         else empty("No rows.")
     )
@@ -248,6 +254,16 @@ def _told(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, A
     """Return those *columns* that say something: a text that is empty in all *rows* only takes room."""
     said = [column["field"] not in rows or any(rows[column["field"]].astype(str) != "") for column in columns]
     return [column for column, told in zip(columns, said, strict=True) if told]
+
+
+def _fine(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the *columns* with instants to the nanosecond where *rows* have them within a short run."""
+    made = []
+    for one in columns:
+        said = one.get("valueFormatter") == {"function": f"{_FORMATS['instant']}(params.value)"}
+        fine = said and one["field"] in rows and rows[one["field"]].max() < _SHORT_NS
+        made.append(one | {"valueFormatter": {"function": _FINE}} if fine else one)
+    return made
 
 
 def rows_table(head: Sequence[str], rows: Sequence[Sequence[Any]], **properties: Any) -> dmc.Table:

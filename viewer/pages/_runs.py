@@ -44,7 +44,7 @@ _COLUMNS = [
     column("makespan_ns", "Step", "time", minWidth=82, maxWidth=120),
     {"field": "created", "headerName": "Created (UTC)", "minWidth": 150, "maxWidth": 156,
      "valueFormatter": {"function": "toTheMinute(params.value)"}},
-    text_column("workload", "Workload", minWidth=94, maxWidth=130),
+    text_column("workload", "Workload", minWidth=114, maxWidth=180),
     text_column("tags", "Tags", flex=2, minWidth=70),
     text_column("note", "Note", flex=3, minWidth=84),
 ]  # fmt: skip

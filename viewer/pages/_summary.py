@@ -7,6 +7,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
+from ...converter.building import captured_steps
 from ...errors import ChakrascopeError
 from ...runner.analysis import TABLES, cause_place, contributors, nameless_text
 from ...support import count_text, duration_text, share_text
@@ -125,8 +126,12 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
     step = max(1, run.result.makespan_ns)
     exposed, compute = int(ranks["exposed_comm_ns"].max()), float(ranks["compute_ns"].mean())
     worst = int(ranks["rank"].to_numpy()[ranks["exposed_comm_ns"].to_numpy().argmax()])
+    steps = captured_steps(run.workload.metadata)
+    what = "Step" if steps == 1 else count_text(steps, "step")
+    # Ranks that do the same may be recorded once.
+    executed = max(run.result.num_nodes, int(run.result.provenance.get("nodes_executed", 0)))
     shown = [
-        ("Step", duration_text(run.result.makespan_ns), run_name(info)),
+        (what, duration_text(run.result.makespan_ns), run_name(info)),
         ("Computing", share_text(compute / step), "of the step, mean over all ranks"),
         (
             "Exposed communication",
@@ -136,7 +141,7 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
         (
             "Ranks",
             f"{info.num_ranks:,}",
-            f"{count_text(run.result.num_nodes, 'node')}, {info.network or info.backend}",
+            f"{count_text(executed, 'node')}, {info.network or info.backend}",
         ),
     ]
     tiles = [

@@ -131,10 +131,12 @@ class Sides:
     def defaults(self) -> tuple[str, str]:
         """Return the sides to propose: the two newest captures, else the two newest runs; "" without."""
         study = self._view.study
-        for names in (study.trace_sets(), [info.id for info in study.runs()]):
-            if len(names) > 1:
-                return f"@{names[-2]}", f"@{names[-1]}"
-        return "", ""
+        captures, runs = study.trace_sets(), study.runs()
+        if len(captures) > 1:
+            return f"@{captures[-2]}", f"@{captures[-1]}"
+        # Of one workload, so that the runs hold the same work.
+        pairs = [(one.id, runs[-1].id) for one in runs[:-1] if one.workload == runs[-1].workload]
+        return (f"@{pairs[-1][0]}", f"@{pairs[-1][1]}") if pairs else ("", "")
 
     def diff(
         self, before: str, after: str, between_starts: float | None, reading: Reading | None = None

@@ -202,15 +202,17 @@ class StepDiff:
         """What changed, in a sentence or two."""
         step = self.figures.iloc[0]
         base, other = int(step["base"]), int(step["other"])
+        covers = self.base.steps[0].covers
+        takes = "The step takes" if covers == 1 else f"The {covers} steps take"
         if base == other:
-            return f"The step takes {duration_text(other)} in both: no difference."
+            return f"{takes} {duration_text(other)} in both: no difference."
         way = "up" if other > base else "down"
-        lead = f"The step takes {duration_text(other)}, {way} from {duration_text(base)}"
+        lead = f"{takes} {duration_text(other)}, {way} from {duration_text(base)}"
         change = f"{_signed(self.delta_ns)} ({change_text(self.delta_ns / max(1, base))})"
         interval = f"{_signed(int(step['low']))} to {_signed(int(step['high']))}"
         said = {
             "within noise": f", within the noise ({interval})",
-            "undecided": ", which may be noise",
+            "undecided": "; whether that is more than noise is unknown",
         }.get(str(step["verdict"]), "" if self.layout.exact else f", beyond the noise ({interval})")
         return f"{lead}: {change}{said}.{self._largest()}"
 
@@ -287,11 +289,19 @@ def diff_steps(base: Side, other: Side, *, between_starts: float | None = None) 
     """Return what changed from *base* to *other*.
 
     *between_starts* is the share by which the starts of the job are known to differ, for sides with fewer
-    than four of them. Raises `ConfigError` for a side without steps.
+    than four of them. Raises `ConfigError` for a side without steps, and where one holds several training
+    steps as one and another does not.
     """
     for side in (base, other):
         if not side.steps:
             raise ConfigError(f"{side.name} has no step to compare; capture or simulate one.")
+    covered = {step.covers: step.name for side in (base, other) for step in side.steps}
+    if len(covered) > 1:
+        counts = " and ".join(f"{count_text(number, 'step')} ({name})" for number, name in covered.items())
+        raise ConfigError(
+            f"What is compared holds different numbers of training steps: {counts}. Compare runs with as "
+            "many steps as each other, or captures, whose steps are compared one by one."
+        )
     return StepDiff(base, other, between_starts)
 
 

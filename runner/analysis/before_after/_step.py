@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 
 from ....converter import NodeType, Workload
+from ....converter.building import captured_steps
 from ....support import bytes_text, ranks_text
 from ..._result import Result
 from .._choices import PARTS
 from .._collective_overview import operation_name
 from .._critical_path import CriticalPath, critical_path
+from .._stood_for import group_members, ranks_stood_for
 from .._summary import rank_times
 
 __all__ = ["Step", "read_step"]
@@ -35,7 +37,8 @@ class Step:
     *figures* has totals by name. *operators* and *modules* have ``key, kind, count, time_ns, on_path_ns``,
     where counts and times are means over the ranks; *collectives* have ``key, operation, size_bytes, group,
     count, wait_ns, transfer_ns, on_path_ns``. *segments* are the critical path, with a column for each of
-    :data:`PARTS`.
+    :data:`PARTS`. *covers* is how many training steps it holds: more than one where several were converted
+    together.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Step:
     modules: pd.DataFrame
     collectives: pd.DataFrame
     segments: pd.DataFrame
+    covers: int = 1
 
 
 def read_step(result: Result, workload: Workload, *, name: str, start: str, exact: bool) -> Step:
@@ -58,6 +62,8 @@ def read_step(result: Result, workload: Workload, *, name: str, start: str, exac
     nodes["time_ns"] = (nodes["end_ns"] - nodes["start_ns"]).astype(np.int64)
     on_path = segments.groupby(_NODE)["duration_ns"].sum().rename("on_path_ns").reset_index()
     nodes = nodes.merge(on_path, on=_NODE, how="left").fillna({"on_path_ns": 0})
+    nodes["ranks"] = nodes["rank"].map(ranks_stood_for(result))
+    calls["ranks"] = calls["rank"].map(ranks_stood_for(result))
     ranks = max(1, len(result.ranks))
     return Step(
         name=name,
@@ -71,6 +77,7 @@ def read_step(result: Result, workload: Workload, *, name: str, start: str, exac
         modules=_by(nodes.assign(key=nodes["module"].where(nodes["module"] != "", _NOTHING)), ranks),
         collectives=_collectives(calls, on_path, ranks),
         segments=segments,
+        covers=captured_steps(workload.metadata),
     )
 
 
@@ -86,7 +93,11 @@ def _calls(result: Result) -> pd.DataFrame:
     A group's number does not: it is named by its members. ``wait_ns`` is until the last of them came.
     """
     calls = result.collectives
-    members = calls.groupby("collective")["rank"].agg(tuple)
+    recorded = calls.groupby("collective").agg(ranks=("rank", tuple), group=("group", "first"))
+    whole = {group: group_members(result, int(group)) for group in recorded["group"].unique()}
+    members = pd.Series(
+        [tuple(whole[group] or ranks) for ranks, group in recorded.itertuples(index=False)], recorded.index
+    )
     last = calls.groupby("collective")["start_ns"].transform("max")
     every = len(result.ranks)
     names = {
@@ -125,9 +136,10 @@ def _segments(path: CriticalPath, calls: pd.DataFrame) -> pd.DataFrame:
 def _by(nodes: pd.DataFrame, ranks: int) -> pd.DataFrame:
     """Return a row per key and kind of *nodes*, means over the *ranks*."""
     kinds = nodes["kind"].where(nodes["type"] < int(NodeType.COMM_SEND), "communication")
-    table = nodes.assign(kind=kinds).groupby(["key", "kind"], as_index=False).agg(
-        count=("time_ns", "size"), time_ns=("time_ns", "sum"), on_path_ns=("on_path_ns", "sum")
-    )  # fmt: skip
+    table = nodes.assign(kind=kinds, time_ns=nodes["time_ns"] * nodes["ranks"])
+    table = table.groupby(["key", "kind"], as_index=False).agg(
+        count=("ranks", "sum"), time_ns=("time_ns", "sum"), on_path_ns=("on_path_ns", "sum")
+    )
     table[["count", "time_ns"]] = (table[["count", "time_ns"]] / ranks).round()
     typed: pd.DataFrame = table.astype(dict.fromkeys(_TIMES, np.int64))
     return typed
@@ -160,11 +172,11 @@ def _figures(result: Result, workload: Workload, nodes: pd.DataFrame, calls: pd.
         "exposed": round(times["exposed_comm_ns"].mean()),
         "overlap": round(times["overlap_ns"].mean()),
         "idle": round(times["idle_ns"].mean()),
-        "wait": round(int(calls["wait_ns"].sum()) / ranks),
-        "transfer": round(int(calls["transfer_ns"].sum()) / ranks),
-        "bytes": round(int(calls["size_bytes"].sum()) / ranks),
+        "wait": round(int((calls["wait_ns"] * calls["ranks"]).sum()) / ranks),
+        "transfer": round(int((calls["transfer_ns"] * calls["ranks"]).sum()) / ranks),
+        "bytes": round(int((calls["size_bytes"] * calls["ranks"]).sum()) / ranks),
         "collectives": int(calls["collective"].nunique()),
-        "nodes": len(nodes),
+        "nodes": int(nodes["ranks"].sum()),
     }
     memory: Any = workload.metadata.get("memory_bytes")
     if isinstance(memory, Mapping) and memory:

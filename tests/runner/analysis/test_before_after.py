@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from studies import make_study
 
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
-from chakrascope.errors import StudyError, UsageError
+from chakrascope.errors import ConfigError, StudyError, UsageError
 from chakrascope.runner import measured_result
 from chakrascope.runner.analysis import (
     PARTS,
@@ -225,6 +227,14 @@ def test_sides_are_read_from_studies(tmp_path):
         with pytest.raises(StudyError) as error:
             read_side(f"{name}@{what}")
         assert hint in error.value.message
+
+
+def test_several_steps_are_not_held_against_one():
+    one, three = plain(250, exact=True), replace(plain(750, exact=True), covers=3)
+    with pytest.raises(ConfigError, match=r"1 step \(.*\) and 3 steps"):
+        diff_steps(side(one), side(three))
+    found = diff_steps(side(three), side(replace(three, makespan_ns=three.makespan_ns)))
+    assert found.headline.startswith("The 3 steps take ")
 
 
 def test_a_path_of_very_many_pieces_stays_readable_and_whole():

@@ -216,6 +216,8 @@ def test_headline_names_what_holds_most_whatever_its_kind():
     headline = _headline(path, path.breakdown("kind"), " (measured: 80 ns)")
     assert headline.startswith("The step takes 100 ns (measured: 80 ns) and is bound by computation: 60.0 %")
     assert "the largest contributor is all_to_all of 1.00 MiB, all ranks (40 ns, 40.0 %)" in headline
+    several = _headline(path, path.breakdown("kind"), "", 4)
+    assert several.startswith("The 4 steps take 100 ns, 25 ns each, and are bound by computation: 60.0 %")
 
 
 @pytest.mark.parametrize(

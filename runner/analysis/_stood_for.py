@@ -1,0 +1,41 @@
+"""How many ranks each recorded rank stands for, where of those that behave alike one alone was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .._result import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["group_members", "ranks_stood_for"]
+
+
+def ranks_stood_for(result: Result) -> pd.Series:
+    """Return how many ranks' nodes each rank's in *result* are, by rank: 1, but where they stand for others.
+
+    A result of very many nodes, or of a workload with one of each kind of rank, has those of the simulated
+    ranks only.
+    """
+    import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
+
+    ranks = result.ranks
+    alone = pd.Series(1, index=ranks["rank"])
+    counts: pd.Series = ranks["representative"].value_counts() if _stand_for_others(result) else alone
+    return counts
+
+
+def group_members(result: Result, group: int) -> Sequence[int] | None:
+    """Return the ranks of *group* where not all of them were recorded; None where the records tell."""
+    if not _stand_for_others(result):
+        return None
+    everyone: list[int] = result.columns("ranks")["rank"].tolist()
+    members: Sequence[int] = result.provenance.get("groups", {}).get(str(group), everyone)
+    return members
+
+
+def _stand_for_others(result: Result) -> bool:
+    executed = int(result.provenance.get("nodes_executed", 0))
+    return "representative" in result.columns("ranks") and result.num_nodes < executed
