@@ -11,6 +11,7 @@ from studies import make_study
 
 from chakrascope.runner import run_sweep
 from chakrascope.viewer import create_app
+from chakrascope.viewer._theme import run_text
 
 from .conftest import READY, serving, watched
 
@@ -87,6 +88,34 @@ def test_no_page_has_a_serious_violation(browser, everything, scheme):
     assert violations == {}
     assert page.complaints == []
     context.close()
+
+
+def tab_to(page, identity, most=60):
+    """Press Tab until the element called *identity* has the focus."""
+    for _ in range(most):
+        if page.evaluate("document.activeElement.id") == identity:
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"{most} presses of Tab do not reach {identity}")
+
+
+def test_two_sides_are_compared_by_keyboard_alone(everything, page):
+    address, made = everything
+    page.goto(f"{address}/diff?run={made.run_b}")
+    page.wait_for_selector("#diff-go")
+    for side, run in (("diff-before", made.run_b), ("diff-after", made.run_a)):
+        tab_to(page, side)
+        page.keyboard.press("Control+a")
+        page.keyboard.type(run_text(made.study.run_info(run), workload=True), delay=KEY_MS)
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+    tab_to(page, "diff-go")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#diff-headline:has-text('The step takes')")
+    page.wait_for_url(f"**after=%40{made.run_a}&before=%40{made.run_b}**")
+    # The tables are reached as well.
+    page.wait_for_selector("#diff-operators-table .ag-row", state="attached")
+    assert page.complaints == []
 
 
 def test_a_node_is_found_and_followed_by_keyboard_alone(everything, page):

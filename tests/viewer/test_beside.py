@@ -16,7 +16,8 @@ from chakrascope.viewer._state import Surroundings
 from chakrascope.viewer.queries import Sides
 from chakrascope.viewer.timeline import SliceIndex
 
-from .conftest import serving
+from .conftest import serving, watched
+from .test_accessibility import KEY_MS, serious, tab_to
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +116,27 @@ def test_a_run_of_another_study_is_chosen_and_aligned(two, page):
         assert page.evaluate(places % "t.counter.start_ns + t.sources[1].shift - t.selected.start_ns") == 0
         assert page.evaluate(places % "t.rows.some((row) => t.rankFacts(row).includes('after'))")
     assert page.complaints == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_lies_beside_is_chosen_and_aligned_by_keyboard_alone(two, browser, scheme):
+    context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 720})
+    page = watched(context)
+    with serving(SimpleNamespace(server=two.site)) as address:
+        page.goto(f"{address}/study/before/timeline?run={two.made.run_a}&rank=1&node=13&rows=flat")
+        page.wait_for_selector("#timeline[data-selected='1:13']")
+        tab_to(page, "timeline-beside-run")
+        page.keyboard.type("after", delay=KEY_MS)
+        page.wait_for_url("**beside=after%40**")
+        page.wait_for_selector("#timeline-details dt:text-is('Beside')")
+        tab_to(page, "timeline-align")
+        page.keyboard.press("Enter")
+        page.wait_for_function("() => document.getElementById('timeline').timeline.settings.align")
+        shown = page.evaluate("document.getElementById('timeline').timeline.t1")
+        page.keyboard.press("w")
+        page.wait_for_function("t1 => document.getElementById('timeline').timeline.t1 !== t1", arg=shown)
+        page.wait_for_load_state("networkidle")
+        assert serious(page) == []
+        assert page.complaints == []
+    context.close()

@@ -40,6 +40,13 @@ def test_progress_is_in_the_unit_that_moves(changes, length_ns, share, words):
     assert told.startswith(words) or words in told
 
 
+def test_a_job_whose_figures_stand_still_says_how_long_it_works(monkeypatch):
+    monkeypatch.setattr(_jobs.time, "time", lambda: 75.5)
+    assert _jobs._lasted(job(kind="sweep")) == "74 s so far"
+    assert _jobs._lasted(job(kind="sweep", ended=3.5)) == "2.50 s"
+    assert _jobs._lasted(job(started=0)) == ""
+
+
 @pytest.mark.browser
 def test_a_button_keeps_the_focus_while_its_job_goes_on(page, tmp_path, monkeypatch):
     study = make_study(tmp_path / "study").study

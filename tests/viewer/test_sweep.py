@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from studies import make_study
 
-from chakrascope.runner import NetworkConfig, run_sweep
+from chakrascope.runner import Job, JobStore, NetworkConfig, run_sweep
 from chakrascope.runner.sweep import answered, best_by, point_label, setting_title
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._state import Selection
@@ -131,3 +131,21 @@ def test_any_column_becomes_an_axis(values):
     for trace in parallel_coordinates(points, ["a"], "light").data:
         heights = np.array(trace.y, dtype=float)
         assert ((heights >= 0) & (heights <= 1) | np.isnan(heights)).all()
+
+
+@pytest.mark.parametrize(
+    ("state", "total", "words"),
+    [
+        ("running", 59, "2 of 59 points so far: a better one may be among the others."),
+        ("cancelled", 59, "been cancelled; started again, it goes on."),
+        ("done", 59, ""),
+        ("cancelled", 2, ""),
+    ],
+)
+def test_an_answer_of_some_points_says_so(study, monkeypatch, state, total, words):
+    facts = {"id": 1, "kind": "sweep", "label": "s", "state": state, "total": total}
+    job = Job(**{name: facts.get(name, "") for name in Job.__dataclass_fields__})
+    monkeypatch.setattr(JobStore, "jobs", lambda _store: [job])
+    assert words in str(page_sweep._unfinished(StudyView(study), "s", 2))
+    assert bool(words) == bool(page_sweep._unfinished(StudyView(study), "s", 2))
+    assert page_sweep._unfinished(StudyView(study), "other", 2) == []

@@ -22,6 +22,7 @@ __all__ = ["job_list", "jobs_card", "register"]
 _POLL_MS = 700
 _COLOURS = {"queued": "gray", "running": "blue", "done": "green", "failed": "red", "cancelled": "yellow"}
 _MOST_SHOWN = 30
+_UNSPOKEN = {"aria-live": "off"}
 _NEARLY = 0.98  # of a bar, while nobody knows how much is left
 _WHOLE = {
     "simulation": "ranks finished",
@@ -65,12 +66,15 @@ def register(app: Dash, view: StudyView) -> None:
             return dmc.Alert(error.message, color="red", variant="light"), no_update, no_update
         state = [[job.id, job.state] for job in listed]
         moved = {str(job.id): [job.done, job.simulated_ns] for job in listed if job.is_active}
-        now = {"state": state, "moved": moved}
+        clocks = {str(job.id): _lasted(job) for job in listed[:_MOST_SHOWN] if job.state == "running"}
+        now = {"state": state, "moved": moved, "clocks": clocks}
         if now == seen:
             return no_update, no_update, no_update
         runs = view.runs()
         lengths = _lengths(runs)
         if isinstance(seen, dict) and state == seen.get("state"):
+            for number, lasted in clocks.items():
+                set_props({"job": int(number), "part": "lasted"}, {"children": lasted})
             # Only what moved is drawn anew: who is about to press a button keeps it, and the focus.
             for job in listed[:_MOST_SHOWN]:
                 if job.is_active and moved[str(job.id)] != seen["moved"].get(str(job.id)):
@@ -122,7 +126,9 @@ def _job(job: Job, known_runs: set[str], length_ns: int) -> dmc.Paper:
     head: list[Any] = [
         dmc.Badge(job.state, color=_COLOURS.get(job.state, "gray"), variant="light"),
         dmc.Text(_name(job), fw=600, size="sm", className="finding"),
-        dmc.Text(f"{started}{_lasted(job)}", size="xs", c="dimmed"),
+        dmc.Text(started, size="xs", c="dimmed"),
+        # It goes on by the second: nobody wants that read out.
+        dmc.Text(_lasted(job), size="xs", c="dimmed", id={"job": job.id, "part": "lasted"}, **_UNSPOKEN),
         _button("Log", "log", job),
     ]
     if job.is_active:
@@ -152,7 +158,9 @@ def _name(job: Job) -> str:
 def _lasted(job: Job) -> str:
     if not job.started:
         return ""
-    return f", {duration_text(1e9 * ((job.ended or time.time()) - job.started))}"
+    lasted = (job.ended or time.time()) - job.started
+    # To the second while it works, so that the last digits do not dance.
+    return duration_text(1e9 * lasted) if job.ended else f"{int(lasted):,} s so far"
 
 
 def _button(text: str, action: str, job: Job) -> dmc.Button:
