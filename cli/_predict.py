@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from ..errors import UsageError
 from ..support import bytes_text, count_text, duration_text, parse_number, share_text
@@ -31,8 +32,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def _whole(text: str) -> int:
     number = parse_number(text)
-    if number.denominator != 1:
-        raise ValueError(f"'{text}' is not a whole number.")
+    if number.denominator != 1 or number < 1:
+        raise ValueError(f"'{text}' is not a whole number from 1 on.")
     return int(number)
 
 
@@ -86,6 +87,8 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
     placement = tuple(str(given["placement"]).split("-"))
     if sorted(placement) != sorted(AXES):
         raise UsageError(f"--placement must name {', '.join(AXES)} once each, such as {'-'.join(AXES)}.")
+    _refuse_without_effect(given)
+    chip.peak(given["precision"] or chip.precision)
     zero = given["zero"] if given["zero"] is not None else 3 if given["fsdp"] else 0
     if given["fsdp"] and zero != 3:
         raise UsageError(f"--fsdp shards weights, and --zero {zero} does not. Leave one of them out.")
@@ -106,6 +109,54 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
     if given["zero"] is None and costs.sharded_optimizer and plan.zero == 0:
         plan = replace(plan, zero=1)
     return with_habits(plan, costs, given), chosen
+
+
+def _refuse_without_effect(given: dict[str, Any]) -> None:
+    """Raise `UsageError` for what is asked for and would change nothing, for want of ranks to do it with."""
+    needs = {
+        "sequence_parallel": ("--sequence-parallel", "tp"),
+        "tensor_overlap": ("--tensor-overlap", "tp"),
+        "whole_experts": ("--whole-experts", "tp"),
+    }
+    if given["schedule"] == "zero-bubble":
+        needs["schedule"] = ("--schedule zero-bubble", "pp")
+    for key, (option, degree) in needs.items():
+        if given[key] and given[degree] == 1:
+            raise UsageError(f"{option} changes nothing without --{degree} 2 or more. Leave it out.")
+    if given["tensor_overlap"] and given["sequence_parallel"] is False:
+        raise UsageError(
+            "--tensor-overlap overlaps the collectives of sequence parallelism, and --no-sequence-parallel "
+            "leaves it out. Leave one of them out."
+        )
+
+
+_OF_SCRIPTS = ("world", "mesh", "arguments")
+_OF_BOTH = {
+    "model", "script", "chip_name", "network", "software", "precision", "backend", "every_rank",
+    "study_folder", "link_default", "failed", "output_format",
+}  # fmt: skip
+
+
+def _refuse_options_of_the_other(ctx: click.Context, *, is_script: bool) -> None:
+    """Raise `UsageError` for options that only the form of the command with a model, or a script, has."""
+    chosen = [
+        param
+        for param in ctx.command.params
+        if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+        and param.name not in _OF_BOTH
+        and (param.name in _OF_SCRIPTS) != is_script
+    ]
+    if not chosen:
+        return
+    names = ", ".join(param.opts[0] if isinstance(param, click.Option) else "`--`" for param in chosen)
+    if is_script:
+        raise UsageError(
+            f"{names}: a script decides that itself. Next: leave it out, and give the script its own options "
+            "behind `--`; --mesh says how it splits its ranks."
+        )
+    raise UsageError(
+        f"{names}: only --script takes that; of a model, --tp, --pp and --dp say how it is split."
+    )
 
 
 def _list_models(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
@@ -160,7 +211,10 @@ def _sizes(model: Transformer) -> dict[str, Any]:
 @click.option(
     "--format", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True
 )
+@click.pass_context
 def predict_command(
+    ctx: click.Context,
+    /,
     *,
     model: str | None,
     script: Path | None,
@@ -194,6 +248,7 @@ def predict_command(
     cluster = chosen if isinstance(chosen, NetworkConfig) else NetworkConfig.find(str(chosen))
     if (model is None) == (script is None):
         raise UsageError("Give --model NAME, or --script FILE with the script's own arguments after `--`.")
+    _refuse_options_of_the_other(ctx, is_script=script is not None)
     if script is not None:
         predict_script(
             ScriptJob([str(script), *arguments], world or 0, mesh, every_rank),

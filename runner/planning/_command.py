@@ -20,7 +20,7 @@ _NODES = {
     "h200": ("hgx-h100", 8),
     "v100": ("dgx-2", 16),
 }
-_USUAL = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "zero": 0, "schedule": "1f1b", "chunks": 1, "recompute": "none"}
+_USUAL = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "schedule": "1f1b", "chunks": 1, "recompute": "none"}
 
 
 def usual_network(chip: str, ranks: int) -> NetworkConfig:

@@ -270,7 +270,7 @@ def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, bool | None]) -> 
         fused_attention=habit("fused_attention"),
         overlap=habit("overlap"),
         tensor_overlap=plan.tp > 1 and habit("sequence_parallel") and habit("tensor_overlap"),
-        grad_bytes=costs.grad_bytes,
+        grad_bytes=max(costs.grad_bytes, plan.element_bytes),
     )
 
 

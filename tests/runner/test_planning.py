@@ -227,6 +227,16 @@ def test_the_command_of_a_row_predicts_that_row():
     assert json.loads(again.stdout[again.stdout.index("{") :])["step_ns"] == int(step)
 
 
+def test_the_command_of_a_row_says_that_nothing_is_sharded():
+    """Software that shards the optimizer by itself does so unless told otherwise."""
+    only = ["--chip", "h100", "--zero", "0", "--micro-batch", "1", "--recompute", "none", "--simulate", "1"]
+    answer = search("--model", "mpt-125m", "--gpus", "8", *only, "--format", "json", "--rows", "1")
+    (row,) = json.loads(answer.stdout[answer.stdout.index("{") :])["plans"]
+    again = CliRunner().invoke(predict_command, [*row["command"].split()[2:], "--format", "json"])
+    found = json.loads(again.stdout[again.stdout.index("{") :])
+    assert (found["step_ns"], found["memory_bytes_per_rank"]) == (row["step_ns"], row["memory_bytes"])
+
+
 def test_the_command_says_what_was_left_out():
     shown = search(*COMMAND, "--simulate", "2").stdout
     assert "2 simulated, the others (~) estimated" in shown

@@ -283,11 +283,33 @@ def test_the_outcome_is_an_ordinary_run(tmp_path: Path):
         (["--fsdp", "--zero", "1"], "Leave one of them out"),
         (["--schedule", "interleaved"], "--interleave 2 or more"),
         (["--pp", "5"], "needs 5 ranks"),
+        (["--world", "8", "--mesh", "dp=8"], "--world, --mesh: only --script takes that"),
+        (["--schedule", "zero-bubble"], "changes nothing without --pp"),
+        (["--tensor-overlap"], "changes nothing without --tp"),
+        (["--interleave", "2"], "there is one stage"),
+        (["--whole-experts", "--tp", "2"], "has no experts"),
+        (["--precision", "bf8"], "did you mean 'bf16'"),
     ],
 )
 def test_options_that_do_not_go_together_are_told(options: list[str], words: str):
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(ChakrascopeError, match=words):
         CliRunner().invoke(predict_command, [*COMMAND, *options], catch_exceptions=False)
+
+
+def test_a_script_decides_how_it_is_split():
+    with pytest.raises(UsageError, match="--tp, --micro-batch: a script decides that itself"):
+        CliRunner().invoke(
+            predict_command,
+            [*COMMAND[2:], "--script", "train.py", "--tp", "4", "--micro-batch", "3"],
+            catch_exceptions=False,
+        )
+
+
+def test_degrees_are_whole_numbers_from_1_on():
+    for option in ("--tp", "--global-batch", "--sequence"):
+        answer = CliRunner().invoke(predict_command, [*COMMAND, option, "0"])
+        assert answer.exit_code == 2
+        assert "from 1 on" in answer.output
 
 
 def test_presets_of_nodes_have_any_number_of_them():

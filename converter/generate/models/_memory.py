@@ -35,6 +35,7 @@ class Memory:
 def rank_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
     """Return what a rank of *stage* holds when it holds most."""
     kinds = _kinds(model, plan.pp, plan.chunks, stage)
+    experts = sum(count * _expert_params(model, plan, layer) for layer, count in kinds)
     params = sum(count * _params(model, plan, layer) for layer, count in kinds)
     ends = 0.0
     if stage == 0:
@@ -43,17 +44,20 @@ def rank_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
     if last and not (model.tied and plan.pp == 1):
         ends += (model.classes or model.vocab) * model.hidden / plan.tp
     params += ends
-    shards = plan.dp * plan.cp
+    # Ranks with the same experts are fewer than those with the same other weights.
+    owned = (params - experts) / plan.degree(*plan.data_axes) + experts / plan.degree(*plan.expert_axes)
     size = plan.element_bytes
-    weights, gradients, optimizer = params * size, params * plan.grad_bytes, params * (_MASTER + _ADAM)
+    # Weights in single precision are their own master.
+    master = 0 if size == _MASTER else _MASTER
+    weights, gradients, optimizer = params * size, params * plan.grad_bytes, params * (master + _ADAM)
     if plan.frozen:
         gradients = optimizer = 0.0
+    elif plan.zero == 1:
+        optimizer = owned * (master + _ADAM)
     working = 0.0
-    if plan.zero >= 1:
-        optimizer /= shards
     if plan.zero >= 2 and not plan.frozen:
         # Sharded weights are kept in single precision alone; two layers are whole at a time.
-        gradients, optimizer = params * 4 / shards, params * (_MASTER + _ADAM) / shards
+        gradients, optimizer = owned * 4, owned * (_MASTER + _ADAM)
         largest = max(_params(model, plan, layer) for layer, _ in kinds)
         weights, working = (0.0, 2 * max(largest, ends) * size) if plan.zero == 3 else (params * size, 0.0)
     each = [activation_bytes(model, plan, layer) for layer, _ in kinds]
@@ -124,6 +128,8 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str 
     tokens = plan.micro_batch * sequence / plan.cp
     hidden, tp = model.hidden, plan.tp
     kept = 1 / tp if plan.sequence_parallel else 1.0
+    # The counts below are of half precision.
+    tokens *= plan.element_bytes / 2
     if recompute == "full":
         return tokens * hidden * 2 * kept
     wide = _feed_forward_width(model, layer)
@@ -161,7 +167,14 @@ def _params(model: Transformer, plan: Plan, layer: int) -> float:
     if not model.is_expert_layer(layer):
         return model.layer_params(layer) / plan.tp
     experts = model.experts * model.expert_params
-    return (model.layer_params(layer) - experts) / plan.tp + experts / plan.ep / plan.expert_tp
+    return (model.layer_params(layer) - experts) / plan.tp + _expert_params(model, plan, layer)
+
+
+def _expert_params(model: Transformer, plan: Plan, layer: int) -> float:
+    """Return the parameters of the experts of *layer* on one rank."""
+    if not model.is_expert_layer(layer):
+        return 0.0
+    return model.experts * model.expert_params / plan.ep / plan.expert_tp
 
 
 def _output_bytes(model: Transformer, plan: Plan) -> float:

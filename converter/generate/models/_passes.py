@@ -77,22 +77,24 @@ class Passes:
                       tensor_size_bytes=1)  # fmt: skip
         if plan.zero < 2:
             parts = [
-                ("weights", self._dense_params(every=not plan.overlap), self.data_axes),
+                ("weights", self._dense_params(every=not plan.overlap), plan.data_axes),
                 *self._experts(every=not plan.overlap),
             ]
             for name, params, axes in parts:
                 block.last = self._gradient(block, name, params, axes, [block.last], "")
-        owned = self._dense_params(every=True) / (plan.degree(*self.data_axes) if plan.zero else 1)
+        owned = self._dense_params(every=True) / (plan.degree(*plan.data_axes) if plan.zero else 1)
         for _, params, axes in self._experts(every=True):
             owned += params / (plan.degree(*axes) if plan.zero else 1)
         if not plan.frozen:
             self.stage.append(block, [optimizer_step(owned, plan)], "optimizer")
         if plan.zero == 1 and not plan.frozen and not plan.overlap:
-            params = self._dense_params(every=True)
-            gathered = Exchange(
-                "new weights", CollectiveType.ALL_GATHER, self.data_axes, params * plan.element_bytes
-            )
-            block.last = self.stage.exchange(block, gathered, [block.last], AXIS_LANES["gather"])
+            whole = ("weights", self._dense_params(every=True), plan.data_axes)
+            for name, params, axes in (whole, *self._experts(every=True)):
+                gathered = Exchange(
+                    f"new {name}", CollectiveType.ALL_GATHER, axes, params * plan.element_bytes
+                )
+                node = self.stage.exchange(block, gathered, [block.last], AXIS_LANES["gather"])
+                block.last = node if node >= 0 else block.last
         if self.stage.prices.step_ns >= 1:
             block.compute("rest of the step", self.stage.prices.step_ns, operator="rest", phase="optimizer",
                           kind="launch", num_ops=1, tensor_size_bytes=1)  # fmt: skip
@@ -102,11 +104,6 @@ class Passes:
     def gathers_late(self) -> bool:
         """Whether the weights that a sharded optimizer leaves are gathered when they are first used."""
         return self.plan.zero == 1 and self.plan.overlap and not self.plan.frozen
-
-    @property
-    def data_axes(self) -> tuple[str, ...]:
-        """The axes along which gradients of what is not an expert are reduced."""
-        return ("cp", "dp") if self.plan.cp > 1 else ("dp",)
 
     def _unit(
         self, block: Block, items: Sequence[Item], layer: int, place: int, phase: str, *, gathers: bool
@@ -156,26 +153,40 @@ class Passes:
     def _beside(self, layer: int, phase: str) -> float:
         """Return by how much collectives beside computation slow a pass over *layer* down."""
         plan = self.plan
-        if plan.zero < 2 or plan.degree(*self.data_axes) == 1:
+        if plan.zero < 2:
             return 0
-        exchanges = [self._weights(layer)] if phase == "forward" or plan.zero == 3 else []
+        exchanges = self._weights(layer) if phase == "forward" or plan.zero == 3 else []
         if phase == "backward" and not plan.frozen:
-            exchanges.append(self._reduced(layer))
-        where = self.stage.where(self.data_axes)
-        return sum(self.stage.prices.slowed_ns(exchange, where) for exchange in exchanges)
+            exchanges += self._reduced(layer)
+        return sum(
+            self.stage.prices.slowed_ns(exchange, self.stage.where(exchange.axes)) for exchange in exchanges
+        )
 
-    def _weights(self, layer: int) -> Exchange:
-        size = self._unit_params(layer) * self.plan.element_bytes
-        return Exchange("weights", CollectiveType.ALL_GATHER, self.data_axes, size, f"layers.{layer}")
+    def _weights(self, layer: int) -> list[Exchange]:
+        return self._of_unit("weights", CollectiveType.ALL_GATHER, layer, self.plan.element_bytes)
 
-    def _reduced(self, layer: int) -> Exchange:
-        size = self._unit_params(layer) * self.plan.grad_bytes
-        return Exchange("gradients", CollectiveType.REDUCE_SCATTER, self.data_axes, size, f"layers.{layer}")
+    def _reduced(self, layer: int) -> list[Exchange]:
+        return self._of_unit("gradients", CollectiveType.REDUCE_SCATTER, layer, self.plan.grad_bytes)
+
+    def _of_unit(self, name: str, kind: CollectiveType, layer: int, size_bytes: int) -> list[Exchange]:
+        """Return collectives of the parameters of *layer*; those of experts have ranks of their own."""
+        plan, module = self.plan, f"layers.{layer}"
+        params, experts = self._unit_params(layer), self._expert_params(layer)
+        if plan.ep == 1 and not plan.whole_experts:
+            params, experts = params + experts, 0.0
+        parts = [(name, params, plan.data_axes), (f"{name} of experts", experts, plan.expert_axes)]
+        return [
+            Exchange(part, kind, axes, count * size_bytes, module)
+            for part, count, axes in parts
+            if count >= 1 and plan.degree(*axes) > 1
+        ]
 
     def _gather(self, block: Block, layer: int, place: int) -> int:
         """Append the all-gather of a layer's weights, which may begin with the layer in front of it."""
         waits = [block.late] if place > 0 else []
-        node = self.stage.exchange(block, self._weights(layer), waits, AXIS_LANES["gather"])
+        node = -1
+        for exchange in self._weights(layer):
+            node = self.stage.exchange(block, exchange, [*waits, node], AXIS_LANES["gather"])
         if place == 0 and node >= 0:
             block.gather = node
         return node
@@ -185,13 +196,13 @@ class Passes:
         plan = self.plan
         if every:
             # One communicator gathers and scatters, one after the other.
-            node = self.stage.exchange(block, self._reduced(layer), [block.last], AXIS_LANES["gather"])
-            block.open.append(node)
+            for exchange in self._reduced(layer):
+                node = self.stage.exchange(block, exchange, [block.last], AXIS_LANES["gather"])
+                block.open.append(node)
         elif last and plan.overlap:
-            parts = [("gradients", self._shared_params(layer), self.data_axes)]
+            parts = [("gradients", self._shared_params(layer), plan.data_axes)]
             if self.model.is_expert_layer(layer):
-                params = self.model.experts / plan.ep * self.model.expert_params / plan.expert_tp
-                parts.append(("gradients of experts", params, ("edp",)))
+                parts.append(("gradients of experts", self._expert_params(layer), plan.expert_axes))
             for name, params, axes in parts:
                 node = self._gradient(block, name, params, axes, [block.last], f"layers.{layer}")
                 block.open.append(node)
@@ -210,6 +221,12 @@ class Passes:
         """Return the parameters of *layer* on this rank that are no experts."""
         experts = self.model.experts * self.model.expert_params if self.model.is_expert_layer(layer) else 0
         return (self.model.layer_params(layer) - experts) / self.plan.tp
+
+    def _expert_params(self, layer: int) -> float:
+        """Return the parameters of the experts of *layer* on this rank."""
+        if not self.model.is_expert_layer(layer):
+            return 0.0
+        return self.model.experts / self.plan.ep * self.model.expert_params / self.plan.expert_tp
 
     def _unit_params(self, layer: int) -> float:
         """Return the parameters gathered with *layer*, those in front of or behind the layers too."""
@@ -233,9 +250,8 @@ class Passes:
         return params
 
     def _experts(self, *, every: bool) -> list[tuple[str, float, tuple[str, ...]]]:
-        count = sum(self.model.is_expert_layer(layer) for layers in self.parts for layer in layers)
-        params = count * self.model.experts / self.plan.ep * self.model.expert_params / self.plan.expert_tp
-        return [("experts", params, ("edp",))] if count and every else []
+        params = sum(self._expert_params(layer) for layers in self.parts for layer in layers)
+        return [("experts", params, self.plan.expert_axes)] if params and every else []
 
     def _receive(self, block: Block, *, is_end: bool, step: int) -> None:
         if self.plan.pp > 1 and not is_end:

@@ -91,7 +91,7 @@ class Plan:
     @property
     def element_bytes(self) -> int:
         """The size of an activation or a weight that is computed with."""
-        return PRECISION_BYTES[self.precision]
+        return PRECISION_BYTES.get(self.precision, 2)
 
     @cached_property
     def strides(self) -> dict[str, int]:
@@ -137,6 +137,16 @@ class Plan:
             return self.strides["dp"] * self.ep, self.dp // self.ep, place.dp // self.ep
         return self.strides[axis], getattr(self, axis), getattr(place, axis)
 
+    @property
+    def data_axes(self) -> tuple[str, ...]:
+        """The axes along which ranks have the same weights, those of experts apart."""
+        return ("cp", "dp") if self.cp > 1 else ("dp",)
+
+    @property
+    def expert_axes(self) -> tuple[str, ...]:
+        """The axes along which ranks have the same experts."""
+        return ("cp", "edp") if self.cp > 1 and not self.whole_experts else ("edp",)
+
     def degree(self, *axes: str) -> int:
         """Return how many ranks a group along *axes* has."""
         ranks = self._stage_ranks if self.whole_experts else self.dp
@@ -163,6 +173,11 @@ class Plan:
                 f"A global batch of {self.global_batch} cannot be cut into micro-batches of "
                 f"{self.micro_batch} on {self.dp} data-parallel ranks, which take {per_step} sequences at "
                 f"a time. Next: --global-batch {near}, or another --micro-batch or --dp."
+            )
+        if self.chunks > 1 and self.pp == 1:
+            raise UsageError(
+                f"--interleave {self.chunks} shares parts of the model out among pipeline stages, and there "
+                "is one stage. Next: --pp 2 or more, or leave out --interleave."
             )
         if self.schedule == "interleaved" and self.micro_batches % self.pp:
             raise UsageError(
@@ -193,6 +208,8 @@ class Plan:
                 f"{model.name} has {model.layers} layers, too few for {self.pp} pipeline stages of "
                 f"{self.chunks} parts. Next: a smaller --pp or --interleave."
             )
+        if self.whole_experts and not model.experts:
+            raise UsageError(f"{model.name} has no experts. Next: leave out --whole-experts.")
         if self.whole_experts and (
             self.placement[-1] != "pp" or (self.tp > 1 and not self.sequence_parallel)
         ):
