@@ -329,6 +329,11 @@ def assumptions(setting: Setting) -> list[str]:
     ]
     if plan.pp > 1 and setting.model.layers % (plan.pp * plan.chunks):
         said.append("Layers do not divide evenly; the first stages have one more")
+    said += setting.model.remarks
+    if plan.tp > setting.model.kv_heads and not setting.model.kv_rank:
+        said.append(f"Each of the {setting.model.kv_heads} heads of keys and values is on several ranks")
+    if setting.model.window and (plan.sequence or setting.model.sequence) > setting.model.window:
+        said.append(f"Tokens attend to {setting.model.window} tokens in front of them, by the model's window")
     if setting.model.experts:
         said.append("Every expert gets as many tokens as the others")
     if plan.pp > 1 and setting.model.tied:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import yaml
 
 from ....errors import UsageError, did_you_mean
 from ._convolutions import Convolution, resnet50_layers, vgg16_layers
+from ._hugging_face import of_hugging_face
 from ._transformer import Transformer
 
 __all__ = ["find_model", "list_models", "read_model"]
@@ -116,27 +117,7 @@ _OTHER_NAMES = {
     "llama3.1-8b": "llama3-8b",
     "llama3.1-70b": "llama3-70b",
 }
-_HUGGING_FACE = {
-    "layers": ("num_hidden_layers", "n_layer", "n_layers"),
-    "hidden": ("hidden_size", "n_embd", "d_model"),
-    "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "kv_heads": ("num_key_value_heads",),
-    "ffn": ("intermediate_size", "n_inner", "ffn_dim"),
-    "vocab": ("vocab_size",),
-    "sequence": ("max_position_embeddings", "n_positions", "max_seq_len"),
-    "head_size": ("head_dim", "v_head_dim"),
-    "experts": ("num_local_experts", "n_routed_experts", "num_experts"),
-    "top_k": ("num_experts_per_tok",),
-    "expert_ffn": ("moe_intermediate_size",),
-    "shared_experts": ("n_shared_experts",),
-    "dense_layers": ("first_k_dense_replace",),
-    "expert_every": ("interleave_moe_layer_step",),
-    "kv_rank": ("kv_lora_rank",),
-    "query_rank": ("q_lora_rank",),
-    "rope_size": ("qk_rope_head_dim",),
-    "tied": ("tie_word_embeddings",),
-}
-_GATED = ("llama", "mistral", "mixtral", "qwen", "gemma", "deepseek", "olmo", "phi3")
+_NO_SIZES = ("convolutions", "remarks")  # what a file cannot say
 
 
 def list_models() -> list[str]:
@@ -174,12 +155,13 @@ def read_model(path: str | Path) -> Transformer:
     if not isinstance(data, Mapping):
         raise UsageError(f"The model file {file} must hold keys and values, such as 'layers: 32'.")
     if "model_type" in data or "architectures" in data:
-        data = _of_hugging_face(data, file)
+        data, remarks = of_hugging_face(data, file)
+        return replace(_of_mapping(data, file), remarks=tuple(remarks))
     return _of_mapping(data, file)
 
 
 def _of_mapping(data: Mapping[str, Any], file: Path) -> Transformer:
-    known = {item.name: item for item in fields(Transformer) if item.name != "convolutions"}
+    known = {item.name: item for item in fields(Transformer) if item.name not in _NO_SIZES}
     for key, value in data.items():
         if key not in known:
             raise UsageError(f"{file}: unknown key '{key}'{did_you_mean(str(key), known)}")
@@ -193,22 +175,3 @@ def _of_mapping(data: Mapping[str, Any], file: Path) -> Transformer:
     if missing:
         raise UsageError(f"{file}: the key '{missing[0]}' is missing; a model needs it.")
     return Transformer(**{"name": file.stem, "ffn": 4 * int(data["hidden"]), **data})
-
-
-def _of_hugging_face(data: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """Return our fields of a config.json; of one with parts, those of its text part."""
-    if isinstance(data.get("text_config"), Mapping):
-        data = {**data, **data["text_config"]}
-    found: dict[str, Any] = {}
-    for ours, theirs in _HUGGING_FACE.items():
-        value = next((data[key] for key in theirs if data.get(key) is not None), None)
-        if value is not None:
-            found[ours] = value
-    kind = str(data.get("model_type", "")).lower()
-    found["gated"] = kind.startswith(_GATED)
-    found["learned_positions"] = kind.startswith(("gpt2", "opt"))
-    if "intermediate_size_mlp" in data:  # Llama 4, whose experts have the plain name
-        found |= {"expert_ffn": found["ffn"], "ffn": data["intermediate_size_mlp"], "shared_experts": 1}
-    if found.get("experts") and "expert_ffn" not in found and "ffn" in found:
-        found["expert_ffn"] = found["ffn"]
-    return {"name": str(data.get("_name_or_path") or file.parent.name or file.stem), **found}

@@ -133,7 +133,8 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str 
     if recompute == "full":
         return tokens * hidden * 2 * kept
     wide = _feed_forward_width(model, layer)
-    heads = (2 * model.query_size + 2 * model.kv_size) / hidden  # queries, keys, values, and what comes out
+    kv_size = model.kv_size_on(tp) * tp
+    heads = (2 * model.query_size + 2 * kv_size) / hidden  # queries, keys, values, and what comes out
     if recompute == "selective" and plan.fused_attention:
         products = 2 + heads + wide / hidden * (model.matrices - 1) + 1
         return tokens * hidden * 2 * products * (kept if tp > 1 else 1)
@@ -143,9 +144,7 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str 
     whole = 16.0 if eager else 8.0 if plan.fused_attention else 10.0
     split = 2 * heads + 2 * wide / hidden * (4 if model.gated else 2)
     if eager:
-        split += (
-            6 * (model.query_size + model.kv_size) / hidden + 4 * (model.query_size - model.kv_size) / hidden
-        )
+        split += 6 * (model.query_size + kv_size) / hidden + 4 * (model.query_size - kv_size) / hidden
     scores = 0.0
     if not plan.fused_attention and recompute == "none":
         scores = 5 * model.heads * sequence / hidden

@@ -148,11 +148,13 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
         yield from sizes.joined("adapter", module, gather=True, alone=True)
     inner = model.query_size / plan.tp
     inputs = (model.attention_params - model.query_size * hidden) / hidden / plan.tp
+    if not model.kv_rank:
+        inputs = inner + 2 * model.kv_size_on(plan.tp)
     yield sizes.gemm("qkv", tokens, hidden, inputs, module)
-    reach = min(plan.document or sizes.sequence, sizes.sequence)
+    reach = min(plan.document or sizes.sequence, model.reach(sizes.sequence))
     square = plan.micro_batch * sizes.sequence * reach / plan.cp * inner
     if plan.cp > 1:
-        kept = 2 * sizes.tokens * plan.cp * model.kv_size / plan.tp * plan.element_bytes
+        kept = 2 * sizes.tokens * plan.cp * model.kv_size_on(plan.tp) * plan.element_bytes
         yield Exchange("keys and values", CollectiveType.ALL_GATHER, ("cp",), kept, module)
     if plan.fused_attention:
         half = 0.5 if model.causal else 1.0

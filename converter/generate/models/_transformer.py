@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ....errors import UsageError
 from ._convolutions import Convolution
@@ -21,8 +21,10 @@ class Transformer:
     latent (DeepSeek): keys and values come from so many numbers a token, queries from *query_rank*, with
     *rope_size* more per head. *classes* replaces the vocabulary at the end of a vision transformer, which
     has none at the front. *loss_bytes* is what the loss keeps of each logit. *convolutions* are the
-    layers instead, in front of a classifier of *hidden* numbers; a token is an image then. Raises
-    `UsageError` for sizes that cannot be.
+    layers instead, in front of a classifier of *hidden* numbers; a token is an image then. A token attends
+    to the last *window* ones, but for each layer whose number *full_every* divides (0: none), which counts
+    as so large a share of every layer. *remarks* say what the sizes leave out. Raises `UsageError` for sizes
+    that cannot be.
     """
 
     name: str
@@ -49,7 +51,10 @@ class Transformer:
     causal: bool = True
     classes: int = 0
     loss_bytes: int = 10
+    window: int = 0
+    full_every: int = 0
     convolutions: tuple[Convolution, ...] = ()
+    remarks: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if not self.kv_heads:
@@ -65,6 +70,14 @@ class Transformer:
             value = getattr(self, key)
             if not 1 <= value <= 1 << 31:
                 raise UsageError(f"The model '{self.name}': '{key}' must be a number above 0, not {value}.")
+        for key in ("vocab", "window", "full_every", "kv_rank", "query_rank", "rope_size", "experts",
+                    "dense_layers", "shared_experts", "classes"):  # fmt: skip
+            if getattr(self, key) < 0:
+                raise UsageError(f"The model '{self.name}': '{key}' must not be below 0.")
+        if self.experts and min(self.expert_ffn, self.expert_every) < 1:
+            raise UsageError(
+                f"The model '{self.name}' has experts, whose 'expert_ffn' and 'expert_every' must be above 0."
+            )
         if self.experts and not 1 <= self.top_k <= self.experts:
             raise UsageError(
                 f"The model '{self.name}' has {self.experts} experts, of which each token uses {self.top_k}; "
@@ -80,6 +93,10 @@ class Transformer:
     def kv_size(self) -> int:
         """The numbers of all keys, or all values, of a token."""
         return self.kv_heads * self.head_size
+
+    def kv_size_on(self, tp: int) -> float:
+        """Return the numbers of all keys of a token on one of *tp* ranks: where heads are too few, copies."""
+        return self.kv_size / min(tp, self.kv_heads)
 
     @property
     def matrices(self) -> int:
@@ -149,4 +166,15 @@ class Transformer:
         if self.convolutions:
             return 3.0 * sum(layer.flops for layer in self.convolutions) + 6.0 * last
         weights = sum(self.layer_params(layer, active=True) for layer in range(self.layers)) + last
-        return 6.0 * weights + 12.0 * self.layers * self.query_size * sequence
+        return 6.0 * weights + 12.0 * self.layers * self.query_size * self.reach(sequence)
+
+    def reach(self, sequence: int) -> float:
+        """Return how long a sequence is in which tokens attend to as many as in one of *sequence* tokens.
+
+        That is *sequence*, or less with windows: the first tokens of a causal one see fewer than a window.
+        """
+        if not 0 < self.window < sequence:
+            return sequence
+        within = 2 * self.window - self.window**2 / sequence if self.causal else self.window
+        full = 1 / self.full_every if self.full_every else 0.0
+        return full * sequence + (1 - full) * within

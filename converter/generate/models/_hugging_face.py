@@ -1,0 +1,220 @@
+"""The sizes of a model in a Hugging Face config.json, and what of it is not predicted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ....errors import UsageError
+
+__all__ = ["of_hugging_face"]
+
+_KEYS = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "hidden": ("hidden_size", "n_embd", "d_model", "n_embed"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "kv_heads": ("num_key_value_heads", "kv_n_heads", "multi_query_group_num"),
+    "ffn": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
+    "vocab": ("vocab_size", "padded_vocab_size"),
+    "sequence": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx"),
+    "head_size": ("head_dim", "v_head_dim"),
+    "experts": ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts"),
+    "top_k": ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_k", "moe_top_k"),
+    "expert_ffn": ("moe_intermediate_size",),
+    "shared_experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
+    "dense_layers": ("first_k_dense_replace", "moe_layer_start_index"),
+    "expert_every": ("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq"),
+    "kv_rank": ("kv_lora_rank",),
+    "query_rank": ("q_lora_rank",),
+    "rope_size": ("qk_rope_head_dim",),
+    "tied": ("tie_word_embeddings",),
+}
+_NEEDED = ("layers", "hidden", "heads", "vocab", "sequence")
+_OF_EXPERTS = ("experts", "top_k", "expert_ffn", "shared_experts", "dense_layers", "expert_every")
+_SHARED_WIDTHS = ("shared_expert_intermediate_size", "shared_intermediate_size")
+# Feed-forward parts of three matrices, whatever their activation is.
+_GATED = (
+    "llama", "mistral", "mixtral", "qwen", "gemma", "deepseek", "olmo", "phi3", "modernbert", "chatglm",
+    "dbrx",
+)  # fmt: skip
+_GATES = ("silu", "swish", "swiglu")
+_LEARNED_POSITIONS = ("gpt2", "gpt_bigcode", "opt", "bert", "roberta", "xlm-roberta", "distilbert", "electra")
+_ENCODERS = (
+    "bert", "roberta", "xlm-roberta", "distilbert", "electra", "deberta", "modernbert", "camembert",
+)  # fmt: skip
+_IMAGES = ("vit", "deit", "dinov2")
+# Of these, configurations that do not say have an output of its own; of all others, the embedding's.
+_UNTIED = (
+    "llama", "mistral", "mixtral", "qwen", "phi", "deepseek", "olmo", "gpt_neox", "gptj", "dbrx", "stablelm",
+    "granite", "glm", "chatglm", "gpt_oss", "persimmon", "codegen", "nemotron", "exaone4", "hunyuan", "arcee",
+    "seed_oss", "internlm", "baichuan", "yi",
+)  # fmt: skip
+_TIED = ("gpt2", "gpt_neo", "gpt_bigcode", "bloom", "mpt", "falcon", "starcoder", "cohere", "smollm",
+         "ernie", "gemma")  # fmt: skip
+# What computes something else than attention in some layers.
+_OTHER_LAYERS = (
+    "mamba", "falcon_mamba", "jamba", "bamba", "zamba", "rwkv", "recurrent_gemma", "falcon_h1", "nemotron_h",
+    "lfm2", "minimax", "granitemoehybrid", "retnet", "xlstm",
+)  # fmt: skip
+_FULL_EVERY = {"gemma2": 2, "gemma3": 6, "cohere2": 4, "gpt_oss": 2, "exaone4": 4}
+_WINDOWS = ("sliding_attention", "full_attention", "chunked_attention")
+
+
+def of_hugging_face(data: Mapping[str, Any], file: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return our sizes of a config.json, and remarks on what they leave out.
+
+    Of one with parts, they are those of its text part. Raises `UsageError` for models of other layers, and
+    for sizes that are missing.
+    """
+    remarks = []
+    if isinstance(data.get("text_config"), Mapping):
+        parts = [key for key in ("vision_config", "audio_config") if data.get(key)]
+        if parts:
+            remarks.append(f"Of the model, its text part alone is predicted, without {' and '.join(parts)}")
+        data = {**data, **data["text_config"]}
+    nested = [data[key] for key in ("ffn_config", "attn_config") if isinstance(data.get(key), Mapping)]
+    data = {key: value for part in (*nested, data) for key, value in part.items()}
+    kind = str(data.get("model_type", "")).lower()
+    _refuse_others(data, kind, file)
+    found: dict[str, Any] = {}
+    for ours, theirs in _KEYS.items():
+        value = next((data[key] for key in theirs if data.get(key) is not None), None)
+        if value is not None:
+            found[ours] = value
+    _of_kind(found, data, kind, remarks)
+    _attention(found, data, kind, remarks)
+    if kind.startswith(_IMAGES):
+        _image(found, data, remarks)
+    _feed_forward(found, data, kind, remarks)
+    missing = next((key for key in _NEEDED if key not in found), None)
+    if missing is not None:
+        raise UsageError(
+            f"{file}: there is no '{_KEYS[missing][0]}', which the sizes of a model need. Next: add it, or "
+            "write the sizes into a YAML."
+        )
+    remarks += _left_out(data)
+    name = str(data.get("_name_or_path") or file.parent.name or file.stem)
+    return {"name": name, **found}, remarks
+
+
+def _refuse_others(data: Mapping[str, Any], kind: str, file: Path) -> None:
+    """Raise `UsageError` for a model whose layers are not all of attention and a feed-forward part."""
+    types = data.get("layer_types") or ()
+    others = sorted({str(each) for each in types} - set(_WINDOWS))
+    what = ""
+    if data.get("is_encoder_decoder"):
+        what = "an encoder and a decoder"
+    elif others or kind.startswith(_OTHER_LAYERS):
+        what = f"layers of another kind ({', '.join(others) or kind})"
+    if what:
+        raise UsageError(
+            f"{file}: the model has {what}, and predictions by sizes know one stack of layers of "
+            "attention and a feed-forward part. Next: predict its script with `chakrascope predict --script`."
+        )
+
+
+def _of_kind(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str]) -> None:
+    """Complete *found* by what configurations of a *kind* mean without saying."""
+    found["gated"] = kind.startswith(_GATED) or data.get("hidden_act") in _GATES
+    found["learned_positions"] = kind.startswith(_LEARNED_POSITIONS) or kind == "gpt_neo"
+    if kind == "mpt":
+        found["learned_positions"] = not data.get("alibi")
+    if kind.startswith(_ENCODERS) and not data.get("is_decoder"):
+        found["causal"] = False
+    known = kind.startswith((*_UNTIED, *_TIED, *_ENCODERS, *_IMAGES, "opt"))
+    if "tied" not in found and not kind.startswith(_IMAGES):
+        found["tied"] = not kind.startswith(_UNTIED) and known
+    if not known:
+        remarks.append(
+            f"The model type '{kind}' is not known; its layers are taken for attention and a feed-forward "
+            f"part of {3 if found['gated'] else 2} matrices"
+        )
+
+
+def _attention(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str]) -> None:
+    """Complete *found* by heads that are shared, latent attention and windows."""
+    if kind.startswith("falcon"):
+        groups = data.get("num_kv_heads") if data.get("new_decoder_architecture") else None
+        found["kv_heads"] = groups or (1 if data.get("multi_query", True) else found.get("heads", 0))
+    elif kind.startswith("gpt_bigcode"):
+        found["kv_heads"] = 1 if data.get("multi_query", True) else found.get("heads", 0)
+    if found.get("kv_rank") and data.get("v_head_dim"):
+        found["head_size"] = data["v_head_dim"]  # 'head_dim' is that of positions there
+        if data.get("qk_nope_head_dim") not in {None, data["v_head_dim"]}:
+            remarks.append("Heads of queries and keys are as large as those of values")
+    window = data.get("sliding_window", data.get("local_attention"))
+    if isinstance(window, int) and window > 0 and data.get("use_sliding_window") is not False:
+        found["window"] = window
+        found["full_every"] = _full_every(data, kind)
+        if found["full_every"] == 1:
+            found["window"] = found["full_every"] = 0
+    if data.get("attention_chunk_size") or kind == "gpt_neo":
+        remarks.append("Attention within chunks is taken for attention to the whole sequence")
+
+
+def _full_every(data: Mapping[str, Any], kind: str) -> int:
+    """Return that every so many layers one attends to all of the sequence, 0 for none."""
+    types = data.get("layer_types")
+    if isinstance(types, Sequence) and types:
+        full = Counter(types)["full_attention"]
+        return round(len(types) / full) if full else 0
+    usual = next((every for name, every in _FULL_EVERY.items() if kind.startswith(name)), 0)
+    pattern = data.get("sliding_window_pattern")
+    return pattern if isinstance(pattern, int) else usual
+
+
+def _image(found: dict[str, Any], data: Mapping[str, Any], remarks: list[str]) -> None:
+    """Complete *found* by the tokens of an image and the classes of a vision transformer."""
+    size, patch = data.get("image_size", 224), data.get("patch_size", 16)
+    if isinstance(size, int) and isinstance(patch, int) and patch > 0:
+        found["sequence"] = (size // patch) ** 2 + 1
+    classes = data.get("id2label") or data.get("num_labels")
+    found["classes"] = len(classes) if isinstance(classes, Mapping) else classes or 1000
+    if not classes:
+        remarks.append("The classifier has 1000 classes")
+    found |= {"vocab": 0, "causal": False, "learned_positions": False}
+
+
+def _feed_forward(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str]) -> None:
+    """Complete *found* by the width of feed-forward parts and of experts."""
+    ratio = data.get("expansion_ratio")
+    if "ffn" not in found and isinstance(ratio, int) and isinstance(found.get("hidden"), int):
+        found["ffn"] = ratio * found["hidden"]
+    if "ffn" not in found and found["gated"]:
+        remarks.append(
+            "No intermediate_size is given; feed-forward parts are four times the hidden size wide"
+        )
+    if kind == "qwen" and isinstance(found.get("ffn"), int):
+        found["ffn"] //= 2  # both halves of the gate are counted there
+    if found.get("experts", 0) in {0, 1}:
+        for key in _OF_EXPERTS:
+            found.pop(key, None)
+        return
+    if "intermediate_size_mlp" in data:  # Llama 4, whose experts have the plain name
+        found |= {"expert_ffn": found.get("ffn"), "ffn": data["intermediate_size_mlp"], "shared_experts": 1}
+    if "expert_ffn" not in found and "ffn" in found:
+        found["expert_ffn"] = found["ffn"]
+    width = next((data[key] for key in _SHARED_WIDTHS if data.get(key)), 0)
+    each = found.get("expert_ffn")
+    if isinstance(width, int) and isinstance(each, int) and width and each:
+        found["shared_experts"] = max(1, round(width / each))
+        if width % each:
+            remarks.append(f"The shared expert is {found['shared_experts'] * each} wide instead of {width}")
+    dense = data.get("mlp_only_layers") or []
+    if list(dense) == list(range(len(dense))):
+        found["dense_layers"] = len(dense) or found.get("dense_layers", 0)
+    else:
+        remarks.append("Layers without experts among those that have them (mlp_only_layers) have them too")
+
+
+def _left_out(data: Mapping[str, Any]) -> list[str]:
+    """Return what of the model costs time and is not predicted."""
+    remarks = []
+    more = data.get("num_nextn_predict_layers")
+    if more:
+        remarks.append(f"Layers that predict further tokens ({more}) are left out")
+    if data.get("quantization_config"):
+        remarks.append("Weights are those of training, not quantized ones")
+    return remarks

@@ -1,0 +1,178 @@
+"""Models from a Hugging Face config.json: sizes of every kind of attention and feed-forward part."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chakrascope.converter.generate.models import (
+    Operator,
+    Plan,
+    Transformer,
+    find_model,
+    pass_over_layer,
+    rank_memory,
+    read_model,
+)
+from chakrascope.errors import UsageError
+
+
+def read(folder: Path, **config: Any) -> Transformer:
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    return read_model(path)
+
+
+def sizes(  # noqa: PLR0917 - in the order of the models' tables
+    kind: str, layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocab: int
+) -> dict[str, Any]:
+    return {
+        "model_type": kind, "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads, "intermediate_size": ffn, "vocab_size": vocab,
+        "max_position_embeddings": 4096,
+    }  # fmt: skip
+
+
+EXPERTS = {"num_experts_per_tok": 4, "hidden_act": "silu"}
+# As the models are published, without the keys that transformers leaves out for being its defaults. The
+# parameters are what transformers' models of these configurations have, in units of 10^9.
+MODELS: dict[str, tuple[dict[str, Any], float]] = {
+    "tied in silence": (
+        {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_inner": None,
+         "vocab_size": 50257, "n_positions": 1024},
+        0.1244,
+    ),
+    "one head of keys": (
+        {"model_type": "falcon", "num_hidden_layers": 32, "hidden_size": 4544, "num_attention_heads": 71,
+         "num_kv_heads": 71, "multi_query": True, "new_decoder_architecture": False, "vocab_size": 65024,
+         "max_position_embeddings": 2048},
+        6.9217,
+    ),
+    "shared experts by their width": (
+        {**sizes("qwen2_moe", 24, 2048, 16, 16, 5632, 151936), **EXPERTS, "num_experts": 60,
+         "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "decoder_sparse_step": 1},
+        14.3158,
+    ),
+    "experts of the plain width": (
+        {**sizes("gpt_oss", 36, 2880, 64, 8, 2880, 201088), "head_dim": 64, "num_local_experts": 128,
+         "experts_per_token": 4, "hidden_act": "silu"},
+        116.829,
+    ),
+    "a head of positions": (
+        {**sizes("deepseek_v3", 61, 7168, 128, 128, 18432, 129280), "head_dim": 64, "v_head_dim": 128,
+         "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "kv_lora_rank": 512, "q_lora_rank": 1536,
+         "n_routed_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
+         "n_shared_experts": 1, "first_k_dense_replace": 3},
+        671.026,
+    ),
+    "gates by the activation": (
+        {**sizes("glm4", 40, 4096, 32, 2, 13696, 151552), "head_dim": 128, "hidden_act": "silu"}, 9.4003,
+    ),
+    "no gates": ({**sizes("starcoder2", 30, 3072, 24, 2, 12288, 49152), "hidden_act": "gelu"}, 3.0304),
+    "parts of their own": (
+        {"model_type": "mpt", "n_layers": 24, "d_model": 2048, "n_heads": 16, "vocab_size": 50368,
+         "max_seq_len": 2048, "expansion_ratio": 4, "attn_config": {"alibi": True}},
+        1.3112,
+    ),
+    "images": (
+        {"model_type": "vit", "num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12,
+         "intermediate_size": 3072, "image_size": 224, "patch_size": 16, "num_labels": 1000},
+        0.0866,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_have_the_parameters_of_their_own_code(name: str, tmp_path: Path):
+    config, params = MODELS[name]
+    assert read(tmp_path, **config).params() / 1e9 == pytest.approx(params, rel=0.02 if params < 1 else 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"model_type": "jamba"}, "layers of another kind"),
+        ({"model_type": "t5", "is_encoder_decoder": True}, "an encoder and a decoder"),
+        (
+            {**sizes("qwen3_next", 4, 64, 4, 4, 128, 100), "layer_types": ["linear_attention"] * 4},
+            "linear_attention",
+        ),
+        ({"model_type": "llama", "hidden_size": 64}, "no 'num_hidden_layers'"),
+        ({**sizes("llama", 4, 64, 4, 4, 128, 100), "num_attention_heads": [4, 2]}, "whole number"),
+        ({**sizes("mixtral", 4, 64, 4, 4, 128, 100), "num_local_experts": 8}, "'top_k' must be"),
+    ],
+)
+def test_models_that_are_not_one_stack_of_layers_are_refused(
+    config: dict[str, Any], words: str, tmp_path: Path
+):
+    with pytest.raises(UsageError, match=words):
+        read(tmp_path, **config)
+
+
+def test_what_is_not_predicted_is_said(tmp_path: Path):
+    text = sizes("deepseek_v3", 4, 64, 4, 4, 128, 100)
+    config = {
+        "model_type": "seeing", "vision_config": {"a": 1}, "text_config": {**text, "model_type": "new"},
+        "num_nextn_predict_layers": 1, "quantization_config": {"bits": 4}, "mlp_only_layers": [2],
+        "num_experts": 4, "num_experts_per_tok": 2,
+    }  # fmt: skip
+    said = "; ".join(read(tmp_path, **config).remarks)
+    for words in ("text part", "'new' is not known", "further tokens", "quantized", "mlp_only_layers"):
+        assert words in said
+    assert read(tmp_path, **sizes("llama", 4, 64, 4, 4, 128, 100)).remarks == ()
+
+
+WINDOWED = {**sizes("gemma2", 4, 64, 4, 4, 128, 100), "sliding_window": 1024}
+
+
+@pytest.mark.parametrize(
+    ("changed", "window", "full_every"),
+    [
+        ({}, 1024, 2),
+        ({"model_type": "mistral"}, 1024, 0),
+        ({"model_type": "qwen2", "use_sliding_window": False}, 0, 0),
+        ({"layer_types": ["sliding_attention"] * 3 + ["full_attention"]}, 1024, 4),
+        ({"layer_types": ["full_attention"] * 4}, 0, 0),
+        ({"model_type": "gemma3_text", "sliding_window_pattern": 6}, 1024, 6),
+    ],
+)
+def test_windows_are_those_of_the_layers(
+    changed: dict[str, Any], window: int, full_every: int, tmp_path: Path
+):
+    model = read(tmp_path, **{**WINDOWED, **changed})
+    assert (model.window, model.full_every) == (window, full_every)
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.booleans(), st.integers(0, 4))
+def test_windows_count_the_pairs_that_they_leave(window: int, sequence: int, causal: bool, full_every: int):
+    model = Transformer(
+        name="m", layers=1, hidden=8, heads=1, ffn=8, vocab=8, sequence=8, window=window, causal=causal,
+        full_every=full_every,
+    )  # fmt: skip
+    reach = model.reach(sequence)
+    assert reach <= sequence
+    assert model.reach(sequence + 1) >= reach
+    assert replace(model, window=window + 1).reach(sequence) >= reach
+    if causal and not full_every:
+        seen = sum(min(token + 1, window) for token in range(sequence))
+        assert reach * sequence / 2 == pytest.approx(seen, abs=sequence)  # half of the diagonal
+
+
+def test_keys_that_are_fewer_than_ranks_are_copied():
+    model = find_model("llama3-8b")
+
+    def input_flops(tp: int) -> float:
+        items = pass_over_layer(model, Plan(tp=tp), 0)
+        return sum(item.flops for item in items if isinstance(item, Operator) and item.name == "qkv")
+
+    tokens, hidden, head = model.sequence, model.hidden, model.head_size
+    assert input_flops(8) == 2 * tokens * hidden * head * (4 + 2)
+    assert input_flops(32) == 2 * tokens * hidden * head * (1 + 2)
+    kept = [rank_memory(model, Plan(tp=tp, recompute="none"), 0).activations for tp in (8, 16, 32)]
+    assert kept[0] > kept[1] > kept[2]
