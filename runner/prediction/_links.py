@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...converter import CollectiveType
 from ...converter.generate.models import Phase, Spread
-from ..chips import Costs
+from ..chips import Costs, LinkCosts
 from ..config import NetworkConfig, SystemConfig
 
-__all__ = ["Links", "predicted_system", "reached_network"]
+__all__ = ["Links", "costs_on", "needs_every_rank", "predicted_system", "reached_network"]
 
+_MESH = "FullyConnected"
 _AT_ONCE = 64  # collectives of different groups share a link, and none waits for another
 
 
@@ -18,7 +20,8 @@ _AT_ONCE = 64  # collectives of different groups share a link, and none waits fo
 class Links:
     """The links of a rank: those ``within`` its node, dimension 0, and ``across`` nodes, the slowest beyond.
 
-    Bandwidths are bytes per ns, latencies ns.
+    Bandwidths are bytes per ns, latencies ns. Links *meshed_within*, or *meshed_across*, are a rank's own to
+    each other one, and carry at the same time.
     """
 
     node_size: int
@@ -26,6 +29,8 @@ class Links:
     across_bytes_per_ns: float
     within_latency_ns: float
     across_latency_ns: float
+    meshed_within: bool = False
+    meshed_across: bool = False
 
     @classmethod
     def of(cls, network: NetworkConfig) -> Links:
@@ -37,6 +42,8 @@ class Links:
             min(speed[1:], default=speed[0]),
             latency[0],
             max(latency[1:], default=latency[0]),
+            network.topology[0] == _MESH,
+            all(each == _MESH for each in network.topology[1:] or network.topology),
         )
 
     def figures(self, level: str) -> tuple[float, float]:
@@ -46,11 +53,16 @@ class Links:
         return self.across_bytes_per_ns, self.across_latency_ns
 
     def transfer_ns(self, step: Phase, where: Spread) -> tuple[float, float]:
-        """Return what a phase takes in a ring: the time of its bytes, and of its hops."""
+        """Return what a phase takes in a ring, or at once on a mesh: for its bytes, and for its hops."""
         members = where.inside if step.level == "within" else where.nodes
         if members < 2:
             return 0.0, 0.0
         speed, latency = self.figures(step.level)
+        if self.meshed_within if step.level == "within" else self.meshed_across:
+            # To and from all others at once.
+            rounds = 2 if step.kind is CollectiveType.ALL_REDUCE else 1
+            part = step.size_bytes / (1 if step.kind is CollectiveType.ALL_GATHER else members)
+            return rounds * part / speed, rounds * latency
         if step.kind is CollectiveType.ALL_TO_ALL:  # one message after the other
             return (members - 1) * step.size_bytes / members / speed, (members - 1) * latency
         steps = (members - 1) * (2 if step.kind is CollectiveType.ALL_REDUCE else 1)
@@ -71,8 +83,26 @@ def reached_network(network: NetworkConfig, costs: Costs) -> NetworkConfig:
     return replace(network, bandwidth=bandwidth, links=links, where=f"The network '{network.name}'")
 
 
-def predicted_system(dimensions: int) -> SystemConfig:
-    """Return the communication library: rings, each collective whole, no delay beside what costs say."""
+def costs_on(network: NetworkConfig, costs: Costs) -> Costs:
+    """Return *costs* on *network*; one that says what is lost on it needs no shares of a chip's own."""
+    if network.efficiency is None:
+        return costs
+    return replace(costs, within_node=LinkCosts(), across_nodes=LinkCosts())
+
+
+def needs_every_rank(network: NetworkConfig) -> bool:
+    """Return whether ranks cannot stand for others on *network*, as messages and collectives have costs."""
+    part = network.efficiency
+    return part is not None and replace(part, wire=1.0) != type(part)()
+
+
+def predicted_system(topology: Sequence[str]) -> SystemConfig:
+    """Return the communication library on dimensions of *topology*.
+
+    It has rings, and what goes to all others at once on a mesh; each collective is whole, without a delay
+    beside what costs say.
+    """
+    ways = tuple("direct" if each == _MESH else "ring" for each in topology)
     return SystemConfig(
         scheduling_policy="LIFO",
         collective_optimization="localBWAware",
@@ -80,10 +110,10 @@ def predicted_system(dimensions: int) -> SystemConfig:
         active_chunks_per_dimension=_AT_ONCE,
         endpoint_delay=0,
         local_reduction_delay=0,
-        all_reduce_implementation=("ring",) * dimensions,
-        all_gather_implementation=("ring",) * dimensions,
-        reduce_scatter_implementation=("ring",) * dimensions,
+        all_reduce_implementation=ways,
+        all_gather_implementation=ways,
+        reduce_scatter_implementation=ways,
         # One message at a time from each rank to each other: as fast as its link, not as all of them.
-        all_to_all_implementation=("oneDirect1",),
+        all_to_all_implementation=tuple("direct" if each == _MESH else "oneDirect1" for each in topology),
         name="predicted",
     )

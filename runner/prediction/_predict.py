@@ -25,7 +25,7 @@ from ..analysis import critical_path
 from ..backends import Progress, get_backend
 from ..chips import Chip, Costs
 from ..config import NetworkConfig
-from ._links import Links, predicted_system, reached_network
+from ._links import Links, costs_on, needs_every_rank, predicted_system, reached_network
 from ._memory_curve import MemoryCurve, memory_curves
 from ._prices import ChipPrices
 from ._work import crowding
@@ -68,7 +68,7 @@ class Setting:
     @property
     def costs(self) -> Costs:
         """What operators cost; a convolution starts fewer kernels than a layer of a transformer."""
-        found = self.chip.costs_of(self.software)
+        found = costs_on(self.network, self.chip.costs_of(self.software))
         if not self.model.convolutions:
             return found
         return replace(found, host_ns=found.host_ns * _KERNELS, step_ns=0.0)
@@ -222,7 +222,7 @@ def predict(
     """Generate and simulate the step of *setting*, one rank of each kind, or *every_rank*.
 
     Raises `UsageError` for what cannot be, and what the *backend* raises: all but ``analytical-unaware`` need
-    every rank.
+    every rank. On a network where messages have costs of their own, every rank is simulated in any case.
     """
     setting.check()
     experiment = experiment_of(setting, backend=backend, every_rank=every_rank)
@@ -240,10 +240,11 @@ def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experi
             f"'{backend}' simulates every rank, and the prediction makes one graph for all that do the same. "
             "Next: add --all-ranks, or leave out --backend."
         )
+    every_rank = every_rank or needs_every_rank(setting.network)
     node_size = Links.of(setting.network).node_size
     workload = training_step(setting.model, plan, setting.prices, node_size, every_rank=every_rank)
     workload = replace(workload, metadata={**workload.metadata, "assumptions": assumptions(setting)})
-    system = predicted_system(setting.network.dimensions)
+    system = predicted_system(setting.network.topology)
     network = reached_network(setting.network, costs)
     return prepare(workload, system, network, backend=backend)
 
@@ -310,15 +311,22 @@ def uncertainty(setting: Setting) -> tuple[float, float]:
     return min(low, 1.0) ** wider, max(high, 1.0) ** wider
 
 
+def _reached(setting: Setting) -> str:
+    """Return what collectives get of the bandwidth, in words."""
+    if setting.network.efficiency is not None:
+        return "Collectives lose what the network's efficiency says, and nothing beside it"
+    costs = setting.costs
+    within, across = share_text(costs.within_node.share), share_text(costs.across_nodes.share)
+    return f"Collectives reach {within} of the bandwidth within a node and {across} across nodes"
+
+
 def assumptions(setting: Setting) -> list[str]:
     """Return what is taken for granted, a sentence each."""
-    plan, costs, fit = setting.plan, setting.costs, setting.costs.fit
-    within, across = share_text(costs.within_node.share), share_text(costs.across_nodes.share)
+    plan, fit = setting.plan, setting.costs.fit
     measured = f"fitted on {fit.rows} measured steps ({fit.data})" if fit.rows else fit.data
     said = [
         f"Costs of operators are those of '{setting.software}' on {setting.chip.title}, {measured}",
-        f"Collectives reach {within} of the bandwidth within a node and {across} across nodes; those of "
-        "ranks in several nodes run within the nodes first, then between them",
+        f"{_reached(setting)}; those of ranks in several nodes run within the nodes first, then between them",
         f"Ranks are placed {', '.join(plan.placement)} from the innermost, "
         f"{Links.of(setting.network).node_size} a node",
         "Ranks of a pipeline stage do the same at the same time: no stragglers, no failures, no data to read",

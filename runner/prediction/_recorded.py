@@ -16,7 +16,7 @@ from .._simulate import prepare
 from ..backends import Progress, get_backend
 from ..chips import Chip
 from ..config import NetworkConfig
-from ._links import Links, predicted_system, reached_network
+from ._links import Links, costs_on, predicted_system, reached_network
 from ._predict import what_bounds
 from ._prices import ChipPrices
 
@@ -131,10 +131,10 @@ def predict_recorded(
             "any number of nodes works: hgx-h100-64x8."
         )
     chosen = precision or chip.precision
-    prices = ChipPrices(chip, chip.costs_of(software), chosen, Links.of(network))
+    prices = ChipPrices(chip, costs_on(network, chip.costs_of(software)), chosen, Links.of(network))
     priced = replace(workload, graphs=tuple(_priced(graph, prices) for graph in workload.graphs))
     reached = reached_network(network, prices.costs)
-    experiment = prepare(priced, predicted_system(network.dimensions), reached, backend=backend)
+    experiment = prepare(priced, predicted_system(network.topology), reached, backend=backend)
     result = get_backend(backend).run(experiment, progress)
     return RecordedPrediction(chip, software, chosen, experiment, result, priced)
 

@@ -252,7 +252,7 @@ NETWORK = NetworkConfig(("Switch", "Switch"), (4, 2), (100.0, 10.0), (500.0, 150
 @pytest.mark.parametrize("name", PLANS)
 def test_one_rank_of_each_kind_takes_what_all_ranks_take(name: str):
     plan = PLANS[name]
-    system = predicted_system(2)
+    system = predicted_system(NETWORK.topology)
     alone = training_step(TINY, plan, Prices(), 4)
     every = training_step(TINY, plan, Prices(), 4, every_rank=True)
     assert len(alone.graphs) == plan.pp
@@ -272,11 +272,11 @@ def test_experts_are_exchanged_and_reduced_apart():
     assert sizes == {2, 4}
     every = training_step(model, Plan(dp=4, ep=2, global_batch=4), Prices(), 4, every_rank=True)
     node = NetworkConfig(("Switch",), (4,), (10.0,), (500.0,))
-    steps = {simulate(each, predicted_system(1), node).makespan_ns for each in (workload, every)}
+    steps = {simulate(each, predicted_system(("Switch",)), node).makespan_ns for each in (workload, every)}
     assert len(steps) == 1
     assert (
         simulate(
-            workload, predicted_system(1), NetworkConfig(("Switch",), (4,), (10.0,), (500.0,))
+            workload, predicted_system(("Switch",)), NetworkConfig(("Switch",), (4,), (10.0,), (500.0,))
         ).makespan_ns
         > 0
     )
@@ -304,7 +304,7 @@ def test_whole_experts_are_shared_out_by_tensor_parallel_ranks_too():
     steps = set()
     for every in (False, True):
         workload = training_step(model, whole, Prices(), 4, every_rank=every)
-        steps.add(simulate(workload, predicted_system(2), NETWORK).makespan_ns)
+        steps.add(simulate(workload, predicted_system(NETWORK.topology), NETWORK).makespan_ns)
     assert len(steps) == 1
     with pytest.raises(UsageError, match="need sequence parallelism"):
         training_step(model, replace(whole, sequence_parallel=False), Prices(), 8)
@@ -315,7 +315,7 @@ def test_tensor_parallelism_beside_its_products_costs_less():
         workload = training_step(TINY, plan, Prices(), 4)
         nodes = workload.graphs[0].nodes
         computed = int(nodes["duration_ns"][nodes["stream"] == 0].sum())
-        step = simulate(workload, predicted_system(2), NETWORK).makespan_ns
+        step = simulate(workload, predicted_system(NETWORK.topology), NETWORK).makespan_ns
         return step, int(nodes["comm_size_bytes"].sum()), computed
 
     alone = PLANS["tensor"]
@@ -344,7 +344,9 @@ def test_what_is_kept_is_not_computed_again_and_documents_attend_to_themselves()
 
 def test_zero_bubble_is_shorter_and_recomputation_longer():
     def step(plan: Plan) -> int:
-        return simulate(training_step(TINY, plan, Prices(), 4), predicted_system(2), NETWORK).makespan_ns
+        return simulate(
+            training_step(TINY, plan, Prices(), 4), predicted_system(NETWORK.topology), NETWORK
+        ).makespan_ns
 
     plain = Plan(pp=4, dp=2, global_batch=16)
     assert step(replace(plain, schedule="zero-bubble")) < step(plain)
@@ -366,8 +368,8 @@ def test_a_workload_of_representatives_survives_being_saved(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.glob("*.et")) == ["w.0.et", "w.4.et"]
     loaded = Workload.load(tmp_path / "w")
     assert loaded == workload
-    again = simulate(tmp_path / "w", predicted_system(2), NETWORK)
-    assert again.makespan_ns == simulate(workload, predicted_system(2), NETWORK).makespan_ns
+    again = simulate(tmp_path / "w", predicted_system(NETWORK.topology), NETWORK)
+    assert again.makespan_ns == simulate(workload, predicted_system(NETWORK.topology), NETWORK).makespan_ns
 
 
 def test_the_doctor_finds_nothing_wrong_with_representatives(tmp_path: Path):

@@ -19,6 +19,7 @@ from chakrascope.converter.generate.models import Plan, find_model
 from chakrascope.errors import ChakrascopeError, ConfigError, UsageError
 from chakrascope.runner import NetworkConfig, Study, get_backend
 from chakrascope.runner.chips import find_chip
+from chakrascope.runner.config import EfficiencyPart
 from chakrascope.runner.prediction import (
     Batch,
     Links,
@@ -274,6 +275,40 @@ def test_the_outcome_is_an_ordinary_run(tmp_path: Path):
     assert [curve["stage"] for curve in curves] == [0, 1]
     again = get_backend(info.backend).run(study.experiment(info.id))
     assert again.makespan_ns == study.result(info.id).makespan_ns
+
+
+MESH = NetworkConfig(("FullyConnected",), (8,), (59.605,), (500.0,))
+
+
+@pytest.mark.parametrize("plan", [Plan(dp=8, global_batch=8, zero=3), Plan(tp=8, sequence_parallel=True)])
+def test_ranks_with_links_to_each_other_use_all_of_them(plan: Plan):
+    setting = Setting(find_model("mpt-1b"), plan, find_chip("mi300x"), MESH, "megatron")
+    ring = replace(setting, network=replace(MESH, topology=("Switch",)))
+    costs = setting.costs
+    price = coefficients(setting.chip, costs, plan.precision)
+    work = work_of(setting.model, plan, Links.of(MESH))
+    closed = Batch([work]).step_ns(price, costs.host_ns, costs.step_ns, costs.exposed)[0]
+    step = predict(setting).step_ns
+    assert step == pytest.approx(closed, rel=0.05)
+    assert step < predict(ring).step_ns * 0.7
+
+
+def test_a_calibrated_network_is_not_slowed_down_once_more():
+    """What is lost on it is in its file; the shares of the chip would count it again."""
+    plan = Plan(dp=8, global_batch=8)
+    network = NetworkConfig(("Switch",), (8,), (100.0,), (500.0,))
+
+    def step(**efficiency: object) -> int:
+        measured = replace(network, efficiency=EfficiencyPart.from_mapping(efficiency))
+        found = predict(Setting(find_model("mpt-1b"), plan, find_chip("h100"), measured, "megatron"))
+        assert any("network's efficiency" in line for line in found.assumptions)
+        return found.step_ns
+
+    plain = predict(Setting(find_model("mpt-1b"), plan, find_chip("h100"), network, "megatron")).step_ns
+    lossless, half = step(wire=1.0), step(wire=0.5)
+    assert lossless < half
+    assert lossless < plain
+    assert step(wire=1.0, collectives={"all_reduce": [[4, "1ms"]]}) > lossless
 
 
 @pytest.mark.parametrize(
