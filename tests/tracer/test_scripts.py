@@ -153,6 +153,37 @@ def test_what_is_compiled_moves_what_one_kernel_would(tmp_path, script):
     assert moved[1]["aten::addmm"] == moved[0]["aten::addmm"]
 
 
+FUNCTION = """
+import sys, torch
+from torch.nn.functional import linear
+weight = torch.ones(256, 64, requires_grad=True)
+layer = torch.nn.Linear(256, 256)
+def gate(h):
+    return layer((h * 2).tanh() * h.sigmoid())
+if "compiled" in sys.argv:
+    gate = torch.compile(fullgraph=True)(gate) if "options" in sys.argv else torch.compile(gate)
+optimizer = torch.optim.SGD([weight, *layer.parameters()], lr=0.1)
+for _ in range(3):
+    gate(linear(torch.ones(32, 64), weight)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["options"]])
+def test_what_a_compiled_function_does_is_fused_in_both_passes(tmp_path, script, options):
+    path = str(script("", FUNCTION))
+    moved = {}
+    for words in ([], ["compiled", *options]):
+        recordings = record_script([path, *words], tmp_path / f"out-{len(words)}", world=1)
+        nodes = script_workload(recordings).graphs[0].nodes.set_index("operator")["tensor_size_bytes"]
+        moved[bool(words)] = nodes.groupby(level=0).sum().to_dict()
+    wide = 32 * 256 * 4
+    assert [moved[False][name] for name in ("aten::tanh", "aten::sigmoid")] == [2 * wide, 2 * wide]
+    assert [moved[True][name] for name in ("aten::tanh", "aten::sigmoid")] == [wide, wide]
+    assert moved[True]["aten::tanh_backward"] < moved[False]["aten::tanh_backward"]
+    assert moved[True]["aten::addmm"] == moved[False]["aten::addmm"]
+
+
 def test_causal_attention_counts_the_pairs_it_computes(tmp_path, script):
     start = """
 import sys, torch

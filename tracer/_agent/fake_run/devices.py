@@ -138,10 +138,23 @@ class _Nothing(contextlib.nullcontext[None]):
         super().__init__()
 
 
-def _uncompiled(model: Any = None, **_options: Any) -> Any:
-    if model is not None and hasattr(model, "named_modules"):
+def _uncompiled(model: Any = None, **options: Any) -> Any:
+    """Return *model*, a module or a function, so that its operators are known to be fused."""
+    if model is None:
+        return functools.partial(_uncompiled, **options)
+    if options.get("disable"):
+        return model
+    if hasattr(model, "named_modules"):
         _mark_compiled(model)
-    return model if model is not None else (lambda function: function)
+        return model
+    name = str(getattr(model, "__name__", type(model).__name__)).strip("<>")
+
+    @functools.wraps(model)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        with PROGRAM.names.compiled(name) if PROGRAM.names is not None else contextlib.nullcontext():
+            return model(*args, **kwargs)
+
+    return compiled
 
 
 def _mark_compiled(module: Any, *_args: Any, **_options: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from ..modules import module_names
@@ -19,6 +21,7 @@ class Names:
         self._names: dict[int, str] = {}
         self._kept: list[Any] = []
         self._of_sequence: dict[int, str] = {}
+        self._compiling = 0
 
     def watch(self) -> None:
         """Follow the forward passes of all modules."""
@@ -44,6 +47,20 @@ class Names:
             number = self._torch._C._autograd._get_sequence_nr() - 1
             self._of_sequence.setdefault(number, self._stack[-1][1])
 
+    @contextlib.contextmanager
+    def compiled(self, name: str) -> Iterator[None]:
+        """Take what runs in the block, modules included, for one compiled part called *name*."""
+        around = self._stack[-1][1] if self._stack else ""
+        part = object(), f"{around}.{name}" if around else name
+        PROGRAM.compiled.append(part[1])
+        self._stack.append(part)
+        self._compiling += 1
+        try:
+            yield
+        finally:
+            self._compiling -= 1
+            self._leave(part[0], None, None)
+
     def forget(self) -> None:
         """Forget what only a step needs."""
         self._of_sequence.clear()
@@ -57,6 +74,8 @@ class Names:
                 if getattr(part, "_chakrascope_compiled", False):
                     inside.update(id(inner) for inner in part.modules())
             PROGRAM.compiled += [name for key, name in self._names.items() if key in inside]
+        if self._compiling:
+            PROGRAM.compiled.append(self._names[id(module)])
         self._stack.append((module, self._names[id(module)]))
 
     def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:

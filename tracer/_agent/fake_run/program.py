@@ -18,6 +18,7 @@ class Program:
         self.entries: list[dict[str, Any]] = []
         self.modules: list[str] = [""]
         self.compiled: list[str] = []
+        self.names: Any = None
         self.recording = False
         self.quiet = 0
         self.epoch = 0

@@ -36,7 +36,7 @@ class _Session:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.memory = Memory(PROGRAM.freed)
-        self.names = Names(torch)
+        self.names = PROGRAM.names = Names(torch)
         self.order = OptimizerOrder()
         self.done = False
         self.inside = False
@@ -67,7 +67,13 @@ class _Session:
 
     def finish(self) -> None:
         """Write what was recorded, and end the process without anything that the script would do."""
-        self.leave({"entries": PROGRAM.entries, "modules": PROGRAM.modules, "compiled": PROGRAM.compiled})
+        self.leave(
+            {
+                "entries": PROGRAM.entries,
+                "modules": PROGRAM.modules,
+                "compiled": sorted(set(PROGRAM.compiled)),
+            }
+        )
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
