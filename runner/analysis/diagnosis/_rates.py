@@ -35,6 +35,9 @@ _SIGMAS, _PEERS = 4.0, 2.5
 _SEVERAL = 3  # ways
 _FLOOR = 0.02
 _LEAST_EXPLAINED = 0.3
+_INCAST = 0.25  # of a sound NIC's rate, which it may not reach while several send to it: TCP's cost of that
+_ALONE = 1.5  # messages at once, at most, for one that has its NIC for itself
+_SEVERAL_ALONE = 8
 _SMALL = 0.1  # of the size that half of all bytes are in messages of: below, latency tells more than rates
 
 
@@ -189,12 +192,29 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
         return None
     if suspect.on.sum() >= _SEVERAL and _explained(medians, tables[best], suspect.on) < _LEAST_EXPLAINED:
         return None
+    if suspect.receives and not suspect.sends and _may_be_incast(rates, suspect, factor):
+        return None
     chance = _chance(rng, medians, suspects, suspect)
     if chance > _SIGNIFICANT:
         return None
     evidence = rates.messages.row[rates.large & suspect.on[rates.sharing.way_of]]
     suspect = _with_others(suspect, [suspects[place] for place in likely], winners)
     return SlowPart(suspect, factor, min(low, factor), max(high, factor), confidence, chance, evidence)
+
+
+def _may_be_incast(rates: Rates, suspect: Suspect, factor: float) -> bool:
+    """Return whether that several sent to the NIC at once explains that it received slowly.
+
+    While several send, a sound NIC receives less than its rate, and only that; a slow one is slow alone too.
+    """
+    if factor < 1 - _INCAST:
+        return False
+    alone = rates.large & (rates.sharing.senders() <= _ALONE)
+    own = suspect.on[rates.sharing.way_of]
+    slow, sound = rates.log_rate[alone & own], rates.log_rate[alone & ~own]
+    if min(len(slow), len(sound)) < _SEVERAL_ALONE:
+        return True
+    return bool(np.median(slow) - np.median(sound) > np.log(factor) / 2)
 
 
 def _with_others(suspect: Suspect, likely: Sequence[Suspect], winners: Ints) -> Suspect:

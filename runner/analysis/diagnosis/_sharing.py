@@ -66,6 +66,18 @@ class Sharing:
             carried[own] = so_far[self.last[own]] - so_far[self.first[own]]
         return carried
 
+    def senders(self) -> Floats:
+        """Return from how many messages at once, itself among them, each one's NIC received, on average."""
+        into = self.counts @ (self.ways[:, 1:] == np.arange(self.num_nics))
+        result = np.ones(len(self.way_of))
+        passed = np.concatenate([[0.0], np.cumsum(self.lasted_ns)])
+        for nic in np.unique(self.ways[:, 1]):
+            so_far = np.concatenate([[0.0], np.cumsum(into[self.situation, nic] * self.lasted_ns)])
+            own = np.flatnonzero(self.ways[self.way_of, 1] == nic)
+            first, last = self.first[own], self.last[own]
+            result[own] = (so_far[last] - so_far[first]) / (passed[last] - passed[first])
+        return result
+
     def _rates(self, sends: Floats, receives: Floats, slow: Mapping[int, float]) -> Floats:
         """Return the rate of one message of each way in each situation (situations, ways)."""
         limits = np.concatenate([sends, receives, list(slow.values())])

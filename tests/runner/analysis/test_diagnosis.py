@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from chakrascope.runner import Result
 from chakrascope.runner._result import empty_table
 from chakrascope.runner.analysis.diagnosis._cost import Replay
 from chakrascope.runner.analysis.diagnosis._messages import messages_of
+from chakrascope.runner.analysis.diagnosis._rates import measure_rates, slow_parts
 from chakrascope.runner.analysis.diagnosis._sharing import Sharing
 
 OPERATIONS = (CollectiveType.ALL_REDUCE, CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER)
@@ -76,6 +78,29 @@ def test_one_direction_is_told_apart_where_all_talk_to_all():
         run = run.slower_way(2, dst, 0.5)
     (one,) = run.diagnosis().anomalies
     assert (one.where, one.or_else) == ("NIC of rank 2, sending", ())
+
+
+@pytest.mark.parametrize(
+    ("at_once", "alone", "named"),
+    [
+        (0.82, None, False),  # as measured: what a sound NIC reached while three sent to it all the time
+        (0.6, None, True),
+        (0.82, 1.0, False),
+        (0.82, 0.82, True),
+    ],
+)
+def test_a_sound_nic_receives_less_while_several_send_to_it(at_once, alone, named):
+    """All send to all, and in every other turn, if at all, *alone*: from one to one; rank 0 is slower."""
+    rows = []
+    for turn in range(60):
+        one = turn % 3 + 1 if turn % 2 and alone else 0
+        for src, dst in itertools.permutations(range(4), 2):
+            if one in (0, (dst - src) % 4):
+                sound = 400 if one else 1200
+                took = sound / ((alone if one else at_once) if dst == 0 else 1.0)
+                rows.append((src, dst, 400_000, 3000 * turn, 3000 * turn + round(took)))
+    parts, _ = slow_parts(measure_rates(messages_of(flows(*rows))))
+    assert [part.suspect.name for part in parts] == ["NIC of rank 0, receiving"] * named
 
 
 @given(seeds, st.sampled_from(OPERATIONS), st.integers(0, 3), st.floats(0.2, 0.8))
@@ -230,6 +255,12 @@ def test_messages_share_nics_fairly(rows, carried):
     sharing = Sharing.of(messages, messages.start_ns)
     ones = np.ones(len(messages.nics))
     assert sharing.carried(ones, ones)[np.argsort(messages.row)].tolist() == pytest.approx(carried)
+
+
+def test_senders_are_counted_at_the_nic_that_receives():
+    messages = messages_of(flows((0, 2, 8, 0, 100), (1, 2, 8, 50, 100), (2, 0, 8, 0, 100), (2, 1, 8, 0, 100)))
+    found = Sharing.of(messages, messages.start_ns).senders()[np.argsort(messages.row)]
+    assert found.tolist() == pytest.approx([1.5, 2, 1, 1])
 
 
 def test_a_slow_nic_leaves_the_rest_to_others():
