@@ -7,6 +7,7 @@ namespace {
 
 constexpr std::size_t kFirstCapacity = 16;
 constexpr std::size_t kCacheLine = 64;
+constexpr std::size_t kBelow = 4;
 
 // The order of a heap whose first element is the earliest.
 constexpr auto kLater = [](const auto& a, const auto& b) { return b < a; };
@@ -32,8 +33,7 @@ void Timeline::push(const Entry& entry, std::uint64_t delay) {
     } else if (queue.delay == delay) {
         queue.entries.push(entry);
     } else {
-        others_.push_back(entry);
-        std::push_heap(others_.begin(), others_.end(), kLater);
+        push_others(entry);
     }
 }
 
@@ -44,10 +44,35 @@ Timeline::Entry Timeline::pop() {
     return others_.front() < Entry{head.time, head.number, {}} ? pop_others() : pop_queue();
 }
 
+void Timeline::push_others(const Entry& entry) {
+    std::size_t place = others_.size();
+    others_.push_back(entry);
+    while (place > 0) {
+        const std::size_t above = (place - 1) / kBelow;
+        if (!(entry < others_[above])) break;
+        others_[place] = others_[above];
+        place = above;
+    }
+    others_[place] = entry;
+}
+
 Timeline::Entry Timeline::pop_others() {
-    std::pop_heap(others_.begin(), others_.end(), kLater);
-    const Entry next = others_.back();
+    const Entry next = others_.front();
+    const Entry moving = others_.back();
     others_.pop_back();
+    const std::size_t count = others_.size();
+    std::size_t place = 0;
+    for (std::size_t first = 1; first < count; first = kBelow * place + 1) {
+        std::size_t least = first;
+        const std::size_t end = std::min(first + kBelow, count);
+        for (std::size_t child = first + 1; child < end; ++child) {
+            if (others_[child] < others_[least]) least = child;
+        }
+        if (!(others_[least] < moving)) break;
+        others_[place] = others_[least];
+        place = least;
+    }
+    if (count > 0) others_[place] = moving;
     // The next ones are among these, and what they are about may have left the caches long ago.
     const std::size_t soon = std::min<std::size_t>(others_.size(), 3);
     for (std::size_t place = 0; place < soon; ++place) {

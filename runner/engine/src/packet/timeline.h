@@ -77,11 +77,12 @@ class Timeline {
 
     Entry pop_queue();
     Entry pop_others();
+    void push_others(const Entry& entry);
     void sink_first();
 
     std::array<Queue, kQueues> queues_;
-    std::vector<Head> heads_;  // of the queues that are not empty: a heap
-    std::vector<Entry> others_;
+    std::vector<Head> heads_;    // of the queues that are not empty: a heap
+    std::vector<Entry> others_;  // a heap whose elements have four below each
 };
 
 }  // namespace chakrascope::packet
