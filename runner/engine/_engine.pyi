@@ -166,7 +166,7 @@ class FabricReport:
     events: int
     largest_train: int
     largest_piece: int
-    trains_ended: bool
+    trains_apart: bool
 
 class PathWalk:
     rank: int
