@@ -8,7 +8,7 @@
 # make wheels   everything a machine without internet needs to install chakrascope, in wheels/
 # make check-wheel   a wheel works by itself, in an empty environment without ns-3
 # make release   wheels of this commit for Python 3.10 to 3.13 on x86-64 and arm64, in dist/
-# make sanitize   the tests of the engine, its packet network and the converter under AddressSanitizer and UndefinedBehaviorSanitizer, and the transports of emulated ranks under ThreadSanitizer too
+# make sanitize   the tests of the engine, its packet network, its GPU model and the converter under AddressSanitizer and UndefinedBehaviorSanitizer, and the transports of emulated ranks under ThreadSanitizer too
 
 PYTHON ?= python3
 VENV := .venv
@@ -101,7 +101,8 @@ sanitize: .stamps/dev
 	PYTHONPATH=build/sanitize LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 		UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -m pytest tests/engine tests/converter \
 		tests/runner/backends/test_packet.py tests/runner/backends/test_packet_flows.py tests/runner/backends/test_packet_trains.py \
-		tests/runner/backends/test_packet_loss.py tests/runner/backends/test_link_changes.py tests/runner/backends/test_flow.py
+		tests/runner/backends/test_packet_loss.py tests/runner/backends/test_link_changes.py tests/runner/backends/test_flow.py \
+		tests/runner/gpu/test_core.py tests/runner/gpu/test_machines.py tests/runner/backends/test_gpu_backend.py
 
 .stamps/system:
 	@mkdir -p .stamps
