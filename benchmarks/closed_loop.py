@@ -39,11 +39,13 @@ JOBS = ("ddp", "fsdp", "tensor", "pipeline", "experts")
 RATES_MBIT = (500, 200, 100, 50)
 RANKS = 2
 PORT = 29_400
-WIRE = 1448 / 1538  # payload of a TCP segment per byte of its frame and gaps
+WIRE = 1448 / 1514  # payload of a TCP segment per byte that a shaper counts: no preamble, checksum and gap
 LATENCY_NS = 30_000.0  # of a veth pair; half of what ping says of two of them and a bridge
-BURST_S = 0.0002  # a link of this rate alone lets nothing pass at once; a shaper needs a little
-LEAST_BURST_BYTES = 3200
+BURST_BYTES = 3200  # a link lets nothing pass at once after a pause; a shaper needs two frames
 WARM_STEPS = 2
+# A step's computation varies by a tenth. What a profiler adds is told by the shortest steps with and without
+# it, and the step that is simulated is the median of those captured: of few, both are chance.
+TIMED_STEPS, CAPTURED_STEPS = 10, 11
 LIMIT_S, GRACE_S = 180.0, 2.0
 LARGEST = "1MiB"
 SYSTEM = "default"
@@ -56,17 +58,30 @@ SIMULATORS = {TCP: "`ns3` on that network", EMULATED: "`emulation` in namespaces
 REMAINS = (
     "## What is in the differences",
     "",
-    "* *Who comes last* (`pipeline`, `experts`, `fsdp`). Gloo asks for a message on the connection on which "
-    "it sends. Of two ranks the one that comes last sends first, and the other's message follows: the two "
-    "directions take turns. Calibration measures collectives so, and sends and receives are simulated so "
-    "(`handshake: in-order`). Where ranks come within a latency of each other, both directions are used at "
-    "once, and the job is faster than predicted. Without turns `experts` would be predicted 25 to 35 % too "
-    "fast, and `pipeline` 11 to 20 %.",
+    "* *Who comes last* (`pipeline`, `experts`, `fsdp`). A rank of gloo tells its peer of each send and of "
+    "each receive, and a message leaves when both are known where it is: once the receiver's request has "
+    "come. Requests and messages share one connection, in order. Of two ranks that both send and then "
+    "receive, the one that comes more than a latency later knows of the other's request: its message "
+    "leaves at once, its own request comes behind that, and the two directions take turns. Ranks that come "
+    "closer together have asked for each other's messages before either leaves, and use both directions at "
+    "once. Calibration measures collectives so, and sends and receives are simulated so (`handshake: "
+    "in-order`). Two idle ranks that exchanged 128 KiB at 500 Mbit/s needed 2.3 ms where they came up to 150 "
+    "us apart, and 4.2 ms from 200 us on (a shaper that let 0.2 ms pass at once); simulated it is 2.4 ms up "
+    "to 60 us, and 4.5 ms from 80 us on. Without turns `experts` would be predicted 25 to 35 % too fast, and "
+    "`pipeline` 11 to 20 %.",
+    "* *Who reads the request* (`pipeline`). A thread of gloo's does, which shares a core with computation "
+    "here. Where that kept the core (at a priority of its own), two ranks a millisecond apart used both "
+    "directions at once: both had begun to send before either read the other's request. At equal "
+    "priorities most requests were read within 0.4 ms. A rank with a core for that thread has no such "
+    "delay; none is modelled.",
     "* *Two collectives at once* (`ddp`). Requests of one wait behind data of the other; a collective was "
     "measured alone.",
-    "* *Small messages*: what a shaper lets pass at once after a pause, here 0.2 ms of its rate.",
-    "* *Computation*: it is that of the capture. What gloo's threads take from it while they work is in it "
-    "for the unshaped path only.",
+    "* *Computation*: it is that of the capture, the median of its steps, shortened by what the profiler "
+    "adds. Both vary: three captures of five steps of `pipeline` were simulated 8 % shorter to 12 % longer "
+    "than its steps unshaped were. What gloo's threads take from it while they work is in it for the "
+    "unshaped path only.",
+    "* *The shaper* counts 1514 of the 1538 bytes that a full frame takes on a wire, and lets two frames "
+    "pass at once after a pause.",
     "* `ns3` and `emulation` send each collective's messages as its algorithm says, with no such turns.",
 )
 
@@ -158,9 +173,10 @@ def run_job(net: Namespaces, job: str, steps: int, port: int, tool: Sequence[str
 
 def capture(net: Namespaces, job: str, study: Path, port: int) -> int:
     """Capture the job into *study* and return the median step without a profiler."""
-    unshaped = run_job(net, job, 10, port)
-    tool = [sys.executable, "-m", "chakrascope.cli", "trace", "-o", str(study), "--steps", "5", "--"]
-    run_job(net, job, 12, port + 1, tool)
+    unshaped = run_job(net, job, 2 * TIMED_STEPS, port)
+    steps = ["--warmup", str(TIMED_STEPS), "--steps", str(CAPTURED_STEPS)]
+    tool = [sys.executable, "-m", "chakrascope.cli", "trace", "-o", str(study), *steps, "--"]
+    run_job(net, job, TIMED_STEPS + CAPTURED_STEPS + WARM_STEPS, port + 1, tool)
     return unshaped
 
 
@@ -236,8 +252,7 @@ def closed_loop(
         left = [job for job in jobs if job not in known]
         if not left:
             continue
-        burst = max(LEAST_BURST_BYTES, int(rate * 1e6 / 8 * BURST_S))
-        with Namespaces(RANKS, [rate * 1_000_000] * RANKS, burst_bytes=burst) as net:
+        with Namespaces(RANKS, [rate * 1_000_000] * RANKS, burst_bytes=BURST_BYTES) as net:
             network = calibrated(net, rate, folder, port + 100)
             load = os.getloadavg()[0]
             measured = {job: run_job(net, job, steps, port + 200 + number) for number, job in enumerate(left)}
@@ -288,7 +303,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "then the job ran there for real; the columns are predicted over measured, less one.", "",
         "* *calibrated*: `analytical-unaware` on the network of `calibrate gloo.json --bandwidth RATE`, from "
         "gloo's own collectives and messages at this rate, without the job.",
-        "* *from the rate*: the same on the nominal rate, with headers (1448/1538), and an all-reduce for "
+        "* *from the rate*: the same on the nominal rate, with headers (1448/1514), and an all-reduce for "
         "every reduce-scatter and requests in order, as PyTorch's gloo does.",
         *(f"* *{way}*: {text}." for way, text in SIMULATORS.items() if way in ways),
         "* *communication*: the calibrated error of what the step takes longer than unshaped.", "",

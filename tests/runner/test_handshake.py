@@ -66,6 +66,21 @@ def test_of_two_both_ways_that_of_the_rank_that_came_last_goes_first():
     assert found[1, 2] == pytest.approx(50_000 + 2 * DATA_NS, abs=2)
 
 
+@pytest.mark.parametrize("late_ns", [0, HOP_NS // 2, HOP_NS])
+def test_ranks_that_come_within_a_latency_use_both_directions_at_once(late_ns):
+    """Each has asked for the other's message before its own leaves, which the other's request lets go."""
+    found = ends(rank(0, 1, BOTH), rank(1, 1 + late_ns, BOTH), **IN_ORDER)
+    assert found[0, 2] == pytest.approx(REQUEST_NS + DATA_NS, abs=2)
+    assert found[1, 2] == pytest.approx(late_ns + REQUEST_NS + DATA_NS, abs=2)
+
+
+def test_a_rank_that_comes_more_than_a_latency_later_takes_turns():
+    late_ns = REQUEST_NS + 10
+    found = ends(rank(0, 1, BOTH), rank(1, 1 + late_ns, BOTH), **IN_ORDER)
+    assert found[0, 2] == pytest.approx(late_ns + DATA_NS, abs=2)
+    assert found[1, 2] == pytest.approx(late_ns + 2 * DATA_NS, abs=2)
+
+
 def test_who_asks_before_it_sends_shares_the_way():
     early, late = rank(0, 1, BOTH), rank(1, 50_000, BOTH[::-1])
     found = ends(early, late, **IN_ORDER)
