@@ -376,13 +376,12 @@ def _crossings(pictures: dict[str, str]) -> Iterator[str]:
         yield f"| {latency / 1e3:g} us | " + " | ".join(cells) + " |"
     yield ""
     yield (
-        "Two of the four are the paper's, one is half and one double of it. No line through zero gives all "
-        "four: the advantage of packets, 7/8 of the size over the bandwidth, grows by 1.1 latencies per "
-        "latency from the paper's first column, and by 2.2 from its second. Here the simple protocol waits "
-        "for four of them (ready, data, acknowledgement, signal) and packets for two (data; a kernel ends "
-        "when its stores are acknowledged). At 1 TiB/s and 0.5 us packets lose early because a workgroup "
-        "unpacks when it has sent everything: three passes over the memory at 4 TiB/s follow two over the "
-        "link. Workgroups of their own for the unpacking would hide that."
+        "No line through zero gives the paper's four: the advantage of packets, 7/8 of the size over the "
+        "bandwidth, grows by 1.1 latencies per latency from its first column, and by 2.2 from its second. "
+        "Here the simple protocol waits for four of them (ready, data, acknowledgement, signal) and packets "
+        "for two (data; a kernel ends when its stores are acknowledged). At 1 TiB/s and 0.5 us packets lose "
+        "earlier than in the paper, as a workgroup unpacks when it has sent everything: three passes over "
+        "the memory at 4 TiB/s follow two over the link."
     )
     yield ""
 
