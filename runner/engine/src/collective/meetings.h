@@ -47,8 +47,8 @@ class Meetings {
         std::vector<Member> members;  // by place
         std::int32_t missing = 0;
     };
-    // How long after its last message it is registered that the phase of a member ends, and how long from
-    // there on; before the last message only what all members wait for alike is left out of the chains.
+    // How long after its chain of messages it is registered that the phase of a member ends, and how long
+    // from there on. The chains of a ring leave out what the endpoints of all members take alike.
     struct Rest {
         Time registered = 0;
         Time end = 0;
