@@ -21,7 +21,7 @@ __all__ = ["Bar", "Figure", "bars", "block", "html_table"]
 _STYLE = "font-family:system-ui,sans-serif;font-size:13px;color:inherit;background:transparent;"
 _LINE = "border-bottom:1px solid rgba(128,128,128,.35);padding:3px 10px;"
 _MOST_TEXT = 160
-_MOST_LABEL = 44
+_MOST_LABEL = 40
 _LABELS, _BARS, _ROW, _TEXTS = 300, 420, 22, 110
 
 
@@ -61,7 +61,7 @@ def html_table(table: pd.DataFrame, title: str = "", *, most: int = 10) -> str:
     """Return the first rows of *table*; columns are shown in the unit that their names end in."""
     shown = table.head(most)
     numeric = [dtype.kind in "iuf" for dtype in shown.dtypes]
-    sides = ["right" if number else "left" for number in numeric]
+    sides = ["right;white-space:nowrap" if number else "left" for number in numeric]
     head = "".join(
         f'<th style="{_LINE}text-align:{side}">{_text(_head(str(name)))}</th>'
         for name, side in zip(shown.columns, sides, strict=True)

@@ -20,7 +20,7 @@ from .._simulate import load_memory, load_network
 from ..backends import get_backend
 from ..config import MemoryConfig, NetworkConfig, SystemConfig
 from ..study import Study
-from ._answers import swept_settings
+from ._answers import swept_settings, value_text
 from ._goal import Goal
 from ._places import Places
 from ._point import Answer, Task, failure, measure
@@ -30,7 +30,7 @@ from ._settings import Base, Builder, check_keys
 from ._space import Settings, grid, point_key
 from ._start import write_start
 from ._table import PointTable, points_file, read_table
-from ._titles import point_label
+from ._titles import point_label, setting_title
 
 __all__ = ["Sweep", "SweepProgress", "read_sweep", "run_sweep", "sweep_names"]
 
@@ -65,18 +65,21 @@ class Sweep:
         settings = swept_settings(self.points)
         rows = [
             Bar(
-                ", ".join(f"{name}={row[name]}" for name in settings),
+                " · ".join(value_text(row[name]) for name in settings),
                 0,
                 row["makespan_ns"],
                 duration_text(row["makespan_ns"]),
             )
             for row in done.to_dict("records")
         ]
-        return bars(rows, f"{self.name}: the best points")
+        titles = ", ".join(setting_title(name, unit=True) for name in settings)
+        return bars(rows, f"{self.name}: the best points" + (f" by {titles}" if titles else ""))
 
     def _repr_html_(self) -> str:
         title = f"Sweep {self.name}: {count_text(len(self.points), 'point')}, {self.failed} failed"
-        shown = self.points[[*swept_settings(self.points), "state", "makespan_ns"]]
+        settings = swept_settings(self.points)
+        shown = self.points[[*settings, "state", "makespan_ns"]]
+        shown = shown.rename(columns={name: setting_title(name, unit=True) for name in settings})
         return block(title, html_table(shown, "The best first"))
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from studies import make_study
 
-from chakrascope.runner import Job, JobStore, NetworkConfig, run_sweep
+from chakrascope.runner import Job, JobStore, NetworkConfig, read_sweep, run_sweep
 from chakrascope.runner.sweep import answered, best_by, point_label, setting_title
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._state import Selection
@@ -149,3 +149,12 @@ def test_an_answer_of_some_points_says_so(study, monkeypatch, state, total, word
     assert words in str(page_sweep._unfinished(StudyView(study), "s", 2))
     assert bool(words) == bool(page_sweep._unfinished(StudyView(study), "s", 2))
     assert page_sweep._unfinished(StudyView(study), "other", 2) == []
+
+
+def test_a_sweep_in_a_notebook_names_its_settings_as_the_page_does(swept):
+    found = read_sweep(swept[0], "second")
+    assert "latency (ns)" in found._repr_html_()
+    assert "network.latency" not in found._repr_html_()
+    drawn = found.figure().svg
+    assert "second: the best points by latency (ns)" in drawn
+    assert drawn.count("<rect") == 2
