@@ -62,17 +62,17 @@ _COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 _HIDDEN_BACKENDS = ("fake",)
 # What a backend models and needs, in more words than fit into the report of `doctor`.
 _SENTENCES = {
-    "analytical-aware": "messages queue on links and take one fixed path. Any network; seconds.",
-    "analytical-unaware": "messages never wait for each other. A network of dimensions without failures; the "
+    "analytical-aware": "messages queue on links and take one fixed path. Any network; takes seconds.",
+    "analytical-unaware": "messages never wait for each other. Networks of dimensions, without failures; the "
     "fastest.",
-    "auto": "what flow models, or packet's answer where flow may be too far off. Any network.",
-    "flow": "messages share links fairly, as fluids, on packet's equal-cost paths. Any network; cost grows "
-    "with messages, not with bytes.",
+    "auto": "flow, or packet where flow may be too far off. Any network.",
+    "flow": "messages share links fairly, as fluids, on the equal-cost paths of packet. Any network; its "
+    "time grows with the messages, not their bytes.",
     "packet": "every packet of a RoCE network: queues, pauses, congestion control, equal-cost paths. Any "
-    "network (without a part packet, the defaults of one); cost grows with bytes times hops.",
-    "ns3": "every segment of TCP, by ns-3's own models: losses, timeouts, marks. A network without a part "
-    "packet, or with a part tcp; on others it is the backend packet. A hundredth of packet's speed.",
-    "replay": "every node takes its measured time; the network plays no part.",
+    "network; one without a 'packet' section gets its defaults. Its time grows with bytes times hops.",
+    "ns3": "every TCP segment, by ns-3's own models: losses, timeouts, marks. Networks with a 'tcp' section, "
+    "or without a 'packet' section; on others it is the packet backend. About 100 times slower than packet.",
+    "replay": "every node takes its measured time; the network has no effect.",
 }
 
 
@@ -190,7 +190,7 @@ def _backends(chosen: Sequence[str]) -> dmc.MultiSelect:
     ]
     lacking = [row["backend"] for row in report if row["usable"] == "no"]
     if lacking:
-        told.append(html.Div(f"Not on this machine, the list says why: {', '.join(lacking)}."))
+        told.append(html.Div(f"Not available on this machine (the list says why): {', '.join(lacking)}."))
     return dmc.MultiSelect(
         id="new-backends", label="Backends", data=data, mt="xs", value=[*chosen], description=told
     )
