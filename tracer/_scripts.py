@@ -24,6 +24,7 @@ _RANKS_OF_A_NODE = 8
 # As many ranks are run where one cannot stand for others.
 _MOST_RUN = 64
 _DATA = frozenset({"FileNotFoundError", "NotADirectoryError", "IsADirectoryError", "PermissionError"})
+_FIRST_FSDP = "fully_sharded_data_parallel.py"  # where it is in torch
 _SHAPES = frozenset(
     {"DynamicOutputShapeException", "DataDependentOutputException", "GuardOnDataDependentSymNode"}
 )
@@ -192,6 +193,12 @@ def _refusal(script: str, rank: int, failure: Failure) -> CaptureError:
             f"{where} imports what is not installed here ({said}). Install it if it runs without a GPU; if "
             "it is an extension with kernels of its own, let the script use torch's operator instead, such "
             "as torch.nn.functional.scaled_dot_product_attention for flash attention."
+        )
+    if any(_FIRST_FSDP in line for line in failure.stack):
+        return CaptureError(
+            f"{where} shards with FullyShardedDataParallel, which changes the storage of its tensors, and "
+            f"fake ones have none ({said}). Shard with torch.distributed.fsdp.fully_shard instead, which "
+            "communicates the same, or capture the job with `chakrascope trace`."
         )
     if failure.kind in _SHAPES:
         return CaptureError(

@@ -17,6 +17,8 @@ dist.init_process_group("nccl")
 local = int(os.environ["LOCAL_RANK"])
 assert torch.cuda.is_available() and torch.cuda.device_count() == 8
 torch.cuda.set_device(local)
+assert torch.accelerator.is_available() and torch.accelerator.current_accelerator().type == "cuda"
+torch.accelerator.set_device_index(local)
 device = torch.device(f"cuda:{local}")
 model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(4)]).to(device)
 model = torch.nn.parallel.DistributedDataParallel(torch.compile(model), device_ids=[local])
@@ -219,6 +221,11 @@ def test_hugging_face_trainer_runs_as_it_is(tmp_path):
         ),
         ("import flash_attn", r"train.py:\d+.* imports what is not installed here .*flash_attn"),
         ("torch.ones(4).nonzero()", r"train.py:\d+.* shape depends on values .*equal share"),
+        (
+            "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+            "FSDP(torch.nn.Linear(4, 4))(torch.ones(2, 4))",
+            "fully_shard instead",
+        ),
         ("train(1)", "no optimizer stepped twice"),
     ],
 )

@@ -81,12 +81,32 @@ def stand_in_for_cuda(torch: Any) -> None:
     cuda.device = _Nothing
     for name, value in _streams().items():
         setattr(cuda, name, value)
+    _stand_in_for_accelerator(torch, rank, count)
     torch.Tensor.cuda = lambda tensor, *_, **__: tensor
     torch.Tensor.pin_memory = lambda tensor, *_, **__: tensor
     torch.Tensor.record_stream = lambda *_: None
     torch.set_default_device = functools.partial(_with_mapped, torch, torch.set_default_device)
     torch.compile = _uncompiled
     torch.nn.Module.compile = _mark_compiled
+
+
+def _stand_in_for_accelerator(torch: Any, rank: int, count: int) -> None:
+    """Answer what scripts ask ``torch.accelerator`` as they are answered by ``torch.cuda``."""
+    known = getattr(torch, "accelerator", None)  # of torch 2.6 on
+    if known is None:
+        return
+    known.current_accelerator = _outside_torch(torch.device("cuda"), None)
+    known.is_available = _outside_torch(True, False)
+    known.device_count = _outside_torch(count, 0)
+    for name in ("current_device_index", "current_device_idx"):
+        setattr(known, name, functools.partial(_answer, rank))
+    for name in ("set_device_index", "set_device_idx", "synchronize", "empty_cache",
+                 "reset_peak_memory_stats"):  # fmt: skip
+        setattr(known, name, functools.partial(_answer, None))
+    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
+        setattr(known, name, functools.partial(_answer, 0))
+    known.device_index = _Nothing
+    known.current_stream, known.set_stream = torch.cuda.current_stream, torch.cuda.set_stream
 
 
 def move_modules(torch: Any) -> None:
@@ -124,7 +144,7 @@ def _answer(answer: Any, *_args: Any, **_kwargs: Any) -> Any:
 def _outside_torch(outside: Any, inside: Any) -> Any:
     """Return a function that gives *inside* to callers of torch's own, and *outside* to all others."""
 
-    def asked(*_: Any) -> Any:
+    def asked(*_: Any, **__: Any) -> Any:
         caller = str(sys._getframe(1).f_globals.get("__name__", ""))
         return inside if caller == "torch" or caller.startswith("torch.") else outside
 
