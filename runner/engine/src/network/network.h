@@ -182,6 +182,7 @@ class Mailbox {
 struct OtherModel {
     FabricModel model;
     std::uint32_t packets_a_message = 0;  // see Config
+    bool packets_alone = false;           // and not in trains
 };
 
 std::unique_ptr<Network> make_unaware_network(const Config& config, EventQueue& events, Mailbox& mailbox);

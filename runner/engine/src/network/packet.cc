@@ -81,6 +81,7 @@ class PacketNetwork final : public Network {
             return !cancelled;
         };
         const auto& completions = simulation_.run(until, keep_going);
+        if (simulation_.trains_misled()) throw OtherModel{FabricModel::Packet, 0, true};
         if (completions.empty() && until == kForever && !cancelled) throw lost();
         for (const packet::Completion& completion : completions) {
             Carried& carried = carried_[completion.message];

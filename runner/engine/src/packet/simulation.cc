@@ -22,8 +22,10 @@ constexpr Ticks kLongestSpread = 1ll << 31;
 // Trains are marked, lost and answered as a whole: packets travel alone where that would make a difference.
 Settings with_sound_trains(const engine::FabricDescription& fabric, Settings settings) {
     const auto lossy = [](const engine::FabricLink& link) { return link.loss > 0; };
-    if (settings.controlled() || settings.ack_interval_bytes > settings.payload_bytes ||
-        !fabric.changes.empty() || std::any_of(fabric.links.begin(), fabric.links.end(), lossy)) {
+    const bool heeds_marks_alone = settings.control == Control::Dcqcn || settings.control == Control::Dctcp;
+    if ((settings.controlled() && !heeds_marks_alone) ||
+        settings.ack_interval_bytes > settings.payload_bytes || !fabric.changes.empty() ||
+        std::any_of(fabric.links.begin(), fabric.links.end(), lossy)) {
         settings.train = 1;
     }
     return settings;

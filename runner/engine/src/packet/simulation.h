@@ -34,6 +34,10 @@ class Simulation final : public Router {
     // `keep_going` is asked now and then, and ends it early.
     const std::vector<Completion>& run(Ticks limit, const std::function<bool(Ticks)>& keep_going);
 
+    // Whether marks came near once there were trains: which packets are marked would be another choice. The
+    // same without trains is the answer.
+    bool trains_misled() const { return world_.trains_misled; }
+
     // Where a packet leaves a node by the links that are up now.
     Port* way_out(std::int32_t node, const Packet& packet) override;
 

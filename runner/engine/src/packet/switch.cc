@@ -76,6 +76,7 @@ void Switch::receive(Port& port, Packet* packet) {
     }
     packet->ingress = port.index();
     waiting_bytes_[out.index()] += packet->bytes;
+    if (world_.train > 1 && settings_.controlled()) end_trains_near_marks(out);
     pause_if_needed(ingress);
     out.send_data(packet);
 }
@@ -84,6 +85,14 @@ void Switch::receive(Port& port, Packet* packet) {
 void Switch::end_trains() {
     world_.trains_apart = world_.trains_apart || world_.train > 1;
     world_.train = 1;
+}
+
+void Switch::end_trains_near_marks(const Port& out) {
+    const auto waiting = static_cast<double>(waiting_bytes_[out.index()]);
+    if (!settings_.mark || 2 * waiting < marking_[out.index()].low) return;
+    end_trains();
+    world_.trains_misled = world_.largest_train > 1;
+    if (world_.trains_misled) world_.clock.stop();
 }
 
 Port* Switch::way_out(Packet& packet) {

@@ -46,6 +46,7 @@ class Switch final : public Node {
     std::uint64_t shared(const Ingress& ingress) const;
     std::uint64_t threshold(const Ingress& ingress) const;
     void end_trains();
+    void end_trains_near_marks(const Port& out);
     void pause_if_needed(std::size_t ingress);
     void resume_if_possible(std::size_t ingress);
     void send_pause(std::size_t ingress, Kind kind);

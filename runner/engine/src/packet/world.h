@@ -31,6 +31,7 @@ struct World {
     // The most packets of a train: 1 where trains would not be true to their packets.
     std::uint32_t train = 1;
     std::uint32_t largest_train = 1;  // sent so far
+    bool trains_misled = false;       // senders may come to heed marks that depend on trains
     bool trains_apart = false;        // some were taken apart near pauses, or not made there
 };
 

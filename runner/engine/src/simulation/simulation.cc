@@ -283,7 +283,8 @@ Output simulate(const Config& config, const std::vector<std::shared_ptr<const Pr
         } catch (const OtherModel& instead) {
             if (asked != &other) other = config;
             other.fabric_model = instead.model;
-            other.packets_a_message = instead.packets_a_message;
+            if (!instead.packets_alone) other.packets_a_message = instead.packets_a_message;
+            if (instead.packets_alone) other.packet.train = 1;
             other.packets_for_few = other.packets_for_few && instead.model != FabricModel::Flow;
         }
     }
