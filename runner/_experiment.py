@@ -36,6 +36,8 @@ MOST_QUEUES = 65_536
 # Backends whose answers changed since a release: what they answered before is another run. Count up with
 # every change that moves a simulated time. `ns3` was the packet model in 0.1.0.
 _MODEL_VERSIONS = {"auto": 2, "flow": 2, "gpu": 3, "ns3": 2}
+# Those whose answers changed since 0.2.0 where packets travel in trains, and only there.
+_WITH_TRAINS = {"auto", "packet"}
 # What a machine of the GPU model says about itself, which decides no result.
 _WORDS = {"name", "sources", "title"}
 # The same for messages that programs become: version 1 knew no rounds.
@@ -255,7 +257,9 @@ class Experiment:
     @property
     def model_version(self) -> int:
         """Which of the models that had the backend's name, from 1 on, answers today."""
-        return _MODEL_VERSIONS.get(self.backend.partition(":")[0], 1)
+        name, part = self.backend.partition(":")[0], self.network.packet
+        has_trains = name in _WITH_TRAINS and part is not None and part.settings.get("PACKET_TRAIN", 1) > 1
+        return _MODEL_VERSIONS.get(name, 1) + has_trains
 
     def describe(self) -> dict[str, Any]:
         """Return the configurations and options as plain JSON."""
