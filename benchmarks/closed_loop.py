@@ -41,7 +41,10 @@ RANKS = 2
 PORT = 29_400
 WIRE = 1448 / 1514  # payload of a TCP segment per byte that a shaper counts: no preamble, checksum and gap
 LATENCY_NS = 30_000.0  # of a veth pair; half of what ping says of two of them and a bridge
-BURST_BYTES = 3200  # a link lets nothing pass at once after a pause; a shaper needs two frames
+BURST_S = (
+    0.0002  # a link of this rate alone lets nothing pass at once; a shaper whose timers are late needs it
+)
+LEAST_BURST_BYTES = 3200
 WARM_STEPS = 2
 # A step's computation varies by a tenth. What a profiler adds is told by the shortest steps with and without
 # it, and the step that is simulated is the median of those captured: of few, both are chance.
@@ -67,7 +70,7 @@ REMAINS = (
     "once. Calibration measures collectives so, and sends and receives are simulated so (`handshake: "
     "in-order`). Two idle ranks that exchanged 128 KiB at 500 Mbit/s needed 2.3 ms where they came up to 150 "
     "us apart, and 4.2 ms from 200 us on (a shaper that let 0.2 ms pass at once); simulated it is 2.4 ms up "
-    "to 60 us, and 4.5 ms from 80 us on. Without turns `experts` would be predicted 25 to 35 % too fast, and "
+    "to 60 us, and 4.6 ms from 80 us on. Without turns `experts` would be predicted 25 to 35 % too fast, and "
     "`pipeline` 11 to 20 %.",
     "* *Who reads the request* (`pipeline`). A thread of gloo's does, which shares a core with computation "
     "here. Where that kept the core (at a priority of its own), two ranks a millisecond apart used both "
@@ -80,8 +83,8 @@ REMAINS = (
     "adds. Both vary: three captures of five steps of `pipeline` were simulated 8 % shorter to 12 % longer "
     "than its steps unshaped were. What gloo's threads take from it while they work is in it for the "
     "unshaped path only.",
-    "* *The shaper* counts 1514 of the 1538 bytes that a full frame takes on a wire, and lets two frames "
-    "pass at once after a pause.",
+    "* *The shaper* counts 1514 of the 1538 bytes that a full frame takes on a wire, and lets 0.2 ms of its "
+    "rate pass at once after a pause.",
     "* `ns3` and `emulation` send each collective's messages as its algorithm says, with no such turns.",
 )
 
@@ -252,7 +255,8 @@ def closed_loop(
         left = [job for job in jobs if job not in known]
         if not left:
             continue
-        with Namespaces(RANKS, [rate * 1_000_000] * RANKS, burst_bytes=BURST_BYTES) as net:
+        burst = max(LEAST_BURST_BYTES, int(rate * 1e6 / 8 * BURST_S))
+        with Namespaces(RANKS, [rate * 1_000_000] * RANKS, burst_bytes=burst) as net:
             network = calibrated(net, rate, folder, port + 100)
             load = os.getloadavg()[0]
             measured = {job: run_job(net, job, steps, port + 200 + number) for number, job in enumerate(left)}
