@@ -20,6 +20,7 @@ __all__ = ["record_script"]
 
 _POLL_SECONDS = 0.1
 _PATIENCE_SECONDS = 300
+_LAST_LINES = 4  # of a script that died
 _RANKS_OF_A_NODE = 8
 # As many ranks are run where one cannot stand for others.
 _MOST_RUN = 64
@@ -138,11 +139,14 @@ class _Run:
             log.close()
 
     def _died(self, rank: int, code: int) -> str:
-        lines = (self._out / f"rank{rank}.log").read_text(errors="replace").strip().splitlines()
-        said = f" Its last words were: {lines[-1][:300]}" if lines else ""
+        log = self._out / f"rank{rank}.log"
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+        telling = [line[:200] for line in lines if line.strip("^~ ")]  # Python underlines what it points at
+        said = f" It printed last: {' | '.join(telling[-_LAST_LINES:])}." if telling else ""
         return (
             f"{self._command[0]} as rank {rank} ended with status {code} before its step was recorded.{said} "
-            f"What it printed is in {self._out / f'rank{rank}.log'}; let it train for two steps."
+            f"Next: mend that, or let it train for two steps. With a study (-o STUDY) all that it printed is "
+            f"kept in {log.name}."
         )
 
 
