@@ -179,6 +179,11 @@ def test_plans_that_cannot_be_say_what_to_change(plan: Plan, words: str):
         plan.check(TINY)
 
 
+def test_tensor_parallelism_divides_the_feed_forward_part():
+    with pytest.raises(UsageError, match="columns in a feed-forward part, which --tp 2 does not divide"):
+        Plan(tp=2).check(replace(TINY, ffn=1001))
+
+
 @pytest.mark.parametrize("kind", SCHEDULES)
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_every_micro_batch_passes_every_stage_once_each_way(kind: str, stages: int):

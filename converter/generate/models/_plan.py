@@ -194,11 +194,12 @@ class Plan:
             )
         for what, count, key in (
             ("attention heads", model.heads, "tp"),
+            ("columns in a feed-forward part", model.ffn, "tp"),
             ("numbers of a sequence", self.sequence or model.sequence, "cp"),
         ):
             degree = getattr(self, key)
             if count % degree:
-                fitting = [number for number in range(1, degree + 1) if count % number == 0][-1]
+                fitting = max(number for number in range(1, degree + 1) if count % number == 0)
                 raise UsageError(
                     f"{model.name} has {count} {what}, which {_option(key)} {degree} does not divide. Next: "
                     f"{_option(key)} {fitting}."
