@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ._dask import answer_on_dask
+from ._on_cluster import answer_on_cluster
 from ._point import Work
 from ._pool import Answers, answer_here, answer_in_processes
 
@@ -32,7 +32,7 @@ class Places:
         Workers open the folder *study* if a task asks for it; what they print goes to *log*.
         """
         if self.cluster is not None:
-            return answer_on_dask(study, tasks, self.cluster, self.workers or 1)
+            return answer_on_cluster(study, tasks, self.cluster, self.workers or 1)
         if self.workers == 0:
             return answer_here(study, tasks)
         workers = self.workers or len(os.sched_getaffinity(0))

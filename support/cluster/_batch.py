@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BackendUnavailable, ConfigError, did_you_mean
-from ..config import read_yaml
+from ..documents import read_yaml
 
 __all__ = ["batch_cluster"]
 
@@ -28,8 +28,8 @@ _EXAMPLE = "jobqueue: {slurm: {cores: 8, memory: 16GB, walltime: '01:00:00'}}"
 
 
 @contextmanager
-def batch_cluster(file: Path, jobs: int) -> Iterator[tuple[Any, list[str]]]:
-    """Start a Dask scheduler here and ask the batch system of the YAML *file* for so many *jobs*.
+def batch_cluster(file: Path, jobs: int, what: str) -> Iterator[tuple[Any, list[str]]]:
+    """Start a Dask scheduler here and ask the batch system of the YAML *file* for so many *jobs*, of *what*.
 
     Yields the cluster and a list that gets what the batch system says of jobs it refuses. The jobs are
     cancelled at the end. Raises `ConfigError` for a file dask-jobqueue could not use, `BackendUnavailable`
@@ -37,7 +37,7 @@ def batch_cluster(file: Path, jobs: int) -> Iterator[tuple[Any, list[str]]]:
     """
     data = _read(file)
     system = _system(data, file)
-    dask, kind = _imported(system)
+    dask, kind = _imported(system, what)
     merged = {key: dask.config.merge(dask.config.get(key, {}), value) for key, value in data.items()}
     # Its page of figures would be open to the whole network.
     options = merged["jobqueue"][system].setdefault("scheduler-options", {})
@@ -111,7 +111,7 @@ def _system(data: Mapping[str, Any], file: Path) -> str:
     return systems[0]
 
 
-def _imported(system: str) -> tuple[Any, Any]:
+def _imported(system: str, what: str) -> tuple[Any, Any]:
     """Return Dask's module and the class of the batch system's clusters."""
     try:
         import dask.config  # noqa: PLC0415 - an extra
@@ -127,7 +127,7 @@ def _imported(system: str) -> tuple[Any, Any]:
     command = getattr(kind.job_cls, "submit_command", None)
     if command is not None and shutil.which(str(command).split()[0]) is None:
         raise BackendUnavailable(
-            f"The batch system '{system}' has no command '{str(command).split()[0]}' here; start the sweep "
+            f"The batch system '{system}' has no command '{str(command).split()[0]}' here; start the {what} "
             "on a machine from where jobs are submitted."
         )
     return dask, kind

@@ -1,0 +1,171 @@
+"""Calls that the workers of a Dask cluster answer, on as many machines as it has."""
+
+from __future__ import annotations
+
+import queue
+import uuid
+from asyncio import CancelledError
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ...errors import BackendError, BackendUnavailable
+from ._batch import batch_cluster
+
+__all__ = ["Cluster", "connected"]
+
+_CONNECT_S = 15
+_TICK_S = 1.0
+_AHEAD = 4
+_BATCH_FILES = (".yml", ".yaml")
+_GIVEN_UP = ("error", "cancelled")
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+@contextmanager
+def connected(cluster: str, jobs: int, what: str) -> Iterator[Cluster]:
+    """Connect to the cluster at an address such as ``tcp://host:8786``, or of a scheduler file.
+
+    Of a YAML file as dask-jobqueue reads it, so many *jobs* of the batch system become a cluster, which ends
+    with the block. *what* the calls make up together, such as ``sweep``, is in errors. Raises
+    `BackendUnavailable` without the package, `BackendError` without a cluster, `ConfigError` for a YAML file
+    that is wrong.
+    """
+    distributed = _distributed(what)
+    if Path(cluster).suffix in _BATCH_FILES and "://" not in cluster:
+        with batch_cluster(Path(cluster), jobs, what) as (started, refusals):
+            yield from _closing(distributed.Client(started, set_as_default=False), what, refusals)
+    else:
+        yield from _closing(_client(distributed, cluster), what, [])
+
+
+def _closing(client: Any, what: str, refusals: list[str]) -> Iterator[Cluster]:
+    try:
+        yield Cluster(client, what, refusals)
+    finally:
+        client.close()
+
+
+class Cluster:
+    """A connection to a cluster; *refusals* gets what its batch system says of jobs that it refuses."""
+
+    def __init__(self, client: Any, what: str, refusals: list[str]) -> None:
+        self._client = client
+        self._what = what
+        self._refusals = refusals
+
+    def answers(
+        self, work: Callable[[T], A], tasks: Iterator[T]
+    ) -> Iterator[tuple[T, A | BackendError] | None]:
+        """Yield each of *tasks* with what *work* returned for it on a worker, in the order they come.
+
+        Yields None about once a second while nothing comes. *work* is sent to the workers and should return
+        its errors: of a call that Dask gave up the answer is a `BackendError`. A worker that dies is Dask's
+        to make good: its tasks go to another. Tasks are asked for as others are answered, some for each
+        thread of the cluster. Closing the iterator takes back what has no answer; what a worker has begun
+        it still ends, for nobody. Raises `BackendError` if the batch system gives no worker.
+        """
+        under_way = _Tasks(self, self._client, work, tasks)
+        try:
+            yield from under_way.answers()
+        finally:
+            under_way.cancel()
+
+    def check(self) -> None:
+        """Raise `BackendError` if there is no worker and the batch system would give none."""
+        if self._refusals and not self._client.nthreads():
+            raise BackendError(
+                f"The batch system refused the jobs of the {self._what} ({self._refusals[0]}); correct the "
+                f"cluster file, and run the {self._what} again."
+            )
+
+    def given_up(self, future: Any) -> BackendError:
+        """Return the error of a call that Dask gave up."""
+        error = future.exception() if future.status == "error" else None
+        why = f"{type(error).__name__ if error else future.status}: {error}"
+        return BackendError(
+            f"The Dask cluster gave up a part of the {self._what} ({why}); the workers' logs say more. Run "
+            f"the {self._what} again."
+        )
+
+
+class _Tasks(Generic[T, A]):
+    """Tasks on their way: some a thread of the cluster, submitted as others are answered."""
+
+    def __init__(self, cluster: Cluster, client: Any, work: Callable[[T], A], tasks: Iterator[T]) -> None:
+        self._cluster = cluster
+        self._client = client
+        self._work = work
+        self._tasks = enumerate(tasks)
+        self._prefix = f"chakrascope-{uuid.uuid4().hex[:12]}"
+        self._open: dict[str, tuple[Any, T]] = {}
+        self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def answers(self) -> Iterator[tuple[T, A | BackendError] | None]:
+        while self._submit():
+            try:
+                future = self._done.get(timeout=_TICK_S)
+            except queue.Empty:
+                self._cluster.check()
+                yield None
+                continue
+            while not (answer := self._answer(future)):
+                self._cluster.check()
+                yield None
+            _, task = self._open.pop(future.key)
+            yield task, answer[0]
+            future.release()
+
+    def _submit(self) -> bool:
+        threads = sum(self._client.nthreads().values())
+        while len(self._open) < _AHEAD * max(threads, 1):
+            number, task = next(self._tasks, (0, None))
+            if task is None:
+                break
+            key = f"{self._prefix}-{number}"
+            future = self._client.submit(self._work, task, key=key, pure=False)
+            self._open[key] = future, task
+            future.add_done_callback(self._done.put)
+        return bool(self._open)
+
+    def cancel(self) -> None:
+        self._client.cancel([future for future, _ in self._open.values()], force=True)
+
+    def _answer(self, future: Any) -> tuple[A | BackendError] | tuple[()]:
+        """Return the answer of a task that ended, none while another worker computes what one took with it."""
+        if future.status not in _GIVEN_UP:
+            # Its worker may die after the task, but before its answer is fetched: Dask computes it again
+            # then, as `result` waits for.
+            try:
+                return (future.result(timeout=_TICK_S),)
+            except (Exception, CancelledError):
+                if future.status not in _GIVEN_UP:
+                    return ()
+        return (self._cluster.given_up(future),)
+
+
+def _distributed(what: str) -> Any:
+    try:
+        import distributed  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"A {what} on a cluster needs Dask ({error}); install it with 'pip install chakrascope[dask]'."
+        ) from error
+    return distributed
+
+
+def _client(distributed: Any, cluster: str) -> Any:
+    where = {"address": cluster} if "://" in cluster else {"scheduler_file": cluster}
+    if "scheduler_file" in where and not Path(cluster).is_file():
+        raise BackendError(
+            f"There is no Dask scheduler file {cluster}; give the file, or an address such as tcp://host:8786."
+        )
+    try:
+        return distributed.Client(**where, timeout=_CONNECT_S, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise BackendError(
+            f"The Dask scheduler at {cluster} does not answer ({error}); check that it runs and its address."
+        ) from error

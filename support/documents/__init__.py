@@ -1,0 +1,7 @@
+"""JSON and YAML files of configurations, read with care: what is wrong with one is a `ConfigError`."""
+
+from __future__ import annotations
+
+from ._read import read_json, read_yaml
+
+__all__ = ["read_json", "read_yaml"]

@@ -1,0 +1,91 @@
+"""A mapping from a JSON or YAML file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ...errors import ConfigError
+
+__all__ = ["read_json", "read_yaml"]
+
+_NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
+_DEEPEST = 100  # PyYAML takes the time of the square of it
+_MOST_ALIASED = 100_000  # values that aliases repeat; ten lines of them can mean more than fit into memory
+# What PyYAML raises, beside its own errors, for a value that is not of the kind it says or looks like.
+_OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads YAML whose aliases (``*name``) stand for a bounded number of values."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__(content)
+        self._values = self._aliased = 0
+        self._of_node: dict[int, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Return the next node, counting what it stands for."""
+        before = self._values
+        event = self.peek_event()  # type: ignore[no-untyped-call]  # of PyYAML
+        node: yaml.Node | None = super().compose_node(parent, index)
+        if not isinstance(event, yaml.AliasEvent):
+            self._values += 1
+            self._of_node[id(node)] = self._values - before
+            return node
+        repeated = self._of_node.get(id(node), _MOST_ALIASED + 1)  # a node within itself has no end
+        self._values += repeated
+        self._aliased += repeated
+        if self._aliased > _MOST_ALIASED:
+            raise yaml.YAMLError(f"alias *{event.anchor} repeats too much {event.start_mark}")
+        return node
+
+
+def _read(path: Path, what: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"The {what} {path} cannot be read ({error.strerror}); check the path.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"The {what} {path} is not text in UTF-8; is it the right file?") from error
+
+
+def _mapping(value: Any, path: Path, what: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"The {what} {path} must be a mapping of keys to values, but is {type(value).__name__}."
+        )
+    return {str(key): item for key, item in value.items()}
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """Return the JSON object in *path*; *what* names the file in errors."""
+    content = _read(path, what)
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"The {what} {path} is not valid JSON ({error}); correct it at that place."
+        ) from error
+    return _mapping(value, path, what)
+
+
+def read_yaml(path: Path, what: str) -> dict[str, Any]:
+    """Return the YAML mapping in *path*; *what* names the file in errors."""
+    content = _read(path, what)
+    if max(accumulate(_NESTING[bracket] for bracket in re.findall(r"[][{}]", content)), default=0) > _DEEPEST:
+        raise ConfigError(f"The {what} {path} is nested deeper than any; is it the right file?")
+    try:
+        value = yaml.load(content, _Loader)
+    except (yaml.YAMLError, *_OF_YAML) as error:
+        place = " ".join(str(error).split())
+        raise ConfigError(
+            f"The {what} {path} is not valid YAML ({place}); correct it at that place."
+        ) from error
+    return _mapping(value, path, what)
