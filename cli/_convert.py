@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +24,7 @@ __all__ = ["convert_command", "convert_latest"]
 
 
 Step = int | Literal["all", "median"]
+_SIDES = ("host", "device", "linked")
 
 
 def parse_step(context: click.Context, parameter: click.Parameter, text: str) -> Step:
@@ -45,21 +47,39 @@ def _study_type() -> type[Study]:
     return Study
 
 
-def convert_latest(study: Study, step: Step, *, rescale_host: bool = False) -> tuple[Workload, Path]:
+@dataclass(frozen=True)
+class Where:
+    """Where ranks are converted: on a Dask *cluster*, or in so many *workers*, None if their sizes decide."""
+
+    cluster: str | None = None
+    workers: int | None = None
+
+
+_HERE = Where()
+
+
+def convert_latest(
+    study: Study, step: Step, *, rescale_host: bool = False, where: Where = _HERE
+) -> tuple[Workload, Path]:
     """Convert the newest trace set of *study*; return the workload and the PREFIX it is kept at there."""
     from ..converter import convert
 
     trace_dir = study.latest_trace_set()
     with stage(f"converted {trace_dir.name} to Chakra graphs") as status:
         workload = convert(
-            trace_dir, step=step, rescale_host=rescale_host, progress=counter(status, "ranks"), jobs=None
+            trace_dir,
+            step=step,
+            rescale_host=rescale_host,
+            progress=counter(status, "ranks"),
+            jobs=where.workers,
+            cluster=where.cluster,
         )
         kept = study.add_workload(workload, trace_dir.name)
     return workload, kept
 
 
 def convert_foreign(
-    study_folder: Path | None, files: dict[str, str | None], prefix: str | None, step: Step
+    study_folder: Path | None, files: dict[str, str | None], prefix: str | None, step: Step, where: Where
 ) -> tuple[Workload, Path]:
     """Convert trace *files* of others, by side, to *prefix* or into the study, which is made if need be.
 
@@ -75,7 +95,8 @@ def convert_foreign(
             linked_trace=files["linked"],
             step=step,
             progress=counter(status, "ranks"),
-            jobs=None,
+            jobs=where.workers,
+            cluster=where.cluster,
         )
     return workload, _kept(workload, study_folder, prefix)
 
@@ -137,7 +158,7 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
 
 def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
     """Raise `UsageError` for an option that logs have no use for."""
-    given = [name if name == "rescale-host" else f"{name}-trace" for name, value in options.items() if value]
+    given = [f"{name}-trace" if name in _SIDES else name for name, value in options.items() if value]
     if step != "median":
         given.append("step")
     if given:
@@ -169,6 +190,16 @@ def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
     help="Scale host time by what an unprofiled step takes of a captured one.",
 )
 @click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Worker processes, or jobs of a YAML cluster. [default: one per CPU if files are large; 1 job]",
+)
+@click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="A Dask scheduler (tcp://host:8786), its file, or a dask-jobqueue YAML.",
+)
+@click.option(
     "--back-to-back",
     is_flag=True,
     help="Of logs: the collectives alone, one after the other, without the time between them.",
@@ -187,6 +218,8 @@ def convert_command(
     prefix: str | None,
     step: Step,
     rescale_host: bool,
+    workers: int | None,
+    cluster: str | None,
     **of_logs: bool,
 ) -> None:
     """Turn the newest trace set of STUDY into one Chakra graph per rank (.et files ASTRA-sim reads).
@@ -200,9 +233,12 @@ def convert_command(
     between them where they hold times.
     """
     study_folder, logs = _study_and_logs(targets, prefix)
+    where = Where(cluster, workers)
     files = {"host": host_trace, "device": device_trace, "linked": linked_trace}
     if logs:
-        _refuse_beside_logs({**files, "rescale-host": rescale_host}, step)
+        _refuse_beside_logs(
+            {**files, "rescale-host": rescale_host, "workers": workers, "cluster": cluster}, step
+        )
         workload, kept = convert_production_logs(study_folder, logs, prefix, of_logs)
     elif any(of_logs.values()):
         raise UsageError("--back-to-back and --cut-unfinished go with production logs; give those.")
@@ -212,11 +248,13 @@ def convert_command(
                 "--rescale-host needs steps that were timed without a profiler, which traces of other tools "
                 "do not have. Capture with 'chakrascope trace', or leave it out."
             )
-        workload, kept = convert_foreign(study_folder, files, prefix, step)
+        workload, kept = convert_foreign(study_folder, files, prefix, step, where)
     elif study_folder is None:
         raise UsageError("-o PREFIX goes with trace files; give them with --device-trace.")
     else:
-        workload, kept = convert_latest(_study_type().open(study_folder), step, rescale_host=rescale_host)
+        workload, kept = convert_latest(
+            _study_type().open(study_folder), step, rescale_host=rescale_host, where=where
+        )
     print_accounting(workload)
     for assumption in _assumptions(workload):
         console.print(f"Assumed: {escape(assumption)}.", style="dim")

@@ -1,6 +1,6 @@
 """What every package needs and none owns: files that are whole or absent, units, texts of others.
 
-Nothing here imports more than Python's standard library.
+Nothing here imports more than Python's standard library; the sub-packages, which this does not import, may.
 """
 
 from __future__ import annotations

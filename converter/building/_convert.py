@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +20,15 @@ from ._belonging import doubts_of_ranks, doubts_of_work, settle
 from ._fake_world import pose_for_all
 from ._origin import STAND_IN_OF, STAND_INS, stand_ins_text
 from ._overhead import measured_overhead, with_overhead_told, without_overhead
-from ._rank import OpenRank, StepsDiffer, open_ranks, rank_graph, read_rank
+from ._rank import OpenRank, StepsDiffer, open_ranks, read_rank
 from ._stand_ins import replicas_text, with_stand_ins
 from ._steps import StepChoice, choose_steps, typical_steps
 from ._uneven import tell_uneven
+from ._workers import Workers, workers_at
 
 __all__ = ["UNMARKED", "Progress", "StepChoice", "convert", "convert_files"]
 
 Progress = Callable[[int, int], None]
-# Below this, starting another process takes longer than it saves.
-_WORTH_PROCESSES_BYTES = 32 << 20
 _PEER_TYPES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 UNMARKED = "no step is marked in the traces: all that was recorded counts as one step"
 
@@ -43,15 +40,18 @@ def convert(
     rescale_host: bool = False,
     progress: Progress | None = None,
     jobs: int | None = 1,
+    cluster: str | None = None,
 ) -> Workload:
     """Convert the trace set in *trace_dir* to a workload.
 
     *step* is the index of a captured step, ``"median"`` for the one whose slowest rank is the median, or
     ``"all"``. *progress* is called with (ranks done, ranks). *jobs* processes convert ranks at the same time
     (None: as many as there are cores, if the files are large enough); with more than one, the caller's main
-    module must be safe to import. *rescale_host* scales host time by what an unprofiled step takes of a
-    captured one. Raises `TraceError` for an unusable trace set and `UsageError` for a step that was not
-    captured, or for *rescale_host* where no step was timed before the capture.
+    module must be safe to import. On a Dask *cluster* (an address or a scheduler file) its workers do, which
+    need the traces at the same path; of a dask-jobqueue YAML, *jobs* are asked for. *rescale_host* scales
+    host time by what an unprofiled step takes of a captured one. Raises `TraceError` for an unusable trace
+    set, `UsageError` for a step that was not captured, or for *rescale_host* where no step was timed before
+    the capture, and `BackendError` for a cluster that does not answer.
     """
     trace_set = TraceSet.load(trace_dir)
     unusable = trace_set.unusable_ranks
@@ -64,23 +64,31 @@ def convert(
                 f"{trace_dir} holds no whole step of rank {lost[0]}: {trace_set.why_partial}. "
                 "Let the script get through the captured steps (see --warmup and --steps) and capture again."
             )
-    try:
-        workload = _convert_a_step(trace_set, lost, step, progress=progress, jobs=jobs)
-    except TraceFormatError as damage:
-        damaged = [*_damaged(trace_set, lost)] if trace_set.partial and not trace_set.fake_world else []
-        if not damaged or 2 * len(lost + damaged) > trace_set.world_size:
-            raise
-        lost = sorted(lost + damaged)
-        known = replace(trace_set, reasons=[*trace_set.reasons, damage.message])
-        workload = _convert_a_step(known, lost, step, progress=progress, jobs=jobs)
+    with workers_at(cluster, jobs) as workers:
+        workload = _convert_what_is_whole(trace_set, lost, step, progress=progress, workers=workers)
     workload = without_overhead(workload, str(trace_dir)) if rescale_host else with_overhead_told(workload)
     if not trace_set.fake_world:
         return workload
     return pose_for_all(workload, trace_set.world_size, trace_set.ranks[0].all_groups, str(trace_dir))
 
 
+def _convert_what_is_whole(
+    trace_set: TraceSet, lost: list[int], step: StepChoice, *, progress: Progress | None, workers: Workers
+) -> Workload:
+    """Convert *step*; of a partial trace set, without the ranks whose files turn out to be damaged too."""
+    try:
+        return _convert_a_step(trace_set, lost, step, progress=progress, workers=workers)
+    except TraceFormatError as damage:
+        damaged = [*_damaged(trace_set, lost)] if trace_set.partial and not trace_set.fake_world else []
+        if not damaged or 2 * len(lost + damaged) > trace_set.world_size:
+            raise
+        lost = sorted(lost + damaged)
+        known = replace(trace_set, reasons=[*trace_set.reasons, damage.message])
+        return _convert_a_step(known, lost, step, progress=progress, workers=workers)
+
+
 def _convert_a_step(
-    whole: TraceSet, lost: Sequence[int], step: StepChoice, *, progress: Progress | None, jobs: int | None
+    whole: TraceSet, lost: Sequence[int], step: StepChoice, *, progress: Progress | None, workers: Workers
 ) -> Workload:
     """Convert *step*; instead of a median one that communicates unlike the detailed step, the next to it.
 
@@ -88,7 +96,7 @@ def _convert_a_step(
     """
     why = whole.lacking(lost)
     trace_set = replace(whole, ranks=[entry for entry in whole.ranks if entry.rank not in lost])
-    convert_set = partial(_convert_set, trace_set, why, progress=progress, jobs=jobs)
+    convert_set = partial(_convert_set, trace_set, why, progress=progress, workers=workers)
     timed = all(entry.structure_step is not None for entry in trace_set.ranks)
     choices: list[StepChoice] = [step]
     if timed and step == "median":
@@ -116,7 +124,7 @@ def _convert_set(
     *,
     timed: bool,
     progress: Progress | None,
-    jobs: int | None,
+    workers: Workers,
 ) -> Workload:
     """Convert the trace set; only its steps with a host trace of their own unless *timed*.
 
@@ -140,7 +148,7 @@ def _convert_set(
         known=known,
         assumptions=assumptions,
         progress=progress,
-        jobs=jobs,
+        workers=workers,
         known_size=0 if trace_set.fake_world else trace_set.world_size,
         why_missing=why_missing,
     )
@@ -155,6 +163,7 @@ def convert_files(
     step: StepChoice = "median",
     progress: Progress | None = None,
     jobs: int | None = 1,
+    cluster: str | None = None,
 ) -> Workload:
     """Convert trace files that were captured by other means; returns the workload, written at *output*.
 
@@ -163,15 +172,18 @@ def convert_files(
     0, 1, ... in order, plain or gzip; or a tar or zip archive of such files. Without host traces (None),
     costs and collectives follow from what the device traces recorded, and data dependencies are unknown.
     *linked_trace*, or linked files as *host_trace* alone, are what the public converter's linker wrote.
-    *output* is the prefix of the files to write, None for none. *step*, *progress* and *jobs* are those of
-    `convert`. Raises `UsageError` for patterns that match nothing or not the same ranks, `TraceError`
-    for unusable files.
+    *output* is the prefix of the files to write, None for none. *step*, *progress*, *jobs* and *cluster* are
+    those of `convert`. Raises `UsageError` for patterns that match nothing or not the same ranks,
+    `TraceError` for unusable files.
     """
     with with_archives_open(host_trace, device_trace, linked_trace) as (hosts, devices, linked):
         ranks = find_rank_traces(hosts, devices, linked)
         place = str(ranks[0].device_path.parent)
         known: dict[str, Any] = {"trace_set": ranks[0].device_path.parent.name, "torch_version": ""}
-        workload = _convert(ranks, step, place, known=known, assumptions=[], progress=progress, jobs=jobs)
+        with workers_at(cluster, jobs) as workers:
+            workload = _convert(
+                ranks, step, place, known=known, assumptions=[], progress=progress, workers=workers
+            )
     if output is not None:
         workload.save(output)
     return workload
@@ -185,7 +197,7 @@ def _convert(
     known: dict[str, Any],
     assumptions: Sequence[str],
     progress: Progress | None,
-    jobs: int | None,
+    workers: Workers,
     known_size: int = 0,
     why_missing: str = "",
 ) -> Workload:
@@ -194,18 +206,19 @@ def _convert(
     Where the size is known, others stand in for ranks that are missing, *why_missing* says why.
     """
     with _without_collector():
-        processes = _processes(ranks, jobs)
-        opened = open_ranks(ranks, keep=processes == 1, threads=processes)
+        opened = open_ranks(ranks, keep=workers.keeps(ranks), threads=workers.readers(ranks))
         settle(doubts_of_ranks([rank.identity for rank in opened], known_size))
         chosen = choose_steps([rank.steps for rank in opened], step, place)
         world_size = max(len(ranks), known_size, *(rank.world_size for rank in opened))
         if world_size > MAX_RANKS:
             raise TraceError(f"{place}: a trace claims {world_size} ranks, which no job has. Capture again.")
-        graphs = []
-        for graph in _rank_graphs(opened, chosen, world_size, processes):
-            graphs.append(graph)
-            if progress is not None:
-                progress(len(graphs), len(ranks))
+        found: dict[int, Graph] = {}
+        with closing(workers.graphs(opened, chosen, world_size)) as coming:  # type: ignore[type-var]
+            for index, graph in coming:
+                found[index] = graph
+                if progress is not None:
+                    progress(len(found), len(ranks))
+        graphs = [found[index] for index in range(len(ranks))]
     notes = [*assumptions, *_belonging(opened, graphs, chosen, place, known_size)]
     if not all(rank.marked for rank in opened):
         notes.append(UNMARKED)
@@ -230,28 +243,6 @@ def _convert(
             known, chosen, [graph for graph in graphs if graph.rank not in stand_ins], [*notes, *uneven]
         ),
     )
-
-
-def _processes(ranks: Sequence[RankTraces], jobs: int | None) -> int:
-    """Return in how many processes to convert *ranks*."""
-    if jobs is not None:
-        return min(jobs, len(ranks))
-    paths = (path for rank in ranks for path in (rank.host_path, rank.device_path) if path is not None)
-    size = sum(path.stat().st_size for path in paths if path.is_file())
-    return min(os.cpu_count() or 1, len(ranks)) if size >= _WORTH_PROCESSES_BYTES else 1
-
-
-def _rank_graphs(opened: Sequence[OpenRank], chosen: set[int], world_size: int, jobs: int) -> Iterator[Graph]:
-    """Yield the graph of each rank in order, made by up to *jobs* processes."""
-    if jobs < 2:
-        yield from (rank_graph(rank, chosen, world_size) for rank in opened)
-        return
-    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
-    from multiprocessing import get_context  # noqa: PLC0415 - as above
-
-    # Spawned, not forked: a fork of a process with threads (a server, torch) may never return.
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        yield from pool.map(rank_graph, opened, repeat(chosen), repeat(world_size))
 
 
 @contextmanager

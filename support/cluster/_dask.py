@@ -135,7 +135,7 @@ class _Tasks(Generic[T, A]):
         self._client.cancel([future for future, _ in self._open.values()], force=True)
 
     def _answer(self, future: Any) -> tuple[A | BackendError] | tuple[()]:
-        """Return the answer of a task that ended, none while another worker computes what one took with it."""
+        """Return the answer of a task that ended, none while another worker computes one that was lost."""
         if future.status not in _GIVEN_UP:
             # Its worker may die after the task, but before its answer is fetched: Dask computes it again
             # then, as `result` waits for.

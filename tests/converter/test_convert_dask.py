@@ -1,0 +1,166 @@
+"""Conversion on a real Dask cluster of two worker processes on loopback: the graphs are those made here."""
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from chakrascope.cli import main
+from chakrascope.converter import convert, convert_files
+from chakrascope.converter.building._rank import open_ranks
+from chakrascope.converter.building._workers import _Task
+from chakrascope.converter.readers import find_rank_traces
+from chakrascope.errors import BackendError, BackendUnavailable, TraceFormatError
+from chakrascope.runner import Study
+from chakrascope.support.cluster import _dask, connected
+
+RANKS = 24
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed (the extra [dask])")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def address(cluster):
+    return cluster.scheduler_address
+
+
+@pytest.fixture
+def captured(data_dir, tmp_path):
+    return shutil.copytree(data_dir / "converter" / "mlp_2", tmp_path / "mlp_2")
+
+
+@pytest.fixture(scope="module")
+def many(data_dir, tmp_path_factory):
+    """A pattern for the device traces of many ranks, more than are on their way at once."""
+    folder = tmp_path_factory.mktemp("many")
+    source = data_dir / "converter" / "mlp_2"
+    everyone = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": RANKS, "ranks": list(range(RANKS))}]
+    for rank in range(RANKS):
+        trace = json.loads(gzip.decompress((source / f"rank{rank % 2}.device.json.gz").read_bytes()))
+        trace["distributedInfo"] |= {"rank": rank, "world_size": RANKS, "pg_config": everyone}
+        trace["baseTimeNanoseconds"] += rank * 1000  # the same times would be the same rank
+        (folder / f"rank{rank}.json").write_text(json.dumps(trace))
+    return str(folder / "rank{rank}.json")
+
+
+def saved(workload, folder):
+    """Return the bytes of every file of *workload*."""
+    folder.mkdir()
+    workload.save(folder / "w")
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_graphs_are_those_made_here_to_the_byte(captured, address, tmp_path):
+    here, there = convert(captured), convert(captured, cluster=address)
+    assert there.metadata == here.metadata
+    assert saved(there, tmp_path / "there") == saved(here, tmp_path / "here")
+
+
+def test_a_worker_killed_midway_costs_its_ranks_only(many, cluster, address, tmp_path):
+    """The other worker sleeps meanwhile, so that answers are lost which are known, but not fetched yet."""
+    killed, told = [], []
+
+    def kill(finished, ranks):
+        told.append(finished)
+        if finished >= 3 and not killed:
+            one, other = (worker.pid for worker in list(cluster.workers.values())[:2])
+            killed.append(one)
+            os.kill(other, signal.SIGSTOP)
+            os.kill(one, signal.SIGKILL)
+            threading.Timer(1.5, os.kill, (other, signal.SIGCONT)).start()
+            time.sleep(0.5)
+
+    here = convert_files(None, many)
+    there = convert_files(None, many, cluster=address, progress=kill)
+    assert killed
+    assert told == list(range(1, RANKS + 1))
+    assert saved(there, tmp_path / "there") == saved(here, tmp_path / "here")
+
+
+def test_a_relative_path_is_the_same_to_the_workers(captured, address, tmp_path, monkeypatch):
+    monkeypatch.chdir(captured.parent)
+    assert convert(captured.relative_to(tmp_path), cluster=address).num_ranks == 2
+
+
+def test_of_damaged_ranks_the_first_is_named_as_it_is_here(captured, address):
+    for rank in (0, 1):
+        file = next(captured.glob(f"rank{rank}.device*"))
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.raises(TraceFormatError) as here:
+        convert(captured)
+    with pytest.raises(TraceFormatError) as there:
+        convert(captured, cluster=address)
+    assert there.value.message == here.value.message
+    assert "rank0" in there.value.message
+
+
+def test_a_rank_that_is_gone_is_named_as_it_is_here(captured, address):
+    next(captured.glob("rank1.device*")).unlink()
+    found = []
+    for cluster in (None, address):
+        with pytest.raises(Exception, match="rank1") as error:
+            convert(captured, cluster=cluster)
+        found.append((error.type, error.value.message))
+    assert found[0] == found[1]
+
+
+def test_a_worker_that_does_not_see_the_traces_says_so(captured, address):
+    (rank,) = open_ranks(find_rank_traces(None, str(captured / "rank0.device.json.gz"), None), keep=False)
+    chosen = {rank.steps[0].index}
+    task = _Task.of(0, rank, chosen, 2)
+    rank.traces.device_path.unlink()  # it was there where the command runs
+    with connected(address, 1, "conversion") as place:
+        ((_, answer),) = filter(None, place.answers(_Task.answer, iter([task])))
+    assert isinstance(answer, BackendError)
+    assert str(rank.traces.device_path) in answer.message
+    assert "all workers see at the same path" in answer.message
+
+
+def test_ctrl_c_ends_the_conversion_and_leaves_the_cluster_usable(many, address):
+    def stop(finished, ranks):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert_files(None, many, cluster=address, progress=stop)
+    assert len(convert_files(None, many, cluster=address).graphs) == RANKS
+
+
+def test_the_command_converts_on_a_scheduler_file(captured, address, tmp_path, capsys):
+    study = Study.create(tmp_path / "study")
+    shutil.copytree(captured, study.path / "traces" / "mlp_2")
+    file = tmp_path / "scheduler.json"
+    file.write_text(json.dumps({"address": address}))
+    with pytest.raises(SystemExit) as end:
+        main(["convert", str(study.path), "--cluster", str(file)])
+    assert end.value.code == 0
+    assert "2 ranks" in capsys.readouterr().out
+
+
+def test_a_cluster_that_is_not_there_is_named(captured, monkeypatch):
+    pytest.importorskip("distributed", reason="Dask is not installed (the extra [dask])")
+    monkeypatch.setattr(_dask, "_CONNECT_S", 0.5)
+    for cluster, hint in (
+        ("tcp://127.0.0.1:1", "does not answer"),
+        ("absent.json", "no Dask scheduler file"),
+    ):
+        with pytest.raises(BackendError, match=hint):
+            convert(captured, cluster=cluster)
+
+
+def test_without_dask_the_error_says_what_to_install(captured, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(BackendUnavailable, match=r"A conversion on a cluster .*chakrascope\[dask\]"):
+        convert(captured, cluster="tcp://127.0.0.1:1")
