@@ -98,7 +98,8 @@ class Bank : public Served {
             const std::uint32_t lines = each + (place < more ? 1 : 0);
             const Fs comes = train.head + static_cast<Fs>(gap * place);
             const Fs begin = std::max(free_[way], comes);
-            free_[way] = begin + line * lines;
+            // A line that has yet to come does not keep its way from others: its work counts from now on.
+            free_[way] = std::max(free_[way], train.head) + line * lines;
             const Fs start = ahead ? std::min(begin, comes + data) : begin;
             const Fs last = comes + static_cast<Fs>(gap * ways * (lines - 1));
             queued_ += (start - comes) * lines;

@@ -70,14 +70,14 @@ void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Trai
         const std::uint64_t number = train.first + std::uint64_t{place} * step % train.lines;
         const std::int32_t start = from.size() == 1 ? from.front() : from[number % from.size()];
         const std::int32_t end = to.size() == 1 ? to.front() : to[number % to.size()];
-        Fs early = train.head + static_cast<Fs>(gap * place);  // without waiting anywhere
-        Fs time = early, last = early;
+        Fs soonest = train.head;  // when the first line could be there
+        Fs time = train.head + static_cast<Fs>(gap * place), last = time;
         mesh_.for_each_link(start, end, [&](std::int32_t link) {
             Fs& is_free = free[static_cast<std::size_t>(link)];
-            // A line that waits elsewhere does not keep this link from others.
-            is_free = std::max(is_free, early) + work;
-            const Fs begin = std::max(is_free - work, time);
-            early += line + hop;
+            const Fs begin = std::max(is_free, time);
+            // A line that has yet to come, or waits elsewhere, does not keep this link from others.
+            is_free = std::max(is_free, soonest) + work;
+            soonest += line + hop;
             time = begin + line + hop;
             last = std::max(last + line, begin + work) + hop;
         });
