@@ -117,6 +117,8 @@ def _head(name: str) -> str:
 
 
 def _cell(name: str, value: Any) -> str:
+    import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
+
     if not isinstance(value, str) and pd.isna(value):
         return ""
     if name.endswith("_ns"):

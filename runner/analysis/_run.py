@@ -221,6 +221,8 @@ class RunAnalysis:
     @ComputedOnce
     def slack_ns(self) -> pd.Series:
         """Return the slack of each of :attr:`nodes`; empty if the backend's records do not tell."""
+        import pandas as pd  # noqa: PLC0415
+
         from ._slack import slack  # noqa: PLC0415
 
         try:

@@ -25,7 +25,7 @@ def run(capsys, *arguments):
 def test_inspect(capsys):
     code, out, _ = run(capsys, "inspect", PLAN, "--size", "64KiB")
     assert code == 0
-    for words in ("all-gather among 8 ranks", "MSCCL++ plan, Simple", "4 one after the other", "holds"):
+    for words in ("all-gather among 8 ranks", "MSCCL++ plan, Simple", "4 in sequence", "holds"):
         assert words in out
     code, out, _ = run(capsys, "inspect", PLAN, "--size", "64KiB", "--format", "json")
     found = json.loads(out)
