@@ -10,11 +10,12 @@ import numpy as np
 from ....errors import WorkloadError
 from ...chakra import Graph, NodeType, Workload
 
-__all__ = ["NO_GROUP", "Layout", "regrouped"]
+__all__ = ["INSTEAD", "NO_GROUP", "Layout", "regrouped"]
 
 # The group of messages that no capture has: all ranks.
 NO_GROUP = -1
-_INSTEAD = "Capture the job with the stages you want, or record its script with its own option for them."
+# What to do where a pipeline cannot be cut into other stages.
+INSTEAD = "Capture the job with the stages you want, or record its script with its own option for them."
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Layout:
         if len(strides) != 1 or any(found.neighbours(rank) != near for rank, near in peers.items()):
             raise WorkloadError(
                 "The ranks of the workload do not form pipelines whose stages send to the next one and back, "
-                f"so they are not cut into others. {_INSTEAD}"
+                f"so they are not cut into others. {INSTEAD}"
             )
         return found
 
@@ -85,7 +86,7 @@ def regrouped(
             if key in used:
                 raise WorkloadError(
                     f"Group {key} of the workload joins some stages of a pipeline and not others (as tied "
-                    f"embeddings do), and which ones of other stages it would join is not known. {_INSTEAD}"
+                    f"embeddings do), and which ones of other stages it would join is not known. {INSTEAD}"
                 )
             continue
         for stage in range(new.stages):

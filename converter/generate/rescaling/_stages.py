@@ -13,14 +13,13 @@ from ....support import bytes_text, count_text
 from ...chakra import EdgeKind, Graph, NodeType, Workload
 from ._gradients import check_reductions, has_reductions, weights_of
 from ._handed import handed_bytes, message
-from ._layout import Layout, regrouped
+from ._layout import INSTEAD, Layout, regrouped
 from ._recut import NewStage, Piece, Reduction, Shape
 from ._turns import BACKWARD, BEFORE, BEHIND, END, FORWARD, START, Key, Stage, orders
 
 __all__ = ["with_stages"]
 
 _PEERS = (NodeType.COMM_SEND, NodeType.COMM_RECV)
-_INSTEAD = "Capture the job with the stages you want, or record its script with its own option for them."
 
 
 def with_stages(
@@ -100,7 +99,7 @@ class _Pipeline:
                 return schedule
         raise WorkloadError(
             "The passes of the pipeline come neither in the order of 1F1B nor in that of GPipe, so in which "
-            f"other stages would run them is not known. {_INSTEAD}"
+            f"other stages would run them is not known. {INSTEAD}"
         )
 
     @cached_property
@@ -151,7 +150,7 @@ class _Pipeline:
                 graph = self.stages[at].graph
                 raise WorkloadError(
                     f"Layer {layer} of rank {graph.rank} does not do what the others do, so what another "
-                    f"stage would hand on is not known. {_INSTEAD}"
+                    f"stage would hand on is not known. {INSTEAD}"
                 )
 
     def recut(self, shape: Shape, number: int, ranks: Sequence[int], handed: int) -> NewStage:
@@ -238,7 +237,7 @@ def _check_captured(
             if _messages(made.graph()) != _messages(stage.graph):
                 raise WorkloadError(
                     f"Rank {stage.graph.rank} does not wait for its messages as the schedules of "
-                    f"torch.distributed.pipelining do, so when other stages would is not known. {_INSTEAD}"
+                    f"torch.distributed.pipelining do, so when other stages would is not known. {INSTEAD}"
                 )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ....errors import WorkloadError
 from ...chakra import EdgeKind, Graph, NodeType, TextColumn
+from ._layout import INSTEAD
 from ._numbered import Layers
 from ._periods import Label, does_something, parts_of, period_of
 
@@ -24,7 +25,6 @@ END: Key = ("end", 0, BEHIND)
 Turn = tuple[str, int]
 
 _PEERS = (NodeType.COMM_SEND, NodeType.COMM_RECV)
-_INSTEAD = "Capture the job with the stages you want, or record its script with its own option for them."
 
 
 def orders(schedule: str, stage: int, stages: int, micro_batches: int) -> list[Turn]:
@@ -58,7 +58,7 @@ class Stage:
         if len(np.unique(nodes["stream"][computes])) != 1:
             raise WorkloadError(
                 f"Rank {graph.rank} computes on several streams, as on a GPU, where the passes of two micro-"
-                f"batches may overlap: they are not cut into other stages. {_INSTEAD}"
+                f"batches may overlap: they are not cut into other stages. {INSTEAD}"
             )
         layers = Layers.of(graph)
         return _Reader(graph, layers).stage()
@@ -263,7 +263,7 @@ class _Reader:
 
     def _refusal(self, what: str) -> WorkloadError:
         return WorkloadError(
-            f"Rank {self.graph.rank} {what}, so it is not known what other stages would do. {_INSTEAD}"
+            f"Rank {self.graph.rank} {what}, so it is not known what other stages would do. {INSTEAD}"
         )
 
 
