@@ -12,7 +12,7 @@ from chakrascope.converter.readers import read_host_trace
 
 @pytest.mark.parametrize("jobs", [2, None])
 def test_processes_convert_the_same_graphs(data_dir, dlrm, monkeypatch, jobs):
-    monkeypatch.setattr(sys.modules["chakrascope.converter.building._convert"], "_WORTH_PROCESSES_BYTES", 1)
+    monkeypatch.setattr(sys.modules["chakrascope.converter.building._workers"], "_WORTH_PROCESSES_BYTES", 1)
     folder = data_dir / "converter" / "dlrm_v100_8"
     seen = []
     workload = convert_files(
