@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from ..errors import UsageError
 from ..support import count_text
-from ._output import console, counter, print_next, print_rows, stage
+from ._output import cluster_option, console, counter, print_next, print_rows, stage
 
 if TYPE_CHECKING:
     from ..converter import Workload
@@ -194,11 +194,7 @@ def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
     type=click.IntRange(1),
     help="Worker processes, or jobs of a YAML cluster. [default: one per CPU if files are large; 1 job]",
 )
-@click.option(
-    "--cluster",
-    metavar="ADDRESS",
-    help="A Dask scheduler (tcp://host:8786), its file, or a dask-jobqueue YAML.",
-)
+@cluster_option
 @click.option(
     "--back-to-back",
     is_flag=True,

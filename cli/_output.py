@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "clock",
+    "cluster_option",
     "console",
     "counter",
     "error_console",
@@ -62,6 +63,12 @@ class _Console(Console):
 
 console = _Console(highlight=False)
 error_console = _Console(stderr=True, highlight=False)
+
+cluster_option = click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="A Dask scheduler (tcp://host:8786), its file, or a dask-jobqueue YAML.",
+)
 
 format_option = click.option(
     "--format",

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import BackendError, UsageError, did_you_mean
 from ..runner.sweep import FIGURES
-from ._output import console, error_console, format_option, print_frame, print_next
+from ._output import cluster_option, console, error_console, format_option, print_frame, print_next
 from ._run import machine_option, on_machine
 
 if TYPE_CHECKING:
@@ -71,11 +71,7 @@ _MOST_ROWS = 20
     type=click.IntRange(0),
     help="Worker processes, or jobs of a YAML cluster; 0 simulates in this process. [default: one per CPU]",
 )
-@click.option(
-    "--cluster",
-    metavar="ADDRESS",
-    help="A Dask scheduler (tcp://host:8786), its file, or a dask-jobqueue YAML.",
-)
+@cluster_option
 @click.option(
     "--trials", type=click.IntRange(1), help="Let Optuna choose this many points; axes may be LOW..HIGH."
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
+from ...support.documents import read_text
 from . import _values as values
 from ._packet_values import SETTINGS, check_topology, read_link, read_setting, whole_number
 from ._topology import PacketTopology
@@ -23,7 +24,7 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
     topology is looked for in the working directory and beside the
     file. Raises `ConfigError` for anything that cannot be understood.
     """
-    text = _read_text(path, "ns-3 configuration")
+    text = read_text(path, "ns-3 configuration")
     given, ignored = _parse_settings(text, str(path))
     name = str(given.get("TOPOLOGY_FILE", "topology.txt"))
     topology = _read_topology(_find_beside(name, path), str(path))
@@ -82,7 +83,7 @@ def _take(words: Iterator[str], key: str, where: str) -> Any:
 
 
 def _read_topology(path: Path, where: str) -> PacketTopology:
-    words = iter(_read_text(path, "topology").split())
+    words = iter(read_text(path, "topology").split())
     place = f"{path}, named in {where}"
     try:
         nodes, switch_count, link_count = (whole_number(next(words), "head", place) for _ in range(3))
@@ -121,15 +122,6 @@ def _find_beside(name: str, config: Path) -> Path:
     raise ConfigError(
         f"{config}: the topology file '{name}' is neither in the working directory nor in {config.parent}."
     )
-
-
-def _read_text(path: Path, what: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"The {what} {path} cannot be read ({error.strerror}); check the path.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"The {what} {path} is not text in UTF-8; is it the right file?") from error
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ import yaml
 
 from ...errors import ConfigError
 
-__all__ = ["read_json", "read_yaml"]
+__all__ = ["read_json", "read_text", "read_yaml"]
 
 _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
 _DEEPEST = 100  # PyYAML takes the time of the square of it
@@ -47,7 +47,8 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def _read(path: Path, what: str) -> str:
+def read_text(path: Path, what: str) -> str:
+    """Return the text in *path*; *what* names the file in errors."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -66,7 +67,7 @@ def _mapping(value: Any, path: Path, what: str) -> dict[str, Any]:
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
     """Return the JSON object in *path*; *what* names the file in errors."""
-    content = _read(path, what)
+    content = read_text(path, what)
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -78,7 +79,7 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
 
 def read_yaml(path: Path, what: str) -> dict[str, Any]:
     """Return the YAML mapping in *path*; *what* names the file in errors."""
-    content = _read(path, what)
+    content = read_text(path, what)
     if max(accumulate(_NESTING[bracket] for bracket in re.findall(r"[][{}]", content)), default=0) > _DEEPEST:
         raise ConfigError(f"The {what} {path} is nested deeper than any; is it the right file?")
     try:

@@ -22,15 +22,6 @@ from chakrascope.runner.planning import Cluster, Request, search_plans
 POINTS = 24
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    distributed = pytest.importorskip("distributed", reason="Dask is not installed (the extra [dask])")
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50
-    ) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def study(tmp_path):
     study = Study.create(tmp_path / "study")
