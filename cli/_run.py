@@ -180,7 +180,9 @@ def _with_failures(network: NetworkConfig | str | None, failed: Sequence[str]) -
         raise UsageError("--fail needs a --network, whose links can fail.")
     loaded = network if isinstance(network, NetworkConfig) else NetworkConfig.find(network)
     written = [*(failure.to_dict() for failure in loaded.failures), *failed_links(failed)]
-    return replace(loaded, failures=read_failures(written, loaded.devices, "--fail"))
+    own = [f"{loaded.name}: failures[{number}]" for number in range(len(loaded.failures))]
+    entries = [*own, *(f"--fail {text}" for text in failed)]
+    return replace(loaded, failures=read_failures(written, loaded.devices, "--fail", entries))
 
 
 def simulate(

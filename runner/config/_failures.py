@@ -91,15 +91,22 @@ class Failure:
         return f" from {self.at_ns} ns{until}"
 
 
-def read_failures(data: Any, names: Sequence[str], where: str) -> tuple[Failure, ...]:
-    """Return the failures of the list *data*; *names* are those of the devices. Raises `ConfigError`."""
+def read_failures(
+    data: Any, names: Sequence[str], where: str, entries: Sequence[str] = ()
+) -> tuple[Failure, ...]:
+    """Return the failures of the list *data*; *names* are those of the devices.
+
+    *entries* is what errors call each of the list, its place in ``failures`` of *where* unless given.
+    Raises `ConfigError`.
+    """
     if data is None:
         return ()
     if not isinstance(data, (list, tuple)):
         raise ConfigError(
             f"{where}: 'failures' must be a list such as [{{link: [0, 8], rate: 0}}], not {shown(data)}."
         )
-    found = tuple(_read(entry, names, f"{where}: failures[{number}]") for number, entry in enumerate(data))
+    called = entries or [f"{where}: failures[{number}]" for number in range(len(data))]
+    found = tuple(_read(entry, names, place) for entry, place in zip(data, called, strict=True))
     ordered = sorted(found, key=lambda failure: (sorted(failure.devices), failure.at_ns))
     for one, other in pairwise(ordered):
         if set(one.devices) == set(other.devices) and one.lasts(other.at_ns):

@@ -298,8 +298,15 @@ class Study(StudyLayout):
         """Keep *result* as the run of *experiment* of the workload named *workload*; returns the run's id.
 
         The folder appears whole or not at all. A run that is already there is left as it is, and counts as
-        the newest from now on. Raises `StudyError` if it has another makespan.
+        the newest from now on. Raises `StudyError` if it has another makespan, and if *result* is another
+        backend's answer.
         """
+        if result.backend != experiment.backend:
+            raise StudyError(
+                f"This result is the answer of '{result.backend}', and the experiment asks "
+                f"'{experiment.backend}'. Keep it under the experiment that was run: "
+                f"replace(experiment, backend={result.backend!r})."
+            )
         run_id = experiment.content_hash
         folder = self.run_dir(run_id)
         if folder.exists():

@@ -68,6 +68,15 @@ def test_another_answer_to_the_same_experiment_is_refused(study):
     assert study.run_info(run).makespan_ns == 6_206_351
 
 
+def test_the_answer_of_another_backend_is_refused(study):
+    experiment = replace(study.experiment(PACKETS), backend="flow")
+    with pytest.raises(
+        StudyError, match=r"answer of 'packet', and the experiment asks 'flow'.*backend='packet'"
+    ):
+        study.add_run(experiment, study.result(PACKETS))
+    assert {info.id for info in study.runs()} == set(MAKESPANS)
+
+
 def test_its_sweep_is_listed_and_its_kept_point_is_known(study):
     (name,) = sweep_names(study)
     table = read_sweep(study, name).points

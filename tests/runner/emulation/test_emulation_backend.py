@@ -95,9 +95,7 @@ def test_a_large_message_takes_no_more_memory():
 
 def test_the_critical_path_adds_up(result, tmp_path):
     study = Study.create(tmp_path / "study")
-    experiment = prepare(
-        study.add_workload(steps(ranks=3), "job"), "default", None, backend="emulation:loopback"
-    )
+    experiment = prepare(study.add_workload(steps(ranks=3), "job"), "default", None, backend=result.backend)
     run = study.add_run(experiment, result)
     kept = study.result(run)
     path = critical_path(kept, experiment.workload.model)
@@ -109,10 +107,7 @@ def test_the_critical_path_adds_up(result, tmp_path):
 def test_two_measurements_are_two_runs(result, tmp_path):
     study = Study.create(tmp_path / "study")
     prefix = study.add_workload(steps(ranks=3), "job")
-    runs = {
-        study.add_run(prepare(prefix, "default", None, backend="emulation:loopback"), result)
-        for _ in range(2)
-    }
+    runs = {study.add_run(prepare(prefix, "default", None, backend=result.backend), result) for _ in range(2)}
     assert len(runs) == len(study.runs()) == 2
     for run in runs:  # an experiment that is read back is the same one
         assert study.experiment(run).content_hash == run
