@@ -309,6 +309,12 @@ def _print_remarks(results: list[Result]) -> None:
 @click.option("--injection-scale", default=1.0, show_default=True, help="Scales the system's endpoint delay.")
 @click.option("--rendezvous-protocol", is_flag=True, flag_value=True, help="Handshake before every message.")
 @click.option(
+    "--semantics",
+    type=click.Choice(["astra-sim", "trace"]),
+    help="Execute graphs as ASTRA-sim does, or one operation per lane and with broadcasts and the like. "
+    "[default: trace for captures]",
+)
+@click.option(
     "--error", "error", metavar="SHARE", help="How far off --backend auto may be, such as 2%. [default: 2%]"
 )
 @machine_option
@@ -333,6 +339,7 @@ def run_command(
     num_queues_per_dim: int,
     injection_scale: float,
     rendezvous_protocol: bool,
+    semantics: str | None,
     algorithms: tuple[str, ...],
     error: str | None,
     machine: str | None,
@@ -358,6 +365,7 @@ def run_command(
             "num_queues_per_dim": num_queues_per_dim,
             "injection_scale": injection_scale,
             "rendezvous": rendezvous_protocol,
+            "semantics": semantics,
             "algorithms": algorithm_choices(algorithms),
         },
     )

@@ -58,6 +58,7 @@ class _Counts:
     events: int
     overtaking: int
     overtaken: int
+    replayed: int
     rank_representative: npt.NDArray[np.int32]
     finish_order: npt.NDArray[np.int64]
     folded: bool = False
@@ -201,6 +202,7 @@ def _counts(measurement: Measurement, tables: MeasuredTables, overtaking: int) -
         events=sum(int(each["events"]) for each in facts),
         overtaking=overtaking,
         overtaken=sum(int(each["overtaken"]) for each in facts),
+        replayed=sum(int(each["replayed"]) for each in facts),
         rank_representative=np.arange(len(facts), dtype=np.int32),
         finish_order=np.argsort(tables.ranks["finish_ns"].to_numpy(), kind="stable"),
     )

@@ -378,7 +378,12 @@ def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
 
 def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
     """Return what a result says of where it comes from; *output* has the engine's counts."""
-    warnings = [*experiment.system.warnings, *_short_lists(experiment), *_overtaking(output)]
+    warnings = [
+        *experiment.system.warnings,
+        *_short_lists(experiment),
+        *_overtaking(output),
+        *_replayed(output),
+    ]
     skipped = int(output.nodes_total) - int(output.nodes_executed)
     if skipped:
         warnings.append(
@@ -431,6 +436,17 @@ def _overtaking(output: Any) -> list[str]:
         f"In the order of the queues{lanes} the ranks would wait for each other for ever, where the job did "
         f"not: {output.overtaken} chunks or operations passed others that wait for a peer "
         "(each process group makes progress by itself, as a communicator does)."
+    ]
+
+
+def _replayed(output: Any) -> list[str]:
+    """Return a sentence if collectives sent no messages, as ASTRA-sim's broadcasts do not."""
+    if not output.replayed:
+        return []
+    return [
+        "Broadcasts send no messages: as in ASTRA-sim, which has no algorithm for them, each takes the time "
+        "that its node records, and 1 ns if it records none. In 'trace' semantics (run --semantics trace) "
+        "they are simulated."
     ]
 
 

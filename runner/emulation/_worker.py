@@ -144,6 +144,7 @@ def _tell_output(channel: Channel, output: engine.EmulationOutput) -> None:
             "nodes_executed": int(output.nodes_executed),
             "events": int(output.events),
             "overtaken": int(output.overtaken),
+            "replayed": int(output.replayed),
             "open": list(output.open),
             "peak_bytes": _peak_bytes(),
             "tables": names,

@@ -273,6 +273,7 @@ class Output:
     folded: bool
     overtaking: int
     overtaken: int
+    replayed: int
     unfinished: list[dict[str, int | str]]
     deadlock: list[dict[str, int | str | bool]]
     rank_finish_ns: npt.NDArray[np.int64]
@@ -307,6 +308,7 @@ class EmulationOutput:
     nodes_executed: int
     events: int
     overtaken: int
+    replayed: int
     statistics: dict[str, float]
     nodes: dict[str, npt.NDArray[np.int64]]
     sent: dict[str, npt.NDArray[np.int64]]

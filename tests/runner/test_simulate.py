@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workloads import coll, comp, workload
 
+from chakrascope.converter.generate import microbenchmark
 from chakrascope.errors import BackendError, ConfigError, StudyError, WorkloadError
 from chakrascope.runner import (
     BREAKDOWNS,
@@ -21,6 +22,9 @@ from chakrascope.runner import (
     simulate,
     summarize,
 )
+from chakrascope.runner.config import NetworkConfig
+
+RING = NetworkConfig(("Ring",), (4,), (46.566,), (500.0,))
 
 
 def two_ranks():
@@ -126,6 +130,18 @@ def test_files_of_more_ranks_than_the_network_has_are_left_out_and_said(tmp_path
     result = simulate(tmp_path / "job", "default", "ring-2")
     assert result.makespan_ns == 9000
     assert "only the first 2 were simulated" in result.provenance["assumptions"][0]
+
+
+@pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware", "flow", "packet"])
+def test_broadcasts_without_messages_are_said(backend):
+    job = microbenchmark("broadcast", 4, 1 << 20)
+    replayed = simulate(job, "default", RING, backend=backend)
+    (said,) = (line for line in replayed.provenance["warnings"] if "Broadcasts" in line)
+    assert replayed.makespan_ns == 1
+    assert "--semantics trace" in said
+    sent = simulate(job, "default", RING, backend=backend, semantics="trace")
+    assert sent.makespan_ns > 10_000  # two hops of a chunk of 256 KiB at 50 GB/s
+    assert not any("Broadcasts" in line for line in sent.provenance["warnings"])
 
 
 def test_backend_names_are_checked():

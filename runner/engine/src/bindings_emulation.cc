@@ -127,6 +127,7 @@ void bind_output(nb::module_& module) {
         .def_ro("nodes_executed", &EmulationOutput::nodes_executed)
         .def_ro("events", &EmulationOutput::events)
         .def_ro("overtaken", &EmulationOutput::overtaken)
+        .def_ro("replayed", &EmulationOutput::replayed)
         .def_prop_ro("statistics", &statistics)
         .def_prop_ro("nodes", &nodes)
         .def_prop_ro("sent", &sent)

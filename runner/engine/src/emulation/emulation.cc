@@ -78,6 +78,7 @@ EmulationOutput emulate(const Config& config, const std::vector<std::shared_ptr<
     output.nodes_executed = itself.executed();
     output.events = cluster.events.events();
     output.overtaken = cluster.overtaken;
+    output.replayed = cluster.replayed;
     collect_nodes(output, itself);
     return output;
 }

@@ -44,6 +44,7 @@ struct Cluster {
     CustomAlgorithms customs;
     Attendance attendance;        // kept where chunks overtake
     std::uint64_t overtaken = 0;  // chunks and nodes that did not wait for their turn
+    std::uint64_t replayed = 0;   // collectives without messages: they took what their nodes record
     // Set when two events of one tick could have come in another order without the fold or the meetings.
     bool tied = false;
     std::int32_t ranks_finished = 0;

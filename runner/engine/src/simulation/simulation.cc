@@ -190,6 +190,7 @@ Output collect(Cluster& cluster, Simulated& simulated) {
     output.folded = cluster.fold != nullptr;
     output.overtaking = cluster.config.overtaking;
     output.overtaken = cluster.overtaken;
+    output.replayed = cluster.replayed;
     if (cluster.config.record_links) output.links = cluster.mailbox.network().links();
     if (const FabricReport* report = cluster.mailbox.network().report()) output.fabric = *report;
     if (const Gpus* gpus = cluster.mailbox.network().gpus()) {

@@ -61,6 +61,7 @@ struct Output {
     bool folded = false;
     int overtaking = 0;           // of Config, as it was in the end
     std::uint64_t overtaken = 0;  // chunks and nodes that did not wait for their turn
+    std::uint64_t replayed = 0;   // collectives without messages: they took what their nodes record
 };
 
 // Called now and then with the simulated time and the number of finished ranks; false cancels.

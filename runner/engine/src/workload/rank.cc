@@ -286,6 +286,7 @@ void Rank::collective(std::uint32_t index) {
     require(index, kHasCommType, "comm_type");
     auto request = request_of(node, cluster_.config);
     if (!request) {
+        ++cluster_.replayed;
         cluster_.events.after(id_, duration(index), bind<&Rank::complete>(this, index));
         return;
     }
