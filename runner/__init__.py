@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .analysis import summarize as summarize
     from .backends import Backend as Backend
     from .backends import FakeBackend as FakeBackend
+    from .backends import about_backend as about_backend
     from .backends import backend_names as backend_names
     from .backends import backend_report as backend_report
     from .backends import get_backend as get_backend
@@ -102,6 +103,7 @@ __all__ = [
     "SystemConfig",
     "WorkloadSource",
     "Workspace",
+    "about_backend",
     "advice",
     "analyse_run",
     "backend_names",

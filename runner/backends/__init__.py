@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ._auto import AutoBackend as AutoBackend
     from ._base import Backend as Backend
     from ._base import Progress as Progress
+    from ._base import about_backend as about_backend
     from ._base import backend_names as backend_names
     from ._base import get_backend as get_backend
     from ._base import register as register
@@ -55,6 +56,7 @@ __all__ = [
     "Progress",
     "ReplayBackend",
     "ServiceBackend",
+    "about_backend",
     "backend_names",
     "backend_report",
     "configured_services",

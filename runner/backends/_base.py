@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from ...errors import ConfigError, did_you_mean
@@ -11,8 +12,10 @@ from .._result import Result
 from ..config import NetworkConfig
 
 __all__ = [
+    "About",
     "Backend",
     "Progress",
+    "about_backend",
     "backend_names",
     "get_backend",
     "register",
@@ -40,8 +43,22 @@ class Backend(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class About:
+    """What people are told of a backend before they choose it.
+
+    *what* it is in a few words; what it models and needs in *details*, some sentences. One that is not
+    *offered* serves tests: it is known by its name, and in no list.
+    """
+
+    what: str = "registered by a program"
+    details: str = ""
+    offered: bool = True
+
+
 _BACKENDS: dict[str, Backend] = {}
 _LATE: dict[str, Callable[[str], Backend]] = {}
+_ABOUT: dict[str, About] = {}
 _FAMILIES: dict[str, tuple[Callable[[str], Backend], Callable[[], list[str]]]] = {}
 
 
@@ -54,9 +71,15 @@ def register(name: str, backend: Backend) -> None:
     _BACKENDS[name] = backend
 
 
-def register_late(name: str, make: Callable[[str], Backend]) -> None:
+def register_late(name: str, make: Callable[[str], Backend], about: About) -> None:
     """Make the backend known as *name* that *make*, given the name, returns when it is first asked for."""
     _LATE[name] = make
+    _ABOUT[name] = about
+
+
+def about_backend(name: str) -> About:
+    """Return what people are told of the backend called *name*."""
+    return _ABOUT.get(name, About())
 
 
 def register_family(prefix: str, make: Callable[[str], Backend], names: Callable[[], list[str]]) -> None:

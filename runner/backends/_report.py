@@ -3,46 +3,41 @@
 from __future__ import annotations
 
 from ...errors import BackendError, BackendUnavailable
-from ._base import backend_names
-from .astra_sim import KINDS, find_astra_sim
+from ._base import about_backend, backend_names
+from .astra_sim import KINDS, AstraSimProgram, find_astra_sim
 from .ns3 import find_compiler, find_ns3
-from .service import ServiceAddress, ServiceClient, configured_services
+from .service import SCHEME, ServiceAddress, ServiceClient, configured_services
 
 __all__ = ["backend_report"]
 
-_BUILT_IN = {
-    "analytical-unaware": "our engine, messages never wait",
-    "analytical-aware": "our engine, messages queue on links",
-    "auto": "'flow', and 'packet' where that may be too far off",
-    "flow": "our engine, messages share links",
-    "packet": "our engine, every packet of a RoCE network",
-    "replay": "our engine, every node takes its measured time",
-}
 _SERVICE_S = 2.0
 
 
 def backend_report() -> list[dict[str, str]]:
-    """Return ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found`` of every known backend.
+    """Return ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found`` of every backend offered.
 
     The services that the user has noted are asked whether they answer.
     """
     rows = []
     programs = find_astra_sim()
     for name in backend_names():
-        if name in _BUILT_IN:
-            rows.append(_row(name, "yes", _BUILT_IN[name], "built in"))
-        elif name == "ns3":
-            rows.append(_ns3())
+        about = about_backend(name)
+        if not about.offered or name.startswith(SCHEME):
+            continue
+        if name == "ns3":
+            rows.append(_ns3(about.what))
         elif name.removeprefix("astra-sim:") in KINDS:
-            program = programs.get(name.removeprefix("astra-sim:"))
-            what = "the user's own ASTRA-sim"
-            if program is None:
-                rows.append(_row(name, "no", what, "not found; set ASTRA_SIM_HOME to its checkout"))
-            else:
-                usable = "slow: a debug build" if program.debug else "yes"
-                found = f"{program.path} ({program.source}, version {program.version})"
-                rows.append(_row(name, usable, what, found))
+            rows.append(_own_astra_sim(name, about.what, programs.get(name.removeprefix("astra-sim:"))))
+        else:
+            rows.append(_row(name, "yes", about.what, "built in"))
     return rows + _services()
+
+
+def _own_astra_sim(name: str, what: str, program: AstraSimProgram | None) -> dict[str, str]:
+    if program is None:
+        return _row(name, "no", what, "not found; set ASTRA_SIM_HOME to its checkout")
+    usable = "slow: a debug build" if program.debug else "yes"
+    return _row(name, usable, what, f"{program.path} ({program.source}, version {program.version})")
 
 
 def _services() -> list[dict[str, str]]:
@@ -60,8 +55,7 @@ def _ask(address: ServiceAddress) -> tuple[str, str, str]:
         return "no", what, error.message
 
 
-def _ns3() -> dict[str, str]:
-    what = "ns-3's TCP; on RoCE networks an alias of 'packet'"
+def _ns3(what: str) -> dict[str, str]:
     try:
         install, compiler = find_ns3(), find_compiler()
     except BackendUnavailable as error:

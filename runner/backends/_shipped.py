@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..gpu import GPU_BACKEND
-from ._base import Backend, register_family, register_late
+from ._base import About, Backend, register_family, register_late
 from ._names import AUTO, AWARE, EMULATION
 from .astra_sim import KINDS
 from .service import SCHEME, configured_services, parse_address
@@ -76,17 +76,78 @@ def _service(name: str) -> Backend:
     return ServiceBackend(parse_address(name))
 
 
-register_late("analytical-unaware", _native)
-register_late(AWARE, _native)
-register_late(AUTO, _auto)
-register_late("flow", _flow)
-register_late(GPU_BACKEND, _gpu)
-register_late("packet", _packet)
-register_late("ns3", _ns3)
-register_late("replay", _replay)
-register_late("fake", _fake)
+register_late(
+    "analytical-unaware",
+    _native,
+    About(
+        "our engine, messages never wait",
+        "messages never wait for each other. Networks of dimensions, without failures; the fastest.",
+    ),
+)
+register_late(
+    AWARE,
+    _native,
+    About(
+        "our engine, messages queue on links",
+        "messages queue on links and take one fixed path. Any network; takes seconds.",
+    ),
+)
+register_late(
+    AUTO,
+    _auto,
+    About(
+        "'flow', and 'packet' where that may be too far off",
+        "flow, or packet where flow may be too far off. Any network.",
+    ),
+)
+register_late(
+    "flow",
+    _flow,
+    About(
+        "our engine, messages share links",
+        "messages share links fairly, as fluids, on the equal-cost paths of packet. Any network; its "
+        "time grows with the messages, not their bytes.",
+    ),
+)
+register_late(
+    GPU_BACKEND,
+    _gpu,
+    About(
+        "our engine, collectives and computation on the same compute units",
+        "collectives run on compute units and slow down the computation beside them. The links are those of "
+        "the machine; of the network only the number of ranks counts. Its time grows with bytes.",
+    ),
+)
+register_late(
+    "packet",
+    _packet,
+    About(
+        "our engine, every packet of a RoCE network",
+        "every packet of a RoCE network: queues, pauses, congestion control, equal-cost paths. Any "
+        "network; one without a 'packet' section gets its defaults. Its time grows with bytes times hops.",
+    ),
+)
+register_late(
+    "ns3",
+    _ns3,
+    About(
+        "ns-3's TCP; on RoCE networks an alias of 'packet'",
+        "every TCP segment, by ns-3's own models: losses, timeouts, marks. Networks with a 'tcp' section, "
+        "or without a 'packet' section; on others it is the packet backend. About 100 times slower than "
+        "packet.",
+    ),
+)
+register_late(
+    "replay",
+    _replay,
+    About(
+        "our engine, every node takes its measured time",
+        "every node takes its measured time; the network has no effect.",
+    ),
+)
+register_late("fake", _fake, About(offered=False))
 for _kind in KINDS:
-    register_late(f"astra-sim:{_kind}", _astra_sim)
+    register_late(f"astra-sim:{_kind}", _astra_sim, About("the user's own ASTRA-sim"))
 register_family(f"{AUTO}:", _auto, list)
 register_family(f"{GPU_BACKEND}:", _gpu, list)
 register_family(EMULATION, _emulation, list)

@@ -19,11 +19,14 @@ from chakrascope.runner import (
     NetworkConfig,
     Study,
     SystemConfig,
+    backend_names,
     communication_of,
     list_presets,
 )
+from chakrascope.runner.backends import _base
 from chakrascope.runner.config import EXTENSIONS
 from chakrascope.runner.engine import COLLECTIVES
+from chakrascope.runner.gpu import list_machines
 from chakrascope.viewer import create_app
 from chakrascope.viewer.pages import _configure
 from chakrascope.viewer.pages._configure_form import field_states, read_setup, setup_rows
@@ -32,8 +35,11 @@ from chakrascope.viewer.queries import (
     NUMBER_FIELDS,
     Setup,
     check,
+    chosen_backends,
     command_line,
+    decode_form,
     differences,
+    encode_form,
     kept_text,
     typed_text,
 )
@@ -165,11 +171,48 @@ def test_backends_are_told_and_those_that_cannot_run_say_why(monkeypatch):
         {"backend": "ns3", "usable": "no", "what": "", "found": "no ns-3 here"},
     ]
     monkeypatch.setattr(_configure, "backend_report", lambda: rows)
-    choice = _configure._backends(["packet"])
+    choice = _configure._backend_list(["packet"])
     assert [entry["disabled"] for entry in choice.data] == [False, True]
     assert choice.data[1]["label"] == "ns3: no ns-3 here"
     assert "every packet of a RoCE network" in str(choice.description)
     assert "TCP" not in str(choice.description)
+
+
+def test_every_backend_of_the_command_line_is_offered(monkeypatch):
+    late, about = dict(_base._LATE), dict(_base._ABOUT)
+    monkeypatch.setattr(_base, "_LATE", late)
+    monkeypatch.setattr(_base, "_ABOUT", about)
+    before = {entry["value"] for entry in _configure._backend_list([]).data}
+    assert before == {*backend_names()} - {"fake"}
+    assert "gpu" in before
+    _base.register_late("newest", late["flow"], _base.About("a few words", "What it models."))
+    choice = _configure._backend_list(["newest"])
+    assert {entry["value"] for entry in choice.data} == {*before, "newest"}
+    assert "newest: What it models." in str(choice.description)
+
+
+def test_backends_of_this_package_say_what_they_model():
+    shipped = [name for name in backend_names() if not name.startswith("astra-sim:")]
+    for name in shipped:
+        about = _base.about_backend(name)
+        assert about.details.endswith(".") == about.offered, name
+
+
+def test_machine_of_the_gpu_backend_is_part_of_the_form():
+    chosen = chosen_backends(["flow", "gpu"], "mi300x")
+    assert chosen == ("flow", "gpu:mi300x")
+    choice, machine = _configure._backends(chosen).children
+    assert (choice.value, machine.value, machine.disabled) == (["flow", "gpu"], "mi300x", False)
+    assert machine.data == list_machines()
+    assert _configure._backends(["flow"]).children[1].disabled
+    assert command_line(setup_of(), chosen).endswith("--backend flow --backend gpu --machine mi300x")
+    assert chosen_backends(["gpu"], "h100") == ("gpu",)
+    assert chosen_backends(["gpu"], "/etc/passwd") == ()
+    text = json.dumps({"backends": ["gpu:mi300x", "gpu", "gpu:/etc/machine.yml", 3]})
+    form = decode_form(text, ["job"])
+    assert form.backends == ("gpu:mi300x",)
+    assert [sentence.split("'")[1] for sentence in form.ignored] == ["gpu", "gpu:/etc/machine.yml", "3"]
+    assert decode_form(encode_form(form, ["job"]), ["job"]).backends == form.backends
 
 
 def test_without_backend_nothing_can_run():

@@ -17,7 +17,8 @@ def _noted(monkeypatch, tmp_path):
 
 
 def test_noted_services_are_listed_but_cannot_be_chosen_while_they_do_not_answer():
-    listed = {item["value"]: item["disabled"] for item in _backends(()).data}
+    choice, _ = _backends(()).children
+    listed = {item["value"]: item["disabled"] for item in choice.data}
     assert listed[NOTED] is True
     assert listed["analytical-aware"] is False
 

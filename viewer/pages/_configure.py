@@ -12,8 +12,9 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from ...converter import Finding
 from ...errors import ConfigError, StudyError
-from ...runner import backend_names, backend_report, communication_of, list_presets
+from ...runner import about_backend, backend_report, communication_of, list_presets
 from ...runner.analysis import duration_estimate, estimate_s, load_of
+from ...runner.gpu import GPU_BACKEND, list_machines
 from ...runner.study import add_network
 from .._state import Selection, StudyView
 from ..charts import graph, topology_sketch
@@ -23,11 +24,14 @@ from ..queries import (
     Setup,
     begun_from,
     check,
+    chosen_backends,
     command_line,
     decode_form,
     differences,
     encode_form,
     kept_text,
+    machine_of,
+    plain_backend,
 )
 from ._configure_form import (
     dimension_rows,
@@ -59,21 +63,6 @@ NEEDS_RUN = False
 _LABEL_LENGTH = 120
 _LARGEST_UPLOAD = 700_000  # as text it is a third larger, and a request a MiB at most
 _COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
-_HIDDEN_BACKENDS = ("fake",)
-# What a backend models and needs, in more words than fit into the report of `doctor`.
-_SENTENCES = {
-    "analytical-aware": "messages queue on links and take one fixed path. Any network; takes seconds.",
-    "analytical-unaware": "messages never wait for each other. Networks of dimensions, without failures; the "
-    "fastest.",
-    "auto": "flow, or packet where flow may be too far off. Any network.",
-    "flow": "messages share links fairly, as fluids, on the equal-cost paths of packet. Any network; its "
-    "time grows with the messages, not their bytes.",
-    "packet": "every packet of a RoCE network: queues, pauses, congestion control, equal-cost paths. Any "
-    "network; one without a 'packet' section gets its defaults. Its time grows with bytes times hops.",
-    "ns3": "every TCP segment, by ns-3's own models: losses, timeouts, marks. Networks with a 'tcp' section, "
-    "or without a 'packet' section; on others it is the packet backend. About 100 times slower than packet.",
-    "replay": "every node takes its measured time; the network has no effect.",
-}
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
@@ -174,9 +163,18 @@ def _platforms(networks: Networks) -> list[Any]:
     return [{"group": "Files of this study", "items": networks.files}, {"group": "Presets", "items": presets}]
 
 
-def _backends(chosen: Sequence[str]) -> dmc.MultiSelect:
-    """Return the choice of backends; those this machine lacks are listed with why they cannot be chosen."""
-    report = [row for row in backend_report() if row["backend"] not in _HIDDEN_BACKENDS]
+def _backends(chosen: Sequence[str]) -> dmc.Group:
+    """Return the choice of backends, and of the machine that ``gpu`` runs on."""
+    machine = dmc.Select(
+        id="new-machine", label="Machine of gpu", data=list_machines(), value=machine_of(chosen),
+        allowDeselect=False, disabled=GPU_BACKEND not in map(plain_backend, chosen), w=150,
+    )  # fmt: skip
+    return dmc.Group([_backend_list(chosen), machine], align="start", mt="xs", wrap="nowrap")
+
+
+def _backend_list(chosen: Sequence[str]) -> dmc.MultiSelect:
+    """Return the list of backends; those this machine lacks are listed with why they cannot be chosen."""
+    report = backend_report()
     data = [
         {"value": row["backend"], "label": row["backend"], "disabled": False}
         if row["usable"] != "no"
@@ -184,7 +182,7 @@ def _backends(chosen: Sequence[str]) -> dmc.MultiSelect:
         for row in report
     ]
     told = [
-        html.Div(f"{row['backend']}: {_SENTENCES.get(row['backend'], row['what'])}")
+        html.Div(f"{row['backend']}: {about_backend(row['backend']).details or row['what']}")
         for row in report
         if row["usable"] != "no"
     ]
@@ -192,8 +190,9 @@ def _backends(chosen: Sequence[str]) -> dmc.MultiSelect:
     if lacking:
         told.append(html.Div(f"Not available on this machine (the list says why): {', '.join(lacking)}."))
     return dmc.MultiSelect(
-        id="new-backends", label="Backends", data=data, mt="xs", value=[*chosen], description=told
-    )
+        id="new-backends", label="Backends", data=data, value=[*map(plain_backend, chosen)],
+        description=told, flex=1,
+    )  # fmt: skip
 
 
 def _elsewhere() -> dmc.Paper:
@@ -250,6 +249,11 @@ def _register_fields(app: Dash, view: StudyView) -> None:
             return no_update, no_update, no_update, error.message
         rows = setup_rows(setup.dimensions)
         return dimension_rows(rows), system_fields(setup.system), str(len(rows)), kept_text(setup)
+
+    @app.callback(Output("new-machine", "disabled"), Input("new-backends", "value"))
+    def machine_counts(backends: list[str] | None) -> bool:
+        """Let a machine be chosen where a backend runs on it."""
+        return GPU_BACKEND not in (backends or [])
 
     for form, path in (("dimension", {"field": ALL, "number": ALL}), ("system", {"field": ALL})):
         _register_states(app, form, path)
@@ -313,6 +317,7 @@ _FIELDS = (
     Input({"form": "system", "field": ALL}, "value"),
     Input("new-workload", "value"),
     Input("new-backends", "value"),
+    Input("new-machine", "value"),
     Input("new-failures", "value"),
 )
 
@@ -321,8 +326,8 @@ _CORRECT = "Correct the field that is marked first."
 
 
 def _read(  # noqa: PLR0917 - one argument per field of the form
-    view: StudyView, workload: str, backends: list[str] | None, failures: str | None, network: str,
-    system: str, label: Any = "",
+    view: StudyView, workload: str, backends: list[str] | None, machine: str | None,
+    failures: str | None, network: str, system: str, label: Any = "",
 ) -> Form:  # fmt: skip
     """Return the form in the fields of :data:`_FIELDS`, inside of a callback that has them as inputs.
 
@@ -330,8 +335,7 @@ def _read(  # noqa: PLR0917 - one argument per field of the form
     """
     networks = Networks(view.study)
     setup = read_setup(ctx.inputs_list[0], ctx.inputs_list[1], network, system, failures, networks)
-    chosen = tuple(name for name in backends or [] if name in backend_names())
-    return Form(workload, setup, chosen, str(label or "")[:_LABEL_LENGTH])
+    return Form(workload, setup, chosen_backends(backends, machine), str(label or "")[:_LABEL_LENGTH])
 
 
 def _register_examination(app: Dash, view: StudyView) -> None:
@@ -342,12 +346,12 @@ def _register_examination(app: Dash, view: StudyView) -> None:
         State("new-network", "value"), State("new-system", "value"), State("dark", "checked"),
     )  # fmt: skip
     def examine(  # noqa: PLR0917 - one argument per field of the form
-        _fields: Any, _system: Any, workload: str, backends: list[str], failures: str | None, network: str,
-        system: str, dark: bool,
+        _fields: Any, _system: Any, workload: str, backends: list[str], machine: str | None,
+        failures: str | None, network: str, system: str, dark: bool,
     ) -> tuple[Any, ...]:  # fmt: skip
         """Check what was entered, and draw it."""
         try:
-            form = _read(view, workload, backends, failures, network, system)
+            form = _read(view, workload, backends, machine, failures, network, system)
         except ConfigError as error:
             found = [Finding("error", "field", error.message)]
             return _findings(found, None), no_update, _CORRECT, True, error.message, True, True
@@ -364,13 +368,13 @@ def _register_examination(app: Dash, view: StudyView) -> None:
         Output("new-estimate", "children"), *_FIELDS, State("new-network", "value"),
         State("new-system", "value"),
     )  # fmt: skip
-    def estimate(
-        _fields: Any, _system: Any, workload: str, backends: list[str], failures: str | None, network: str,
-        system: str,
+    def estimate(  # noqa: PLR0917 - one argument per field of the form
+        _fields: Any, _system: Any, workload: str, backends: list[str], machine: str | None,
+        failures: str | None, network: str, system: str,
     ) -> str:  # fmt: skip
         """Say how long it would take; apart from the checks, which need not wait for the workload."""
         try:
-            form = _read(view, workload, backends, failures, network, system)
+            form = _read(view, workload, backends, machine, failures, network, system)
         except ConfigError:
             return ""
         prefix = view.study.workload_prefix(workload)
@@ -409,12 +413,12 @@ def _register_address(app: Dash, view: StudyView) -> None:
         prevent_initial_call="initial_duplicate",
     )  # fmt: skip
     def write(  # noqa: PLR0917 - one argument per field of the form
-        _fields: Any, _system: Any, workload: str, backends: list[str], failures: str | None, label: Any,
-        network: str, system: str, search: str | None, run: str | None,
+        _fields: Any, _system: Any, workload: str, backends: list[str], machine: str | None,
+        failures: str | None, label: Any, network: str, system: str, search: str | None, run: str | None,
     ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
         """Write the form into the address, and into those of the zip file and of a sweep."""
         try:
-            form = _read(view, workload, backends, failures, network, system, label)
+            form = _read(view, workload, backends, machine, failures, network, system, label)
         except ConfigError:
             return no_update, no_update, empty(_CORRECT), ""
         begun = begun_from(view.study, run or "", Networks(view.study))

@@ -10,9 +10,9 @@ import yaml
 from dash import ALL, Dash, Input, Output, State, ctx, no_update
 
 from ...errors import ConfigError
-from ...runner import JobStore, backend_names, communication_of
+from ...runner import JobStore, communication_of
 from .._state import StudyView
-from ..queries import Networks, Setup, check, experiment_of
+from ..queries import Networks, Setup, check, chosen_backends, experiment_of
 from ._configure_form import read_setup
 
 __all__ = ["register_start"]
@@ -34,12 +34,14 @@ def register_start(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("new-message", "children"), Input("new-start", "n_clicks"), *_FIELDS,
-        State("new-workload", "value"), State("new-backends", "value"), State("new-label", "value"),
+        State("new-workload", "value"), State("new-backends", "value"), State("new-machine", "value"),
+        State("new-label", "value"),
         prevent_initial_call=True,
     )  # fmt: skip
     def start(  # noqa: PLR0917 - one argument per field of the form
         clicks: int | None, _fields: Any, _system: Any, network: str, system: str,
-        failures: str | None, workload: str, backends: list[str] | None, label: str | None,
+        failures: str | None, workload: str, backends: list[str] | None, machine: str | None,
+        label: str | None,
     ) -> Any:  # fmt: skip
         """Hand the setup to a process of its own."""
         if not clicks:
@@ -48,7 +50,7 @@ def register_start(app: Dash, view: StudyView) -> None:
             setup = _setup(view, network, system, failures)
         except ConfigError as error:
             return dmc.Alert(error.message, color="red", variant="light")
-        chosen = [name for name in backends or [] if name in backend_names()]
+        chosen = chosen_backends(backends, machine)
         prefix = view.study.workload_prefix(workload)
         found = check(setup, communication_of(prefix), chosen)
         blocker = next((finding.text for finding in found if finding.severity == "error"), "")

@@ -1,5 +1,9 @@
 """What pages need beside the answers of `runner.analysis`: pixels, places on a drawing, forms, addresses."""
 
+from ._backends import chosen_backends as chosen_backends
+from ._backends import is_offered as is_offered
+from ._backends import machine_of as machine_of
+from ._backends import plain_backend as plain_backend
 from ._configure import PRESETS as PRESETS
 from ._configure import Dimension as Dimension
 from ._configure import Networks as Networks
@@ -89,6 +93,7 @@ __all__ = [
     "axis_reading",
     "begun_from",
     "check",
+    "chosen_backends",
     "command_line",
     "decode_aim",
     "decode_axes",
@@ -106,8 +111,10 @@ __all__ = [
     "fullest_curve",
     "has_selected",
     "hops_of",
+    "is_offered",
     "kept_text",
     "link_map",
+    "machine_of",
     "made_aim",
     "memory_facts",
     "memory_verdict",
@@ -117,6 +124,7 @@ __all__ = [
     "paths_strip",
     "placed_groups",
     "placed_nodes",
+    "plain_backend",
     "plan_of",
     "rank_text",
     "request_of",

@@ -25,6 +25,7 @@ from ...runner.config import failure_of_text
 from ...runner.engine import COLLECTIVES
 from ...runner.study import network_names, read_network_file
 from ...support import count_text
+from ._backends import backend_command
 
 __all__ = [
     "PRESETS",
@@ -253,6 +254,4 @@ def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> s
     # The file that is downloaded has the failures in it.
     for text in () if changed else setup.failed:
         parts += ["--fail", text]
-    for backend in backends:
-        parts += ["--backend", backend]
-    return shlex.join(parts)
+    return shlex.join([*parts, *backend_command(backends)])

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import ConfigError
-from ...runner import backend_names, list_presets
+from ...runner import list_presets
 from ...runner.config import failure_of_text
 from ...runner.engine import COLLECTIVES
+from ._backends import is_offered, plain_backend
 from ._configure import PRESETS, Dimension, Networks, Setup
 
 __all__ = ["SYSTEM_FIELDS", "Form", "decode_form", "encode_form", "first_form"]
@@ -146,11 +147,13 @@ def _backends(told: Mapping[str, Any], otherwise: tuple[str, ...], ignored: _Ign
     if not isinstance(named, list):
         ignored.append("Its backends are no list.")
         return otherwise
-    known = tuple(name for name in named if name in backend_names())
+    known: dict[str, str] = {}
     for name in named:
-        if name not in known:
+        if not is_offered(name):
             ignored.append(f"There is no backend '{str(name)[:40]}' here.")
-    return known
+        elif known.setdefault(plain_backend(name), name) != name:
+            ignored.append(f"'{name}' is a second machine, and a form has one.")
+    return tuple(known.values())
 
 
 def _failures(told: Mapping[str, Any], ignored: _Ignored) -> tuple[str, ...]:
