@@ -14,6 +14,7 @@ from ..runner import Study
 from ..support import duration_text
 from . import _downloads as downloads
 from . import _perfetto as perfetto
+from . import _plotly as plotly
 from . import _routes as routes
 from . import pages
 from ._shell import frame, new_dash, register_share, share_link
@@ -41,6 +42,7 @@ def create_app(
     for page in pages.REGISTERED:
         page.register(app, view)
     routes.register(app.server, view)
+    plotly.register(app.server)
     perfetto.register(app.server)
     downloads.register(app.server, view)
     if warm:

@@ -20,6 +20,8 @@ def test_page_opens_quietly_and_stays_on_this_machine(page, served, made, path):
     assert page.foreign == []
     assert page.locator('[data-title^="Share"]').count() == 0
     assert page.locator("img[src='x']").count() == 0
+    loaded = page.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert not [name for name in loaded if name.endswith("/plotly.min.js")]  # three times of what charts need
 
 
 def test_frame_stands_while_the_run_is_being_read(page, study, monkeypatch):

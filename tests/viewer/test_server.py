@@ -1,3 +1,4 @@
+import gzip
 import io
 import json
 import shutil
@@ -99,6 +100,20 @@ def test_a_body_that_no_page_sends_is_refused(study, body):
 def test_unknown_node_is_not_found(study):
     client = create_app(study).server.test_client()
     assert client.get("/api/node?rank=0&node=999").status_code == 404
+
+
+def test_script_of_the_charts_is_sent_packed_to_whoever_takes_it_so(study):
+    client = create_app(study).server.test_client()
+    address = "/charts/plotly-cartesian-4.1.1.min.js"
+    packed = client.get(address, headers={"Accept-Encoding": "gzip"})
+    plain = client.get(address)
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert "Content-Encoding" not in plain.headers
+    assert gzip.decompress(packed.data) == plain.data
+    assert b"plotly.js (cartesian - minified) v4.1.1" in plain.data[:200]
+    assert (
+        address.rpartition("/")[2] in (Path(viewer.__file__).parent / "assets" / "09_charts.js").read_text()
+    )
 
 
 def test_policy_allows_only_this_server(study):
