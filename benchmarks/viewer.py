@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measure the viewer in a real browser: ``python benchmarks/viewer.py STUDY [--json FILE]``.
 
-Prints, for the newest run of STUDY, how long the first page takes to say that the run is being read and to
-show it, how long each page takes to its content in a fresh browser and in one
+Prints, for the newest run of STUDY, how long the first page takes to say that the run is being read, to show
+its headline and its charts, how long each page takes to its content in a fresh browser and in one
 that has the scripts already, what the first load carries over the wire, how long a window of the timeline
 takes, how many frames a second it draws while it moves and how soon it answers keys, with nested rows of all
 ranks on, and the server's memory. Needs Debian's chromium.
@@ -61,10 +61,11 @@ ANSWER = """(key) => new Promise((resolve) => {
 KEYS = ("w", "s", "a", "d", "ArrowDown", "ArrowUp", "p", "f")
 
 
-def first_load(browser: Browser, address: str) -> tuple[float, float, int]:
-    """Return seconds and bytes over the wire of the summary in a browser that never saw it.
+def first_load(browser: Browser, address: str) -> tuple[float, float, float, int]:
+    """Return seconds (three) and bytes over the wire of the summary in a browser that never saw it.
 
-    The first seconds are those until the frame says that the run is being read, or shows the page already.
+    The first seconds are those until the frame says that the run is being read, or shows the page already;
+    then those until the headline, and until the charts.
     """
     context = browser.new_context()
     page = context.new_page()
@@ -79,11 +80,13 @@ def first_load(browser: Browser, address: str) -> tuple[float, float, int]:
     page.goto(f"{address}/", wait_until="commit")
     page.wait_for_selector("#loading, #headline")
     frame = time.perf_counter() - start
+    page.wait_for_selector("#headline")
+    headline = time.perf_counter() - start
     page.wait_for_selector(PAGES["/"], state="attached")
     seconds = time.perf_counter() - start
     page.wait_for_load_state("networkidle")
     context.close()
-    return frame, seconds, int(received[0])
+    return frame, headline, seconds, int(received[0])
 
 
 def timed(page: Any, address: str, path: str) -> float:
@@ -145,7 +148,7 @@ def measure(address: str, pid: int) -> dict[str, Any]:
         browser = play.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
         )
-        frame, seconds, received = first_load(browser, address)
+        frame, headline, seconds, received = first_load(browser, address)
         page = browser.new_context().new_page()
         timed(page, address, "/")
         pages = {path: min(timed(page, address, path) for _ in range(PEEK)) for path in PAGES}
@@ -153,6 +156,7 @@ def measure(address: str, pid: int) -> dict[str, Any]:
         browser.close()
     return {
         "first_frame_s": round(frame, 2),
+        "first_headline_s": round(headline, 2),
         "first_load_s": round(seconds, 2),
         "first_load_wire_bytes": received,
         "pages_s": {path: round(value, 2) for path, value in pages.items()},

@@ -21,7 +21,7 @@ def register(server: Flask) -> None:
     @server.get(f"/charts/plotly-cartesian-{_VERSION}.min.js")
     def script() -> Response:
         packed = _SCRIPT.read_bytes()
-        if "gzip" in request.accept_encodings:
+        if request.accept_encodings["gzip"]:
             reply = Response(packed, mimetype="text/javascript")
             reply.content_encoding = "gzip"
         else:
