@@ -33,14 +33,14 @@ class Courses {
     }
 
     // Not before what the course holds already; at once otherwise.
-    void add(std::uint32_t number, std::int64_t time, Item item) {
+    void add(std::uint32_t number, std::int64_t time, const Item& item) {
         Course& course = courses_[number];
         if (course.count > 0) time = std::max(time, course.last);
         course.last = time;
-        item.time = time;
-        item.order = added_++;
-        if (course.count == 0) push({item.time, item.order, number});
-        course.push(item);
+        if (course.count == 0) push({time, added_, number});
+        Item& added = course.push(item);
+        added.time = time;
+        added.order = added_++;
     }
     void add_alarm(std::uint32_t number, std::int64_t time) {
         push({time, added_++, static_cast<std::uint32_t>(courses_.size()) + number});
@@ -81,9 +81,9 @@ class Courses {
 
         const Item& front() const { return items[first]; }
         void fetch_second() const { __builtin_prefetch(&items[(first + 1) & (items.size() - 1)]); }
-        void push(const Item& item) {
+        Item& push(const Item& item) {
             if (count == items.size()) grow();
-            items[(first + count++) & (items.size() - 1)] = item;
+            return items[(first + count++) & (items.size() - 1)] = item;
         }
         void pop() {
             first = (first + 1) & (items.size() - 1);

@@ -216,7 +216,7 @@ PieceNetwork::Piece PieceNetwork::cut(std::uint32_t number, Waiting& waiting) {
 
 // Put the piece behind whatever takes the link before it. Where it comes in more slowly than it could leave,
 // others take what is left of the link.
-void PieceNetwork::pass(Piece piece, std::uint32_t place) {
+void PieceNetwork::pass(const Piece& piece, std::uint32_t place) {
     Link& link = links_[place];
     const bool data = !piece.answers;
     const Ticks full = data ? link.full : link.answer;
@@ -236,10 +236,11 @@ void PieceNetwork::pass(Piece piece, std::uint32_t place) {
     } else {
         link.answers += piece.packets;
     }
-    piece.tail = std::max(link.free, piece.tail + last) + link.delay;
-    ++piece.step;
-    const bool there = --piece.left == 0;
-    courses_.add(place, there ? piece.tail : start + each + link.delay, piece);
+    Piece passed = piece;
+    passed.tail = std::max(link.free, piece.tail + last) + link.delay;
+    ++passed.step;
+    const bool there = --passed.left == 0;
+    courses_.add(place, there ? passed.tail : start + each + link.delay, passed);
 }
 
 void PieceNetwork::arrive(const Piece& piece) {

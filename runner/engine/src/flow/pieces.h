@@ -96,7 +96,7 @@ class PieceNetwork final : public Network {
     void take_data(const Piece& piece);
     void answer(std::uint32_t number, std::uint64_t answers, std::uint64_t packets);
     void take_answer(const Piece& piece);
-    void pass(Piece piece, std::uint32_t link);
+    void pass(const Piece& piece, std::uint32_t link);
     void finish(std::uint32_t number);
     void record();
     std::uint64_t carried(std::uint32_t link) const;
