@@ -21,6 +21,7 @@ from .config import (
     INTEGER,
     MemoryConfig,
     NetworkConfig,
+    PacketNetwork,
     SystemConfig,
     digests,
     program_files,
@@ -197,6 +198,11 @@ class Experiment:
                     f"Group {group} names rank {outside[0]}, but the last rank is "
                     f"{self.workload.num_ranks - 1}; correct the groups or the network's npus_count."
                 )
+
+    @functools.cached_property
+    def packet_network(self) -> PacketNetwork:
+        """The fabric of the backends that have one; raises `ConfigError` as `PacketNetwork.of` does."""
+        return PacketNetwork.of(self.network, timed=True)
 
     @functools.cached_property
     def content_hash(self) -> str:

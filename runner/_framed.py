@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -13,7 +13,7 @@ from ._recorded_nodes import Columns
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["coded", "columns_of", "frame_of", "framed", "later", "rows_of", "sums_by"]
+__all__ = ["coded", "columns_of", "frame_of", "framed", "later", "rows_of", "sums_by", "typed"]
 
 Owner = TypeVar("Owner")
 
@@ -52,6 +52,11 @@ def framed(*names: str) -> Callable[[type[Owner]], type[Owner]]:
 def later(columns: Columns) -> pd.DataFrame:
     """Return *columns*, for an attribute that is `framed`."""
     return cast("pd.DataFrame", columns)
+
+
+def typed(columns: Columns, kinds: Mapping[str, str]) -> Columns:
+    """Return the columns that *kinds* names, in its order, each of the type that it says."""
+    return {name: np.asarray(columns[name], kind) for name, kind in kinds.items()}
 
 
 def columns_of(table: pd.DataFrame | Columns) -> Columns:

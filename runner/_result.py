@@ -135,10 +135,14 @@ class Result:
             return {name: getattr(self, name) for name in self.__dataclass_fields__}
         return vars(self)
 
-    def with_columns(self, **tables: Columns) -> Result:
-        """Return this result with *tables* by name instead of those it has."""
+    def with_columns(self, *, provenance: dict[str, Any] | None = None, **tables: Columns) -> Result:
+        """Return this result with *tables* by name, and *provenance* if given, instead of those it has.
+
+        Unlike `dataclasses.replace`, which reads every table, it makes none.
+        """
         changed = object.__new__(type(self))
-        vars(changed).update(vars(self) | tables)
+        told = {} if provenance is None else {"provenance": provenance}
+        vars(changed).update(vars(self) | tables | told)
         return changed
 
     def with_recorded(self, recorded: RecordedNodes) -> Result:

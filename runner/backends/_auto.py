@@ -13,7 +13,6 @@ from ...errors import ConfigError
 from ...support import share_text
 from .._experiment import Experiment
 from .._result import Result
-from ..config import PacketNetwork
 from ._base import Progress
 from ._flow import FlowBackend
 from ._names import AUTO
@@ -41,7 +40,7 @@ class AutoBackend:
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment* once or twice; raises what the models raise."""
-        if PacketNetwork.of(experiment.network, timed=True).changes_later:
+        if experiment.packet_network.changes_later:
             packet = PacketBackend().run(experiment, progress)
             sentence = f"'{AUTO}' answered with 'packet': links change on the way, and 'flow' may be far off."
             return _answer(packet, {"asked": self.error, "answered": "packet"}, sentence)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ...errors import ConfigError
 from ...support import count_text
 from .. import engine
 from .._experiment import Experiment
+from .._framed import typed
 from .._result import COLUMNS, Result
 from ..config import NO_CONTROL, PacketNetwork
 from ._base import Progress
@@ -88,21 +87,24 @@ class FlowBackend(NativeBackend):
         """
         result = self.simulate(experiment, progress)
         facts = result.provenance["flow"]
-        if "packets_a_piece" in facts:
-            return result
-        network = PacketNetwork.of(experiment.network, timed=True)
-        drifts = not facts["flags"] and may_drift(result.flows, result.makespan_ns)
-        model = _better_model(result, network, drifts=drifts)
-        if model is not None:
-            other = FlowBackend(_MOST_IN_A_PIECE)
-            other.model = model
-            return other.simulate(experiment, progress)
-        return self._shaken(experiment, result, network, progress) if drifts else result
+        fluids = "packets_a_piece" not in facts
+        drifts = fluids and not facts["flags"] and may_drift(result.columns("flows"), result.makespan_ns)
+        return self._shaken(experiment, result, progress) if drifts else result
 
-    def _shaken(
-        self, experiment: Experiment, result: Result, network: PacketNetwork, progress: Progress | None
-    ) -> Result:
+    def _simulated(self, config: Any, experiment: Experiment, progress: Progress | None) -> Any:
+        """Return the engine's output: that of a better model where there is one for this experiment."""
+        output = super()._simulated(config, experiment, progress)
+        if output.fabric_model != engine.FabricModel.FLOW:
+            return output
+        better = _better_model(output, experiment.packet_network)
+        if better is None:
+            return output
+        config.fabric_model = better
+        return super()._simulated(config, experiment, progress)
+
+    def _shaken(self, experiment: Experiment, result: Result, progress: Progress | None) -> Result:
         """Return *result* with what noise does to it."""
+        network = experiment.packet_network
 
         def finished(_now: int, _done: int) -> bool:
             return progress is None or progress(result.makespan_ns, experiment.workload.num_ranks)
@@ -115,12 +117,13 @@ class FlowBackend(NativeBackend):
             source = experiment.workload
             return engine.simulate(config, list(source.programs), source.program_of_rank, finished)
 
-        message_ns = float((result.flows["end_ns"] - result.flows["start_ns"]).mean())
+        flows = result.columns("flows")
+        message_ns = float((flows["end_ns"] - flows["start_ns"]).mean())
         return _told(result, moved_by_shaking(result.makespan_ns, message_ns, _packet_ns(network), shaken))
 
     def _config(self, experiment: Experiment) -> Any:
         config = super()._config(experiment)
-        network = PacketNetwork.of(experiment.network, timed=True)
+        network = experiment.packet_network
         set_fabric(config, self.model, network)
         config.pieces_for_bursts = _has_pieces(network)
         config.packets_for_few = _has_packets(network)
@@ -128,9 +131,9 @@ class FlowBackend(NativeBackend):
         return config
 
     def _complete(self, result: Result, experiment: Experiment, output: Any) -> Result:
-        network = PacketNetwork.of(experiment.network, timed=True)
-        flows: pd.DataFrame = pd.DataFrame(output.fabric.flows).astype(COLUMNS["flows"])
-        link_use: pd.DataFrame = pd.DataFrame(output.fabric.stretches).astype(COLUMNS["link_use"])
+        network = experiment.packet_network
+        flows = typed(output.fabric.flows, COLUMNS["flows"])
+        link_use = typed(output.fabric.stretches, COLUMNS["link_use"])
         packets = output.fabric_model == engine.FabricModel.PACKET
         flags, pieces = list(output.fabric.flags), 1 if packets else int(output.fabric.largest_piece)
         facts: dict[str, Any] = {"flags": flags}
@@ -141,7 +144,7 @@ class FlowBackend(NativeBackend):
         told: dict[str, Any] = {"flow": facts}
         warnings = [*result.provenance["warnings"], *network.warnings(), *(FLAGS[flag] for flag in flags)]
         if packets:
-            told["packets"] = packet_facts(output.fabric, flows)
+            told["packets"] = packet_facts(output.fabric, times)
             warnings += drops_told(told["packets"])
         told["warnings"] = warnings
         queues = _PACKETS if packets else _PIECES.format(count_text(pieces, "packet"))
@@ -151,7 +154,7 @@ class FlowBackend(NativeBackend):
             queues if pieces else _QUEUES,
             *changes,
         ]
-        return replace(result, flows=flows, link_use=link_use, provenance=result.provenance | told)
+        return result.with_columns(flows=flows, link_use=link_use, provenance=result.provenance | told)
 
 
 def _told(result: Result, moved: Moved) -> Result:
@@ -160,7 +163,7 @@ def _told(result: Result, moved: Moved) -> Result:
     facts = result.provenance["flow"]
     facts = facts | {"flags": [*facts["flags"], *flags], "moved": round(moved.share, 6)}
     warnings = [*result.provenance["warnings"], *(FLAGS[flag] for flag in flags)]
-    return replace(result, provenance=result.provenance | {"flow": facts, "warnings": warnings})
+    return result.with_columns(provenance=result.provenance | {"flow": facts, "warnings": warnings})
 
 
 def _packet_ns(network: PacketNetwork) -> float:
@@ -190,10 +193,13 @@ def _has_packets(network: PacketNetwork) -> bool:
     return True
 
 
-def _better_model(result: Result, network: PacketNetwork, *, drifts: bool) -> engine.FabricModel | None:
-    """Return the model that tells more than the fluids of *result* at a cost that is worth it, if any."""
-    flags = set(result.provenance["flow"]["flags"])
-    packets = np.ceil(result.flows["bytes"] / network.settings["PACKET_PAYLOAD_SIZE"]).mean()
+def _better_model(output: Any, network: PacketNetwork) -> engine.FabricModel | None:
+    """Return the model that tells more than the fluids of *output* at a cost that is worth it, if any."""
+    flows, flags = output.fabric.flows, set(output.fabric.flags)
+    if not len(flows["bytes"]):
+        return None
+    packets = np.ceil(flows["bytes"] / network.settings["PACKET_PAYLOAD_SIZE"]).mean()
+    drifts = not flags and may_drift(flows, output.makespan_ns)
     bursts = "bursts" in flags and packets >= _WORTH_PIECES
     if packets <= _FEW_PACKETS and (flags or drifts) and not bursts and _has_packets(network):
         return engine.FabricModel.PACKET

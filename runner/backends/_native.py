@@ -15,7 +15,7 @@ from ...converter import encode_graph
 from ...errors import BackendError, ConfigError
 from .. import engine
 from .._experiment import Detail, Experiment
-from .._framed import later
+from .._framed import later, typed
 from .._memory import check_simulation
 from .._recorded_nodes import Columns, RecordedNodes
 from .._result import COLUMNS, Result
@@ -106,6 +106,11 @@ class NativeBackend:
         source = experiment.workload
         if source.representative_of_rank is not None:
             config.representative_of_rank = source.representative_of_rank.tolist()
+        return self._simulated(config, experiment, progress)
+
+    def _simulated(self, config: Any, experiment: Experiment, progress: Progress | None) -> Any:
+        """Return the engine's output; raises `SimulationStalled`, or `BackendError` for an empty workload."""
+        source = experiment.workload
         output = engine.simulate(config, list(source.programs), source.program_of_rank, progress)
         if output.unfinished:
             remedies = self._remedies(experiment, progress)
@@ -365,8 +370,7 @@ def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
         name: getattr(output, f"link_{name}")
         for name in ("src", "dst", "bytes", "busy_ns", "queue_ns", "messages")
     }
-    stretches = output.fabric.stretches
-    link_use = {name: np.asarray(stretches[name], kind) for name, kind in COLUMNS["link_use"].items()}
+    link_use = typed(output.fabric.stretches, COLUMNS["link_use"])
     told = result.with_columns(
         collectives=arranged_calls(output.collectives(of_all)), links=links, link_use=link_use
     )

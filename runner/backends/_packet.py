@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
-
-import pandas as pd
 
 from ...errors import BackendTimeout
 from .. import engine
 from .._experiment import Experiment
+from .._framed import typed
+from .._recorded_nodes import Columns
 from .._result import COLUMNS, Result
 from ..config import NO_CONTROL, PacketNetwork
 from ._base import Progress
@@ -47,14 +46,14 @@ class PacketBackend(NativeBackend):
 
     def _config(self, experiment: Experiment) -> Any:
         config = super()._config(experiment)
-        set_fabric(config, engine.FabricModel.PACKET, PacketNetwork.of(experiment.network, timed=True))
+        set_fabric(config, engine.FabricModel.PACKET, experiment.packet_network)
         return config
 
     def _complete(self, result: Result, experiment: Experiment, output: Any) -> Result:
-        network = PacketNetwork.of(experiment.network, timed=True)
+        network = experiment.packet_network
         report = output.fabric
-        flows = _table(report.flows, "flows")
-        facts = packet_facts(report, flows)
+        flows = typed(report.flows, COLUMNS["flows"])
+        facts = packet_facts(report, completion_times(flows))
         warnings = [*result.provenance["warnings"], *network.warnings(), *drops_told(facts)]
         told = changes_told(network, report.changes)
         assumptions = [
@@ -65,11 +64,10 @@ class PacketBackend(NativeBackend):
             *_trains(network, report),
         ]
         facts_told = {"packets": facts, "warnings": warnings, "assumptions": assumptions}
-        return replace(
-            result,
-            links=_link_table(report.links),
+        return result.with_columns(
+            links=_links(report.links),
             flows=flows,
-            link_use=_table(report.stretches, "link_use"),
+            link_use=typed(report.stretches, COLUMNS["link_use"]),
             provenance=result.provenance | facts_told,
         )
 
@@ -89,19 +87,14 @@ def _within_time(progress: Progress | None, timeout_s: float) -> Progress:
     return asked
 
 
-def _table(columns: dict[str, Any], name: str) -> pd.DataFrame:
-    table: pd.DataFrame = pd.DataFrame(columns).astype(COLUMNS[name])
-    return table
-
-
-def _link_table(links: dict[str, Any]) -> pd.DataFrame:
+def _links(links: Columns) -> Columns:
     names = {"src": links["src"], "dst": links["dst"], "bytes": links["bytes"]}
     times = {"busy_ns": links["busy_ps"] // 1000, "queue_ns": links["queue_ps"] // 1000}
-    return _table({**names, **times, "messages": links["packets"]}, "links")
+    return typed({**names, **times, "messages": links["packets"]}, COLUMNS["links"])
 
 
-def packet_facts(report: engine.FabricReport, flows: pd.DataFrame) -> dict[str, Any]:
-    """Return what only a packet-level simulation knows, for the provenance."""
+def packet_facts(report: engine.FabricReport, times: dict[str, Any]) -> dict[str, Any]:
+    """Return what only a packet-level simulation knows, with the *times* of its messages."""
     links = report.links
     facts: dict[str, Any] = {
         "data_packets": report.data_packets,
@@ -112,7 +105,6 @@ def packet_facts(report: engine.FabricReport, flows: pd.DataFrame) -> dict[str, 
         "largest_queue_bytes": max(links["largest_queue_bytes"].tolist(), default=0),
         "train": report.largest_train,
     }
-    times = completion_times(flows)
     if times:
         facts["flow_completion_ns"] = times
     return facts

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
+import numpy as np
+
+from .._recorded_nodes import Columns
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Moved", "in_step", "may_drift", "moved_by_shaking"]
 
@@ -20,23 +25,28 @@ _PASSED_ON = 0.15
 _IN_STEP = 0.001
 # Fewer steps than this, one after the other, do not add up.
 _FEW_STEPS = 6
+_NEVER = np.int64((1 << 63) - 1)
 
 
-def may_drift(flows: pd.DataFrame, makespan_ns: int) -> bool:
+def may_drift(flows: pd.DataFrame | Columns, makespan_ns: int) -> bool:
     """Return whether the messages of the table ``flows`` are many steps that are not all alike.
 
     Ranks in lock-step meet the same delays and stay so; of a few steps, delays do not add up.
     """
-    if not len(flows):
-        return False
     times = flows["end_ns"] - flows["start_ns"]
+    if not len(times):
+        return False
     return bool(makespan_ns > _FEW_STEPS * times.mean()) and not in_step(flows)
 
 
-def in_step(flows: pd.DataFrame) -> bool:
+def in_step(flows: pd.DataFrame | Columns) -> bool:
     """Return whether messages of one size take the same time, whoever sends them."""
-    times = (flows["end_ns"] - flows["start_ns"]).groupby(flows["bytes"]).agg(["min", "max"])
-    return bool((times["max"] - times["min"] <= _IN_STEP * times["max"]).all())
+    sizes, kinds = np.unique(flows["bytes"], return_inverse=True)
+    times = np.asarray(flows["end_ns"] - flows["start_ns"])
+    shortest, longest = np.full(len(sizes), _NEVER), np.zeros(len(sizes), np.int64)
+    np.minimum.at(shortest, kinds, times)
+    np.maximum.at(longest, kinds, times)
+    return bool((longest - shortest <= _IN_STEP * longest).all())
 
 
 class Moved(NamedTuple):

@@ -58,7 +58,7 @@ class TcpBackend(NativeBackend):
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment*; raises `BackendUnavailable` without ns-3 or a compiler."""
-        packet = PacketNetwork.of(experiment.network, timed=True)
+        packet = experiment.packet_network
         part = experiment.network.tcp or TcpPart()
         timeout_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s
         watch = Watch(progress)
