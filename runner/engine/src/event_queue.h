@@ -89,8 +89,12 @@ class EventQueue {
     Time registered() const { return registered_; }
 
     // Ask `source` before every tick for what happens elsewhere up to it (-1: at any time); it is asked again
-    // while it returns true, which means that it added events.
-    void set_source(std::function<bool(std::int64_t)> source) { source_ = std::move(source); }
+    // while it returns true, which means that it added events. It may set another one in its place.
+    template <auto Method, class T>
+    void set_source(T* source) {
+        source_ = {[](void* target, std::int64_t limit) { return (static_cast<T*>(target)->*Method)(limit); },
+                   source};
+    }
 
     // Callbacks run at the times that `clock` tells, a real one: never before their tick, and mostly later.
     // It never goes backwards.
@@ -126,6 +130,10 @@ class EventQueue {
     }
 
   private:
+    struct Source {
+        bool (*ask)(void*, std::int64_t) = nullptr;
+        void* object = nullptr;
+    };
     struct Event {
         Callback callback;
         Origin origin;
@@ -142,8 +150,9 @@ class EventQueue {
     };
 
     bool exhausted() {
-        while (source_ && !stopped_ &&
-               source_(agenda_.empty() ? -1 : static_cast<std::int64_t>(agenda_.next()))) {
+        while (
+            source_.ask != nullptr && !stopped_ &&
+            source_.ask(source_.object, agenda_.empty() ? -1 : static_cast<std::int64_t>(agenda_.next()))) {
         }
         return stopped_ || agenda_.empty();
     }
@@ -207,7 +216,7 @@ class EventQueue {
         "The simulated time exceeds 2^64 ns, so that no figure of it would be right; check the sizes, the "
         "bandwidths and the delays for a mistaken unit.";
 
-    std::function<bool(std::int64_t)> source_;
+    Source source_;
     std::function<Time()> clock_;
     const std::function<bool()>* poll_ = nullptr;
     bool stopped_ = false;

@@ -27,7 +27,7 @@ EmulatedNetwork::EmulatedNetwork(EventQueue& events, Mailbox& mailbox, emulation
       traffic_(traffic) {
     events_.set_clock(
         [this] { return static_cast<Time>(std::max<std::int64_t>(since_start(monotonic_ns()), 0)); });
-    events_.set_source([this](std::int64_t limit) { return advance(limit); });
+    events_.set_source<&EmulatedNetwork::advance>(this);
 }
 
 std::int64_t EmulatedNetwork::since_start(emulation::Time time) const {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "few_packets.h"
 #include "noise.h"
 
 namespace chakrascope::engine::flow {
@@ -24,13 +25,8 @@ constexpr double kKindsAWindow = 8;
 constexpr double kFewWindows = 16;
 constexpr double kMostWindows = 64;
 constexpr std::uint64_t kStepsAPoll = 64;
-// Packets of a message, in the mean, that cost no more than the fluid, and that are worth what they cost.
-constexpr std::uint32_t kAsCheap = 12;
+// Packets of a message, in the mean, that are worth what they cost.
 constexpr std::uint32_t kWorthIt = 100;
-// Messages that tell how many packets there are in one.
-constexpr std::uint64_t kFirst = 64;
-// Where there turn out to be so many times more, fluids answer after all.
-constexpr std::uint32_t kMore = 2;
 // What sums of times lose by rounding.
 constexpr double kRoundingPs = 0.01;
 
@@ -42,6 +38,14 @@ std::vector<Line> lines_of(const Routes& routes, const Timing& timing) {
 }
 
 }  // namespace
+
+void check_message(Route route, std::uint64_t bytes) {
+    if (route.source != route.destination && bytes > 0) return;
+    throw BackendError("A message of " + std::to_string(bytes) + " bytes from rank " +
+                       std::to_string(route.source) + " to rank " + std::to_string(route.destination) +
+                       " cannot be sent: a message needs two different ranks and at least one byte; "
+                       "correct the workload's send.");
+}
 
 FlowNetwork::FlowNetwork(const Config& config, EventQueue& events, Mailbox& mailbox)
     : events_(events),
@@ -70,7 +74,7 @@ FlowNetwork::FlowNetwork(const Config& config, EventQueue& events, Mailbox& mail
         use.destination = devices[static_cast<std::size_t>(link.to)];
     }
     if (next_change_ > 0) report_.changes.emplace_back();
-    events_.set_source([this](std::int64_t limit) { return advance(limit); });
+    events_.set_source<&FlowNetwork::advance>(this);
 }
 
 void FlowNetwork::carry(std::uint32_t message) {
@@ -83,17 +87,12 @@ void FlowNetwork::carry(std::uint32_t message) {
     flow.start_ns = static_cast<std::int64_t>(events_.now());
     flow.bytes = mailbox_.size(message);
     flow.order = carried_++;
-    if (route.source == route.destination || flow.bytes == 0) {
-        throw BackendError("A message of " + std::to_string(flow.bytes) + " bytes from rank " +
-                           std::to_string(route.source) + " to rank " + std::to_string(route.destination) +
-                           " cannot be sent: a message needs two different ranks and at least one byte; "
-                           "correct the workload's send.");
-    }
+    check_message(route, flow.bytes);
     while (flows_.size() == free_.size() && next_change() <= static_cast<double>(flow.start_ns) * kPsPerNs)
         change_links(next_change());
     flow.packets = timing_.packets(flow.bytes);
     packets_ += flow.packets.count;
-    if (leaves_few_ && carried_ == kFirst && solutions_ == 0 && cheap_by_packets())
+    if (leaves_few_ && carried_ == kFirst && solutions_ == 0 && cheap_by_packets(packets_, carried_))
         throw OtherModel{FabricModel::Packet, kMore * kAsCheap};
     flow.wire = static_cast<double>(flow.packets.wire_bytes);
     flow.port = ports_.take(host(flow.source), host(flow.destination));
@@ -405,14 +404,12 @@ void FlowNetwork::solve(double time) {
     arrived_.clear();
 }
 
-bool FlowNetwork::cheap_by_packets() const { return packets_ <= kAsCheap * carried_; }
-
 // Where messages have few packets, these are as cheap. Where they have a few more, packets are worth it if
 // delays may add up, or fluids are known to be far off.
 void FlowNetwork::leave_fluids(double time) const {
     const bool bursts = leaves_bursts_ && validity_.mostly_bursts();
     if (leaves_few_) {
-        const bool cheap = cheap_by_packets() && (solutions_ == 1 || bursts);
+        const bool cheap = cheap_by_packets(packets_, carried_) && (solutions_ == 1 || bursts);
         const bool worth_it = packets_ <= kWorthIt * carried_ &&
                               (validity_.pauses() || sharing_.clusters().two_way() ||
                                messages_in_steps_.drift(static_cast<std::int64_t>(time / kPsPerNs)));
@@ -451,11 +448,3 @@ void FlowNetwork::finish(std::uint32_t number, double time) {
 }
 
 }  // namespace chakrascope::engine::flow
-
-namespace chakrascope::engine {
-
-std::unique_ptr<Network> make_flow_network(const Config& config, EventQueue& events, Mailbox& mailbox) {
-    return std::make_unique<flow::FlowNetwork>(config, events, mailbox);
-}
-
-}  // namespace chakrascope::engine

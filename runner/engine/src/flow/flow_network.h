@@ -22,6 +22,9 @@
 
 namespace chakrascope::engine::flow {
 
+// Throws BackendError for a message that cannot be sent.
+void check_message(Route route, std::uint64_t bytes);
+
 class FlowNetwork final : public Network {
   public:
     FlowNetwork(const Config& config, EventQueue& events, Mailbox& mailbox);
@@ -82,7 +85,6 @@ class FlowNetwork final : public Network {
     void reach(double time);
     void end(double time);
     void solve(double time);
-    bool cheap_by_packets() const;
     void leave_fluids(double time) const;
     double together() const;
     double patience(const Flow& flow) const;

@@ -60,7 +60,7 @@ PieceNetwork::PieceNetwork(const Config& config, EventQueue& events, Mailbox& ma
         use.destination = devices[static_cast<std::size_t>(direction.to)];
     }
     if (!config.fabric.changes.empty()) report_.changes.emplace_back();
-    events_.set_source([this](std::int64_t limit) { return advance(limit); });
+    events_.set_source<&PieceNetwork::advance>(this);
 }
 
 std::uint64_t PieceNetwork::window_of(std::int32_t source, std::int32_t destination) {

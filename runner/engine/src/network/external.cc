@@ -10,7 +10,7 @@ class ExternalNetwork final : public Network {
   public:
     ExternalNetwork(const Config& config, EventQueue& events, Mailbox& mailbox)
         : advance_(config.external_network), events_(events), mailbox_(mailbox) {
-        events_.set_source([this](std::int64_t limit) { return advance(limit); });
+        events_.set_source<&ExternalNetwork::advance>(this);
     }
 
     // Places in the mailbox are used again before the network has forgotten them, so it gets numbers of its

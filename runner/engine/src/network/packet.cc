@@ -22,7 +22,7 @@ class PacketNetwork final : public Network {
           payload_bytes_(config.packet.payload_bytes),
           packets_a_message_(config.packets_a_message),
           devices_(number_devices(config.fabric)) {
-        events_.set_source([this](std::int64_t limit) { return advance(limit); });
+        events_.set_source<&PacketNetwork::advance>(this);
     }
 
     void carry(std::uint32_t message) override {
@@ -54,6 +54,7 @@ class PacketNetwork final : public Network {
     const FabricReport* report() const override {
         report_ = simulation_.report();
         report_.flows = flows_;
+        report_.every_packet = true;
         const auto rename = [this](auto& items) {
             for (auto& item : items) {
                 item.source = devices_[static_cast<std::size_t>(item.source)];

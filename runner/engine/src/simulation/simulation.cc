@@ -279,7 +279,7 @@ Output simulate(const Config& config, const std::vector<std::shared_ptr<const Pr
     for (const Config* asked = &config;; asked = &other) {
         try {
             Output output = simulate_as_asked(*asked, programs, program_of_rank, progress);
-            output.fabric_model = asked->fabric_model;
+            output.fabric_model = output.fabric.every_packet ? FabricModel::Packet : asked->fabric_model;
             return output;
         } catch (const OtherModel& instead) {
             if (asked != &other) other = config;

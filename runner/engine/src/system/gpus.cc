@@ -20,7 +20,7 @@ Gpus::Gpus(const GpuConfig& config, std::int32_t ranks, EventQueue& events)
       use_(static_cast<std::size_t>(ranks)) {
     for (const GpuCollective& collective : config.collectives)
         collectives_[{collective.kind, collective.group, collective.bytes}] = &collective;
-    events_.set_source([this](std::int64_t limit) { return advance(limit); });
+    events_.set_source<&Gpus::advance>(this);
 }
 
 gpu::Fs Gpus::now() const {
