@@ -4,6 +4,7 @@
     python benchmarks/scale.py --only nodes --nodes 4000000 --ranks 1024
     python benchmarks/scale.py --only ranks --ranks 10000       # 1,000 nodes each, 500 all-reduces of all
     python benchmarks/scale.py --only curve --ranks 1024        # a fourth, a half and all of --nodes
+    python benchmarks/scale.py --only answers                   # slack, comparison, SQL: what tells of every node
 
 Prints a table: the work, what it took before (commit f513360, two cores), now, and the goal. Every command is
 a process of its own, whose time is from its start to its end and whose memory is its highest (resident). No
@@ -262,11 +263,37 @@ def measure_ranks(options: argparse.Namespace) -> None:
     )
 
 
+def measure_answers(options: argparse.Namespace) -> None:
+    """Print what the answers take that tell something of every node, or of nodes anybody asks for."""
+    own = options.nodes // options.ranks
+    study = made(options.folder, nodes=own, ranks=options.ranks, collectives=own // NODES_A_COLLECTIVE)
+    if not (study / "runs").exists():
+        network = (study / "network.yml").read_text(encoding="utf-8")
+        (study / "slower.yml").write_text(network.replace("[400.0", "[200.0"), encoding="utf-8")
+        for name in ("slower.yml", "network.yml"):
+            cost_of([*COMMAND, "run", study, "--network", study / name], limit_s=options.limit)
+    sums = "SELECT rank, count(*), sum(end_ns - start_ns) FROM nodes GROUP BY rank"
+    named = "SELECT name, avg(end_ns - start_ns) FROM nodes WHERE kind = 'compute' GROUP BY name"
+    for words in (
+        ["slack", study],
+        ["slack", study, "--rank", "1"],
+        ["slack", study, "--format", "csv"],
+        ["compare", study],
+        ["compare", study, "--view", "overview"],
+        ["compare", study, "--view", "nodes", "--format", "csv"],
+        ["query", study, sums],
+        ["query", study, named],
+    ):
+        asked = " ".join(str(word) for word in words if word != study)
+        row("", f"`{asked}`: {options.nodes:,} nodes", cost_of(COMMAND + words, limit_s=options.limit))
+
+
 WORKS: dict[str, Callable[[argparse.Namespace], None]] = {
     "start": measure_start,
     "nodes": measure_nodes,
     "curve": measure_curve,
     "ranks": measure_ranks,
+    "answers": measure_answers,
 }
 
 

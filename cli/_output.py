@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
+    from ..converter.chakra import TextColumn
+
 __all__ = [
     "clock",
     "cluster_option",
@@ -34,6 +36,7 @@ __all__ = [
     "counter",
     "error_console",
     "format_option",
+    "print_coded",
     "print_columns",
     "print_frame",
     "print_json",
@@ -141,6 +144,43 @@ def print_columns(
     _print_table(kinds, zip(*lists.values(), strict=True), title)
     if limit is not None and limit < count:
         console.print(f"[dim]{count - limit} more rows; all of them with --format csv[/]")
+
+
+def print_coded(
+    columns: Mapping[str, npt.NDArray[Any] | TextColumn],
+    rows: npt.NDArray[Any],
+    output_format: str,
+    *,
+    title: str,
+    count: int,
+) -> None:
+    """Print *rows* of *columns*, which are numbers and coded texts: as a table, JSON records or CSV.
+
+    For people they may be the first ones of *count*. A million of them take no table of pandas.
+    """
+    from ..converter.chakra import TextColumn
+
+    if output_format == "csv":
+        from ..runner.analysis import csv_pieces
+
+        for piece in csv_pieces(columns, rows):
+            sys.stdout.write(piece)
+        return
+    numbers, values = {}, {}
+    for name, column in columns.items():
+        numbers[name] = not isinstance(column, TextColumn)
+        taken = column.take(rows)
+        values[name] = (
+            [taken.texts[number] for number in taken.numbers]
+            if isinstance(taken, TextColumn)
+            else taken.tolist()
+        )
+    if output_format == "json":
+        print_json([dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)])
+        return
+    _print_table(numbers, zip(*values.values(), strict=True), title)
+    if len(rows) < count:
+        console.print(f"[dim]{count - len(rows)} more rows; all of them with --format csv[/]")
 
 
 def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], title: str) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import UsageError
-from ._output import format_option, print_frame
+from ._output import format_option, print_coded
 from ._studies import of_a_run
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["slack_command"]
 
-_FACTS = ["rank", "node_id", "name", "kind", "operator", "module", "phase"]
+_FACTS = ["name", "kind", "operator", "module", "phase"]
+_SHOWN = ["name", "module"]
+_MOST_SHOWN = 20
 
 
 @click.command("slack")
@@ -28,19 +34,18 @@ def slack_command(
     A node with slack 0 is critical; speeding up one with slack changes nothing. All other durations and
     the order are kept; `chakrascope what-if` simulates instead.
     """
-    from ..runner import Study, slack
+    from ..runner import Study
+    from ..runner.analysis import coded_facts, slack_columns
 
     study = Study.open(study_folder)
     result, workload = study.result(run_id), study.run_workload(run_id)
-    keys = ["rank", "node_id"]
-    table = result.nodes[[*keys, "start_ns", "end_ns"]].merge(slack(result, workload), on=keys)
-    table["duration_ns"] = table["end_ns"] - table["start_ns"]
-    table = workload.node_table()[_FACTS].merge(table.drop(columns="end_ns"), on=keys)
-    if rank is not None:
-        table = table[table["rank"] == rank]
-    if node is not None:
-        table = table[table["node_id"] == node]
-    if table.empty:
+    found = slack_columns(result, workload)
+    found["duration_ns"] = found.pop("end_ns") - found["start_ns"]
+    for name, wanted in (("rank", rank), ("node_id", node)):
+        if wanted is not None:
+            found = _rows_of(found, found[name] == wanted)
+    count = len(found["rank"])
+    if not count:
         chosen = {"--rank": rank, "--node": node}
         asked = "".join(f" {option} {value}" for option, value in chosen.items() if value is not None)
         raise UsageError(
@@ -48,6 +53,21 @@ def slack_command(
             f"`chakrascope critical-path {study_folder} --run {study.run_info(run_id).id} --format csv` "
             "shows ids of nodes."
         )
-    ordered = table.sort_values(["slack_ns", "duration_ns"], ascending=[True, False], kind="stable")
-    shown = ordered.drop(columns=["kind", "operator", "phase"]) if output_format == "table" else ordered
-    print_frame(shown, output_format, title="Slack", limit=20)
+    if output_format == "table":
+        first = sorted(_most_critical_first(found)[:_MOST_SHOWN].tolist())
+        found = _rows_of(found, first)
+    facts = _SHOWN if output_format == "table" else _FACTS
+    texts = coded_facts(workload, found["rank"], found["node_id"], facts)
+    columns = {name: found.pop(name) for name in ("rank", "node_id")} | texts
+    print_coded(columns | found, _most_critical_first(found), output_format, title="Slack", count=count)
+
+
+def _rows_of(columns: dict[str, npt.NDArray[Any]], rows: Any) -> dict[str, npt.NDArray[Any]]:
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def _most_critical_first(columns: dict[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return the rows by their slack, the longest nodes first of those with the same."""
+    import numpy as np
+
+    return np.lexsort((-columns["duration_ns"], columns["slack_ns"]))

@@ -73,6 +73,11 @@ class SavedNodes:
             self.num_rows = int(head.num_rows)
             self._groups = [head.row_group(number) for number in range(head.num_row_groups)]
 
+    @property
+    def num_pieces(self) -> int:
+        """How many pieces the file has."""
+        return len(self._groups)
+
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
         """Return the least and the greatest value of a column in each piece; None if that is not known."""
         found = []

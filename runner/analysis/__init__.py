@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ._counterpart import counterpart as counterpart
     from ._critical_path import CriticalPath as CriticalPath
     from ._critical_path import critical_path as critical_path
+    from ._csv import csv_pieces as csv_pieces
     from ._differences import collective_differences as collective_differences
     from ._differences import error_distribution as error_distribution
     from ._differences import flow_differences as flow_differences
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from ._neighbourhood import neighbours as neighbours
     from ._network_path import NO_NETWORK as NO_NETWORK
     from ._packets import packet_facts as packet_facts
+    from ._path_facts import coded_facts as coded_facts
     from ._path_tables import contributors as contributors
     from ._path_tables import longest_segment as longest_segment
     from ._path_tables import nameless_text as nameless_text
@@ -104,6 +106,7 @@ if TYPE_CHECKING:
     from ._search import search_hits as search_hits
     from ._search import search_nodes as search_nodes
     from ._slack import slack as slack
+    from ._slack import slack_columns as slack_columns
     from ._slack_tables import longest_with_slack as longest_with_slack
     from ._slack_tables import slack_shares as slack_shares
     from ._slack_tables import slack_table as slack_table
@@ -204,6 +207,7 @@ __all__ = [
     "changes",
     "check_setup",
     "chrome_trace",
+    "coded_facts",
     "collective_arrivals",
     "collective_differences",
     "collective_overview",
@@ -213,6 +217,7 @@ __all__ = [
     "contributors",
     "counterpart",
     "critical_path",
+    "csv_pieces",
     "csv_text",
     "diagnose",
     "diff_steps",
@@ -265,6 +270,7 @@ __all__ = [
     "side_of",
     "simulate_faster",
     "slack",
+    "slack_columns",
     "slack_shares",
     "slack_table",
     "sql_columns",

@@ -10,7 +10,7 @@ import numpy as np
 from .._recorded_nodes import Columns
 from .._result import Result
 
-__all__ = ["nodes_by_rank"]
+__all__ = ["node_columns", "nodes_by_rank"]
 
 
 def nodes_by_rank(
@@ -28,6 +28,15 @@ def nodes_by_rank(
     for piece, (least, most) in enumerate(bounds):
         if any(wanted(rank) for rank in range(least, most + 1)):
             yield from _parts(saved.read([piece], [*columns]), wanted)
+
+
+def node_columns(result: Result, names: Sequence[str]) -> Columns:
+    """Return the columns *names* of all nodes, in the order of the result's table."""
+    saved = result.nodes_by_rank
+    if saved is not None:
+        return saved.read(range(saved.num_pieces), names)
+    nodes = result.columns("nodes")
+    return {name: nodes[name] for name in names}
 
 
 def _parts(columns: Columns, wanted: Callable[[int], bool]) -> Iterator[tuple[int, Columns]]:

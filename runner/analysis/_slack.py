@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from ... import errors
-from ...converter import NodeType, Workload
+from ...converter import Graph, NodeType, Workload
 from ...errors import BackendError
+from .._framed import frame_of
+from .._recorded_nodes import Columns
 from .._result import Result
 from ..engine import lower_room
+from ._by_rank import node_columns
+from ._schedule import Ints, Schedule, among
 
-__all__ = ["slack"]
+if TYPE_CHECKING:
+    import pandas as pd
 
-Ints = npt.NDArray[np.int64]
+__all__ = ["slack", "slack_columns"]
 
 _LATEST = np.iinfo(np.int64).max // 4
+_Waits = tuple[npt.NDArray[Any], npt.NDArray[Any], Ints]
 
 
 def slack(result: Result, workload: Workload) -> pd.DataFrame:
@@ -31,179 +35,144 @@ def slack(result: Result, workload: Workload) -> pd.DataFrame:
     may arrive until then. Nodes of the critical path have 0. Raises `BackendError` if the result has no
     nodes, or not this workload's.
     """
-    if result.nodes.empty:
+    found = slack_columns(result, workload)["slack_ns"]
+    places = node_columns(result, ["rank", "node_id"])
+    ordered = np.empty_like(found)
+    ordered[np.lexsort((places["node_id"], places["rank"]))] = found
+    return frame_of(places | {"slack_ns": ordered})
+
+
+def slack_columns(result: Result, workload: Workload) -> Columns:
+    """Return ``rank, node_id, start_ns, end_ns, slack_ns`` in order of rank and node id; raises as `slack`.
+
+    It reads the result a rank at a time, and holds about 130 bytes a node.
+    """
+    if not result.num_nodes:
         raise BackendError(
             f"The result of '{result.backend}' has no node times, so no node's slack is known; use another "
             "backend, such as 'analytical-unaware'."
         )
-    schedule = _Schedule(result, workload)
-    waits = _Waits(schedule)
-    waits.add_program_order(workload)
-    waits.add_lane_order()
-    waits.add_communication(result.collectives)
-    table: pd.DataFrame = result.nodes[["rank", "node_id"]].reset_index(drop=True)
-    table["slack_ns"] = _least_gap(schedule, waits)
-    return table
+    schedule = Schedule(result, workload)
+    found = _least_gap(schedule, _Events(schedule, result.columns("collectives")), workload)
+    return {
+        "rank": schedule.ranks(),
+        "node_id": schedule.node_id,
+        "start_ns": schedule.start,
+        "end_ns": schedule.end,
+        "slack_ns": found,
+    }
 
 
-class _Schedule:
-    """When every node ran and on which lane, in columns; nodes are known by their row."""
+class _Events:
+    """What happens: each row of a schedule starts and ends, and ranks wait for each other.
 
-    def __init__(self, result: Result, workload: Workload) -> None:
-        nodes = result.nodes
-        self.rank = nodes["rank"].to_numpy(np.int64)
-        self.node_id = nodes["node_id"].to_numpy(np.int64)
-        self.start = nodes["start_ns"].to_numpy(np.int64)
-        self.end = nodes["end_ns"].to_numpy(np.int64)
-        ordered = np.sort(self.node_id)  # np.unique would hash them, which takes three times as long
-        self._ids = ordered[np.append(True, ordered[1:] != ordered[:-1])]
-        keys = self._keys(self.rank, self.node_id)
-        self._order = np.argsort(keys, kind="stable")
-        self._sorted = keys[self._order]
-        self.cause = self.rows(self.rank, nodes["cause_node"].to_numpy(np.int64))
-        self.origin = self.rows(
-            nodes["origin_rank"].to_numpy(np.int64), nodes["origin_node"].to_numpy(np.int64)
-        )
-        semantics = result.provenance.get("options", {}).get("semantics", "astra-sim")
-        self.type, self.lane = self._facts(workload, semantics)
-
-    def __len__(self) -> int:
-        return len(self.rank)
-
-    def rows(self, ranks: Ints, node_ids: Ints) -> Ints:
-        """Return the row of each node, -1 for those that were not executed."""
-        keys = self._keys(ranks, node_ids)
-        place = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
-        found: Ints = np.where(self._sorted[place] == keys, self._order[place], -1)
-        return found
-
-    def _keys(self, ranks: Ints, node_ids: Ints) -> Ints:
-        """Return one number for each node; -1 for ids that no executed node has."""
-        place = np.minimum(np.searchsorted(self._ids, node_ids), len(self._ids) - 1)
-        keys: Ints = np.where(self._ids[place] == node_ids, ranks * len(self._ids) + place, -1)
-        return keys
-
-    def _facts(self, workload: Workload, semantics: str) -> tuple[Ints, Ints]:
-        """Return the type of each node and its lane: one node at a time runs on each; -1 is no lane."""
-        types = np.full(len(self), -1, np.int64)
-        lanes = np.full(len(self), -1, np.int64)
-        for program, graph in enumerate(workload.graphs):
-            table = graph.node_columns
-            ids, kinds = (np.asarray(table[name], np.int64) for name in ("node_id", "type"))
-            lane = np.asarray(table["stream"], np.int64) if semantics == "trace" else _slots(table)
-            for rank in np.flatnonzero(workload.program_of_rank == program):
-                rows = self.rows(np.full(len(ids), rank), ids)
-                executed = rows >= 0
-                types[rows[executed]] = kinds[executed]
-                lanes[rows[executed]] = lane[executed]
-        if (types < 0).any():
-            row = int(np.argmin(types))
-            raise BackendError(
-                f"The result holds node {self.node_id[row]} of rank {self.rank[row]}, but the workload does "
-                "not: they do not belong together; pass the workload that was simulated."
-            )
-        lanes[types == NodeType.COMM_RECV] = -1
-        return types, lanes
-
-
-def _slots(nodes: Mapping[str, Any]) -> Ints:
-    """Return the slot of each node in ASTRA-sim's resource model: CPU, accelerator or communication."""
-    slots: Ints = np.where(
-        np.asarray(nodes["is_cpu_op"]), 0, np.where(np.asarray(nodes["type"]) == NodeType.COMP, 1, 2)
-    )
-    return slots
-
-
-class _Waits:
-    """What has to wait for what: event *before* comes at least so long before *after*, with *gap* to spare.
-
-    The end of a node is the event of its row's number, the start is ``starts[row]``. Computations have one
-    event for both, as one moves with the other. Where ranks wait for each other there are more events.
+    The end of a row is the event *end*, its start that before if the row is *apart*, and else the same: a
+    computation has one event, as its end moves with its start. So the events of a rank stand together. Behind
+    those of all rows are the instants for which ends of a collective waited. *waits* (before, after, gap, in
+    order of the first) are those of communication: after comes at least so long after before, and has *gap*
+    to spare.
     """
 
-    def __init__(self, schedule: _Schedule) -> None:
+    def __init__(self, schedule: Schedule, collectives: Columns) -> None:
         self.schedule = schedule
-        rows = np.arange(len(schedule))
-        self.apart = (schedule.origin >= 0) & (schedule.origin != rows) | (
-            schedule.type >= NodeType.COMM_SEND
-        )
-        self.starts: Ints = np.where(self.apart, len(rows) + np.cumsum(self.apart) - 1, rows)
-        self.events = len(rows) + int(self.apart.sum())
-        self.times = [np.where(self.apart, schedule.end, schedule.start), schedule.start[self.apart]]
-        self._pieces: list[tuple[Ints, Ints, Ints]] = []
-
-    def add(self, before: Ints, after: Ints, gap: Ints) -> None:
-        """Add waits; those whose events ran the other way round hold nothing up."""
-        kept = gap >= 0
-        self._pieces.append((before[kept], after[kept], gap[kept]))
-
-    def columns(self) -> tuple[Ints, Ints, Ints]:
-        """Return all waits: before, after and gap."""
+        self.apart = schedule.type >= NodeType.COMM_SEND
+        self.apart[schedule.others] = True
+        self.end: Ints = np.arange(len(schedule)) + np.cumsum(self.apart)
+        self.of_rows = len(schedule) + int(self.apart.sum())
+        self._pieces: list[_Waits] = []
+        self._add_communication()
+        self.instants = self._add_arrivals(collectives)
+        self.count = self.of_rows + len(self.instants)
         before, after, gap = (np.concatenate(column) for column in zip(*self._pieces, strict=True))
-        return before, after, gap
+        order = np.argsort(before, kind="stable")
+        self.waits = (before[order].astype(np.int32), after[order].astype(np.int32), gap[order])
+        self._pieces.clear()
 
-    def add_program_order(self, workload: Workload) -> None:
-        """Let nodes start after what they depend on, and after what set them off."""
-        plan = self.schedule
-        for program, graph in enumerate(workload.graphs):
-            sources, targets = (np.asarray(graph.edge_columns[name], np.int64) for name in ("src", "dst"))
-            for rank in np.flatnonzero(workload.program_of_rank == program):
-                ranks = np.full(len(sources), rank)
-                self._follow(plan.rows(ranks, sources), plan.rows(ranks, targets))
-        caused = np.flatnonzero(plan.cause >= 0)
-        self.add(plan.cause[caused], self.starts[caused], np.zeros(len(caused), np.int64))
+    def starts(self, rows: Ints) -> Ints:
+        """Return the event that is the start of each row."""
+        found: Ints = self.end[rows] - self.apart[rows]
+        return found
 
-    def add_lane_order(self) -> None:
-        """Let nodes start after the one before them on their lane."""
-        plan = self.schedule
-        laned = np.flatnonzero(plan.lane >= 0)
-        keys = (plan.node_id[laned], plan.end[laned], plan.start[laned], plan.lane[laned], plan.rank[laned])
-        order = laned[np.lexsort(keys)]
-        first, second = order[:-1], order[1:]
-        same = (plan.rank[first] == plan.rank[second]) & (plan.lane[first] == plan.lane[second])
-        self._follow(first[same], second[same])
+    def _add(self, before: Ints, after: Ints, gap: Ints) -> None:
+        self._pieces.append(_held_up(before, after, gap))
 
-    def _follow(self, first: Ints, second: Ints) -> None:
-        ran = (first >= 0) & (second >= 0)
-        first, second = first[ran], second[ran]
-        self.add(first, self.starts[second], self.schedule.start[second] - self.schedule.end[first])
+    def _origins(self, rows: Ints) -> Ints:
+        """Return the row whose start began what ended each of *rows*: another one's, or its own."""
+        others, origins = self.schedule.others, self.schedule.origins
+        place = among(others, rows)
+        found: Ints = rows.copy()
+        found[place >= 0] = origins[place[place >= 0]]
+        return found
 
-    def add_communication(self, collectives: pd.DataFrame) -> None:
+    def _add_communication(self) -> None:
         """Let communication end after its own start, and after the arrivals of others that it waited for."""
         plan = self.schedule
         rows = np.flatnonzero(self.apart)
-        origin = np.where(plan.origin[rows] >= 0, plan.origin[rows], rows)
+        origin = self._origins(rows)
         needed = np.clip(plan.start[origin], plan.start[rows], plan.end[rows])
         # What is received is waited for, and takes the receiver no time of its own.
         received = (plan.type[rows] == NodeType.COMM_RECV) & (origin != rows)
         spare = np.where(received, plan.end[rows], needed) - plan.start[rows]
-        self.add(self.starts[rows], rows, spare)
+        self._add(self.starts(rows), self.end[rows], spare)
         other = origin != rows
-        self.add(self.starts[origin[other]], rows[other], np.zeros(int(other.sum()), np.int64))
-        self._add_arrivals(collectives)
+        none_to_spare = np.zeros(int(other.sum()), np.int64)
+        self._add(self.starts(origin[other]), self.end[rows[other]], none_to_spare)
 
-    def _add_arrivals(self, collectives: pd.DataFrame) -> None:
+    def _add_arrivals(self, collectives: Columns) -> Ints:
         """Let every rank of a collective arrive until the arrival that an end waited for.
 
         Of each collective, the arrivals waited for are a chain of events in order of time, with the time
-        between two as the gap: so the waits grow with the ranks and not with their square.
+        between two as the gap: so the waits grow with the ranks and not with their square. Returns when they
+        are.
         """
         plan = self.schedule
-        rows = plan.rows(collectives["rank"].to_numpy(np.int64), collectives["node_id"].to_numpy(np.int64))
-        number = collectives["collective"].to_numpy(np.int64)[rows >= 0]
+        rows = plan.rows(collectives["rank"], collectives["node_id"])
+        number = collectives["collective"][rows >= 0]
         rows = rows[rows >= 0]
-        origin = np.where(plan.origin[rows] >= 0, plan.origin[rows], rows)
-        needed = np.minimum(plan.start[origin], plan.end[rows])
-        chain, place = np.unique(np.stack([number, needed]), axis=1, return_inverse=True)
-        first, self.events = self.events, self.events + chain.shape[1]
-        self.times.append(chain[1])
+        needed = np.minimum(plan.start[self._origins(rows)], plan.end[rows])
+        chain, place = _distinct(number, needed)
+        first = self.of_rows
         linked = np.flatnonzero(chain[0][:-1] == chain[0][1:])
-        self.add(first + linked, first + linked + 1, chain[1][linked + 1] - chain[1][linked])
-        self.add(first + place.ravel(), rows, np.zeros(len(rows), np.int64))
+        self._add(first + linked, first + linked + 1, chain[1][linked + 1] - chain[1][linked])
+        self._add(first + place, self.end[rows], np.zeros(len(rows), np.int64))
         at, inside = _next_in_chain(chain, number, plan.start[rows])
-        self.add(
-            self.starts[rows[inside]], first + at[inside], chain[1][at[inside]] - plan.start[rows[inside]]
-        )
+        spare = chain[1][at[inside]] - plan.start[rows[inside]]
+        self._add(self.starts(rows[inside]), first + at[inside], spare)
+        instants: Ints = chain[1]
+        return instants
+
+    def in_order(self) -> npt.NDArray[np.int32]:
+        """Return the events in order of time, and of rows.
+
+        Of one instant ends come first, then what takes no time, then starts.
+        """
+        plan = self.schedule
+        times, group = np.empty(self.count, np.int64), np.full(self.count, 2, np.int8)
+        instant = plan.start == plan.end
+        times[self.end] = np.where(self.apart, plan.end, plan.start)
+        group[self.end] = np.where(instant, 1, np.where(self.apart, 0, 2))
+        rows = np.flatnonzero(self.apart)
+        times[self.starts(rows)] = plan.start[rows]
+        group[self.starts(rows)] = np.where(instant[rows], 1, 2)
+        times[self.of_rows :] = self.instants
+        order: npt.NDArray[np.int32] = np.lexsort((group, times)).astype(np.int32)
+        return order
+
+
+def _held_up(before: npt.NDArray[Any], after: npt.NDArray[Any], gap: Ints) -> _Waits:
+    """Return the waits without those whose events ran the other way round: they hold nothing up."""
+    kept = gap >= 0
+    return (before, after, gap) if kept.all() else (before[kept], after[kept], gap[kept])
+
+
+def _distinct(number: Ints, time: Ints) -> tuple[Ints, Ints]:
+    """Return the different pairs of both in order, as two rows, and which of them each pair is."""
+    order = np.lexsort((time, number))
+    pairs = np.stack([number[order], time[order]])
+    new = np.append(True, (pairs[:, 1:] != pairs[:, :-1]).any(axis=0))[: len(order)]
+    place = np.empty(len(order), np.int64)
+    place[order] = np.cumsum(new) - 1
+    return pairs[:, new], place
 
 
 def _next_in_chain(chain: Ints, number: Ints, time: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
@@ -224,31 +193,79 @@ def _next_in_chain(chain: Ints, number: Ints, time: Ints) -> tuple[Ints, npt.NDA
     return place, inside
 
 
-def _least_gap(schedule: _Schedule, waits: _Waits) -> Ints:
+def _waits_of_rank(events: _Events, graph: Graph, low: int, high: int) -> list[_Waits]:
+    """Return what waits within a rank, rows *low* to *high*: programs and lanes have an order.
+
+    Mostly a lane's order is in the program too, and what set a node off in either: each is told once.
+    """
+    plan, own = events.schedule, slice(low, high)
+    start, end, cause = plan.start[own], plan.end[own], plan.cause[own]
+    before = _before_on_lane(plan, own)
+    sources, targets = (
+        among(plan.node_id[own], np.asarray(graph.edge_columns[name], np.int64)) for name in ("src", "dst")
+    )
+    ran = (sources >= 0) & (targets >= 0) & (before[targets] != sources)
+    sources, targets = sources[ran], targets[ran]
+    told = before == cause
+    told[targets[cause[targets] == sources]] = True
+    caused = np.flatnonzero((cause >= 0) & ~(told & (start == end[cause])))
+    laned = np.flatnonzero(before >= 0)
+    ends = events.end[own].astype(np.int32)
+    starts = ends - events.apart[own]
+    return [
+        (ends[cause[caused]], starts[caused], np.zeros(len(caused), np.int64)),
+        _held_up(ends[sources], starts[targets], start[targets] - end[sources]),
+        _held_up(ends[before[laned]], starts[laned], start[laned] - end[before[laned]]),
+    ]
+
+
+def _before_on_lane(plan: Schedule, own: slice) -> Ints:
+    """Return which row of a rank ran before each on its lane, -1 for none."""
+    lane = plan.lane[own]
+    laned = np.flatnonzero(lane >= 0)
+    order = laned[np.lexsort((plan.end[own][laned], plan.start[own][laned], lane[laned]))]
+    same = lane[order[1:]] == lane[order[:-1]]
+    before = np.full(len(lane), -1, np.int64)
+    before[order[1:][same]] = order[:-1][same]
+    return before
+
+
+def _by_event(events: _Events, workload: Workload) -> tuple[Ints, npt.NDArray[np.int32], Ints]:
+    """Return all waits by the event before: where those of each begin, what waits, and the gaps."""
+    parts = []
+    for rank, (low, high) in events.schedule.bounds.items():
+        own = _waits_of_rank(events, workload.graph_of(rank), low, high)
+        begin, stop = int(events.end[low] - events.apart[low]), int(events.end[high - 1]) + 1
+        parts.append(_sorted(events, own, begin, stop))
+    parts.append(_sorted(events, [], events.of_rows, events.count))
+    counts, waiting, gaps = ([*column] for column in zip(*parts, strict=True))
+    parts.clear()
+    first = np.append(0, np.cumsum(np.concatenate(counts)))
+    return first, _joined(waiting), _joined(gaps)
+
+
+def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return *parts* as one, and let go of them."""
+    whole = np.concatenate(parts)
+    parts.clear()
+    return whole
+
+
+def _sorted(
+    events: _Events, own: list[_Waits], begin: int, stop: int
+) -> tuple[Ints, npt.NDArray[np.int32], Ints]:
+    """Return how much waits for each event from *begin* to *stop*, then that in order, and its gaps."""
+    shared = slice(*np.searchsorted(events.waits[0], [begin, stop]))
+    pieces = [*own, (events.waits[0][shared], events.waits[1][shared], events.waits[2][shared])]
+    before, after, gap = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    order = np.argsort(before, kind="stable")
+    return np.bincount(before - begin, minlength=stop - begin), after[order].astype(np.int32), gap[order]
+
+
+def _least_gap(schedule: Schedule, events: _Events, workload: Workload) -> Ints:
     """Return for each node the least sum of gaps on any way from its end to that of the last node."""
-    before, after, gap = waits.columns()
-    room = np.full(waits.events, _LATEST)
-    room[: len(schedule)] = schedule.end.max() - schedule.end
-    order = _event_order(schedule, waits)
-    place = np.empty(waits.events, np.int64)
-    place[order] = np.arange(waits.events)
-    by_source = np.argsort(place[before], kind="stable")
-    source, target, gap = place[before][by_source], place[after][by_source], gap[by_source]
-    first = np.searchsorted(source, np.arange(waits.events + 1))
-    found = np.ascontiguousarray(room[order])
-    lower_room(errors, found, first, target, gap)
-    least: Ints = found[place[: len(schedule)]]
+    room = np.full(events.count, _LATEST)
+    room[events.end] = schedule.end.max() - schedule.end
+    lower_room(errors, room, events.in_order(), *_by_event(events, workload))
+    least: Ints = room[events.end]
     return least
-
-
-def _event_order(schedule: _Schedule, waits: _Waits) -> Ints:
-    """Return the events in order of time; of one instant ends first, then what takes no time, then starts."""
-    rows = np.arange(len(schedule))
-    instant = schedule.start == schedule.end
-    ends = np.where(instant, 1, np.where(waits.apart, 0, 2))
-    starts = np.where(instant[waits.apart], 1, 2)
-    others = waits.events - len(schedule) - len(starts)
-    group = np.concatenate([ends, starts, np.full(others, 2)])
-    within = np.concatenate([2 * rows + 1, 2 * rows[waits.apart], np.full(others, 2 * len(schedule))])
-    order: Ints = np.lexsort((within, group, np.concatenate(waits.times)))
-    return order

@@ -188,8 +188,9 @@ class PathWalk:
 def lower_room(
     errors: ModuleType,
     room: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int32],
     first: npt.NDArray[np.int64],
-    waiting: npt.NDArray[np.int64],
+    waiting: npt.NDArray[np.int32],
     gap: npt.NDArray[np.int64],
 ) -> None: ...
 

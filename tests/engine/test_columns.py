@@ -49,8 +49,8 @@ def test_ids_may_begin_anywhere_leave_gaps_and_stand_in_any_order(ids):
     assert found == {first: (0, 1000), second: (1000, 3000), third: (3000, 6000)}
 
 
-@given(st.integers(1, 40), st.randoms(use_true_random=False))
-def test_room_is_the_least_that_any_way_to_the_end_allows(events, draw):
+@given(st.integers(1, 40), st.randoms(use_true_random=False), st.booleans())
+def test_room_is_the_least_that_any_way_to_the_end_allows(events, draw, in_order):
     waits = sorted(
         (event, draw.randrange(event + 1, events), draw.randrange(9))
         for event in range(events - 1)
@@ -61,13 +61,25 @@ def test_room_is_the_least_that_any_way_to_the_end_allows(events, draw):
     expected = room.tolist()
     for event, waiting, gap in reversed(waits):
         expected[event] = min(expected[event], expected[waiting] + gap)
-    engine.lower_room(errors, room, first, *(np.array([wait[i] for wait in waits], np.int64) for i in (1, 2)))
+    order = np.arange(events, dtype=np.int32)
+    if not in_order:
+        draw.shuffle(order)
+    waiting, gap = (np.array([wait[i] for wait in waits], kind) for i, kind in ((1, np.int32), (2, np.int64)))
+    engine.lower_room(errors, room, order, first, waiting, gap)
     assert room.tolist() == expected
 
 
-@pytest.mark.parametrize("first", [[0, 1, 2], [0, 2, 1], [1, 1, 1], [0, 1]])
-@pytest.mark.parametrize("waiting", [2, -1])
-def test_waits_for_events_that_there_are_not_are_refused(first, waiting):
+@pytest.mark.parametrize(
+    ("order", "first", "waiting"),
+    [
+        *(([0, 1], first, place) for first in ([0, 1, 2], [0, 2, 1], [1, 1, 1], [0, 1]) for place in (2, -1)),
+        ([0, 1], [0, 1, 1], 2),
+        ([0, 2], [0, 1, 1], 1),
+        ([0], [0, 1, 1], 1),
+    ],
+)
+def test_waits_for_events_that_there_are_not_are_refused(order, first, waiting):
     room, gap = np.zeros(2, np.int64), np.zeros(1, np.int64)
+    columns = np.array(order, np.int32), np.array(first), np.array([waiting], np.int32)
     with pytest.raises(BackendError, match="run it again"):
-        engine.lower_room(errors, room, np.array(first), np.array([waiting]), gap)
+        engine.lower_room(errors, room, *columns, gap)

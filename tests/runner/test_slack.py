@@ -141,6 +141,16 @@ def test_who_comes_early_to_a_collective_has_the_time_until_the_last_one():
     assert (table.groupby("node_id")["slack_ns"].min() == 0).all()
 
 
+@settings(max_examples=10, deadline=None)
+@given(jobs(), st.randoms(use_true_random=False))
+def test_rows_in_any_order_have_the_same_slack(job, draw):
+    result = simulate(job, "default", ring(job), semantics="trace")
+    order = draw.sample(range(len(result.nodes)), len(result.nodes))
+    mixed = dataclasses.replace(result, nodes=result.nodes.iloc[order].reset_index(drop=True))
+    expected = slack(result, job).iloc[order].reset_index(drop=True)
+    assert slack(mixed, job).equals(expected)
+
+
 def test_a_replicated_program_has_the_slack_of_each_rank():
     job = workload([comp(0, 1000), coll(1, 1 << 20, (0,)), comp(2, 500, (0,))]).scale_out(8)
     result = simulate(job, "default", "ring-8", semantics="trace")

@@ -54,18 +54,21 @@ nb::dict steps(const PathWalk& walk) {
 }
 
 void lower(const nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& room,
-           const Array<std::int64_t>& first, const Array<std::int64_t>& waiting,
-           const Array<std::int64_t>& gap) {
+           const Array<std::int32_t>& order, const Array<std::int64_t>& first,
+           const Array<std::int32_t>& waiting, const Array<std::int64_t>& gap) {
     const std::span<std::int64_t> rooms(room.data(), room.size());
-    const auto firsts = view(first, room.size() + 1), places = view(waiting, gap.size());
-    const auto outside = [&](std::int64_t place) {
-        return place < 0 || place >= static_cast<std::int64_t>(rooms.size());
+    const auto events = view(order, room.size());
+    const auto firsts = view(first, room.size() + 1);
+    const auto places = view(waiting, gap.size());
+    const auto outside = [&](std::int32_t place) {
+        return place < 0 || static_cast<std::size_t>(place) >= rooms.size();
     };
     if (firsts.front() != 0 || firsts.back() != static_cast<std::int64_t>(places.size()) ||
-        !std::is_sorted(firsts.begin(), firsts.end()) || std::any_of(places.begin(), places.end(), outside))
+        !std::is_sorted(firsts.begin(), firsts.end()) || std::any_of(places.begin(), places.end(), outside) ||
+        std::any_of(events.begin(), events.end(), outside))
         throw BackendError("The waits of a result name events that it does not have; run it again.");
     const nb::gil_scoped_release release;
-    lower_room(rooms, firsts, places, view(gap, gap.size()));
+    lower_room(rooms, events, firsts, places, view(gap, gap.size()));
 }
 
 }  // namespace
@@ -93,9 +96,12 @@ void bind_analysis(nb::module_& module) {
         "lower_room",
         [](const nb::object& errors,
            const nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& room,
-           const Array<std::int64_t>& first, const Array<std::int64_t>& waiting,
-           const Array<std::int64_t>& gap) { translated(errors, [&] { lower(room, first, waiting, gap); }); },
-        nb::arg("errors"), nb::arg("room").noconvert(), nb::arg("first"), nb::arg("waiting"), nb::arg("gap"));
+           const Array<std::int32_t>& order, const Array<std::int64_t>& first,
+           const Array<std::int32_t>& waiting, const Array<std::int64_t>& gap) {
+            translated(errors, [&] { lower(room, order, first, waiting, gap); });
+        },
+        nb::arg("errors"), nb::arg("room").noconvert(), nb::arg("order"), nb::arg("first"),
+        nb::arg("waiting"), nb::arg("gap"));
 }
 
 }  // namespace chakrascope::engine

@@ -5,12 +5,14 @@
 
 namespace chakrascope::engine {
 
-void lower_room(std::span<std::int64_t> room, std::span<const std::int64_t> first,
-                std::span<const std::int64_t> waiting, std::span<const std::int64_t> gap) {
+void lower_room(std::span<std::int64_t> room, std::span<const std::int32_t> order,
+                std::span<const std::int64_t> first, std::span<const std::int32_t> waiting,
+                std::span<const std::int64_t> gap) {
     // Events of one instant may stand in a wrong order; then once backwards in time is not enough.
     for (bool lowered = true; lowered;) {
         lowered = false;
-        for (std::size_t event = room.size(); event-- > 0;) {
+        for (std::size_t place = order.size(); place-- > 0;) {
+            const auto event = static_cast<std::size_t>(order[place]);
             std::int64_t least = room[event];
             for (std::int64_t i = first[event]; i < first[event + 1]; ++i) {
                 const auto wait = static_cast<std::size_t>(i);

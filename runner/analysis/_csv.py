@@ -1,0 +1,49 @@
+"""Columns as CSV, a piece at a time: as `csv_text` writes a table, without one being made."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...converter.chakra import TextColumn
+from ...support import spreadsheet_text
+
+__all__ = ["csv_pieces"]
+
+_ROWS = 1 << 16
+
+
+def csv_pieces(
+    columns: Mapping[str, npt.NDArray[Any] | TextColumn], rows: npt.NDArray[np.int64]
+) -> Iterator[str]:
+    """Yield the head and then *rows* of *columns*, of numbers and coded texts; what is no number is empty."""
+    yield _lines([[spreadsheet_text(name)] for name in columns])
+    coded = {
+        name: TextColumn(column.numbers, [spreadsheet_text(text) for text in column.texts])
+        if isinstance(column, TextColumn)
+        else column
+        for name, column in columns.items()
+    }
+    for start in range(0, len(rows), _ROWS):
+        chosen = rows[start : start + _ROWS]
+        yield _lines([_cells(column, chosen) for column in coded.values()])
+
+
+def _cells(column: npt.NDArray[Any] | TextColumn, rows: npt.NDArray[np.int64]) -> list[Any]:
+    if isinstance(column, TextColumn):
+        return [column.texts[number] for number in column.numbers[rows].tolist()]
+    values: list[Any] = column[rows].tolist()
+    if column.dtype.kind == "f":
+        return ["" if value != value else value for value in values]  # noqa: PLR0124 - not a number
+    return values
+
+
+def _lines(columns: list[list[Any]]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(zip(*columns, strict=True))
+    return buffer.getvalue()

@@ -1,0 +1,117 @@
+"""When every node ran and on which lane: columns in order of rank and node id, read a rank at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from ...converter import NodeType, Workload
+from .._recorded_nodes import Columns
+from .._result import Result
+from ._by_rank import nodes_by_rank
+from ._path_facts import NodeFacts
+
+__all__ = ["Ints", "Schedule", "among"]
+
+Ints = npt.NDArray[np.int64]
+
+_TIMES = ["start_ns", "end_ns", "cause_node", "origin_rank", "origin_node"]
+
+
+class Schedule:
+    """The nodes of *result*, whose programs are *workload*'s; a node is known by its row.
+
+    *start*, *end*: its interval. *cause*: its place among the nodes of its rank of what set it off, -1 for
+    none. *type*, *lane*: one node at a time runs on each lane of a rank, -1 is none. *others*, *origins*: the
+    rows that ended because of the start of another row, and those. Raises `BackendError` for a node that the
+    workload lacks.
+    """
+
+    def __init__(self, result: Result, workload: Workload) -> None:
+        semantics = result.provenance.get("options", {}).get("semantics", "astra-sim")
+        parts: dict[str, list[npt.NDArray[np.generic]]] = {}
+        self.bounds: dict[int, tuple[int, int]] = {}
+        count = 0
+        for rank, nodes in nodes_by_rank(result, _TIMES):
+            for name, column in _of_rank(rank, nodes, workload, semantics).items():
+                parts.setdefault(name, []).append(column)
+            self.bounds[rank] = (count, count + len(nodes["node_id"]))
+            count += len(nodes["node_id"])
+        whole = {name: np.concatenate(parts.pop(name)) for name in [*parts]}
+        self.node_id: Ints = whole["node_id"]
+        self.start: Ints = whole["start"]
+        self.end: Ints = whole["end"]
+        self.cause: npt.NDArray[np.int32] = whole["cause"]
+        self.type: npt.NDArray[np.int16] = whole["type"]
+        self.lane: Ints = whole["lane"]
+        self.others, self.origins = self._origins(whole)
+
+    def __len__(self) -> int:
+        return len(self.node_id)
+
+    def _origins(self, whole: Columns) -> tuple[Ints, Ints]:
+        """Return the rows whose end another node's start began, and the rows of those."""
+        first = np.repeat([low for low, _ in self.bounds.values()], whole["foreign_count"])
+        rows = whole["foreign"] + first
+        origins = self.rows(whole["origin_rank"], whole["origin_node"])
+        return rows[origins >= 0], origins[origins >= 0]
+
+    def ranks(self) -> npt.NDArray[np.int32]:
+        """Return the rank of each row."""
+        counts = [high - low for low, high in self.bounds.values()]
+        return np.repeat(np.array([*self.bounds], np.int32), counts)
+
+    def rows(self, ranks: Ints, node_ids: Ints) -> Ints:
+        """Return the row of each node, -1 for those that were not executed."""
+        found = np.full(len(ranks), -1, np.int64)
+        order = np.argsort(ranks, kind="stable")
+        for part in _runs(ranks[order]):
+            chosen = order[part]
+            low, high = self.bounds.get(int(ranks[chosen[0]]), (0, 0))
+            place = among(self.node_id[low:high], node_ids[chosen])
+            found[chosen] = np.where(place >= 0, place + low, -1)
+        return found
+
+
+def among(ids: Ints, asked: Ints) -> Ints:
+    """Return the place of each id that is *asked* for in *ids*, which ascend; -1 for those not there."""
+    if not len(ids):
+        return np.full(len(asked), -1, np.int64)
+    place = np.minimum(np.searchsorted(ids, asked), len(ids) - 1)
+    found: Ints = np.where(ids[place] == asked, place, -1)
+    return found
+
+
+def _runs(values: Ints) -> Iterator[slice]:
+    """Yield where equal *values* stand one behind the other."""
+    ends = [*(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
+    start = 0
+    for end in ends if len(values) else []:
+        yield slice(start, end)
+        start = end
+
+
+def _of_rank(rank: int, nodes: Columns, workload: Workload, semantics: str) -> Columns:
+    ids = nodes["node_id"]
+    facts = NodeFacts(workload, np.full(len(ids), rank), ids)
+    types = facts.numbers("type")
+    if semantics == "trace":
+        lane = facts.numbers("stream")
+    else:  # the slots of ASTRA-sim's resource model: CPU, accelerator or communication
+        lane = np.where(facts.numbers("is_cpu_op") != 0, 0, np.where(types == NodeType.COMP, 1, 2))
+    lane[types == NodeType.COMM_RECV] = -1
+    foreign = np.flatnonzero((nodes["origin_rank"] != rank) | (nodes["origin_node"] != ids))
+    return {
+        "node_id": ids.astype(np.int64, copy=False),
+        "start": nodes["start_ns"].astype(np.int64, copy=False),
+        "end": nodes["end_ns"].astype(np.int64, copy=False),
+        "cause": among(ids, nodes["cause_node"]).astype(np.int32),
+        "type": types.astype(np.int16),
+        "lane": lane,
+        "foreign": foreign,
+        "foreign_count": np.array([len(foreign)]),
+        "origin_rank": nodes["origin_rank"][foreign],
+        "origin_node": nodes["origin_node"][foreign],
+    }
