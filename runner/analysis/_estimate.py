@@ -22,9 +22,9 @@ __all__ = ["Load", "duration_estimate", "estimate_s", "load_of", "sends_one_by_o
 # Measured on a busy 2-core machine: what a process takes to begin, to read a node, an event of
 # our engine, a row of its result, and a packet over one link on ns-3.
 _START_S = 2.0
-_NODE_S = 2e-6
+_NODE_S = 8e-7
 _EVENT_S = 1 / 5e6
-_ROW_S = 4e-6
+_ROW_S = 1e-6
 _PACKET_S = 4e-6
 _PACKET_BYTES = 1000
 _SEGMENT_S = 2.5e-5  # of ns-3's TCP

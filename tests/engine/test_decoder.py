@@ -42,6 +42,20 @@ def test_a_repeated_id_adds_its_dependencies_and_takes_the_last_content():
     assert build.finish([nodes, nodes])[0] == 16_000
 
 
+def test_a_node_may_wait_for_more_others_than_a_byte_counts():
+    many = [build.comp(number, after=(number - 1,) if number else ()) for number in range(600)]
+    last = build.comp(600, 7, after=(*range(0, 600, 2), 599))
+    assert build.finish([[*many, last]] * 2) == [607_000] * 2
+
+
+@pytest.mark.parametrize("number", [65_535, 65_536])
+def test_nodes_may_have_more_names_than_two_bytes_count(number):
+    nodes = [build.comp(place, after=(place - 1,) if place else ()) for place in range(number)]
+    lost = et.program([*nodes, build.coll(number, after=(number - 1,), pg_name="9")])
+    with pytest.raises(WorkloadFormatError, match=f"'coll{number}'"):
+        build.engine.simulate(build.config(npus_count=[2]), [lost], [0, 0])
+
+
 @pytest.mark.parametrize("length", range(len(GOOD)))
 def test_truncated_files_are_refused_or_shorter(length):
     message = answer_or_refusal(GOOD[:length])

@@ -6,13 +6,8 @@
 
 namespace chakrascope::engine {
 
-void Waits::push_back(std::size_t count) {
-    if (count >= kMany) many_[size()] = static_cast<std::uint32_t>(count);
-    few_.push_back(count < kMany ? static_cast<std::uint8_t>(count) : kMany);
-}
-
 std::string_view Program::name(std::uint32_t node) const {
-    const std::uint32_t name = kinds_[kind_of_[node]].name;
+    const std::uint32_t name = kind(node).name;
     const std::size_t start = name == 0 ? 0 : name_ends_[name - 1];
     return std::string_view(names_).substr(start, name_ends_[name] - start);
 }
@@ -20,15 +15,15 @@ std::string_view Program::name(std::uint32_t node) const {
 bool Program::has_ns(std::uint32_t node) const { return (facts(node).has & kHasDurationNs) != 0; }
 
 std::uint64_t Program::duration_ns(std::uint32_t node) const {
-    if (micros_apart_[node] == kLongDuration) return long_.at(node).ns;
-    return has_ns(node) ? duration_[node] : 0;
+    if (nodes_[node].micros_apart == kLongDuration) return long_.at(node).ns;
+    return has_ns(node) ? nodes_[node].duration : 0;
 }
 
 std::uint64_t Program::duration_micros(std::uint32_t node) const {
-    if (micros_apart_[node] == kLongDuration) return long_.at(node).micros;
-    if (!has_ns(node)) return duration_[node];
-    return static_cast<std::uint64_t>(static_cast<std::int64_t>(duration_[node] / 1000) +
-                                      micros_apart_[node]);
+    if (nodes_[node].micros_apart == kLongDuration) return long_.at(node).micros;
+    if (!has_ns(node)) return nodes_[node].duration;
+    return static_cast<std::uint64_t>(static_cast<std::int64_t>(nodes_[node].duration / 1000) +
+                                      nodes_[node].micros_apart);
 }
 
 Node Program::node(std::uint32_t node) const {
@@ -47,10 +42,11 @@ bool Program::depends(std::uint32_t child, std::uint32_t parent) const {
 }
 
 std::vector<std::uint32_t> Program::in_order() const {
-    Waits left = parents_;
+    std::vector<std::uint32_t> left(size());
     std::vector<std::uint32_t> order;
     std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ready;
     for (std::uint32_t i = 0; i < left.size(); ++i) {
+        left[i] = waits(i);
         if (left[i] == 0) ready.push(i);
     }
     order.reserve(left.size());
@@ -59,7 +55,7 @@ std::vector<std::uint32_t> Program::in_order() const {
         ready.pop();
         order.push_back(node);
         for (const std::uint32_t child : children(node)) {
-            if (left.less(child)) ready.push(child);
+            if (--left[child] == 0) ready.push(child);
         }
     }
     return order;

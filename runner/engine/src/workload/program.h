@@ -66,34 +66,12 @@ struct Node : Facts {
     std::uint64_t duration_ns = 0;
 };
 
-// How many others each node waits for: few for almost all of them, which takes a byte.
-class Waits {
-  public:
-    void reserve(std::size_t nodes) { few_.reserve(nodes); }
-    void push_back(std::size_t count);
-    std::uint32_t size() const { return static_cast<std::uint32_t>(few_.size()); }
-    std::uint32_t operator[](std::uint32_t node) const {
-        return few_[node] == kMany ? many_.at(node) : few_[node];
-    }
-    // There is one less to wait for; returns whether none is left.
-    bool less(std::uint32_t node) {
-        if (few_[node] != kMany) return --few_[node] == 0;
-        return --many_.at(node) == 0;
-    }
-
-  private:
-    static constexpr std::uint8_t kMany = 0xFF;
-
-    std::vector<std::uint8_t> few_;
-    std::unordered_map<std::uint32_t, std::uint32_t> many_;
-};
-
-// In columns, about 20 bytes for a node with one and a half dependencies: jobs have a hundred million nodes.
+// About 18 bytes for a node with one and a half dependencies: jobs have a hundred million nodes.
 class Program {
   public:
-    std::uint32_t size() const { return static_cast<std::uint32_t>(kind_of_.size()); }
+    std::uint32_t size() const { return static_cast<std::uint32_t>(nodes_.size()); }
     std::uint64_t id(std::uint32_t node) const { return ids_.empty() ? first_id_ + node : ids_[node]; }
-    const Facts& facts(std::uint32_t node) const { return facts_[kinds_[kind_of_[node]].facts]; }
+    const Facts& facts(std::uint32_t node) const { return facts_[kind(node).facts]; }
     std::string_view name(std::uint32_t node) const;
     std::uint64_t duration_micros(std::uint32_t node) const;
     std::uint64_t duration_ns(std::uint32_t node) const;
@@ -103,14 +81,17 @@ class Program {
     std::span<const std::uint32_t> children(std::uint32_t node) const {
         return {children_.data() + child_offset_[node], child_offset_[node + 1] - child_offset_[node]};
     }
-    const Waits& parents() const { return parents_; }
+    // How many others a node waits for.
+    std::uint32_t waits(std::uint32_t node) const {
+        return nodes_[node].waits == kManyWaits ? many_waits_.at(node) : nodes_[node].waits;
+    }
     // The nodes, each after those that it depends on, else by id; those on a cycle are left out.
     std::vector<std::uint32_t> in_order() const;
     bool depends(std::uint32_t child, std::uint32_t parent) const;
 
     // The slot of a node in ASTRA-sim's resource model, and the one where every stream is a resource.
-    std::uint16_t slot_astra(std::uint32_t node) const { return slots_[kinds_[kind_of_[node]].facts].astra; }
-    std::uint16_t slot_trace(std::uint32_t node) const { return slots_[kinds_[kind_of_[node]].facts].trace; }
+    std::uint16_t slot_astra(std::uint32_t node) const { return kind(node).slot_astra; }
+    std::uint16_t slot_trace(std::uint32_t node) const { return kind(node).slot_trace; }
     // Number of slots of the second model, including the unlimited one.
     std::uint16_t lanes() const { return lanes_; }
 
@@ -121,35 +102,45 @@ class Program {
     struct Kind {
         std::uint32_t name;
         std::uint32_t facts;
+        std::uint16_t slot_astra;
+        std::uint16_t slot_trace;
     };
-    struct Slots {
-        std::uint16_t astra;
-        std::uint16_t trace;
+    // What a node has for itself, in one place of the memory: nanoseconds, of nodes without them
+    // microseconds; its kind, if their numbers fit; how far microseconds are from nanoseconds; how many it
+    // waits for.
+    struct Own {
+        std::uint32_t duration;
+        std::uint16_t kind;
+        std::int8_t micros_apart;
+        std::uint8_t waits;
     };
     static constexpr std::int8_t kLongDuration = -128;
+    static constexpr std::uint8_t kManyWaits = 0xFF;
+    static constexpr std::size_t kMostKinds = 1 << 16;
 
     struct Duration {
         std::uint64_t micros;
         std::uint64_t ns;
     };
 
+    const Kind& kind(std::uint32_t node) const {
+        return kinds_[many_kinds_.empty() ? nodes_[node].kind : many_kinds_[node]];
+    }
     bool has_ns(std::uint32_t node) const;
 
     std::uint64_t first_id_ = 0;
     std::vector<std::uint64_t> ids_;  // empty where no number is left out
-    std::vector<std::uint32_t> kind_of_;
+    std::vector<Own> nodes_;
     std::vector<Kind> kinds_;
+    std::vector<std::uint32_t> many_kinds_;  // of each node, where there are too many
     std::vector<Facts> facts_;
-    std::vector<Slots> slots_;  // by facts
     std::string names_;
     std::vector<std::size_t> name_ends_;
-    // Nanoseconds, of nodes without them microseconds; then how far microseconds are from nanoseconds.
-    std::vector<std::uint32_t> duration_;
-    std::vector<std::int8_t> micros_apart_;
-    std::unordered_map<std::uint32_t, Duration> long_;  // what does not fit
+    // What does not fit.
+    std::unordered_map<std::uint32_t, Duration> long_;
+    std::unordered_map<std::uint32_t, std::uint32_t> many_waits_;
     std::vector<std::uint32_t> child_offset_;
     std::vector<std::uint32_t> children_;
-    Waits parents_;
     std::uint16_t lanes_ = 0;
 };
 

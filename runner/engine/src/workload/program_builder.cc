@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "../errors.h"
@@ -28,12 +29,7 @@ std::size_t ProgramBuilder::FactsHash::operator()(const Facts& facts) const {
     return mixed;
 }
 
-void ProgramBuilder::reserve(std::size_t nodes) {
-    program_.kind_of_.reserve(nodes);
-    program_.duration_.reserve(nodes);
-    program_.micros_apart_.reserve(nodes);
-    program_.parents_.reserve(nodes);
-}
+void ProgramBuilder::reserve(std::size_t nodes) { program_.nodes_.reserve(nodes); }
 
 void ProgramBuilder::add(RawNode& raw) {
     const Node& node = raw.node;
@@ -44,13 +40,27 @@ void ProgramBuilder::add(RawNode& raw) {
         for (std::uint32_t i = 0; i < place; ++i) program.ids_.push_back(program.first_id_ + i);
     }
     if (!program.ids_.empty() || node.id != program.first_id_ + place) program.ids_.push_back(node.id);
-    program.kind_of_.push_back(kind_of(node));
-    add_duration(node);
+    program.nodes_.emplace_back();
+    set_kind(kind_of(node));
+    set_duration(node);
     auto& parents = raw.parents;
     std::sort(parents.begin(), parents.end());
     parents.erase(std::unique(parents.begin(), parents.end()), parents.end());
-    program.parents_.push_back(parents.size());
+    const bool many = parents.size() >= Program::kManyWaits;
+    program.nodes_.back().waits = many ? Program::kManyWaits : static_cast<std::uint8_t>(parents.size());
+    if (many) program.many_waits_[place] = static_cast<std::uint32_t>(parents.size());
     parents_.insert(parents_.end(), parents.begin(), parents.end());
+}
+
+// Of the last node.
+void ProgramBuilder::set_kind(std::uint32_t kind) {
+    auto& many = program_.many_kinds_;
+    if (kind >= Program::kMostKinds && many.empty()) {
+        for (const Program::Own& own : program_.nodes_) many.push_back(own.kind);
+        many.pop_back();
+    }
+    if (kind >= Program::kMostKinds || !many.empty()) many.push_back(kind);
+    program_.nodes_.back().kind = static_cast<std::uint16_t>(kind);
 }
 
 std::uint32_t ProgramBuilder::kind_of(const Node& node) {
@@ -65,7 +75,7 @@ std::uint32_t ProgramBuilder::kind_of(const Node& node) {
     of_name.last_facts = facts_of(node, of_name.last_facts);
     const auto [kind, fresh] =
         of_name.kinds.try_emplace(of_name.last_facts, static_cast<std::uint32_t>(program_.kinds_.size()));
-    if (fresh) program_.kinds_.push_back({of_name.name, of_name.last_facts});
+    if (fresh) program_.kinds_.push_back({of_name.name, of_name.last_facts, kNoSlot, kNoSlot});
     return kind->second;
 }
 
@@ -78,23 +88,22 @@ std::uint32_t ProgramBuilder::facts_of(const Node& node, std::uint32_t guess) {
     return known->second;
 }
 
-void ProgramBuilder::add_duration(const Node& node) {
+void ProgramBuilder::set_duration(const Node& node) {
     constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
     const bool has_ns = (node.has & kHasDurationNs) != 0;
     const std::uint64_t value = has_ns ? node.duration_ns : node.duration_micros;
     const auto apart = has_ns ? static_cast<std::int64_t>(node.duration_micros - node.duration_ns / 1000) : 0;
     const bool fits = value <= kMost && apart > Program::kLongDuration && apart <= 127;
     if (!fits) program_.long_[program_.size() - 1] = {node.duration_micros, node.duration_ns};
-    program_.duration_.push_back(fits ? static_cast<std::uint32_t>(value) : 0);
-    program_.micros_apart_.push_back(fits ? static_cast<std::int8_t>(apart) : Program::kLongDuration);
+    program_.nodes_.back().duration = fits ? static_cast<std::uint32_t>(value) : 0;
+    program_.nodes_.back().micros_apart = fits ? static_cast<std::int8_t>(apart) : Program::kLongDuration;
 }
 
 Program ProgramBuilder::build() {
     link();
     assign_slots();
-    const Waits& waits = program_.parents_;
-    bool starts = waits.size() == 0;
-    for (std::uint32_t i = 0; i < waits.size() && !starts; ++i) starts = waits[i] == 0;
+    bool starts = program_.size() == 0;
+    for (std::uint32_t i = 0; i < program_.size() && !starts; ++i) starts = program_.waits(i) == 0;
     if (!starts) {
         throw DependencyError(
             source_ +
@@ -111,7 +120,7 @@ void ProgramBuilder::link() {
     parents.reserve(parents_.size());
     std::size_t next = 0;
     for (std::uint32_t child = 0; child < count; ++child) {
-        for (std::uint32_t left = program_.parents_[child]; left > 0; --left) {
+        for (std::uint32_t left = program_.waits(child); left > 0; --left) {
             parents.push_back(index_of(parents_[next++], child));
             ++offset[parents.back() + 1];
         }
@@ -122,7 +131,7 @@ void ProgramBuilder::link() {
     std::vector<std::uint32_t> place(offset.begin(), offset.end());
     next = 0;
     for (std::uint32_t child = 0; child < count; ++child) {
-        for (std::uint32_t left = program_.parents_[child]; left > 0; --left)
+        for (std::uint32_t left = program_.waits(child); left > 0; --left)
             program_.children_[place[parents[next++]]++] = child;
     }
 }
@@ -143,6 +152,7 @@ std::uint32_t ProgramBuilder::index_of(std::uint64_t id, std::uint32_t child) co
 // Facts stand in the order of their first nodes, and so do lanes.
 void ProgramBuilder::assign_slots() {
     std::map<std::pair<bool, std::int64_t>, std::uint16_t> lanes;
+    std::vector<std::pair<std::uint16_t, std::uint16_t>> slots;
     for (const Facts& facts : program_.facts_) {
         const std::uint16_t astra = facts.is_cpu                   ? kCpuSlot
                                     : facts.type == NodeType::Comp ? kGpuSlot
@@ -154,8 +164,10 @@ void ProgramBuilder::assign_slots() {
             const std::pair<bool, std::int64_t> key{streamed, streamed ? facts.stream : astra};
             trace = lanes.try_emplace(key, lanes.size() + 1).first->second;
         }
-        program_.slots_.push_back({astra, trace});
+        slots.emplace_back(astra, trace);
     }
+    for (Program::Kind& kind : program_.kinds_)
+        std::tie(kind.slot_astra, kind.slot_trace) = slots[kind.facts];
     program_.lanes_ = static_cast<std::uint16_t>(lanes.size() + 1);
 }
 

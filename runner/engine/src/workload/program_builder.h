@@ -34,7 +34,8 @@ class ProgramBuilder {
 
     std::uint32_t kind_of(const Node& node);
     std::uint32_t facts_of(const Node& node, std::uint32_t guess);
-    void add_duration(const Node& node);
+    void set_kind(std::uint32_t kind);
+    void set_duration(const Node& node);
     void link();
     std::uint32_t index_of(std::uint64_t id, std::uint32_t child) const;
     void assign_slots();

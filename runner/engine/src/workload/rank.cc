@@ -34,15 +34,12 @@ Rank::Rank(Cluster& cluster, std::int32_t id, const Program& program)
       traced_(cluster.config.semantics == "trace"),
       endpoint_(cluster.config, cluster.events, id),
       scheduler_(*this),
-      records_(program.size()),
-      waiting_(program.parents()),
-      ready_(traced_ ? program.lanes() : kAstraSlots),
-      busy_(ready_.size(), 0),
-      passable_(ready_.size(), 0) {}
+      records_(program),
+      slots_(traced_ ? program.lanes() : kAstraSlots) {}
 
 void Rank::fire() {
-    for (std::uint32_t node = 0; node < waiting_.size(); ++node) {
-        if (waiting_[node] == 0) make_ready(node);
+    for (std::uint32_t node = 0; node < records_.size(); ++node) {
+        if (!records_.waits(node)) make_ready(node);
     }
     scan(-1);
     test_finished();
@@ -84,12 +81,12 @@ void Rank::watch_ties() {
 
 void Rank::finish_children(std::uint32_t node) {
     for (const std::uint32_t child : program_.children(node)) {
-        if (waiting_.less(child)) make_ready(child);
+        if (!records_.less(child)) make_ready(child);
     }
 }
 
 void Rank::make_ready(std::uint32_t node) {
-    ready_[slot(node)].push(node);
+    slots_[slot(node)].ready.push(node);
     ++ready_count_;
 }
 
@@ -109,14 +106,15 @@ void Rank::scan(std::int32_t cause) {
 // Go through the nodes that are ready now in ascending id and issue each whose slot is free.
 void Rank::scan_once(std::int32_t cause) {
     for (;;) {
-        std::size_t best = ready_.size();
-        for (std::size_t slot = 0; slot < ready_.size(); ++slot) {
-            if (ready_[slot].empty() || (slot != kNoSlot && busy_[slot] != 0)) continue;
-            if (best == ready_.size() || ready_[slot].top() < ready_[best].top()) best = slot;
+        std::size_t best = slots_.size();
+        for (std::size_t number = 0; number < slots_.size(); ++number) {
+            const Slot& slot = slots_[number];
+            if (slot.ready.empty() || (number != kNoSlot && slot.busy)) continue;
+            if (best == slots_.size() || slot.ready.top() < slots_[best].ready.top()) best = number;
         }
-        if (best == ready_.size()) break;
-        const std::uint32_t node = ready_[best].top();
-        ready_[best].pop();
+        if (best == slots_.size()) break;
+        const std::uint32_t node = slots_[best].ready.top();
+        slots_[best].ready.pop();
         --ready_count_;
         issue(node, cause);
     }
@@ -144,16 +142,24 @@ void Rank::issue(std::uint32_t node, std::int32_t cause) {
 }
 
 void Rank::occupy(std::uint32_t node) {
-    const std::uint16_t slot = this->slot(node);
-    if (slot == kNoSlot) return;
-    if (passable_[slot] > 0) ++cluster_.overtaken;
-    is_passable(node) ? ++passable_[slot] : busy_[slot] = 1;
+    const std::uint16_t number = this->slot(node);
+    if (number == kNoSlot) return;
+    Slot& slot = slots_[number];
+    if (slot.passable > 0) ++cluster_.overtaken;
+    if (is_passable(node))
+        ++slot.passable;
+    else
+        slot.busy = true;
 }
 
 void Rank::vacate(std::uint32_t node) {
-    const std::uint16_t slot = this->slot(node);
-    if (slot == kNoSlot) return;
-    is_passable(node) ? --passable_[slot] : busy_[slot] = 0;
+    const std::uint16_t number = this->slot(node);
+    if (number == kNoSlot) return;
+    Slot& slot = slots_[number];
+    if (is_passable(node))
+        --slot.passable;
+    else
+        slot.busy = false;
 }
 
 // Communication may wait for a peer that waits for what is behind it in the lane.
@@ -190,7 +196,7 @@ void Rank::skip(std::uint32_t node) {
     records_.finish(node, cluster_.events.now(), {});
     last_skipped_ = static_cast<std::int32_t>(node);
     for (const std::uint32_t child : program_.children(node)) {
-        if (waiting_.less(child)) fresh_.push_back(child);
+        if (!records_.less(child)) fresh_.push_back(child);
     }
 }
 

@@ -52,7 +52,12 @@ class Rank {
     std::uint64_t executed() const { return executed_; }
 
   private:
-    using Heap = std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>>;
+    // What takes one node at a time, or any number.
+    struct Slot {
+        std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ready;
+        std::uint32_t passable = 0;  // nodes under way that may be overtaken
+        bool busy = false;
+    };
 
     void end(std::uint32_t node);
     void watch_ties();
@@ -92,11 +97,8 @@ class Rank {
     Endpoint endpoint_;
     StreamScheduler scheduler_;
     Records records_;
-    Waits waiting_;                        // unfinished parents of each node
-    std::vector<Heap> ready_;              // per slot
-    std::vector<std::uint8_t> busy_;       // per slot
-    std::vector<std::uint32_t> passable_;  // per slot: nodes under way that may be overtaken
-    std::vector<std::uint32_t> fresh_;     // became ready during a scan, to be seen by the next one
+    std::vector<Slot> slots_;
+    std::vector<std::uint32_t> fresh_;  // became ready during a scan, to be seen by the next one
     std::uint64_t ready_count_ = 0;
     std::uint64_t taken_ = 0;
     std::uint64_t executed_ = 0;

@@ -1,4 +1,4 @@
-// What happened to the nodes of a rank, 14 bytes for each.
+// What happens to the nodes of a rank, 14 bytes for each.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../event_queue.h"
+#include "program.h"
 
 namespace chakrascope::engine {
 
@@ -20,14 +21,18 @@ struct NodeRecord {
 
 class Records {
   public:
-    explicit Records(std::uint32_t nodes);
+    explicit Records(const Program& program);
 
-    std::uint32_t size() const { return static_cast<std::uint32_t>(cause_.size()); }
+    std::uint32_t size() const { return static_cast<std::uint32_t>(own_.size()); }
     NodeRecord operator[](std::uint32_t node) const;
     std::int64_t start(std::uint32_t node) const;
     std::int64_t end(std::uint32_t node) const;
-    bool started(std::uint32_t node) const { return high_[node] != kNever; }
-    bool ended(std::uint32_t node) const { return duration_[node] != kOpen; }
+    bool started(std::uint32_t node) const { return own_[node].high != kNever; }
+    bool ended(std::uint32_t node) const { return own_[node].duration != kOpen; }
+
+    // Whether a node that has not begun waits for another; with `less`, after there is one less.
+    bool waits(std::uint32_t node) const { return own_[node].low != 0; }
+    bool less(std::uint32_t node) { return --own_[node].low != 0; }
 
     void begin(std::uint32_t node, Time now, std::int32_t cause);
     // Of a node that has begun; `origin` is another node than itself, or none.
@@ -37,11 +42,16 @@ class Records {
     static constexpr std::uint16_t kNever = 0xFFFF, kLate = 0xFFFE;
     static constexpr std::uint32_t kOpen = 0xFFFFFFFF, kLong = 0xFFFFFFFE;
 
-    // The start in 48 bits, but for what comes after three days; the end as what it took.
-    std::vector<std::uint32_t> low_;
-    std::vector<std::uint16_t> high_;
-    std::vector<std::uint32_t> duration_;
-    std::vector<std::int32_t> cause_;
+    // The start in 48 bits, but for what comes after three days; the end as what it took. As long as the node
+    // has not begun, the low bits of the start are how many others it waits for.
+    struct [[gnu::packed, gnu::aligned(2)]] Own {
+        std::uint32_t low;
+        std::uint32_t duration;
+        std::int32_t cause;
+        std::uint16_t high;
+    };
+
+    std::vector<Own> own_;
     std::unordered_map<std::uint32_t, std::int64_t> late_, long_;
     std::unordered_map<std::uint32_t, Origin> origins_;
 };
