@@ -320,6 +320,19 @@ def _reached(setting: Setting) -> str:
     return f"Collectives reach {within} of the bandwidth within a node and {across} across nodes"
 
 
+def _attended(setting: Setting) -> list[str]:
+    """Return to which tokens others attend where that is not all of a sequence, a sentence each."""
+    model, sequence = setting.model, setting.plan.sequence or setting.model.sequence
+    if not 0 < (model.window or model.chunk) < sequence:
+        return []
+    if not setting.plan.fused_attention:
+        return ["Attention that is not fused computes all scores, also those that the model leaves out"]
+    layers = f"in all layers but one of {model.full_every}" if model.full_every else "in all layers"
+    if model.chunk:
+        return [f"Tokens attend to those in front of them in chunks of {model.chunk} tokens, {layers}"]
+    return [f"Tokens attend to {model.window} tokens in front of them, by the model's window, {layers}"]
+
+
 def assumptions(setting: Setting) -> list[str]:
     """Return what is taken for granted, a sentence each."""
     plan, fit = setting.plan, setting.costs.fit
@@ -340,8 +353,7 @@ def assumptions(setting: Setting) -> list[str]:
     said += setting.model.remarks
     if plan.tp > setting.model.kv_heads and not setting.model.kv_rank:
         said.append(f"Each of the {setting.model.kv_heads} heads of keys and values is on several ranks")
-    if setting.model.window and (plan.sequence or setting.model.sequence) > setting.model.window:
-        said.append(f"Tokens attend to {setting.model.window} tokens in front of them, by the model's window")
+    said += _attended(setting)
     if setting.model.experts:
         said.append("Every expert gets as many tokens as the others")
     if plan.pp > 1 and setting.model.tied:

@@ -164,6 +164,58 @@ def test_windows_count_the_pairs_that_they_leave(window: int, sequence: int, cau
         assert reach * sequence / 2 == pytest.approx(seen, abs=sequence)  # half of the diagonal
 
 
+@pytest.mark.parametrize(
+    ("config", "attended"),
+    [
+        ({"model_type": "llama4_text", "attention_chunk_size": 8192}, (0, 8192, 4)),
+        (
+            {"model_type": "llama4_text", "attention_chunk_size": 64, "no_rope_layers": [1, 0, 1, 0]},
+            (0, 64, 2),
+        ),
+        ({"model_type": "llama4_text", "attention_chunk_size": 64, "no_rope_layers": [0] * 4}, (0, 0, 0)),
+        (
+            {
+                "model_type": "llama4_text",
+                "attention_chunk_size": 64,
+                "layer_types": ["chunked_attention"] * 3 + ["full_attention"],
+            },
+            (0, 64, 4),
+        ),
+        ({"model_type": "gpt_neo"}, (256, 0, 2)),
+        ({"model_type": "gpt_neo", "attention_types": [[["global"], 4]]}, (0, 0, 0)),
+        ({"model_type": "gpt_neo", "attention_types": [[["local"], 4]], "window_size": 32}, (32, 0, 0)),
+    ],
+)
+def test_chunks_are_those_of_the_layers(
+    config: dict[str, Any], attended: tuple[int, int, int], tmp_path: Path
+):
+    model = read(tmp_path, **{**sizes("llama", 4, 64, 4, 4, 128, 100), **config})
+    assert (model.window, model.chunk, model.full_every) == attended
+
+
+@given(st.integers(1, 100), st.integers(1, 300), st.booleans())
+def test_chunks_count_the_pairs_within_them(chunk: int, sequence: int, causal: bool):
+    model = Transformer(
+        name="m", layers=1, hidden=8, heads=1, ffn=8, vocab=8, sequence=8, chunk=chunk, causal=causal
+    )
+    reach = model.reach(sequence)
+    pairs = sum(1 for query in range(sequence) for key in range(sequence) if query // chunk == key // chunk)
+    assert reach * sequence == pytest.approx(pairs)
+
+    def flops(plan: Plan) -> float:
+        items = pass_over_layer(model, plan, 0)
+        return sum(item.flops for item in items if isinstance(item, Operator) and item.name == "attention")
+
+    # Two products of four numbers each, half of them under a causal mask; scores in memory are all computed.
+    assert flops(Plan(sequence=sequence)) == pytest.approx(4 * 8 * pairs * (0.5 if causal else 1))
+    assert flops(Plan(sequence=sequence, fused_attention=False)) == 4 * 8 * sequence**2
+
+
+def test_windows_and_chunks_exclude_each_other():
+    with pytest.raises(UsageError, match="'window' and 'chunk'"):
+        replace(find_model("llama4-scout"), window=64)
+
+
 def test_keys_that_are_fewer_than_ranks_are_copied():
     model = find_model("llama3-8b")
 

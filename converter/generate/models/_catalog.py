@@ -83,13 +83,15 @@ _MODELS: dict[str, dict[str, Any]] = {
     "llama3-70b": _llama(80, 8192, 64, 8, 28672, 128256, sequence=8192),
     "llama3-405b": _llama(126, 16384, 128, 8, 53248, 128256, sequence=8192),
     # Every layer of Scout has experts, every other one of Maverick; both have one shared expert.
+    # Three of four layers attend within chunks.
     "llama4-scout": _llama(
         48, 5120, 40, 8, 16384, 202048, sequence=8192, head_size=128,
-        experts=16, top_k=1, expert_ffn=8192, shared_experts=1,
+        experts=16, top_k=1, expert_ffn=8192, shared_experts=1, chunk=8192, full_every=4,
     ),
     "llama4-maverick": _llama(
         48, 5120, 40, 8, 16384, 202048, sequence=8192, head_size=128,
         experts=128, top_k=1, expert_ffn=8192, shared_experts=1, expert_every=2,
+        chunk=8192, full_every=4,
     ),
     "mixtral-8x7b": _llama(32, 4096, 32, 8, 14336, 32000, experts=8, top_k=2, expert_ffn=14336),
     "mixtral-8x22b": _llama(56, 6144, 48, 8, 16384, 32768, experts=8, top_k=2, expert_ffn=16384),

@@ -58,7 +58,7 @@ _OTHER_LAYERS = (
     "mamba", "falcon_mamba", "jamba", "bamba", "zamba", "rwkv", "recurrent_gemma", "falcon_h1", "nemotron_h",
     "lfm2", "minimax", "granitemoehybrid", "retnet", "xlstm",
 )  # fmt: skip
-_FULL_EVERY = {"gemma2": 2, "gemma3": 6, "cohere2": 4, "gpt_oss": 2, "exaone4": 4}
+_FULL_EVERY = {"gemma2": 2, "gemma3": 6, "cohere2": 4, "gpt_oss": 2, "exaone4": 4, "llama4": 4}
 _WINDOWS = ("sliding_attention", "full_attention", "chunked_attention")
 
 
@@ -150,8 +150,28 @@ def _attention(found: dict[str, Any], data: Mapping[str, Any], kind: str, remark
         found["full_every"] = _full_every(data, kind)
         if found["full_every"] == 1:
             found["window"] = found["full_every"] = 0
-    if data.get("attention_chunk_size") or kind == "gpt_neo":
-        remarks.append("Attention within chunks is taken for attention to the whole sequence")
+    if kind == "gpt_neo":
+        found |= _alternating(data, remarks)
+    chunk = data.get("attention_chunk_size", 8192 if kind.startswith("llama4") else None)
+    if isinstance(chunk, int) and chunk > 0:
+        found |= {"chunk": chunk, "full_every": _full_every(data, kind), "window": 0}
+        if found["full_every"] == 1:
+            found["chunk"] = found["full_every"] = 0
+
+
+def _alternating(data: Mapping[str, Any], remarks: list[str]) -> dict[str, int]:
+    """Return the windows of GPT-Neo, every other layer of which has one where nothing else is said."""
+    types = data.get("attention_types") or [[["global", "local"], 1]]
+    try:
+        kinds = Counter(kind for names, times in types for kind in list(names) * times)
+    except (TypeError, ValueError):
+        remarks.append("What attention_types says is not understood; tokens attend to the whole sequence")
+        return {}
+    if not kinds["local"]:
+        return {}
+    full = kinds["global"]
+    window = data.get("window_size", 256)
+    return {"window": window, "full_every": round(kinds.total() / full) if full else 0}
 
 
 def _full_every(data: Mapping[str, Any], kind: str) -> int:
@@ -160,8 +180,12 @@ def _full_every(data: Mapping[str, Any], kind: str) -> int:
     if isinstance(types, Sequence) and types:
         full = Counter(types)["full_attention"]
         return round(len(types) / full) if full else 0
+    positions = data.get("no_rope_layers")
+    if isinstance(positions, Sequence) and positions and kind.startswith("llama4"):
+        full = Counter(positions)[0]  # Llama 4: layers without positions attend to everything
+        return round(len(positions) / full) if full else 0
     usual = next((every for name, every in _FULL_EVERY.items() if kind.startswith(name)), 0)
-    pattern = data.get("sliding_window_pattern")
+    pattern = data.get("sliding_window_pattern", data.get("no_rope_layer_interval"))
     return pattern if isinstance(pattern, int) else usual
 
 

@@ -151,7 +151,10 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
     if not model.kv_rank:
         inputs = inner + 2 * model.kv_size_on(plan.tp)
     yield sizes.gemm("qkv", tokens, hidden, inputs, module)
-    reach = min(plan.document or sizes.sequence, model.reach(sizes.sequence))
+    # Only fused attention leaves out what is masked.
+    reach = float(sizes.sequence)
+    if plan.fused_attention:
+        reach = min(plan.document or reach, model.reach(sizes.sequence))
     square = plan.micro_batch * sizes.sequence * reach / plan.cp * inner
     if plan.cp > 1:
         kept = 2 * sizes.tokens * plan.cp * model.kv_size_on(plan.tp) * plan.element_bytes

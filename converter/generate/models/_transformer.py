@@ -22,8 +22,8 @@ class Transformer:
     *rope_size* more per head. *classes* replaces the vocabulary at the end of a vision transformer, which
     has none at the front. *loss_bytes* is what the loss keeps of each logit. *convolutions* are the
     layers instead, in front of a classifier of *hidden* numbers; a token is an image then. A token attends
-    to the last *window* ones, but for each layer whose number *full_every* divides (0: none), which counts
-    as so large a share of every layer. *remarks* say what the sizes leave out. Raises `UsageError` for sizes
+    to the last *window* ones, or to those before it in its *chunk* of so many tokens, but for each layer
+    whose number *full_every* divides (0: none), which counts as so large a share of every layer. *remarks* say what the sizes leave out. Raises `UsageError` for sizes
     that cannot be.
     """
 
@@ -52,6 +52,7 @@ class Transformer:
     classes: int = 0
     loss_bytes: int = 10
     window: int = 0
+    chunk: int = 0
     full_every: int = 0
     convolutions: tuple[Convolution, ...] = ()
     remarks: tuple[str, ...] = field(default=(), compare=False)
@@ -70,10 +71,15 @@ class Transformer:
             value = getattr(self, key)
             if not 1 <= value <= 1 << 31:
                 raise UsageError(f"The model '{self.name}': '{key}' must be a number above 0, not {value}.")
-        for key in ("vocab", "window", "full_every", "kv_rank", "query_rank", "rope_size", "experts",
+        for key in ("vocab", "window", "chunk", "full_every", "kv_rank", "query_rank", "rope_size", "experts",
                     "dense_layers", "shared_experts", "classes"):  # fmt: skip
             if getattr(self, key) < 0:
                 raise UsageError(f"The model '{self.name}': '{key}' must not be below 0.")
+        if self.window and self.chunk:
+            raise UsageError(
+                f"The model '{self.name}' has 'window' and 'chunk'; tokens attend within one of them. Leave "
+                "the other one out."
+            )
         if self.experts and min(self.expert_ffn, self.expert_every) < 1:
             raise UsageError(
                 f"The model '{self.name}' has experts, whose 'expert_ffn' and 'expert_every' must be above 0."
@@ -171,10 +177,15 @@ class Transformer:
     def reach(self, sequence: int) -> float:
         """Return how long a sequence is in which tokens attend to as many as in one of *sequence* tokens.
 
-        That is *sequence*, or less with windows: the first tokens of a causal one see fewer than a window.
+        That is *sequence*, or less with windows or chunks: the first tokens of a causal window see fewer than
+        it has, and the last chunk may be a shorter one.
         """
-        if not 0 < self.window < sequence:
+        if not 0 < (self.window or self.chunk) < sequence:
             return sequence
-        within = 2 * self.window - self.window**2 / sequence if self.causal else self.window
+        if self.chunk:
+            chunks, rest = divmod(sequence, self.chunk)
+            within = (chunks * self.chunk**2 + rest**2) / sequence
+        else:
+            within = 2 * self.window - self.window**2 / sequence if self.causal else self.window
         full = 1 / self.full_every if self.full_every else 0.0
         return full * sequence + (1 - full) * within
