@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gzip
 import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,17 @@ def _count_foreach(fake: Any) -> None:
     optimizer._foreach_supported_types.append(fake)
     for name in ("torch.nn.utils.clip_grad", "torch.utils._foreach_utils"):
         if name in sys.modules:
-            sys.modules[name]._has_foreach_support = lambda *_: True  # type: ignore[attr-defined]
+            sys.modules[name]._has_foreach_support = (  # type: ignore[attr-defined]
+                lambda tensors, *_, **__: not _is_mixed(tensors)
+            )
+
+
+def _is_mixed(tensors: Iterable[Any]) -> bool:
+    """Return whether some of *tensors* are distributed (DTensor) and some are not.
+
+    No operator takes a list of both. On the host, where such scripts run, tensors go one by one.
+    """
+    return len({hasattr(tensor, "placements") for tensor in tensors if tensor is not None}) > 1
 
 
 def _run_inline(function: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
@@ -159,7 +170,15 @@ def _run_inline(function: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: A
 
 
 def watch_optimizers(optimizer_module: Any) -> None:
-    """Know when a step ends."""
+    """Know when a step ends; lists of tensors that cannot be are not made."""
+    chosen = optimizer_module._default_to_fused_or_foreach
+
+    @functools.wraps(chosen)
+    def choose(params: list[Any], *args: Any, **kwargs: Any) -> tuple[bool, bool]:
+        fused, foreach = chosen(params, *args, **kwargs)
+        return fused, foreach and not _is_mixed(params)
+
+    optimizer_module._default_to_fused_or_foreach = choose
     watch_steps(optimizer_module, lambda: None, _optimizer_step)
 
 
