@@ -72,6 +72,7 @@ def plan_options(command: Command) -> Command:
         click.option("--overlap/--no-overlap", "overlap", default=None, help="Gradients with computation."),
         click.option("--tensor-overlap/--no-tensor-overlap", "tensor_overlap", default=None,
                      help="Collectives of tensor parallelism with products."),
+        _degree("lora", "Train adapters of this rank on queries, keys and values alone.", None),
         click.option("--whole-experts", is_flag=True, help="Tensor parallelism does not cut experts."),
         click.option("--placement", default="-".join(AXES), show_default=True, help="Axes, innermost first."),
     )):  # fmt: skip
@@ -102,7 +103,8 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
     plan = Plan(
         **{key: given[key] for key in ("tp", "pp", "cp", "ep", "micro_batch", "recompute", "whole_experts")},
         dp=dp, global_batch=batch, sequence=given["sequence"] or 0, chunks=given["interleave"], zero=zero,
-        schedule=schedule, precision=given["precision"] or chip.precision, placement=placement,
+        schedule=schedule, frozen=given["lora"] is not None, lora=given["lora"] or 0,
+        precision=given["precision"] or chip.precision, placement=placement,
     )  # fmt: skip
     chosen = software or software_of(chip, plan)
     costs = chip.costs_of(chosen)

@@ -172,6 +172,7 @@ def _environment(out: Path, rank: int, world: int) -> dict[str, str]:
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": 29500,
         "OMP_NUM_THREADS": 1,
+        "PYTORCH_JIT": 0,  # compiled functions would see neither fake tensors nor what stands in here
     }
     environment.update({name: str(value) for name, value in places.items()})
     return environment

@@ -130,8 +130,11 @@ class Prediction:
 
     @property
     def utilisation(self) -> float:
-        """The share of the peak that the operations which the model needs come to."""
-        return needed_ns(self.setting) / self.step_ns
+        """The share of the peak that the operations which the model needs come to.
+
+        Frozen weights need no gradients of their own.
+        """
+        return needed_ns(self.setting, trained=not self.setting.plan.frozen) / self.step_ns
 
     @property
     def constant_utilisation_ns(self) -> int:
@@ -275,11 +278,14 @@ def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, bool | None]) -> 
     )
 
 
-def needed_ns(setting: Setting) -> float:
-    """Return the time of the operations a step needs, at the peak of all ranks together."""
+def needed_ns(setting: Setting, *, trained: bool = True) -> float:
+    """Return the time of the operations a step needs, at the peak of all ranks together.
+
+    Unless weights are *trained*, without those for their gradients. Constant utilisation is of all of them.
+    """
     plan, model = setting.plan, setting.model
     sequence = plan.sequence or model.sequence
-    flops = model.flops_per_token(sequence) * sequence * plan.global_batch
+    flops = model.flops_per_token(sequence, trained=trained) * sequence * plan.global_batch
     return flops / (setting.chip.peak(plan.precision) * plan.world) * 1e9
 
 
@@ -291,7 +297,8 @@ def parts_of(setting: Setting) -> list[str]:
         "convolutions": bool(model.convolutions),
         "context parallelism": plan.cp > 1,
         "zero bubble": plan.schedule == "zero-bubble",
-        "a sharded optimizer": plan.zero == 1,
+        "a sharded optimizer": plan.zero == 1 and not plan.frozen,
+        "adapters": plan.frozen,
         "tensor parallelism with sharded weights": plan.zero >= 2 and plan.tp * plan.pp > 1,
         f"the precision {plan.precision}": plan.precision not in {"bf16", "fp16"},
     }
@@ -353,6 +360,11 @@ def assumptions(setting: Setting) -> list[str]:
     said += setting.model.remarks
     if plan.tp > setting.model.kv_heads and not setting.model.kv_rank:
         said.append(f"Each of the {setting.model.kv_heads} heads of keys and values is on several ranks")
+    if plan.lora:
+        said.append(
+            f"Adapters of rank {plan.lora} are on queries, keys and values of every layer; all other weights "
+            "are frozen and kept in the precision of computation"
+        )
     said += _attended(setting)
     if setting.model.experts:
         said.append("Every expert gets as many tokens as the others")

@@ -140,6 +140,34 @@ def test_adapters_gather_their_own_input():
     assert not trained["adapter all_gather"]
 
 
+def test_adapters_of_a_rank_are_trained_and_nothing_else_is():
+    plan = Plan(tp=2, dp=4, global_batch=8, zero=1, frozen=True, lora=4)
+    params = TINY.layers * 4 * (TINY.hidden + 3 * TINY.hidden) / 2  # queries, keys and values, of two ranks
+    nodes = training_step(TINY, plan, Prices(), 8).graphs[0].nodes.set_index("name")
+    # Two products, each with both its gradients; frozen ones have that of their input alone.
+    layer = nodes[nodes["module"] == "layers.0.attention"]["num_ops"]
+    for name, gradients in (("adapter down", 2), ("adapter up", 2), ("qkv", 1), ("projection", 1)):
+        micro_batches = 2
+        assert layer[f"{name} gradient"].sum() == gradients * layer[name].sum(), name
+        assert len(layer[[name]]) == micro_batches
+    assert layer["adapter down"].iloc[0] == 2 * TINY.sequence * TINY.hidden * 4 / 2
+    assert nodes.loc["adapters", "comm_size_bytes"] == params * plan.grad_bytes
+    assert nodes.loc["optimizer", "tensor_size_bytes"] == params / 4 * 30
+    memory, none = (rank_memory(TINY, replace(plan, lora=rank), 0) for rank in (4, 0))
+    assert (none.gradients, none.optimizer) == (0, 0)
+    assert (memory.gradients, memory.optimizer) == (params * 4, params / 4 * 12)
+    assert memory.weights - none.weights == params * 2
+    whole = replace(plan, frozen=False, lora=0)
+    assert memory.activations < rank_memory(TINY, whole, 0).activations
+    # FSDP shards what is frozen as well.
+    sharded = rank_memory(TINY, replace(plan, tp=1, zero=3), 0)
+    assert sharded.weights == pytest.approx((TINY.params() / 4 + 2 * params) * 2)
+    with pytest.raises(UsageError, match="need a rank of 1 or more"):
+        replace(whole, lora=4).check(TINY)
+    with pytest.raises(UsageError, match="leave out --lora"):
+        replace(plan, tp=1).check(find_model("resnet50"))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -50,16 +50,23 @@ def rank_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
     # Weights in single precision are their own master.
     master = 0 if size == _MASTER else _MASTER
     weights, gradients, optimizer = params * size, params * plan.grad_bytes, params * (master + _ADAM)
-    if plan.frozen:
-        gradients = optimizer = 0.0
-    elif plan.zero == 1:
+    if plan.zero == 1:
         optimizer = owned * (master + _ADAM)
     working = 0.0
-    if plan.zero >= 2 and not plan.frozen:
+    if plan.zero >= 2:
         # Sharded weights are kept in single precision alone; two layers are whole at a time.
         gradients, optimizer = owned * 4, owned * (_MASTER + _ADAM)
         largest = max(_params(model, plan, layer) for layer, _ in kinds)
         weights, working = (0.0, 2 * max(largest, ends) * size) if plan.zero == 3 else (params * size, 0.0)
+    if plan.frozen:
+        # Frozen weights are kept as they are computed with.
+        if plan.zero == 3:
+            weights = owned * size
+        adapters = sum(count for _, count in kinds) * model.adapter_params(plan.lora) / plan.tp
+        share = 1 / plan.degree(*plan.data_axes)
+        weights += adapters * size
+        gradients = adapters * plan.grad_bytes * (share if plan.zero >= 2 else 1)
+        optimizer = adapters * (master + _ADAM) * (share if plan.zero else 1)
     each = [activation_bytes(model, plan, layer) for layer, _ in kinds]
     held = sum(size * count for size, (_, count) in zip(each, kinds, strict=True))
     kept = held / plan.chunks * in_flight(plan, stage)
@@ -117,7 +124,8 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str 
 
     As Korthikanti et al. count it (34 + 5 a s / h bytes a token and hidden number of a GPT in half precision,
     10 of them whole on every tensor-parallel rank), for other feed-forward parts and heads too; eager
-    frameworks that shard weights also keep what norms and positions compute in single precision.
+    frameworks that shard weights also keep what norms and positions compute in single precision. Products
+    with *frozen* weights keep no inputs: behind the norm and the activation of a feed-forward part.
     """
     recompute = recompute or plan.recompute
     if model.convolutions:
@@ -143,6 +151,9 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str 
     eager = _is_eager(plan) and not model.learned_positions
     whole = 16.0 if eager else 8.0 if plan.fused_attention else 10.0
     split = 2 * heads + 2 * wide / hidden * (4 if model.gated else 2)
+    if plan.frozen:
+        whole -= 2
+        split -= 2 * wide / hidden
     if eager:
         split += 6 * (model.query_size + kv_size) / hidden + 4 * (model.query_size - kv_size) / hidden
     scores = 0.0

@@ -147,10 +147,13 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
         # The adapter of queries, keys and values has an input of its own: the rows before the gather.
         yield from sizes.joined("adapter", module, gather=True, alone=True)
     inner = model.query_size / plan.tp
-    inputs = (model.attention_params - model.query_size * hidden) / hidden / plan.tp
+    inputs = model.attention_inputs / plan.tp
     if not model.kv_rank:
         inputs = inner + 2 * model.kv_size_on(plan.tp)
     yield sizes.gemm("qkv", tokens, hidden, inputs, module)
+    if plan.lora:
+        yield sizes.gemm("adapter down", tokens, hidden, plan.lora / plan.tp, module)
+        yield sizes.gemm("adapter up", tokens, plan.lora, inputs, module)
     # Only fused attention leaves out what is masked.
     reach = float(sizes.sequence)
     if plan.fused_attention:
@@ -262,7 +265,8 @@ def _gradients(forward: Sequence[Item], plan: Plan) -> list[Item]:
                 size *= _part(plan, kind) / _part(plan, item.kind)
             items.append(replace(item, name=name, kind=kind, size_bytes=size))
         else:
-            times = 1.0 if plan.frozen and item.kind == "gemm" else _BACKWARD[item.kind]
+            is_frozen = plan.frozen and item.kind == "gemm" and not item.name.startswith("adapter")
+            times = 1.0 if is_frozen else _BACKWARD[item.kind]
             items.append(
                 replace(item, name=name, flops=item.flops * times, moved_bytes=item.moved_bytes * times)
             )

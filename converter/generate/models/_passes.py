@@ -85,7 +85,9 @@ class Passes:
         owned = self._dense_params(every=True) / (plan.degree(*plan.data_axes) if plan.zero else 1)
         for _, params, axes in self._experts(every=True):
             owned += params / (plan.degree(*axes) if plan.zero else 1)
-        if not plan.frozen:
+        if plan.lora:
+            owned = self._adapters(block)
+        if plan.lora or not plan.frozen:
             self.stage.append(block, [optimizer_step(owned, plan)], "optimizer")
         if plan.zero == 1 and not plan.frozen and not plan.overlap:
             whole = ("weights", self._dense_params(every=True), plan.data_axes)
@@ -99,6 +101,15 @@ class Passes:
             block.compute("rest of the step", self.stage.prices.step_ns, operator="rest", phase="optimizer",
                           kind="launch", num_ops=1, tensor_size_bytes=1)  # fmt: skip
         return block
+
+    def _adapters(self, block: Block) -> float:
+        """Append the reduction of the gradients of adapters; return of how many this rank has the state."""
+        plan = self.plan
+        params = sum(map(len, self.parts)) * self.model.adapter_params(plan.lora) / plan.tp
+        reduced = Exchange("adapters", CollectiveType.ALL_REDUCE, plan.data_axes, params * plan.grad_bytes)
+        node = self.stage.exchange(block, reduced, [block.last], AXIS_LANES["scatter"])
+        block.last = node if node >= 0 else block.last
+        return params / (plan.degree(*plan.data_axes) if plan.zero else 1)
 
     @property
     def gathers_late(self) -> bool:

@@ -34,15 +34,15 @@ class Plan:
 
     *ep* ranks of the data-parallel ones share the experts of a layer. *zero* 1 to 3 shards the optimizer, the
     gradients and the weights over data parallelism (3 is FSDP). *chunks* is how many parts of the model each
-    pipeline stage has (the schedule ``interleaved``). *placement* lists the axes, innermost first.
-    *overlap* lets gradients be reduced beside the backward pass. *fused_attention* never writes the scores to
-    memory. *grad_bytes* is the size of a gradient as it is reduced. With *frozen* weights only adapters are
-    trained (LoRA), too small to count: there are no gradients of weights, and no optimizer to speak of.
-    With *tensor_overlap* the collectives of tensor parallelism run beside the products they belong to. Under
-    full recomputation, *kept* names the products that are not computed again. With *whole_experts* tensor
-    parallelism does not cut experts (Megatron's expert tensor parallelism of 1): its ranks share them out
-    too, each with tokens of its own. A token attends to at most
-    *document* tokens, where sequences are packed from shorter ones.
+    pipeline stage has (the schedule ``interleaved``). *placement* lists the axes, innermost first. *overlap*
+    lets gradients be reduced beside the backward pass. *fused_attention* never writes the scores to memory.
+    *grad_bytes* is the size of a gradient as it is reduced. With *frozen* weights only adapters are trained
+    (LoRA): there are no gradients of weights. Adapters on queries, keys and values are of rank *lora*, or too
+    small to count (0). With *tensor_overlap* the collectives of tensor parallelism run beside the products
+    they belong to. Under full recomputation, *kept* names the products that are not computed again. With
+    *whole_experts* tensor parallelism does not cut experts (Megatron's expert tensor parallelism of 1): its
+    ranks share them out too, each with tokens of its own. A token attends to at most *document* tokens, where
+    sequences are packed from shorter ones.
     """
 
     tp: int = 1
@@ -64,6 +64,7 @@ class Plan:
     fused_attention: bool = True
     grad_bytes: int = 4
     frozen: bool = False
+    lora: int = 0
     tensor_overlap: bool = False
     kept: tuple[str, ...] = ()
     document: int = 0
@@ -174,6 +175,10 @@ class Plan:
                 f"{self.micro_batch} on {self.dp} data-parallel ranks, which take {per_step} sequences at "
                 f"a time. Next: --global-batch {near}, or another --micro-batch or --dp."
             )
+        if self.lora < 0 or (self.lora and not self.frozen):
+            raise UsageError(
+                f"Adapters of rank {self.lora} need a rank of 1 or more, and weights that are frozen."
+            )
         if self.chunks > 1 and self.pp == 1:
             raise UsageError(
                 f"--interleave {self.chunks} shares parts of the model out among pipeline stages, and there "
@@ -187,6 +192,8 @@ class Plan:
 
     def _check_model(self, model: Transformer) -> None:
         axes = [key for key in ("tp", "pp", "cp", "ep", "chunks") if getattr(self, key) > 1]
+        if model.convolutions and self.frozen:
+            raise UsageError(f"{model.name} has no attention for adapters. Next: leave out --lora.")
         if model.convolutions and (axes or self.recompute != "none" or self.sequence > 1):
             what = _option(axes[0]) if axes else "--recompute" if self.recompute != "none" else "--sequence"
             raise UsageError(

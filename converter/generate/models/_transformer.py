@@ -124,6 +124,15 @@ class Transformer:
         return self.hidden * (2 * self.query_size + 2 * self.kv_size)
 
     @property
+    def attention_inputs(self) -> float:
+        """The numbers that come out of a token's matrices in front of attention."""
+        return (self.attention_params - self.query_size * self.hidden) / self.hidden
+
+    def adapter_params(self, lora: int) -> float:
+        """Return the parameters of a layer's adapter of rank *lora*, on queries, keys and values."""
+        return lora * (self.hidden + self.attention_inputs)
+
+    @property
     def dense_params(self) -> int:
         """Parameters of a dense feed-forward part."""
         return self.matrices * self.hidden * self.ffn
@@ -162,17 +171,19 @@ class Transformer:
         layers = sum(self.layer_params(layer, active=active) for layer in range(self.layers))
         return layers + self.embedding_params + self.output_params
 
-    def flops_per_token(self, sequence: int) -> float:
+    def flops_per_token(self, sequence: int, *, trained: bool = True) -> float:
         """Return the operations a step needs for a token, forward and backward, nothing computed twice.
 
-        Six for each parameter in a matrix, and attention over the whole square of the sequence, the usual
-        measure of utilisation.
+        Six for each parameter in a matrix, four unless it is *trained*, and attention over the whole square
+        of the sequence, the usual measure of utilisation.
         """
         last = (self.classes or self.vocab) * self.hidden
         if self.convolutions:
             return 3.0 * sum(layer.flops for layer in self.convolutions) + 6.0 * last
         weights = sum(self.layer_params(layer, active=True) for layer in range(self.layers)) + last
-        return 6.0 * weights + 12.0 * self.layers * self.query_size * self.reach(sequence)
+        return (6.0 if trained else 4.0) * weights + 12.0 * self.layers * self.query_size * self.reach(
+            sequence
+        )
 
     def reach(self, sequence: int) -> float:
         """Return how long a sequence is in which tokens attend to as many as in one of *sequence* tokens.
