@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 
 from ...errors import ConfigError, did_you_mean
-from ._records import EXCHANGE, MESSAGE, MUTUAL, Call, Records, Transfer
+from ._records import EXCHANGE, MESSAGE, MUTUAL, ROOTED, Call, Records, Transfer
 
 __all__ = ["are_gloo_records", "gloo_records"]
 
 _MARK = b'{"library"'
-_OPERATIONS = (*(kind.name.lower() for kind in MUTUAL), MESSAGE, EXCHANGE)
+_OPERATIONS = (*(kind.name.lower() for kind in (*MUTUAL, *ROOTED)), MESSAGE, EXCHANGE)
 _MOST_RANKS = 1 << 16
 _MOST_BYTES = 256 << 20
 

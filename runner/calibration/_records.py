@@ -8,14 +8,21 @@ from typing import NamedTuple
 
 from ...converter import CollectiveType
 
-__all__ = ["EXCHANGE", "MESSAGE", "MUTUAL", "Call", "Records", "Transfer"]
+__all__ = ["EXCHANGE", "MESSAGE", "MUTUAL", "ROOTED", "Call", "Records", "Transfer"]
 
-# The collectives that end on no rank before all have come: of the others, waiting and transfer look alike.
+# The collectives that end on no rank before all have come: the one that took least waited for nobody.
 MUTUAL = (
     CollectiveType.ALL_REDUCE,
     CollectiveType.ALL_GATHER,
     CollectiveType.REDUCE_SCATTER,
     CollectiveType.ALL_TO_ALL,
+)
+# Of these one rank may leave before another has come, and only one clock, or an end that all see, tells.
+ROOTED = (
+    CollectiveType.BROADCAST,
+    CollectiveType.REDUCE,
+    CollectiveType.GATHER,
+    CollectiveType.SCATTER,
 )
 MESSAGE = "message"
 """The operation of a message from one rank to another."""

@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...converter import microbenchmark
+import numpy as np
+
+from ...converter import Graph, NodeType, Workload, microbenchmark
 from .._experiment import Detail, Experiment, WorkloadSource
 from ..backends import get_backend
 from ..config import GIB, EfficiencyPart, NetworkConfig, SystemConfig
-from ._records import MESSAGE, Call
+from ._records import MESSAGE, ROOTED, Call
 
 __all__ = ["TOPOLOGY", "Row", "Rows"]
 
 TOPOLOGY = "Switch"
 _BACKEND = "analytical-unaware"
+_ROOTED = {kind.name.lower(): kind for kind in ROOTED}
 _LATENCY_NS = 1e6
 # So slow that a byte takes 10 and 20 us: times are whole ns, and a message may be a byte.
 _SLOW_NS_PER_BYTE = (10_000.0, 20_000.0)
@@ -73,11 +76,27 @@ class Rows:
         bandwidth = 1e9 / GIB / ns_per_byte
         part = EfficiencyPart(message_cost_ns=self.message_cost_ns)
         network = NetworkConfig((TOPOLOGY,), (ranks,), (bandwidth,), (latency_ns,), efficiency=part)
-        there_and_back = call.operation == MESSAGE
-        pattern = "ping-pong" if there_and_back else call.operation.replace("_", "-")
-        workload = microbenchmark(pattern, ranks, max(1, call.size_bytes))
         experiment = Experiment(
-            WorkloadSource.of_model(workload), self.system, network, backend=_BACKEND, detail=Detail.TOTALS
+            WorkloadSource.of_model(_workload(ranks, call)),
+            self.system,
+            network,
+            backend=_BACKEND,
+            detail=Detail.TOTALS,
+            # ASTRA-sim has no collectives with a root.
+            semantics="trace" if call.operation in _ROOTED else "astra-sim",
         )
         makespan_ns = get_backend(_BACKEND).run(experiment).makespan_ns
-        return makespan_ns / 2 if there_and_back else makespan_ns
+        return makespan_ns / 2 if call.operation == MESSAGE else makespan_ns
+
+
+def _workload(ranks: int, call: Call) -> Workload:
+    """Return *call* alone; a message there and back."""
+    size = max(1, call.size_bytes)
+    if call.operation not in _ROOTED:
+        return microbenchmark(
+            "ping-pong" if call.operation == MESSAGE else call.operation.replace("_", "-"), ranks, size
+        )
+    node = {"node_id": 0, "name": call.operation, "operator": call.operation, "type": NodeType.COMM_COLL}
+    columns = {"comm_type": int(_ROOTED[call.operation]), "comm_size_bytes": size, "stream": 100}
+    graph = Graph.build(0, [node | columns], [])
+    return Workload((graph,), np.zeros(ranks, dtype=np.int32), {}, {"source": "calibration"})

@@ -13,6 +13,7 @@ from ...support import count_text
 from .._captured import is_captured
 from ._message_records import DEVICE_LANES, message_transfers
 from ._records import MUTUAL, Call, Records, Transfer
+from ._rooted_records import rooted_calls, rooted_transfers
 
 __all__ = ["workload_records"]
 
@@ -24,6 +25,7 @@ def workload_records(workload: Workload, source: str, hosts: Mapping[int, str] |
 
     The rank on which a collective took least came last and waited for nobody, which needs no clocks.
     Collectives of one lane that were asked for before the one ahead had ended on any rank are one transfer.
+    Of collectives with a root clocks tell, as far as others tell how far these are apart.
     Raises `ConfigError` for a workload that does not come from a measurement.
     """
     if not is_captured(workload.metadata):
@@ -32,15 +34,10 @@ def workload_records(workload: Workload, source: str, hosts: Mapping[int, str] |
             "to; capture the job with 'chakrascope trace', or give production logs."
         )
     calls = _calls(workload)
-    rooted = int((~calls["comm_type"].isin(MUTUAL)).sum())
-    left_out = []
-    if rooted:
-        left_out.append(
-            f"{count_text(rooted, 'record')} of broadcasts and other collectives in which ranks do not wait "
-            "for each other: their waiting and their transfer look alike"
-        )
-    transfers = []
     everyone = tuple(range(workload.num_ranks))
+    rooted = rooted_calls(calls)
+    transfers, left_out = rooted_transfers(calls, rooted, workload.groups, everyone)
+    calls["mutual"] = calls["comm_type"].isin(MUTUAL) & ~rooted
     incomplete = 0
     for _, part in calls.groupby(["group", "stream"], sort=True):
         group, lane = (int(part.iloc[0][name]) for name in ("group", "stream"))
@@ -74,7 +71,8 @@ def _rank_calls(graph: Graph) -> pd.DataFrame:
     times = replay(graph)
     nodes = graph.nodes
     chosen = (nodes["type"] == NodeType.COMM_COLL).to_numpy()
-    columns = ["node_id", "comm_type", "comm_size_bytes", "group", "stream"]
+    columns = ["node_id", "operator", "comm_type", "comm_size_bytes", "group", "stream"]
+    columns += ["measured_start_ns", "duration_ns"]
     calls = nodes.loc[chosen, columns].assign(
         start_ns=times.start_ns[chosen],
         end_ns=times.end_ns[chosen],
@@ -107,9 +105,9 @@ def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -
     )
     lost = int(calls.loc[~whole, "number"].nunique())
     ordered = calls[whole].sort_values(["number", "rank"])
-    starts, ends, asked, sizes, kinds = (
+    starts, ends, asked, sizes, kinds, mutual = (
         ordered[name].to_numpy(np.int64).reshape(-1, len(members))
-        for name in ("start_ns", "end_ns", "asked_ns", "comm_size_bytes", "comm_type")
+        for name in ("start_ns", "end_ns", "asked_ns", "comm_size_bytes", "comm_type", "mutual")
     )
     # Nothing of a collective was moved while the one before it was if a rank asked for it later; one that
     # took no time in the lane had ended first, so that both were under way.
@@ -120,7 +118,7 @@ def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -
         Call(CollectiveType(kind).name.lower(), size)
         for kind, size in zip(kinds[:, 0].tolist(), sizes[:, 0].tolist(), strict=True)
     ]
-    useful = np.isin(kinds[:, 0], MUTUAL)
+    useful = mutual[:, 0].astype(bool)
     found = []
     firsts = np.flatnonzero(anew).tolist()
     for first, after in zip(firsts, [*firsts[1:], len(starts)], strict=True):

@@ -11,6 +11,7 @@ import argparse
 import itertools
 import json
 import socket
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +32,8 @@ _LATE_S = 0.005  # the others have come by then
 class _Call(NamedTuple):
     """An operation on the bytes that each of *members* gives; *turns* of it, one after the other, are one.
 
-    Each of the first *comes_last* members comes last in its turn.
+    Each of the first *comes_last* members comes last in its turn. Of a *rooted* one some rank knows its end
+    only once all have met again.
     """
 
     operation: str
@@ -40,6 +42,7 @@ class _Call(NamedTuple):
     run: Callable[[], object]
     comes_last: int
     turns: int = 1
+    rooted: bool = False
 
 
 def main() -> None:
@@ -77,18 +80,28 @@ def _measured(largest: int, repeats: int) -> Iterator[dict[str, Any]]:
         sizes.append(size)
         if max(max(_timed(call)) for call in _calls(size)) > _ENOUGH_S * 1e9:
             break
+    meeting_ns = _meeting(repeats)
     for size in reversed(sizes):
         for call in _calls(size):
             for repeat in range(repeats):
                 last = call.members[repeat % call.comes_last]
                 durations = _timed(call, last)
+                beyond = meeting_ns if call.rooted else 0
                 yield {
                     "operation": call.operation,
                     "size_bytes": call.size_bytes,
                     "members": list(call.members),
                     "last": last,
-                    "durations_ns": [durations[rank] // call.turns for rank in call.members],
+                    "durations_ns": [max(1, durations[rank] - beyond) // call.turns for rank in call.members],
                 }
+
+
+def _meeting(repeats: int) -> int:
+    """Return what it takes the rank that comes last to meet all others, which follows rooted collectives."""
+    everyone = tuple(range(dist.get_world_size()))
+    call = _Call("barrier", 0, everyone, dist.barrier, len(everyone))
+    lasts = [everyone[repeat % len(everyone)] for repeat in range(repeats)]
+    return round(statistics.median(_timed(call, last)[last] for last in lasts))
 
 
 def _sizes() -> Iterator[int]:
@@ -106,6 +119,8 @@ def _timed(call: _Call, last: int | None = None) -> list[int]:
     started = time.perf_counter_ns()
     if rank in call.members:
         call.run()
+    if call.rooted:
+        dist.barrier()
     own = torch.tensor([time.perf_counter_ns() - started])
     everyone = [torch.zeros_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(everyone, own)
@@ -119,6 +134,8 @@ def _calls(size: int) -> list[_Call]:
     share = max(1, size // 4 // ranks)
     part, whole, other = torch.zeros(share), torch.zeros(share * ranks), torch.zeros(share * ranks)
     peer = ends[0] + ends[1] - dist.get_rank()  # of the ends
+
+    parts, is_root = list(other.split(share)), dist.get_rank() == 0
 
     def there_and_back() -> None:
         for sender in ends:
@@ -136,8 +153,15 @@ def _calls(size: int) -> list[_Call]:
         ("reduce_scatter", whole, lambda: dist.reduce_scatter_tensor(part, whole)),
         ("all_to_all", whole, lambda: dist.all_to_all_single(other, whole)),
     ]
+    rooted: list[tuple[str, torch.Tensor, Callable[[], object]]] = [
+        ("broadcast", whole, lambda: dist.broadcast(whole, 0)),
+        ("reduce", whole, lambda: dist.reduce(whole, 0)),
+        ("gather", part, lambda: dist.gather(part, parts if is_root else None, 0)),
+        ("scatter", part, lambda: dist.scatter(part, parts if is_root else None, 0)),
+    ]
     return [
         *(_Call(name, given.nbytes, everyone, run, ranks) for name, given, run in collectives),
+        *(_Call(name, given.nbytes, everyone, run, ranks, rooted=True) for name, given, run in rooted),
         _Call("message", whole.nbytes, ends, there_and_back, 1, turns=2),
         _Call("exchange", whole.nbytes, ends, both_ways, 2),
     ]

@@ -55,6 +55,20 @@ def test_the_fastest_collective_gives_the_link_and_others_their_own_cost(tmp_pat
     assert cost_ns == pytest.approx(0.5 * size * NS_PER_BYTE, rel=0.1)
 
 
+@pytest.mark.parametrize("operation", ["broadcast", "reduce", "gather", "scatter"])
+def test_collectives_with_a_root_are_simulated_as_they_were_measured(tmp_path, operation):
+    calls = measured()
+    for repeat in range(5):
+        for size in SIZES:
+            took = round(1.2 * size * NS_PER_BYTE + LATENCY_NS)
+            calls.append(both_ways(operation, size, took, took - 100, repeat % 2))
+    found = calibrate_records(gloo_records(write(tmp_path, calls)), SystemConfig.preset("default", 1))
+    own = [point for point in found.points if point.operation == operation]
+    assert [point.size_bytes for point in own] == SIZES
+    assert all(abs(point.error) < 0.05 for point in own)
+    assert found.dimensions[0].fit.ns_per_byte.value == pytest.approx(NS_PER_BYTE, rel=0.03)
+
+
 def test_the_rank_that_came_first_waited(tmp_path):
     transfer = gloo_records(write(tmp_path, [call("all_reduce", 8, 100, late=7)])).transfers[0]
     assert (transfer.transfer_ns, transfer.wait_ns) == (100, 7)
@@ -107,7 +121,8 @@ def test_two_ranks_measure_every_collective(tmp_path):
     transfers = gloo_records(file).transfers
     operations = {transfer.calls[0].operation for transfer in transfers}
     collectives = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
-    assert operations == collectives | {"message", "exchange"}
+    rooted = {"broadcast", "reduce", "gather", "scatter"}
+    assert operations == collectives | rooted | {"message", "exchange"}
     assert min(transfer.transfer_ns for transfer in transfers) > 0
 
 

@@ -13,7 +13,7 @@ from chakrascope.runner.calibration import log_records, workload_records
 
 from .known import node
 
-ALL_REDUCE, BROADCAST = 0, 5
+ALL_REDUCE, ALL_GATHER, BROADCAST = 0, 2, 5
 CAPTURED = {"measured_step_ns": {}}
 
 
@@ -63,11 +63,51 @@ def test_one_that_had_ended_before_the_one_ahead_belongs_to_it():
     assert [one[0] for one in summary(workload_records(captured(first, second), "x"))] == [2]
 
 
-def test_broadcasts_are_left_out_and_said():
+def test_broadcasts_without_clocks_are_left_out_and_said():
     calls = [(1000, 5000, 64, BROADCAST), (9000, 5000, 64, ALL_REDUCE)]
     records = workload_records(captured(calls, calls), "x")
     assert summary(records) == [(1, 5000, 0)]
     assert any("2 records of broadcasts" in text for text in records.left_out)
+
+
+def clocked(rank, calls, ahead):
+    """Return a graph of calls measured by a clock that is *ahead*: (start, duration, bytes, type, name)."""
+    nodes = [
+        node(place, NodeType.COMM_COLL, measured_start_ns=start + ahead, duration_ns=duration,
+             comm_size_bytes=size, comm_type=kind, stream=100 + (kind != ALL_REDUCE), operator=name)
+        for place, (start, duration, size, kind, name) in enumerate(calls)
+    ]  # fmt: skip
+    return Graph.build(rank, nodes, [])
+
+
+def with_a_root(kind, name, *, jitter=0, ahead=5_000_000, late=7000, took=2000):
+    """Return a capture of four all-reduces and one collective whose root leaves before the other comes."""
+    reduces = [(100_000 * turn, 4000, 64, ALL_REDUCE, "c10d::allreduce_") for turn in range(1, 5)]
+    last = [(s, d + jitter * turn, *rest) for turn, (s, d, *rest) in enumerate(reduces)]
+    root, other = (600_000, 500, 4096, kind, name), (600_000 + late, took, 4096, kind, name)
+    graphs = (clocked(0, [*reduces, root], 0), clocked(1, [*last, other], ahead))
+    return Workload(graphs, np.arange(2, dtype=np.int32), {}, dict(CAPTURED))
+
+
+@pytest.mark.parametrize("ahead", [0, 5_000_000])
+@pytest.mark.parametrize(
+    ("kind", "name", "operation"),
+    [(BROADCAST, "c10d::broadcast_", "broadcast"), (ALL_GATHER, "c10d::gather_", "gather"),
+     (BROADCAST, "c10d::scatter_", "scatter")],
+)  # fmt: skip
+def test_collectives_with_a_root_last_until_the_last_rank_leaves(kind, name, operation, ahead):
+    records = workload_records(with_a_root(kind, name, ahead=ahead), "x")
+    (one,) = [one for one in records.transfers if one.calls[0].operation == operation]
+    assert (one.transfer_ns, one.wait_ns) == (2000, 7000)
+    assert one.calls[0].size_bytes == 4096
+    assert {one.calls[0].operation for one in records.transfers} == {"all_reduce", operation}
+    assert records.left_out == ()
+
+
+def test_collectives_with_a_root_that_clocks_cannot_tell_are_left_out_and_said():
+    records = workload_records(with_a_root(BROADCAST, "c10d::broadcast_", jitter=3000), "x")
+    assert {one.calls[0].operation for one in records.transfers} == {"all_reduce"}
+    assert any("1 collective with a root, shorter than 4 times" in text for text in records.left_out)
 
 
 def test_a_collective_that_a_rank_lacks_is_left_out_and_said():

@@ -1,0 +1,112 @@
+"""The transfers of a capture's broadcasts, reduces, gathers and scatters, by clocks that others correct."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from ...converter import CollectiveType
+from ...support import count_text, duration_text
+from ._records import ROOTED, Call, Transfer
+
+__all__ = ["rooted_calls", "rooted_transfers"]
+
+_FEWEST = 3  # mutual collectives of the same ranks, whose ends tell how far clocks are apart
+_CLEAR = 4  # times what clocks may be off by, that a transfer must take
+# Chakra's files have these as others: what gloo and NCCL ran is told by the operator.
+_WRITTEN_AS_OTHERS = {"c10d::gather_": CollectiveType.GATHER, "c10d::scatter_": CollectiveType.SCATTER}
+
+
+def rooted_calls(calls: pd.DataFrame) -> pd.Series[bool]:
+    """Return which of *calls* have a root, so that one rank may leave before another has come."""
+    rooted: pd.Series[bool] = calls["comm_type"].isin(ROOTED) | calls["operator"].isin(_WRITTEN_AS_OTHERS)
+    return rooted
+
+
+def rooted_transfers(
+    calls: pd.DataFrame,
+    rooted: pd.Series[bool],
+    groups: Mapping[int, Sequence[int]],
+    everyone: tuple[int, ...],
+) -> tuple[list[Transfer], list[str]]:
+    """Return the transfers of the *rooted* ones of *calls*, and sentences about those left out.
+
+    A transfer begins when the last rank has come and ends when the last one leaves. Clocks of ranks differ by
+    the median difference of the ends of the other collectives, which end everywhere at about one moment.
+    """
+    calls = calls.assign(
+        end=calls["measured_start_ns"] + calls["duration_ns"],
+        rooted=rooted,
+        known=calls["measured_start_ns"].ge(0),
+    )
+    transfers: list[Transfer] = []
+    blind = unclear = 0
+    worst = 0.0
+    for group, own in calls.groupby("group", sort=True):
+        part = own[own["rooted"]]
+        if part.empty:
+            continue
+        members = tuple(groups.get(int(str(group))) or everyone)
+        clocks = _clocks(own[~own["rooted"] & own["known"]], members)
+        tables = _tables(part[part["known"]], members)
+        lost = len(part) - len(tables) * len(members)
+        if clocks is None:
+            blind += len(part)
+            continue
+        blind += lost
+        ahead, spread = clocks
+        for call, table in tables:
+            starts, ends = table["measured_start_ns"].to_numpy() - ahead, table["end"].to_numpy() - ahead
+            took = int(ends.max() - starts.max())
+            if took < _CLEAR * spread or took <= 0:
+                unclear += 1
+                worst = max(worst, spread)
+                continue
+            transfers.append(Transfer(members, (call,), took, int(starts.max() - starts.min())))
+    return transfers, _left_out(blind, unclear, worst)
+
+
+def _clocks(mutual: pd.DataFrame, members: tuple[int, ...]) -> tuple[np.ndarray, float] | None:
+    """Return how far each member's clock is ahead of the first's, and how well that is known, in ns.
+
+    A difference within the spread of what it follows from is none: one clock may drive all.
+    """
+    tables = _tables(mutual, members)
+    if len(tables) < _FEWEST:
+        return None
+    ends = np.stack([table["end"].to_numpy(np.int64) for _, table in tables])
+    apart = ends - ends[:, :1]
+    low, ahead, high = np.quantile(apart, (0.25, 0.5, 0.75), axis=0)
+    error = (high - low) / np.sqrt(len(tables))
+    known = np.where(np.abs(ahead) > high - low, ahead, 0.0)
+    return known.round().astype(np.int64), float(error.max())
+
+
+def _tables(calls: pd.DataFrame, members: tuple[int, ...]) -> list[tuple[Call, pd.DataFrame]]:
+    """Return each collective that all *members* have, with their rows in order of rank."""
+    found = []
+    for (_, kind, _), table in calls.groupby(["operator", "comm_type", "turn"], sort=True):
+        if tuple(sorted(table["rank"])) != tuple(sorted(members)) or table["comm_size_bytes"].nunique() != 1:
+            continue
+        ordered = table.set_index("rank").loc[list(members)]
+        named = _WRITTEN_AS_OTHERS.get(str(ordered["operator"].iloc[0]), CollectiveType(int(str(kind))))
+        found.append((Call(named.name.lower(), int(ordered["comm_size_bytes"].iloc[0])), ordered))
+    return found
+
+
+def _left_out(blind: int, unclear: int, spread: float) -> list[str]:
+    sentences = []
+    if blind:
+        sentences.append(
+            f"{count_text(blind, 'record')} of broadcasts and other collectives with a root: fewer than "
+            f"{_FEWEST} all-reduces or the like of the same ranks tell how far their clocks are apart, or "
+            "some rank lacks them"
+        )
+    if unclear:
+        sentences.append(
+            f"{count_text(unclear, 'collective')} with a root, shorter than {_CLEAR} times what clocks may "
+            f"be off by ({duration_text(spread)})"
+        )
+    return sentences
