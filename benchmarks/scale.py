@@ -4,7 +4,7 @@
     python benchmarks/scale.py --only nodes --nodes 4000000 --ranks 1024
     python benchmarks/scale.py --only ranks --ranks 10000       # 1,000 nodes each, 500 all-reduces of all
     python benchmarks/scale.py --only curve --ranks 1024        # a fourth, a half and all of --nodes
-    python benchmarks/scale.py --only answers                   # slack, comparison, SQL: what tells of every node
+    python benchmarks/scale.py --only answers                   # slack, comparison, SQL: tables of all nodes
 
 Prints a table: the work, what it took before (commit f513360, two cores), now, and the goal. Every command is
 a process of its own, whose time is from its start to its end and whose memory is its highest (resident). No
