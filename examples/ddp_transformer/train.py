@@ -107,6 +107,7 @@ def main():
         if rank == 0:
             print(f"epoch {epoch}: loss {loss:.3f}, {time.perf_counter() - started:.1f} s", flush=True)
     if distributed:
+        del model  # before the group: PyTorch 2.13 may hang where the model holds it last
         dist.destroy_process_group()
 
 
