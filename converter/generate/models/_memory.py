@@ -174,10 +174,7 @@ def _feed_forward_width(model: Transformer, layer: int) -> float:
 
 def _params(model: Transformer, plan: Plan, layer: int) -> float:
     """Return the parameters of *layer* on one rank."""
-    if not model.is_expert_layer(layer):
-        return model.layer_params(layer) / plan.tp
-    experts = model.experts * model.expert_params
-    return (model.layer_params(layer) - experts) / plan.tp + _expert_params(model, plan, layer)
+    return model.shared_params_on(plan.tp, layer) + _expert_params(model, plan, layer)
 
 
 def _expert_params(model: Transformer, plan: Plan, layer: int) -> float:

@@ -230,8 +230,7 @@ class Passes:
 
     def _shared_params(self, layer: int) -> float:
         """Return the parameters of *layer* on this rank that are no experts."""
-        experts = self.model.experts * self.model.expert_params if self.model.is_expert_layer(layer) else 0
-        return (self.model.layer_params(layer) - experts) / self.plan.tp
+        return self.model.shared_params_on(self.plan.tp, layer)
 
     def _expert_params(self, layer: int) -> float:
         """Return the parameters of the experts of *layer* on this rank."""

@@ -166,6 +166,14 @@ class Transformer:
         used = (self.top_k if active else self.experts) + self.shared_experts
         return self.attention_params + used * self.expert_params + self.experts * self.hidden
 
+    def shared_params_on(self, tp: int, layer: int) -> float:
+        """Return the parameters of *layer* that are no experts on one of *tp* ranks, copies of keys too."""
+        experts = self.experts * self.expert_params if self.is_expert_layer(layer) else 0
+        copied = 0.0
+        if not self.convolutions and not self.kv_rank:
+            copied = 2 * self.hidden * (self.kv_size_on(tp) - self.kv_size / tp)
+        return (self.layer_params(layer) - experts) / tp + copied
+
     def params(self, *, active: bool = False) -> int:
         """Return the parameters of the model, of experts only those a token uses if *active*."""
         layers = sum(self.layer_params(layer, active=active) for layer in range(self.layers))

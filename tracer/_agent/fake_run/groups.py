@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pickle
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from .. import fake_world
 from ..agent import launch_options
-from .program import PROGRAM
+from .program import PROGRAM, Stream
 
-__all__ = ["install", "own_groups", "watch_works"]
+__all__ = ["futures", "install", "own_groups", "watch_works"]
 
 _POLL_SECONDS = 0.02
 _METHODS = (
@@ -27,6 +28,9 @@ _METHODS = (
 )  # fmt: skip
 _sent: Counter[tuple[int, int]] = Counter()
 _works: dict[int, tuple[Any, int, range]] = {}
+# What works communicate while somebody may ask for it.
+_tensors: dict[int, Any] = {}
+_asking: list[bool] = []
 
 
 def install(distributed_module: Any) -> None:
@@ -93,6 +97,61 @@ def watch_works(torch: Any) -> None:
             setattr(native.ProcessGroup, name, _remembering(getattr(native.ProcessGroup, name)))
     for kind in (native.Work, native.FakeWork):
         kind.wait = _waiting(kind.wait)
+        kind.get_future = _asked_future(kind.get_future)
+
+
+@contextlib.contextmanager
+def futures() -> Iterator[None]:
+    """Let ``get_future`` of the communications issued within give what they communicate.
+
+    What is called when one has ended runs on a stream of its own, as on GPUs.
+    """
+    _asking.append(True)
+    try:
+        yield
+    finally:
+        _asking.pop()
+        _tensors.clear()
+
+
+_ENDS = Stream()
+
+
+class _Future:
+    """What ends with the entries at *places* and gives *value*."""
+
+    def __init__(self, value: Any, places: Iterable[int]) -> None:
+        self._value, self._places, self._epoch = value, [*places], PROGRAM.epoch
+
+    def value(self) -> Any:
+        return self._value
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self) -> Any:
+        if self._epoch == PROGRAM.epoch:
+            PROGRAM.wait(self._places)
+        return self._value
+
+    def then(self, callback: Callable[[_Future], Any]) -> _Future:
+        with _ENDS:
+            self.wait()
+            value = callback(self)
+            return _Future(value, PROGRAM.reached(_ENDS) if PROGRAM.recording else ())
+
+    def add_done_callback(self, callback: Callable[[_Future], Any]) -> None:
+        self.then(callback)
+
+
+def _asked_future(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def get_future(self: Any) -> Any:
+        if id(self) not in _tensors:
+            return method(self)
+        return _Future(_tensors[id(self)][1], _places(self))
+
+    return get_future
 
 
 def _remembering(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,6 +159,8 @@ def _remembering(method: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         before = len(PROGRAM.entries)
         work = method(*args, **kwargs)
+        if work is not None and _asking:
+            _tensors[id(work)] = (work, args[1])
         if work is not None and PROGRAM.recording:
             _works[id(work)] = (work, PROGRAM.epoch, range(before, len(PROGRAM.entries)))
         return work

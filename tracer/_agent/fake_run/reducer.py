@@ -6,6 +6,8 @@ import functools
 import sys
 from typing import Any
 
+from . import groups
+
 __all__ = ["install"]
 
 
@@ -24,12 +26,13 @@ def install(parallel_module: Any) -> None:
     kind._ddp_init_helper = _init_helper
     kind._sync_module_states = lambda *_args, **_kwargs: None
     kind._sync_buffers = _sync_buffers
-    kind.register_comm_hook = lambda self, _state, _hook: self.reducer.drop_hook()
+    kind.register_comm_hook = lambda self, state, hook: self.reducer.use_hook(state, hook)
 
 
-def _init_helper(self: Any, parameters: list[Any], *_args: Any, **_kwargs: Any) -> None:
+def _init_helper(self: Any, parameters: list[Any], sparse: list[bool], _names: Any, static: bool) -> None:
     caps = self._bucket_config
-    self.reducer = _Reducer(self, parameters, [caps.first_bucket_bytes_cap, self.bucket_bytes_cap])
+    limits = [caps.first_bucket_bytes_cap, self.bucket_bytes_cap]
+    self.reducer = _Reducer(self, parameters, sparse, limits, is_static=static)
     self.logger = _Nothing()
 
 
@@ -51,76 +54,194 @@ class _Nothing:
 
 
 class _Reducer(_Nothing):
-    """Buckets in the order in which gradients come, each reduced once it is full."""
+    """Buckets in the order in which gradients come, each reduced once it and those before it are full.
 
-    def __init__(self, model: Any, parameters: list[Any], limits: list[int]) -> None:
+    Where a model may leave parameters out (*find_unused_parameters*), buckets stay in the order of the
+    parameters, those left out are found in the graph, and ranks tell each other which were used.
+    """
+
+    def __init__(
+        self, model: Any, parameters: list[Any], sparse: list[bool], limits: list[int], *, is_static: bool
+    ) -> None:
         self._model = model
+        self._parameters = parameters
+        self._number = {id(parameter): number for number, parameter in enumerate(parameters)}
+        self._sparse = sparse
         self._limits = limits
+        self._is_static = is_static
+        self._is_dynamic = model.find_unused_parameters and not is_static
+        self._hook: tuple[Any, Any] | None = None
         self._rebuilt = False
-        self._order: list[Any] = []
-        self._place(list(reversed(parameters)))
-        self._left = [len(bucket) for bucket in self._buckets]
+        self._order: list[int] = []
+        self._unused: list[int] = []
         self._works: list[tuple[Any, Any, list[Any]]] = []
+        first = self._cut(None, limits if self._is_dynamic else [sys.maxsize])
+        self._place(first[::-1])
         for parameter in parameters:
             parameter.register_post_accumulate_grad_hook(self._arrived)
 
-    def drop_hook(self) -> None:
-        """Note that gradients are reduced without the script's own hook."""
+    def use_hook(self, state: Any, hook: Any) -> None:
+        """Let *hook* reduce buckets."""
         from . import session  # noqa: PLC0415 - the other way round it is needed first
 
-        session.note("gradients were reduced by a plain all-reduce, without the script's communication hook")
+        session.note("gradients are reduced by the script's communication hook as in its second step")
+        self._hook = (state, hook)
 
-    def _place(self, parameters: list[Any]) -> None:
-        """Fill buckets up to their limits; the first is smaller, so that communication starts early."""
-        self._buckets: list[list[Any]] = []
-        limits = iter(self._limits)
-        limit, size = next(limits), 0
-        current: list[Any] = []
-        for parameter in parameters:
-            current.append(parameter)
-            size += parameter.numel() * parameter.element_size()
-            if size >= limit:
-                self._buckets.append(current)
-                current, size, limit = [], 0, next(limits, limit)
-        if current:
-            self._buckets.append(current)
-        self._bucket_of = {
-            id(parameter): at for at, bucket in enumerate(self._buckets) for parameter in bucket
-        }
+    def _set_static_graph(self) -> None:
+        self._is_static, self._is_dynamic = True, False
 
-    def prepare_for_backward(self, _outputs: Any) -> None:
-        """Begin a backward pass that reduces."""
-        if self._order and not self._rebuilt:
-            self._rebuilt = True
-            self._place(self._order)
-        self._order = []
+    def _cut(self, order: list[int] | None, limits: list[int]) -> list[list[int]]:
+        """Return the numbers of the parameters of each bucket, filled in *order* up to its limit.
+
+        Without an order, buckets are sorted by their first parameter.
+        """
+        numbers = [*range(len(self._parameters))] if order is None else order
+        find = sys.modules["torch"].distributed._compute_bucket_assignment_by_size
+        found = find(
+            [self._parameters[number] for number in numbers],
+            limits,
+            [self._sparse[number] for number in numbers],
+            order or [],
+        )
+        buckets: list[list[int]] = found[0] if isinstance(found, tuple) else found
+        return buckets
+
+    def _place(self, buckets: list[list[int]]) -> None:
+        self._buckets = buckets
+        self._bucket_of = {number: at for at, bucket in enumerate(buckets) for number in bucket}
+        self._begin()
+
+    def _begin(self) -> None:
         self._left = [len(bucket) for bucket in self._buckets]
+        self._next = 0
+        self._began = False
+
+    def prepare_for_backward(self, outputs: list[Any]) -> None:
+        """Begin a backward pass that reduces."""
+        if self._began:
+            raise RuntimeError(
+                "Expected to have finished reduction in the prior iteration before starting a new one: some "
+                "parameters were not used in producing the loss, and find_unused_parameters is not set"
+            )
+        if self._order and not self._rebuilt and not self._is_dynamic:
+            self._rebuilt = True
+            self._place(self._cut([*self._order, *self._unused], self._limits))
+        self._order = []
+        self._begin()
+        if self._is_dynamic:
+            used = _reached(outputs)
+            self._unused = [number for key, number in self._number.items() if key not in used]
+
+    def _delay_all_reduce(self) -> None:
+        """Reduce at the end of the first backward pass of a graph that stays, and note what it left out."""
+        if self._began and not self._rebuilt:
+            self._unused = [number for number in self._number.values() if number not in self._order]
+            for number in self._unused:
+                self._ready(number)
 
     def _arrived(self, parameter: Any) -> None:
         if not self._model.require_backward_grad_sync:
             return
-        at = self._bucket_of[id(parameter)]
-        self._order.append(parameter)
-        self._left[at] -= 1
-        if self._left[at] == 0:
-            self._reduce(self._buckets[at])
-        if not any(self._left):
+        number = self._number[id(parameter)]
+        if number in self._order:
+            return  # a graph that stays may use a parameter several times
+        self._order.append(number)
+        if not self._began:
+            self._began = True
+            if self._is_dynamic or self._rebuilt:
+                for unused in self._unused:
+                    self._ready(unused)
+        self._ready(number)
+
+    def _ready(self, number: int) -> None:
+        self._left[self._bucket_of[number]] -= 1
+        while self._next < len(self._left) and self._left[self._next] == 0:
+            self._next += 1
+            self._reduce(self._next - 1)
+        if self._next == len(self._left):
             self._finish()
 
-    def _reduce(self, bucket: list[Any]) -> None:
-        torch = sys.modules["torch"]
-        group = self._model.process_group
-        flat = torch.cat([parameter.grad.reshape(-1) for parameter in bucket])
-        flat.div_(group.size())
-        self._works.append((torch.distributed.all_reduce(flat, group=group, async_op=True), flat, bucket))
+    def _reduce(self, at: int) -> None:
+        torch, model = sys.modules["torch"], self._model
+        if getattr(model, "skip_all_reduce_unused_params", False) and {*self._buckets[at]} <= {*self._unused}:
+            return
+        bucket = [self._parameters[number] for number in self._buckets[at]]
+        parts = [torch.zeros_like(each) if each.grad is None else each.grad for each in bucket]
+        flat = torch.cat([part.reshape(-1) for part in parts])
+        if self._hook is None:
+            flat.div_(model.process_group.size())
+            work = torch.distributed.all_reduce(flat, group=model.process_group, async_op=True)
+        else:
+            state, hook = self._hook
+            with groups.futures():
+                work = hook(state, _Bucket(at, flat, bucket, is_last=at == len(self._buckets) - 1))
+        self._works.append((work, flat, bucket))
 
     def _finish(self) -> None:
+        torch = sys.modules["torch"]
+        self._began = False
+        told = None
+        if self._is_dynamic:
+            used = torch.ones(len(self._parameters), dtype=torch.int32)
+            told = torch.distributed.all_reduce(used, group=self._model.process_group, async_op=True)
         for work, flat, bucket in self._works:
-            work.wait()
+            found = work.wait()
+            reduced = flat if self._hook is None else found[0] if isinstance(found, list) else found
             if not self._model.gradient_as_bucket_view:
                 start = 0
                 for parameter in bucket:
-                    part = flat[start : start + parameter.numel()]
+                    part = reduced[start : start + parameter.numel()]
                     start += parameter.numel()
-                    parameter.grad.copy_(part.view_as(parameter.grad))
+                    if parameter.grad is not None:
+                        parameter.grad.copy_(part.view_as(parameter.grad))
+        if told is not None and self._unused:
+            told.wait()
         self._works.clear()
+
+
+class _Bucket:
+    """What a communication hook is given."""
+
+    def __init__(self, number: int, flat: Any, parameters: list[Any], *, is_last: bool) -> None:
+        self._number, self._flat, self._parameters, self._is_last = number, flat, parameters, is_last
+
+    def index(self) -> int:
+        """Return the number of the bucket."""
+        return self._number
+
+    def buffer(self) -> Any:
+        """Return the gradients in a row."""
+        return self._flat
+
+    def set_buffer(self, flat: Any) -> None:
+        """Replace the gradients."""
+        self._flat = flat
+
+    def parameters(self) -> list[Any]:
+        """Return the parameters whose gradients these are."""
+        return self._parameters
+
+    def gradients(self) -> list[Any]:
+        """Return the gradient of each parameter, a view of the buffer."""
+        parts = self._flat.split([parameter.numel() for parameter in self._parameters])
+        return [part.view_as(parameter) for part, parameter in zip(parts, self._parameters, strict=True)]
+
+    def is_last(self) -> bool:
+        """Return whether it is the last of the step."""
+        return self._is_last
+
+
+def _reached(outputs: list[Any]) -> set[int]:
+    """Return the identities of the parameters from which *outputs* were computed."""
+    pending = [output.grad_fn for output in outputs if output.grad_fn is not None]
+    found = {id(output) for output in outputs}
+    seen = set(pending)
+    while pending:
+        node = pending.pop()
+        if hasattr(node, "variable"):
+            found.add(id(node.variable))
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                pending.append(following)
+    return found
