@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -30,18 +31,18 @@ BYTES = 2
 
 
 class Prices:
-    """A nanosecond for everything."""
+    """Time for all that is done, in proportion."""
 
-    host_ns = step_ns = 0.0
+    host_ns, step_ns = 3000.0, 0.0
 
     def operator_ns(self, operator: Operator) -> float:
-        return 1.0
+        return operator.flops + operator.moved_bytes
 
     def start_ns(self, where: Spread) -> float:
         return 1.0
 
     def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
-        return 0.0
+        return exchange.size_bytes
 
 
 @st.composite
@@ -121,3 +122,37 @@ def test_all_ranks_together_hold_the_weights_once(model: Transformer, plan: Plan
     else:
         whole = model.params() - experts + copied + experts / plan.ep
         assert weights == pytest.approx(BYTES * whole, rel=1e-3)
+
+
+def busy(model: Transformer, plan: Plan) -> Counter[str]:
+    """Return for how long all stages do what, by operator."""
+    workload = training_step(model, plan, Prices(), 8)
+    total: Counter[str] = Counter()
+    for stage in range(plan.pp):
+        nodes = workload.graph_of(stage * plan.world // plan.pp).nodes
+        total.update(nodes.groupby("operator")["duration_ns"].sum().to_dict())
+    return total
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.sampled_from((DENSE, SPARSE)),
+    st.sampled_from(("none", "selective", "full")),
+    st.integers(0, 3),
+    st.booleans(),
+    st.booleans(),
+)
+def test_every_schedule_has_the_same_to_do(
+    model: Transformer, recompute: str, zero: int, frozen: bool, overlap: bool
+):
+    plan = Plan(pp=2, dp=2, tp=2, global_batch=16, recompute=recompute, zero=zero, frozen=frozen,
+                lora=4 if frozen else 0, sequence_parallel=overlap, tensor_overlap=overlap)  # fmt: skip
+    usual = busy(model, plan)
+    for other in (
+        replace(plan, schedule="zero-bubble"),
+        replace(plan, schedule="interleaved", chunks=2),
+    ):
+        found = busy(model, other)
+        assert found.keys() == usual.keys()
+        for operator, duration in usual.items():
+            assert found[operator] == pytest.approx(duration, rel=1e-3), operator

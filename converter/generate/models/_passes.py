@@ -62,8 +62,9 @@ class Passes:
         if self.is_last(chunk):
             units.insert(0, (pass_over_output(self.model, self.plan, backward=True), -1))
         for place, (items, layer) in enumerate(units):
-            done = items if half == "B" else _half(items, half)
-            self._unit(block, done, layer, place, "backward", gathers=self.plan.zero == 3 and half != "W")
+            done = items if half == "B" else _half(items, half, frozen=self.plan.frozen)
+            gathers = self.plan.zero == 3 and half != "W"
+            self._unit(block, done, layer, place, "backward", gathers=gathers, half=half)
             if layer >= 0 and half != "I" and not self.plan.frozen:
                 self._reduce(block, layer, every=self.plan.zero >= 2, last=reduces)
         if half != "W":
@@ -117,17 +118,25 @@ class Passes:
         return self.plan.zero == 1 and self.plan.overlap and not self.plan.frozen
 
     def _unit(
-        self, block: Block, items: Sequence[Item], layer: int, place: int, phase: str, *, gathers: bool
+        self,
+        block: Block,
+        items: Sequence[Item],
+        layer: int,
+        place: int,
+        phase: str,
+        *,
+        gathers: bool,
+        half: str = "B",
     ) -> None:
         """Append a layer, behind the host's work for it and its weights."""
-        waits = [self._host(block, phase)] if layer >= 0 else []
+        waits = [self._host(block, phase, half)] if layer >= 0 else []
         if gathers and layer >= 0:
             waits.append(self._gather(block, layer, place))
         before = len(block.nodes)
         self._begin(block, items, waits, phase)
         if before < len(block.nodes):
             block.late = before
-        beside = self._beside(layer, phase) if layer >= 0 else 0
+        beside = self._beside(layer, phase, half) if layer >= 0 else 0
         where = self.stage.where(("tp",))
         beside += sum(
             self.stage.prices.slowed_ns(item, where)
@@ -144,12 +153,13 @@ class Passes:
         if len(block.nodes) > start:
             block.edges += [(source, start, 0) for source in waits if source >= 0]
 
-    def _host(self, block: Block, phase: str) -> int:
+    def _host(self, block: Block, phase: str, half: str) -> int:
+        """Append the launches of a pass over a layer; of both halves, those for weights are one pass."""
         if self.stage.prices.host_ns < 1:
             return -1
-        again = (
-            2 if phase == "backward" and self.plan.recompute != "full" else 3 if phase == "backward" else 1
-        )
+        again = 1
+        if phase == "backward" and half != "W":
+            again = (3 if self.plan.recompute == "full" else 2) - (half == "I")
         return block.add(
             [],
             name="launch",
@@ -161,13 +171,14 @@ class Passes:
             kind="launch",
         )
 
-    def _beside(self, layer: int, phase: str) -> float:
+    def _beside(self, layer: int, phase: str, half: str) -> float:
         """Return by how much collectives beside computation slow a pass over *layer* down."""
         plan = self.plan
         if plan.zero < 2:
             return 0
-        exchanges = self._weights(layer) if phase == "forward" or plan.zero == 3 else []
-        if phase == "backward" and not plan.frozen:
+        gathers = phase == "forward" or (plan.zero == 3 and half != "W")
+        exchanges = self._weights(layer) if gathers else []
+        if phase == "backward" and half != "I" and not plan.frozen:
             exchanges += self._reduced(layer)
         return sum(
             self.stage.prices.slowed_ns(exchange, self.stage.where(exchange.axes)) for exchange in exchanges
@@ -278,11 +289,12 @@ class Passes:
         return plan.micro_batch * sequence / plan.cp / plan.tp * self.model.hidden * plan.element_bytes
 
 
-def _half(items: Sequence[Item], half: str) -> list[Item]:
-    """Return the part of a backward pass for inputs (``I``) or for weights (``W``)."""
+def _half(items: Sequence[Item], half: str, *, frozen: bool) -> list[Item]:
+    """Return the part of a backward pass for inputs (``I``) or for weights (``W``); *frozen* ones lack it."""
     found: list[Item] = []
     for item in items:
         is_weights = isinstance(item, Operator) and item.kind == "gemm" and item.name.endswith("gradient")
+        is_weights &= not frozen or item.name.startswith("adapter")
         if is_weights and isinstance(item, Operator):
             found.append(Operator(item.name, "gemm", item.flops / 2, item.moved_bytes / 2, item.module))
         elif half == "I":
