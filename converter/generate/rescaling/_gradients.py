@@ -75,7 +75,8 @@ def check_reductions(stage: Stage, *, alone: bool) -> None:
             continue
         raise WorkloadError(
             f"Rank {stage.graph.rank} reduces the gradients of several layers together, in buckets that "
-            f"other stages would fill differently. {_INSTEAD}"
+            "other stages would fill differently, or those of tied embeddings, which other stages would not "
+            f"share. {_INSTEAD}"
         )
 
 
