@@ -284,6 +284,12 @@ def print_runs(
         _print_remarks([result for _, result in runs])
 
 
+def _simulated(study: Study, runs: list[tuple[str, Result]]) -> str:
+    """Return the title of the *runs*: whether their makespans are of one training step."""
+    steps = max((study.run_info(run_id).steps for run_id, _ in runs), default=1)
+    return "Simulated step" if steps == 1 else f"Simulated, {count_text(steps, 'step')} one after the other"
+
+
 def _print_remarks(results: list[Result]) -> None:
     """Print, each once, what the *results* leave out and what they take for granted."""
     for word, key in (("Warning", "warnings"), ("Assumed", "assumptions")):
@@ -385,7 +391,7 @@ def run_command(
             return 0
         runs = simulate_study(study, target, prefix)
     if output_format == "table":
-        print_runs(runs)
+        print_runs(runs, title=_simulated(study, runs))
         print_next("summary", study.path, "--run", runs[-1][0])
     print_results([result for _, result in runs], output_format, ranks=False)
     return 0

@@ -66,5 +66,7 @@ def _for_people(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     notes = [name for name in ("tags", "note") if any(row[name] for row in rows)]
     # A label that was not given says both itself.
     said = all(row["label"] == f"{row['backend']} on {row['network']}" for row in rows)
-    names = ["id", "label", *([] if said else ["backend", "network"]), "ranks", "makespan_ns", *notes]
+    what = [] if said else ["backend", "network"]
+    steps = ["steps"] if any(row["steps"] > 1 for row in rows) else []
+    names = ["id", "label", *what, "ranks", "makespan_ns", *steps, *notes]
     return [{name: row[name] for name in names} for row in rows]

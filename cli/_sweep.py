@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import BackendError, UsageError, did_you_mean
 from ..runner.sweep import FIGURES
+from ..support import count_text
 from ._output import cluster_option, console, error_console, format_option, print_frame, print_next
 from ._run import machine_option, on_machine
 
@@ -141,7 +143,7 @@ def sweep_command(
             raise UsageError("a search chooses its own points. Next: leave out --list, or --trials.")
         points = multiply(read_points(points_file) if points_file is not None else [{}], _grid(over, trials))
         choices |= {"backend": backends[0] if backends else "analytical-unaware"}
-        with _progress() as progress:
+        with _telling_if_interrupted(study_folder), _progress() as progress:
             found = run_sweep(
                 study,
                 points if trials is None else over,
@@ -204,6 +206,24 @@ def _progress() -> Iterator[SweepProgress]:
         yield update
 
 
+@contextmanager
+def _telling_if_interrupted(study_folder: Path) -> Iterator[None]:
+    """Say of a sweep that Ctrl-C stops how far it is, and how it goes on."""
+    from ..runner.sweep import SweepInterrupted
+
+    try:
+        yield
+    except SweepInterrupted as stopped:
+        error_console.print(
+            f"{stopped.done:,} of {count_text(stopped.points, 'point')} are done and kept. Next: the same "
+            "command goes on with the others; those done so far: "
+            f"{shlex.join(['chakrascope', 'sweep', str(study_folder), '--show', stopped.name])}",
+            markup=False,
+            soft_wrap=True,
+        )
+        raise
+
+
 def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
     """Return the points that no other beats; raises `UsageError` for an unknown objective."""
     from ..runner.sweep import front_table, frontier, objectives
@@ -235,6 +255,15 @@ def _print(study_folder: Path, found: Sweep, output_format: str, least: str, *, 
     console.print(
         f"{found.simulated} simulated, {found.reused} known before{more}; all in {found.path}", soft_wrap=True
     )
+    if found.missing:
+        points = count_text(len(found.points) + found.missing, "point")
+        error_console.print(
+            f"These are {len(found.points):,} of {points}: the "
+            "sweep was interrupted, or is still under way. Next: the command that began it goes on with the "
+            "others.",
+            style="yellow",
+            soft_wrap=True,
+        )
     if found.kept:
         console.print(f"Kept as runs: {', '.join(found.kept)}.", soft_wrap=True)
         print_next("view", study_folder, "--run", found.kept[0])

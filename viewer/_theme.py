@@ -80,7 +80,8 @@ def run_text(info: RunInfo, *, longest: int = 200, workload: bool = False) -> st
     name = run_name(info)
     if len(name) > longest:
         name = f"{name[: longest // 2]}…{name[-(longest // 2 - 1) :]}"
-    facts = [name, duration_text(info.makespan_ns), count_text(info.num_ranks, "rank")]
+    steps = f" ({count_text(info.steps, 'step')})" if info.steps > 1 else ""
+    facts = [name, duration_text(info.makespan_ns) + steps, count_text(info.num_ranks, "rank")]
     return " · ".join([*facts, info.workload] if workload else facts)
 
 

@@ -19,6 +19,7 @@ _COLUMNS = [
     "network",
     "ranks",
     "makespan_ns",
+    "steps",
     "created",
     "workload",
     "tags",
@@ -37,7 +38,10 @@ def run_name(info: RunInfo) -> str:
 
 
 def run_rows(runs: Sequence[RunInfo], find: str = "") -> list[dict[str, Any]]:
-    """Return a row a run that has *find* in any of its texts, the newest first; ``created`` is UTC."""
+    """Return a row per run that has *find* in any of its texts, the newest first; ``created`` is UTC.
+
+    ``steps`` are the captured training steps that ``makespan_ns`` spans.
+    """
     rows = [
         {
             "id": info.id,
@@ -46,6 +50,7 @@ def run_rows(runs: Sequence[RunInfo], find: str = "") -> list[dict[str, Any]]:
             "network": info.network,
             "ranks": info.num_ranks,
             "makespan_ns": info.makespan_ns,
+            "steps": info.steps,
             "created": info.created[:19].replace("T", " "),
             "workload": info.workload,
             "tags": ", ".join(info.tags),

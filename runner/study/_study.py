@@ -15,6 +15,7 @@ from ...errors import StudyError, did_you_mean
 from ...support import new_folder, remove_folder, write_file, writing
 from ._layout import RUN_FILE, StudyLayout
 from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, read_note, write_note
+from ._steps import steps_of
 
 if TYPE_CHECKING:
     from ...converter import Workload
@@ -36,7 +37,8 @@ _RUN_TYPES = {
 class RunInfo:
     """One finished run; *id* is the content hash of its experiment, *created* an ISO time (UTC).
 
-    *label*, *note* and *tags* are what people call it and wrote about it: see `Study.annotate`.
+    *steps* are the captured training steps that its makespan spans. *label*, *note* and *tags* are what
+    people call it and wrote about it: see `Study.annotate`.
     """
 
     id: str
@@ -49,6 +51,7 @@ class RunInfo:
     num_ranks: int
     note: str = ""
     tags: tuple[str, ...] = ()
+    steps: int = 1
 
 
 class Study(StudyLayout):
@@ -424,7 +427,8 @@ class Study(StudyLayout):
             wrong = [key for key, kind in _RUN_TYPES.items() if not _is(kind, data.get(key))]
             if not wrong:
                 data["backend"] = _backend_today(folder, data["backend"])
-                return RunInfo(id=folder.name, **data | read_note(folder))
+                steps = steps_of(self.prefix_in(self.workload_dir(data["workload"])))
+                return RunInfo(id=folder.name, **data | read_note(folder) | {"steps": steps})
             problem = f"no {wrong[0]} of a run"
         except TypeError as error:
             problem = str(error)

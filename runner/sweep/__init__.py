@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ._start import sweep_experiment as sweep_experiment
     from ._start import sweep_workload as sweep_workload
     from ._sweep import Sweep as Sweep
+    from ._sweep import SweepInterrupted as SweepInterrupted
     from ._sweep import SweepProgress as SweepProgress
     from ._sweep import read_sweep as read_sweep
     from ._sweep import run_sweep as run_sweep
@@ -64,6 +65,7 @@ __all__ = [
     "Solver",
     "Space",
     "Sweep",
+    "SweepInterrupted",
     "SweepProgress",
     "Work",
     "answered",

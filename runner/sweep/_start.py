@@ -15,13 +15,17 @@ from ..study import Study
 from ._settings import Base, Builder
 from ._table import points_file, read_table
 
-__all__ = ["sweep_experiment", "sweep_workload", "write_start"]
+__all__ = ["finish_start", "planned_points", "sweep_experiment", "sweep_workload", "write_start"]
 
 _NAME = "start.json"
+_UNFINISHED = "unfinished"
 
 
-def write_start(folder: Path, base: Base) -> None:
-    """Write what the sweep in *folder* starts from; presets by name, everything else whole."""
+def write_start(folder: Path, base: Base, points: int) -> None:
+    """Write what the sweep in *folder* starts from; presets by name, everything else whole.
+
+    Until :func:`finish_start` it says how many *points* its table is to have.
+    """
     system, network = base.system, base.network
     if not isinstance(system, SystemConfig) and system not in list_presets("system"):
         system = SystemConfig.load(system)
@@ -33,10 +37,31 @@ def write_start(folder: Path, base: Base) -> None:
         "memory": load_memory(base.memory).to_dict(),
         "backend": base.backend,
         "options": dict(base.options),
+        _UNFINISHED: points,
     }
     with writing(f"The sweep {folder}", StudyError):
         folder.mkdir(parents=True, exist_ok=True)
         write_file(folder / _NAME, json.dumps(start, indent=2) + "\n")
+
+
+def finish_start(folder: Path) -> None:
+    """Note that all points of the sweep in *folder* have an answer."""
+    with writing(f"The sweep {folder}", StudyError):
+        start = json.loads((folder / _NAME).read_text(encoding="utf-8"))
+        start.pop(_UNFINISHED, None)
+        write_file(folder / _NAME, json.dumps(start, indent=2) + "\n")
+
+
+def planned_points(folder: Path) -> int:
+    """Return how many points the table in *folder* was to have when it was interrupted, 0 if it was not.
+
+    One that is under way counts as interrupted.
+    """
+    try:
+        planned = json.loads((folder / _NAME).read_text(encoding="utf-8")).get(_UNFINISHED, 0)
+    except (OSError, ValueError, AttributeError):  # whoever makes a point again is told
+        return 0
+    return planned if isinstance(planned, int) else 0
 
 
 def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:

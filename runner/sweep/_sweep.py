@@ -28,23 +28,34 @@ from ._prices import Prices, check_cost
 from ._search import Range, Search, Space
 from ._settings import Base, Builder, check_keys
 from ._space import Settings, grid, point_key
-from ._start import write_start
+from ._start import finish_start, planned_points, write_start
 from ._table import PointTable, points_file, read_table
 from ._titles import point_label, setting_title
 
-__all__ = ["Sweep", "SweepProgress", "read_sweep", "run_sweep", "sweep_names"]
+__all__ = ["Sweep", "SweepInterrupted", "SweepProgress", "read_sweep", "run_sweep", "sweep_names"]
 
 SweepProgress = Callable[[int, int, int], None]
 """Called with the points that have a row, all points, and how many of the rows are failures."""
 
 
+class SweepInterrupted(KeyboardInterrupt):
+    """Ctrl-C stopped the sweep *name* when *done* of its *points* had an answer, which its table keeps."""
+
+    def __init__(self, name: str, done: int, points: int) -> None:
+        super().__init__(f"{done} of {points} points of the sweep '{name}' are done")
+        self.name = name
+        self.done = done
+        self.points = points
+
+
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """A finished sweep: its *name*, the *path* of its table, and its *points*, best first.
+    """A sweep: its *name*, the *path* of its table, and its *points*, best first.
 
     *points* has a column for each setting, ``id`` (the experiment's hash), ``state`` (done or failed),
     ``error``, ``ranks``, the figures in ns and how long the simulation took. *simulated* says how many of
-    them were simulated now, *reused* how many were known before, *kept* which are now runs of the study.
+    them were simulated now, *reused* how many were known before, *kept* which are now runs of the study. One
+    that was interrupted, or is still under way, has *missing* points, which the same call goes on with.
     """
 
     name: str
@@ -53,6 +64,7 @@ class Sweep:
     simulated: int = 0
     reused: int = 0
     kept: tuple[str, ...] = ()
+    missing: int = 0
 
     @property
     def failed(self) -> int:
@@ -76,7 +88,9 @@ class Sweep:
         return bars(rows, f"{self.name}: the best points" + (f" by {titles}" if titles else ""))
 
     def _repr_html_(self) -> str:
-        title = f"Sweep {self.name}: {count_text(len(self.points), 'point')}, {self.failed} failed"
+        points = count_text(len(self.points) + self.missing, "point")
+        so_far = f"{len(self.points):,} of {points} so far" if self.missing else points
+        title = f"Sweep {self.name}: {so_far}, {self.failed} failed"
         settings = swept_settings(self.points)
         shown = self.points[[*settings, "state", "makespan_ns"]]
         shown = shown.rename(columns={name: setting_title(name, unit=True) for name in settings})
@@ -116,7 +130,7 @@ def run_sweep(
     the number of jobs. With *trials*, Optuna chooses that many points of the space instead of all, and keys
     may have a `Range`. The best points have the *least* of a figure, and keep to limits *at_most*; the
     ``cost`` of a step is known by *prices*. The full results of the *keep* best become runs of the study.
-    Raises `ConfigError` for keys that address nothing.
+    Raises `ConfigError` for keys that address nothing, and `SweepInterrupted` on Ctrl-C.
     """
     goal = Goal(least, at_most or {})
     points = _points(over) if trials is None else _search(over, trials)
@@ -129,9 +143,13 @@ def run_sweep(
     )
     run = _Run(study, base, points, goal)
     with PointTable(folder, cost) as table:
-        write_start(folder, base)
+        write_start(folder, base, _rows_at_last(points, table))
         places = Places(cluster, workers, len(points))
-        run.run(table, places, progress or (lambda *_: None))
+        try:
+            run.run(table, places, progress or (lambda *_: None))
+        except KeyboardInterrupt as stopped:
+            raise SweepInterrupted(folder.name, run.finished, len(points)) from stopped
+        finish_start(folder)
         kept = run.keep_best(table, keep)
         found = table.frame(run.points, goal)
     return Sweep(folder.name, table.path, found, run.simulated, len(points) - run.fresh, kept)
@@ -151,7 +169,10 @@ def read_sweep(study: Study, name: str) -> Sweep:
         raise StudyError(f"The study {study.path} has no sweep '{name}'{did_you_mean(name, names)}")
     path = points_file(study, name)
     table = read_table(path)
-    return Sweep(name, path, table, reused=len(table))
+    planned = planned_points(study.sweep_dir(name))
+    # A search may have tried a point twice, which is one row: what was interrupted misses one at least.
+    missing = max(1, planned - len(table)) if planned else 0
+    return Sweep(name, path, table, reused=len(table), missing=missing)
 
 
 class _Run:
@@ -167,7 +188,7 @@ class _Run:
         self._builder = Builder(study, base)
         self._waiting: dict[str, list[int]] = {}
         self._failures: dict[str, Answer] = {}
-        self._finished = 0
+        self.finished = 0
         self._failed = 0
 
     def run(self, table: PointTable, places: Places, progress: SweepProgress) -> None:
@@ -180,8 +201,8 @@ class _Run:
                 if answered is not None:
                     self._accept(table, *answered)
                 table.save()
-                progress(self._finished, len(self._all), self._failed)
-        progress(self._finished, len(self._all), self._failed)
+                progress(self.finished, len(self._all), self._failed)
+        progress(self.finished, len(self._all), self._failed)
 
     def _tasks(self, table: PointTable) -> Iterator[Task]:
         """Yield what has to be simulated, each experiment once; the table takes what needs no simulation."""
@@ -237,7 +258,7 @@ class _Run:
     ) -> None:
         if not table.done(self.points[number], identity):
             table.put(self.points[number], identity, ranks, answer)
-        self._finished += 1
+        self.finished += 1
         self._failed += answer["state"] == "failed"
         self.fresh += fresh
         if isinstance(self._all, Search):
@@ -266,6 +287,11 @@ def _points(over: Space | Sequence[Settings]) -> list[dict[str, Any]]:
     """Return the points, each once."""
     points = grid(over) if isinstance(over, Mapping) else [dict(point) for point in over]
     return list({point_key(point): point for point in points}.values())
+
+
+def _rows_at_last(points: list[dict[str, Any]] | Search, table: PointTable) -> int:
+    """Return how many rows the table has once all *points* are answered; sweeps may share it."""
+    return len(points) if isinstance(points, Search) else len({*table.rows, *map(point_key, points)})
 
 
 def _search(over: Space | Sequence[Settings], trials: int) -> Search:

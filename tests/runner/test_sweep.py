@@ -28,7 +28,7 @@ from chakrascope.runner import (
     simulate,
     sweep_names,
 )
-from chakrascope.runner.sweep import grid, multiply, parse_axis, read_points
+from chakrascope.runner.sweep import SweepInterrupted, grid, multiply, parse_axis, read_points
 from chakrascope.runner.sweep._settings import Base, Builder
 
 
@@ -329,6 +329,32 @@ def test_any_interruptions_end_with_every_point_once(tmp_path_factory, stops):
     assert (found.points["state"] == "done").all()
 
 
+def test_a_sweep_that_was_interrupted_says_how_far_it_is_until_it_has_gone_on(study):
+    def stop(finished, points, failed):
+        if finished == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(SweepInterrupted) as stopped:
+        run_grid(study, name="cut", progress=stop)
+    assert (stopped.value.name, stopped.value.done, stopped.value.points) == ("cut", 2, 6)
+    partial = read_sweep(study, "cut")
+    assert (len(partial.points), partial.missing) == (2, 4)
+    assert "2 of 6 points so far" in partial._repr_html_()
+    assert run_grid(study, name="cut").missing == 0
+    whole = read_sweep(study, "cut")
+    assert (len(whole.points), whole.missing) == (6, 0)
+    with pytest.raises(SweepInterrupted):
+        run_sweep(
+            study,
+            {"network.latency": [7, 8]},
+            network=two_dimensions(),
+            name="cut",
+            workers=0,
+            progress=lambda finished, *_: stop(2, 0, 0) if finished == 1 else None,
+        )
+    assert read_sweep(study, "cut").missing == 1
+
+
 class TestProcesses:
     def test_processes_give_the_same_table(self, study):
         here = run_grid(study, name="here")
@@ -391,8 +417,12 @@ class TestProcesses:
         assert process.returncode == 130, shown
         assert "Traceback" not in shown
         assert not _workers(study)
-        rows = read_sweep(study, "long").points
+        found = read_sweep(study, "long")
+        rows = found.points
         assert len(rows) > 0
+        assert found.missing == 30_000 - len(rows)
+        assert "of 30,000 points are done and kept. Next: the same command goes on" in shown
+        assert f"chakrascope sweep {study.path} --show long" in shown
         assert (rows["state"] == "done").all()
 
 

@@ -1,5 +1,7 @@
 """The page Runs, on a study of its own: these tests delete."""
 
+import json
+
 import pandas as pd
 import pytest
 from studies import HOSTILE, make_study, make_workload
@@ -23,6 +25,15 @@ def test_label_cannot_turn_its_neighbours_round(own):
     assert run_text(own.study.run_info(own.run_b)).startswith("\ufffdtxet \ufffd · 68.2 ms · 8 ranks")
 
 
+def test_a_time_of_several_captured_steps_says_so(own):
+    prefix = own.study.workload_prefix(own.study.run_info(own.run_b).workload)
+    file = prefix.with_name(f"{prefix.name}.workload.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"steps": [4, 5, 6]}))
+    info = own.study.run_info(own.run_b)
+    assert info.steps == 3
+    assert run_text(info).endswith("68.2 ms (3 steps) · 8 ranks")
+
+
 def test_runs_held_open_follow_what_is_done_to_them(own):
     view = StudyView(own.study)
     run = view.open(own.run_a)
@@ -39,7 +50,7 @@ def test_runs_are_exported_with_their_notes(own):
     own.study.annotate(own.run_a, note=HOSTILE[:60])
     client = create_app(own.study).server.test_client()
     lines = client.get("/export/runs.csv").data.decode().splitlines()
-    assert lines[0] == "id,label,backend,network,ranks,makespan_ns,created,workload,tags,note"
+    assert lines[0] == "id,label,backend,network,ranks,makespan_ns,steps,created,workload,tags,note"
     assert len(lines) == 3
 
 

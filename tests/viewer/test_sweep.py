@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from studies import make_study
 
-from chakrascope.runner import Job, JobStore, NetworkConfig, read_sweep, run_sweep
+from chakrascope.runner import Job, JobStore, NetworkConfig, Sweep, read_sweep, run_sweep
 from chakrascope.runner.sweep import answered, best_by, point_label, setting_title
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._state import Selection
@@ -138,7 +138,7 @@ def test_any_column_becomes_an_axis(values):
     [
         ("running", 59, "2 of 59 points so far: a better one may be among the others."),
         ("cancelled", 59, "been cancelled; started again, it goes on."),
-        ("done", 59, ""),
+        ("done", 59, "is under way on the command line; the same command goes on."),
         ("cancelled", 2, ""),
     ],
 )
@@ -146,9 +146,10 @@ def test_an_answer_of_some_points_says_so(study, monkeypatch, state, total, word
     facts = {"id": 1, "kind": "sweep", "label": "s", "state": state, "total": total}
     job = Job(**{name: facts.get(name, "") for name in Job.__dataclass_fields__})
     monkeypatch.setattr(JobStore, "jobs", lambda _store: [job])
-    assert words in str(page_sweep._unfinished(StudyView(study), "s", 2))
-    assert bool(words) == bool(page_sweep._unfinished(StudyView(study), "s", 2))
-    assert page_sweep._unfinished(StudyView(study), "other", 2) == []
+    points = pd.DataFrame({"state": ["done", "done"]})
+    told = page_sweep._unfinished(StudyView(study), Sweep("s", study.path, points, missing=total - 2))
+    assert words in str(told)
+    assert bool(words) == bool(told)
 
 
 def test_a_sweep_in_a_notebook_names_its_settings_as_the_page_does(swept):

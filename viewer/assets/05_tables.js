@@ -11,6 +11,7 @@
 
   window.dashAgGridFunctions = Object.assign(window.dashAgGridFunctions || {}, {
     inTime: (ns) => (missing(ns) ? "" : durationText(ns)),
+    inSteps: (ns, steps) => (missing(ns) ? "" : durationText(ns) + (steps > 1 ? ` (${steps} steps)` : "")),
     inTimeIfAny: (ns) => (missing(ns) || ns < 0 ? "" : durationText(ns)),
     asInstant: (ns, resolution) => (missing(ns) ? "" : instantText(ns, resolution)),
     inPercent: (share) => (missing(share) ? "" : shareText(share)),

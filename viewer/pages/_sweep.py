@@ -116,7 +116,7 @@ def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any
     if points.empty:
         return card("No point of this sweep has an answer yet", _points(found, goal, scheme))
     settings = swept_settings(found.points)
-    parts: list[Any] = [*_unfinished(view, name, len(points)), _best(view, name, points, settings, goal)]
+    parts: list[Any] = [*_unfinished(view, found), _best(view, name, points, settings, goal)]
     if len(settings) > 1:
         parts.append(_heat(name, points, settings, scheme))
     objective = selection.option("pareto")
@@ -129,13 +129,17 @@ def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any
     return dmc.Stack([*parts, _points(found, goal, scheme)], gap="md")
 
 
-def _unfinished(view: StudyView, name: str, done: int) -> list[Any]:
-    """Return what says that the answer is of some points only, of a sweep whose last job has not done all."""
-    jobs = [job for job in JobStore(view.study).jobs() if job.kind == "sweep" and job.label == name]
-    if not jobs or jobs[-1].state == "done" or done >= jobs[-1].total:
+def _unfinished(view: StudyView, found: Sweep) -> list[Any]:
+    """Return what says that the answer is of some points only, of a sweep that has not done all."""
+    if not found.missing:
         return []
-    text = f"{done:,} of {count_text(jobs[-1].total, 'point')} so far: a better one may be among the others."
-    if not jobs[-1].is_active:
+    done = len(found.points)
+    points = count_text(done + found.missing, "point")
+    text = f"{done:,} of {points} so far: a better one may be among the others."
+    jobs = [job for job in JobStore(view.study).jobs() if job.kind == "sweep" and job.label == found.name]
+    if not jobs or jobs[-1].state == "done":
+        text += " The sweep was interrupted, or is under way on the command line; the same command goes on."
+    elif not jobs[-1].is_active:
         ended = "failed" if jobs[-1].state == "failed" else "been cancelled"
         text += f" The sweep has {ended}; started again, it goes on."
     return [dmc.Alert(text, color="yellow", variant="light", id="sweep-unfinished")]

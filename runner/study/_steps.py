@@ -1,0 +1,27 @@
+"""How many training steps a workload of a study holds, without reading its graphs."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+__all__ = ["steps_of"]
+
+
+def steps_of(prefix: Path) -> int:
+    """Return how many captured steps the workload at *prefix* holds: 1 unless its description says more."""
+    description = prefix.with_name(f"{prefix.name}.workload.json")
+    try:
+        return _steps_in(description, description.stat().st_mtime_ns)
+    except OSError:  # of a run whose workload was removed
+        return 1
+
+
+@functools.lru_cache(maxsize=256)
+def _steps_in(description: Path, _modified_ns: int) -> int:
+    try:
+        steps = json.loads(description.read_text(encoding="utf-8")).get("steps")
+    except (ValueError, AttributeError):  # damaged, which whoever opens the workload is told
+        return 1
+    return max(1, len(steps)) if isinstance(steps, list) else 1
