@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import BackendError, BackendUnavailable
 from ._base import about_backend, backend_names
-from .astra_sim import KINDS, AstraSimProgram, find_astra_sim
+from .astra_sim import AstraSimProgram, find_astra_sim
 from .ns3 import find_compiler, find_ns3
 from .service import SCHEME, ServiceAddress, ServiceClient, configured_services
 
@@ -26,7 +26,7 @@ def backend_report() -> list[dict[str, str]]:
             continue
         if name == "ns3":
             rows.append(_ns3(about.what))
-        elif name.removeprefix("astra-sim:") in KINDS:
+        elif name.startswith("astra-sim:"):
             rows.append(_own_astra_sim(name, about.what, programs.get(name.removeprefix("astra-sim:"))))
         else:
             rows.append(_row(name, "yes", about.what, "built in"))

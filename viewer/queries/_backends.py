@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...runner import backend_names
 from ...runner.gpu import DEFAULT_MACHINE, GPU_BACKEND, list_machines
 
-__all__ = ["backend_command", "chosen_backends", "is_offered", "machine_of", "plain_backend"]
+__all__ = ["backend_command", "chosen_backends", "is_offered", "machine_of", "plain_backend", "plain_name"]
 
 
 def is_offered(name: object) -> bool:
@@ -24,6 +24,11 @@ def is_offered(name: object) -> bool:
 def plain_backend(name: str) -> str:
     """Return the backend *name* without its machine, as it stands in the list."""
     return GPU_BACKEND if name.startswith(f"{GPU_BACKEND}:") else name
+
+
+def plain_name(name: str) -> str:
+    """Return *name* as :func:`chosen_backends` writes it: the default machine goes without saying."""
+    return GPU_BACKEND if name == f"{GPU_BACKEND}:{DEFAULT_MACHINE}" else name
 
 
 def machine_of(backends: Sequence[str]) -> str:

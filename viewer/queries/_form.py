@@ -12,7 +12,7 @@ from ...errors import ConfigError
 from ...runner import list_presets
 from ...runner.config import failure_of_text
 from ...runner.engine import COLLECTIVES
-from ._backends import is_offered, plain_backend
+from ._backends import is_offered, plain_backend, plain_name
 from ._configure import PRESETS, Dimension, Networks, Setup
 
 __all__ = ["SYSTEM_FIELDS", "Form", "decode_form", "encode_form", "first_form"]
@@ -151,7 +151,7 @@ def _backends(told: Mapping[str, Any], otherwise: tuple[str, ...], ignored: _Ign
     for name in named:
         if not is_offered(name):
             ignored.append(f"There is no backend '{str(name)[:40]}' here.")
-        elif known.setdefault(plain_backend(name), name) != name:
+        elif known.setdefault(plain_backend(name), plain_name(name)) != plain_name(name):
             ignored.append(f"'{name}' is a second machine, and a form has one.")
     return tuple(known.values())
 

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import ChakrascopeError
 from ...runner import NetworkConfig, Study, SystemConfig
 from ...runner.study import run_name
-from ._backends import is_offered
+from ._backends import is_offered, plain_name
 from ._configure import Networks, Setup
 from ._form import SYSTEM_FIELDS, Form, first_form
 
@@ -45,8 +45,8 @@ def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
     if info.backend == _MEASURED:
         note = "It has no network, being measured: the network is a preset."
         return Begun(replace(first, workload=workload), of, (*lost, note))
-    backends = (info.backend,) if is_offered(info.backend) else first.backends
-    if info.backend not in backends:
+    backends = (plain_name(info.backend),) if is_offered(info.backend) else first.backends
+    if not is_offered(info.backend):
         told = f"Its backend '{info.backend[:80]}' cannot be chosen here: {backends[0]} stands in its place."
         lost = (*lost, told)
     begun = replace(first, workload=workload, backends=backends)
