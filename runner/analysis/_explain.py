@@ -24,8 +24,14 @@ _CHARGES = {
     "packet": "sends packets: hops overlap, links queue packets, headers and acknowledgements count, and "
     "senders may be slowed down by congestion control",
     "ns3": "sends TCP segments: hops overlap, buffers queue and drop, and senders wait for acknowledgements",
+    "auto": "answers as 'flow', or as 'packet' where that may be too far off",
+    "gpu": "runs collectives on the compute units of its machine, over that machine's links, and lets them "
+    "slow down the computation beside them",
     "replay": "takes every node's measured time",
 }
+_VARIANTS = ("auto:", "gpu:")  # the same backend within another error, or on another machine
+_MACHINE = "machine: "
+_MACHINE_NAME = "machine: name"
 _HOPS = {"analytical-unaware": 1, "analytical-aware": 2}
 # Algorithms by which every rank sends what a ring sends.
 _LIKE_RING = {"ring", "direct", "oneRing", "oneDirect", "halvingDoubling", "oneHalvingDoubling"}
@@ -42,6 +48,9 @@ def configuration_table(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
     told = [_settings(run) for run in runs]
     names = [f"{number}. {run_name(run.info)}" for number, run in enumerate(runs, 1)]
     keys = list(dict.fromkeys(key for each in told for key in each))
+    if sum(_MACHINE_NAME in each for each in told) < 2:
+        # The figures of one machine are compared with nothing.
+        keys = [key for key in keys if not key.startswith(_MACHINE) or key == _MACHINE_NAME]
     rows = [
         {"setting": key, "differs": len({each.get(key, "") for each in told}) > 1}
         | {name: each.get(key, "") for name, each in zip(names, told, strict=True)}
@@ -67,7 +76,22 @@ def _settings(run: RunAnalysis) -> dict[str, str]:
         *((name, made.get(name, {})) for name in ("system", "memory")),
     ):
         found |= {f"{part}: {key}": _plain(value) for key, value in values.items()}
-    found |= {f"option: {key}": _plain(value) for key, value in made.get("options", {}).items()}
+    options = dict(made.get("options", {}))
+    found |= _machine_settings(options.pop("machine", None))
+    found |= {f"option: {key}": _plain(value) for key, value in options.items()}
+    return found
+
+
+def _machine_settings(machine: Any, within: str = _MACHINE) -> dict[str, str]:
+    """Return the figures of a GPU machine one by one, without the sentences on where they are from."""
+    if not isinstance(machine, Mapping):
+        return {}
+    found: dict[str, str] = {}
+    for key, value in machine.items():
+        if isinstance(value, Mapping) and key != "sources":
+            found |= _machine_settings(value, f"{within}{key}.")
+        elif key not in {"sources", "title"}:
+            found[f"{within}{key}"] = _plain(value)
     return found
 
 
@@ -86,7 +110,9 @@ def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:
     names = [base.info.backend, other.info.backend]
     if names[0] == names[1]:
         return []
-    said = [f"'{name}' {_CHARGES[name]}." for name in names if name in _CHARGES]
+    bases = (name.partition(":")[0] if name.startswith(_VARIANTS) else name for name in names)
+    kinds = dict.fromkeys(bases)
+    said = [f"'{kind}' {_CHARGES[kind]}." for kind in kinds if kind in _CHARGES]
     queued = _queued(base, other)
     if queued is not None:
         total, worst = queued

@@ -74,7 +74,7 @@ _COLLECTIVES = [
     column("base_ns", "This run", "time", maxWidth=110),
     column("other_ns", "Other", "time", maxWidth=110),
     column("delta_ns", "Difference", "±time", minWidth=96, maxWidth=120),
-    column("relative", "Relative", "±%", maxWidth=100),
+    column("relative", "Relative", "±%", minWidth=96, maxWidth=110),
     text_column("why", "Why", width=900, minWidth=430, wrapText=True, autoHeight=True),
 ]
 _RANKS = [

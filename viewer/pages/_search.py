@@ -12,7 +12,7 @@ def node_search() -> html.Div:
     """Return the box; assets/04_search.js makes it work, so that typing never waits for an answer."""
     field = dmc.TextInput(
         id="node-search",
-        placeholder="find: name, operator, module, rank:node",
+        placeholder="find a node or module",
         autoComplete="off",
         **{"aria-label": "Find a module, an operator or a node"},
     )

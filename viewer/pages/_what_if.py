@@ -8,9 +8,10 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
 from ...runner.analysis import Target, changes, drops, simulate_faster
+from ...runner.gpu import GPU_BACKEND
 from ...support import duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
-from ..queries import TIMES
+from ..queries import TIMES, plain_backend
 from ._parts import card, column, empty, table_card, text_column
 
 __all__ = ["register_what_if", "what_if_card"]
@@ -36,7 +37,9 @@ def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
             f"A run of {run.info.backend} takes too long to repeat at a click. Choose an analytical run, or "
             "ask on the command line: chakrascope what-if STUDY --run "
         )
-        return card("What if", empty(f"{text}{run.info.id} --faster bandwidth:0=2"))
+        on_gpu = plain_backend(run.info.backend) == GPU_BACKEND
+        change = "machine:scale_up.bytes_per_ns=2" if on_gpu else "bandwidth:0=2"
+        return card("What if", empty(f"{text}{run.info.id} --faster {change}"))
     options = _options(run, selection.rank, selection.node)
     known = [choice["value"] for group in options for choice in group["items"]]
     asked, times = selection.option("change"), selection.option("times", "2")

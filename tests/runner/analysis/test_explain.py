@@ -39,6 +39,8 @@ def study(tmp_path_factory):
         ("unaware", "analytical-unaware", 10),
         ("aware", "analytical-aware", 10),
         ("faster", "analytical-aware", 20),
+        ("h100", "gpu:h100", 10),
+        ("a100", "gpu:a100", 10),
     ):
         network.write_text(
             f"topology: [Switch]\nnpus_count: [8]\nbandwidth: [{bandwidth}]\nlatency: [500]\n",
@@ -86,3 +88,13 @@ def test_what_differs_comes_first_and_nothing_is_left_out(study):
     assert table.columns.tolist() == ["setting", "differs", "1. aware", "2. faster"]
     assert {"backend", "ranks", "system: endpoint-delay"} <= set(table["setting"])
     assert not configuration_table(runs[:1])["differs"].any()
+
+
+def test_figures_of_machines_stand_one_by_one_where_there_are_two(study):
+    table = configuration_table([study["h100"], study["a100"]]).set_index("setting")
+    assert table.loc["machine: name"].tolist() == [True, "h100", "a100"]
+    assert table.loc["machine: compute.units"].tolist() == [True, "132", "108"]
+    assert not [name for name in table.index if "sources" in name or name.startswith("option: machine")]
+    one = configuration_table([study["h100"], study["aware"]]).set_index("setting")
+    assert [name for name in one.index if name.startswith("machine")] == ["machine: name"]
+    assert [text.split("'")[1] for text in backend_reasons(study["h100"], study["a100"])] == ["gpu"]
