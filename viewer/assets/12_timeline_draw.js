@@ -6,7 +6,7 @@
   const INK = { light: "#1f2933", dark: "#d5dbe1" }, LINE = { light: "#d9dee3", dark: "#3a4148" };
   const BAND = { light: "#f3f5f7", dark: "#1d2125" }, BESIDE = { light: "#fbf6ec", dark: "#262219" };
   const FOUND = { light: "#111820", dark: "#ffffff" }, NOTED = "#8a5cd0";
-  const CHARACTER = 6.3, LEAST_TEXT = 30, MEASURED_ALPHA = 0.55, NOT_FOUND_ALPHA = 0.22;
+  const CHARACTER = 6.3, LEAST_TEXT = 30, LEAST_CROSSING = 6, MEASURED_ALPHA = 0.55, NOT_FOUND_ALPHA = 0.22;
 
   class TimelineDrawing extends TimelineRows {
     get scheme() { return this.holder.dataset.scheme === "dark" ? "dark" : "light"; }
@@ -108,10 +108,12 @@
       context.fillText(name.length <= most ? name : `${name.slice(0, most - 1)}…`, left + 3, y, room);
     }
 
-    /* Segments that follow each other in a row are one line. */
+    /* Segments that follow each other in a row are one line. A path that goes to and fro between two rows faster than can be seen
+       would hide the slices between them: of such crossings one is drawn every few pixels. */
     drawPath(context, source, pinned) {
       const path = source.path, scale = this.width / (this.t1 - this.t0), zero = LABEL_WIDTH + (source.shift - this.t0) * scale, right = LABEL_WIDTH + this.width;
       context.fillStyle = path.colour;
+      const crossed = new Map();
       let row = null, from = 0, to = 0;
       const flush = () => { if (row) { context.fillRect(from, this.y(row) + row.height - 4, Math.max(to - from, 0.6), 3); } };
       for (let i = 0; i < path.lane.length; i++) {
@@ -119,7 +121,9 @@
         const next = end < LABEL_WIDTH || x > right || place < 0 || this.rows[place].pinned !== pinned ? null : this.rows[place];
         if (next && next === row && x - to < 1) { to = end; continue; }
         flush();
-        if (next && row && next !== row) {
+        const pair = next && row && next !== row ? 1e6 * Math.min(this.y(row), this.y(next)) + Math.max(this.y(row), this.y(next)) : null;
+        if (pair !== null && !(x - crossed.get(pair) < LEAST_CROSSING)) {
+          crossed.set(pair, x);
           const above = Math.min(this.y(row) + row.height - 3, this.y(next) + next.height - 3), below = Math.max(this.y(row) + row.height - 3, this.y(next) + next.height - 3);
           context.fillRect(x - 0.6, above, 1.2, below - above);
         }

@@ -171,9 +171,9 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
                 "traceorder": "normal"}
     )  # fmt: skip
     # Few bars leave room rather than fill the page.
-    figure.update_xaxes(
-        title="rank", dtick=max(1, len(ranks) // 16), range=[-0.5, max(_FEW_RANKS, len(ranks)) - 0.5]
-    )
+    few = len(ranks) < _FEW_RANKS
+    ticks = {"tickvals": ranks["rank"].tolist()} if few else {"dtick": max(1, len(ranks) // 16)}
+    figure.update_xaxes(title="rank", range=[-0.5, max(_FEW_RANKS, len(ranks)) - 0.5], **ticks)
     figure.update_yaxes(ticksuffix=unit, showgrid=True)
     return styled(
         figure,

@@ -57,8 +57,9 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     if not runs:
         return _nothing(view)
     rows = run_table(runs)
+    several = any(info.steps > 1 for info in runs)
     grid = table(
-        "runs-table", rows, _COLUMNS, scheme,
+        "runs-table", rows, _columns(several=several), scheme,
         height=fitting(len(rows), _TABLE_HEIGHT, _TWO_LINES), getRowId="params.data.id",
         quickFilterText=selection.option("find"),
         # Selecting all selects what the filter shows: nobody deletes what they do not see.
@@ -72,6 +73,14 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
          note_editor("runs", "Label, tags and note of the run", labelled=True), _question()],
         gap="md",
     )  # fmt: skip
+
+
+def _columns(*, several: bool) -> list[dict[str, Any]]:
+    """Return the columns, that of the step as wide as times of *several* steps need."""
+    return [
+        each | {"minWidth": 142, "maxWidth": 160} if several and each["field"] == "makespan_ns" else each
+        for each in _COLUMNS
+    ]
 
 
 def _nothing(view: StudyView) -> Any:
