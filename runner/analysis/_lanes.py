@@ -155,11 +155,7 @@ class Lanes:
 
     def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
         """Return (lane, start_ns, end_ns) of a node as simulated, or (-1, 0, 0) if it was not executed."""
-        of_rank = (self.table["rank"] == rank) & ~self.table["measured"]
-        lanes = np.flatnonzero(of_rank.to_numpy())
-        if len(lanes) == 0:
-            return -1, 0, 0
-        low, high = self._first[lanes[0]], self._first[lanes[-1] + 1]
+        low, high = self._simulated_of(rank)
         found = np.flatnonzero((self.node_id[low:high] == node_id) & self.is_node[low:high])
         if len(found) == 0:
             return -1, 0, 0
@@ -168,13 +164,26 @@ class Lanes:
 
     def lanes_of(self, ranks: Ints, node_ids: Ints) -> Ints:
         """Return the lane of each (rank, node) pair as simulated; -1 for pairs that were not executed."""
-        simulated = ~self.table["measured"].to_numpy(bool)[self.lane] & self.is_node
-        lane = self.lane[simulated]
-        lane_rank = self.table["rank"].to_numpy(np.int64)[lane]
-        table = pd.Series(lane, index=pd.MultiIndex.from_arrays([lane_rank, self.node_id[simulated]]))
-        wanted = pd.MultiIndex.from_arrays([ranks, node_ids])
-        lanes: Ints = table.reindex(wanted).fillna(-1).to_numpy(np.int64)
+        lanes = np.full(len(ranks), -1, np.int64)
+        by_rank = np.argsort(ranks, kind="stable")
+        asked, first = np.unique(ranks[by_rank], return_index=True)
+        # Rank by rank, as an index of all slices would take longer to make than millions of them to draw.
+        for rank, pairs in zip(asked.tolist(), np.split(by_rank, first)[1:], strict=True):
+            low, high = self._simulated_of(rank)
+            slices = low + np.flatnonzero(self.label[low:high] < 0)
+            slices = slices[np.argsort(self.node_id[slices], kind="stable")]
+            known = self.node_id[slices]
+            place = np.minimum(np.searchsorted(known, node_ids[pairs]), max(0, len(known) - 1))
+            if len(known):
+                lanes[pairs] = np.where(known[place] == node_ids[pairs], self.lane[slices[place]], -1)
         return lanes
+
+    def _simulated_of(self, rank: int) -> tuple[int, int]:
+        """Return where the slices of *rank* as simulated begin and end; a rank has them in one piece."""
+        of_rank = self.table["rank"].to_numpy(np.int64)
+        low, high = np.searchsorted(of_rank, rank), np.searchsorted(of_rank, rank, side="right")
+        low += int(self.table["measured"].to_numpy(bool)[low:high].sum())
+        return int(self._first[low]), int(self._first[high])
 
 
 def _with_tracks(lanes: pd.DataFrame, track: Ints) -> pd.DataFrame:
