@@ -17,7 +17,7 @@ from ...errors import UsageError, WorkloadError, WorkloadFormatError
 from ...support import new_file, remove_leftovers, sync_files, write_file
 from ._codec import decode_graph, read_et
 from ._encode import encoded_pieces
-from ._graph import EDGE_COLUMNS, EdgeKind, Graph, NodeType
+from ._graph import EDGE_COLUMNS, Column, EdgeKind, Graph, NodeType, TextColumn
 from ._scaling import replicate
 from ._tables import Tables, load_tables, save_tables, tables_path, unchanged_files
 
@@ -177,11 +177,11 @@ class Workload:
 
         Of ranks that others stand for there are none.
         """
-        return _of_ranks([graph.nodes for graph in self.graphs], self.program_of_rank, self.own_ranks)
+        return _of_ranks([graph.node_columns for graph in self.graphs], self.program_of_rank, self.own_ranks)
 
     def edge_table(self) -> pd.DataFrame:
         """Return the edges of all ranks, ``rank`` first, as `node_table` does the nodes."""
-        return _of_ranks([graph.edges for graph in self.graphs], self.program_of_rank, self.own_ranks)
+        return _of_ranks([graph.edge_columns for graph in self.graphs], self.program_of_rank, self.own_ranks)
 
     def to_networkx(self, rank: int) -> networkx.DiGraph:
         """Return the graph of *rank* as a ``networkx.DiGraph``.
@@ -344,13 +344,34 @@ def _reasoned(graph: Graph, kept: Mapping[str, np.ndarray] | None) -> Graph:
     return graph.with_edges(np.column_stack([edges["src"], edges["dst"], kinds]))
 
 
-def _of_ranks(tables: Sequence[pd.DataFrame], program_of_rank: np.ndarray, ranks: np.ndarray) -> pd.DataFrame:
+def _of_ranks(
+    programs: Sequence[Mapping[str, Column]], program_of_rank: np.ndarray, ranks: np.ndarray
+) -> pd.DataFrame:
+    """Return the columns of the *programs* that *ranks* run as one table, ``rank`` first.
+
+    No program becomes a table of its own on the way, which of a thousand takes longer than all the rest.
+    """
     import pandas as pd  # noqa: PLC0415 - converting does without
 
-    parts = [tables[program] for program in program_of_rank[ranks].tolist()]
-    table: pd.DataFrame = pd.concat(parts, ignore_index=True)
-    table.insert(0, "rank", np.repeat(ranks, [len(part) for part in parts]))
+    parts = [programs[program] for program in program_of_rank[ranks].tolist()]
+    joined = {name: _joined([part[name] for part in parts]) for name in parts[0]}
+    lengths = [len(next(iter(part.values()))) for part in parts]
+    table: pd.DataFrame = pd.DataFrame({"rank": np.repeat(ranks, lengths), **joined}, copy=False)
     return table
+
+
+def _joined(columns: Sequence[Column]) -> np.ndarray | pd.Series[Any]:
+    """Return *columns* one after the other, for a table."""
+    texts = [column for column in columns if isinstance(column, TextColumn)]
+    if not texts:
+        arrays = [np.asarray(column) for column in columns]
+        return np.concatenate(arrays)
+    known: dict[str, int] = {}
+    number_of = [
+        np.array([known.setdefault(text, len(known)) for text in column.texts], np.int32) for column in texts
+    ]
+    numbers = [of_text[column.numbers] for of_text, column in zip(number_of, texts, strict=True)]
+    return TextColumn(np.concatenate(numbers), list(known)).to_series()
 
 
 def _write_graph(graph: Graph, path: Path, others: Sequence[Path]) -> str:
