@@ -165,7 +165,8 @@ class RunAnalysis:
     @property
     def is_measured(self) -> bool:
         """Whether the workload says when its nodes ran in the trace it comes from."""
-        return any((graph.nodes["measured_start_ns"] >= 0).any() for graph in self.workload.graphs)
+        began = (np.asarray(graph.node_columns["measured_start_ns"]) for graph in self.workload.graphs)
+        return any(bool((start_ns >= 0).any()) for start_ns in began)
 
     @ComputedOnce
     def measured_lanes(self) -> Lanes:
