@@ -10,7 +10,7 @@ import click
 
 from ..errors import UsageError
 from ..support import new_file
-from ._output import console, error_console, format_option, print_frame, print_json
+from ._output import console, error_console, format_option, print_coded, print_frame, print_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +39,7 @@ _NAMES = {
     "exposed_comm_ns_other": "exposed_other_ns",
     "segments_in_common": "common",
 }
+_MOST_SHOWN = 10
 _SHARES = ("p05", "median", "p95", "worst", "on_both")
 
 
@@ -75,13 +76,19 @@ def compare_command(
     In total, by rank, node, collective and message (of backends that simulate messages), how the errors are
     distributed, and where the critical paths diverge. Nodes are aligned by their ids.
     """
+    import numpy as np
+
     from ..runner import Study
     from ..runner.analysis import TIME_FORMULA
 
     comparison = _comparison(Study.open(study_folder), run_ids, measured=measured)
     if folder is not None:
         _write(comparison, folder)
-    if output_format == "csv" or (view and output_format == "json"):
+    if output_format == "csv" and view == "nodes":
+        count = comparison.num_nodes
+        columns = comparison.node_columns(count)
+        print_coded(columns, np.arange(count), "csv", title="", count=count)
+    elif output_format == "csv" or (view and output_format == "json"):
         print_frame(getattr(comparison, view or "overview"), output_format)
     elif output_format == "json":
         tables = {
@@ -90,7 +97,10 @@ def compare_command(
         print_json({name: json.loads(text) for name, text in tables.items()} | {"formula": TIME_FORMULA})
     else:
         for name in (view,) if view else VIEWS:
-            _print(name, getattr(comparison, name))
+            if name == "nodes":
+                _print(name, comparison.first_nodes(_MOST_SHOWN), comparison.num_nodes)
+            else:
+                _print(name, getattr(comparison, name))
         for note in comparison.notes:
             console.print(note, markup=False)
         console.print(f"[dim]{TIME_FORMULA}[/]")
@@ -139,8 +149,8 @@ def _write(comparison: Comparison, folder: Path) -> None:
     error_console.print(f"[green]✓[/] wrote {', '.join(f'{name}.parquet' for name in VIEWS)} into {folder}.")
 
 
-def _print(name: str, table: pd.DataFrame) -> None:
-    """Print what of *table* fits on a terminal."""
+def _print(name: str, table: pd.DataFrame, count: int | None = None) -> None:
+    """Print what of *table* fits on a terminal; it may hold the first of *count* rows."""
     if name == "flows" and table.empty:
         console.print("[dim]Flows: none that two of these results recorded; 'packet' simulates messages.[/]")
         return
@@ -148,4 +158,4 @@ def _print(name: str, table: pd.DataFrame) -> None:
     shown = table[[*["result"] * several, *_SHOWN[name]]].rename(columns=_NAMES)
     shares = [column for column in _SHARES if column in shown]
     shown = shown.assign(**{column: shown[column].map("{:+.1%}".format) for column in shares})
-    print_frame(shown, "table", title=name.capitalize(), limit=10)
+    print_frame(shown, "table", title=name.capitalize(), limit=_MOST_SHOWN, count=count)

@@ -103,9 +103,17 @@ def print_json(value: object) -> None:
 
 
 def print_frame(
-    frame: pd.DataFrame, output_format: str, *, title: str = "", limit: int | None = None
+    frame: pd.DataFrame,
+    output_format: str,
+    *,
+    title: str = "",
+    limit: int | None = None,
+    count: int | None = None,
 ) -> None:
-    """Print a table for people, or all of it as JSON records or CSV."""
+    """Print a table for people, or all of it as JSON records or CSV.
+
+    For people it may hold the first rows of *count*.
+    """
     if output_format == "json":
         print_json(json.loads(frame.to_json(orient="records", double_precision=15)))
     elif output_format == "csv":
@@ -118,8 +126,9 @@ def print_frame(
         shown = frame if limit is None else frame.head(limit)
         columns = {str(name): shown[name].dtype.kind in "iuf" for name in shown.columns}
         _print_table(columns, shown.itertuples(index=False), title)
-        if len(shown) < len(frame):
-            console.print(f"[dim]{len(frame) - len(shown)} more rows; all of them with --format csv[/]")
+        whole = len(frame) if count is None else count
+        if len(shown) < whole:
+            console.print(f"[dim]{whole - len(shown)} more rows; all of them with --format csv[/]")
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ...converter import Workload
+from ...converter.chakra import TextColumn
 from ...errors import ConfigError
 from ...support import duration_text
 from .._notebook import Bar, Figure, bars, block, html_table
@@ -19,17 +23,19 @@ from ._differences import (
     collective_differences,
     error_distribution,
     flow_differences,
-    node_differences,
+    node_difference_columns,
     rank_differences,
     relative_step,
     why_not_comparable,
 )
 from ._divergence import divergence
+from ._node_differences import NodeDifferences
 from ._path_facts import said_of
 from ._summary import rank_times
 
 __all__ = ["Comparison", "compare"]
 
+_NODE_FACTS = ("name", "kind", "module", "phase")
 _MEANS = ("compute_ns", "exposed_comm_ns", "overlap_ns", "idle_ns")
 
 
@@ -83,7 +89,40 @@ class Comparison:
     @cached_property
     def nodes(self) -> pd.DataFrame:
         """Every node, aligned by its id."""
-        return self._against_base(lambda base, other: node_differences(base, other, self._facts))
+        return self.first_nodes(self.num_nodes)
+
+    @property
+    def num_nodes(self) -> int:
+        """How many rows :attr:`nodes` has."""
+        return sum(map(len, self._nodes))
+
+    def first_nodes(self, count: int) -> pd.DataFrame:
+        """Return the first *count* of :attr:`nodes`, of each result those that differ most."""
+        columns = self.node_columns(count)
+        table: pd.DataFrame = pd.DataFrame(
+            {
+                name: column.to_series() if isinstance(column, TextColumn) else column
+                for name, column in columns.items()
+            }
+        )
+        return table
+
+    def node_columns(self, count: int) -> dict[str, npt.NDArray[Any] | TextColumn]:
+        """Return the columns of the first *count* of :attr:`nodes`; texts are coded."""
+        parts: list[dict[str, npt.NDArray[Any] | TextColumn]] = []
+        for name, found in zip(self.labels[1:], self._nodes, strict=True):
+            rows = found.order[:count]
+            count -= len(rows)
+            label = TextColumn(np.zeros(len(rows), np.int32), [name])
+            numbers = {key: column[rows] for key, column in found.columns.items()}
+            places = {key: numbers.pop(key) for key in ("rank", "node_id")}
+            parts.append({"result": label, **places, **found.texts(rows, _NODE_FACTS), **numbers})
+        return {name: _joined([part[name] for part in parts]) for name in parts[0]}
+
+    @cached_property
+    def _nodes(self) -> list[NodeDifferences]:
+        base, *others = self.results
+        return [NodeDifferences(node_difference_columns(base, other), self._workload) for other in others]
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
@@ -101,30 +140,27 @@ class Comparison:
     @cached_property
     def errors(self) -> pd.DataFrame:
         """How the relative errors are distributed: of nodes by kind, collectives by operation, flows."""
-        parts = [
-            self._errors_of(of, table, by, other)
-            for other in range(1, len(self.results))
-            for of, table, by in (
-                ("nodes", self.nodes, "kind"),
-                ("collectives", self.collectives, "operation"),
-                ("flows", self.flows.assign(all="all"), "all"),
+        parts = []
+        for number, other in enumerate(self.results[1:]):
+            label, nodes = self.labels[1 + number], self._nodes[number]
+            collectives, flows = (
+                table[table["result"] == label] for table in (self.collectives, self.flows.assign(all="all"))
             )
-        ]
+            for of, table, by, place in (
+                ("nodes", nodes.errors(), "kind", partial(_place_of_node, nodes)),
+                ("collectives", collectives, "operation", partial(_place, "collectives", collectives)),
+                ("flows", flows, "all", partial(_place, "flows", flows)),
+            ):
+                found = error_distribution(table, by)
+                both = sum(_count(of, result) for result in (self.results[0], other))
+                found.insert(0, "result", label)
+                found.insert(1, "of", of)
+                found["unaligned"] = both - 2 * len(table)  # what only one of both has
+                places = [place(row) for row in found.pop("at")]
+                found["worst_is"] = pd.Series(places, index=found.index, dtype="str")
+                parts.append(found)
         errors: pd.DataFrame = pd.concat(parts, ignore_index=True)
         return errors
-
-    def _errors_of(self, of: str, table: pd.DataFrame, by: str, other: int) -> pd.DataFrame:
-        """Return the distribution of one result's errors; ``unaligned`` counts what only one of both has."""
-        own = table[table["result"] == self.labels[other]]
-        found = error_distribution(own, by)
-        both = [self.results[0], self.results[other]]
-        count = sum(_count(of, result) for result in both) - 2 * len(own)
-        found.insert(0, "result", self.labels[other])
-        found.insert(1, "of", of)
-        found["unaligned"] = count
-        places = [_place(of, table.loc[row]) for row in found.pop("at")]
-        found["worst_is"] = pd.Series(places, index=found.index, dtype="str")
-        return found
 
     @cached_property
     def paths(self) -> pd.DataFrame:
@@ -148,17 +184,11 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         title = f"{self.labels[0]} against {', '.join(self.labels[1:])}"
-        worst = self.nodes.head(5)[
+        worst = self.first_nodes(5)[
             ["result", "rank", "name", "kind", "base_ns", "other_ns", "delta_ns", "relative"]
         ]
         parts = [html_table(self.overview), html_table(worst, "The nodes that differ most")]
         return block(title, *parts, notes=self.notes)
-
-    @cached_property
-    def _facts(self) -> pd.DataFrame:
-        columns = ["rank", "node_id", "name", "kind", "module", "phase"]
-        facts: pd.DataFrame = self._workload.node_table()[columns]
-        return facts
 
     @cached_property
     def _paths(self) -> list[CriticalPath]:
@@ -204,13 +234,33 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return found
 
 
+def _joined(parts: Sequence[npt.NDArray[Any] | TextColumn]) -> npt.NDArray[Any] | TextColumn:
+    """Return one column behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    texts = [part for part in parts if isinstance(part, TextColumn)]
+    if not texts:
+        return np.concatenate([part for part in parts if not isinstance(part, TextColumn)])
+    ends = np.cumsum([0, *(len(part.texts) for part in texts)])
+    numbers = [part.numbers + end for part, end in zip(texts, ends, strict=False)]
+    return TextColumn(np.concatenate(numbers), [text for part in texts for text in part.texts])
+
+
 def _count(of: str, result: Result) -> int:
-    return result.collectives["collective"].nunique() if of == "collectives" else len(getattr(result, of))
-
-
-def _place(of: str, row: pd.Series) -> str:
     if of == "nodes":
-        return f"{row['name']} (node {row['node_id']} of rank {row['rank']})"
+        return result.num_nodes
+    return result.collectives["collective"].nunique() if of == "collectives" else len(result.flows)
+
+
+def _place_of_node(nodes: NodeDifferences, at: int) -> str:
+    row = nodes.order[at : at + 1]
+    name = nodes.texts(row, ["name"])["name"]
+    rank, node_id = (nodes.columns[column][row[0]] for column in ("rank", "node_id"))
+    return f"{name.texts[name.numbers[0]]} (node {node_id} of rank {rank})"
+
+
+def _place(of: str, table: pd.DataFrame, at: int) -> str:
+    row = table.loc[at]
     if of == "collectives":
         return f"collective {row['collective']} of {row['size_bytes']} bytes, group {row['group']}"
     return f"{row['src']} to {row['dst']}, {row['bytes']} bytes, number {row['turn'] + 1}"

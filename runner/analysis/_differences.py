@@ -15,7 +15,11 @@ import numpy as np
 import pandas as pd
 
 from ...support import count_text
+from .._framed import frame_of
+from .._recorded_nodes import Columns
 from .._result import Result
+from ._node_differences import difference_columns, worst_first
+from ._schedule import Ints
 from ._summary import rank_times
 
 __all__ = [
@@ -24,6 +28,7 @@ __all__ = [
     "flow_differences",
     "measured_is_second",
     "measures_as_many",
+    "node_difference_columns",
     "node_differences",
     "of_measured_ranks",
     "rank_differences",
@@ -54,16 +59,19 @@ def node_differences(base: Result, other: Result, facts: pd.DataFrame) -> pd.Dat
 
     *facts* has the name, kind, module and phase of ``rank, node_id``.
     """
-    table = _durations(base).merge(_durations(other), on=_NODE, suffixes=("_base", "_other"))
-    table = table.rename(columns={"duration_ns_base": "base_ns", "duration_ns_other": "other_ns"})
+    columns = node_difference_columns(base, other)
+    order = worst_first(columns["delta_ns"])
+    table = frame_of({name: column[order] for name, column in columns.items()})
     described = table.merge(facts[[*_NODE, *_NODE_FACTS]], on=_NODE, how="left")
-    return _worst_first(_without_unlike(_with_difference(described, base, other), base, other))
+    found: pd.DataFrame = described[[*_NODE, *_NODE_FACTS, *_DIFFERENCE]]
+    return found
 
 
-def _durations(result: Result) -> pd.DataFrame:
-    nodes = result.nodes
-    table: pd.DataFrame = nodes[_NODE].assign(duration_ns=nodes["end_ns"] - nodes["start_ns"])
-    return table
+def node_difference_columns(base: Result, other: Result) -> Columns:
+    """Return the same in columns, in order of rank and node id, without facts."""
+    return difference_columns(
+        base, other, relative_to_other=measured_is_second(base, other), unlike=_unlike_calls(base, other)
+    )
 
 
 def collective_differences(base: Result, other: Result, described: pd.DataFrame) -> pd.DataFrame:
@@ -179,15 +187,19 @@ def _ranks(result: Result) -> int:
 
 def _without_unlike(table: pd.DataFrame, base: Result, other: Result) -> pd.DataFrame:
     """Return *table* without relative differences of collectives that were measured among fewer ranks."""
-    if not _one_is_measured(base, other):
-        return table
-    members = table[_NODE].merge(_members(base), on=_NODE, how="left").merge(
-        _members(other), on=_NODE, how="left", suffixes=("", "_other")
-    )  # fmt: skip
-    unlike = members["members"].notna() & (members["members"] != members["members_other"])
-    relative = table["relative"].mask(unlike.to_numpy())
-    result: pd.DataFrame = table.assign(relative=relative)
+    calls = pd.MultiIndex.from_arrays(_unlike_calls(base, other))
+    unlike = pd.MultiIndex.from_frame(table[_NODE]).isin(calls)
+    result: pd.DataFrame = table.assign(relative=table["relative"].mask(unlike))
     return result
+
+
+def _unlike_calls(base: Result, other: Result) -> tuple[Ints, Ints]:
+    """Return ranks and ids of the base's collectives that were measured among fewer ranks."""
+    if not _one_is_measured(base, other):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    members = _members(base).merge(_members(other), on=_NODE, how="left", suffixes=("", "_other"))
+    unlike = members[members["members"] != members["members_other"]]
+    return unlike["rank"].to_numpy(np.int64), unlike["node_id"].to_numpy(np.int64)
 
 
 def _members(result: Result) -> pd.DataFrame:

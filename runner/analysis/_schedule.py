@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +14,36 @@ from .._result import Result
 from ._by_rank import nodes_by_rank
 from ._path_facts import NodeFacts
 
-__all__ = ["Ints", "Schedule", "among"]
+__all__ = ["Ints", "NodePlaces", "Schedule", "among"]
 
 Ints = npt.NDArray[np.int64]
 
 _TIMES = ["start_ns", "end_ns", "cause_node", "origin_rank", "origin_node"]
+
+
+class NodePlaces:
+    """Where nodes stand in columns in order of rank and node id: *bounds* are the rows of each rank."""
+
+    def __init__(self, node_id: Ints, bounds: dict[int, tuple[int, int]]) -> None:
+        self.node_id = node_id
+        self.bounds = bounds
+
+    @classmethod
+    def of(cls, node_id: Ints, counts: Mapping[int, int]) -> NodePlaces:
+        """Return the places of nodes of which each rank has so many."""
+        ends = np.cumsum([0, *counts.values()]).tolist()
+        return cls(node_id, dict(zip(counts, pairwise(ends), strict=True)))
+
+    def rows(self, ranks: Ints, node_ids: Ints) -> Ints:
+        """Return the row of each node, -1 for those that are not there."""
+        found = np.full(len(ranks), -1, np.int64)
+        order = np.argsort(ranks, kind="stable")
+        for part in _runs(ranks[order]):
+            chosen = order[part]
+            low, high = self.bounds.get(int(ranks[chosen[0]]), (0, 0))
+            place = among(self.node_id[low:high], node_ids[chosen])
+            found[chosen] = np.where(place >= 0, place + low, -1)
+        return found
 
 
 class Schedule:
@@ -46,6 +72,7 @@ class Schedule:
         self.cause: npt.NDArray[np.int32] = whole["cause"]
         self.type: npt.NDArray[np.int16] = whole["type"]
         self.lane: Ints = whole["lane"]
+        self.rows = NodePlaces(self.node_id, self.bounds).rows
         self.others, self.origins = self._origins(whole)
 
     def __len__(self) -> int:
@@ -62,17 +89,6 @@ class Schedule:
         """Return the rank of each row."""
         counts = [high - low for low, high in self.bounds.values()]
         return np.repeat(np.array([*self.bounds], np.int32), counts)
-
-    def rows(self, ranks: Ints, node_ids: Ints) -> Ints:
-        """Return the row of each node, -1 for those that were not executed."""
-        found = np.full(len(ranks), -1, np.int64)
-        order = np.argsort(ranks, kind="stable")
-        for part in _runs(ranks[order]):
-            chosen = order[part]
-            low, high = self.bounds.get(int(ranks[chosen[0]]), (0, 0))
-            place = among(self.node_id[low:high], node_ids[chosen])
-            found[chosen] = np.where(place >= 0, place + low, -1)
-        return found
 
 
 def among(ids: Ints, asked: Ints) -> Ints:

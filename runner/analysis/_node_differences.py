@@ -1,0 +1,112 @@
+"""How long each node took in two results: columns, read a rank at a time; names for the rows asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ...converter import Workload
+from ...converter.chakra import TextColumn
+from .._recorded_nodes import Columns
+from .._result import Result
+from ._by_rank import nodes_by_rank
+from ._path_facts import coded_facts
+from ._schedule import Ints, NodePlaces
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["NodeDifferences", "difference_columns", "worst_first"]
+
+_TIMES = ["start_ns", "end_ns"]
+
+
+class NodeDifferences:
+    """Every node that two results have, in order of rank and node id; *order* is worst first."""
+
+    def __init__(self, columns: Columns, workload: Workload) -> None:
+        self.columns = columns
+        self.order = worst_first(columns["delta_ns"])
+        self._workload = workload
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def texts(self, rows: Ints, names: Sequence[str]) -> dict[str, TextColumn]:
+        """Return what the workload calls *rows*."""
+        kept, place = (np.unique(rows, return_inverse=True)) if len(rows) < len(self) else (slice(None), rows)
+        facts = coded_facts(self._workload, self.columns["rank"][kept], self.columns["node_id"][kept], names)
+        return {name: column.take(place) for name, column in facts.items()}
+
+    def errors(self) -> pd.DataFrame:
+        """Return ``kind, base_ns, relative`` of all, worst first: what the distribution of errors needs."""
+        import pandas as pd  # noqa: PLC0415 - which the other answers do without
+
+        kinds = self.texts(self.order, ["kind"])["kind"]
+        names = sorted(kinds.texts)
+        place = np.array([names.index(text) for text in kinds.texts], np.int64)
+        codes: Ints = place[kinds.numbers] if len(place) else kinds.numbers
+        numbers = {name: self.columns[name][self.order] for name in ("base_ns", "relative")}
+        table: pd.DataFrame = pd.DataFrame(
+            {"kind": pd.Categorical.from_codes(codes, pd.Index(names)), **numbers}
+        )
+        return table
+
+
+def difference_columns(
+    base: Result, other: Result, *, relative_to_other: bool, unlike: tuple[Ints, Ints]
+) -> Columns:
+    """Return ``rank, node_id, base_ns, other_ns, delta_ns, relative`` of the nodes both results have.
+
+    *relative* is the difference over the base's time, or the other's; of the nodes *unlike*, their ranks and
+    ids, there is none.
+    """
+    parts: list[Columns] = [dict.fromkeys(("node_id", "base_ns", "other_ns"), np.empty(0, np.int64))]
+    ranks, counts = [], []
+    for rank, first, second in _common_ranks(base, other):
+        ids, here, there = _common(first["node_id"], second["node_id"])
+        base_ns, other_ns = (
+            (nodes["end_ns"] - nodes["start_ns"])[rows] for nodes, rows in ((first, here), (second, there))
+        )
+        parts.append({"node_id": ids, "base_ns": base_ns, "other_ns": other_ns})
+        ranks.append(rank)
+        counts.append(len(ids))
+    found = {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
+    found = {"rank": np.repeat(np.array(ranks, np.int32), counts), **found}
+    found["delta_ns"] = found["other_ns"] - found["base_ns"]
+    reference = found["other_ns" if relative_to_other else "base_ns"]
+    found["relative"] = found["delta_ns"] / np.maximum(reference, 1)
+    places = NodePlaces.of(found["node_id"], dict(zip(ranks, counts, strict=True)))
+    rows = places.rows(*unlike)
+    found["relative"][rows[rows >= 0]] = np.nan
+    return found
+
+
+def worst_first(delta_ns: Ints) -> Ints:
+    """Return the rows, the greatest difference first."""
+    return np.argsort(-np.abs(delta_ns), kind="stable")
+
+
+def _common_ranks(base: Result, other: Result) -> Iterator[tuple[int, Columns, Columns]]:
+    """Yield each rank of both, with its nodes in the one and the other."""
+    others = nodes_by_rank(other, _TIMES)
+    reached, theirs = next(others, (None, {}))
+    for rank, nodes in nodes_by_rank(base, _TIMES):
+        while reached is not None and reached < rank:
+            reached, theirs = next(others, (None, {}))
+        if reached is None:
+            return
+        if reached == rank:
+            yield rank, nodes, theirs
+
+
+def _common(
+    first: Ints, second: Ints
+) -> tuple[Ints, npt.NDArray[np.intp] | slice, npt.NDArray[np.intp] | slice]:
+    """Return the ids of both, which ascend, and their rows in each."""
+    if np.array_equal(first, second):
+        return first, slice(None), slice(None)
+    return np.intersect1d(first, second, assume_unique=True, return_indices=True)
