@@ -7,8 +7,10 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import pyarrow as pa
 from ....errors import BackendTimeout, BackendUnavailable, Cancelled, UsageError, did_you_mean
 from ....support import bytes_text
 from .._run import RunAnalysis
+from ._columns import COLUMN_TABLES, arrow_of
 from ._tables import SQL_TABLES
 
 __all__ = ["Answer", "query_run"]
@@ -56,11 +59,15 @@ def query_run(
         raise BackendUnavailable("SQL needs DuckDB; install it with 'pip install chakrascope[query]'.")
     words = {word.lower() for word in _WORD.findall(sql)}
     names = list(SQL_TABLES) if words & {"show", "duckdb_tables", "information_schema"} else words
-    tables = {name: _arrow(SQL_TABLES[name].make(run)) for name in SQL_TABLES if name in names}
+    chosen = [name for name in SQL_TABLES if name in names]
     head = {"sql": sql, "rows": rows, "memory_bytes": memory_bytes}
-    head["tables"] = [(name, len(data)) for name, data in tables.items()]
-    message = [json.dumps(head).encode() + b"\n", *tables.values()]
-    answer = _asked(b"".join(message), timeout_s, watch, memory_bytes)
+    ask = partial(_asked, timeout_s=timeout_s, watch=watch, memory_bytes=memory_bytes)
+    answer = ask(
+        head | {"columns": {name: COLUMN_TABLES[name].names for name in chosen if name in COLUMN_TABLES}},
+        partial(_tables, run, chosen),
+    )
+    if answer.get("error") and answer["partial"]:  # what DuckDB proposes instead may be a column left out
+        answer = ask(head | {"columns": {}}, partial(_tables, run, chosen))
     if "refused" in answer:
         raise UsageError(f"Nothing was asked: {answer['refused']}. Tables: {', '.join(SQL_TABLES)}.")
     if answer.get("memory"):
@@ -72,25 +79,50 @@ def query_run(
     return Answer(table, len(found) > rows)
 
 
-def _arrow(table: pd.DataFrame) -> bytes:
-    """Return *table* as an Arrow stream."""
+def _tables(run: RunAnalysis, names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> dict[str, bytes]:
+    """Return the tables *names* as Arrow streams, of those in *columns* only these."""
+    found = {}
+    for name in names:
+        if name in COLUMN_TABLES:
+            table = COLUMN_TABLES[name]
+            made = arrow_of(table.make(run, columns.get(name, table.names)))
+        else:
+            made = _arrow(SQL_TABLES[name].make(run))
+        found[name] = _stream(made)
+    return found
+
+
+def _arrow(table: pd.DataFrame) -> pa.Table:
     texts = {str(name): table[name].astype("str") for name in table if table[name].dtype.kind == "O"}
-    arrow = pa.Table.from_pandas(table.assign(**texts), preserve_index=False)
+    return pa.Table.from_pandas(table.assign(**texts), preserve_index=False)
+
+
+def _stream(arrow: pa.Table) -> bytes:
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, arrow.schema) as writer:
         writer.write_table(arrow)
     return sink.getvalue()
 
 
-def _asked(message: bytes, timeout_s: float, watch: Watch | None, memory_bytes: int) -> dict[str, Any]:
-    """Return what the worker answers to *message*."""
+def _asked(
+    head: Mapping[str, Any],
+    tables: Callable[[Mapping[str, Sequence[str]]], dict[str, bytes]],
+    *,
+    timeout_s: float,
+    watch: Watch | None,
+    memory_bytes: int,
+) -> dict[str, Any]:
+    """Return what the worker answers: it is told the question, says which columns it needs, and gets them."""
     command = [sys.executable, "-I", str(_WORKER)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env={}, stdin=pipe, stdout=pipe, stderr=pipe) as worker:
         if watch is not None:
             watch(worker)
         try:
-            out, err = worker.communicate(message, timeout=timeout_s)
+            needed = _needed(worker, head)
+            found = tables(needed) if needed is not None else {}
+            sizes = json.dumps([(name, len(data)) for name, data in found.items()]).encode() + b"\n"
+            out, err = worker.communicate(b"".join([sizes, *found.values()]), timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
             worker.kill()
             raise BackendTimeout(
@@ -108,6 +140,18 @@ def _asked(message: bytes, timeout_s: float, watch: Watch | None, memory_bytes: 
     if worker.returncode < 0 or "alloc" in last or "MemoryError" in last:
         raise BackendTimeout(_too_much(memory_bytes))
     raise UsageError(f"The query failed: {last[:500]}")
+
+
+def _needed(worker: subprocess.Popen[bytes], head: Mapping[str, Any]) -> dict[str, list[str]] | None:
+    """Return which columns the worker needs of the tables in *head*; None if it ended."""
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    with suppress(BrokenPipeError):
+        worker.stdin.write(json.dumps(head).encode() + b"\n")
+        worker.stdin.flush()
+    line = worker.stdout.readline()
+    needed: dict[str, list[str]] | None = json.loads(line) if line else None
+    return needed
 
 
 def _too_much(memory_bytes: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import resource
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -31,7 +32,10 @@ def main() -> None:
     stream = sys.stdin.buffer
     head = json.loads(stream.readline())
     connection = duckdb.connect(":memory:", config={"threads": 2})
-    for name, size in head["tables"]:
+    needed = _needed(connection, head["sql"], head["columns"])
+    sys.stdout.write(json.dumps(needed) + "\n")
+    sys.stdout.flush()
+    for name, size in json.loads(stream.readline()):
         with pa.ipc.open_stream(stream.read(size)) as reader:
             connection.register(name, reader.read_all())
     connection.execute(f"SET memory_limit='{head['memory_bytes']}B'")
@@ -46,7 +50,61 @@ def main() -> None:
         answer = {"error": str(error), "memory": True}
     except duckdb.Error as error:
         answer = {"error": str(error), "memory": "bad allocation" in str(error)}
-    json.dump(answer, sys.stdout, default=_plain)
+    json.dump(answer | {"partial": bool(needed)}, sys.stdout, default=_plain)
+
+
+def _needed(
+    connection: duckdb.DuckDBPyConnection, sql: str, columns: dict[str, list[str]]
+) -> dict[str, list[str]]:
+    """Return of the tables *columns* those that *sql* may read; a table is left out if it may read all.
+
+    A column counts as read where its name stands anywhere in the question, so that none is missing. All are
+    read where the question takes them without naming them: by ``*``, by place, as whole rows, or in a way
+    that is not understood.
+    """
+    try:
+        ((text,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
+        tree = json.loads(text)
+    except (duckdb.Error, RecursionError, ValueError):
+        return {}
+    parts = [*_parts(tree)]
+    sources = [part for part in parts if "class" not in part]
+    tables = {part.get(key, "").lower() for part in sources for key in ("table_name", "alias")} | {*columns}
+    if tree.get("error") or any(_takes_all(part, tables) for part in parts):
+        return {}
+    said = {text.lower() for part in parts for text in _texts(part)}
+    return {
+        table: [name for name in names if name in said or name == "rank"] for table, names in columns.items()
+    }
+
+
+def _parts(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yield every mapping in *tree*."""
+    left = [tree]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            yield part
+            left += part.values()
+        elif isinstance(part, list):
+            left += part
+
+
+def _texts(part: dict[str, Any]) -> Iterator[str]:
+    for value in part.values():
+        yield from (text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str))
+
+
+def _takes_all(part: dict[str, Any], tables: set[str]) -> bool:
+    """Return whether a *part* of a question may take columns that it does not name."""
+    if part.get("class") == "COLUMN_REF":
+        return part["column_names"][-1].lower() in tables
+    return (
+        part.get("class") in ("STAR", "POSITIONAL_REFERENCE")
+        or part.get("type") in ("SHOW_REF", "TABLE_FUNCTION", "PIVOT")
+        or part.get("ref_type") in ("NATURAL", "POSITIONAL")
+        or bool(part.get("column_name_alias"))
+    )
 
 
 def _limit(memory_bytes: int) -> None:

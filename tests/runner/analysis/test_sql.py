@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from importlib.util import find_spec
 
+import pandas as pd
 import pytest
 from studies import make_study
 
@@ -39,6 +41,51 @@ def test_answers_are_those_of_the_tables(run):
 @pytest.mark.parametrize("title", SQL_EXAMPLES)
 def test_every_example_works(run, title):
     assert len(query_run(run, SQL_EXAMPLES[title]).table.columns)
+
+
+ASKED = [
+    ("SELECT rank, count(*) AS n FROM nodes GROUP BY rank ORDER BY n, rank", ["rank"]),
+    ("SELECT count(*) FROM nodes", ["rank"]),
+    ('SELECT n."Name" FROM main.nodes AS n WHERE n.start_ns > 5', ["rank", "start_ns", "name"]),
+    ("WITH t AS (SELECT node_id AS z FROM nodes) SELECT max(z) FROM t", ["rank", "node_id"]),
+    ("SELECT kind FROM nodes JOIN ranks USING (rank) ORDER BY kind", ["rank", "kind"]),
+    ("SELECT max(slack_ns) FROM slack", ["rank", "slack_ns"]),
+    ("FROM nodes", None),
+    ("TABLE slack", None),
+    ("SELECT * EXCLUDE (rank) FROM nodes", None),
+    ("SELECT COLUMNS('.*_ns') FROM nodes", None),
+    ("SELECT #3 FROM nodes", None),
+    ("SELECT n FROM nodes n", None),
+    ("SELECT count(*) FROM nodes NATURAL JOIN slack", None),
+    ("SELECT b FROM nodes AS n(a, b)", None),
+    ("SUMMARIZE nodes", None),
+    ("EXPLAIN SELECT rank FROM nodes", None),
+    ("SELECT * FROM query('FROM nodes')", None),
+]
+
+
+@pytest.mark.parametrize(("sql", "columns"), ASKED, ids=lambda value: value if isinstance(value, str) else "")
+def test_only_columns_are_made_that_a_question_may_read(run, monkeypatch, sql, columns):
+    made = []
+
+    def noted(table, run, names):
+        made.append([*names])
+        return table.make(run, names)
+
+    told = {name: table._replace(make=partial(noted, table)) for name, table in _query.COLUMN_TABLES.items()}
+    monkeypatch.setattr(_query, "COLUMN_TABLES", told)
+    query_run(run, sql)
+    everything = [[*table.names] for table in told.values()]
+    assert all(names in everything if columns is None else names == columns for names in made)
+    assert made
+
+
+def test_nodes_and_slack_are_the_tables_of_the_run(run):
+    for name in ("nodes", "slack"):
+        table = SQL_TABLES[name].make(run)
+        table["name"] = table["name"].str[:10_000]  # longer texts are cut
+        found = query_run(run, f"SELECT * FROM {name}", rows=len(table)).table
+        pd.testing.assert_frame_equal(found, table, check_dtype=False)
 
 
 def test_rows_are_bounded_and_said_to_be(run):
