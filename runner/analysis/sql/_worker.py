@@ -19,8 +19,6 @@ import pyarrow as pa
 _MOST_TEXT = 10_000
 _SETTINGS = (
     "temp_directory=''",
-    "autoinstall_known_extensions=false",
-    "autoload_known_extensions=false",
     "python_enable_replacements=false",
     "enable_external_access=false",
     "lock_configuration=true",
@@ -31,7 +29,8 @@ def main() -> None:
     """Read the question, answer it, and write the answer."""
     stream = sys.stdin.buffer
     head = json.loads(stream.readline())
-    connection = duckdb.connect(":memory:", config={"threads": 2})
+    apart = dict.fromkeys(("autoinstall_known_extensions", "autoload_known_extensions"), "false")
+    connection = duckdb.connect(":memory:", config={"threads": 2, **apart})
     needed = _needed(connection, head["sql"], head["columns"])
     sys.stdout.write(json.dumps(needed) + "\n")
     sys.stdout.flush()
