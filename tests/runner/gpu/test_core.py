@@ -93,10 +93,14 @@ def test_both_fabrics_agree(name):
         assert fast.counters[key] == slow.counters[key]
 
 
-def test_lines_that_have_yet_to_come_keep_no_port_from_others():
-    """Answers to gets come in long trains, whose last lines do not hold their ports before they are there."""
-    program = all_pairs_program("get", "reduce-scatter", 8, 8)
-    slow, fast = slow_and_fast(program, 2 << 20, find_machine("generic"))
+@pytest.mark.parametrize(
+    ("way", "collective", "size"),
+    [("get", "reduce-scatter", 2 << 20), ("put", "reduce-scatter", 1 << 20), ("put", "all-gather", 1 << 17)],
+)
+def test_both_fabrics_agree_on_the_generic_gpu(way, collective, size):
+    """Long trains keep no port for lines that have yet to come, and puts wait for reads from the far side."""
+    program = all_pairs_program(way, collective, 8, 8)
+    slow, fast = slow_and_fast(program, size, find_machine("generic"))
     assert fast.time_ns == pytest.approx(slow.time_ns, rel=0.03)
 
 

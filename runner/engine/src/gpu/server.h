@@ -64,6 +64,8 @@ class Server : public Served {
         train.head = start + line;
     }
     void slow_down(double factor) { slower_ = factor; }
+    // How long what has come so far keeps it busy.
+    Fs backlog(Fs now) const { return std::max<Fs>(0, free_ - now); }
 
   private:
     Fs work_of(std::uint32_t lines, std::uint32_t bytes) const {

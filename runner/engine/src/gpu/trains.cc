@@ -19,7 +19,7 @@ TrainFabric::TrainFabric(const Machine& machine, std::int32_t gpus, packet::Cloc
     for (std::int32_t gpu = 0; gpu < gpus; ++gpu) {
         Gpu& own = gpus_.emplace_back();
         own.out.assign(units, make_server(machine.unit_bytes_per_ns));
-        own.in = own.out;
+        own.in.assign(units, UnitInlet(*this, clock_, own.out.front()));
         own.mesh.assign(static_cast<std::size_t>(mesh_.links()), 0);
         for (std::int32_t peer = 0; peer < machine.peers(); ++peer) {
             const std::int32_t ports = machine.ports_to(peer);
@@ -166,15 +166,16 @@ void TrainFabric::answer_back(Trip* trip) {
 void TrainFabric::reach_unit(Trip* trip) {
     const auto peer = static_cast<std::size_t>(machine_.peer_of(trip->from.gpu, trip->gpu));
     cross(trip->from.gpu, ways_.ports[peer], unit_router(trip->from), trip->train, kLineBytes);
-    at(trip->from.gpu).in[static_cast<std::size_t>(trip->from.unit)].serve(trip->train, kLineBytes);
-    after(trip->train.tail, trip, &TrainFabric::loaded);
+    inlet(trip->from).pass_by(trip);
 }
 
 void TrainFabric::answer_home(Trip* trip) {
     cross(trip->gpu, ways_.memory, unit_router(trip->from), trip->train, kLineBytes);
-    at(trip->gpu).in[static_cast<std::size_t>(trip->from.unit)].serve(trip->train, kLineBytes);
-    after(trip->train.tail, trip, &TrainFabric::loaded);
+    if (!ways_.reads_everywhere) return inlet(trip->from).pass_by(trip);
+    when_there(trip, &TrainFabric::enter_unit);
 }
+
+void TrainFabric::enter_unit(Trip* trip) { inlet(trip->from).join(trip); }
 
 void TrainFabric::loaded(Trip* trip) {
     Listener& listener = *trip->listener;

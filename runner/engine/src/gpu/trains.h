@@ -6,6 +6,7 @@
 
 #include "../packet/clock.h"
 #include "fabric.h"
+#include "inlet.h"
 #include "mesh.h"
 #include "server.h"
 #include "ways.h"
@@ -55,17 +56,21 @@ class TrainFabric final : public Fabric {
         const std::vector<std::int32_t>* gpus = nullptr;
         std::uint64_t bytes_left = 0;
     };
+    void leave_inlet(Trip* trip, Fs time) { after(time, trip, &TrainFabric::loaded); }
+    using UnitInlet = Inlet<TrainFabric, Trip, &TrainFabric::leave_inlet>;
     struct Gpu {
-        std::vector<Server> out, in;  // of units
-        std::vector<Fs> mesh;         // by link, until when it is taken
-        std::vector<Bank> up;         // by peer, or one to the switch
-        Bank down;                    // from the switch
-        Server sum;                   // of the switch, for this GPU
+        std::vector<Server> out;  // of units
+        std::vector<UnitInlet> in;
+        std::vector<Fs> mesh;  // by link, until when it is taken
+        std::vector<Bank> up;  // by peer, or one to the switch
+        Bank down;             // from the switch
+        Server sum;            // of the switch, for this GPU
         Bank memory;
         Server nic_out, nic_in;
         double memory_taken = 0;
     };
     Gpu& at(std::int32_t gpu) { return gpus_[static_cast<std::size_t>(gpu)]; }
+    UnitInlet& inlet(Place place) { return at(place.gpu).in[static_cast<std::size_t>(place.unit)]; }
     const Gpu& at(std::int32_t gpu) const { return gpus_[static_cast<std::size_t>(gpu)]; }
     Trip& begin(Kind kind, Place from, std::int32_t gpu, std::uint32_t lines, std::uint64_t first = 0);
     void end(Trip* trip) { free_.push_back(trip); }
@@ -97,6 +102,7 @@ class TrainFabric final : public Fabric {
     void answer_back(Trip* trip);
     void reach_unit(Trip* trip);
     void answer_home(Trip* trip);
+    void enter_unit(Trip* trip);
     void loaded(Trip* trip);
     void write_home(Trip* trip);
     void send_data(Trip* trip);

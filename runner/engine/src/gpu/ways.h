@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "mesh.h"
@@ -12,9 +13,10 @@ namespace chakrascope::gpu {
 using Ends = std::vector<std::int32_t>;
 
 struct Ways {
-    std::vector<Ends> units;  // by router: itself
-    std::vector<Ends> ports;  // by peer
-    Ends memory;              // by channel
+    std::vector<Ends> units;        // by router: itself
+    std::vector<Ends> ports;        // by peer
+    Ends memory;                    // by channel
+    bool reads_everywhere = false;  // the lines of a wavefront come from every router with channels
     // Hops from the memory out to a peer, and from a peer to a router, in the mean.
     std::vector<double> memory_to_port;
     std::vector<std::vector<double>> port_to_unit;  // by router and peer
@@ -22,6 +24,9 @@ struct Ways {
     Ways(const Machine& machine, const Mesh& mesh) {
         for (std::int32_t channel = 0; channel < machine.channels; ++channel)
             memory.push_back(machine.router_of_channel(channel));
+        const auto routers = static_cast<std::int32_t>(std::set(memory.begin(), memory.end()).size());
+        // Around up to four routers they come by sides of their own, and in order.
+        reads_everywhere = routers > 4 && machine.unroll >= routers;
         for (std::int32_t peer = 0; peer < machine.peers(); ++peer) {
             Ends& own = ports.emplace_back();
             const std::int32_t first = machine.first_port(peer);
