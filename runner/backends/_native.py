@@ -353,7 +353,7 @@ def _result(experiment: Experiment, output: Any) -> Result:
         backend=experiment.backend,
         makespan_ns=int(output.makespan_ns),
         ranks=later(ranks),
-        provenance=run_provenance(experiment, output),
+        provenance=_with_evened(run_provenance(experiment, output), int(output.evened)),
     )
     return _with_tables(result, experiment, output) if experiment.detail is Detail.EVERYTHING else result
 
@@ -452,6 +452,18 @@ def _replayed(output: Any) -> list[str]:
         "that its node records, and 1 ns if it records none. In 'trace' semantics (run --semantics trace) "
         "they are simulated."
     ]
+
+
+def _with_evened(provenance: dict[str, Any], count: int) -> dict[str, Any]:
+    """Return *provenance* with a warning if *count* collectives of a rank lost their unequal amounts."""
+    if count == 0:
+        return provenance
+    warning = (
+        f"The workload lists unequal amounts for the members of some collectives ({count} on a rank at "
+        "most), and semantics 'astra-sim' have one size for all: they ran as even ones. With semantics "
+        "'trace' each pair of ranks exchanges its own bytes."
+    )
+    return provenance | {"warnings": [*provenance["warnings"], warning]}
 
 
 def _short_lists(experiment: Experiment) -> list[str]:

@@ -275,6 +275,7 @@ class Output:
     overtaking: int
     overtaken: int
     replayed: int
+    evened: int
     unfinished: list[dict[str, int | str]]
     deadlock: list[dict[str, int | str | bool]]
     rank_finish_ns: npt.NDArray[np.int64]

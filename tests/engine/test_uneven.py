@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+import et
 import pytest
 
 import build
+from chakrascope.runner import simulate
 
 KINDS = ("ALL_TO_ALL", "ALL_GATHER", "REDUCE_SCATTER")
 E, LATENCY, BANDWIDTH = 10, 500, 50 * 1.073741824
@@ -157,3 +159,23 @@ def test_blocks_of_an_all_gather_travel_round_the_ring_at_their_own_pace():
     ends = [max(2 * E + third, 3 * E + 2 * second), max(2 * E + first, 3 * E + 2 * third)]
     ends.append(max(2 * E + second, 3 * E + 2 * first))
     assert build.finish(ranks, settings(3, "ring")) == ends
+
+
+def test_semantics_that_have_one_size_for_all_say_so(tmp_path):
+    """Unequal amounts of equal sum run as even ones in ASTRA-sim's semantics, and the result warns of it."""
+    uneven = [collective(rank, row) for rank, row in enumerate([[0, 3 << 20], [1 << 20, 2 << 20]])]
+    even = [collective(rank, [3 << 19] * 2) for rank in range(2)]
+    results = []
+    for name, ranks in (("uneven", uneven), ("even", even)):
+        for rank, nodes in enumerate(ranks):
+            (tmp_path / f"{name}.{rank}.et").write_bytes(et.program(nodes))
+        results += [
+            simulate(str(tmp_path / name), "default", "ring-2", semantics=semantics)
+            for semantics in ("astra-sim", "trace")
+        ]
+    astra, trace, even_astra, even_trace = results
+    assert astra.makespan_ns == even_astra.makespan_ns == even_trace.makespan_ns < trace.makespan_ns
+    assert (
+        "unequal amounts for the members of some collectives (1 on a rank" in astra.provenance["warnings"][0]
+    )
+    assert trace.provenance["warnings"] == even_astra.provenance["warnings"] == []

@@ -244,6 +244,7 @@ void bind_output(nb::module_& module) {
         .def_ro("overtaking", &Output::overtaking)
         .def_ro("overtaken", &Output::overtaken)
         .def_ro("replayed", &Output::replayed)
+        .def_ro("evened", &Output::evened)
         .def_prop_ro("unfinished", &unfinished)
         .def_prop_ro("deadlock", &deadlock)
         .def_prop_ro("rank_finish_ns", [](Output& o) { return to_array(std::vector(o.rank_finish_ns)); })

@@ -195,6 +195,21 @@ std::uint64_t Blocks::largest() const {
     return largest;
 }
 
+std::uint64_t evened_collectives(const Config& config,
+                                 const std::vector<std::shared_ptr<const Program>>& programs) {
+    if (config.semantics == "trace") return 0;
+    std::uint64_t most = 0;
+    for (const auto& program : programs) {
+        std::uint64_t uneven = 0;
+        for (std::uint32_t i = 0; i < program->size(); ++i) {
+            const Facts& node = program->facts(i);
+            uneven += may_be_uneven(node.comm_type) && !all_equal(node.comm_splits);
+        }
+        most = std::max(most, uneven);
+    }
+    return most;
+}
+
 UnevenCollectives::UnevenCollectives(const Config& config, const Programs& programs,
                                      const std::vector<std::int32_t>& program_of_rank) {
     if (config.semantics != "trace") return;

@@ -26,6 +26,10 @@ struct Blocks {
     std::uint64_t largest() const;
 };
 
+// How many collectives of a program, at most, list unequal amounts that the semantics do not keep.
+std::uint64_t evened_collectives(const Config& config,
+                                 const std::vector<std::shared_ptr<const Program>>& programs);
+
 class UnevenCollectives {
   public:
     using Programs = std::vector<std::shared_ptr<const Program>>;

@@ -280,6 +280,7 @@ Output simulate(const Config& config, const std::vector<std::shared_ptr<const Pr
         try {
             Output output = simulate_as_asked(*asked, programs, program_of_rank, progress);
             output.fabric_model = output.fabric.every_packet ? FabricModel::Packet : asked->fabric_model;
+            output.evened = evened_collectives(config, programs);
             return output;
         } catch (const OtherModel& instead) {
             if (asked != &other) other = config;

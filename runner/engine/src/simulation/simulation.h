@@ -62,6 +62,7 @@ struct Output {
     int overtaking = 0;           // of Config, as it was in the end
     std::uint64_t overtaken = 0;  // chunks and nodes that did not wait for their turn
     std::uint64_t replayed = 0;   // collectives without messages: they took what their nodes record
+    std::uint64_t evened = 0;     // collectives of a program, at most, whose unequal amounts were not kept
 };
 
 // Called now and then with the simulated time and the number of finished ranks; false cancels.
