@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import argparse
 import functools
-import hashlib
-import math
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gpu_crossings
 import yaml
 from gpu_drawing import Line, chart
+from gpu_times import generic, time_ns
 
-from chakrascope.runner.gpu import Machine, find_machine, simulate_program
+from chakrascope.runner.gpu import Machine, find_machine
 from chakrascope.runner.programs import (
     Program,
     all_pairs_program,
@@ -77,23 +76,6 @@ def _made(number: int) -> tuple[list[str], dict[str, str]]:
     """Return the lines of a part of the page, and its pictures."""
     pictures: dict[str, str] = {}
     return list(PARTS[number](pictures)), pictures
-
-
-def time_ns(program: Program, size_bytes: int, machine: Machine) -> float:
-    """Return how long *program* takes for *size_bytes* of the larger buffer.
-
-    With ``GPU_REPORT_TIMES``, a folder, times are kept there, so that a run can be taken up again.
-    """
-    shard = size_bytes // program.num_ranks if program.collective == "all-gather" else size_bytes
-    folder = os.environ.get("GPU_REPORT_TIMES")
-    what = f"{replace(machine, sources={})} {program.name} {program.num_ranks} {size_bytes}"
-    kept = Path(folder or "") / hashlib.sha256(what.encode()).hexdigest()[:16]
-    if folder and kept.is_file():
-        return float(kept.read_text(encoding="utf-8"))
-    found = float(simulate_program(program, shard, machine, record_ops=False).time_ns)
-    if folder:
-        kept.write_text(str(found), encoding="utf-8")
-    return found
 
 
 # Against measured hardware.
@@ -271,40 +253,6 @@ def _others(pictures: dict[str, str]) -> Iterator[str]:
 # ASTRA-sim 3.0's findings.
 
 
-def generic(**changes: Any) -> Machine:
-    """Return the generic GPU with *changes*, such as ``scale_up__latency_ns``."""
-    machine = find_machine("generic")
-    for key, value in changes.items():
-        part, _, name = key.partition("__")
-        machine = replace(
-            machine, **{part: replace(getattr(machine, part), **{name: value}) if name else value}
-        )
-    return machine
-
-
-def crossing(latency_ns: float, bandwidth: float, gpus: int = 8) -> float:
-    """Return from which size on an all-gather with the simple protocol is faster than with packets."""
-    machine = generic(scale_up__latency_ns=latency_ns, scale_up__bytes_per_ns=bandwidth)
-    packet = all_pairs_program("packet", "all-gather", gpus, 4 * (gpus - 1))
-    simple = all_pairs_program("put", "all-gather", gpus, 4 * (gpus - 1))
-
-    def gap(size: float) -> float:
-        return time_ns(packet, int(size), machine) - time_ns(simple, int(size), machine)
-
-    low = 16 * KIB
-    if gap(low) > 0:
-        return math.nan
-    while gap(4 * low) < 0:
-        low *= 4
-        if low >= 256 * MIB:
-            return math.nan
-    high = 4 * low
-    while high / low > 1.1:
-        middle = 16 * gpus * round(math.sqrt(low * high) / (16 * gpus))
-        low, high = (low, middle) if gap(middle) > 0 else (middle, high)
-    return math.sqrt(low * high)
-
-
 def curve(name: str, program: Program, sizes: Sequence[int], machine: Machine) -> Line:
     """Return the times of *program* by size, in us."""
     return Line(name, tuple((size, time_ns(program, size, machine) / 1e3) for size in sizes))
@@ -351,39 +299,7 @@ def _findings(pictures: dict[str, str]) -> Iterator[str]:
 
 
 def _crossings(pictures: dict[str, str]) -> Iterator[str]:
-    rates = {"256 GiB/s": 256 * GIB / 1e9, "1 TiB/s": 1024 * GIB / 1e9}
-    paper = {("256 GiB/s", 500): "512 KiB", ("256 GiB/s", 5000): "2 MiB"}
-    paper |= {("1 TiB/s", 500): "4 MiB", ("1 TiB/s", 5000): "16 MiB"}
-    yield "### Packets against the simple protocol"
-    yield ""
-    yield (
-        "From this size on the simple protocol is faster: an all-gather among 8 GPUs, sizes of its output. "
-        "The paper's sizes are powers of two; in brackets is the next power of two to what is found here."
-    )
-    yield ""
-    yield "| link latency | " + " | ".join(f"{name}, paper | here" for name in rates) + " |"
-    yield "|---|---|---|---|---|"
-    lines: dict[str, list[tuple[float, float]]] = {name: [] for name in rates}
-    for latency in (500, 1000, 2000, 5000):
-        cells = []
-        for name, rate in rates.items():
-            size = crossing(latency, rate)
-            lines[name].append((latency * 1024, size / KIB))
-            found = "none"
-            if not math.isnan(size):
-                found = f"{bytes_text(int(size))} ({bytes_text(1 << math.ceil(math.log2(size)))})"
-            cells.append(f"{paper.get((name, latency), '')} | {found}")
-        yield f"| {latency / 1e3:g} us | " + " | ".join(cells) + " |"
-    yield ""
-    yield (
-        "No line through zero gives the paper's four: the advantage of packets, 7/8 of the size over the "
-        "bandwidth, grows by 1.1 latencies per latency from its first column, and by 2.2 from its second. "
-        "Here the simple protocol waits for four of them (ready, data, acknowledgement, signal) and packets "
-        "for two (data; a kernel ends when its stores are acknowledged). At 1 TiB/s and 0.5 us packets lose "
-        "earlier than in the paper, as a workgroup unpacks when it has sent everything: three passes over "
-        "the memory at 4 TiB/s follow two over the link."
-    )
-    yield ""
+    yield from gpu_crossings.crossings_part()
 
 
 def _reduce_scatter(pictures: dict[str, str]) -> Iterator[str]:

@@ -63,9 +63,9 @@ def test_what_the_links_of_h100_carry(report, h100):
 
 
 def test_the_simple_protocol_wins_later_where_links_are_slower_and_wider(report):
-    narrow = [report.crossing(latency, 275, gpus=4) for latency in (500, 5000)]
+    narrow = [report.gpu_crossings.crossing(latency, 275, gpus=4) for latency in (500, 5000)]
     assert 4 < narrow[1] / narrow[0] < 16
-    assert report.crossing(500, 1100, gpus=4) > 1.3 * narrow[0]
+    assert report.gpu_crossings.crossing(500, 1100, gpus=4) > 1.3 * narrow[0]
 
 
 def test_unrolling_helps_large_buffers_until_the_cap(report):
