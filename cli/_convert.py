@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,12 +13,11 @@ from rich.markup import escape
 
 from ..errors import UsageError
 from ..support import count_text
-from ._output import cluster_option, console, counter, print_next, print_rows, stage
+from ._output import cluster_option, console, counter, error_console, print_next, print_rows, stage
 
 if TYPE_CHECKING:
     from ..converter import Workload
-
-if TYPE_CHECKING:
+    from ..converter.building import FinishedRanks
     from ..runner import Study
 
 __all__ = ["convert_command", "convert_latest"]
@@ -62,10 +62,11 @@ def convert_latest(
     study: Study, step: Step, *, rescale_host: bool = False, where: Where = _HERE
 ) -> tuple[Workload, Path]:
     """Convert the newest trace set of *study*; return the workload and the PREFIX it is kept at there."""
-    from ..converter import convert
+    from ..converter import Workload, convert
 
     trace_dir = study.latest_trace_set()
-    with stage(f"converted {trace_dir.name} to Chakra graphs") as status:
+    title = f"converted {trace_dir.name} to Chakra graphs"
+    with _kept_if_stopped(study.path) as finished, stage(title) as status:
         workload = convert(
             trace_dir,
             step=step,
@@ -73,9 +74,30 @@ def convert_latest(
             progress=counter(status, "ranks"),
             jobs=where.workers,
             cluster=where.cluster,
+            finished=finished,
         )
         kept = study.add_workload(workload, trace_dir.name)
+        if finished.is_used:
+            workload = Workload.load(kept)
     return workload, kept
+
+
+@contextmanager
+def _kept_if_stopped(target: Path) -> Iterator[FinishedRanks]:
+    """Give where the ranks of a conversion to *target* are kept; says so if it does not come to its end."""
+    from ..converter.building import finished_ranks
+
+    with finished_ranks(target) as finished:
+        try:
+            yield finished
+        except BaseException:
+            if finished.is_used and finished.count:
+                error_console.print(
+                    f"{count_text(finished.count, 'converted rank')} kept in {escape(str(finished.folder))}: "
+                    "the same command goes on from there. Delete the folder if you do not want to.",
+                    soft_wrap=True,
+                )
+            raise
 
 
 def convert_foreign(
@@ -85,9 +107,10 @@ def convert_foreign(
 
     Returns the workload and the PREFIX of its files.
     """
-    from ..converter import convert_files
+    from ..converter import Workload, convert_files
 
-    with stage("converted to Chakra graphs") as status:
+    target = study_folder or Path(str(prefix))
+    with _kept_if_stopped(target) as finished, stage("converted to Chakra graphs") as status:
         workload = convert_files(
             files["host"],
             files["device"],
@@ -97,8 +120,12 @@ def convert_foreign(
             progress=counter(status, "ranks"),
             jobs=where.workers,
             cluster=where.cluster,
+            finished=finished,
         )
-    return workload, _kept(workload, study_folder, prefix)
+        kept = _kept(workload, study_folder, prefix)
+        if finished.is_used:
+            workload = Workload.load(kept)
+    return workload, kept
 
 
 def convert_production_logs(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ._convert import Progress as Progress
     from ._convert import convert as convert
     from ._convert import convert_files as convert_files
+    from ._finished import FinishedRanks as FinishedRanks
+    from ._finished import finished_ranks as finished_ranks
     from ._gap_name import GAP as GAP
     from ._lane_numbers import DEVICE_LANE as DEVICE_LANE
     from ._log_troubles import LogTrouble as LogTrouble
@@ -46,6 +48,7 @@ __all__ = [
     "LEFT_OUT",
     "UNMARKED",
     "Doubt",
+    "FinishedRanks",
     "Identity",
     "LogTrouble",
     "ProfilerOverhead",
@@ -59,6 +62,7 @@ __all__ = [
     "convert_logs",
     "doubts_of_pair",
     "doubts_of_ranks",
+    "finished_ranks",
     "has_times",
     "profiler_overhead",
     "read_rank",

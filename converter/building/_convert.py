@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ..chakra import Graph, NodeType, Workload
 from ..readers import Files, RankTraces, find_rank_traces, with_archives_open
 from ._belonging import doubts_of_ranks, doubts_of_work, settle
 from ._fake_world import pose_for_all
+from ._finished import FinishedRanks, finished_ranks
 from ._origin import STAND_IN_OF, STAND_INS, stand_ins_text
 from ._overhead import measured_overhead, with_overhead_told, without_overhead
 from ._rank import OpenRank, StepsDiffer, open_ranks, read_rank
@@ -41,6 +42,7 @@ def convert(
     progress: Progress | None = None,
     jobs: int | None = 1,
     cluster: str | None = None,
+    finished: FinishedRanks | None = None,
 ) -> Workload:
     """Convert the trace set in *trace_dir* to a workload.
 
@@ -49,7 +51,9 @@ def convert(
     (None: as many as there are cores, if the files are large enough); with more than one, the caller's main
     module must be safe to import. On a Dask *cluster* (an address or a scheduler file) its workers do, which
     need the traces at the same path; of a dask-jobqueue YAML, *jobs* are asked for. *rescale_host* scales
-    host time by what an unprofiled step takes of a captured one. Raises `TraceError` for an unusable trace
+    host time by what an unprofiled step takes of a captured one. Of large traces *finished* keeps each rank's
+    graph on the disk when it is made: the workload reads it from there, and another conversion of the same
+    goes on from there. Raises `TraceError` for an unusable trace
     set, `UsageError` for a step that was not captured, or for *rescale_host* where no step was timed before
     the capture, and `BackendError` for a cluster that does not answer.
     """
@@ -64,7 +68,7 @@ def convert(
                 f"{trace_dir} holds no whole step of rank {lost[0]}: {trace_set.why_partial}. "
                 "Let the script get through the captured steps (see --warmup and --steps) and capture again."
             )
-    with workers_at(cluster, jobs) as workers:
+    with workers_at(cluster, jobs, finished) as workers:
         workload = _convert_what_is_whole(trace_set, lost, step, progress=progress, workers=workers)
     workload = without_overhead(workload, str(trace_dir)) if rescale_host else with_overhead_told(workload)
     if not trace_set.fake_world:
@@ -164,6 +168,7 @@ def convert_files(
     progress: Progress | None = None,
     jobs: int | None = 1,
     cluster: str | None = None,
+    finished: FinishedRanks | None = None,
 ) -> Workload:
     """Convert trace files that were captured by other means; returns the workload, written at *output*.
 
@@ -172,20 +177,26 @@ def convert_files(
     0, 1, ... in order, plain or gzip; or a tar or zip archive of such files. Without host traces (None),
     costs and collectives follow from what the device traces recorded, and data dependencies are unknown.
     *linked_trace*, or linked files as *host_trace* alone, are what the public converter's linker wrote.
-    *output* is the prefix of the files to write, None for none. *step*, *progress*, *jobs* and *cluster* are
-    those of `convert`. Raises `UsageError` for patterns that match nothing or not the same ranks,
+    *output* is the prefix of the files to write, None for none. *step*, *progress*, *jobs*, *cluster* and
+    *finished* are those of `convert`; with *output* finished ranks are kept beside it.
+    Raises `UsageError` for patterns that match nothing or not the same ranks,
     `TraceError` for unusable files.
     """
-    with with_archives_open(host_trace, device_trace, linked_trace) as (hosts, devices, linked):
-        ranks = find_rank_traces(hosts, devices, linked)
-        place = str(ranks[0].device_path.parent)
-        known: dict[str, Any] = {"trace_set": ranks[0].device_path.parent.name, "torch_version": ""}
-        with workers_at(cluster, jobs) as workers:
-            workload = _convert(
-                ranks, step, place, known=known, assumptions=[], progress=progress, workers=workers
-            )
-    if output is not None:
-        workload.save(output)
+    with ExitStack() as open_until_saved:
+        if finished is None and output is not None:
+            finished = open_until_saved.enter_context(finished_ranks(output))
+        with with_archives_open(host_trace, device_trace, linked_trace) as (hosts, devices, linked):
+            ranks = find_rank_traces(hosts, devices, linked)
+            place = str(ranks[0].device_path.parent)
+            known: dict[str, Any] = {"trace_set": ranks[0].device_path.parent.name, "torch_version": ""}
+            with workers_at(cluster, jobs, finished) as workers:
+                workload = _convert(
+                    ranks, step, place, known=known, assumptions=[], progress=progress, workers=workers
+                )
+        if output is not None:
+            workload.save(output)
+            if finished is not None and finished.is_used:
+                return Workload.load(output)
     return workload
 
 
@@ -212,13 +223,7 @@ def _convert(
         world_size = max(len(ranks), known_size, *(rank.world_size for rank in opened))
         if world_size > MAX_RANKS:
             raise TraceError(f"{place}: a trace claims {world_size} ranks, which no job has. Capture again.")
-        found: dict[int, Graph] = {}
-        with closing(workers.graphs(opened, chosen, world_size)) as coming:  # type: ignore[type-var]
-            for index, graph in coming:
-                found[index] = graph
-                if progress is not None:
-                    progress(len(found), len(ranks))
-        graphs = [found[index] for index in range(len(ranks))]
+        graphs = _graphs(opened, chosen, world_size, progress, workers)
     notes = [*assumptions, *_belonging(opened, graphs, chosen, place, known_size)]
     if not all(rank.marked for rank in opened):
         notes.append(UNMARKED)
@@ -243,6 +248,29 @@ def _convert(
             known, chosen, [graph for graph in graphs if graph.rank not in stand_ins], [*notes, *uneven]
         ),
     )
+
+
+def _graphs(
+    opened: Sequence[OpenRank],
+    chosen: set[int],
+    world_size: int,
+    progress: Progress | None,
+    workers: Workers,
+) -> list[Graph]:
+    """Return the graphs of all ranks; those that were finished before are not made again."""
+    workers.finished.begin([rank.traces for rank in opened])
+    kept = (workers.finished.find(rank, chosen, world_size) for rank in opened)
+    found = {index: graph for index, graph in enumerate(kept) if graph is not None}
+    if found and progress is not None:
+        progress(len(found), len(opened))
+    left = [index for index in range(len(opened)) if index not in found]
+    coming = workers.graphs([opened[index] for index in left], chosen, world_size)
+    with closing(coming):  # type: ignore[type-var]
+        for place, graph in coming:
+            found[left[place]] = graph
+            if progress is not None:
+                progress(len(found), len(opened))
+    return [found[index] for index in range(len(opened))]
 
 
 @contextmanager
@@ -290,8 +318,13 @@ def _with_common_groups(graphs: Sequence[Graph]) -> tuple[list[Graph], dict[int,
     result = []
     for graph, groups in zip(graphs, own, strict=True):
         table = np.array([0, *(ids[ranks] for ranks in groups)], dtype=np.int64)
-        result.append(graph.with_columns(group=table[graph.node_columns["group"]]))
+        result.append(graph.derived(group=partial(_numbered, table)))
     return result, {number: ranks for ranks, number in ids.items()}
+
+
+def _numbered(table: np.ndarray, columns: Mapping[str, Any]) -> np.ndarray:
+    numbers: np.ndarray = table[columns["group"]]
+    return numbers
 
 
 def _belonging(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,11 +120,15 @@ def without_overhead(workload: Workload, place: str) -> Workload:
 
 
 def _scaled(graph: Graph, overhead: ProfilerOverhead) -> Graph:
-    nodes = graph.node_columns
+    return graph.derived(duration_ns=partial(_durations, overhead))
+
+
+def _durations(overhead: ProfilerOverhead, nodes: Mapping[str, Any]) -> np.ndarray:
     on_host = (nodes["stream"] < COMM_LANE) & (nodes["type"] == NodeType.COMP)
     durations = nodes["duration_ns"]
     scaled = np.rint(durations / overhead.ratio).astype(np.int64)
-    return graph.with_columns(duration_ns=np.where(on_host, scaled, durations))
+    changed: np.ndarray = np.where(on_host, scaled, durations)
+    return changed
 
 
 def _assuming(workload: Workload, said: str, changed: Mapping[str, Any]) -> Workload:

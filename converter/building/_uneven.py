@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -37,6 +39,24 @@ class _Part(msgspec.Struct):
     splits: tuple[int, ...]
 
 
+class _Calls(msgspec.Struct):
+    """The collectives of a graph: their groups, and a row of four figures of each."""
+
+    group: np.ndarray
+    figures: np.ndarray
+
+    @classmethod
+    def of(cls, graph: Graph) -> _Calls:
+        columns = graph.node_columns
+        rows = np.flatnonzero(columns["type"] == NodeType.COMM_COLL)
+        figures = (columns[name][rows] for name in ("node_id", "comm_type", "comm_size_bytes"))
+        return cls(columns["group"][rows], np.column_stack([rows, *figures]))
+
+    def of_group(self, group: int) -> list[tuple[int, int, int, int]]:
+        """Return the row, id, kind and size of each collective of a *group*, in order."""
+        return [tuple(call) for call in self.figures[self.group == group].tolist()]
+
+
 def tell_uneven(
     graphs: Sequence[Graph], groups: Mapping[int, tuple[int, ...]], world_size: int
 ) -> tuple[list[Graph], list[str]]:
@@ -49,12 +69,13 @@ def tell_uneven(
     if len(graphs) < max(2, world_size):
         uneven = any(len(set(sizes)) > 1 for splits in told for sizes in splits.values())
         return list(graphs), [_LEFT_EVEN] if uneven else []
+    calls = [_Calls.of(graph) for graph in graphs]
     levels: list[dict[int, int]] = [{} for _ in graphs]
     written: list[dict[int, tuple[int, ...]]] = [{} for _ in graphs]
     spread = 0
     for group in (0, *groups):
         members = groups.get(group, tuple(range(world_size)))
-        for parts in _collectives(graphs, told, group, members):
+        for parts in _collectives(calls, told, group, members):
             if not _is_uneven(parts):
                 continue
             spread += any(not part.splits and part.kind != CollectiveType.ALL_GATHER for part in parts)
@@ -68,29 +89,19 @@ def tell_uneven(
 
 
 def _collectives(
-    graphs: Sequence[Graph],
+    calls: Sequence[_Calls],
     told: Sequence[Mapping[int, tuple[int, ...]]],
     group: int,
     members: Sequence[int],
 ) -> Iterator[list[_Part]]:
     """Yield the parts of the members in each collective of the group that may be uneven, in order."""
-    rows = [_rows(graphs[rank], group) for rank in members]
-    for places in zip(*(own.tolist() for own in rows), strict=False):
+    for same in zip(*(calls[rank].of_group(group) for rank in members), strict=False):
         parts = []
-        for rank, row in zip(members, places, strict=True):
-            columns = graphs[rank].node_columns
-            node, kind, size = (
-                int(columns[name][row]) for name in ("node_id", "comm_type", "comm_size_bytes")
-            )
+        for rank, (row, node, kind, size) in zip(members, same, strict=True):
             splits = told[rank].get(node, ())
             parts.append(_Part(rank, row, node, kind, size, splits if len(splits) == len(members) else ()))
         if parts[0].kind in _KINDS and len({part.kind for part in parts}) == 1:
             yield parts
-
-
-def _rows(graph: Graph, group: int) -> np.ndarray:
-    columns = graph.node_columns
-    return np.flatnonzero((columns["type"] == NodeType.COMM_COLL) & (columns["group"] == group))
 
 
 def _is_uneven(parts: Sequence[_Part]) -> bool:
@@ -106,6 +117,10 @@ def _shares(part: _Part, members: int) -> tuple[int, ...]:
 
 
 def _levelled(graph: Graph, level: Mapping[int, int], splits: Mapping[int, tuple[int, ...]]) -> Graph:
-    sizes = graph.node_columns["comm_size_bytes"].copy()
+    return with_splits(graph.derived(comm_size_bytes=partial(_sizes, level)), splits)
+
+
+def _sizes(level: Mapping[int, int], columns: Mapping[str, Any]) -> np.ndarray:
+    sizes: np.ndarray = columns["comm_size_bytes"].copy()
     sizes[list(level)] = list(level.values())
-    return with_splits(graph.with_columns(comm_size_bytes=sizes), splits)
+    return sizes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import repeat
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +16,7 @@ import msgspec
 from ...errors import BackendError, ChakrascopeError
 from ..chakra import Graph
 from ..readers import RankTraces
+from ._finished import FinishedRanks
 from ._rank import OpenRank, StepsDiffer, rank_graph
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ _WORTH_PROCESSES_BYTES = 32 << 20
 
 class Workers(Protocol):
     """What converts ranks, each by itself."""
+
+    @property
+    def finished(self) -> FinishedRanks:
+        """What keeps the graphs, once it has begun."""
 
     def readers(self, ranks: Sequence[RankTraces]) -> int:
         """Return how many threads are worth reading *ranks* here at the same time."""
@@ -46,23 +51,25 @@ class Workers(Protocol):
 
 
 @contextmanager
-def workers_at(cluster: str | None, jobs: int | None) -> Iterator[Workers]:
+def workers_at(cluster: str | None, jobs: int | None, finished: FinishedRanks | None) -> Iterator[Workers]:
     """Give the workers: a Dask *cluster*, or up to *jobs* processes (None: as many as are worth it).
 
+    *finished* keeps what they make, if it is worth it; without it graphs stay in memory.
     Of a batch system's cluster, *jobs* are asked for. Raises what `connected` does.
     """
     if cluster is None:
-        yield _Processes(jobs)
+        yield _Processes(jobs, finished or FinishedRanks.nowhere())
         return
     from ...support.cluster import connected  # noqa: PLC0415 - seldom needed
 
     with connected(cluster, jobs or 1, "conversion") as place:
-        yield _OnCluster(place)
+        yield _OnCluster(place, finished or FinishedRanks.nowhere())
 
 
 @dataclass(frozen=True)
 class _Processes:
     jobs: int | None
+    finished: FinishedRanks
 
     def readers(self, ranks: Sequence[RankTraces]) -> int:
         return min(self.jobs, len(ranks)) if self.jobs is not None else _worth(ranks)
@@ -74,15 +81,35 @@ class _Processes:
         self, opened: Sequence[OpenRank], chosen: set[int], world_size: int
     ) -> Iterator[tuple[int, Graph]]:
         jobs = self.readers([rank.traces for rank in opened])
+        convert = partial(_convert, chosen=chosen, world_size=world_size, finished=self.finished)
         if jobs < 2:
-            yield from enumerate(rank_graph(rank, chosen, world_size) for rank in opened)
+            yield from enumerate(_found(map(convert, opened), opened, chosen, world_size, self.finished))
             return
         from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - slow to import, seldom needed
         from multiprocessing import get_context  # noqa: PLC0415 - as above
 
         # Spawned, not forked: a fork of a process with threads (a server, torch) may never return.
         with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-            yield from enumerate(pool.map(rank_graph, opened, repeat(chosen), repeat(world_size)))
+            answers = pool.map(convert, opened)
+            yield from enumerate(_found(answers, opened, chosen, world_size, self.finished))
+
+
+def _convert(opened: OpenRank, chosen: set[int], world_size: int, finished: FinishedRanks) -> Graph | None:
+    """Convert a rank; None if its graph is among the *finished* then."""
+    graph = rank_graph(opened, chosen, world_size)
+    return None if finished.keep(graph, opened, chosen, world_size) else graph
+
+
+def _found(
+    answers: Iterable[Graph | None],
+    opened: Sequence[OpenRank],
+    chosen: set[int],
+    world_size: int,
+    finished: FinishedRanks,
+) -> Iterator[Graph]:
+    """Yield the graphs that *answers* are, or that are among the *finished*."""
+    for rank, graph in zip(opened, answers, strict=False):
+        yield graph or finished.find(rank, chosen, world_size) or rank_graph(rank, chosen, world_size)
 
 
 def _worth(ranks: Sequence[RankTraces]) -> int:
@@ -97,6 +124,7 @@ def _files(traces: RankTraces) -> list[Path]:
 @dataclass(frozen=True)
 class _OnCluster:
     place: Cluster
+    finished: FinishedRanks
 
     def readers(self, ranks: Sequence[RankTraces]) -> int:
         return _worth(ranks)
@@ -113,7 +141,7 @@ class _OnCluster:
             for index, rank in enumerate(opened):
                 if errors:  # the ranks before it are on their way, and theirs would be the first
                     return
-                yield _Task.of(index, rank, chosen, world_size)
+                yield _Task.of(index, rank, chosen, world_size, self.finished)
 
         with closing(self.place.answers(_Task.answer, tasks())) as answers:  # type: ignore[type-var]
             for answered in answers:
@@ -122,8 +150,11 @@ class _OnCluster:
                 task, answer = answered
                 if isinstance(answer, Exception):
                     errors[task.index] = answer
-                else:
-                    yield task.index, answer
+                    continue
+                if answer is not None and self.finished.keep(answer, task.opened, chosen, world_size):
+                    answer = None
+                (graph,) = _found([answer], [task.opened], chosen, world_size, self.finished)
+                yield task.index, graph
         if errors:
             raise errors[min(errors)]
 
@@ -136,10 +167,13 @@ class _Task:
     opened: OpenRank
     chosen: set[int]
     world_size: int
+    finished: FinishedRanks
     seen: list[Path]
 
     @classmethod
-    def of(cls, index: int, opened: OpenRank, chosen: set[int], world_size: int) -> _Task:
+    def of(
+        cls, index: int, opened: OpenRank, chosen: set[int], world_size: int, finished: FinishedRanks
+    ) -> _Task:
         """Return the task of a rank, its paths such that any working directory will do."""
         named = opened.traces
         absolute = {
@@ -149,10 +183,13 @@ class _Task:
         }
         traces = msgspec.structs.replace(named, **absolute)
         seen = [path for path in _files(traces) if path.is_file()]
-        return cls(index, msgspec.structs.replace(opened, traces=traces), chosen, world_size, seen)
+        return cls(index, msgspec.structs.replace(opened, traces=traces), chosen, world_size, finished, seen)
 
-    def answer(self) -> Graph | Exception:
-        """Convert the rank, on a worker; what is wrong with its traces is an answer too."""
+    def answer(self) -> Graph | Exception | None:
+        """Convert the rank, on a worker; what is wrong with its traces is an answer too.
+
+        None if the graph is among the finished then, whose folder the worker sees.
+        """
         for path in self.seen:
             if not path.is_file():
                 return BackendError(
@@ -161,6 +198,6 @@ class _Task:
                     "see at the same path, or convert without --cluster."
                 )
         try:
-            return rank_graph(self.opened, self.chosen, self.world_size)
+            return _convert(self.opened, self.chosen, self.world_size, self.finished)
         except (ChakrascopeError, StepsDiffer) as error:
             return error

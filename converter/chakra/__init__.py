@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._archive import DAMAGES as DAMAGES
 from ._codec import decode_graph as decode_graph
 from ._codec import encode_graph as encode_graph
 from ._codec import other_attributes as other_attributes
@@ -16,6 +17,8 @@ from ._graph import EdgeKind as EdgeKind
 from ._graph import Graph as Graph
 from ._graph import NodeType as NodeType
 from ._graph import TextColumn as TextColumn
+from ._kept_graph import keep_graph as keep_graph
+from ._kept_graph import kept_graph as kept_graph
 from ._order import dependencies as dependencies
 from ._order import execution_order as execution_order
 from ._parallelism import recognise as recognise
@@ -28,6 +31,7 @@ from ._tables import unchanged_files as unchanged_files
 from ._workload import Workload as Workload
 
 __all__ = [
+    "DAMAGES",
     "EDGE_COLUMNS",
     "NODE_COLUMNS",
     "CollectiveType",
@@ -42,6 +46,8 @@ __all__ = [
     "dependencies",
     "encode_graph",
     "execution_order",
+    "keep_graph",
+    "kept_graph",
     "other_attributes",
     "read_et",
     "recognise",

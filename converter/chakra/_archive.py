@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ...errors import WorkloadFormatError
 from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Column, TextColumn
 
-__all__ = ["DAMAGES", "Archive", "SavedColumns"]
+__all__ = ["DAMAGES", "Archive", "SavedColumns", "Source"]
 
 # What reading raises of an archive that is none, cut off, edited, or of another version.
 DAMAGES = (
@@ -168,13 +168,25 @@ def _check_texts(name: str, numbers: np.ndarray, texts: list[str]) -> None:
         raise ValueError(f"column {name} has texts that are not there")
 
 
+class Source(Protocol):
+    """What columns are read from; both raise some of `DAMAGES`."""
+
+    path: Path
+
+    def column(self, name: str, rows: slice, dtype: str) -> Column:
+        """Return some rows of a column."""
+
+    def taken(self, name: str, rows: slice, dtype: str, chosen: np.ndarray) -> Column:
+        """Return what stands in *chosen* of some rows of a column."""
+
+
 class SavedColumns(Mapping[str, Any]):
     """Columns of one graph: *rows* of the arrays of *archive* that *names* tells for each; read when needed.
 
     Raises `WorkloadFormatError` for a column that turns out to be damaged.
     """
 
-    def __init__(self, archive: Archive, names: Mapping[str, str], rows: slice) -> None:
+    def __init__(self, archive: Source, names: Mapping[str, str], rows: slice) -> None:
         self._archive = archive
         self._names = names
         self._own = rows

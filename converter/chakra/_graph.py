@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -254,6 +254,13 @@ class Graph:
         nodes = {**self.node_columns, **changed}
         return Graph(self.rank, nodes, self.edge_columns, self.metadata, self.extra)
 
+    def derived(self, **columns: Callable[[Mapping[str, Any]], Column]) -> Graph:
+        """Return this graph with columns that are made of its own: of a kept graph whenever they are read."""
+        if isinstance(self.node_columns, dict):
+            return self.with_columns(**{name: make(self.node_columns) for name, make in columns.items()})
+        nodes = _Derived(self.node_columns, columns)
+        return Graph(self.rank, nodes, self.edge_columns, self.metadata, self.extra)
+
     def with_edges(self, edges: Sequence[tuple[int, int, int]] | np.ndarray) -> Graph:
         """Return this graph with other *edges* (src, dst, kind)."""
         columns = _distinct_edges(edge_array(edges))
@@ -317,6 +324,31 @@ class Graph:
     def __getstate__(self) -> dict[str, Any]:
         """Leave the tables out of pickles and copies: they are made again from the columns."""
         return {name: value for name, value in self.__dict__.items() if name not in ("nodes", "edges")}
+
+
+class _Derived(Mapping[str, Any]):
+    """The columns of *own*, but for those that are made of them when they are asked for."""
+
+    def __init__(
+        self, own: Mapping[str, Any], made: Mapping[str, Callable[[Mapping[str, Any]], Column]]
+    ) -> None:
+        self._own = own
+        self._made = made
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            return self._own[name]
+        column = self._made[name](self._own)
+        return column if isinstance(column, TextColumn) else np.asarray(column, NODE_COLUMNS[name][0])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._own)
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[list[tuple[str, Any]]]]:
+        return dict, (list(self.items()),)
 
 
 def _same_columns(ours: Mapping[str, Column], theirs: Mapping[str, Column]) -> bool:

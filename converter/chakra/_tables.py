@@ -22,6 +22,7 @@ from ._archive import DAMAGES, Archive, SavedColumns
 from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Graph, byte_table
 
 __all__ = [
+    "Spool",
     "Tables",
     "load_tables",
     "save_tables",
@@ -29,6 +30,7 @@ __all__ = [
     "saved_node_count",
     "tables_path",
     "unchanged_files",
+    "write_array",
 ]
 
 _KINDS = (np.int8, np.int16, np.int32, np.int64)
@@ -59,31 +61,32 @@ def save_tables(
     """
     ranks = {program: rank for rank, program in program_of_file.items()}
     sizes = [prefix.with_name(f"{prefix.name}.{ranks[i]}.et").stat().st_size for i in range(len(graphs))]
-    spool = _Spool(prefix.parent)
+    spool = Spool(prefix.parent)
     heads = []
     for graph, digest in zip(graphs, digests, strict=True):
         heads.append(("" if graph.extra else digest, graph.rank, graph.num_nodes, graph.num_edges))
         spool.add(graph)
     whole, own_ranks, nodes, edges = zip(*heads, strict=True) if heads else ((), (), (), ())
     with new_file(tables_path(prefix)) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-        _write(archive, "digests", np.array(whole, dtype="S64"))
-        _write(archive, "file_digests", np.array(digests, dtype="S64"))
-        _write(archive, "file_sizes", np.array(sizes, dtype=np.int64))
-        _write(archive, "file_ranks", np.array([*program_of_file], dtype=np.int64))
-        _write(archive, "file_programs", np.array([*program_of_file.values()], dtype=np.int64))
-        _write(archive, "ranks", np.array(own_ranks, dtype=np.int64))
-        _write(archive, "node_ends", np.cumsum(nodes, dtype=np.int64))
-        _write(archive, "edge_ends", np.cumsum(edges, dtype=np.int64))
+        write_array(archive, "digests", np.array(whole, dtype="S64"))
+        write_array(archive, "file_digests", np.array(digests, dtype="S64"))
+        write_array(archive, "file_sizes", np.array(sizes, dtype=np.int64))
+        write_array(archive, "file_ranks", np.array([*program_of_file], dtype=np.int64))
+        write_array(archive, "file_programs", np.array([*program_of_file.values()], dtype=np.int64))
+        write_array(archive, "ranks", np.array(own_ranks, dtype=np.int64))
+        write_array(archive, "node_ends", np.cumsum(nodes, dtype=np.int64))
+        write_array(archive, "edge_ends", np.cumsum(edges, dtype=np.int64))
         spool.write(archive)
 
 
-def _write(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
+def write_array(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
+    """Put *array* into *archive*."""
     # A date of its own, so that the same workload makes the same bytes.
     with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
         np.lib.format.write_array(file, array, allow_pickle=False)
 
 
-class _Spool:
+class Spool:
     """The columns of graphs that came one after the other: of many nodes they wait in files in *folder*."""
 
     def __init__(self, folder: Path) -> None:
@@ -113,8 +116,8 @@ class _Spool:
             column.write(archive, name)
             if name in self._texts:
                 texts, ends = byte_table([text.encode("utf-8", "replace") for text in self._texts[name]])
-                _write(archive, f"{name}_texts", texts)
-                _write(archive, f"{name}_ends", ends)
+                write_array(archive, f"{name}_texts", texts)
+                write_array(archive, f"{name}_ends", ends)
 
 
 class _SpooledColumn:

@@ -118,16 +118,21 @@ class Workload:
         return cls(tuple(graphs), program, _load_groups(prefix), metadata)
 
     def save(self, prefix: str | Path) -> None:
-        """Write the ``.et`` files, groups, tables and, last, the metadata, each atomically."""
+        """Write the ``.et`` files, groups, tables and, last, the metadata, each atomically.
+
+        The file of rank 0 comes after those of all others, so that some of them are never taken for all.
+        """
         prefix = Path(prefix)
         prefix.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(prefix.parent)
-        digests = []
         own = self.own_ranks
-        for program, graph in enumerate(self.graphs):
+        _beside(prefix, f".{own[0]}.et").unlink(missing_ok=True)
+        digests = [""] * len(self.graphs)
+        last = int(self.program_of_rank[own[0]])
+        for program in [*range(last), *range(last + 1, len(self.graphs)), last]:
             ranks = own[self.program_of_rank[own] == program].tolist()
             path, *others = (_beside(prefix, f".{rank}.et") for rank in ranks)
-            digests.append(_write_graph(graph, path, others))
+            digests[program] = _write_graph(self.graphs[program], path, others)
         sync_files(_beside(prefix, f".{rank}.et") for rank in own.tolist())
         groups = _beside(prefix, ".groups.json")
         if self.groups:

@@ -13,6 +13,7 @@ import pytest
 
 from chakrascope.cli import main
 from chakrascope.converter import convert, convert_files
+from chakrascope.converter.building import _finished, finished_ranks
 from chakrascope.converter.building._rank import open_ranks
 from chakrascope.converter.building._workers import _Task
 from chakrascope.converter.readers import find_rank_traces
@@ -81,6 +82,27 @@ def test_a_worker_killed_midway_costs_its_ranks_only(many, cluster, address, tmp
     assert saved(there, tmp_path / "there") == saved(here, tmp_path / "here")
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_workers_write_where_they_see_the_folder_and_else_send_graphs_back(
+    captured, shared, address, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1)
+    if not shared:  # to the workers, the folder is another
+        elsewhere = {"_mark": tmp_path / "elsewhere", "_lock": None, "folder": tmp_path}
+        monkeypatch.setattr(_finished.FinishedRanks, "__getstate__", lambda _: elsewhere)
+    came_back = []
+    keep = _finished.FinishedRanks.keep
+    monkeypatch.setattr(
+        _finished.FinishedRanks, "keep", lambda own, *rank: came_back.append(1) or keep(own, *rank)
+    )
+    with finished_ranks(tmp_path / "target") as finished:
+        there = convert(captured, cluster=address, finished=finished)
+        assert finished.count == 2
+        written = saved(there, tmp_path / "there")
+    assert len(came_back) == (0 if shared else 2)
+    assert written == saved(convert(captured), tmp_path / "here")
+
+
 def test_a_relative_path_is_the_same_to_the_workers(captured, address, tmp_path, monkeypatch):
     monkeypatch.chdir(captured.parent)
     assert convert(captured.relative_to(tmp_path), cluster=address).num_ranks == 2
@@ -111,7 +133,7 @@ def test_a_rank_that_is_gone_is_named_as_it_is_here(captured, address):
 def test_a_worker_that_does_not_see_the_traces_says_so(captured, address):
     (rank,) = open_ranks(find_rank_traces(None, str(captured / "rank0.device.json.gz"), None), keep=False)
     chosen = {rank.steps[0].index}
-    task = _Task.of(0, rank, chosen, 2)
+    task = _Task.of(0, rank, chosen, 2, _finished.FinishedRanks.nowhere())
     rank.traces.device_path.unlink()  # it was there where the command runs
     with connected(address, 1, "conversion") as place:
         ((_, answer),) = filter(None, place.answers(_Task.answer, iter([task])))

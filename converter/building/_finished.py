@@ -1,0 +1,183 @@
+"""Ranks whose conversion has ended, on the disk: a conversion that is stopped goes on from there.
+
+Of large traces each graph goes to a file when it is made, by the process that made it, and is read from there
+by column. What a file was made from is in it: traces of other sizes or times, other steps or another version
+make it again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..chakra import DAMAGES, Graph, keep_graph, kept_graph
+from ..readers import RankTraces
+from ._belonging import Identity
+from ._rank import OpenRank
+
+__all__ = ["FinishedRanks", "finished_ranks"]
+
+_FORMAT = 1
+_NAME = "rank{rank}.graph"
+# Traces that are smaller together are converted again sooner than they are looked up.
+_WORTH_KEEPING_BYTES = 128 << 20
+
+
+class _Head(msgspec.Struct):
+    """What was noted of a graph beside its columns, and what it was made from."""
+
+    made_from: str
+    groups: list[list[int]]
+    notes: list[str]
+    accounting: dict[str, Any]
+    splits: dict[int, tuple[int, ...]]
+    identity: Identity
+
+
+class FinishedRanks:
+    """The graphs in *folder*, which is made when the traces are known to be worth it.
+
+    Workers get a copy, by which they tell whether they see the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._mark = folder / f"{uuid.uuid4().hex}.mark"
+        self._lock: int | None = None
+
+    @classmethod
+    def nowhere(cls) -> FinishedRanks:
+        """Return what keeps nothing."""
+        return cls(Path(os.devnull))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_lock": None}
+
+    @property
+    def count(self) -> int:
+        """How many ranks are kept."""
+        return sum(1 for _ in self.folder.glob(_NAME.format(rank="*")))
+
+    @property
+    def is_used(self) -> bool:
+        """Whether graphs are kept, and where this process sees them."""
+        return self._mark.is_file()
+
+    def begin(self, ranks: Sequence[RankTraces]) -> None:
+        """Make the folder if *ranks* are worth it and no other process uses it."""
+        if self._lock is not None or self.folder == Path(os.devnull):
+            return
+        size = sum(_state(path)[0] for rank in ranks for path in _files(rank))
+        if size < _WORTH_KEEPING_BYTES and not self.folder.is_dir():
+            return
+        with suppress(OSError):  # a place that may not be written to keeps nothing
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._mark.touch()
+            except OSError:
+                os.close(lock)
+                raise
+            self._lock = lock
+
+    def end(self, *, well: bool) -> None:
+        """Let others use the folder; if all ended *well* nobody needs it any more."""
+        if self._lock is None:
+            return
+        self._mark.unlink(missing_ok=True)
+        if well:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self._lock)
+        self._lock = None
+
+    def keep(self, graph: Graph, opened: OpenRank, chosen: set[int], world_size: int) -> bool:
+        """Write the *graph* of a rank; returns False where the folder is not seen, or cannot take it."""
+        if not self.is_used or graph.extra:
+            return False
+        noted = {name: graph.metadata[name] for name in _Head.__struct_fields__ if name != "made_from"}
+        head = _Head(_made_from(opened, chosen, world_size), **noted)
+        try:
+            keep_graph(graph, msgspec.json.encode(head, enc_hook=str), self._path(opened))
+        except OSError:
+            return False
+        return True
+
+    def find(self, opened: OpenRank, chosen: set[int], world_size: int) -> Graph | None:
+        """Return the graph of a rank if it was made from the same; None if it is not there, or damaged."""
+        try:
+            graph, encoded = kept_graph(self._path(opened))
+            head = msgspec.json.decode(encoded, type=_Head, dec_hook=_decoded)
+        except (*DAMAGES, msgspec.MsgspecError):
+            return None
+        if head.made_from != _made_from(opened, chosen, world_size) or graph.rank != opened.traces.rank:
+            return None
+        graph.metadata.update(msgspec.structs.asdict(head))
+        del graph.metadata["made_from"]
+        return graph
+
+    def _path(self, opened: OpenRank) -> Path:
+        return self.folder / _NAME.format(rank=opened.traces.rank)
+
+
+@contextmanager
+def finished_ranks(target: str | Path) -> Iterator[FinishedRanks]:
+    """Give where the ranks of a conversion to *target* are kept: beside it, until the block ends well."""
+    target = Path(target).absolute()
+    finished = FinishedRanks(target.with_name(f".{target.name}.converting"))
+    well = False
+    try:
+        yield finished
+        well = True
+    finally:
+        finished.end(well=well)
+
+
+def _made_from(opened: OpenRank, chosen: set[int], world_size: int) -> str:
+    """Return what tells the graph of a rank from others: files by size and time, steps, what is known."""
+    traces = opened.traces
+    facts = (
+        _FORMAT,
+        _version(),
+        sorted(chosen),
+        world_size,
+        [(str(path.absolute()), *_state(path)) for path in _files(traces)],
+        (traces.rank, traces.groups, traces.structure, traces.device, traces.linked, traces.process),
+        (opened.steps, opened.marked, opened.stated_rank, opened.last_entries),
+    )
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def _files(traces: RankTraces) -> list[Path]:
+    paths = (traces.host_path, traces.device_path, traces.flight_path)
+    return [path for path in paths if path is not None]
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """Return the size of a file, and when it was changed last; zeros of one that is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
+
+def _version() -> str:
+    try:
+        return version("chakrascope")
+    except PackageNotFoundError:
+        return ""
+
+
+def _decoded(kind: type, value: Any) -> Any:
+    return kind(value)

@@ -1,0 +1,58 @@
+"""One graph in a file of its own, whose columns are read when they are asked for: there may be thousands."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from ...support import new_file
+from ._archive import Archive, SavedColumns
+from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Column, Graph
+from ._tables import Spool, write_array
+
+__all__ = ["keep_graph", "kept_graph"]
+
+_HEAD, _SIZES = "head", "sizes"
+
+
+class _Brief:
+    """An archive that is open only while something is read of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def column(self, name: str, rows: slice, dtype: str) -> Column:
+        return Archive(self.path).column(name, rows, dtype)
+
+    def taken(self, name: str, rows: slice, dtype: str, chosen: np.ndarray) -> Column:
+        return Archive(self.path).taken(name, rows, dtype, chosen)
+
+
+def keep_graph(graph: Graph, head: bytes, path: Path) -> None:
+    """Write the columns of *graph*, and *head*, to *path*, which is whole or not there; raises `OSError`.
+
+    What a graph read from a file has beside columns is not kept.
+    """
+    spool = Spool(path.parent)
+    spool.add(graph)
+    sizes = [graph.rank, graph.num_nodes, graph.num_edges]
+    with new_file(path, sync=False) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        write_array(archive, _HEAD, np.frombuffer(head, np.uint8))
+        write_array(archive, _SIZES, np.array(sizes, np.int64))
+        spool.write(archive)
+
+
+def kept_graph(path: Path) -> tuple[Graph, bytes]:
+    """Return the graph and the head that `keep_graph` wrote to *path*; raises some of `DAMAGES`.
+
+    A column that turns out to be damaged raises `WorkloadFormatError` when it is asked for.
+    """
+    archive = Archive(path)
+    rank, nodes, edges = archive.whole(_SIZES).tolist()
+    archive.check({**dict.fromkeys(NODE_COLUMNS, nodes), **{f"edge_{name}": edges for name in EDGE_COLUMNS}})
+    brief = _Brief(path)
+    of_nodes = SavedColumns(brief, {name: name for name in NODE_COLUMNS}, slice(0, nodes))
+    of_edges = SavedColumns(brief, {name: f"edge_{name}" for name in EDGE_COLUMNS}, slice(0, edges))
+    return Graph(rank, of_nodes, of_edges), archive.whole(_HEAD).tobytes()

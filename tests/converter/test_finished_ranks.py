@@ -1,0 +1,190 @@
+"""A conversion that is stopped keeps its finished ranks, and goes on from there to the same bytes."""
+
+import fcntl
+import gzip
+import json
+import os
+import shutil
+
+import pytest
+
+from chakrascope.cli import main
+from chakrascope.converter import Workload, convert, convert_files
+from chakrascope.converter.building import _finished, _workers, finished_ranks
+from chakrascope.errors import TraceFormatError, WorkloadError
+from chakrascope.runner import Study
+
+RANKS = 4
+
+
+@pytest.fixture(autouse=True)
+def always_worth_it(monkeypatch):
+    monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The ranks that were converted, in order."""
+    ranks, convert_rank = [], _workers.rank_graph
+
+    def counted(opened, *others):
+        ranks.append(opened.traces.rank)
+        return convert_rank(opened, *others)
+
+    monkeypatch.setattr(_workers, "rank_graph", counted)
+    return ranks
+
+
+@pytest.fixture
+def pattern(data_dir, tmp_path):
+    """Device traces of some ranks, with the collectives of all."""
+    source = data_dir / "converter" / "mlp_2"
+    everyone = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": RANKS, "ranks": list(range(RANKS))}]
+    (tmp_path / "traces").mkdir()
+    for rank in range(RANKS):
+        trace = json.loads(gzip.decompress((source / f"rank{rank % 2}.device.json.gz").read_bytes()))
+        trace["distributedInfo"] |= {"rank": rank, "world_size": RANKS, "pg_config": everyone}
+        trace["baseTimeNanoseconds"] += rank * 1000  # the same times would be the same rank
+        (tmp_path / "traces" / f"rank{rank}.json").write_text(json.dumps(trace))
+    return str(tmp_path / "traces" / "rank{rank}.json")
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def stopped_after(ranks):
+    def stop(finished, _):
+        if finished == ranks:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+@pytest.fixture
+def expected(pattern, tmp_path):
+    """The files of a conversion that keeps its graphs in memory."""
+    convert_files(None, pattern).save(tmp_path / "expected" / "job")
+    return files(tmp_path / "expected")
+
+
+def test_it_goes_on_from_the_ranks_that_were_finished(pattern, expected, tmp_path, made):
+    output = tmp_path / "out" / "job"
+    made.clear()
+    with pytest.raises(KeyboardInterrupt):
+        convert_files(None, pattern, output, progress=stopped_after(3))
+    assert not output.parent.joinpath("job.0.et").exists()
+    told = []
+    workload = convert_files(None, pattern, output, progress=lambda finished, _: told.append(finished))
+    assert made == [0, 1, 2, 3]
+    assert told == [3, 4]
+    assert files(output.parent) == expected
+    assert workload == Workload.load(tmp_path / "expected" / "job")
+    assert not [path for path in output.parent.iterdir() if path.is_dir()]
+
+
+def test_a_rank_whose_traces_or_steps_changed_or_whose_file_is_damaged_is_made_again(
+    pattern, expected, tmp_path, made
+):
+    output = tmp_path / "out" / "job"
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            convert_files(None, pattern, output, progress=stopped_after(RANKS))
+    kept = output.parent / ".job.converting"
+    made.clear()
+    os.utime(pattern.format(rank=1), ns=(1, 1))
+    damaged = kept / "rank2.graph"
+    damaged.write_bytes(damaged.read_bytes()[:-1000])
+    with pytest.raises(KeyboardInterrupt):
+        convert_files(None, pattern, output, progress=stopped_after(RANKS))
+    assert made == [1, 2]
+    made.clear()
+    convert_files(None, pattern, output, step="all")
+    assert made == [*range(RANKS)]
+    assert files(output.parent).keys() == expected.keys()
+
+
+def test_a_damaged_trace_costs_no_other_rank(pattern, expected, tmp_path, made, capsys):
+    path = tmp_path / "traces" / "rank2.json"
+    whole, times = path.read_bytes(), path.stat()
+    study = tmp_path / "study"
+    command = ["convert", str(study), "--device-trace", pattern, "--workers", "1"]
+    convert_rank = _workers.rank_graph
+
+    def damaged(opened, *others):
+        if opened.traces.rank == 2:
+            raise TraceFormatError(f"{path} is damaged")
+        return convert_rank(opened, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_workers, "rank_graph", damaged)
+        with pytest.raises(SystemExit):
+            main(command)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "2 converted ranks kept in" in said
+    path.write_bytes(whole + b"\n")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 1))
+    made.clear()
+    with pytest.raises(SystemExit) as end:
+        main(command)
+    assert end.value.code == 0
+    assert made == [2, 3]
+    assert files(Study.open(study).workload_prefix().parent).keys() == {
+        name.replace("job", "workload") for name in expected
+    }
+    assert not [path for path in tmp_path.iterdir() if "converting" in path.name]
+
+
+@pytest.mark.parametrize("name", ["experts_2", "fsdp2_2", "interleaved_2"])
+def test_captures_come_out_the_same_with_host_time_scaled(name, data_dir, tmp_path):
+    captured = shutil.copytree(data_dir / "converter" / name, tmp_path / name)
+    manifest = json.loads((captured / "manifest.json").read_text())
+    for entry in manifest["ranks"]:
+        entry["unprofiled_steps"] = [{"index": 0, "start_ns": 0, "end_ns": 1_000_000}]
+    (captured / "manifest.json").write_text(json.dumps(manifest))
+    convert(captured, rescale_host=True).save(tmp_path / "memory" / "job")
+    with finished_ranks(tmp_path / "target") as finished:
+        workload = convert(captured, rescale_host=True, finished=finished)
+        assert finished.count == 2
+        workload.save(tmp_path / "disk" / "job")
+    assert files(tmp_path / "disk") == files(tmp_path / "memory")
+
+
+def test_uneven_collectives_come_out_the_same(data_dir, tmp_path):
+    pattern = str(data_dir / "converter" / "moe_2" / "rank{rank}.device.json.gz")
+    hosts = pattern.replace("device", "host")
+    convert_files(hosts, pattern).save(tmp_path / "memory" / "job")
+    with finished_ranks(tmp_path / "target") as finished:
+        workload = convert_files(hosts, pattern, finished=finished)
+        assert finished.count == 2
+        workload.save(tmp_path / "disk" / "job")
+    assert files(tmp_path / "disk") == files(tmp_path / "memory")
+
+
+def test_while_another_process_converts_to_the_same_place_nothing_is_kept(pattern, expected, tmp_path):
+    output = tmp_path / "out" / "job"
+    folder = output.parent / ".job.converting"
+    folder.mkdir(parents=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        convert_files(None, pattern, output)
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+    assert files(output.parent) == expected
+
+
+def test_ranks_that_were_saved_alone_are_no_workload(pattern, tmp_path, monkeypatch):
+    workload = convert_files(None, pattern)
+    workload.save(tmp_path / "out" / "job")
+    module = Workload.save.__globals__
+    write = module["_write_graph"]
+
+    def fails(graph, path, others):
+        if graph.rank == 0:
+            raise OSError("No space left on device")
+        return write(graph, path, others)
+
+    monkeypatch.setitem(module, "_write_graph", fails)
+    with pytest.raises(OSError, match="No space"):
+        workload.save(tmp_path / "out" / "job")
+    with pytest.raises(WorkloadError, match="rank 0"):
+        Workload.load(tmp_path / "out" / "job")
