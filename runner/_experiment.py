@@ -6,6 +6,7 @@ import enum
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -95,7 +96,7 @@ class WorkloadSource:
         the metadata. Raises `WorkloadError` if one is missing.
         """
         paths = (f"{prefix}.{rank}.et" for rank in range(num_ranks))
-        missing = next((path for path in paths if not Path(path).is_file()), None)
+        missing = next((path for path in paths if not os.path.isfile(path)), None)
         if missing:
             raise WorkloadError(
                 f"The workload file {missing} does not exist, but the network has {num_ranks} ranks and "
@@ -107,10 +108,12 @@ class WorkloadSource:
         unchanged = unchanged_files(Path(prefix), range(num_ranks))
         for rank in range(num_ranks):
             path = f"{prefix}.{rank}.et"
-            digest = unchanged.get(rank) or _digest_file(path)
+            digest = unchanged.get(rank)  # of a file that we wrote, which is not compressed
+            packed = digest is None and _is_gzip(path)
+            digest = digest or _digest_file(path)
             if digest not in index:
                 index[digest] = len(distinct)
-                distinct.append(read_et(path) if _is_gzip(path) else path)
+                distinct.append(read_et(path) if packed else path)
             ranks[rank] = index[digest]
         metadata: dict[str, Any] = {}
         if Path(f"{prefix}.{num_ranks}.et").is_file():

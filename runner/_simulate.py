@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -200,7 +201,7 @@ def _scaled(workload: Workload, num_ranks: int) -> WorkloadSource:
 
 def _count_files(prefix: str | Path) -> int:
     count = 0
-    while Path(f"{prefix}.{count}.et").is_file():
+    while os.path.isfile(f"{prefix}.{count}.et"):
         count += 1
     return count
 

@@ -6,6 +6,7 @@ to convert a rank; `Workload.node_table` and the exports make it when it is aske
 
 from __future__ import annotations
 
+import os
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -248,7 +249,7 @@ def unchanged_files(prefix: Path, ranks: Iterable[int]) -> dict[int, str]:
     for rank in ranks:
         size, digest = known.get(rank, (-1, ""))
         with suppress(OSError):
-            status = prefix.with_name(f"{prefix.name}.{rank}.et").stat()
+            status = os.stat(f"{prefix}.{rank}.et")
             if status.st_size == size and status.st_ctime_ns < made_ns:
                 found[rank] = digest
     return found
