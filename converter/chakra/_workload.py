@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Workload"]
+
+_MANY_PROGRAMS = 32
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -127,12 +130,15 @@ class Workload:
         remove_leftovers(prefix.parent)
         own = self.own_ranks
         _beside(prefix, f".{own[0]}.et").unlink(missing_ok=True)
-        digests = [""] * len(self.graphs)
-        last = int(self.program_of_rank[own[0]])
-        for program in [*range(last), *range(last + 1, len(self.graphs)), last]:
+
+        def write(program: int) -> str:
             ranks = own[self.program_of_rank[own] == program].tolist()
             path, *others = (_beside(prefix, f".{rank}.et") for rank in ranks)
-            digests[program] = _write_graph(self.graphs[program], path, others)
+            return _write_graph(self.graphs[program], path, others)
+
+        last = int(self.program_of_rank[own[0]])
+        before = [program for program in range(len(self.graphs)) if program != last]
+        digests = dict(zip(before, _each(write, before), strict=True)) | {last: write(last)}
         sync_files(_beside(prefix, f".{rank}.et") for rank in own.tolist())
         groups = _beside(prefix, ".groups.json")
         if self.groups:
@@ -140,7 +146,10 @@ class Workload:
         else:
             groups.unlink(missing_ok=True)
         save_tables(
-            prefix, self.graphs, digests, {rank: int(self.program_of_rank[rank]) for rank in own.tolist()}
+            prefix,
+            self.graphs,
+            [digests[program] for program in range(len(self.graphs))],
+            {rank: int(self.program_of_rank[rank]) for rank in own.tolist()},
         )
         document = {
             "format": "chakrascope-workload",
@@ -377,6 +386,16 @@ def _joined(columns: Sequence[Column]) -> np.ndarray | pd.Series[Any]:
     ]
     numbers = [of_text[column.numbers] for of_text, column in zip(number_of, texts, strict=True)]
     return TextColumn(np.concatenate(numbers), list(known)).to_series()
+
+
+def _each(write: Callable[[int], str], programs: Sequence[int]) -> Iterable[str]:
+    """Return what *write* returns for each of *programs*, many of them written by several threads."""
+    if len(programs) < _MANY_PROGRAMS:
+        return map(write, programs)
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return [*pool.map(write, programs)]
 
 
 def _write_graph(graph: Graph, path: Path, others: Sequence[Path]) -> str:
