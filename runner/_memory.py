@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["check_simulation", "check_table", "memory_limit"]
 
 _VARIABLE = "CHAKRASCOPE_MEMORY"
-# Measured on sixteen million nodes: what a process has before it begins, a node of a program, what is
+# Measured on a hundred million nodes: what a process has before it begins, a node of a program, what is
 # recorded of a node that runs, and a row of the table of all that is known of it.
 _START_BYTES = 150_000_000
-_PROGRAM_NODE_BYTES = 30
-_RECORD_BYTES = 20
+_PROGRAM_NODE_BYTES = 20
+_RECORD_BYTES = 18
 _TABLE_ROW_BYTES = 420
 _ENCODED_BYTES = 100  # of a node in a file that has no tables beside it
 
