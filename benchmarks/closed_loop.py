@@ -1,13 +1,14 @@
 """Predict training steps on networks that the jobs have not seen, run them there, and compare.
 
-    python benchmarks/closed_loop.py [--jobs ddp,fsdp] [--rates 50,100,200,500] [--folder FOLDER]
-        [--page docs/closed-loop.md]
+    python benchmarks/closed_loop.py [--jobs ddp,fsdp] [--rates 50,100,200,500] [--rounds 3]
+        [--folder FOLDER] [--page docs/closed-loop.md]
 
-Each job (two ranks on gloo, a network namespace and a core each) is captured once on a path that is not
-shaped. Each rate's network is calibrated with gloo's own collectives, without the job. The step is predicted
-from these two alone, and then the job runs for real at the rate. It needs root, iproute2 and PyTorch; nothing
-else should run. Where that can be had for a few minutes at a time, a folder keeps captures and outcomes: what
-is in it is not measured again, and the page has all of it.
+Each job (two ranks on gloo, a network namespace and a core each) is captured on a path that is not shaped.
+Each rate's network is calibrated with gloo's own collectives, without the job. The step is predicted from
+these two alone, and then the job runs for real at the rate. A machine computes faster at one time than at
+another: all of it is done in rounds, a capture and a run at each rate in each, and medians are compared. It
+needs root, iproute2 and PyTorch; nothing else should run. Where that can be had for a few minutes at a time,
+a folder keeps captures and runs: what is in it is not measured again, and the page has all of it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,16 +45,16 @@ RANKS = 2
 PORT = 29_400
 WIRE = 1448 / 1514  # payload of a TCP segment per byte that a shaper counts: no preamble, checksum and gap
 LATENCY_NS = 30_000.0  # of a veth pair; half of what ping says of two of them and a bridge
-BURST_S = (
-    0.0002  # a link of this rate alone lets nothing pass at once; a shaper whose timers are late needs it
-)
-LEAST_BURST_BYTES = 3200
+# A link lets nothing pass at once after a pause; a shaper whose timers are late loses as much of its rate as
+# it does not let pass: 1 % of 500 Mbit/s with this, which calibration sees.
+BURST_S = 0.00005
+LEAST_BURST_BYTES = 1600
 WARM_STEPS = 2
 # A step's computation varies by a tenth. What a profiler adds is told by the shortest steps with and without
 # it, and the step that is simulated is the median of those captured: of few, both are chance.
 TIMED_STEPS, CAPTURED_STEPS = 10, 11
 LIMIT_S, GRACE_S = 180.0, 2.0
-LARGEST = "1MiB"
+LARGEST, REPEATS = "1MiB", 5  # of each size in each round
 SYSTEM = "default"
 # Ahead of what else the machine does, where sessions share processors (autogroup).
 FIRST = "echo -20 > /proc/$$/autogroup"
@@ -77,14 +81,24 @@ REMAINS = (
     "directions at once: both had begun to send before either read the other's request. At equal "
     "priorities most requests were read within 0.4 ms. A rank with a core for that thread has no such "
     "delay; none is modelled.",
+    "* *What else the machine does* makes steps longer too: `tensor` at 50 Mbit/s took 1,328 ms on quiet "
+    "cores, and 1,398 and 1,444 where eighteen processes wanted two of them; the prediction is 1,334. A "
+    "collective has several durations: an all-gather of 512 KiB (`fsdp`) took 133 to 138 ms at 50 Mbit/s "
+    "eight times of twelve, and 149 to 162 four times. Calibration takes medians of twelve; with the faster "
+    "half of them alone the median error would be 1.9 %, and the worst 8.3 %.",
     "* *Two collectives at once* (`ddp`). Requests of one wait behind data of the other; a collective was "
     "measured alone.",
-    "* *Computation*: it is that of the capture, the median of its steps, shortened by what the profiler "
-    "adds. Both vary: three captures of five steps of `pipeline` were simulated 8 % shorter to 12 % longer "
-    "than its steps unshaped were. What gloo's threads take from it while they work is in it for the "
-    "unshaped path only.",
-    "* *The shaper* counts 1514 of the 1538 bytes that a full frame takes on a wire, and lets 0.2 ms of its "
-    "rate pass at once after a pause.",
+    "* *Computation*: it is that of the captures, the median of their steps, shortened by what the profiler "
+    "adds. It varies more than anything else: in two runs of `pipeline` a minute apart the backward passes "
+    "of one rank took 44 and 34 ms of its processor, and from the captures beside them the step at 500 "
+    "Mbit/s was predicted 11 and 3 % too long. So captures and runs alternate, and medians count. What "
+    "gloo's threads take from computation while they work is in it for the unshaped path only.",
+    "* *The shaper* counts 1514 of the 1538 bytes that a full frame takes on a wire, and lets 0.05 ms of its "
+    "rate, or a frame, pass at once after a pause. With 0.2 ms, as before, each message of `pipeline` came "
+    "0.2 ms sooner than a link of the rate allows: two of 128 KiB in turn took 4.14 ms at 500 Mbit/s; they "
+    "take 4.43 now, and the rate says 4.38. Late timers cost it 1 % of 500 Mbit/s; calibration sees it.",
+    "* *TCP*: bbr or cubic, and a window that is kept or closed after a pause (`tcp_slow_start_after_idle`) "
+    "made no difference to `pipeline` beyond that between two runs.",
     "* `ns3` and `emulation` send each collective's messages as its algorithm says, with no such turns.",
 )
 
@@ -92,7 +106,8 @@ REMAINS = (
 class Outcome(NamedTuple):
     """A job at a rate: what was measured there and unshaped, and what each way of predicting said, in ns.
 
-    *load* is how many processes wanted a processor before the job ran.
+    *load* is how many processes wanted a processor before the job ran. Times are medians of *rounds*, and
+    *off_by* is half of how far the calibrated errors of single rounds are apart.
     """
 
     job: str
@@ -101,6 +116,8 @@ class Outcome(NamedTuple):
     unshaped_ns: int
     predicted_ns: dict[str, int]
     load: float = 0.0
+    rounds: int = 1
+    off_by: float = 0.0
 
     def error(self, way: str = CALIBRATED) -> float:
         """Of the step."""
@@ -145,15 +162,27 @@ def run(command: Sequence[str]) -> str:
     """Run and return what was printed.
 
     A rank whose peer is gone waits for half an hour, and one may stay behind in PyTorch's own end when all of
-    them have said what their steps took: both are ended.
+    them have said what their steps took: both are ended, and all of them if we are.
     """
     started = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
+    try:
+        printed, complaints = _awaited(started)
+    finally:
+        if started.returncode is None:
+            os.killpg(started.pid, signal.SIGKILL)
+    if started.returncode:
+        sys.exit(f"{shlex.join(command)} failed, or took more than {LIMIT_S} s:\n{printed}{complaints}")
+    return printed
+
+
+def _awaited(started: subprocess.Popen[str]) -> tuple[str, str]:
+    """Return what was printed and what was complained about once all of it has ended."""
     deadline, ranks = time.monotonic() + LIMIT_S, []
     while True:
         try:
-            printed, complaints = started.communicate(timeout=GRACE_S)
+            ended = started.communicate(timeout=GRACE_S)
             break
         except subprocess.TimeoutExpired as waiting:
             for pid in ranks:
@@ -163,9 +192,7 @@ def run(command: Sequence[str]) -> str:
             ranks = [int(pid) for pid in said] if len(said) == RANKS else []
             if time.monotonic() > deadline:
                 os.killpg(started.pid, signal.SIGKILL)
-    if started.returncode:
-        sys.exit(f"{shlex.join(command)} failed, or took more than {LIMIT_S} s:\n{printed}{complaints}")
-    return printed
+    return ended
 
 
 def run_job(net: Namespaces, job: str, steps: int, port: int, tool: Sequence[str] = ()) -> int:
@@ -183,22 +210,24 @@ def capture(net: Namespaces, job: str, study: Path, port: int) -> int:
     return unshaped
 
 
-def predict(workload: Workload, network: NetworkConfig, backend: str) -> int:
-    """Return the step of the captured job on *network*, as *backend* has it."""
-    return simulate(workload, SYSTEM, network, backend=backend).makespan_ns
+def predict(kept: Kept, job: str, turn: int, rate_mbit: int, way: str) -> float:
+    """Return what *way* says of the step of the job captured in round *turn*, at a rate, in ns."""
+    network, backend = {
+        CALIBRATED: (
+            partial(calibrated, kept.folder, rate_mbit),
+            "analytical-unaware",
+        ),
+        FROM_RATE: (partial(nominal, rate_mbit), "analytical-unaware"),
+        TCP: (partial(nominal, rate_mbit), "ns3"),
+        EMULATED: (partial(nominal, rate_mbit), f"emulation:namespaces={RANKS},link={rate_mbit}Mbit"),
+    }[way]
+    return simulate(captured(kept.capture(job, turn)), SYSTEM, network(), backend=backend).makespan_ns
 
 
-def predictions(study: Path, rate_mbit: int, network: NetworkConfig, ways: Collection[str]) -> dict[str, int]:
-    """Return what each of *ways* says of the captured job at a rate; *network* is the calibrated one."""
-    workload = convert(Study.open(study).latest_trace_set(), rescale_host=True)
-    plain = nominal(rate_mbit)
-    asked = {
-        CALIBRATED: (network, "analytical-unaware"),
-        FROM_RATE: (plain, "analytical-unaware"),
-        TCP: (plain, "ns3"),
-        EMULATED: (plain, f"emulation:namespaces={RANKS},link={rate_mbit}Mbit"),
-    }
-    return {way: predict(workload, *asked[way]) for way in ways}
+@cache
+def captured(study: Path) -> Workload:
+    """Return the job in *study* without what a profiler adds."""
+    return convert(Study.open(study).latest_trace_set(), rescale_host=True)
 
 
 def nominal(rate_mbit: int) -> NetworkConfig:
@@ -219,13 +248,19 @@ def nominal(rate_mbit: int) -> NetworkConfig:
     )
 
 
-def calibrated(net: Namespaces, rate_mbit: int, folder: Path, port: int) -> NetworkConfig:
-    """Measure gloo's collectives on *net* and return the network, with what they do not reach of its rate."""
-    file = folder / f"gloo-{port}.json"
-    module = [sys.executable, "-m", "chakrascope.runner.calibration.gloo", str(file), "--largest", LARGEST]
-    run(launch(net, module, port))
+def calibrate(net: Namespaces, file: Path, port: int) -> float:
+    """Measure gloo's collectives and messages on *net* into *file*, and return how long that took, in ns."""
+    began = time.perf_counter_ns()
+    module = [sys.executable, "-m", "chakrascope.runner.calibration.gloo", str(file)]
+    run(launch(net, [*module, "--largest", LARGEST, "--repeats", str(REPEATS)], port))
+    return time.perf_counter_ns() - began
+
+
+def calibrated(folder: Path, rate_mbit: int) -> NetworkConfig:
+    """Return the network of this rate, with what gloo's collectives of all rounds do not reach of it."""
+    rounds = [gloo_records(file) for file in sorted(folder.glob(f"gloo-{rate_mbit}-*.json"))]
     found = calibrate_records(
-        gloo_records(file),
+        replace(rounds[0], transfers=tuple(one for records in rounds for one in records.transfers)),
         SystemConfig.preset(SYSTEM, 1),
         wire=WIRE,
         bandwidth_bytes_per_ns=rate_mbit / 8e3,
@@ -234,50 +269,108 @@ def calibrated(net: Namespaces, rate_mbit: int, folder: Path, port: int) -> Netw
     return calibrated_network(found)
 
 
+class Kept:
+    """What was measured and predicted so far, by what it is of, in files of *folder*."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / "figures.json"
+        self._figures: dict[str, float] = json.loads(self._file.read_text()) if self._file.exists() else {}
+
+    def figure(self, make: Callable[[], float], *what: object) -> float:
+        """Return the figure of *what*, which *make* gives if it is not known."""
+        name = " ".join(map(str, what))
+        if name not in self._figures:
+            self._figures[name] = make()
+            self._file.write_text(json.dumps(self._figures, indent=1))
+        return self._figures[name]
+
+    def has(self, *what: object) -> bool:
+        """Return whether the figure of *what* is known."""
+        return " ".join(map(str, what)) in self._figures
+
+    def capture(self, job: str, turn: int) -> Path:
+        """Return the study of the job's capture in a round."""
+        return self.folder / f"{job}-{turn}"
+
+
 def closed_loop(
     jobs: Sequence[str],
     rates: Sequence[int],
     steps: int,
+    *,
     ways: Collection[str] = WAYS,
     folder: Path | None = None,
+    rounds: int = 1,
 ) -> list[Outcome]:
-    """Return an outcome for each job at each rate, and those of *folder*, which keeps what is measured."""
+    """Return an outcome for each job at each rate; *folder* keeps what is measured."""
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="closed-loop-") as name:
-            return closed_loop(jobs, rates, steps, ways, Path(name))
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / "outcomes.json"
-    outcomes = [Outcome(*each) for each in json.loads(kept.read_text())] if kept.exists() else []
+            return closed_loop(jobs, rates, steps, ways=ways, folder=Path(name), rounds=rounds)
+    kept = Kept(folder)
     port = PORT + int(time.time()) % 1000
-    unshaped = _captured(jobs, folder, port)
+    for turn in range(rounds):
+        port = measure(kept, jobs, rates, steps, turn=turn, port=port)
+    outcomes = [outcome(kept, job, rate, ways, rounds) for rate in rates for job in jobs]
+    return sorted(outcomes, key=lambda outcome: (-outcome.rate_mbit, JOBS.index(outcome.job)))
+
+
+def measure(
+    kept: Kept, jobs: Sequence[str], rates: Sequence[int], steps: int, *, turn: int, port: int
+) -> int:
+    """Measure what is not known of round *turn*, and return a port that is free after that."""
+    with Namespaces(RANKS, [None] * RANKS) as net:
+        for job in jobs:
+            if not kept.has(job, turn, "unshaped"):
+                shutil.rmtree(kept.capture(job, turn), ignore_errors=True)
+                kept.figure(partial(capture, net, job, kept.capture(job, turn), port), job, turn, "unshaped")
+                port += 2
     for rate in rates:
-        known = {outcome.job for outcome in outcomes if outcome.rate_mbit == rate}
-        left = [job for job in jobs if job not in known]
+        left = [job for job in jobs if not kept.has(job, turn, rate)]
         if not left:
             continue
         burst = max(LEAST_BURST_BYTES, int(rate * 1e6 / 8 * BURST_S))
         with Namespaces(RANKS, [rate * 1_000_000] * RANKS, burst_bytes=burst) as net:
-            network = calibrated(net, rate, folder, port + 100)
-            load = os.getloadavg()[0]
-            measured = {job: run_job(net, job, steps, port + 200 + number) for number, job in enumerate(left)}
-        for job in left:
-            predicted = predictions(folder / job, rate, network, ways)
-            outcomes.append(Outcome(job, rate, measured[job], unshaped[job], predicted, load))
-            print(_line(outcomes[-1]), flush=True)
-            kept.write_text(json.dumps(outcomes))
-    return sorted(outcomes, key=lambda outcome: (-outcome.rate_mbit, JOBS.index(outcome.job)))
+            calibration = partial(calibrate, net, kept.folder / f"gloo-{rate}-{turn}.json", port)
+            kept.figure(calibration, turn, rate, "calibration")
+            for number, job in enumerate(left, start=1):
+                kept.figure(lambda: os.getloadavg()[0], job, turn, rate, "load")
+                took = kept.figure(partial(run_job, net, job, steps, port + number), job, turn, rate)
+                print(f"{job} at {rate} Mbit/s, round {turn}: {took / 1e6:.1f} ms", flush=True)
+        port += 1 + len(left)
+    return port
 
 
-def _captured(jobs: Sequence[str], folder: Path, port: int) -> dict[str, int]:
-    """Capture the jobs that *folder* does not hold, and return what a step of each takes unshaped."""
-    kept = folder / "unshaped.json"
-    unshaped: dict[str, int] = json.loads(kept.read_text()) if kept.exists() else {}
-    with Namespaces(RANKS, [None] * RANKS) as net:
-        for number, job in enumerate(jobs):
-            if job not in unshaped:
-                unshaped[job] = capture(net, job, folder / job, port + 2 * number)
-                kept.write_text(json.dumps(unshaped))
-    return unshaped
+def outcome(kept: Kept, job: str, rate: int, ways: Collection[str], rounds: int) -> Outcome:
+    """Return the medians of the rounds; those that take long to simulate are predicted from the first."""
+    predicted: dict[str, list[float]] = {}
+    for way in ways:
+        turns = range(rounds if way in (CALIBRATED, FROM_RATE) else 1)
+        predicted[way] = [
+            kept.figure(partial(predict, kept, job, turn, rate, way), job, turn, rate, way) for turn in turns
+        ]
+    runs, unshaped, loads = (
+        [kept.figure(_missing, job, turn, *what) for turn in range(rounds)]
+        for what in ((rate,), ("unshaped",), (rate, "load"))
+    )
+    errors = [said / took for said, took in zip(predicted[CALIBRATED], runs, strict=True)]
+    found = Outcome(
+        job,
+        rate,
+        round(statistics.median(runs)),
+        round(statistics.median(unshaped)),
+        {way: round(statistics.median(all_said)) for way, all_said in predicted.items()},
+        max(loads),
+        rounds,
+        (max(errors) - min(errors)) / 2,
+    )
+    print(_line(found), flush=True)
+    return found
+
+
+def _missing() -> float:
+    sys.exit("A measurement is missing in the folder; remove its figures.json and begin again.")
 
 
 def _line(outcome: Outcome) -> str:
@@ -292,28 +385,31 @@ def page(outcomes: Sequence[Outcome]) -> str:
     rows = [
         f"| {o.job} | {o.rate_mbit} | {o.measured_ns / 1e6:.1f} | {o.unshaped_ns / 1e6:.1f} | "
         + " | ".join(f"{o.error(way):+.1%}" for way in ways)
-        + f" | {o.communication_error():+.1%} |"
+        + f" | {o.communication_error():+.1%} | {o.off_by:.1%} |"
         for o in outcomes
     ]
     summary = []
     for name, pick in (("median", statistics.median), ("worst", max)):
         errors = [pick([abs(o.error(way)) for o in outcomes]) for way in ways]
-        summary.append(f"| {name} | | | | " + " | ".join(f"{error:.1%}" for error in errors) + " | |")
+        summary.append(f"| {name} | | | | " + " | ".join(f"{error:.1%}" for error in errors) + " | | |")
     return "\n".join([
         "# The closed loop: predicted, then run", "",
         "Written by `python benchmarks/closed_loop.py --page docs/closed-loop.md`; do not edit.", "",
         f"Jobs of `examples/closed_loop/train.py`, {RANKS} ranks on gloo, a network namespace and a core "
-        "each. Each was captured once on a path that is not shaped. At each rate the step was predicted, and "
-        "then the job ran there for real; the columns are predicted over measured, less one.", "",
+        "each. Each was captured on a path that is not shaped. At each rate the step was predicted, and "
+        "then the job ran there for real; the columns are predicted over measured, less one. "
+        f"Times are medians of {max(o.rounds for o in outcomes)} rounds, with a capture, and a run at each "
+        "rate, in each of them.", "",
         "* *calibrated*: `analytical-unaware` on the network of `calibrate gloo.json --bandwidth RATE`, from "
         "gloo's own collectives and messages at this rate, without the job.",
         "* *from the rate*: the same on the nominal rate, with headers (1448/1514), and an all-reduce for "
         "every reduce-scatter and requests in order, as PyTorch's gloo does.",
         *(f"* *{way}*: {text}." for way, text in SIMULATORS.items() if way in ways),
-        "* *communication*: the calibrated error of what the step takes longer than unshaped.", "",
+        "* *communication*: the calibrated error of what the step takes longer than unshaped.",
+        "* *rounds*: half of how far the calibrated errors of single rounds are apart.", "",
         *_conditions(outcomes),
-        "| job | Mbit/s | measured, ms | unshaped, ms | " + " | ".join(ways) + " | communication |",
-        "|---|---|---|---|" + "---|" * (len(ways) + 1), *rows, *summary, "",
+        "| job | Mbit/s | measured, ms | unshaped, ms | " + " | ".join(ways) + " | communication | rounds |",
+        "|---|---|---|---|" + "---|" * (len(ways) + 2), *rows, *summary, "",
         *REMAINS, "",
     ])  # fmt: skip
 
@@ -334,17 +430,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", default=",".join(JOBS))
     parser.add_argument("--rates", default=",".join(map(str, RATES_MBIT)), help="in Mbit/s")
-    parser.add_argument("--steps", type=int, default=5, help="measured at each rate")
+    parser.add_argument("--steps", type=int, default=5, help="measured at each rate in each round")
+    parser.add_argument("--rounds", type=int, default=3, help="of capturing and running")
     parser.add_argument("--ways", default=",".join(WAYS), help="of predicting")
     parser.add_argument("--folder", type=Path, help="keeps captures and outcomes, and goes on with them")
     parser.add_argument("--page", type=Path, help="the page of the documentation to write")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Ended; what was measured is in the folder."))
     outcomes = closed_loop(
         options.jobs.split(","),
         [int(rate) for rate in options.rates.split(",")],
         options.steps,
-        options.ways.split(","),
-        options.folder,
+        ways=options.ways.split(","),
+        folder=options.folder,
+        rounds=options.rounds,
     )
     errors = sorted(abs(outcome.error()) for outcome in outcomes)
     print(f"{len(errors)} points: median error {statistics.median(errors):.1%}, worst {errors[-1]:.1%}")

@@ -15,6 +15,7 @@ __all__ = ["Remarks", "handshake_of"]
 
 _NONE, _IN_ORDER = HANDSHAKES
 _BOTH_AT_ONCE, _IN_TURN = 1.25, 1.75  # an exchange, in times of its messages
+_FASTER = 0.25  # what else the hosts do only adds, to messages as to exchanges: the faster ones tell
 _LARGE = 16  # sizes down to this part of the largest tell: of smaller ones the latency does
 
 
@@ -42,7 +43,7 @@ def handshake_of(records: Records) -> tuple[str, Remarks]:
     if not often:
         return _NONE, Remarks()
     ratios = [
-        float(np.median(times[EXCHANGE, size]) / np.median(times[MESSAGE, size]))
+        float(np.quantile(times[EXCHANGE, size], _FASTER) / np.quantile(times[MESSAGE, size], _FASTER))
         for size in often
         if size * _LARGE >= max(often)
     ]

@@ -170,3 +170,12 @@ def test_exchanges_tell_whether_messages_wait_for_each_other(tmp_path, factor, h
 def test_members_that_make_no_sense_are_refused(tmp_path, more, said):
     with pytest.raises(ConfigError, match=said):
         gloo_records(write(tmp_path, [call("all_reduce", 8, 10) | more]))
+
+
+def test_messages_that_something_else_held_up_do_not_hide_that_they_wait(tmp_path):
+    calls = exchanges(2.0)
+    for place, one in enumerate(calls):
+        if one["operation"] == "message" and place % 5 < 3:
+            one["durations_ns"] = [2 * ns for ns in one["durations_ns"]]
+    found = calibrate_records(gloo_records(write(tmp_path, calls)), SystemConfig.preset("default", 1))
+    assert found.handshake == "in-order"
