@@ -40,10 +40,8 @@ FLAGS = {
     "what is lost again at once, or lose none; ask 'packet'.",
 }
 
-# Packets of a message, in the mean: where there are more, they cost more than they tell; and of so many there
-# are pieces of several.
+# Packets of a message, in the mean: where there are more, they cost more than they tell.
 _FEW_PACKETS = 100
-_WORTH_PIECES = 16
 _MOST_IN_A_PIECE = 16
 
 _QUEUES = (
@@ -195,12 +193,11 @@ def _has_packets(network: PacketNetwork) -> bool:
 
 def _better_model(output: Any, network: PacketNetwork) -> engine.FabricModel | None:
     """Return the model that tells more than the fluids of *output* at a cost that is worth it, if any."""
-    flows, flags = output.fabric.flows, set(output.fabric.flags)
+    flows, flags = output.fabric.flows, output.fabric.flags
     if not len(flows["bytes"]):
         return None
     packets = np.ceil(flows["bytes"] / network.settings["PACKET_PAYLOAD_SIZE"]).mean()
     drifts = not flags and may_drift(flows, output.makespan_ns)
-    bursts = "bursts" in flags and packets >= _WORTH_PIECES
-    if packets <= _FEW_PACKETS and (flags or drifts) and not bursts and _has_packets(network):
+    if packets <= _FEW_PACKETS and (flags or drifts) and _has_packets(network):
         return engine.FabricModel.PACKET
-    return engine.FabricModel.PIECES if "bursts" in flags and _has_pieces(network) else None
+    return None

@@ -17,6 +17,8 @@ namespace chakrascope::engine {
 namespace {
 
 constexpr int kMostOvertaking = 2;
+// Packets of a message, in the mean, from which on pieces hold several.
+constexpr std::uint64_t kWorthPieces = 16;
 
 // Whether a simulation that stalled is run again with more that may overtake. A captured job ran, so it must
 // run here; a network outside the engine cannot start again by itself.
@@ -234,6 +236,20 @@ Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& une
     return {collect(cluster, simulated), stalled};
 }
 
+// Where most of a simulation's messages were bursts, which flows are bad at, pieces answer, or packets where
+// messages have so few that there is next to nothing in a piece.
+std::optional<FabricModel> for_bursts(const Config& config, const Output& output) {
+    const std::vector<std::string>& flags = output.fabric.flags;
+    if (!config.pieces_for_bursts || !output.unfinished.empty() ||
+        std::find(flags.begin(), flags.end(), "bursts") == flags.end())
+        return std::nullopt;
+    const std::uint64_t payload = config.packet.payload_bytes;
+    std::uint64_t packets = 0;
+    for (const FlowRecord& flow : output.fabric.flows) packets += (flow.bytes + payload - 1) / payload;
+    const bool few = packets < kWorthPieces * output.fabric.flows.size();
+    return few && config.packets_for_few ? FabricModel::Packet : FabricModel::Pieces;
+}
+
 Output simulate_as_asked(const Config& config, const Fold::Programs& programs,
                          const std::vector<std::int32_t>& program_of_rank, const Progress& progress) {
     const UnevenCollectives uneven(config, programs, program_of_rank);
@@ -276,18 +292,24 @@ Output simulate(const Config& config, const std::vector<std::shared_ptr<const Pr
     check_config(config);
     check_ranks(config, programs.size(), program_of_rank);
     Config other;
-    for (const Config* asked = &config;; asked = &other) {
+    for (const Config* asked = &config;;) {
         try {
             Output output = simulate_as_asked(*asked, programs, program_of_rank, progress);
             output.fabric_model = output.fabric.every_packet ? FabricModel::Packet : asked->fabric_model;
             output.evened = evened_collectives(config, programs);
-            return output;
+            const bool fluids = output.fabric_model == FabricModel::Flow;
+            const auto better = fluids ? for_bursts(config, output) : std::nullopt;
+            if (!better) return output;
+            other = config;
+            other.fabric_model = *better;
+            asked = &other;
         } catch (const OtherModel& instead) {
             if (asked != &other) other = config;
             other.fabric_model = instead.model;
             if (!instead.packets_alone) other.packets_a_message = instead.packets_a_message;
             if (instead.packets_alone) other.packet.train = 1;
             other.packets_for_few = other.packets_for_few && instead.model != FabricModel::Flow;
+            asked = &other;
         }
     }
 }
