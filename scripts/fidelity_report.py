@@ -83,9 +83,9 @@ _READING = (
     "* `flow` is good everywhere but where its [flags](backends.md#flow) say so: they stand beside its "
     "error. `auto` keeps its answer without a flag and asks `packet` with one: below, the row "
     f"*{_AUTO}*, whose cost is that of both.",
-    f"* `{TRAINS}` gains where messages are large and windows deep, as on the links of `dgx-a100-2x8`, and "
-    "changes nothing where windows leave no room for trains. Where switches drop packets, others are lost "
-    "with trains than without: it may be far off then, as the flag `drops` and the result say.",
+    f"* `{TRAINS}` gains where messages are large and windows deep, as on the links of `ring-8` and "
+    "`dgx-a100-2x8`, and changes nothing where windows leave no room for trains. Where pauses come near, "
+    "and from the first loss on, packets travel by themselves; the flag `drops` says that some were lost.",
     f"* `{TCP}` differs because TCP does. Large messages take longer by its headers (1,538 B on the wire for "
     "1,448 B, where `packet` has 1,036 for 1,000) and acknowledgements. Short ones wait for slow start, the "
     "longer the faster the links are: it begins with 10 segments, and RoCE with a full window. Incasts of "
