@@ -202,7 +202,7 @@ def report(table: pd.DataFrame) -> str:
         "backend, relative to `packet`, which simulates every packet: +5 % means that the backend takes 5 % "
         "longer. System `default` (ring algorithms, direct all-to-all, 4 chunks), no congestion control. "
         "`packet` is a model as well: [how true it is](backends.md#packet). Times are processor time on one "
-        "core of the machine that wrote the page, with what every simulation begins with (about 20 ms). "
+        "core of the machine that wrote the page, with what every simulation begins with (about 2 ms). "
         f"*{TRAINS}* is `packet` with [`PACKET_TRAIN: {_TRAIN}`](backends.md#packet-trains). "
         f"*{TCP}* is another transport, so that what stands there is no error: how much longer the same job "
         "takes on [ns-3's TCP](backends.md#ns3-on-tcp-networks) (Cubic, Linux's defaults, 1 MiB of buffer a "
