@@ -1,8 +1,8 @@
 """Measure how many messages a second the flow-level backend simulates, and how it compares with packets.
 
-``python benchmarks/flow_speed.py [--large]``: collectives on Clos fabrics of 400 Gb/s with 8 hosts a leaf.
-Counted is processor time, as the machine may be busy with other things; the packet-level backend runs where
-it ends within seconds. ``--large`` adds 512 ranks.
+``python benchmarks/flow_speed.py [--large]``: collectives on Clos fabrics of 400 Gb/s with 8 hosts a leaf,
+and rings on one switch. Counted is processor time, as the machine may be busy with other things; the
+packet-level backend runs where it ends within seconds. ``--large`` adds 512 ranks.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Case:
     ranks: int
     size_bytes: int
     packets: bool = False
+    clos: bool = True
 
 
 SMALL = (
@@ -34,6 +35,8 @@ SMALL = (
     Case("all-to-all", 64, GIB),
     Case("all-reduce", 64, 256 * MIB),
     Case("all-gather", 64, 64 * MIB),
+    Case("all-reduce", 128, 256 * MIB, clos=False),
+    Case("all-reduce", 256, 256 * MIB, clos=False),
 )
 LARGE = (Case("all-to-all", 512, 64 * MIB), Case("all-reduce", 512, GIB))
 
@@ -50,7 +53,8 @@ def lines(cases: tuple[Case, ...]) -> Iterator[str]:
     """Yield what was measured of each case."""
     for case in cases:
         makespan_ns, flows, flow_s, flags = measure(case, "flow")
-        line = f"{case.pattern} {case.ranks} ranks {case.size_bytes / MIB:g} MiB: {flows} messages in "
+        where = "" if case.clos else " on one switch"
+        line = f"{case.pattern} {case.ranks} ranks{where} {case.size_bytes / MIB:g} MiB: {flows} messages in "
         line += f"{flow_s:.2f} s ({flows / flow_s:,.0f} a second)"
         if case.packets:
             packet_ns, _, packet_s, _ = measure(case, "packet")
@@ -61,16 +65,14 @@ def lines(cases: tuple[Case, ...]) -> Iterator[str]:
 
 def measure(case: Case, backend: str) -> tuple[int, int, float, list[str]]:
     """Return the makespan in ns, the messages, the processor time in s and the flags of a simulation."""
-    network = NetworkConfig.from_mapping(
-        {
-            "topology": ["Switch"],
-            "npus_count": [case.ranks],
-            "bandwidth": [46.566],
-            "latency": [500.0],
-            "packet": {"fabric": {"hosts_per_leaf": 8}},
-        },
-        "clos",
-    )
+    switch = {
+        "topology": ["Switch"],
+        "npus_count": [case.ranks],
+        "bandwidth": [46.566],
+        "latency": [500.0],
+    }
+    fabric = {"packet": {"fabric": {"hosts_per_leaf": 8}}} if case.clos else {}
+    network = NetworkConfig.from_mapping(switch | fabric, "clos" if case.clos else "switch")
     workload = microbenchmark(case.pattern, case.ranks, case.size_bytes)
     begun = time.process_time()
     result = simulate(workload, "default", network, backend=backend)
