@@ -81,11 +81,12 @@ REMAINS = (
     "directions at once: both had begun to send before either read the other's request. At equal "
     "priorities most requests were read within 0.4 ms. A rank with a core for that thread has no such "
     "delay; none is modelled.",
-    "* *What else the machine does* makes steps longer too: `tensor` at 50 Mbit/s took 1,328 ms on quiet "
-    "cores, and 1,398 and 1,444 where eighteen processes wanted two of them; the prediction is 1,334. A "
-    "collective has several durations: an all-gather of 512 KiB (`fsdp`) took 133 to 138 ms at 50 Mbit/s "
-    "eight times of twelve, and 149 to 162 four times. Calibration takes medians of twelve; with the faster "
-    "half of them alone the median error would be 1.9 %, and the worst 8.3 %.",
+    "* *A collective has several durations* (`fsdp`, `tensor`). On quiet cores, alone, 15 times each: an "
+    "all-reduce of 1 MiB at 50 Mbit/s took 178 ms at least, 179 in the median and 227 at most, one of 64 KiB "
+    "at 500 Mbit/s 1.2, 6.0 and 6.6 ms. Calibration takes medians. In `tensor` at 50 Mbit/s the seven "
+    "all-reduces of a step took 191 ms each, so that it was predicted 8 % too short. What a job meets of "
+    "these is not known beforehand.",
+    "* *Not known*: why `fsdp` at 500 and 200 Mbit/s takes 9 and 8 % less than its collectives alone say.",
     "* *Two collectives at once* (`ddp`). Requests of one wait behind data of the other; a collective was "
     "measured alone.",
     "* *Computation*: it is that of the captures, the median of their steps, shortened by what the profiler "
