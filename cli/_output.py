@@ -126,9 +126,7 @@ def print_frame(
         shown = frame if limit is None else frame.head(limit)
         columns = {str(name): shown[name].dtype.kind in "iuf" for name in shown.columns}
         _print_table(columns, shown.itertuples(index=False), title)
-        whole = len(frame) if count is None else count
-        if len(shown) < whole:
-            console.print(f"[dim]{whole - len(shown)} more rows; all of them with --format csv[/]")
+        _tell_of_more(len(shown), len(frame) if count is None else count)
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
@@ -151,8 +149,7 @@ def print_columns(
         console.print(f"{title}: none" if title else "none")
         return
     _print_table(kinds, zip(*lists.values(), strict=True), title)
-    if limit is not None and limit < count:
-        console.print(f"[dim]{count - limit} more rows; all of them with --format csv[/]")
+    _tell_of_more(count if limit is None else limit, count)
 
 
 def print_coded(
@@ -188,8 +185,13 @@ def print_coded(
         print_json([dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)])
         return
     _print_table(numbers, zip(*values.values(), strict=True), title)
-    if len(rows) < count:
-        console.print(f"[dim]{count - len(rows)} more rows; all of them with --format csv[/]")
+    _tell_of_more(len(rows), count)
+
+
+def _tell_of_more(shown: int, count: int) -> None:
+    """Say how many of *count* rows are not *shown*, and how to get them."""
+    if shown < count:
+        console.print(f"[dim]{count - shown} more rows; all of them with --format csv[/]")
 
 
 def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], title: str) -> None:

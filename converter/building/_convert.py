@@ -53,9 +53,9 @@ def convert(
     need the traces at the same path; of a dask-jobqueue YAML, *jobs* are asked for. *rescale_host* scales
     host time by what an unprofiled step takes of a captured one. Of large traces *finished* keeps each rank's
     graph on the disk when it is made: the workload reads it from there, and another conversion of the same
-    goes on from there. Raises `TraceError` for an unusable trace
-    set, `UsageError` for a step that was not captured, or for *rescale_host* where no step was timed before
-    the capture, and `BackendError` for a cluster that does not answer.
+    goes on from there. Raises `TraceError` for an unusable trace set, `UsageError` for a step that was not
+    captured, or for *rescale_host* where no step was timed before the capture, and `BackendError` for a
+    cluster that does not answer.
     """
     trace_set = TraceSet.load(trace_dir)
     unusable = trace_set.unusable_ranks
@@ -178,9 +178,8 @@ def convert_files(
     costs and collectives follow from what the device traces recorded, and data dependencies are unknown.
     *linked_trace*, or linked files as *host_trace* alone, are what the public converter's linker wrote.
     *output* is the prefix of the files to write, None for none. *step*, *progress*, *jobs*, *cluster* and
-    *finished* are those of `convert`; with *output* finished ranks are kept beside it.
-    Raises `UsageError` for patterns that match nothing or not the same ranks,
-    `TraceError` for unusable files.
+    *finished* are those of `convert`; with *output* finished ranks are kept beside it. Raises `UsageError`
+    for patterns that match nothing or not the same ranks, `TraceError` for unusable files.
     """
     with ExitStack() as open_until_saved:
         if finished is None and output is not None:

@@ -130,6 +130,16 @@ class TextColumn:
         numbers = [known.setdefault(value, len(known)) for value in values]
         return cls(np.array(numbers, dtype=np.int32), list(known))
 
+    @classmethod
+    def joined(cls, columns: Sequence[TextColumn]) -> TextColumn:
+        """Return *columns* one after the other, each text once."""
+        known: dict[str, int] = {}
+        numbers = [
+            np.array([known.setdefault(text, len(known)) for text in column.texts], np.int32)[column.numbers]
+            for column in columns
+        ]
+        return cls(np.concatenate(numbers), [*known])
+
     def take(self, rows: np.ndarray) -> TextColumn:
         """Return the column of *rows*."""
         return TextColumn(self.numbers[rows], self.texts)

@@ -380,12 +380,7 @@ def _joined(columns: Sequence[Column]) -> np.ndarray | pd.Series[Any]:
     if not texts:
         arrays = [np.asarray(column) for column in columns]
         return np.concatenate(arrays)
-    known: dict[str, int] = {}
-    number_of = [
-        np.array([known.setdefault(text, len(known)) for text in column.texts], np.int32) for column in texts
-    ]
-    numbers = [of_text[column.numbers] for of_text, column in zip(number_of, texts, strict=True)]
-    return TextColumn(np.concatenate(numbers), list(known)).to_series()
+    return TextColumn.joined(texts).to_series()
 
 
 def _each(write: Callable[[int], str], programs: Sequence[int]) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""The nodes of a result a rank at a time: of a large saved one no more is read than is asked for."""
+"""The nodes of a result, rank by rank: of a large saved one no more is read than is asked for."""
 
 from __future__ import annotations
 

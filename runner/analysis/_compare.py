@@ -239,11 +239,9 @@ def _joined(parts: Sequence[npt.NDArray[Any] | TextColumn]) -> npt.NDArray[Any] 
     if len(parts) == 1:
         return parts[0]
     texts = [part for part in parts if isinstance(part, TextColumn)]
-    if not texts:
-        return np.concatenate([part for part in parts if not isinstance(part, TextColumn)])
-    ends = np.cumsum([0, *(len(part.texts) for part in texts)])
-    numbers = [part.numbers + end for part, end in zip(texts, ends, strict=False)]
-    return TextColumn(np.concatenate(numbers), [text for part in texts for text in part.texts])
+    if texts:
+        return TextColumn.joined(texts)
+    return np.concatenate([part for part in parts if not isinstance(part, TextColumn)])
 
 
 def _count(of: str, result: Result) -> int:

@@ -1,4 +1,4 @@
-"""How long each node took in two results: columns, read a rank at a time; names for the rows asked for."""
+"""How long each node took in two results: columns, read rank by rank; names for the rows asked for."""
 
 from __future__ import annotations
 

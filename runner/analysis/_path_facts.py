@@ -90,7 +90,7 @@ def said_of(workload: Workload, places: pd.DataFrame, *names: str) -> pd.DataFra
 def coded_facts(
     workload: Workload, ranks: Ints, node_ids: Ints, names: Sequence[str]
 ) -> dict[str, TextColumn]:
-    """Return the columns *names* of texts of many nodes, whose *ranks* ascend; 4 bytes a node and column."""
+    """Return the text columns *names* of many nodes (*ranks* ascend): 4 bytes per node and column."""
     known: dict[str, dict[str, int]] = {name: {} for name in names}
     parts: dict[str, list[npt.NDArray[np.int32]]] = {name: [np.empty(0, np.int32)] for name in names}
     ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), len(ranks)]

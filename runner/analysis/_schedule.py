@@ -1,4 +1,4 @@
-"""When every node ran and on which lane: columns in order of rank and node id, read a rank at a time."""
+"""When every node ran and on which lane: columns in order of rank and node id, read rank by rank."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def slack(result: Result, workload: Workload) -> pd.DataFrame:
 def slack_columns(result: Result, workload: Workload) -> Columns:
     """Return ``rank, node_id, start_ns, end_ns, slack_ns`` in order of rank and node id; raises as `slack`.
 
-    It reads the result a rank at a time, and holds about 200 bytes a node.
+    It reads the result rank by rank, and holds about 200 bytes per node.
     """
     if not result.num_nodes:
         raise BackendError(

@@ -59,6 +59,7 @@ class _Counts:
     overtaking: int
     overtaken: int
     replayed: int
+    evened: int
     rank_representative: npt.NDArray[np.int32]
     finish_order: npt.NDArray[np.int64]
     folded: bool = False
@@ -203,6 +204,7 @@ def _counts(measurement: Measurement, tables: MeasuredTables, overtaking: int) -
         overtaking=overtaking,
         overtaken=sum(int(each["overtaken"]) for each in facts),
         replayed=sum(int(each["replayed"]) for each in facts),
+        evened=max(int(each["evened"]) for each in facts),
         rank_representative=np.arange(len(facts), dtype=np.int32),
         finish_order=np.argsort(tables.ranks["finish_ns"].to_numpy(), kind="stable"),
     )

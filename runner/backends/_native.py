@@ -353,7 +353,7 @@ def _result(experiment: Experiment, output: Any) -> Result:
         backend=experiment.backend,
         makespan_ns=int(output.makespan_ns),
         ranks=later(ranks),
-        provenance=_with_evened(run_provenance(experiment, output), int(output.evened)),
+        provenance=run_provenance(experiment, output),
     )
     return _with_tables(result, experiment, output) if experiment.detail is Detail.EVERYTHING else result
 
@@ -387,6 +387,7 @@ def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
         *_short_lists(experiment),
         *_overtaking(output),
         *_replayed(output),
+        *_evened(output),
     ]
     skipped = int(output.nodes_total) - int(output.nodes_executed)
     if skipped:
@@ -454,16 +455,15 @@ def _replayed(output: Any) -> list[str]:
     ]
 
 
-def _with_evened(provenance: dict[str, Any], count: int) -> dict[str, Any]:
-    """Return *provenance* with a warning if *count* collectives of a rank lost their unequal amounts."""
-    if count == 0:
-        return provenance
-    warning = (
-        f"The workload lists unequal amounts for the members of some collectives ({count} on a rank at "
-        "most), and semantics 'astra-sim' have one size for all: they ran as even ones. With semantics "
-        "'trace' each pair of ranks exchanges its own bytes."
-    )
-    return provenance | {"warnings": [*provenance["warnings"], warning]}
+def _evened(output: Any) -> list[str]:
+    """Return a sentence if collectives lost their unequal amounts."""
+    if not output.evened:
+        return []
+    return [
+        "The workload lists unequal amounts for the members of some collectives "
+        f"({output.evened} on a rank at most), and semantics 'astra-sim' have one size for all: they ran as "
+        "even ones. With semantics 'trace' each pair of ranks exchanges its own bytes."
+    ]
 
 
 def _short_lists(experiment: Experiment) -> list[str]:

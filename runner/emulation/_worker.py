@@ -145,6 +145,7 @@ def _tell_output(channel: Channel, output: engine.EmulationOutput) -> None:
             "events": int(output.events),
             "overtaken": int(output.overtaken),
             "replayed": int(output.replayed),
+            "evened": int(output.evened),
             "open": list(output.open),
             "peak_bytes": _peak_bytes(),
             "tables": names,

@@ -311,6 +311,7 @@ class EmulationOutput:
     events: int
     overtaken: int
     replayed: int
+    evened: int
     statistics: dict[str, float]
     nodes: dict[str, npt.NDArray[np.int64]]
     sent: dict[str, npt.NDArray[np.int64]]

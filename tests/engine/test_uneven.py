@@ -179,3 +179,7 @@ def test_semantics_that_have_one_size_for_all_say_so(tmp_path):
         "unequal amounts for the members of some collectives (1 on a rank" in astra.provenance["warnings"][0]
     )
     assert trace.provenance["warnings"] == even_astra.provenance["warnings"] == []
+    emulated = simulate(
+        str(tmp_path / "uneven"), "default", "ring-2", backend="emulation:loopback", semantics="astra-sim"
+    )
+    assert any("unequal amounts" in line for line in emulated.provenance["warnings"])

@@ -128,6 +128,7 @@ void bind_output(nb::module_& module) {
         .def_ro("events", &EmulationOutput::events)
         .def_ro("overtaken", &EmulationOutput::overtaken)
         .def_ro("replayed", &EmulationOutput::replayed)
+        .def_ro("evened", &EmulationOutput::evened)
         .def_prop_ro("statistics", &statistics)
         .def_prop_ro("nodes", &nodes)
         .def_prop_ro("sent", &sent)

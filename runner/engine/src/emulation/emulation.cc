@@ -79,6 +79,7 @@ EmulationOutput emulate(const Config& config, const std::vector<std::shared_ptr<
     output.events = cluster.events.events();
     output.overtaken = cluster.overtaken;
     output.replayed = cluster.replayed;
+    output.evened = evened_collectives(config, programs);
     collect_nodes(output, itself);
     return output;
 }

@@ -25,7 +25,7 @@ struct OpenOperation {
 struct EmulationOutput {
     std::int64_t finish_ns = -1;  // -1 if it was told to stop before
     Statistics statistics;
-    std::uint64_t nodes_total = 0, nodes_executed = 0, events = 0, overtaken = 0, replayed = 0;
+    std::uint64_t nodes_total = 0, nodes_executed = 0, events = 0, overtaken = 0, replayed = 0, evened = 0;
     // One entry per node that the rank executed. Of an origin on another rank only that rank knows the id.
     std::vector<std::int32_t> node_index;
     std::vector<std::int64_t> node_id, node_start_ns, node_end_ns, node_cause;

@@ -296,10 +296,12 @@ Output simulate(const Config& config, const std::vector<std::shared_ptr<const Pr
         try {
             Output output = simulate_as_asked(*asked, programs, program_of_rank, progress);
             output.fabric_model = output.fabric.every_packet ? FabricModel::Packet : asked->fabric_model;
-            output.evened = evened_collectives(config, programs);
             const bool fluids = output.fabric_model == FabricModel::Flow;
             const auto better = fluids ? for_bursts(config, output) : std::nullopt;
-            if (!better) return output;
+            if (!better) {
+                output.evened = evened_collectives(config, programs);
+                return output;
+            }
             other = config;
             other.fabric_model = *better;
             asked = &other;
