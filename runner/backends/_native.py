@@ -214,6 +214,7 @@ def _set_efficiency(config: Any, network: NetworkConfig, *, measured: bool) -> N
     config.message_cost_ns = part.message_cost_ns
     config.message_library_costs = list(part.messages)
     config.messages_on_request = part.handshake == "in-order"
+    config.sends_first = part.pieces()
     config.bandwidth = [value * part.wire for value in config.bandwidth]
     config.links = [(a, b, bandwidth * part.wire, latency) for a, b, bandwidth, latency in config.links]
     config.link_changes = [(at, link, bandwidth * part.wire) for at, link, bandwidth in config.link_changes]

@@ -22,7 +22,7 @@ from ._values import choice, shown
 
 __all__ = ["HANDSHAKES", "EfficiencyPart"]
 
-_KEYS = ("collectives", "handshake", "message-cost", "messages", "substitutes", "wire")
+_KEYS = ("collectives", "handshake", "message-cost", "messages", "sends-first", "substitutes", "wire")
 HANDSHAKES = ("none", "in-order")
 """What a message waits for: nothing, or its receiver's request behind what that sends."""
 _OPERATIONS = tuple(kind.name.lower() for kind in CollectiveType)
@@ -30,6 +30,7 @@ _OPERATIONS = tuple(kind.name.lower() for kind in CollectiveType)
 _SYMMETRIC = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "reduce_scatter_block")
 _LEAST_WIRE = 0.01
 _MOST_POINTS = 1000
+_MOST_PIECES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,9 @@ class EfficiencyPart:
     and beyond the last it grows as between the last two. Sizes are what one rank gives, of an all-gather its
     shard. *messages* is such a curve for sends and receives. With *handshake* ``in-order`` a message leaves
     once its receiver has asked for it, and that request comes behind what the receiver is sending to the
-    sender; with ``none`` it leaves when it is sent. *written* is the part as the file has it.
+    sender; with ``none`` it leaves when it is sent. *sends_first* has the operations of which that holds too,
+    as their ranks send before they ask, each with the number of pieces that are under way together.
+    *written* is the part as the file has it.
     """
 
     wire: float = 1.0
@@ -51,6 +54,7 @@ class EfficiencyPart:
     substitutes: Mapping[str, str] = field(default_factory=dict)
     messages: tuple[tuple[int, int], ...] = ()
     handshake: str = "none"
+    sends_first: Mapping[str, int] = field(default_factory=dict)
     written: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -65,6 +69,7 @@ class EfficiencyPart:
         curves = data.get("collectives", {})
         if not isinstance(curves, Mapping):
             raise ConfigError(f"{place}: 'collectives' must map operations to lists, not {shown(curves)}.")
+        handshake = choice(data.get("handshake", "none"), HANDSHAKES, "handshake", place)
         return cls(
             wire=_wire(data.get("wire", 1.0), place),
             message_cost_ns=_duration(data.get("message-cost", 0), f"{place}: 'message-cost'"),
@@ -73,7 +78,8 @@ class EfficiencyPart:
             },
             substitutes=_substitutes(data.get("substitutes", {}), place),
             messages=_curve("messages", data["messages"], place) if "messages" in data else (),
-            handshake=choice(data.get("handshake", "none"), HANDSHAKES, "handshake", place),
+            handshake=handshake,
+            sends_first=_sends_first(data.get("sends-first", {}), handshake, place),
             written=dict(data),
         )
 
@@ -94,6 +100,8 @@ class EfficiencyPart:
             known["messages"] = [list(point) for point in self.messages]
         if self.handshake != "none":
             known["handshake"] = self.handshake
+        if self.sends_first:
+            known["sends-first"] = dict(self.sends_first)
         if self.substitutes:
             known["substitutes"] = dict(self.substitutes)
         return known
@@ -113,6 +121,10 @@ class EfficiencyPart:
         """Return the substitutes by Chakra's numbers of the operations."""
         number = {kind.name.lower(): int(kind) for kind in CollectiveType}
         return {number[name]: number[other] for name, other in self.substitutes.items()}
+
+    def pieces(self) -> dict[int, int]:
+        """Return the operations that send first, and their pieces, by Chakra's numbers of them."""
+        return {int(CollectiveType[name.upper()]): count for name, count in self.sends_first.items()}
 
     def costs(self) -> dict[int, list[tuple[int, int]]]:
         """Return the curves by Chakra's number of the operation."""
@@ -160,6 +172,25 @@ def _substitutes(value: Any, place: str) -> dict[str, str]:
                 f"{other}; name what is run in the end."
             )
     return pairs
+
+
+def _sends_first(value: Any, handshake: str, place: str) -> dict[str, int]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"{place}: 'sends-first' must map operations to a number of pieces, such as all_gather: 2, not "
+            f"{shown(value)}."
+        )
+    if value and handshake != "in-order":
+        raise ConfigError(
+            f"{place}: 'sends-first' tells who waits for a request; it needs handshake: in-order."
+        )
+    pieces = {_operation(name, place, "sends-first", _SYMMETRIC): count for name, count in value.items()}
+    for name, count in pieces.items():
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_PIECES:
+            raise ConfigError(
+                f"{place}: 'sends-first' needs 1 to {_MOST_PIECES} pieces of {name}, not {shown(count)}."
+            )
+    return pieces
 
 
 def _curve(name: Any, points: Any, place: str) -> tuple[tuple[int, int], ...]:

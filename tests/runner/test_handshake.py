@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from chakrascope.converter import EdgeKind, Graph, NodeType, Workload
+from chakrascope.converter import CollectiveType, EdgeKind, Graph, NodeType, Workload
+from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig, simulate
-from chakrascope.runner.config import GIB
+from chakrascope.runner.config import GIB, EfficiencyPart
 
 SIZE, NS_PER_BYTE, LATENCY_NS = 1_000_000, 10, 1000
 HOP_NS = 2 * LATENCY_NS
@@ -92,3 +95,88 @@ def test_messages_have_a_cost_of_their_own():
     send, receive = rank(0, 1, BOTH[:1]), rank(1, 1, BOTH[1:])
     curve = [[1, "0us"], [SIZE, "70us"]]
     assert ends(send, receive, messages=curve)[1, 1] == pytest.approx(DATA_NS + 70_000, abs=2)
+
+
+GATHER, EXCHANGE_ALL = CollectiveType.ALL_GATHER, CollectiveType.ALL_TO_ALL
+
+
+def collective_ends(
+    kind, late_ns, *, ranks=2, backend="analytical-unaware", semantics="astra-sim", **efficiency
+):
+    """Return when *kind* ends on each rank, for which the last rank comes so late."""
+    compute = {"node_id": 0, "name": "compute", "type": NodeType.COMP}
+    node = {"node_id": 1, "name": kind.name, "type": NodeType.COMM_COLL, "comm_type": int(kind),
+            "comm_size_bytes": SIZE, "stream": 100}  # fmt: skip
+    edges = [(0, 1, int(EdgeKind.DATA))]
+    graphs = tuple(Graph.build(n, [compute | {"duration_ns": duration}, node], edges)
+                   for n, duration in enumerate((1, 1 + late_ns)))  # fmt: skip
+    programs = np.zeros(ranks, dtype=np.int32)
+    programs[-1] = 1
+    plain = {"topology": ["Switch"], "npus_count": [ranks], "latency": [LATENCY_NS],
+             "bandwidth": [1e9 / GIB / NS_PER_BYTE], "efficiency": efficiency}  # fmt: skip
+    made = Workload(graphs, programs, {}, {})
+    found = simulate(
+        made, "default", NetworkConfig.from_mapping(plain, "here"), backend=backend, semantics=semantics
+    )
+    return found.nodes[found.nodes["node_id"] == 1].sort_values("rank")["end_ns"].tolist()
+
+
+@pytest.mark.parametrize("semantics", ["astra-sim", "trace"])
+@pytest.mark.parametrize(
+    ("kind", "pieces", "share", "turns"), [(GATHER, 2, 1.0, 1.5), (EXCHANGE_ALL, 1, 0.5, 2)]
+)
+def test_collectives_that_send_first_take_turns_where_a_rank_comes_late(
+    kind, pieces, share, turns, semantics
+):
+    """Of an all-gather in halves the second half of the late rank goes beside the first of the other."""
+    efficiency = IN_ORDER | {"sends-first": {kind.name.lower(): pieces}}
+    moved_ns, late_ns = share * SIZE * NS_PER_BYTE, 5_000_000
+    early, late = collective_ends(kind, late_ns, semantics=semantics, **efficiency)
+    assert early == pytest.approx(late_ns + moved_ns, rel=2e-3)
+    assert late == pytest.approx(late_ns + turns * moved_ns, rel=2e-3)
+
+
+@pytest.mark.parametrize(("kind", "pieces", "share"), [(GATHER, 2, 1.0), (EXCHANGE_ALL, 1, 0.5)])
+def test_collectives_of_ranks_that_come_together_use_both_directions(kind, pieces, share):
+    efficiency = IN_ORDER | {"sends-first": {kind.name.lower(): pieces}}
+    for end in collective_ends(kind, 0, **efficiency):
+        assert end == pytest.approx(share * SIZE * NS_PER_BYTE, rel=2e-3)
+
+
+def test_other_collectives_take_no_turns():
+    efficiency = IN_ORDER | {"sends-first": {"all_gather": 2}}
+    assert collective_ends(EXCHANGE_ALL, 50_000, **efficiency) == collective_ends(EXCHANGE_ALL, 50_000)
+
+
+def test_rings_of_more_than_two_ranks_have_no_turns_to_take():
+    """A rank asks the one before it, and sends to the one behind it: these share no connection."""
+    efficiency = IN_ORDER | {"sends-first": {"all_gather": 2}}
+    late = collective_ends(GATHER, 5_000_000, ranks=4, **efficiency)
+    assert max(late) == pytest.approx(5_000_000 + 3 * SIZE * NS_PER_BYTE, rel=2e-3)
+
+
+@pytest.mark.parametrize("backend", ["analytical-aware", "packet", "flow"])
+def test_turns_are_taken_on_networks_with_queues_too(backend):
+    efficiency = IN_ORDER | {"sends-first": {"all_to_all": 1}}
+    early, late = collective_ends(EXCHANGE_ALL, 5_000_000, backend=backend, **efficiency)
+    assert late - 5_000_000 == pytest.approx(2 * (early - 5_000_000), rel=0.02)
+    assert max(collective_ends(EXCHANGE_ALL, 0, backend=backend, **efficiency)) < 0.75 * (late - 5_000_000)
+
+
+@pytest.mark.parametrize(("part", "told"), [
+    ({"sends-first": {"all_gather": 2}}, "needs handshake: in-order"),
+    (IN_ORDER | {"sends-first": {"all_gather": 0}}, "1 to 64 pieces of all_gather, not 0"),
+    (IN_ORDER | {"sends-first": {"all_gather": True}}, "not True"),
+    (IN_ORDER | {"sends-first": {"allgather": 2}}, "did you mean"),
+    (IN_ORDER | {"sends-first": ["all_gather"]}, "must map operations"),
+])  # fmt: skip
+def test_what_is_wrong_with_sends_first_is_said(part, told):
+    with pytest.raises(ConfigError, match=told):
+        network(**part)
+
+
+def test_sends_first_is_written_as_it_was_read():
+    part = IN_ORDER | {"sends-first": {"all_gather": 2}}
+    read = EfficiencyPart.from_mapping(part)
+    assert read.sends_first == {"all_gather": 2}
+    assert replace(read, written={}).to_dict() == part

@@ -138,6 +138,7 @@ void bind_config(nb::module_& module) {
         .def_rw("message_cost_ns", &Config::message_cost_ns)
         .def_rw("message_library_costs", &Config::message_library_costs)
         .def_rw("messages_on_request", &Config::messages_on_request)
+        .def_rw("sends_first", &Config::sends_first)
         .def_rw("memory_type", &Config::memory_type)
         .def_rw("remote_mem_latency", &Config::remote_mem_latency)
         .def_rw("remote_mem_bw", &Config::remote_mem_bw)

@@ -148,6 +148,9 @@ struct Config {
     // message waits for its receiver's request, which comes behind what the receiver sends on the same way.
     std::vector<std::pair<std::uint64_t, std::uint64_t>> message_library_costs;
     bool messages_on_request = false;
+    // Collectives whose ranks send before they ask, so that their messages wait for requests too: by Chakra's
+    // number, and in how many pieces that are under way together.
+    std::map<int, int> sends_first;
     // What the library runs instead of a collective that it lacks, both by Chakra's number.
     std::map<int, int> collective_substitutes;
     // Remote memory.

@@ -28,19 +28,24 @@ bool pairs_up(const Phase& phase) {
 
 }  // namespace
 
-void Algorithm::send(std::int32_t place, std::uint64_t size) {
+void Algorithm::send(std::int32_t place, std::uint64_t size, bool in_line) {
     const Cluster& cluster = rank_.cluster();
     const std::int32_t peer = ring_.at(place);
     MessageKey key{stream_.tag, rank_.id(), peer, size};
     if (cluster.fold != nullptr) cluster.fold->rename(key, stream_, ring_.position - place);
-    rank_.cluster().mailbox.send(key, {rank_.id(), peer}, {});
+    Mailbox& mailbox = rank_.cluster().mailbox;
+    if (stream_.run->sends_first) return mailbox.send_on_request(key, {rank_.id(), peer}, {}, true);
+    mailbox.send(key, {rank_.id(), peer}, {}, in_line);
 }
 
 void Algorithm::receive(std::int32_t place, std::uint64_t size, std::uint64_t what) {
     const Cluster& cluster = rank_.cluster();
     MessageKey key{stream_.tag, ring_.at(place), rank_.id(), size};
     if (cluster.fold != nullptr) cluster.fold->rename(key, stream_, place - ring_.position);
-    rank_.cluster().mailbox.receive(key, bind<&Algorithm::received>(this, what));
+    Mailbox& mailbox = rank_.cluster().mailbox;
+    const Callback done = bind<&Algorithm::received>(this, what);
+    if (stream_.run->sends_first) return mailbox.receive_on_request(key, done);
+    mailbox.receive(key, done);
 }
 
 void Algorithm::bundle(bool processed, bool send_back, Side side, std::uint64_t size, std::uint64_t what) {

@@ -30,8 +30,9 @@ class Algorithm {
     virtual void received(std::uint64_t what) = 0;
     virtual void credited(std::uint64_t what) = 0;
 
-    // Exchange with the rank at a place of the ring.
-    void send(std::int32_t place, std::uint64_t size);
+    // Exchange with the rank at a place of the ring. What is sent *in line* leaves behind what the rank has
+    // sent there before, also where the network lets no message wait for another.
+    void send(std::int32_t place, std::uint64_t size, bool in_line = false);
     void receive(std::int32_t place, std::uint64_t size, std::uint64_t what = 0);
     // Move data through the endpoint; `processed` data is reduced on the way. Ends in `credited`.
     void bundle(bool processed, bool send_back, Side side, std::uint64_t size, std::uint64_t what = 0);

@@ -69,7 +69,8 @@ const std::string* Planner::program_for(const CollectiveRequest& request) const 
 // Cut into equal chunks; the last one is as large as the others, and none is smaller than a byte per rank. A
 // custom algorithm takes all at once.
 Planner::Chunks Planner::split(const CollectiveRequest& request, const Choice& choice) const {
-    const auto splits = static_cast<std::uint64_t>(config_.preferred_dataset_splits);
+    const auto preferred = static_cast<std::uint64_t>(config_.preferred_dataset_splits);
+    const std::uint64_t splits = request.abreast > 0 ? request.abreast : preferred;
     const auto ranks = static_cast<std::uint64_t>(config_.num_ranks());
     const std::uint64_t chunk = request.size / splits;
     if (request.blocks != nullptr)

@@ -3,9 +3,13 @@
 namespace chakrascope::engine {
 namespace {
 
-std::optional<Collective> simulated_kind(CommType type, const Config& config) {
+CommType type_that_runs(CommType type, const Config& config) {
     const auto substitute = config.collective_substitutes.find(static_cast<int>(type));
-    if (substitute != config.collective_substitutes.end()) type = static_cast<CommType>(substitute->second);
+    return substitute == config.collective_substitutes.end() ? type
+                                                             : static_cast<CommType>(substitute->second);
+}
+
+std::optional<Collective> simulated_kind(CommType type, const Config& config) {
     switch (type) {
         case CommType::AllReduce:
         case CommType::Barrier:
@@ -38,7 +42,8 @@ std::optional<Collective> simulated_kind(CommType type, const Config& config) {
 }  // namespace
 
 std::optional<CollectiveRequest> request_of(const Node& node, const Config& config) {
-    const auto kind = simulated_kind(node.comm_type, config);
+    const CommType type = type_that_runs(node.comm_type, config);
+    const auto kind = simulated_kind(type, config);
     if (!kind) return std::nullopt;
     CollectiveRequest request;
     request.node_id = node.id;
@@ -48,6 +53,9 @@ std::optional<CollectiveRequest> request_of(const Node& node, const Config& conf
     request.size = node.comm_type == CommType::Barrier ? 0 : node.comm_size;
     request.involved = node.involved_dims;
     request.priority = node.comm_priority;
+    const auto sends_first = config.sends_first.find(static_cast<int>(type));
+    if (sends_first != config.sends_first.end())
+        request.abreast = static_cast<std::uint64_t>(sends_first->second);
     return request;
 }
 

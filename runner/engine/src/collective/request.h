@@ -22,6 +22,8 @@ struct CollectiveRequest {
     std::int64_t priority = 0;
     std::int32_t root = -1;          // the rank that is the root, -1 for the first member
     const Blocks* blocks = nullptr;  // of an uneven collective
+    // Where ranks send before they ask: the pieces that are under way together; else 0.
+    std::uint64_t abreast = 0;
 };
 
 // Return what a node of a collective asks for, but for its place and its root; nothing where the node takes

@@ -38,8 +38,13 @@ bool StreamScheduler::launch(const CollectiveRequest& request) {
         std::vector<Phase> phases = planner.plan(request, choice, i, turn, chunks.size);
         if (phases.empty()) return false;
         if (run == nullptr)
-            run = &(
-                runs_[request.node] = {request.node, request.group, chunks.count, priority, ++serials_, {}});
+            run = &(runs_[request.node] = {request.node,
+                                           request.group,
+                                           chunks.count,
+                                           priority,
+                                           ++serials_,
+                                           request.abreast > 0,
+                                           {}});
         Stream& stream = create(*run, std::move(phases), stream_tag(request.group, turn));
         ++turn;
         proceed(stream);
@@ -194,13 +199,20 @@ void StreamScheduler::pump(std::int32_t queue) {
 void StreamScheduler::start_waiting(std::uint64_t place) {
     Queue& queue = queues_[place];
     if (rank_.cluster().config.overtaking == 0) {
-        for (std::size_t i = queue.running; i < queue.streams.size() && queue.running < concurrency_; ++i)
+        for (std::size_t i = queue.running; i < queue.streams.size(); ++i) {
+            if (queue.running >= concurrency_ && !goes_along(queue, *queue.streams[i])) return;
             start(queue, *queue.streams[i]);
+        }
         return;
     }
     while (queue.running < queue.streams.size()) {
+        const auto along = std::find_if(
+            queue.streams.begin(), queue.streams.end(),
+            [&](const Stream* stream) { return !stream->started && goes_along(queue, *stream); });
         Stream* next = nullptr;
-        if (queue.running < concurrency_) {
+        if (along != queue.streams.end()) {
+            next = *along;
+        } else if (queue.running < concurrency_) {
             next = *std::find_if(queue.streams.begin(), queue.streams.end(),
                                  [](const Stream* stream) { return !stream->started; });
         } else {
@@ -211,6 +223,12 @@ void StreamScheduler::start_waiting(std::uint64_t place) {
         rank_.cluster().attendance.begin(*next);
         start(queue, *next);
     }
+}
+
+bool StreamScheduler::goes_along(const Queue& queue, const Stream& stream) {
+    return stream.run->sends_first &&
+           std::any_of(queue.streams.begin(), queue.streams.end(),
+                       [&](const Stream* other) { return other->started && other->run == stream.run; });
 }
 
 void StreamScheduler::start(Queue& queue, Stream& stream) {

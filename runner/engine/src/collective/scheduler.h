@@ -46,6 +46,8 @@ class StreamScheduler {
     void release(std::int32_t queue);
     void pump(std::int32_t queue);
     void start_waiting(std::uint64_t queue);
+    // Whether the chunk starts with another of its collective, however many are at work.
+    static bool goes_along(const Queue& queue, const Stream& stream);
     void start(Queue& queue, Stream& stream);
     // The first chunk that may pass those at work or waiting for a peer; null when there is none.
     Stream* overtaker(const Queue& queue) const;

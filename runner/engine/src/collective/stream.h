@@ -36,6 +36,7 @@ struct CollectiveRun {
     std::uint64_t streams_left = 0;
     std::int64_t priority = 0;
     std::uint64_t serial = 0;
+    bool sends_first = false;  // all chunks at once, and their messages wait for requests
     TickWatch ends;
 };
 

@@ -89,8 +89,8 @@ Mailbox::Mailbox(const Config& config, EventQueue& events)
     }
 }
 
-void Mailbox::send(const MessageKey& key, Route route, Callback delivered) {
-    if (!rendezvous_) return post_send(key, route, delivered);
+void Mailbox::send(const MessageKey& key, Route route, Callback delivered, bool in_line) {
+    if (!rendezvous_) return post_send(key, route, delivered, in_line ? line_up(route, key.size) : 0);
     const MessageKey control{key.tag + kControlTags, key.destination, key.source, kControlBytes, key.range};
     post_receive(control, bind<&Mailbox::meet_send>(this, keep(key, delivered)));
 }
@@ -117,10 +117,12 @@ Mailbox::Meeting Mailbox::take(std::uint64_t meeting) {
     return meetings_[meeting];
 }
 
-void Mailbox::send_on_request(const MessageKey& key, Route route, Callback delivered) {
+void Mailbox::send_on_request(const MessageKey& key, Route route, Callback delivered, bool in_line) {
     const MessageKey request{key.tag + kControlTags, route.destination, route.source, kRequestBytes,
                              key.range};
-    const Callback leave = bind<&Mailbox::requested>(this, keep(key, delivered));
+    const std::uint64_t meeting = keep(key, delivered);
+    meetings_[meeting].in_line = in_line;
+    const Callback leave = bind<&Mailbox::requested>(this, meeting);
     // Ahead of what the rank asks for in the same tick.
     if (take_arrived(request, leave)) leave();
 }
@@ -140,9 +142,21 @@ void Mailbox::requested(std::uint64_t meeting) {
     own.under_way.insert(++own.begun);
     const std::uint64_t arrives = keep(kept.key, {});
     meetings_[arrives].number = own.begun;
-    post_send(kept.key, {kept.key.source, kept.key.destination}, bind<&Mailbox::passed>(this, arrives));
+    const Route route{kept.key.source, kept.key.destination};
+    post_send(kept.key, route, bind<&Mailbox::passed>(this, arrives),
+              kept.in_line ? line_up(route, kept.key.size) : 0);
     // What has been handed over is no longer the sender's.
-    events_.at(events_.now(), kept.callback);
+    if (kept.callback) events_.at(events_.now(), kept.callback);
+}
+
+// Return when a message of this size leaves that goes behind those in line before it.
+Time Mailbox::line_up(Route route, std::uint64_t size) {
+    const auto whole = network_->delay(route, size);
+    if (!whole) return 0;  // the network has queues
+    Time& free = stream(route.source, route.destination).free;
+    const Time leaves = std::max(events_.now(), free);
+    free = leaves + *whole - *network_->delay(route, 0);
+    return leaves;
 }
 
 // The message has arrived, and with it the requests that came right behind it.
@@ -218,13 +232,17 @@ std::uint32_t Mailbox::posted(const MessageKey& key, Route route, Callback deliv
     return place;
 }
 
-void Mailbox::post_send(const MessageKey& key, Route route, Callback delivered) {
+void Mailbox::post_send(const MessageKey& key, Route route, Callback delivered, Time not_before) {
     const std::uint32_t place = posted(key, route, delivered);
-    if (message_cost_ == 0) return network_->carry(place);
-    const auto sender = static_cast<std::size_t>(route.source);
-    if (sender_free_.size() <= sender) sender_free_.resize(sender + 1);
-    sender_free_[sender] = std::max(sender_free_[sender], events_.now()) + message_cost_;
-    events_.at(sender_free_[sender], bind<&Mailbox::depart>(this, place));
+    Time leaves = std::max(events_.now(), not_before);
+    if (message_cost_ > 0) {
+        const auto sender = static_cast<std::size_t>(route.source);
+        if (sender_free_.size() <= sender) sender_free_.resize(sender + 1);
+        sender_free_[sender] = std::max(sender_free_[sender], leaves) + message_cost_;
+        leaves = sender_free_[sender];
+    }
+    if (leaves == events_.now()) return network_->carry(place);
+    events_.at(leaves, bind<&Mailbox::depart>(this, place));
 }
 
 void Mailbox::depart(std::uint64_t place) { network_->carry(static_cast<std::uint32_t>(place)); }

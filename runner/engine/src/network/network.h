@@ -86,12 +86,14 @@ class Mailbox {
     Mailbox(const Config& config, EventQueue& events);
 
     // Send now; `delivered` runs when the message is at its destination, whether or not it is received.
-    void send(const MessageKey& key, Route route, Callback delivered);
+    // What is sent in line leaves behind what went the same way in line before, also where the network lets
+    // no message wait for another.
+    void send(const MessageKey& key, Route route, Callback delivered, bool in_line = false);
     // Receive; `received` runs at the arrival, or later in this tick when the message is already there.
     void receive(const MessageKey& key, Callback received);
     // The same where a message waits for its receiver's request: it comes in order, behind the messages that
     // the receiver is sending to the sender.
-    void send_on_request(const MessageKey& key, Route route, Callback delivered);
+    void send_on_request(const MessageKey& key, Route route, Callback delivered, bool in_line = false);
     void receive_on_request(const MessageKey& key, Callback received);
 
     // The network's report that a message is at its destination.
@@ -132,6 +134,7 @@ class Mailbox {
         MessageKey key;
         Callback callback;
         std::uint64_t number = 0;  // of the message in its stream
+        bool in_line = false;
     };
     struct Request {
         std::uint64_t behind;  // the message of its stream that it follows
@@ -141,6 +144,7 @@ class Mailbox {
         std::uint64_t begun = 0;
         std::set<std::uint64_t> under_way;
         std::deque<Request> requests;
+        Time free = 0;  // when the last message in line has left
     };
 
     std::uint32_t posted(const MessageKey& key, Route route, Callback delivered);
@@ -148,7 +152,8 @@ class Mailbox {
     void requested(std::uint64_t meeting);
     void passed(std::uint64_t meeting);
     Meeting take(std::uint64_t meeting);
-    void post_send(const MessageKey& key, Route route, Callback delivered);
+    void post_send(const MessageKey& key, Route route, Callback delivered, Time not_before = 0);
+    Time line_up(Route route, std::uint64_t size);
     void depart(std::uint64_t message);
     void post_receive(const MessageKey& key, Callback received);
     void meet_send(std::uint64_t meeting);
