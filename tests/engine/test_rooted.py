@@ -70,3 +70,10 @@ def test_they_always_end(kind, ranks, size, splits, data):
     root = data.draw(st.integers(0, ranks - 1))
     times = finish(kind, ranks, size, root, preferred_dataset_splits=splits)
     assert min(times) >= 0
+
+
+@pytest.mark.parametrize("kind", ["BROADCAST", "REDUCE", "GATHER", "SCATTER"])
+def test_chunks_take_as_long_as_the_whole(kind):
+    """Who sends waits for nobody, but its chunks share its link."""
+    whole = max(finish(kind, 2, 4_000_000))
+    assert max(finish(kind, 2, 4_000_000, preferred_dataset_splits=4)) == pytest.approx(whole, rel=1e-3)

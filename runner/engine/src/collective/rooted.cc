@@ -47,12 +47,15 @@ class Rooted final : public Algorithm {
     void credited(std::uint64_t) override {
         if (++credits_ < expected_) return;
         if (!towards_root_) {
-            for (const std::int32_t child : children_) send(absolute(child), size_);
+            for (const std::int32_t child : children_) pass_on(child);
         } else if (place_ != 0) {
-            send(absolute(parent_), size_);
+            pass_on(parent_);
         }
         finish();
     }
+
+    // Who sends waits for nobody, so that all chunks are sent in one tick.
+    void pass_on(std::int32_t place) { send(absolute(place), size_, true); }
 
     const std::uint64_t size_;
     std::int32_t place_ = 0;  // counted from the root
