@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,8 +75,8 @@ class Calibration:
     """What was fitted: dimensions, the innermost first, every measured point, and what is not known.
 
     *costs* has, by operation, what the library needs at each size, *message_cost_ns* for how long a message
-    keeps its sender from the next, if that was measured, *handshake* what it waits for. *undetermined* and
-    *assumptions* are sentences.
+    keeps its sender from the next, if that was measured, *handshake* what it waits for, and *sends_first* the
+    collectives whose messages wait so, too. *undetermined* and *assumptions* are sentences.
     """
 
     records: Records
@@ -87,6 +87,7 @@ class Calibration:
     costs: dict[str, tuple[tuple[int, int], ...]]
     message_cost_ns: Figure | None
     handshake: str
+    sends_first: Mapping[str, int]
     undetermined: tuple[str, ...]
     assumptions: tuple[str, ...]
 
@@ -122,7 +123,8 @@ def calibrate_records(
     )
     if not records.transfers:
         raise ConfigError(_nothing(records))
-    rows = Rows(system, round(message_cost.value) if message_cost else 0)
+    sends_first = records.sends_first if handshake != "none" else {}
+    rows = Rows(system, round(message_cost.value) if message_cost else 0, sends_first)
     levels, why = levels_of(records)
     records, uneven = without_faster_pairs(records, levels)
     chosen, notes = _usable_levels(records, levels)
@@ -150,6 +152,7 @@ def calibrate_records(
         costs | ({MESSAGE: messages} if messages else {}),
         message_cost,
         handshake,
+        sends_first,
         (*undetermined, *unsure, *uneven, *remarks.undetermined, *notes),
         (
             f"The network was fitted to {records.source}, with the collective algorithms of the system "
@@ -314,8 +317,9 @@ def _points(name: str, groups: Sequence[_Group], fit: LinkFit) -> list[Point]:
             continue
         cell = group.cell
         wire_ns = cell.row.time_ns(fit.latency_ns.value, fit.ns_per_byte.value)
-        beyond = cell.median_ns - wire_ns
-        worth = cell.repeated and beyond > max(2 * cell.error_ns, _WORTH * cell.median_ns)
+        # A step has many collectives, and takes as long as all of them together.
+        beyond = cell.usual_ns - wire_ns
+        worth = cell.repeated and beyond > max(2 * cell.error_ns, _WORTH * cell.usual_ns)
         points.append(
             Point(
                 name,
@@ -323,7 +327,7 @@ def _points(name: str, groups: Sequence[_Group], fit: LinkFit) -> list[Point]:
                 group.ranks,
                 group.calls[0].size_bytes,
                 len(cell.times_ns),
-                cell.median_ns,
+                cell.usual_ns,
                 cell.error_ns,
                 wire_ns,
                 beyond if worth else 0.0,

@@ -52,6 +52,12 @@ class Cell:
         return float(np.median(self.times_ns))
 
     @property
+    def usual_ns(self) -> float:
+        """The mean of the middle half: what one of many takes, also where there are two usual durations."""
+        outer = len(self.times_ns) // 4
+        return float(np.mean(np.sort(self.times_ns)[outer : len(self.times_ns) - outer]))
+
+    @property
     def repeated(self) -> bool:
         """Whether there are enough repetitions to tell an error: of two, the deviation tells nothing."""
         return len(self.times_ns) >= REPEATED

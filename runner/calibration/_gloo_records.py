@@ -13,6 +13,9 @@ __all__ = ["are_gloo_records", "gloo_records"]
 
 _MARK = b'{"library"'
 _OPERATIONS = (*(kind.name.lower() for kind in (*MUTUAL, *ROOTED)), MESSAGE, EXCHANGE)
+# From gloo's source: an all-gather posts half of what it sends and of what it receives, and then the other
+# half; an all-to-all posts all of it. Its all-reduce asks before it sends.
+_SENDS_FIRST = {"all_gather": 2, "all_to_all": 1}
 _MOST_RANKS = 1 << 16
 _MOST_BYTES = 256 << 20
 
@@ -62,7 +65,14 @@ def gloo_records(path: str | Path) -> Records:
         raise ConfigError(f"{file}: 'hosts' names {ranks} ranks; measure between two or more.")
     transfers = tuple(_transfer(call, ranks, f"{file}: call {n}") for n, call in enumerate(read.calls))
     source = f"measurements of {read.library} in {file.name}"
-    return Records(transfers, ranks, source, dict(enumerate(read.hosts)))
+    known = read.library == "gloo" and all(call.last is not None for call in read.calls)
+    return Records(
+        transfers,
+        ranks,
+        source,
+        dict(enumerate(read.hosts)),
+        sends_first=_SENDS_FIRST if known else {},
+    )
 
 
 def _transfer(call: _Call, ranks: int, place: str) -> Transfer:

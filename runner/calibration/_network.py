@@ -25,6 +25,7 @@ def calibrated_network(calibration: Calibration, name: str = "network", when: st
         collectives={name: curve for name, curve in calibration.costs.items() if name != MESSAGE},
         messages=calibration.costs.get(MESSAGE, ()),
         handshake=calibration.handshake,
+        sends_first=calibration.sends_first,
     )
     facts = calibration_facts(calibration) | ({"when": when} if when else {})
     return NetworkConfig(

@@ -58,6 +58,8 @@ class Records:
     *hosts* and *leaves* say on which host a rank is, and below which switch; they may lack ranks, which are
     then taken to be anywhere. *left_out* are sentences about what was measured and cannot be used.
     *message_costs_ns* are measurements of how long a message keeps its sender from sending the next.
+    *sends_first* has the operations whose ranks send before they ask, with the pieces that are under way
+    together; of these a transfer is that of a rank which came long after all others.
     """
 
     transfers: tuple[Transfer, ...]
@@ -67,3 +69,4 @@ class Records:
     leaves: Mapping[int, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     message_costs_ns: tuple[float, ...] = ()
+    sends_first: Mapping[str, int] = field(default_factory=dict)

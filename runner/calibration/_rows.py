@@ -5,12 +5,12 @@ So what is fitted means the same as what is simulated with it, whatever the coll
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...converter import Graph, NodeType, Workload, microbenchmark
+from ...converter import CollectiveType, EdgeKind, Graph, NodeType, Workload, microbenchmark
 from .._experiment import Detail, Experiment, WorkloadSource
 from ..backends import get_backend
 from ..config import GIB, EfficiencyPart, NetworkConfig, SystemConfig
@@ -22,6 +22,7 @@ TOPOLOGY = "Switch"
 _BACKEND = "analytical-unaware"
 _ROOTED = {kind.name.lower(): kind for kind in ROOTED}
 _LATENCY_NS = 1e6
+_LATE_NS = 10_000_000
 # So slow that a byte takes 10 and 20 us: times are whole ns, and a message may be a byte.
 _SLOW_NS_PER_BYTE = (10_000.0, 20_000.0)
 
@@ -43,11 +44,13 @@ class Row:
 class Rows:
     """Asks the engine once for each collective, with the algorithms of *system* (of one dimension).
 
-    Each message keeps its sender busy for *message_cost_ns*.
+    Each message keeps its sender busy for *message_cost_ns*. Of the operations in *sends_first* (see
+    `EfficiencyPart`) the row is that of a rank which comes long after all others.
     """
 
     system: SystemConfig
     message_cost_ns: int = 0
+    sends_first: Mapping[str, int] = field(default_factory=dict)
     _known: dict[tuple[int, Call], Row] = field(default_factory=dict)
 
     def of(self, ranks: int, calls: Sequence[Call]) -> Row:
@@ -74,10 +77,15 @@ class Rows:
 
     def _time_ns(self, ranks: int, call: Call, latency_ns: float, ns_per_byte: float) -> float:
         bandwidth = 1e9 / GIB / ns_per_byte
-        part = EfficiencyPart(message_cost_ns=self.message_cost_ns)
+        late_ns = _LATE_NS if call.operation in self.sends_first else 0
+        part = EfficiencyPart(
+            message_cost_ns=self.message_cost_ns,
+            handshake="in-order" if late_ns else "none",
+            sends_first=self.sends_first if late_ns else {},
+        )
         network = NetworkConfig((TOPOLOGY,), (ranks,), (bandwidth,), (latency_ns,), efficiency=part)
         experiment = Experiment(
-            WorkloadSource.of_model(_workload(ranks, call)),
+            WorkloadSource.of_model(_workload(ranks, call, late_ns)),
             self.system,
             network,
             backend=_BACKEND,
@@ -86,17 +94,41 @@ class Rows:
             semantics="trace" if call.operation in _ROOTED else "astra-sim",
         )
         makespan_ns = get_backend(_BACKEND).run(experiment).makespan_ns
-        return makespan_ns / 2 if call.operation == MESSAGE else makespan_ns
+        return makespan_ns / 2 if call.operation == MESSAGE else makespan_ns - late_ns
 
 
-def _workload(ranks: int, call: Call) -> Workload:
-    """Return *call* alone; a message there and back."""
+def _workload(ranks: int, call: Call, late_ns: int) -> Workload:
+    """Return *call* alone, for which the last rank comes so late; a message there and back."""
     size = max(1, call.size_bytes)
+    if late_ns:
+        return _with_last(ranks, call, late_ns)
     if call.operation not in _ROOTED:
         return microbenchmark(
             "ping-pong" if call.operation == MESSAGE else call.operation.replace("_", "-"), ranks, size
         )
-    node = {"node_id": 0, "name": call.operation, "operator": call.operation, "type": NodeType.COMM_COLL}
-    columns = {"comm_type": int(_ROOTED[call.operation]), "comm_size_bytes": size, "stream": 100}
-    graph = Graph.build(0, [node | columns], [])
+    graph = Graph.build(0, [_collective(call, _ROOTED[call.operation])], [])
     return Workload((graph,), np.zeros(ranks, dtype=np.int32), {}, {"source": "calibration"})
+
+
+def _with_last(ranks: int, call: Call, late_ns: int) -> Workload:
+    node = _collective(call, CollectiveType[call.operation.upper()])
+    computation = {"node_id": 1, "name": "late", "type": NodeType.COMP, "duration_ns": late_ns}
+    graphs = (
+        Graph.build(0, [node], []),
+        Graph.build(1, [node, computation], [(1, 0, int(EdgeKind.DATA))]),
+    )
+    programs = np.zeros(ranks, dtype=np.int32)
+    programs[-1] = 1
+    return Workload(graphs, programs, {}, {"source": "calibration"})
+
+
+def _collective(call: Call, kind: CollectiveType) -> dict[str, object]:
+    return {
+        "node_id": 0,
+        "name": call.operation,
+        "operator": call.operation,
+        "type": NodeType.COMM_COLL,
+        "comm_type": int(kind),
+        "comm_size_bytes": max(1, call.size_bytes),
+        "stream": 100,
+    }

@@ -179,3 +179,45 @@ def test_messages_that_something_else_held_up_do_not_hide_that_they_wait(tmp_pat
             one["durations_ns"] = [2 * ns for ns in one["durations_ns"]]
     found = calibrate_records(gloo_records(write(tmp_path, calls)), SystemConfig.preset("default", 1))
     assert found.handshake == "in-order"
+
+
+def late_ranks(factor):
+    """What ranks that come last measure where exchanges take *factor* times a message."""
+    calls = [{"last": 1} | one for one in exchanges(factor)]
+    for place, one in enumerate(calls):
+        if one["operation"] == "all_gather":
+            calls[place] = both_ways("all_gather", one["size_bytes"], *2 * one["durations_ns"][:1], 1)
+    for repeat in range(5):
+        for size in SIZES:
+            one = round(size / 2 * NS_PER_BYTE + 2 * LATENCY_NS)
+            calls.append(both_ways("all_to_all", size, 2 * one, one, repeat % 2))
+    return calls
+
+
+def test_turns_explain_what_the_rank_that_comes_last_needs(tmp_path):
+    """An all-gather takes half as long again and an all-to-all twice as long, with no time of their own."""
+    found = calibrate_records(
+        gloo_records(write(tmp_path, late_ranks(2.0))),
+        SystemConfig.preset("default", 1),
+        bandwidth_bytes_per_ns=1 / NS_PER_BYTE,
+        latency_ns=LATENCY_NS,
+    )
+    network = calibrated_network(found)
+    assert network.efficiency.sends_first == {"all_gather": 2, "all_to_all": 1}
+    assert max(abs(point.wire_ns / point.measured_ns - 1) for point in found.points[-6:]) < 0.05
+    assert found.costs.get("all_to_all", ((0, 0),))[-1][1] == 0
+    assert found.costs.get("all_gather", ((0, 0),))[-1][1] == 0
+
+
+def test_collectives_keep_their_time_where_messages_take_no_turns(tmp_path):
+    found = calibrate_records(
+        gloo_records(write(tmp_path, late_ranks(1.0))), SystemConfig.preset("default", 1)
+    )
+    assert not found.sends_first
+    assert "sends-first" not in calibrated_network(found).efficiency.to_dict()
+    assert {"all_gather", "all_to_all"} <= set(found.costs)
+
+
+def test_without_knowing_who_came_last_no_turns_are_assumed(tmp_path):
+    calls = [{key: value for key, value in one.items() if key != "last"} for one in late_ranks(2.0)]
+    assert not gloo_records(write(tmp_path, calls)).sends_first
