@@ -56,6 +56,9 @@ TIMED_STEPS, CAPTURED_STEPS = 10, 11
 LIMIT_S, GRACE_S = 180.0, 2.0
 LARGEST, REPEATS = "1MiB", 5  # of each size in each round
 SYSTEM = "default"
+# Linux's own choice. BBR, which some machines have instead, tries other rates now and then: of ten
+# all-reduces of 1 MiB at 50 Mbit/s the longest then takes 211 to 219 ms, and 179 to 180 with this.
+CONGESTION_CONTROL = "cubic"
 # Ahead of what else the machine does, where sessions share processors (autogroup).
 FIRST = "echo -20 > /proc/$$/autogroup"
 CALIBRATED, FROM_RATE, TCP, EMULATED = "calibrated", "from the rate", "ns-3 TCP", "emulated"
@@ -71,22 +74,22 @@ REMAINS = (
     "receive, the one that comes more than a latency later knows of the other's request: its message "
     "leaves at once, its own request comes behind that, and the two directions take turns. Ranks that come "
     "closer together have asked for each other's messages before either leaves, and use both directions at "
-    "once. Calibration measures collectives so, and sends and receives are simulated so (`handshake: "
-    "in-order`). Two idle ranks that exchanged 128 KiB at 500 Mbit/s needed 2.3 ms where they came up to 150 "
-    "us apart, and 4.2 ms from 200 us on (a shaper that let 0.2 ms pass at once); simulated it is 2.4 ms up "
-    "to 60 us, and 4.6 ms from 80 us on. Without turns `experts` would be predicted 25 to 35 % too fast, and "
-    "`pipeline` 11 to 20 %.",
+    "once. Sends and receives are simulated so (`handshake: in-order`), and all-to-alls and all-gathers "
+    "(`sends-first`), which gloo posts whole and in halves. At 500 Mbit/s an all-gather of 512 KiB each, on "
+    "idle ranks, took 9.4 to 9.8 ms at best where both came at once, and 13.4 to 13.8 where one came 1 to 8 "
+    "ms late; simulated 8.8 and 13.2. In `fsdp` all-gathers of both kinds follow each other: 9.0 to 9.3 ms "
+    "where the ranks were within 0.1 ms, else 13.2 to 13.7. Without turns `experts` would be predicted 30 "
+    "to 40 % too fast, `fsdp` 10 to 25 % and `pipeline` 11 to 20 %.",
     "* *Who reads the request* (`pipeline`). A thread of gloo's does, which shares a core with computation "
     "here. Where that kept the core (at a priority of its own), two ranks a millisecond apart used both "
     "directions at once: both had begun to send before either read the other's request. At equal "
     "priorities most requests were read within 0.4 ms. A rank with a core for that thread has no such "
     "delay; none is modelled.",
-    "* *A collective has several durations* (`fsdp`, `tensor`). On quiet cores, alone, 15 times each: an "
-    "all-reduce of 1 MiB at 50 Mbit/s took 178 ms at least, 179 in the median and 227 at most, one of 64 KiB "
-    "at 500 Mbit/s 1.2, 6.0 and 6.6 ms. Calibration takes medians. In `tensor` at 50 Mbit/s the seven "
-    "all-reduces of a step took 191 ms each, so that it was predicted 8 % too short. What a job meets of "
-    "these is not known beforehand.",
-    "* *Not known*: why `fsdp` at 500 and 200 Mbit/s takes 9 and 8 % less than its collectives alone say.",
+    "* *A collective has several durations* (`ddp`, `tensor`, `fsdp`). What else happens on a core delays "
+    "gloo's threads by a slice of its scheduler, some 4 ms: an all-reduce of 64 KiB at 500 Mbit/s took "
+    "1.2 or 6 ms, seldom anything between. A step has many collectives, so calibration takes the mean of "
+    "the middle half of repetitions. TCP's congestion control matters as much: with BBR ten all-reduces of "
+    "1 MiB at 50 Mbit/s took 179 to 219 ms, with CUBIC, which the jobs here use, 179 to 180.",
     "* *Two collectives at once* (`ddp`). Requests of one wait behind data of the other; a collective was "
     "measured alone.",
     "* *Computation*: it is that of the captures, the median of their steps, shortened by what the profiler "
@@ -98,9 +101,9 @@ REMAINS = (
     "rate, or a frame, pass at once after a pause. With 0.2 ms, as before, each message of `pipeline` came "
     "0.2 ms sooner than a link of the rate allows: two of 128 KiB in turn took 4.14 ms at 500 Mbit/s; they "
     "take 4.43 now, and the rate says 4.38. Late timers cost it 1 % of 500 Mbit/s; calibration sees it.",
-    "* *TCP*: bbr or cubic, and a window that is kept or closed after a pause (`tcp_slow_start_after_idle`) "
-    "made no difference to `pipeline` beyond that between two runs.",
-    "* `ns3` and `emulation` send each collective's messages as its algorithm says, with no such turns.",
+    "* *TCP*: a window that is kept or closed after a pause (`tcp_slow_start_after_idle`) made no difference "
+    "to `pipeline` beyond that between two runs.",
+    "* `emulation` sends each collective's messages as its algorithm says, without turns.",
 )
 
 
@@ -128,6 +131,21 @@ class Outcome(NamedTuple):
         """Of what the step takes longer than on the path that was not shaped."""
         added = max(1, self.measured_ns - self.unshaped_ns)
         return (self.predicted_ns[CALIBRATED] - self.unshaped_ns) / added - 1
+
+
+def network(rate_mbit: int | None) -> Namespaces:
+    """Return a host for each rank, joined at a rate; None is not shaped."""
+    if rate_mbit is None:
+        return Namespaces(RANKS, [None] * RANKS)
+    burst = max(LEAST_BURST_BYTES, int(rate_mbit * 1e6 / 8 * BURST_S))
+    return Namespaces(RANKS, [rate_mbit * 1_000_000] * RANKS, burst_bytes=burst)
+
+
+def settle(net: Namespaces) -> None:
+    """Have all connections that are made on *net* from now on use the same congestion control."""
+    for rank in range(RANKS):
+        setting = f"net.ipv4.tcp_congestion_control={CONGESTION_CONTROL}"
+        run(net.command(rank, ["sysctl", "-q", "-w", setting]))
 
 
 def launch(net: Namespaces, command: Sequence[str], port: int) -> list[str]:
@@ -243,6 +261,7 @@ def nominal(rate_mbit: int) -> NetworkConfig:
                 "wire": WIRE,
                 "substitutes": {"reduce_scatter": "all_reduce"},
                 "handshake": "in-order",
+                "sends-first": {"all_gather": 2, "all_to_all": 1},
             },
         },
         f"{rate_mbit} Mbit/s",
@@ -321,7 +340,8 @@ def measure(
     kept: Kept, jobs: Sequence[str], rates: Sequence[int], steps: int, *, turn: int, port: int
 ) -> int:
     """Measure what is not known of round *turn*, and return a port that is free after that."""
-    with Namespaces(RANKS, [None] * RANKS) as net:
+    with network(None) as net:
+        settle(net)
         for job in jobs:
             if not kept.has(job, turn, "unshaped"):
                 shutil.rmtree(kept.capture(job, turn), ignore_errors=True)
@@ -331,8 +351,8 @@ def measure(
         left = [job for job in jobs if not kept.has(job, turn, rate)]
         if not left:
             continue
-        burst = max(LEAST_BURST_BYTES, int(rate * 1e6 / 8 * BURST_S))
-        with Namespaces(RANKS, [rate * 1_000_000] * RANKS, burst_bytes=burst) as net:
+        with network(rate) as net:
+            settle(net)
             calibration = partial(calibrate, net, kept.folder / f"gloo-{rate}-{turn}.json", port)
             kept.figure(calibration, turn, rate, "calibration")
             for number, job in enumerate(left, start=1):
