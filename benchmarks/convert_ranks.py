@@ -2,11 +2,13 @@
 
     python benchmarks/convert_ranks.py --ranks 64 --megabytes 20 --workers 1 --workers 2
     python benchmarks/convert_ranks.py --ranks 256 --stop-after 20 --folder FOLDER   # keeps the traces there
+    python benchmarks/convert_ranks.py --dask 1 --dask 8     # on Dask workers of this machine
 
 The traces are those of a real rank on a GPU (`tests/data/converter/dlrm_v100_8`), repeated until they are as
 large as asked for, of ranks of one job. Each figure is of a process of its own, ``chakrascope convert`` with
 all steps, and those that it starts. Besides time it tells the most memory of the command itself and of the
-largest of its workers.
+largest of its workers. On Dask it tells the processor time of the workers, by rank and each, of the scheduler
+and of the client, until all graphs are there: with more workers than cores the clock tells nothing.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--megabytes", type=float, default=20, help="of each rank's trace")
     parser.add_argument("--workers", type=int, action="append", help="[default: 1 and 2]")
+    parser.add_argument("--dask", type=int, action="append", metavar="WORKERS", help="on a cluster of these")
     parser.add_argument("--step", default="all")
     parser.add_argument("--stop-after", type=float, help="seconds after which it is interrupted, once")
     parser.add_argument("--folder", type=Path, help="keep the traces here, and use those that are here")
@@ -64,7 +67,12 @@ def main() -> None:
         pattern = traces(place, options.ranks, options.megabytes)
         total = sum(path.stat().st_size for path in pattern.parent.iterdir())
         print(f"{options.ranks} ranks of {total / options.ranks / 1e6:.1f} MB, step {options.step}")
-        for workers in options.workers or [1, 2]:
+        for workers in options.dask or []:
+            print(
+                f"  on {workers} Dask workers: {on_dask(workers, pattern, options.step, Path(folder))}",
+                flush=True,
+            )
+        for workers in options.workers or ([] if options.dask else [1, 2]):
             output = Path(folder) / f"by-{workers}" / "job"
             command = [*COMMAND, "--device-trace", pattern, "--step", options.step, "-o", output]
             command += ["--workers", workers]
@@ -111,6 +119,55 @@ def cost_of(command: Sequence[object], stop_after_s: float | None = None) -> Cos
     after = os.times()
     cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
     return Cost(seconds, cpu_s, own, largest)
+
+
+def on_dask(workers: int, pattern: Path, step: str, folder: Path) -> str:
+    """Convert on a cluster of so many single-threaded *workers*; return what each part of it took."""
+    from distributed import Client  # noqa: PLC0415 - an extra
+
+    from chakrascope.converter import convert_files  # noqa: PLC0415 - commands are processes of their own
+    from chakrascope.converter.building import finished_ranks  # noqa: PLC0415
+
+    file = folder / f"scheduler-{workers}.json"
+    dask = [sys.executable, "-m", "dask"]
+    parts = [
+        [*dask, "scheduler", "--scheduler-file", file, "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
+    ]
+    parts += [
+        [*dask, "worker", "--scheduler-file", file, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+    ] * workers
+    processes = [
+        subprocess.Popen([*map(str, part)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for part in parts
+    ]
+    with Client(scheduler_file=str(file)) as client, finished_ranks(folder / f"on-{workers}") as finished:
+        client.wait_for_workers(workers)
+        client.run(import_converter)
+        before, own = [cpu_of(process.pid) for process in processes], os.times()
+        ranks = len(convert_files(None, str(pattern), step=step, cluster=str(file), finished=finished).graphs)
+        took, now = [cpu_of(process.pid) for process in processes], os.times()
+        client.shutdown()
+    for process in processes:
+        process.wait()
+    scheduler, *each = [after - then for then, after in zip(before, took, strict=True)]
+    client_s = now.user + now.system - own.user - own.system
+    return (
+        f"{sum(each) / ranks:.3f} s of a processor per rank ({min(each):.1f} to {max(each):.1f} s each), "
+        f"scheduler {scheduler:.1f} s, client {client_s:.1f} s"
+    )
+
+
+def import_converter() -> str:
+    """Import what a worker imports once."""
+    from chakrascope.converter import convert_files  # noqa: PLC0415
+
+    return str(convert_files.__name__)
+
+
+def cpu_of(pid: int) -> float:
+    """Return the processor time of a process that runs."""
+    figures = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(figures[11]) + int(figures[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_of(pid: int) -> int:

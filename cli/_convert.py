@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..converter.building import FinishedRanks
     from ..runner import Study
 
-__all__ = ["convert_command", "convert_latest"]
+__all__ = ["convert_command", "convert_latest", "kept_if_stopped"]
 
 
 Step = int | Literal["all", "median"]
@@ -66,7 +66,7 @@ def convert_latest(
 
     trace_dir = study.latest_trace_set()
     title = f"converted {trace_dir.name} to Chakra graphs"
-    with _kept_if_stopped(study.path) as finished, stage(title) as status:
+    with kept_if_stopped(study.path) as finished, stage(title) as status:
         workload = convert(
             trace_dir,
             step=step,
@@ -83,7 +83,7 @@ def convert_latest(
 
 
 @contextmanager
-def _kept_if_stopped(target: Path) -> Iterator[FinishedRanks]:
+def kept_if_stopped(target: Path) -> Iterator[FinishedRanks]:
     """Give where the ranks of a conversion to *target* are kept; says so if it does not come to its end."""
     from ..converter.building import finished_ranks
 
@@ -110,7 +110,7 @@ def convert_foreign(
     from ..converter import Workload, convert_files
 
     target = study_folder or Path(str(prefix))
-    with _kept_if_stopped(target) as finished, stage("converted to Chakra graphs") as status:
+    with kept_if_stopped(target) as finished, stage("converted to Chakra graphs") as status:
         workload = convert_files(
             files["host"],
             files["device"],

@@ -10,8 +10,9 @@ import click
 from rich.markup import escape
 
 from ..errors import UsageError
+from ._convert import kept_if_stopped
 from ._junit import Case, junit_option, write_junit
-from ._output import console, format_option, print_frame
+from ._output import console, counter, error_console, format_option, print_frame
 
 if TYPE_CHECKING:
     from ..converter import Finding
@@ -42,7 +43,13 @@ def doctor_command(target: str, junit_file: Path | None, output_format: str) -> 
             raise UsageError("--junit tells what is wrong with a study, traces or graphs; name one of these.")
         print_frame(pd.DataFrame(backend_report()), output_format, title="Backends")
         return 0
-    findings = check_study(Study(Path(target))) if Study.is_study(target) else doctor(target)
+    with error_console.status(f"checking {escape(target)}") as status:
+        progress = counter(status, "ranks converted")
+        if Study.is_study(target):
+            findings = check_study(Study(Path(target)), jobs=None, progress=progress)
+        else:
+            with kept_if_stopped(Path(f"{target}.doctor")) as finished:
+                findings = doctor(target, jobs=None, progress=progress, finished=finished)
     if output_format == "table":
         print_findings(findings, target)
     else:

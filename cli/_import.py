@@ -9,6 +9,7 @@ import click
 from rich.markup import escape
 
 from ..errors import StudyError, WorkloadError, did_you_mean
+from ._convert import kept_if_stopped
 from ._doctor import print_findings
 from ._output import console, counter, format_option, print_frame, print_next, stage
 from ._study import new_study
@@ -35,7 +36,7 @@ def import_command(
     at most four folders deep. WHAT is an entry of the list's first column. STUDY is created if it does
     not exist.
     """
-    from ..runner import find_items
+    from ..runner import Study, find_items
     from ..runner.study import check_item, import_item, proposed_name
 
     items = find_items(folder)
@@ -43,15 +44,22 @@ def import_command(
         _print_items(items, study_folder, folder, output_format)
         return
     item = _chosen(items, folder, place)
-    with stage(f"checked {item.place}") as status:
-        findings = check_item(folder, item.id, counter(status, "ranks"))
-    print_findings(findings, item.place)
-    errors = sum(finding.severity == "error" for finding in findings)
-    if errors:
-        raise WorkloadError(f"{folder / item.place} cannot be imported: it has {errors} error(s); see above.")
+    with kept_if_stopped(Study(study_folder).import_target(item.id)) as finished:
+        with stage(f"checked {item.place}") as status:
+            findings = check_item(folder, item.id, counter(status, "ranks"), finished=finished)
+        print_findings(findings, item.place)
+        errors = sum(finding.severity == "error" for finding in findings)
+        if errors:
+            raise WorkloadError(
+                f"{folder / item.place} cannot be imported: it has {errors} error(s); see above."
+            )
+        if not check:
+            with new_study(study_folder) as study, stage(f"imported {item.place}") as status:
+                chosen = name or proposed_name(item)
+                made = import_item(
+                    study, folder, item.id, chosen, counter(status, "ranks"), finished=finished
+                )
     if not check:
-        with new_study(study_folder) as study, stage(f"imported {item.place}") as status:
-            made = import_item(study, folder, item.id, name or proposed_name(item), counter(status, "ranks"))
         console.print(f"It is now the workload '{escape(made)}' of {escape(str(study_folder))}.")
         print_next("run", study_folder, "--workload", made, then="--network PRESET")
 

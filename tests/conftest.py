@@ -73,3 +73,18 @@ def cluster() -> Iterator[Any]:
         n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50
     ) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The ranks that this process converted, in order."""
+    from chakrascope.converter.building import _workers
+
+    ranks, convert_rank = [], _workers.rank_graph
+
+    def counted(opened, *others):
+        ranks.append(opened.traces.rank)
+        return convert_rank(opened, *others)
+
+    monkeypatch.setattr(_workers, "rank_graph", counted)
+    return ranks

@@ -21,7 +21,7 @@ from ._fake_world import pose_for_all
 from ._finished import FinishedRanks, finished_ranks
 from ._origin import STAND_IN_OF, STAND_INS, stand_ins_text
 from ._overhead import measured_overhead, with_overhead_told, without_overhead
-from ._rank import OpenRank, StepsDiffer, open_ranks, read_rank
+from ._rank import OpenRank, StepsDiffer, open_rank, open_ranks, read_rank
 from ._stand_ins import replicas_text, with_stand_ins
 from ._steps import StepChoice, choose_steps, typical_steps
 from ._uneven import tell_uneven
@@ -216,7 +216,9 @@ def _convert(
     Where the size is known, others stand in for ranks that are missing, *why_missing* says why.
     """
     with _without_collector():
-        opened = open_ranks(ranks, keep=workers.keeps(ranks), threads=workers.readers(ranks))
+        workers.finished.begin(ranks)
+        progress = _each_once(progress)
+        opened = _opened(ranks, step, place, workers, known_size=known_size, progress=progress)
         settle(doubts_of_ranks([rank.identity for rank in opened], known_size))
         chosen = choose_steps([rank.steps for rank in opened], step, place)
         world_size = max(len(ranks), known_size, *(rank.world_size for rank in opened))
@@ -249,26 +251,76 @@ def _convert(
     )
 
 
+def _opened(
+    ranks: Sequence[RankTraces],
+    step: StepChoice,
+    place: str,
+    workers: Workers,
+    *,
+    known_size: int,
+    progress: Progress,
+) -> list[OpenRank]:
+    """Find the steps of all *ranks*; where those to convert follow from the first rank, convert them at once.
+
+    Large traces are read once in this way. Should others tell otherwise, what was made so is not found later.
+    """
+    first = None
+    if workers.finished.is_used and not any(rank.steps for rank in ranks):
+        first = workers.finished.opened(ranks[0]) or open_rank(ranks[0], keep=False)
+    if first is None or (step == "median" and len(first.steps) > 1):
+        return open_ranks(ranks, keep=workers.keeps(ranks), threads=workers.readers(ranks))
+    chosen = choose_steps([first.steps], step, place)
+    world_size = max(len(ranks), known_size, first.world_size)
+    kept = (workers.finished.opened(rank) for rank in ranks)
+    found = {index: rank for index, rank in enumerate(kept) if rank is not None}
+    if found:
+        progress(len(found), len(ranks))
+    left = [index for index in range(len(ranks)) if index not in found]
+    coming = workers.begun([ranks[index] for index in left], chosen, world_size)
+    with closing(coming):  # type: ignore[type-var]
+        for index, rank, well in coming:
+            found[left[index]] = rank
+            if len(found).bit_count() == 1:  # not each time, which of thousands would take long
+                settle(doubts_of_ranks([found[place].identity for place in sorted(found)], known_size))
+            if not well:
+                break
+            progress(len(found), len(ranks))
+    left = [index for index in left if index not in found]
+    rest = [ranks[index] for index in left]
+    found.update(zip(left, open_ranks(rest, keep=False, threads=workers.readers(rest)), strict=True))
+    return [found[index] for index in range(len(ranks))]
+
+
+def _each_once(progress: Progress | None) -> Progress:
+    """Return what tells *progress*, if there is one, each number of ranks once, and never fewer."""
+    told = 0
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told
+        if progress is not None and done > told:
+            told = done
+            progress(done, total)
+
+    return tell
+
+
 def _graphs(
     opened: Sequence[OpenRank],
     chosen: set[int],
     world_size: int,
-    progress: Progress | None,
+    progress: Progress,
     workers: Workers,
 ) -> list[Graph]:
     """Return the graphs of all ranks; those that were finished before are not made again."""
-    workers.finished.begin([rank.traces for rank in opened])
     kept = (workers.finished.find(rank, chosen, world_size) for rank in opened)
     found = {index: graph for index, graph in enumerate(kept) if graph is not None}
-    if found and progress is not None:
-        progress(len(found), len(opened))
+    progress(len(found), len(opened))
     left = [index for index in range(len(opened)) if index not in found]
     coming = workers.graphs([opened[index] for index in left], chosen, world_size)
     with closing(coming):  # type: ignore[type-var]
         for place, graph in coming:
             found[left[place]] = graph
-            if progress is not None:
-                progress(len(found), len(opened))
+            progress(len(found), len(opened))
     return [found[index] for index in range(len(opened))]
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from ...tracer import StepRange
 from ..chakra import DAMAGES, Graph, keep_graph, kept_graph
 from ..readers import RankTraces
 from ._belonging import Identity
@@ -27,21 +28,31 @@ from ._rank import OpenRank
 
 __all__ = ["FinishedRanks", "finished_ranks"]
 
-_FORMAT = 1
+_FORMAT = 2
 _NAME = "rank{rank}.graph"
 # Traces that are smaller together are converted again sooner than they are looked up.
 _WORTH_KEEPING_BYTES = 128 << 20
 
 
 class _Head(msgspec.Struct):
-    """What was noted of a graph beside its columns, and what it was made from."""
+    """What was noted of a graph beside its columns, what it was made from, and the steps of its traces."""
 
     made_from: str
+    of_traces: str
+    steps: list[StepRange]
+    marked: bool
+    world_size: int
+    stated_rank: int
     groups: list[list[int]]
     notes: list[str]
     accounting: dict[str, Any]
     splits: dict[int, tuple[int, ...]]
     identity: Identity
+
+
+# Of these fields of a head, some are an open rank's, others stand in a graph's metadata.
+_OF_OPEN = ("steps", "marked", "world_size", "stated_rank")
+_NOTED = ("groups", "notes", "accounting", "splits", "identity")
 
 
 class FinishedRanks:
@@ -105,29 +116,43 @@ class FinishedRanks:
         """Write the *graph* of a rank; returns False where the folder is not seen, or cannot take it."""
         if not self.is_used or graph.extra:
             return False
-        noted = {name: graph.metadata[name] for name in _Head.__struct_fields__ if name != "made_from"}
-        head = _Head(_made_from(opened, chosen, world_size), **noted)
+        head = _Head(
+            _made_from(opened, chosen, world_size),
+            _digest(_of_traces(opened.traces)),
+            **{name: getattr(opened, name) for name in _OF_OPEN},
+            **{name: graph.metadata[name] for name in _NOTED},
+        )
         try:
-            keep_graph(graph, msgspec.json.encode(head, enc_hook=str), self._path(opened))
+            keep_graph(graph, msgspec.json.encode(head, enc_hook=str), self._path(opened.traces))
         except OSError:
             return False
         return True
 
     def find(self, opened: OpenRank, chosen: set[int], world_size: int) -> Graph | None:
         """Return the graph of a rank if it was made from the same; None if it is not there, or damaged."""
-        try:
-            graph, encoded = kept_graph(self._path(opened))
-            head = msgspec.json.decode(encoded, type=_Head, dec_hook=_decoded)
-        except (*DAMAGES, msgspec.MsgspecError):
+        graph, head = self._read(opened.traces)
+        if graph is None or head is None or head.made_from != _made_from(opened, chosen, world_size):
             return None
-        if head.made_from != _made_from(opened, chosen, world_size) or graph.rank != opened.traces.rank:
-            return None
-        graph.metadata.update(msgspec.structs.asdict(head))
-        del graph.metadata["made_from"]
+        graph.metadata.update({name: getattr(head, name) for name in _NOTED})
         return graph
 
-    def _path(self, opened: OpenRank) -> Path:
-        return self.folder / _NAME.format(rank=opened.traces.rank)
+    def opened(self, traces: RankTraces) -> OpenRank | None:
+        """Return the rank with the steps that were found in the same traces; None if it is not there."""
+        _, head = self._read(traces)
+        if head is None or head.of_traces != _digest(_of_traces(traces)):
+            return None
+        return OpenRank(traces, **{name: getattr(head, name) for name in _OF_OPEN})
+
+    def _read(self, traces: RankTraces) -> tuple[Graph, _Head] | tuple[None, None]:
+        try:
+            graph, encoded = kept_graph(self._path(traces))
+            head = msgspec.json.decode(encoded, type=_Head, dec_hook=_decoded)
+        except (*DAMAGES, msgspec.MsgspecError):
+            return None, None
+        return (graph, head) if graph.rank == traces.rank else (None, None)
+
+    def _path(self, traces: RankTraces) -> Path:
+        return self.folder / _NAME.format(rank=traces.rank)
 
 
 @contextmanager
@@ -144,17 +169,24 @@ def finished_ranks(target: str | Path) -> Iterator[FinishedRanks]:
 
 
 def _made_from(opened: OpenRank, chosen: set[int], world_size: int) -> str:
-    """Return what tells the graph of a rank from others: files by size and time, steps, what is known."""
-    traces = opened.traces
-    facts = (
+    """Return what tells the graph of a rank from others: files by name, size and time, steps, what is known.
+
+    Folders do not count: what was unpacked or copied again is the same as long as its times are.
+    """
+    known = (opened.steps, opened.marked, opened.stated_rank, opened.last_entries)
+    return _digest((*_of_traces(opened.traces), sorted(chosen), world_size, *known))
+
+
+def _of_traces(traces: RankTraces) -> tuple[Any, ...]:
+    return (
         _FORMAT,
         _version(),
-        sorted(chosen),
-        world_size,
-        [(str(path.absolute()), *_state(path)) for path in _files(traces)],
+        [(path.name, *_state(path)) for path in _files(traces)],
         (traces.rank, traces.groups, traces.structure, traces.device, traces.linked, traces.process),
-        (opened.steps, opened.marked, opened.stated_rank, opened.last_entries),
     )
+
+
+def _digest(facts: tuple[Any, ...]) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 

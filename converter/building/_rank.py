@@ -44,7 +44,7 @@ from ._steps import annotated_steps, whole_trace
 from ._unnamed_groups import with_told_groups
 from ._window import Window
 
-__all__ = ["LEFT_OUT", "OpenRank", "StepsDiffer", "open_ranks", "rank_graph", "read_rank"]
+__all__ = ["LEFT_OUT", "OpenRank", "StepsDiffer", "open_rank", "open_ranks", "rank_graph", "read_rank"]
 
 LEFT_OUT = (
     "communications that other threads than the training one issued, as hooks such as PowerSGD's do, are "
@@ -100,7 +100,7 @@ def open_ranks(ranks: Sequence[RankTraces], *, keep: bool, threads: int = 1) -> 
     read at the same time.
     """
     small = len(ranks) == 1 or sum(_size(rank.device_path) for rank in ranks) < _KEPT_BYTES
-    opened = partial(_open, keep=keep and small)
+    opened = partial(open_rank, keep=keep and small)
     found = _all_opened(ranks, opened, threads)
     for rank, entries in zip(found, last_entries(ranks), strict=True):
         rank.last_entries = entries
@@ -118,7 +118,8 @@ def _all_opened(
         return [*pool.map(opened, ranks)]
 
 
-def _open(traces: RankTraces, *, keep: bool) -> OpenRank:
+def open_rank(traces: RankTraces, *, keep: bool) -> OpenRank:
+    """Find the steps of one rank; of its device trace, if it is read for that, all is kept if *keep*."""
     if traces.steps:
         return OpenRank(traces, list(traces.steps))
     trace, host = _device_trace(traces)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
@@ -17,7 +17,7 @@ from ...errors import BackendError, ChakrascopeError
 from ..chakra import Graph
 from ..readers import RankTraces
 from ._finished import FinishedRanks
-from ._rank import OpenRank, StepsDiffer, rank_graph
+from ._rank import OpenRank, StepsDiffer, open_rank, rank_graph
 
 if TYPE_CHECKING:
     from ...support.cluster import Cluster
@@ -26,6 +26,10 @@ __all__ = ["Workers", "workers_at"]
 
 # Below this, starting another process takes longer than it saves.
 _WORTH_PROCESSES_BYTES = 32 << 20
+
+
+T = TypeVar("T")
+A = TypeVar("A")
 
 
 class Workers(Protocol):
@@ -40,6 +44,15 @@ class Workers(Protocol):
 
     def keeps(self, ranks: Sequence[RankTraces]) -> bool:
         """Return whether what is read of *ranks* here is there when they are converted."""
+
+    def begun(
+        self, ranks: Sequence[RankTraces], chosen: set[int], world_size: int
+    ) -> Iterator[tuple[int, OpenRank, bool]]:
+        """Open each rank and convert it at once, as if *chosen* and *world_size* were known, to the finished.
+
+        Yields, as they come, the place among *ranks*, the open rank and whether its graph could be made so.
+        Raises what `open_rank` does.
+        """
 
     def graphs(
         self, opened: Sequence[OpenRank], chosen: set[int], world_size: int
@@ -77,21 +90,57 @@ class _Processes:
     def keeps(self, ranks: Sequence[RankTraces]) -> bool:
         return self.readers(ranks) == 1
 
+    def begun(
+        self, ranks: Sequence[RankTraces], chosen: set[int], world_size: int
+    ) -> Iterator[tuple[int, OpenRank, bool]]:
+        begin = partial(_begin, chosen=chosen, world_size=world_size, finished=self.finished)
+        with closing(_mapped(begin, ranks, self.readers(ranks))) as answers:
+            for index, (opened, graph, well) in enumerate(answers):
+                yield index, opened, well and graph is None
+
     def graphs(
         self, opened: Sequence[OpenRank], chosen: set[int], world_size: int
     ) -> Iterator[tuple[int, Graph]]:
-        jobs = self.readers([rank.traces for rank in opened])
         convert = partial(_convert, chosen=chosen, world_size=world_size, finished=self.finished)
-        if jobs < 2:
-            yield from enumerate(_found(map(convert, opened), opened, chosen, world_size, self.finished))
-            return
-        from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - slow to import, seldom needed
-        from multiprocessing import get_context  # noqa: PLC0415 - as above
-
-        # Spawned, not forked: a fork of a process with threads (a server, torch) may never return.
-        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-            answers = pool.map(convert, opened)
+        with closing(_mapped(convert, opened, self.readers([rank.traces for rank in opened]))) as answers:
             yield from enumerate(_found(answers, opened, chosen, world_size, self.finished))
+
+
+def _mapped(work: Callable[[T], A], items: Sequence[T], jobs: int) -> Generator[A]:
+    """Yield what *work* returns for each of *items*, in order, done by so many processes.
+
+    Closed before its end, it waits for what has begun only.
+    """
+    if jobs < 2:
+        yield from map(work, items)
+        return
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - slow to import, seldom needed
+    from multiprocessing import get_context  # noqa: PLC0415 - as above
+
+    # Spawned, not forked: a fork of a process with threads (a server, torch) may never return.
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        try:
+            yield from pool.map(work, items)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin(
+    traces: RankTraces, chosen: set[int], world_size: int, finished: FinishedRanks
+) -> tuple[OpenRank, Graph | None, bool]:
+    """Open a rank and convert it; None for a graph that is among the *finished* then, or could not be made.
+
+    The last says whether it could.
+    """
+    opened = open_rank(traces, keep=True)
+    graph = None
+    if chosen <= {step.index for step in opened.steps}:
+        with suppress(ChakrascopeError, StepsDiffer):  # told when it is known that it has to be converted so
+            graph = rank_graph(opened, chosen, world_size)
+    opened.trace = opened.host = None
+    if graph is None:
+        return opened, None, False
+    return opened, None if finished.keep(graph, opened, chosen, world_size) else graph, True
 
 
 def _convert(opened: OpenRank, chosen: set[int], world_size: int, finished: FinishedRanks) -> Graph | None:
@@ -135,6 +184,26 @@ class _OnCluster:
     def graphs(
         self, opened: Sequence[OpenRank], chosen: set[int], world_size: int
     ) -> Iterator[tuple[int, Graph]]:
+        with closing(self._answers(opened, chosen, world_size)) as answers:
+            for index, rank, answer, _ in answers:
+                is_kept = answer is not None and self.finished.keep(answer, rank, chosen, world_size)
+                (graph,) = _found([None if is_kept else answer], [rank], chosen, world_size, self.finished)
+                yield index, graph
+
+    def begun(
+        self, ranks: Sequence[RankTraces], chosen: set[int], world_size: int
+    ) -> Iterator[tuple[int, OpenRank, bool]]:
+        unopened = [OpenRank(traces, []) for traces in ranks]
+        with closing(self._answers(unopened, chosen, world_size)) as answers:
+            for index, opened, graph, well in answers:
+                kept = graph is None or self.finished.keep(graph, opened, chosen, world_size)
+                # The worker's paths are absolute.
+                yield index, msgspec.structs.replace(opened, traces=ranks[index]), well and kept
+
+    def _answers(
+        self, opened: Sequence[OpenRank], chosen: set[int], world_size: int
+    ) -> Generator[tuple[int, OpenRank, Graph | None, bool]]:
+        """Yield the place of each rank, the open rank, and its graph as `_begin` returns it."""
         errors: dict[int, Exception] = {}
 
         def tasks() -> Iterator[_Task]:
@@ -150,11 +219,9 @@ class _OnCluster:
                 task, answer = answered
                 if isinstance(answer, Exception):
                     errors[task.index] = answer
-                    continue
-                if answer is not None and self.finished.keep(answer, task.opened, chosen, world_size):
-                    answer = None
-                (graph,) = _found([answer], [task.opened], chosen, world_size, self.finished)
-                yield task.index, graph
+                else:
+                    rank, graph, well = answer
+                    yield task.index, rank or task.opened, graph, well
         if errors:
             raise errors[min(errors)]
 
@@ -185,10 +252,11 @@ class _Task:
         seen = [path for path in _files(traces) if path.is_file()]
         return cls(index, msgspec.structs.replace(opened, traces=traces), chosen, world_size, finished, seen)
 
-    def answer(self) -> Graph | Exception | None:
-        """Convert the rank, on a worker; what is wrong with its traces is an answer too.
+    def answer(self) -> tuple[OpenRank | None, Graph | None, bool] | Exception:
+        """Convert the rank, on a worker, which opens it unless it is; an error in its traces is an answer.
 
-        None if the graph is among the finished then, whose folder the worker sees.
+        Else that is the rank if it was opened, its graph, None if it is among the finished then, whose folder
+        the worker sees, and whether it could be made.
         """
         for path in self.seen:
             if not path.is_file():
@@ -198,6 +266,8 @@ class _Task:
                     "see at the same path, or convert without --cluster."
                 )
         try:
-            return _convert(self.opened, self.chosen, self.world_size, self.finished)
+            if not self.opened.steps:
+                return _begin(self.opened.traces, self.chosen, self.world_size, self.finished)
+            return None, _convert(self.opened, self.chosen, self.world_size, self.finished), True
         except (ChakrascopeError, StepsDiffer) as error:
             return error

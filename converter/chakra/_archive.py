@@ -73,6 +73,10 @@ class Archive:
         """Return an array."""
         return self._rows(name, slice(0, self._place(name)[2]))
 
+    def whole_integers(self, name: str) -> np.ndarray:
+        """Return an array of integers; raises `ValueError` if it is none."""
+        return self.integers(name, slice(0, self._place(name)[2]))
+
     def integers(self, name: str, rows: slice) -> np.ndarray:
         """Return some rows of an array of integers; raises `ValueError` if it is none, or shorter."""
         _, dtype, count = self._place(name)
@@ -86,7 +90,7 @@ class Archive:
         with self._lock:
             column = self._kept.pop(key, None)
             if column is None:
-                column = self._column(name, rows, dtype)
+                column = self.read(name, rows, dtype)
             self._kept[key] = column
             if len(self._kept) > _KEPT_COLUMNS:
                 self._kept.popitem(last=False)
@@ -100,7 +104,8 @@ class Archive:
             return self._typed(name, self.integers(name, rows)[chosen], dtype)
         return kept.take(chosen) if isinstance(kept, TextColumn) else kept[chosen]
 
-    def _column(self, name: str, rows: slice, dtype: str) -> Column:
+    def read(self, name: str, rows: slice, dtype: str) -> Column:
+        """Return some rows of a column, in the type *dtype*, which is not kept."""
         return self._typed(name, self.integers(name, rows), dtype)
 
     def _typed(self, name: str, values: np.ndarray, dtype: str) -> Column:
@@ -112,7 +117,8 @@ class Archive:
 
     def _texts_of(self, name: str) -> list[str]:
         if name not in self._texts:
-            data, ends = self.whole(f"{name}_texts").tobytes(), [0, *self.whole(f"{name}_ends").tolist()]
+            data = self.whole(f"{name}_texts").tobytes()
+            ends = [0, *self.whole_integers(f"{name}_ends").tolist()]
             self._texts[name] = [data[first:end].decode("utf-8") for first, end in pairwise(ends)]
         return self._texts[name]
 

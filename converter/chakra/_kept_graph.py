@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +16,30 @@ from ._tables import Spool, write_array
 __all__ = ["keep_graph", "kept_graph"]
 
 _HEAD, _SIZES = "head", "sizes"
+# To open one takes longer than to read a column, and few are read at the same time.
+_OPEN_AT_ONCE = 4
 
 
 class _Brief:
-    """An archive that is open only while something is read of it."""
+    """An archive of which no column is kept, and which is open only while one of the last to be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def column(self, name: str, rows: slice, dtype: str) -> Column:
-        return Archive(self.path).column(name, rows, dtype)
+        return self._archive().read(name, rows, dtype)
 
     def taken(self, name: str, rows: slice, dtype: str, chosen: np.ndarray) -> Column:
-        return Archive(self.path).taken(name, rows, dtype, chosen)
+        return self._archive().taken(name, rows, dtype, chosen)
+
+    def _archive(self) -> Archive:
+        status = self.path.stat()
+        return _opened(self.path, status.st_ino, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=_OPEN_AT_ONCE)
+def _opened(path: Path, _inode: int, _changed_ns: int) -> Archive:
+    return Archive(path)
 
 
 def keep_graph(graph: Graph, head: bytes, path: Path) -> None:
@@ -50,7 +62,7 @@ def kept_graph(path: Path) -> tuple[Graph, bytes]:
     A column that turns out to be damaged raises `WorkloadFormatError` when it is asked for.
     """
     archive = Archive(path)
-    rank, nodes, edges = archive.whole(_SIZES).tolist()
+    rank, nodes, edges = archive.whole_integers(_SIZES).tolist()
     archive.check({**dict.fromkeys(NODE_COLUMNS, nodes), **{f"edge_{name}": edges for name in EDGE_COLUMNS}})
     brief = _Brief(path)
     of_nodes = SavedColumns(brief, {name: name for name in NODE_COLUMNS}, slice(0, nodes))

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from ...errors import ChakrascopeError, UsageError
+from ...errors import Cancelled, ChakrascopeError, UsageError
 from ...tracer import MANIFEST_NAME, RankEntry
 from ..building import (
     LEFT_OUT,
     UNMARKED,
+    FinishedRanks,
     Identity,
+    Progress,
     annotated_steps,
     convert,
     convert_files,
     doubts_of_pair,
     doubts_of_ranks,
+    finished_ranks,
     profiler_overhead,
     read_rank,
     settle,
@@ -39,25 +43,54 @@ _KNOW_IT = (
 )
 
 
-def doctor(target: str | Path) -> list[Finding]:
+@dataclass(frozen=True)
+class _How:
+    """How traces are converted: in *jobs* processes, heard of through *progress*, *finished* ranks kept."""
+
+    jobs: int | None
+    progress: Progress | None
+    finished: FinishedRanks
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return them as `convert` takes them."""
+        return vars(self)
+
+
+def doctor(
+    target: str | Path,
+    *,
+    jobs: int | None = 1,
+    progress: Progress | None = None,
+    finished: FinishedRanks | None = None,
+) -> list[Finding]:
     """Return what is wrong with *target*, worst first; [] if nothing is.
 
     *target* is a trace set's folder, an ``.et`` file or the ``PREFIX`` of several (``PREFIX.<rank>.et``), or
     traces or production logs that others captured: a file, a pattern with ``{rank}`` (of traces), a folder,
-    or an archive of one. A study has `check_study`. Never raises for what it finds; raises `UsageError` if
-    *target* is none of them.
+    or an archive of one. A study has `check_study`. *jobs*, *progress* and *finished* are those of `convert`,
+    which traces go through; without the last, ranks of large traces are kept beside *target*, so that a check
+    that is stopped goes on from there. Never raises for what it finds; raises `UsageError` if *target* is
+    none of them, and what *progress* raises.
     """
+    if finished is None:
+        with finished_ranks(f"{target}.doctor") as kept:
+            return _findings(target, _How(jobs, progress, kept))
+    return _findings(target, _How(jobs, progress, finished))
+
+
+def _findings(target: str | Path, how: _How) -> list[Finding]:
     path = Path(target)
     if (path / MANIFEST_NAME).exists():
-        findings = _trace_set(path)
+        findings = _trace_set(path, how)
     elif path.name.endswith((".et", ".et.gz")) or any(path.parent.glob(f"{path.name}.*.et")):
         findings = _workload(path)
     elif path.is_file() and kind_of(path) == "archive":
-        findings = _archive(path)
+        findings = _archive(path, how)
     elif which_logs(path):
         findings = check_logs([path])
     elif sides := find_sides(str(target)):
-        findings = _trace_files(sides, str(target))
+        findings = _trace_files(sides, str(target), how)
     else:
         raise UsageError(
             f"{path} is no study, no trace set ({MANIFEST_NAME}), no traces (Kineto or "
@@ -67,24 +100,28 @@ def doctor(target: str | Path) -> list[Finding]:
     return worst_first(findings)
 
 
-def _archive(path: Path) -> list[Finding]:
+def _archive(path: Path, how: _How) -> list[Finding]:
     """Check what is in an archive of traces, with places as they are called in it."""
     try:
         with unpacked(path) as folder:
             manifests = sorted(folder.rglob(MANIFEST_NAME))
-            found = doctor(manifests[0].parent if len(manifests) == 1 else folder)
+            found = _findings(manifests[0].parent if len(manifests) == 1 else folder, how)
             return [finding.with_paths(str(folder), str(path)) for finding in found]
+    except Cancelled:
+        raise
     except ChakrascopeError as error:
         return [Finding("error", str(path), error.message, "See the message.")]
 
 
-def _trace_set(folder: Path) -> list[Finding]:
+def _trace_set(folder: Path, how: _How) -> list[Finding]:
     """Check a trace set's files and, if they can be used, the graphs they become."""
     findings, lacking = check_trace_set(folder)
     if any(finding.severity == "error" for finding in findings):
         return [*findings, *lacking]
     try:
-        workload = convert(folder)
+        workload = convert(folder, **how.options)
+    except Cancelled:
+        raise
     except ChakrascopeError as error:
         refusal = Finding("error", str(folder), error.message, "See the message.")
         told = any(finding.cause == error.message for finding in lacking)
@@ -102,7 +139,7 @@ def _trace_set(folder: Path) -> list[Finding]:
     return findings
 
 
-def _trace_files(sides: dict[str, str], place: str) -> list[Finding]:
+def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
     """Check traces of others, and the graphs they become; what they do not tell is a note."""
     host, device, linked = (sides.get(side) for side in ("host", "device", "linked"))
     try:
@@ -120,7 +157,9 @@ def _trace_files(sides: dict[str, str], place: str) -> list[Finding]:
     if any(finding.severity == "error" for finding in findings):
         return findings
     try:
-        workload = convert_files(host, device, linked_trace=linked)
+        workload = convert_files(host, device, linked_trace=linked, **how.options)
+    except Cancelled:
+        raise
     except ChakrascopeError as error:
         return [*findings, Finding("error", place, error.message, "See the message.")]
     findings += check_workload(workload, place)

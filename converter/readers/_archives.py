@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import tarfile
 import tempfile
 import zipfile
@@ -54,9 +55,10 @@ class _TooMuch(Exception):
 def unpacked(path: Path) -> Iterator[Path]:
     """Unpack the archive *path* and give the folder its files are in; it is gone afterwards.
 
-    Errors raised meanwhile name files as they are called in the archive. Raises `TraceFormatError` for an
-    archive that is damaged, has links or names that lead out of it, or unpacks to far more than traces do,
-    `UsageError` if it is of a kind that cannot be opened.
+    The files have the archive's time, so that they are known again when it is unpacked again. Errors raised
+    meanwhile name files as they are called in the archive. Raises `TraceFormatError` for an archive that is
+    damaged, has links or names that lead out of it, or unpacks to far more than traces do, `UsageError` if it
+    is of a kind that cannot be opened.
     """
     with tempfile.TemporaryDirectory(prefix="chakrascope-") as name:
         folder = Path(name) / (path.name.split(".")[0] or "archive")
@@ -86,7 +88,8 @@ def holds_traces(path: Path) -> bool:
 
 def _unpack(path: Path, folder: Path) -> None:
     """Write the plain files of the archive *path* below *folder*."""
-    most = min(_MOST_BYTES, most_unpacked_bytes(path.stat().st_size))
+    status = path.stat()
+    most = min(_MOST_BYTES, most_unpacked_bytes(status.st_size))
     try:
         with ExitStack() as stack:
             left = most
@@ -99,6 +102,7 @@ def _unpack(path: Path, folder: Path) -> None:
                     target = _target(path, folder, name)
                     target.parent.mkdir(parents=True, exist_ok=True)
                     left -= _copy(opened(), target, left)
+                    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
     except _TooMuch:
         raise TraceFormatError(
             f"{path} unpacks to more than {most >> 20:,} MiB, far beyond what traces do. "

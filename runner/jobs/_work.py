@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ...converter.building import Progress, finished_ranks
 from ...errors import BackendError, Cancelled, StudyError
 from ...support import count_text, write_file
 from .._experiment import Experiment
@@ -66,7 +67,8 @@ def findings_file(study: Study, request: ImportRequest) -> Path:
 def _check(study: Study, _job: Job, request: str, note: Note) -> str:
     """Look over what is to be imported, and keep the findings until it is."""
     asked = ImportRequest(**json.loads(request))
-    found = check_item(Path(asked.folder), asked.item, lambda done, total: _go_on(note, done, total))
+    with finished_ranks(study.import_target(asked.item)) as finished:
+        found = check_item(Path(asked.folder), asked.item, _progress(note), finished=finished)
     file = findings_file(study, asked)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_file(file, json.dumps([finding.to_dict() for finding in found]))
@@ -76,10 +78,15 @@ def _check(study: Study, _job: Job, request: str, note: Note) -> str:
 def _import(study: Study, _job: Job, request: str, note: Note) -> str:
     """Convert what is to be imported; it becomes a workload of the study, whole or not at all."""
     asked = ImportRequest(**json.loads(request))
-    made = import_item(
-        study, Path(asked.folder), asked.item, asked.name, lambda done, total: _go_on(note, done, total)
-    )
+    with finished_ranks(study.import_target(asked.item)) as finished:
+        made = import_item(
+            study, Path(asked.folder), asked.item, asked.name, _progress(note), finished=finished
+        )
     return f"It is now the workload '{made}'."
+
+
+def _progress(note: Note) -> Progress:
+    return lambda done, total: _go_on(note, done, total)
 
 
 def _go_on(note: Note, done: int, total: int) -> None:

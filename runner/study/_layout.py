@@ -18,6 +18,7 @@ RUN_FILE = "run.json"  # the last that is written of a run
 _HEAD = "study.json"
 _CURRENT = "current.json"
 
+_KEPT = "kept-"  # begins what is beside a run and may be made again
 _WORKLOAD = "workload"  # PREFIX of the files in a workload's folder
 
 
@@ -77,6 +78,10 @@ class StudyLayout:
         """The folder of the background jobs; what it holds is the job store's."""
         return self.path / "jobs"
 
+    def import_target(self, item: str) -> Path:
+        """Return what the ranks of an import of *item* are kept beside while others are converted."""
+        return self.path.absolute().with_name(f"{self.path.name}.{item}")
+
     def trace_dir(self, name: str) -> Path:
         """Return the folder of the trace set *name*."""
         return self.traces_dir / name
@@ -96,6 +101,15 @@ class StudyLayout:
     def run_file(self, run_id: str) -> Path:
         """Return the file that says a run is whole."""
         return self.run_dir(run_id) / RUN_FILE
+
+    def kept_file(self, run_id: str, name: str) -> Path:
+        """Return the file that keeps an answer of a large run, which takes a while to find."""
+        return self.run_dir(run_id) / f"{_KEPT}{name}"
+
+    def workload_files(self, name: str) -> list[Path]:
+        """Return the files of the workload *name* that say what its nodes are."""
+        prefix = self.prefix_in(self.workload_dir(name))
+        return [prefix.with_name(f"{prefix.name}.{what}") for what in ("workload.json", "tables.npz")]
 
     def network_file(self, name: str) -> Path:
         """Return the network file *name*."""

@@ -13,7 +13,7 @@ import pytest
 
 from chakrascope.cli import main
 from chakrascope.converter import convert, convert_files
-from chakrascope.converter.building import _finished, finished_ranks
+from chakrascope.converter.building import _convert, _finished, finished_ranks
 from chakrascope.converter.building._rank import open_ranks
 from chakrascope.converter.building._workers import _Task
 from chakrascope.converter.readers import find_rank_traces
@@ -52,6 +52,10 @@ def saved(workload, folder):
     """Return the bytes of every file of *workload*."""
     folder.mkdir()
     workload.save(folder / "w")
+    return written(folder)
+
+
+def written(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -61,8 +65,11 @@ def test_graphs_are_those_made_here_to_the_byte(captured, address, tmp_path):
     assert saved(there, tmp_path / "there") == saved(here, tmp_path / "here")
 
 
-def test_a_worker_killed_midway_costs_its_ranks_only(many, cluster, address, tmp_path):
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_worker_killed_midway_costs_its_ranks_only(many, cluster, tmp_path, kept, monkeypatch):
     """The other worker sleeps meanwhile, so that answers are lost which are known, but not fetched yet."""
+    monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1 if kept else 1 << 40)
+    address = cluster.scheduler_address
     killed, told = [], []
 
     def kill(finished, ranks):
@@ -75,11 +82,12 @@ def test_a_worker_killed_midway_costs_its_ranks_only(many, cluster, address, tmp
             threading.Timer(1.5, os.kill, (other, signal.SIGCONT)).start()
             time.sleep(0.5)
 
-    here = convert_files(None, many)
-    there = convert_files(None, many, cluster=address, progress=kill)
+    here = convert_files(None, many, step="all")
+    output = tmp_path / "there" / "w"
+    convert_files(None, many, output, step="all", cluster=address, progress=kill)
     assert killed
     assert told == list(range(1, RANKS + 1))
-    assert saved(there, tmp_path / "there") == saved(here, tmp_path / "here")
+    assert written(output.parent) == saved(here, tmp_path / "here")
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -98,9 +106,24 @@ def test_workers_write_where_they_see_the_folder_and_else_send_graphs_back(
     with finished_ranks(tmp_path / "target") as finished:
         there = convert(captured, cluster=address, finished=finished)
         assert finished.count == 2
-        written = saved(there, tmp_path / "there")
+        saved(there, tmp_path / "there")
     assert len(came_back) == (0 if shared else 2)
-    assert written == saved(convert(captured), tmp_path / "here")
+    assert written(tmp_path / "there") == saved(convert(captured), tmp_path / "here")
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_workers_open_what_they_convert(many, shared, address, tmp_path, monkeypatch):
+    monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1)
+    if not shared:
+        elsewhere = {"_mark": tmp_path / "elsewhere", "_lock": None, "folder": tmp_path}
+        monkeypatch.setattr(_finished.FinishedRanks, "__getstate__", lambda _: elsewhere)
+    opened, open_here = [], _convert.open_ranks
+    monkeypatch.setattr(
+        _convert, "open_ranks", lambda ranks, **how: opened.extend(ranks) or open_here(ranks, **how)
+    )
+    convert_files(None, many, tmp_path / "there" / "w", step="all", cluster=address)
+    assert opened == []
+    assert written(tmp_path / "there") == saved(convert_files(None, many, step="all"), tmp_path / "here")
 
 
 def test_a_relative_path_is_the_same_to_the_workers(captured, address, tmp_path, monkeypatch):

@@ -5,13 +5,14 @@ import gzip
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 from chakrascope.cli import main
 from chakrascope.converter import Workload, convert, convert_files
-from chakrascope.converter.building import _finished, _workers, finished_ranks
-from chakrascope.errors import TraceFormatError, WorkloadError
+from chakrascope.converter.building import _finished, _rank, _workers, finished_ranks
+from chakrascope.errors import TraceError, TraceFormatError, WorkloadError
 from chakrascope.runner import Study
 
 RANKS = 4
@@ -20,19 +21,6 @@ RANKS = 4
 @pytest.fixture(autouse=True)
 def always_worth_it(monkeypatch):
     monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1)
-
-
-@pytest.fixture
-def made(monkeypatch):
-    """The ranks that were converted, in order."""
-    ranks, convert_rank = [], _workers.rank_graph
-
-    def counted(opened, *others):
-        ranks.append(opened.traces.rank)
-        return convert_rank(opened, *others)
-
-    monkeypatch.setattr(_workers, "rank_graph", counted)
-    return ranks
 
 
 @pytest.fixture
@@ -81,6 +69,80 @@ def test_it_goes_on_from_the_ranks_that_were_finished(pattern, expected, tmp_pat
     assert files(output.parent) == expected
     assert workload == Workload.load(tmp_path / "expected" / "job")
     assert not [path for path in output.parent.iterdir() if path.is_dir()]
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The device traces that were read, in order."""
+    names, read_trace = [], _rank.read_device_trace
+
+    def noted(path, **options):
+        names.append(path.name)
+        return read_trace(path, **options)
+
+    monkeypatch.setattr(_rank, "read_device_trace", noted)
+    return names
+
+
+def test_large_traces_are_read_once_and_finished_ones_not_again(pattern, expected, tmp_path, read):
+    output = tmp_path / "out" / "job"
+    read.clear()
+    with pytest.raises(KeyboardInterrupt):
+        convert_files(None, pattern, output, step="all", progress=stopped_after(3))
+    assert read == ["rank0.json", *(f"rank{rank}.json" for rank in range(3))]  # of the first: which steps
+    read.clear()
+    convert_files(None, pattern, output, step="all")
+    assert read == ["rank3.json"]
+    assert files(output.parent).keys() == expected.keys()
+
+
+def steps_of_rank(pattern, rank, marks):
+    """Mark the steps of a rank's trace: number -> share of it where each begins and ends."""
+    path = Path(pattern.format(rank=rank))
+    trace = json.loads(path.read_text())
+    events = [
+        event for event in trace["traceEvents"] if not event.get("name", "").startswith("ProfilerStep#")
+    ]
+    timed = [event for event in events if event.get("ph") == "X"]
+    first = min(event["ts"] for event in timed)
+    length = max(event["ts"] + event["dur"] for event in timed) - first
+    of = next(event for event in timed if event["cat"] == "cpu_op")
+    trace["traceEvents"] = events + [
+        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "pid": of["pid"],
+         "tid": of["tid"], "ts": first + begin * length, "dur": (end - begin) * length, "args": {}}
+        for number, (begin, end) in marks.items()
+    ]  # fmt: skip
+    path.write_text(json.dumps(trace))
+
+
+@pytest.mark.parametrize("step", ["all", "median", 8])
+@pytest.mark.parametrize("odd", [0, 2])
+def test_steps_that_the_first_rank_does_not_tell(pattern, tmp_path, step, odd, made):
+    for rank in range(RANKS):
+        marks = {7: (0.0, 0.4), 8: (0.4, 1.0)} if rank != odd else {8: (0.0, 1.0)}
+        steps_of_rank(pattern, rank, marks)
+    convert_files(None, pattern, step=step).save(tmp_path / "memory" / "job")
+    made.clear()
+    workload = convert_files(None, pattern, tmp_path / "disk" / "job", step=step)
+    assert workload.metadata["steps"] == [8]
+    assert set(made) == {*range(RANKS)}
+    assert len(made) <= 2 * RANKS
+    assert files(tmp_path / "disk") == files(tmp_path / "memory")
+
+
+def test_a_rank_whose_file_is_cut_off_is_named(pattern, tmp_path):
+    path = Path(pattern.format(rank=2))
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(TraceFormatError, match=r"rank2\.json"):
+        convert_files(None, pattern, tmp_path / "out" / "job")
+
+
+def test_a_trace_of_another_rank_is_refused_before_the_others_are_converted(pattern, tmp_path, made):
+    for rank in range(1, RANKS):
+        shutil.copy(pattern.format(rank=0), pattern.format(rank=rank))
+    with pytest.raises(TraceError):
+        convert_files(None, pattern, tmp_path / "out" / "job", step="all")
+    assert made == [0, 1]
 
 
 def test_a_rank_whose_traces_or_steps_changed_or_whose_file_is_damaged_is_made_again(

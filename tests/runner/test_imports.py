@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from workloads import coll, comp, workload
 
-from chakrascope.errors import ChakrascopeError, StudyError
+from chakrascope.cli import _doctor as _doctor_command
+from chakrascope.cli import main
+from chakrascope.converter.building import _finished, finished_ranks
+from chakrascope.errors import Cancelled, ChakrascopeError, StudyError
 from chakrascope.runner import (
     ImportRequest,
     JobStore,
@@ -20,11 +23,13 @@ from chakrascope.runner import (
     Study,
     SweepRequest,
     SystemConfig,
+    check_study,
     find_items,
     read_sweep,
     run_sweep,
     sweep_experiment,
 )
+from chakrascope.runner.jobs._work import WORK
 from chakrascope.runner.study import check_item, import_item, proposed_name
 
 NETWORK = {"topology": ["Ring"], "npus_count": [2], "bandwidth": [50.0], "latency": [500.0]}
@@ -296,3 +301,93 @@ def test_point_of_a_sweep_is_made_again_from_what_it_started_from(study):
     (study.path / "sweeps" / "widths" / "start.json").unlink()
     with pytest.raises(StudyError, match="run the sweep again"):
         sweep_experiment(study, "widths", best)
+
+
+class TestStopped:
+    """What was converted when an import or a check is stopped is not converted again."""
+
+    @pytest.fixture(autouse=True)
+    def always_worth_it(self, monkeypatch):
+        monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1)
+
+    @staticmethod
+    def after_one(done, _total):
+        if done == 1:
+            raise Cancelled("Cancelled.")
+
+    @pytest.fixture(params=["trace set", "traces", "archive"])
+    def item(self, request, folder, monkeypatch):
+        if request.param == "archive":
+            shutil.make_archive(str(folder / "all"), "gztar", folder / "captures")
+        return next(item for item in find_items(folder) if item.kind == request.param)
+
+    def test_an_import_goes_on_and_the_check_before_it_counts(self, study, folder, item, made):
+        expected = import_item(study, folder, item.id, "expected", unheard)
+        made.clear()
+        target = study.import_target(item.id)
+        with pytest.raises(Cancelled), finished_ranks(target) as finished:
+            import_item(study, folder, item.id, "mine", self.after_one, finished=finished)
+        assert study.workloads() == [expected]
+        with finished_ranks(target) as finished:
+            assert check_item(folder, item.id, unheard, finished=finished) == []
+            assert import_item(study, folder, item.id, "mine", unheard, finished=finished) == "mine"
+        assert made == [0, 1]
+        assert study.workload("mine").graphs == study.workload(expected).graphs
+        assert not list(study.path.parent.glob(".*converting"))
+
+    def test_a_killed_job_goes_on(self, study, folder, item, made):
+        """The process dies; the next one, of the same job, begins with what it left."""
+        look = ImportRequest(str(folder), item.id)
+        store = JobStore(study, slots=0)
+        for request in (look, ImportRequest(str(folder), item.id, "mine")):
+            job = store.submit_import(request)
+
+            def note(figures):
+                if figures["done"] == 1:
+                    raise SystemExit("killed")
+                return True
+
+            with pytest.raises(SystemExit, match="killed"):
+                WORK[job.kind](study, job, store.request(job.id), note)
+            assert made == [0]
+            WORK[job.kind](study, job, store.request(job.id), lambda _: True)
+            assert made == [0, 1]
+            made.clear()
+        assert (study.workloads(), store.findings(look)) == (["mine"], [])
+        assert not list(study.path.parent.glob(".*converting"))
+
+    def test_the_command_converts_once(self, study, folder, item, made):
+        with pytest.raises(SystemExit) as end:
+            main(["import", str(study.path.parent / "new"), str(folder), item.place, "--name", "mine"])
+        assert end.value.code == 0
+        assert sorted(made) == [0, 1]
+        assert Study.open(study.path.parent / "new").workloads() == ["mine"]
+
+    def test_the_doctor_goes_on_and_says_where(self, folder, item, made, monkeypatch, capsys):
+        place = str(folder / item.place)
+
+        def stop(_status, _what):
+            return self.after_one
+
+        with monkeypatch.context() as patch:
+            patch.setattr(_doctor_command, "counter", stop)
+            with pytest.raises(SystemExit):
+                main(["doctor", place])
+        assert "1 converted rank kept in" in " ".join(capsys.readouterr().err.split())
+        with pytest.raises(SystemExit) as end:
+            main(["doctor", place])
+        assert (end.value.code, made) == (0, [0, 1])
+        assert not list(folder.rglob(".*converting"))
+
+
+def test_the_doctor_of_a_study_goes_on(study, folder, monkeypatch):
+    monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1)
+    (item,) = (item for item in find_items(folder) if item.kind == "trace set")
+    import_item(study, folder, item.id, "mine", unheard)
+    with pytest.raises(Cancelled):
+        check_study(study, progress=TestStopped.after_one)
+    assert len(list(study.path.parent.glob(".study.mine.doctor.converting/rank*.graph"))) == 1
+    told = []
+    assert check_study(study, progress=lambda done, _: told.append(done)) == []
+    assert told == [1, 2]
+    assert not list(study.path.parent.glob(".*converting"))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ....converter import Finding, Workload, convert, convert_files, convert_logs, doctor
-from ....converter.building import Progress
+from ....converter.building import FinishedRanks, Progress
 from ....converter.checks import check_logs
 from ....converter.readers import unpacked
-from ....errors import ChakrascopeError, StudyError
+from ....errors import Cancelled, ChakrascopeError, StudyError
 from ....support import new_folder
 from .._names import check_name
 from .._study import Study
@@ -25,50 +26,85 @@ _WORTH_PROCESSES_BYTES = 32 << 20
 _NAMED = 8
 
 
-def check_item(folder: Path, identity: str, progress: Progress) -> list[Finding]:
+@dataclass(frozen=True)
+class _How:
+    """How ranks are converted: *jobs* at a time, heard of through *progress*, *finished* ones kept."""
+
+    jobs: int
+    progress: Progress
+    finished: FinishedRanks
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return them as `convert` takes them."""
+        return vars(self)
+
+    @classmethod
+    def of(cls, item: ImportItem, progress: Progress, finished: FinishedRanks | None) -> _How:
+        """Return how *item* is converted; its size says by how many processes."""
+        jobs = (os.cpu_count() or 1) if item.size_bytes >= _WORTH_PROCESSES_BYTES else 1
+        return cls(jobs, progress, finished or FinishedRanks.nowhere())
+
+
+def check_item(
+    folder: Path, identity: str, progress: Progress, *, finished: FinishedRanks | None = None
+) -> list[Finding]:
     """Return what the doctor finds in the item *identity* of *folder*; places are relative to *folder*.
 
-    Raises `StudyError` if the item is gone, has changed or may not be imported.
+    Of large traces *finished* keeps the ranks that were converted, for another check or the import. Raises
+    `StudyError` if the item is gone, has changed or may not be imported.
     """
     item = find_item(folder, identity)
     progress(0, item.ranks)
     try:
-        found = _findings(folder, item, progress)
+        found = _findings(folder, item, _How.of(item, progress, finished))
+    except Cancelled:
+        raise
     except ChakrascopeError as error:
         found = [Finding("error", item.place, error.message, "See the message.")]
     return [_without(folder, finding) for finding in found]
 
 
-def _findings(folder: Path, item: ImportItem, progress: Progress) -> list[Finding]:
+def _findings(folder: Path, item: ImportItem, how: _How) -> list[Finding]:
     if item.kind == "archive":
         with unpacked(folder / item.place) as inside:
             inner = _only_item(inside, item)
-            found = _findings(inside, inner, progress)
+            found = _findings(inside, inner, how)
             return [finding.with_paths(str(inside), str(folder / item.place)) for finding in found]
     if item.kind == "logs":
         return check_logs([folder / file for file in item.files])
     if item.kind != "traces":
-        return doctor(folder / item.place)
+        return doctor(folder / item.place, **how.options)
     with tempfile.TemporaryDirectory(prefix="chakrascope-") as name:
         prefix = Path(name) / Path(item.place).name
-        _convert_files(folder, item, progress).save(prefix)
+        _convert_files(folder, item, how).save(prefix)
         return [_without(Path(name), finding) for finding in doctor(prefix)]
 
 
-def import_item(study: Study, folder: Path, identity: str, name: str, progress: Progress) -> str:
+def import_item(
+    study: Study,
+    folder: Path,
+    identity: str,
+    name: str,
+    progress: Progress,
+    *,
+    finished: FinishedRanks | None = None,
+) -> str:
     """Make the item *identity* of *folder* a workload of *study* and return its name.
 
     A trace set is copied into the study first. The workload is called *name*, or *name*-2 and so on where
-    that is taken. Raises `StudyError` for a name that cannot be one, `TraceError` and `WorkloadError` for
-    what cannot be converted; the study is then as it was.
+    that is taken. Ranks of large traces that *finished* keeps are not converted again. Raises `StudyError`
+    for a name that cannot be one, `TraceError` and `WorkloadError` for what cannot be converted; the study is
+    then as it was.
     """
     check_name(name, "a workload")
     item = find_item(folder, identity)
     progress(0, item.ranks)
+    how = _How.of(item, progress, finished)
     if item.kind == "archive":
         with unpacked(folder / item.place) as inside:
-            return _import(study, inside, _only_item(inside, item), name, progress)
-    return _import(study, folder, item, name, progress)
+            return _import(study, inside, _only_item(inside, item), name, how)
+    return _import(study, folder, item, name, how)
 
 
 def _only_item(inside: Path, archive: ImportItem) -> ImportItem:
@@ -91,39 +127,40 @@ def _only_item(inside: Path, archive: ImportItem) -> ImportItem:
     )
 
 
-def _import(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> str:
+def _import(study: Study, folder: Path, item: ImportItem, name: str, how: _How) -> str:
     chosen = _free_name(study, name)
     if item.kind == "graphs":
         prefix = study.add_workload(Workload.load(folder / item.place), chosen)
     elif item.kind == "logs":
         prefix = study.add_workload(convert_logs([folder / file for file in item.files]), chosen)
     elif item.kind == "traces":
-        prefix = study.add_workload(_convert_files(folder, item, progress), chosen)
+        prefix = study.add_workload(_convert_files(folder, item, how), chosen)
     else:
-        prefix = _import_trace_set(study, folder, item, chosen, progress)
+        prefix = _import_trace_set(study, folder, item, chosen, how)
     return prefix.parent.name
 
 
-def _import_trace_set(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> Path:
-    """Copy the trace set into the study and convert it there; without a workload the copy goes again."""
+def _import_trace_set(study: Study, folder: Path, item: ImportItem, name: str, how: _How) -> Path:
+    """Copy the trace set into the study and convert it there; without a workload the copy goes again.
+
+    The copies have the times of the files, by which their ranks are known again.
+    """
     with new_folder(study.trace_dir(name)) as copied:
         for file in item.files:
             target = copied / Path(file).relative_to(item.place)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / file, target, follow_symlinks=False)
-        workload = convert(copied, progress=progress, jobs=_processes(item))
+            status = (folder / file).stat(follow_symlinks=False)
+            os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+        workload = convert(copied, **how.options)
         workload = replace(workload, metadata=workload.metadata | {"trace_set": name})
     return study.add_workload(workload, name)
 
 
-def _convert_files(folder: Path, item: ImportItem, progress: Progress) -> Workload:
+def _convert_files(folder: Path, item: ImportItem, how: _How) -> Workload:
     hosts = [folder / file for file in item.host_files] or None
     devices = [folder / file for file in item.files]
-    return convert_files(hosts, devices, progress=progress, jobs=_processes(item))
-
-
-def _processes(item: ImportItem) -> int:
-    return (os.cpu_count() or 1) if item.size_bytes >= _WORTH_PROCESSES_BYTES else 1
+    return convert_files(hosts, devices, **how.options)
 
 
 def _free_name(study: Study, name: str) -> str:
