@@ -313,11 +313,13 @@ def _load_groups(prefix: Path) -> dict[int, tuple[int, ...]]:
         return {}
     try:
         document = json.loads(_read(path))
-        return {int(key): tuple(int(rank) for rank in ranks) for key, ranks in document.items()}
+        groups = {int(key): tuple(int(rank) for rank in ranks) for key, ranks in document.items()}
+        np.array([*groups, *(rank for ranks in groups.values() for rank in ranks)], np.int64)  # no larger
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise WorkloadFormatError(
             f'{path} is not a groups file ({error}). It looks like {{"1": [0, 1]}}: group number to ranks.'
         ) from error
+    return groups
 
 
 def _load_metadata(prefix: Path) -> dict[str, Any]:

@@ -88,6 +88,7 @@ def _check_edges(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
             "Simulators refuse the file.",
             remedy,
         )
+    known &= np.take(ids, np.minimum(dst, len(ids) - 1)) == graph.edges["dst"].to_numpy()
     src, dst = src[known], dst[known]
     stuck = unreachable(len(ids), src, dst)
     if stuck.any():

@@ -12,7 +12,7 @@ import yaml
 
 from ...errors import ConfigError, did_you_mean
 from ...support import write_file
-from ..config import Shipped, read_yaml
+from ..config import Shipped, read_yaml, shown
 from ._chip import Chip, Costs, Fit, LinkCosts
 
 __all__ = ["find_chip", "list_chips", "load_chip", "save_chip"]
@@ -41,6 +41,9 @@ def load_chip(path: str | Path) -> Chip:
     known["memory_bytes_per_s"] = part.number("memory_bytes_per_s")
     known["memory_bytes"] = int(part.number("memory_bytes"))
     known["peak_flops"] = part.numbers("peak_flops")
+    for key in ("title", "source", "precision"):
+        if not isinstance(known[key], str):
+            raise ConfigError(f"{file}: '{key}' must be a text, not {shown(known[key])}; correct the value.")
     chip = Chip(**known, name=file.stem, costs=costs)
     chip.peak(chip.precision)
     return chip
@@ -129,7 +132,7 @@ def _costs(part: _Part) -> Costs:
     for key in _HABITS:
         if not isinstance(known.get(key, True), bool):
             raise ConfigError(f"{part.where}: '{key}' must be true or false, not {known[key]!r}.")
-    if known.get("grad_bytes", 4) not in {2, 4}:
+    if known.get("grad_bytes", 4) not in (2, 4):  # which may be a list
         raise ConfigError(f"{part.where}: 'grad_bytes' must be 2 or 4, not {known['grad_bytes']!r}.")
     if "fit" in known:
         known["fit"] = _fit(_Part(known["fit"], f"{part.where}: fit"))

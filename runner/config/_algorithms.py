@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +77,12 @@ def found_from_here(system: SystemConfig) -> SystemConfig:
     for key in _PROGRAMS:
         names = getattr(system, key) or ()
         found = tuple(
-            str(here / name) if not is_program_name(name) and (here / name).is_file() else name
-            for name in names
+            str(here / name) if not is_program_name(name) and isfile(here / name) else name for name in names
         )
         if found != tuple(names):
             changes[key] = found
     per_node = getattr(system, _PER_NODE)
-    if per_node is not None and (here / per_node).is_file():
+    if per_node is not None and isfile(here / per_node):
         changes[_PER_NODE] = str(here / per_node)
     return replace(system, **changes)
 
@@ -126,7 +126,7 @@ def _found_program(name: str) -> str:
     if is_program_name(name):
         return name
     path = Path(name)
-    if not path.is_file():
+    if not isfile(path):
         known = (*ALGORITHMS, *WHOLE_ALGORITHMS, *PROGRAM_NAMES)
         hint = "" if "/" in name or "." in name else did_you_mean(name, known)
         raise ConfigError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def _first_host_link(topology: PacketTopology) -> tuple[float, float]:
 
 def _find_beside(name: str, config: Path) -> Path:
     for candidate in (Path(name), config.parent / name):
-        if candidate.is_file():
+        if isfile(candidate):  # also for a name that is too long for one
             return candidate
     raise ConfigError(
         f"{config}: the topology file '{name}' is neither in the working directory nor in {config.parent}."

@@ -17,7 +17,19 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ...support.documents import read_json, read_yaml
 
-_SHOWN = reprlib.Repr()  # bounded, however large or deep the value is
+
+class _Shown(reprlib.Repr):
+    """Shows what Python has too many digits for, too: a product of numbers may be of any length."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        """Return the digits of *x*, or how many bits it has."""
+        return (
+            super().repr_int(x, level) if x.bit_length() < _MOST_BITS else f"2^{x.bit_length() - 1} or more"
+        )
+
+
+_MOST_BITS = 4096
+_SHOWN = _Shown()  # bounded, however large or deep the value is
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 100
 _SHOWN.maxlevel = 3
 

@@ -47,7 +47,7 @@ class MeasuredTables:
     def _corrected(self, rank: int) -> dict[str, Columns]:
         """Return the columns of a rank, their times on the coordinator's clock."""
         output = self._measurement.outputs[rank]
-        tables = columns_from_wire(output.facts["tables"], output.pieces)
+        tables = columns_from_wire(output)
         clock = self._measurement.clocks[self._places[rank].host]
         for table, names in _TIMES.items():
             for name in names:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -136,13 +136,11 @@ def columns_to_wire(tables: Mapping[str, Mapping[str, Any]]) -> tuple[list[list[
     return names, pieces
 
 
-def columns_from_wire(
-    names: Sequence[Sequence[str]], pieces: Sequence[bytes]
-) -> dict[str, dict[str, npt.NDArray[Any]]]:
-    """Return the columns by table and name; raises `BackendError` for what is none."""
+def columns_from_wire(message: Message) -> dict[str, dict[str, npt.NDArray[Any]]]:
+    """Return the columns of an output by table and name; raises `BackendError` for what is none."""
     tables: dict[str, dict[str, npt.NDArray[Any]]] = {}
     try:
-        for (table, column, dtype), piece in zip(names, pieces, strict=True):
+        for (table, column, dtype), piece in zip(message.facts["tables"], message.pieces, strict=True):
             tables.setdefault(table, {})[column] = np.frombuffer(piece, dtype=_DTYPES[dtype])
     except (KeyError, TypeError, ValueError) as error:
         raise BackendError(f"A rank sent measurements that cannot be read ({error}).") from error

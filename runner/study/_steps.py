@@ -22,6 +22,6 @@ def steps_of(prefix: Path) -> int:
 def _steps_in(description: Path, _modified_ns: int) -> int:
     try:
         steps = json.loads(description.read_text(encoding="utf-8")).get("steps")
-    except (ValueError, AttributeError):  # damaged, which whoever opens the workload is told
+    except (ValueError, AttributeError, RecursionError):  # damaged, which whoever opens the workload is told
         return 1
     return max(1, len(steps)) if isinstance(steps, list) else 1

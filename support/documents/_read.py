@@ -17,9 +17,14 @@ __all__ = ["read_json", "read_text", "read_yaml"]
 
 _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
 _DEEPEST = 100  # PyYAML takes the time of the square of it
+_MOST_DIGITS = 3000
 _MOST_ALIASED = 100_000  # values that aliases repeat; ten lines of them can mean more than fit into memory
 # What PyYAML raises, beside its own errors, for a value that is not of the kind it says or looks like.
 _OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+# Escapes of UTF-16's halves of a character; two of them in JSON are one.
+_HALF_CHARACTER = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 
 
 class _Loader(yaml.SafeLoader):
@@ -46,6 +51,15 @@ class _Loader(yaml.SafeLoader):
             raise yaml.YAMLError(f"alias *{event.anchor} repeats too much {event.start_mark}")
         return node
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Return an integer of no more digits than Python reads and shows, in whatever base."""
+        if len(node.value) > _MOST_DIGITS:
+            raise yaml.YAMLError(f"a number of {len(node.value)} digits {node.start_mark}")
+        return int(super().construct_yaml_int(node))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
 
 def read_text(path: Path, what: str) -> str:
     """Return the text in *path*; *what* names the file in errors."""
@@ -57,7 +71,13 @@ def read_text(path: Path, what: str) -> str:
         raise ConfigError(f"The {what} {path} is not text in UTF-8; is it the right file?") from error
 
 
-def _mapping(value: Any, path: Path, what: str) -> dict[str, Any]:
+def _mapping(value: Any, path: Path, what: str, content: str) -> dict[str, Any]:
+    if _HALF_CHARACTER.search(content):
+        try:
+            json.dumps(value, ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError as error:
+            half = ascii(error.object[error.start])
+            raise ConfigError(f"The {what} {path} holds {half}, half a character; correct it.") from error
     if not isinstance(value, Mapping):
         raise ConfigError(
             f"The {what} {path} must be a mapping of keys to values, but is {type(value).__name__}."
@@ -74,7 +94,7 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
         raise ConfigError(
             f"The {what} {path} is not valid JSON ({error}); correct it at that place."
         ) from error
-    return _mapping(value, path, what)
+    return _mapping(value, path, what, content)
 
 
 def read_yaml(path: Path, what: str) -> dict[str, Any]:
@@ -89,4 +109,4 @@ def read_yaml(path: Path, what: str) -> dict[str, Any]:
         raise ConfigError(
             f"The {what} {path} is not valid YAML ({place}); correct it at that place."
         ) from error
-    return _mapping(value, path, what)
+    return _mapping(value, path, what, content)

@@ -82,15 +82,7 @@ def _structure(name: str, content: bytes, random_: random.Random) -> bytes | Non
             return json.dumps(_value(data, random_)).encode("utf-8", "surrogatepass")
         if name.endswith(".pickle"):
             return pickle.dumps(_value(pickle.loads(content), random_), protocol=2)
-    except (
-        ValueError,
-        TypeError,
-        RecursionError,
-        yaml.YAMLError,
-        pickle.UnpicklingError,
-        EOFError,
-        OverflowError,
-    ):
+    except Exception:  # what was damaged before need not be data; of a pickle anything is raised
         return None
     return None
 

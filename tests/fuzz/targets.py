@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import json
 import pickle
 import socket
@@ -14,6 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
 import yaml
 
 from chakrascope.converter import (
@@ -48,6 +53,7 @@ from chakrascope.runner.emulation._wire import algorithms_of, columns_from_wire,
 from chakrascope.runner.gpu import load_machine
 from chakrascope.runner.programs import inspect_program, read_program
 from chakrascope.runner.sweep import Prices, read_points
+from chakrascope.support.parquet import ParquetFile, frame_bytes
 from chakrascope.tracer import TraceSet
 
 __all__ = ["CORPUS", "TARGETS", "Target"]
@@ -187,6 +193,36 @@ def _use_infragraph(folder: Path) -> None:
     PacketNetwork.of(NetworkConfig.load(folder / "fabric.json", _DEFAULTS))
 
 
+def _parquet_files() -> list[Files]:
+    """Files of ours and of PyArrow's, whose pages have no checksums that would end each reading at once."""
+    numbers: dict[str, Any] = {
+        "n": np.arange(60) * 1000,
+        "r": np.arange(60) // 15,
+        "f": np.linspace(0, 1, 60),
+    }
+    missing = {"i": [1, None, 3] * 20, "t": ["a", None, "bc"] * 20, "b": [True, None, False] * 20}
+    made = [{"a.parquet": frame_bytes(pd.DataFrame(missing))}]
+    for table in (pa.table(numbers), pa.table(missing)):
+        for way in ({}, {"use_dictionary": False}, {"data_page_version": "2.0"}, {"compression": "none"}):
+            file = io.BytesIO()
+            pyarrow.parquet.write_table(table, file, **way)
+            made.append({"a.parquet": file.getvalue()})
+    file = io.BytesIO()
+    differences = {"use_dictionary": False, "column_encoding": {"n": "DELTA_BINARY_PACKED"}}
+    pyarrow.parquet.write_table(pa.table(numbers), file, **differences)
+    return [*made, {"a.parquet": file.getvalue()}]
+
+
+def _use_parquet(folder: Path) -> None:
+    """Read as those do who turn what is wrong with a file into an error of their own."""
+    try:
+        file = ParquetFile(folder / "a.parquet")
+        file.read()
+        [file.bounds(name) for name in file.kinds]
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
 def _use_study(folder: Path) -> None:
     study = Study.open(folder)
     for run in study.runs():
@@ -231,8 +267,8 @@ def _use_wire(folder: Path) -> None:
     if message.kind == "job":
         algorithms_of(message)
         config_of(message)
-    elif message.kind == "measured":
-        columns_from_wire(message.facts["columns"], message.pieces)
+    elif message.kind == "output":
+        columns_from_wire(message)
 
 
 def _use_handshake(folder: Path) -> None:
@@ -245,8 +281,8 @@ def _use_handshake(folder: Path) -> None:
 
 
 def _frames() -> list[Files]:
-    facts = {"columns": [["sends", "start_ns", "int64"], ["sends", "tag", "int32"]]}
-    whole = {"kind": "measured", "facts": facts, "sizes": [16, 8]}
+    facts = {"tables": [["sends", "start_ns", "int64"], ["sends", "tag", "int32"]]}
+    whole = {"kind": "output", "facts": facts, "sizes": [16, 8]}
     head = json.dumps(whole).encode()
     return [{"frame.wire": len(head).to_bytes(4, "big") + head + bytes(24)}]
 
@@ -379,6 +415,7 @@ TARGETS = {
         _plain("p.json", *(f"runner/programs/{name}.json.gz" for name in _PLANS)), _use_program
     ),
     "study": Target(_saved_study, _use_study, weight=5),
+    "parquet": Target(_parquet_files, _use_parquet, weight=3),
     "hosts": Target(
         _texts({"hosts.yml": _HOSTS, "token": "0123456789abcdef0123\n"}),
         lambda folder: read_setup(str(folder / "hosts.yml")),

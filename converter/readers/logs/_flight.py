@@ -113,7 +113,7 @@ def _dump(path: Path) -> _Dump:
             f"{path} is not a flight record: the pickle cannot be read safely ({error}). Dump it as JSON, or "
             "leave that rank's log out."
         ) from None
-    except (msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.ValidationError, UnicodeEncodeError, RecursionError) as error:
         raise damaged(str(path), str(error)) from None
 
 
@@ -124,7 +124,7 @@ def _entries(reader: Reader, raw: Sequence[dict[str, Any]]) -> list[_Entry]:
         reader.number = number
         try:
             entries.append(msgspec.convert(values, _Entry))
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:  # half a character is no text
             reader.fail(str(error))
         bounded(reader, "time_created_ns", entries[-1].time_created_ns)
     return sorted(entries, key=lambda entry: (entry.record_id, entry.time_created_ns))
