@@ -34,6 +34,7 @@ PAGES = {
     "/new-run": "#findings .finding",
 }
 PEEK = 5
+LONG_S, LONGEST_MS = 5.0, 300_000
 # Every rank with its own rows, those of phases, modules and operators on.
 NESTED = "/timeline?rows=nested&same=apart"
 # Moves the window by a few pixels a frame for as long as asked, and counts the frames.
@@ -80,21 +81,37 @@ def first_load(browser: Browser, address: str) -> tuple[float, float, float, int
     page.goto(f"{address}/", wait_until="commit")
     page.wait_for_selector("#loading, #headline")
     frame = time.perf_counter() - start
-    page.wait_for_selector("#headline")
+    page.wait_for_selector("#headline", timeout=LONGEST_MS)
     headline = time.perf_counter() - start
     page.wait_for_selector(PAGES["/"], state="attached")
     seconds = time.perf_counter() - start
-    page.wait_for_load_state("networkidle")
+    page.wait_for_load_state("networkidle", timeout=LONGEST_MS)
     context.close()
     return frame, headline, seconds, int(received[0])
+
+
+def first_timeline(browser: Browser, address: str) -> float:
+    """Return the seconds until a browser that never saw the viewer has the timeline's first picture."""
+    page = browser.new_context().new_page()
+    seconds = timed(page, address, "/timeline")
+    page.context.close()
+    return seconds
 
 
 def timed(page: Any, address: str, path: str) -> float:
     """Return the seconds until the content of *path* is there."""
     start = time.perf_counter()
     page.goto(address + path)
-    page.wait_for_selector(PAGES[path], state="attached")
+    page.wait_for_selector(PAGES[path], state="attached", timeout=LONGEST_MS)
     return time.perf_counter() - start
+
+
+def shortest(page: Any, address: str, path: str) -> float:
+    """Return the least seconds of a few visits to *path*; of pages that take long, of one."""
+    times = [timed(page, address, path)]
+    while len(times) < PEEK and times[0] < LONG_S:
+        times.append(timed(page, address, path))
+    return min(times)
 
 
 def timeline_figures(page: Any, address: str) -> dict[str, Any]:
@@ -104,9 +121,10 @@ def timeline_figures(page: Any, address: str) -> dict[str, Any]:
     page.wait_for_timeout(1000)
     frames = {f"x{zoom}": round(page.evaluate(FRAMES, [zoom, 2]), 1) for zoom in (1, 10, 100, 1000)}
     keys = {key: round(max(page.evaluate(ANSWER, key) for _ in range(PEEK)), 1) for key in KEYS}
+    moves = walk(page)
     page.keyboard.press("/")
     page.keyboard.type("aten::mm", delay=40)
-    page.wait_for_selector("#timeline[data-found]")
+    page.wait_for_selector("#timeline[data-found]", timeout=LONGEST_MS)
     steps = []
     for _ in range(PEEK):
         before = page.get_attribute("#timeline", "data-selected")
@@ -114,17 +132,46 @@ def timeline_figures(page: Any, address: str) -> dict[str, Any]:
         page.keyboard.press("Enter")
         page.wait_for_selector(f"#timeline[data-selected]:not([data-selected='{before}'])")
         steps.append(1000 * (time.perf_counter() - start))
-    return {"rows": int(page.get_attribute("#timeline", "data-rows") or 0), "frames_per_s": frames,
-            "keys_ms": keys, "next_hit_ms": [round(step, 1) for step in steps]}  # fmt: skip
+    rows = int(page.get_attribute("#timeline", "data-rows") or 0)
+    return {"rows": rows, "frames_per_s": frames, "keys_ms": keys, "moves_ms": moves,
+            "next_hit_ms": [round(step, 1) for step in steps]}  # fmt: skip
+
+
+def walk(page: Any) -> dict[str, float]:
+    """Return the ms until another node is selected, and until other ranks and another part are drawn."""
+    page.wait_for_timeout(1000)
+    page.keyboard.press(".")
+    page.wait_for_selector("#timeline[data-selected*=':']")
+    moves: dict[str, list[float]] = {}
+    for key in (".", ".", ",", "[", "[", "]"):
+        page.wait_for_timeout(600)
+        before = page.get_attribute("#timeline", "data-selected")
+        start = time.perf_counter()
+        page.keyboard.press(key)
+        page.wait_for_selector(f"#timeline[data-selected]:not([data-selected='{before}'])")
+        moves.setdefault(key, []).append(1000 * (time.perf_counter() - start))
+    # A picture waits 90 ms for further keys before it asks for what it lacks.
+    for key in ("ArrowDown", "w", "d"):
+        for _ in range(PEEK):
+            page.evaluate("document.getElementById('timeline').removeAttribute('data-slices')")
+            start = time.perf_counter()
+            page.keyboard.press(key)
+            page.wait_for_selector("#timeline[data-slices]")
+            moves.setdefault(f"{key} drawn", []).append(1000 * (time.perf_counter() - start))
+    return {key: round(max(times), 1) for key, times in moves.items()}
 
 
 def window_times(address: str) -> list[float]:
     """Return the seconds the server takes for windows of the timeline, from all of it to 1/4096."""
     with urllib.request.urlopen(f"{address}/api/lanes") as reply:
-        makespan = json.load(reply)["makespan_ns"]
-    times: list[float] = []
+        known = json.load(reply)
+    makespan, first = (
+        known["makespan_ns"],
+        [lane.get("lane", at) for at, lane in enumerate(known["lanes"])][:40],
+    )
+    lanes, times = ",".join(map(str, first)), []
     for zoom in (1, 8, 64, 512, 4096):
-        query = f"t0={makespan // 3}&t1={makespan // 3 + makespan // zoom}&px=3600&lanes=0-40&nested=1"
+        query = f"t0={makespan // 3}&t1={makespan // 3 + makespan // zoom}&px=3600&lanes={lanes}&nested=1"
         start = time.perf_counter()
         with urllib.request.urlopen(f"{address}/api/slices?{query}") as reply:
             reply.read()
@@ -149,9 +196,10 @@ def measure(address: str, pid: int) -> dict[str, Any]:
             executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
         )
         frame, headline, seconds, received = first_load(browser, address)
+        first = first_timeline(browser, address)
         page = browser.new_context().new_page()
         timed(page, address, "/")
-        pages = {path: min(timed(page, address, path) for _ in range(PEEK)) for path in PAGES}
+        pages = {path: shortest(page, address, path) for path in PAGES}
         timeline = timeline_figures(page, address)
         browser.close()
     return {
@@ -159,6 +207,7 @@ def measure(address: str, pid: int) -> dict[str, Any]:
         "first_headline_s": round(headline, 2),
         "first_load_s": round(seconds, 2),
         "first_load_wire_bytes": received,
+        "first_timeline_s": round(first, 2),
         "pages_s": {path: round(value, 2) for path, value in pages.items()},
         "timeline": timeline,
         "timeline_window_ms": [round(1000 * value, 1) for value in window_times(address)],

@@ -43,7 +43,7 @@ def _keep(view: StudyView, run: OpenRun, asked: dict[str, Any]) -> None:
     if not all(type(number) is int for number in numbers):
         abort(400)
     t0, t1, rank, node = numbers
-    if node >= 0 and run.row(rank, node) < 0:
+    if node >= 0 and run.node(rank, node) is None:
         abort(404)
     where = (rank, node) if node >= 0 else (-1, -1)
     add_timeline_note(view.study, run.info.id, str(asked.get("text", "")), (t0, t1), where)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pandas as pd
 from flask import Flask, Response, abort, jsonify, request
 
-from ..errors import ChakrascopeError
+from ..errors import ChakrascopeError, StudyError
 from ..runner import find_items, read_sweep
-from ..runner.analysis import COMPARISONS, OVERVIEWS, TABLES, csv_text, graph_tables, search_hits
+from ..runner.analysis import COMPARISONS, OVERVIEWS, TABLES, Words, csv_text, graph_tables, search_hits
 from ..runner.study import item_table, run_table
 from ..runner.sweep import SWEEP_TABLES
+from ..support.parquet import frame_bytes
 from ._note_routes import register_notes
 from ._state import OpenRun, Selection, StudyView
 from ._timeline_routes import area_asked_for, open_asked_for, register_timeline, source_asked_for
@@ -18,6 +22,7 @@ from .queries import edge_kinds, focus_of, fold_of, has_selected, hops_of, opene
 __all__ = ["register", "table_file"]
 
 _LONGEST_SEARCH = 200
+_OF_ALL_NODES = ("anomalies", "error-distribution", "node-differences", "nodes", "slack")
 
 
 def register(server: Flask, view: StudyView) -> None:
@@ -27,15 +32,32 @@ def register(server: Flask, view: StudyView) -> None:
     _register_search(server, view)
     _register_exports(server, view)
 
+    @server.errorhandler(ChakrascopeError)
+    def refuse(error: ChakrascopeError) -> Response:
+        return Response(error.message, status=409, mimetype="text/plain")
+
 
 def _register_search(server: Flask, view: StudyView) -> None:
     @server.get("/api/find")
     def find() -> Response:
         run, text = open_asked_for(view), request.args.get("q", "")[:_LONGEST_SEARCH]
         rank = request.args.get("rank", -1, type=int)
-        hits = search_hits(run.nodes, run.words, run.workload.program_of_rank, text, rank=rank)
+        hits = (
+            _found_in_one(run, text, rank)
+            if run.is_large
+            else search_hits(run.nodes, run.words, run.workload.program_of_rank, text, rank=rank)
+        )
         rows = hits.assign(name=hits["name"].str.slice(0, _LONGEST_SEARCH)).to_dict("records")
         return jsonify({"run": run.info.id, "hits": rows})
+
+
+def _found_in_one(run: OpenRun, text: str, rank: int) -> pd.DataFrame:
+    """Return what a search finds in the selected *rank* of a large run, else in the first one."""
+    place = re.fullmatch(r"(\d{1,9})[:/]\d{1,18}", text.strip())
+    wanted = int(place[1]) if place else max(rank, 0)
+    nodes = run.nodes_of(wanted)
+    programs = np.arange(run.workload.num_ranks, dtype=np.int32)
+    return search_hits(nodes, Words.of(nodes), programs, text, rank=wanted)
 
 
 def _register_exports(server: Flask, view: StudyView) -> None:
@@ -82,6 +104,12 @@ def _register_exports(server: Flask, view: StudyView) -> None:
     @server.get("/export/<name>.<extension>")
     def export(name: str, extension: str) -> Response:
         run = open_asked_for(view)
+        if run.is_large and name in _OF_ALL_NODES:
+            raise StudyError(
+                f"This table is made of all {run.result.num_nodes:,} nodes, more than the viewer reads. "
+                "Next: `chakrascope query` asks for what you need of them; `slack`, `compare` and "
+                "`diagnose` give the others."
+            )
         if name in TABLES:
             return table_file(TABLES[name](run), name, extension)
         if name in OVERVIEWS:
@@ -96,7 +124,7 @@ def table_file(table: pd.DataFrame, name: str, extension: str) -> Response:
     if extension == "csv":
         content, kind = csv_text(table).encode(), "text/csv"
     elif extension == "parquet":
-        content, kind = table.to_parquet(index=False), "application/vnd.apache.parquet"
+        content, kind = frame_bytes(table), "application/vnd.apache.parquet"
     else:
         abort(404)
     headers = {"Content-Disposition": f'attachment; filename="{name}.{extension}"'}

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ from urllib.parse import parse_qs, urlencode
 import numpy as np
 import numpy.typing as npt
 
-from ..converter import Workload
+from ..converter import NodeType, Workload
 from ..errors import ChakrascopeError, StudyError
 from ..runner import Result, RunInfo, Study, Workspace
-from ..runner.analysis import ComputedOnce, RunAnalysis, measured_result, named_nodes
-from .timeline import SliceIndex
+from ..runner.analysis import ComputedOnce, RunAnalysis, chrome_trace, measured_result, named_nodes
+from .timeline import RankedIndex, SliceIndex
 
 __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
 
@@ -66,10 +66,11 @@ OPTIONS = (
 )
 _OPTION_LENGTH = 200
 _LONG_OPTIONS = {"aim": 1_200, "over": 2_000, "setup": 6_000, "sql": 4_000}
-_OPEN_RUNS, _KEPT_TEXTS, _FEW_RANKS = 4, 8, 4
+_OPEN_RUNS, _KEPT_TEXTS, _FEW_RANKS, _FIRST_RANKS = 4, 8, 4, 16
 _NOBODY_COMES_S, _FETCHED_S = 30.0, 3.0
 
-Sought = tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]
+Ints = npt.NDArray[np.int64]
+Sought = tuple[npt.NDArray[np.bool_], Ints]
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,7 @@ class OpenRun(RunAnalysis):
         super().__init__(view.study, info, result, workload)
         self.view = view
         self._sought: OrderedDict[str, Sought] = OrderedDict()
+        self._indices: dict[str, RankedIndex] = {}
 
     @ComputedOnce
     def slices(self) -> SliceIndex:
@@ -155,13 +157,41 @@ class OpenRun(RunAnalysis):
         """Return :attr:`measured_slices` below their phases, modules and operators."""
         return SliceIndex(self.nodes, measured=True, nested=True)
 
+    def _ranked(self, *, measured: bool, nested: bool) -> RankedIndex:
+        """Return the timeline's index of a large run."""
+        key = f"ranked {measured} {nested}"
+        with self.lock_of(key):
+            if key not in self._indices:
+                self._indices[key] = RankedIndex(
+                    self.coded_nodes_of,
+                    self._lane_facts,
+                    self.result.columns("ranks")["rank"].tolist(),
+                    self.result.makespan_ns,
+                    kinds=self.path.columns["kind"].tolist(),
+                    measured=measured,
+                    nested=nested,
+                )
+            return self._indices[key]
+
+    def _lane_facts(self, ranks: Ints, node_ids: Ints) -> tuple[npt.NDArray[np.bool_], Ints]:
+        facts = self.facts_of(ranks, node_ids, "type", "stream")
+        return facts["type"] >= int(NodeType.COMM_SEND), facts["stream"]
+
     @property
     def has_few_ranks(self) -> bool:
         """Whether so few ranks did something of their own that their rows may be nested unasked."""
         return bool(self.standings["same_as"].nunique() <= _FEW_RANKS)
 
-    def rows(self, *, measured: bool, nested: bool) -> SliceIndex:
+    def trace(self, ranks: Iterable[int] | None = None) -> Iterator[str]:
+        """Yield what `RunAnalysis.trace` does, from the lanes that are there anyway."""
+        if self.is_large:
+            return super().trace(ranks)
+        return chrome_trace(self.nodes, self.slices, self.path)
+
+    def rows(self, *, measured: bool, nested: bool) -> SliceIndex | RankedIndex:
         """Return the timeline's index that has the rows asked for."""
+        if self.is_large:
+            return self._ranked(measured=measured, nested=nested)
         if nested:
             return self.measured_nested_slices if measured else self.nested_slices
         return self.measured_slices if measured else self.slices
@@ -223,11 +253,19 @@ class StudyView:
             newest = self.resolve("")
             if newest:
                 run = self.open(newest)
-                run.collectives, run.layers  # noqa: B018 - asked for only to have them made, as below
+                run.collectives  # noqa: B018 - asked for only to have them made, as below
+                if not run.is_large:
+                    run.layers  # noqa: B018
                 if self.shown.wait(_NOBODY_COMES_S):
                     time.sleep(_FETCHED_S)
-                run.rows(measured=False, nested=run.has_few_ranks).colours("kind")
-                run.slack_ns  # noqa: B018
+                rows = run.rows(measured=False, nested=run.has_few_ranks)
+                rows.colours("kind")
+                if isinstance(rows, RankedIndex):
+                    rows.prepare(rows.ranks[:_FIRST_RANKS])
+                    run.check_columns()
+                    run.layers  # noqa: B018 - reads every node, so it comes last
+                else:
+                    run.slack_ns  # noqa: B018
 
     def resolve(self, run_id: str) -> str:
         """Return *run_id*; without one the newest run, or an empty string if there is none.

@@ -8,20 +8,19 @@ import numpy as np
 import pandas as pd
 from flask import Flask, Response, abort, jsonify, request
 
-from ..converter.building import stand_in_of
+from ..converter.building import captured_steps, stand_in_of
 from ..errors import ChakrascopeError
 from ..runner.analysis import (
     area_names,
     area_overview,
     area_table,
-    chrome_trace,
-    collective_arrivals,
     counterpart,
 )
+from ..support import count_text
 from ._state import OpenRun, StudyView
 from ._theme import ON_KIND_INK, PATH_COLOUR, kind_colour
 from .queries import flows, node_details, open_beside
-from .timeline import COLOURED_BY, Colours, SliceIndex
+from .timeline import COLOURED_BY, Colours, Hits, RankedIndex, SliceIndex
 
 __all__ = ["area_asked_for", "index_asked_for", "open_asked_for", "register_timeline", "source_asked_for"]
 
@@ -47,11 +46,14 @@ def register_timeline(server: Flask, view: StudyView) -> None:
         run = source_asked_for(view)
         index, text = index_asked_for(run), request.args.get("seek", "")[:_MOST_TEXT]
         pixels = min(_MAX_PIXELS, max(1, _integer("px", 1000)))
-        colours = index.colours(_colour(), _like(view))
-        batch = index.window(
-            _integer("t0", 0), _integer("t1", index.makespan_ns), pixels, _ids("lanes", len(index.table)),
-            colours=colours, found=run.sought(text)[0] if text.strip() else None,
-        )  # fmt: skip
+        span = _integer("t0", 0), _integer("t1", index.makespan_ns)
+        if isinstance(index, RankedIndex):
+            ranked, lanes = index.colours(_colour(), _like(view)), _ids("lanes", 0)
+            batch = index.window(*span, pixels, lanes, colours=ranked, sought=text.strip())
+        else:
+            colours, lanes = index.colours(_colour(), _like(view)), _ids("lanes", len(index.table))
+            found = run.sought(text)[0] if text.strip() else None
+            batch = index.window(*span, pixels, lanes, colours=colours, found=found)
         return Response(batch.encode(), mimetype="application/octet-stream")
 
     @server.get("/api/seek")
@@ -71,22 +73,29 @@ def register_timeline(server: Flask, view: StudyView) -> None:
     @server.get("/api/counterpart")
     def like() -> Response:
         run, other = source_asked_for(view), source_asked_for(view, "beside")
-        row = run.row(_integer("rank", -1), _integer("node", -1))
-        if row < 0:
+        rank, step = _integer("rank", -1), _integer("step", -1)
+        # A counterpart is on the same rank.
+        nodes, others = run.nodes_of(rank), other.nodes_of(rank)
+        rows = np.flatnonzero(nodes["node_id"].to_numpy() == _integer("node", -1))
+        if not len(rows):
             abort(404)
-        step = _integer("step", -1)
-        return jsonify(
-            _counterpart(other, counterpart(run.nodes, row, other.nodes, step if step >= 0 else None))
-        )
+        row = counterpart(nodes, int(rows[0]), others, step if step >= 0 else None)
+        return jsonify(_counterpart(other, others, row))
 
     @server.get("/api/area")
     def area() -> Response:
         run = source_asked_for(view)
-        inside, span_ns = _area(run)
-        table = area_asked_for(run)
+        nodes, inside, left_out = _area(run)
+        table = _area_table(nodes, inside, nested=_is_nested(run))
+        details = area_overview(nodes, inside, max(0, _integer("t1", 0) - _integer("t0", 0)))
+        if left_out:
+            text = (
+                f"{count_text(left_out, 'rank')} more are too many at once: mark fewer, or choose some above"
+            )
+            details.append(("Not counted", text))
         return jsonify(
             {
-                "details": area_overview(run.nodes, inside, span_ns),
+                "details": details,
                 "columns": list(table.columns),
                 "rows": table.head(_AREA_ROWS).to_dict("records"),
                 "more": max(0, len(table) - _AREA_ROWS),
@@ -96,7 +105,7 @@ def register_timeline(server: Flask, view: StudyView) -> None:
     @server.get("/api/arrivals")
     def arrivals() -> Response:
         run = open_asked_for(view)
-        table = collective_arrivals(run.result, run.nodes)
+        table = run.arrivals
         shown = table[table["collective"].isin(_widest(table))]
         return jsonify({name: shown[name].tolist() for name in shown.columns})
 
@@ -104,7 +113,7 @@ def register_timeline(server: Flask, view: StudyView) -> None:
     def timeline() -> Response:
         run = open_asked_for(view)
         headers = {"Content-Disposition": 'attachment; filename="timeline.json"'}
-        pieces = chrome_trace(run.nodes, run.slices, run.path)
+        pieces = run.trace(_ids("ranks", 0) or None)
         return Response(pieces, mimetype="application/json", headers=headers)
 
 
@@ -124,23 +133,28 @@ def source_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
         abort(404)
 
 
-def _like(view: StudyView) -> SliceIndex | None:
+def _like(view: StudyView) -> SliceIndex | RankedIndex | None:
     """Return the lanes whose colours are asked for, if other ones are."""
     return index_asked_for(source_asked_for(view, "like")) if request.args.get("like") else None
 
 
 def area_asked_for(run: OpenRun) -> pd.DataFrame:
     """Return what lies in the area asked for, summed up: by name where rows are nested, else by operator."""
-    return (area_names if _is_nested(run) else area_table)(run.nodes, _area(run)[0])
+    nodes, inside, _ = _area(run)
+    return _area_table(nodes, inside, nested=_is_nested(run))
 
 
-def _area(run: OpenRun) -> tuple[pd.DataFrame, int]:
-    """Return what lies in the area asked for, and how many ns wide it is."""
-    t0, t1 = _integer("t0", 0), _integer("t1", 0)
-    return index_asked_for(run).area(t0, t1, _ids("lanes", 0)), max(0, t1 - t0)
+def _area_table(nodes: pd.DataFrame, inside: pd.DataFrame, *, nested: bool) -> pd.DataFrame:
+    return (area_names if nested else area_table)(nodes, inside)
 
 
-def index_asked_for(run: OpenRun) -> SliceIndex:
+def _area(run: OpenRun) -> tuple[pd.DataFrame, pd.DataFrame, int]:
+    """Return nodes, what of them lies in the area asked for, and how many ranks of it were too many."""
+    index, area = index_asked_for(run), (_integer("t0", 0), _integer("t1", 0), _ids("lanes", 0))
+    return index.area(*area) if isinstance(index, RankedIndex) else (run.nodes, index.area(*area), 0)
+
+
+def index_asked_for(run: OpenRun) -> SliceIndex | RankedIndex:
     """Return the lanes asked for: as simulated or with the measured ones above, nested or not."""
     return run.rows(measured=request.args.get("measured") == "1" and run.is_measured, nested=_is_nested(run))
 
@@ -168,26 +182,36 @@ def _sought(run: OpenRun, text: str) -> dict[str, Any]:
 
     Without a number, the first that begins at or after a time, or else the first.
     """
-    places = run.sought(text)[1] if text.strip() else np.zeros(0, np.int64)
     wanted = _ids("ranks", run.info.num_ranks)
-    ranks = run.nodes["rank"].to_numpy(np.int64)[places]
-    places = places[np.isin(ranks, wanted)]
-    if not len(places):
-        return {"count": 0}
+    hits = _hits(run, text.strip(), wanted)
+    told = {"ranks": hits.ranks} if hits.ranks < hits.of else {}
+    if not len(hits.rank):
+        return {"count": 0, **told}
     at = _integer("at", -1)
     if at < 0:
-        start = run.nodes["start_ns"].to_numpy(np.int64)[places]
-        at = int(np.searchsorted(start, _integer("t0", 0)))
-    at %= len(places)
-    found = run.nodes.iloc[int(places[at])]
-    return {"count": len(places), "at": at, "rank": int(found["rank"]), "node": int(found["node_id"])}
+        at = int(np.searchsorted(hits.start_ns, _integer("t0", 0)))
+    at %= len(hits.rank)
+    place = {"at": at, "rank": int(hits.rank[at]), "node": int(hits.node_id[at])}
+    return {"count": len(hits.rank), **place, **told}
 
 
-def _counterpart(run: OpenRun, row: int) -> dict[str, int]:
-    """Return where a row of the nodes lies, or that there is none."""
+def _hits(run: OpenRun, text: str, ranks: list[int]) -> Hits:
+    """Return what *text* finds in *ranks*, in order of time; of a large run in the first of them."""
+    index = index_asked_for(run)
+    if isinstance(index, RankedIndex):
+        return index.seek(text, ranks if text else [])
+    places = run.sought(text)[1] if text else np.zeros(0, np.int64)
+    of_rank = run.nodes["rank"].to_numpy(np.int64)[places]
+    places, of_rank = places[np.isin(of_rank, ranks)], of_rank[np.isin(of_rank, ranks)]
+    node_id, start_ns = (run.nodes[name].to_numpy(np.int64)[places] for name in ("node_id", "start_ns"))
+    return Hits(of_rank, node_id, start_ns, len(ranks), len(ranks))
+
+
+def _counterpart(run: OpenRun, nodes: pd.DataFrame, row: int) -> dict[str, int]:
+    """Return where a row of *nodes* lies, or that there is none."""
     if row < 0:
         return {"rank": -1, "node": -1, "lane": -1, "start_ns": 0, "end_ns": 0}
-    rank, node = int(run.nodes["rank"].iloc[row]), int(run.nodes["node_id"].iloc[row])
+    rank, node = int(nodes["rank"].iloc[row]), int(nodes["node_id"].iloc[row])
     lane, start, end = index_asked_for(run).lane_of(rank, node)
     return {"rank": rank, "node": node, "lane": lane, "start_ns": start, "end_ns": end}
 
@@ -197,7 +221,7 @@ def _node(
 ) -> dict[str, Any]:
     index = index_asked_for(run)
     lane, start, end = index.lane_of(rank, node_id)
-    edges = run.workload.graphs[int(run.workload.program_of_rank[rank])].edges
+    edges = run.edges_of(rank) if with_flows else None
     # The slack of a large run takes a while to find, which a node that is only hovered over is not worth.
     slack = run.slack_of(rank, node_id) if with_flows else None
     return {
@@ -210,21 +234,25 @@ def _node(
         "details": node_details(
             found, slack, run.measured_among(rank, node_id), stand_in_of(run.workload.metadata, rank)
         ),
-        "flows": flows(edges, index, found) if with_flows else [],
+        "flows": [] if edges is None else flows(edges, index, found),
     }
 
 
-def _lanes(run: OpenRun, index: SliceIndex, colours: Colours) -> dict[str, Any]:
+def _lanes(run: OpenRun, index: SliceIndex | RankedIndex, colours: Colours) -> dict[str, Any]:
+    ranked = isinstance(index, RankedIndex)
+    lanes = (index.table.reset_index(names="lane") if ranked else index.table).to_dict("records")
+    path = _path(run, index)
     return {
         "makespan_ns": max(1, int(run.result.makespan_ns), index.makespan_ns),
         "nested": _is_nested(run),
-        "lanes": index.table.to_dict("records"),
+        "edition": index.edition if isinstance(index, RankedIndex) else 0,
+        "lanes": lanes,
         "ranks": _ranks(run),
         "palette": colours.palette,
         "legend": colours.legend,
         "more": colours.more,
         "ink": ON_KIND_INK,
-        "path": _path(run, index),
+        "path": path,
         "steps": _steps(run),
     }
 
@@ -240,7 +268,7 @@ def _ranks(run: OpenRun) -> list[dict[str, Any]]:
     ]
 
 
-def _path(run: OpenRun, index: SliceIndex) -> dict[str, Any]:
+def _path(run: OpenRun, index: SliceIndex | RankedIndex) -> dict[str, Any]:
     segments = run.path.unreasoned
     shown = segments.nlargest(_MAX_PATH_BARS, "duration_ns").sort_values("start_ns")
     lanes = index.lanes_of(shown["rank"].to_numpy(np.int64), shown["node_id"].to_numpy(np.int64))
@@ -259,7 +287,11 @@ def _path(run: OpenRun, index: SliceIndex) -> dict[str, Any]:
 
 def _steps(run: OpenRun) -> list[dict[str, int]]:
     """Return where each captured step of the run begins and ends, if there are several."""
-    known = run.nodes[run.nodes["step"] >= 0]
+    if run.is_large and captured_steps(run.workload.metadata) < 2:
+        return []
+    # Every rank goes through the steps.
+    nodes = run.nodes_of(int(run.result.columns("ranks")["rank"][0])) if run.is_large else run.nodes
+    known = nodes[nodes["step"] >= 0]
     if known["step"].nunique() < 2:
         return []
     spans = known.groupby("step").agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max"))

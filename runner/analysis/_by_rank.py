@@ -10,7 +10,7 @@ import numpy as np
 from .._recorded_nodes import Columns
 from .._result import Result
 
-__all__ = ["node_columns", "nodes_by_rank"]
+__all__ = ["node_columns", "nodes_by_rank", "ranks_of"]
 
 
 def nodes_by_rank(
@@ -23,11 +23,15 @@ def nodes_by_rank(
     # No rank may go on in the next piece.
     if saved is None or bounds is None or any(low <= most for (_, most), (low, _) in pairwise(bounds)):
         nodes = result.columns("nodes")
-        yield from _parts({name: nodes[name] for name in columns}, wanted)
+        for rank, own in ranks_of({name: nodes[name] for name in columns}):
+            if wanted(rank):
+                yield rank, own
         return
     for piece, (least, most) in enumerate(bounds):
         if any(wanted(rank) for rank in range(least, most + 1)):
-            yield from _parts(saved.read([piece], [*columns]), wanted)
+            for rank, own in ranks_of(saved.read([piece], [*columns])):
+                if wanted(rank):
+                    yield rank, own
 
 
 def node_columns(result: Result, names: Sequence[str]) -> Columns:
@@ -39,7 +43,8 @@ def node_columns(result: Result, names: Sequence[str]) -> Columns:
     return {name: nodes[name] for name in names}
 
 
-def _parts(columns: Columns, wanted: Callable[[int], bool]) -> Iterator[tuple[int, Columns]]:
+def ranks_of(columns: Columns) -> Iterator[tuple[int, Columns]]:
+    """Yield each rank of *columns*, and its own in ascending order of ``node_id``."""
     ranks, ids = columns["rank"], columns["node_id"]
     if ((ranks[1:] < ranks[:-1]) | ((ranks[1:] == ranks[:-1]) & (ids[1:] < ids[:-1]))).any():
         order = np.lexsort((ids, ranks))
@@ -50,5 +55,4 @@ def _parts(columns: Columns, wanted: Callable[[int], bool]) -> Iterator[tuple[in
     for end in ends if len(ranks) else []:
         rank, own = int(ranks[start]), slice(start, end)
         start = end
-        if wanted(rank):
-            yield rank, {name: column[own] for name, column in columns.items() if name != "rank"}
+        yield rank, {name: column[own] for name, column in columns.items() if name != "rank"}

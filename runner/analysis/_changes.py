@@ -29,8 +29,8 @@ def changes(run: RunAnalysis) -> list[Target]:
 
 def drops(run: RunAnalysis, rank: int, node_id: int) -> list[Target]:
     """Return the edges that a node of *run* waits along, as targets; none for a node it does not have."""
-    if run.row(rank, node_id) < 0:
+    if run.node(rank, node_id) is None:
         return []
-    edges = run.workload.graphs[int(run.workload.program_of_rank[rank])].edges
+    edges = run.edges_of(rank)
     sources = edges.loc[edges["dst"] == node_id, "src"].head(_EDGES)
     return [Target("edge", f"{rank}/{source}-{node_id}") for source in sources]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -11,7 +11,7 @@ import pandas as pd
 from ._critical_path import CriticalPath
 from ._lanes import Lanes
 
-__all__ = ["chrome_trace"]
+__all__ = ["chrome_trace", "chrome_traces"]
 
 _BATCH = 5_000
 
@@ -22,28 +22,41 @@ def chrome_trace(nodes: pd.DataFrame, lanes: Lanes, path: CriticalPath) -> Itera
     *nodes* are the run's nodes and *lanes* were made of them. Times are in µs, as the format has it, with
     three digits, so that no nanosecond is lost.
     """
+    yield from chrome_traces([(nodes, lanes)], path)
+
+
+def chrome_traces(parts: Iterable[tuple[pd.DataFrame, Lanes]], path: CriticalPath) -> Iterator[str]:
+    """Yield what `chrome_trace` does of nodes and lanes that come in *parts* of whole ranks."""
     yield '{"displayTimeUnit": "ns", "traceEvents": [\n'
-    yield ",\n".join(json.dumps(event) for event in _names(lanes.table))
-    lane = lanes.lanes_of(nodes["rank"].to_numpy("int64"), nodes["node_id"].to_numpy("int64")).tolist()
-    for first in range(0, len(nodes), _BATCH):
-        rows = nodes.iloc[first : first + _BATCH].to_dict("records")
-        events = (_slice(row, its) for row, its in zip(rows, lane[first:], strict=False))
-        yield "".join(",\n" + json.dumps(event) for event in events)
-    number = int(lanes.table["rank"].max()) + 1 if len(lanes.table) else 0
-    yield "".join(",\n" + json.dumps(event) for event in _process(number, "Critical path"))
+    before, number, first_lane = "", 0, 0
+    for nodes, lanes in parts:
+        for event in _names(lanes.table, first_lane):
+            yield before + json.dumps(event)
+            before = ",\n"
+        found = lanes.lanes_of(nodes["rank"].to_numpy("int64"), nodes["node_id"].to_numpy("int64"))
+        lane = (found + first_lane).tolist()
+        for first in range(0, len(nodes), _BATCH):
+            rows = nodes.iloc[first : first + _BATCH].to_dict("records")
+            events = (_slice(row, its) for row, its in zip(rows, lane[first:], strict=False))
+            yield "".join(",\n" + json.dumps(event) for event in events)
+        number = max(number, int(lanes.table["rank"].max()) + 1 if len(lanes.table) else 0)
+        first_lane += len(lanes.table)
+    for event in _process(number, "Critical path"):
+        yield before + json.dumps(event)
+        before = ",\n"
     for row in path.segments.to_dict("records"):
         yield ",\n" + json.dumps(_segment(row, number))
     yield "\n]}\n"
 
 
-def _names(lanes: pd.DataFrame) -> list[dict[str, Any]]:
+def _names(lanes: pd.DataFrame, first_lane: int) -> list[dict[str, Any]]:
     events = [event for rank in lanes["rank"].unique() for event in _process(int(rank), f"rank {rank}")]
     events += [
         {
             "ph": "M",
             "name": "thread_name",
             "pid": int(row["rank"]),
-            "tid": lane,
+            "tid": first_lane + lane,
             "args": {"name": row["label"]},
         }
         for lane, row in enumerate(lanes.to_dict("records"))

@@ -47,6 +47,9 @@ SEGMENT_COLUMNS = {
 }
 
 
+_TEXTS = ("name", "kind", "operator", "module", "collective", "phase")
+
+
 @dataclass(frozen=True, eq=False)
 class CriticalPath:
     """The segments of the path, contiguous from 0 to *makespan_ns*, in time order.
@@ -63,20 +66,44 @@ class CriticalPath:
         if name != "segments" or "_steps" not in vars(self):
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         told = self.columns
-        reasons = _reasons(vars(self)["_steps"], self._workload, np.arange(len(told["rank"])))
+        reasons = self._reasons(np.arange(len(told["rank"])))
         told = told | {"reason": np.array(reasons, object)}
         vars(self)["segments"] = frame_of({key: told[key] for key in SEGMENT_COLUMNS})
         return vars(self)["segments"]
 
     @classmethod
-    def of_steps(cls, steps: Steps, makespan_ns: int, workload: Workload) -> CriticalPath:
-        """Return the path of *steps*, whose reasons, which take as long as all the rest, come last."""
-        columns = _segments(steps, workload)
+    def of_steps(
+        cls, steps: Steps, makespan_ns: int, workload: Workload, said: Columns | None = None
+    ) -> CriticalPath:
+        """Return the path of *steps*, whose reasons, which take as long as all the rest, come last.
+
+        *said* is what :attr:`said` of it was, if that is known.
+        """
+        columns = _segments(steps, said or _said(steps, workload))
         nothing: Any = None
         path = cls(nothing, makespan_ns, np.asarray(workload.program_of_rank, dtype=np.int32))
         del vars(path)["segments"]
         vars(path).update(_columns=columns, _steps=steps, _workload=workload)
+        if said is not None:
+            vars(path)["_awaited"] = said["awaited"]
         return path
+
+    @property
+    def steps(self) -> Steps:
+        """What the path was made of, as `path_steps` returns it without what took no time."""
+        steps: Steps = vars(self)["_steps"]
+        return steps
+
+    @property
+    def said(self) -> Columns:
+        """The texts of :attr:`columns`, and ``awaited``, the name of what each segment waited for."""
+        awaited = _awaited(self.steps, self._workload)
+        return {name: self.columns[name] for name in _TEXTS} | {"awaited": awaited}
+
+    def _reasons(self, rows: npt.NDArray[np.int64]) -> list[str]:
+        known = vars(self).get("_awaited")
+        chosen = {name: column[rows] for name, column in self.steps.items()}
+        return _reasons(chosen, _awaited(chosen, self._workload) if known is None else known[rows])
 
     @property
     def unreasoned(self) -> pd.DataFrame:
@@ -101,7 +128,7 @@ class CriticalPath:
         """Return why the segment in a *row* could not begin earlier."""
         if "segments" in vars(self):
             return str(self.segments["reason"].iloc[row])
-        return _reasons(vars(self)["_steps"], self._workload, np.array([row]))[0]
+        return self._reasons(np.array([row]))[0]
 
     @property
     def _workload(self) -> Workload:
@@ -191,14 +218,21 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
     return CriticalPath.of_steps(kept, result.makespan_ns, workload)
 
 
-def _segments(steps: Steps, workload: Workload) -> Columns:
+def _segments(steps: Steps, said: Columns) -> Columns:
     """Return the columns of *steps*: what they are, without why they could not begin earlier."""
-    count = len(steps["rank"])
     columns: dict[str, Any] = {
-        "segment": np.arange(count),
+        "segment": np.arange(len(steps["rank"])),
         **{name: steps[name] for name in ("rank", "node_id", "start_ns", "end_ns")},
         "duration_ns": steps["end_ns"] - steps["start_ns"],
+        **{name: said[name] for name in _TEXTS},
     }
+    types_of = {name: kind for name, kind in SEGMENT_COLUMNS.items() if name != "reason"}
+    return {name: columns[name].astype(kind, copy=False) for name, kind in types_of.items()}
+
+
+def _said(steps: Steps, workload: Workload) -> Columns:
+    """Return what *workload* says of *steps*, in texts."""
+    count = len(steps["rank"])
     busy = np.flatnonzero(steps["node_id"] >= 0)
     ran = {name: column[busy] for name, column in steps.items()}
     facts = NodeFacts(workload, ran["rank"], ran["node_id"])
@@ -214,11 +248,11 @@ def _segments(steps: Steps, workload: Workload) -> Columns:
         ),
         "phase": facts.texts("phase"),
     }
+    columns: Columns = {}
     for name, column in described.items():
         columns[name] = np.full(count, "idle" if name in ("name", "kind") else "", object)
         columns[name][busy] = column
-    types_of = {name: kind for name, kind in SEGMENT_COLUMNS.items() if name != "reason"}
-    return {name: columns[name].astype(kind, copy=False) for name, kind in types_of.items()}
+    return columns
 
 
 def _kinds(types: npt.NDArray[np.int64], kinds: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
@@ -231,35 +265,42 @@ def _kinds(types: npt.NDArray[np.int64], kinds: npt.NDArray[np.object_]) -> npt.
     return found
 
 
-def _reasons(every: Steps, workload: Workload, rows: npt.NDArray[np.int64]) -> list[str]:
-    """Return for each piece in *rows* why it could not begin earlier, as a sentence."""
-    chosen = {name: column[rows] for name, column in every.items()}
-    idle = chosen["node_id"] < 0
-    steps = {name: column[~idle] for name, column in chosen.items()}
-    told = iter(_reasons_of_nodes(steps, workload))
-    return [
-        f"Rank {rank} had nothing to run." if is_idle else next(told)
-        for rank, is_idle in zip(chosen["rank"].tolist(), idle.tolist(), strict=True)
-    ]
+def _awaited(steps: Steps, workload: Workload) -> npt.NDArray[np.object_]:
+    """Return the name of what let each piece begin no earlier, or "" where nothing did."""
+    asked = (steps["node_id"] >= 0) & (_is_other(steps) | (steps["cause"] >= 0))
+    own = {name: column[asked] for name, column in steps.items()}
+    other = _is_other(own)
+    nodes = np.where(other, own["origin_node"], own["cause"])
+    ranks = np.where(other, own["origin_rank"], own["rank"])
+    names = np.full(len(asked), "", object)
+    names[asked] = NodeFacts(workload, ranks, nodes).texts("name")
+    return names
 
 
-def _reasons_of_nodes(steps: Steps, workload: Workload) -> list[str]:
-    other = (steps["origin_rank"] != steps["rank"]) | (steps["origin_node"] != steps["node_id"])
-    asked = other | (steps["cause"] >= 0)
-    names = np.full(len(other), "", object)
-    nodes = np.where(other, steps["origin_node"], steps["cause"])
-    ranks = np.where(other, steps["origin_rank"], steps["rank"])
-    names[asked] = NodeFacts(workload, ranks[asked], nodes[asked]).texts("name")
+def _is_other(steps: Steps) -> npt.NDArray[np.bool_]:
+    """Return whether another node than itself began what ended each piece."""
+    other: npt.NDArray[np.bool_] = (steps["origin_rank"] != steps["rank"]) | (
+        steps["origin_node"] != steps["node_id"]
+    )
+    return other
+
+
+def _reasons(steps: Steps, awaited: npt.NDArray[np.object_]) -> list[str]:
+    """Return for each piece why it could not begin earlier, as a sentence."""
+    other = _is_other(steps)
     columns = zip(
         other.tolist(),
-        names.tolist(),
-        nodes.tolist(),
-        ranks.tolist(),
+        awaited.tolist(),
+        np.where(other, steps["origin_node"], steps["cause"]).tolist(),
+        np.where(other, steps["origin_rank"], steps["rank"]).tolist(),
         (steps["start_ns"] - steps["own_start_ns"]).tolist(),
         steps["cause_is_dependency"].tolist(),
         strict=True,
     )
-    return [_reason(*row) for row in columns]
+    return [
+        f"Rank {rank} had nothing to run." if node < 0 else _reason(*row)
+        for rank, node, row in zip(steps["rank"].tolist(), steps["node_id"].tolist(), columns, strict=True)
+    ]
 
 
 def _reason(other: bool, name: str, node: int, rank: int, waited_ns: int, is_dependency: bool) -> str:  # noqa: PLR0917

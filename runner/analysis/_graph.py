@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from ...errors import StudyError
 from ._groups import Groups, module_groups, phase_groups, rank_groups, stream_groups
 from ._labels import edge_label
 from ._neighbourhood import neighbourhood
@@ -20,24 +21,34 @@ _GROUP_FACTS = ["group", "name", "band", "kind", "count", "duration_ns", "on_pat
 
 def edges_of(run: RunAnalysis, rank: int, kinds: Sequence[int]) -> pd.DataFrame:
     """Return the edges of some *kinds* of the program of *rank*."""
-    edges = run.workload.graphs[int(run.workload.program_of_rank[rank])].edges
+    edges = run.edges_of(rank)
     chosen: pd.DataFrame = edges[edges["kind"].isin(kinds)]
     return chosen
 
 
 def causes(run: RunAnalysis, rank: int) -> set[tuple[int, int]]:
     """Return the edges along which the critical path runs on *rank*, as (source, target)."""
-    on_path = run.path.segments.loc[run.path.segments["rank"] == rank, "node_id"]
-    own = run.nodes[(run.nodes["rank"] == rank) & run.nodes["node_id"].isin(on_path)]
+    path = run.path.unreasoned
+    own = run.nodes_of(rank)
+    own = own[own["node_id"].isin(path.loc[path["rank"] == rank, "node_id"])]
     return set(zip(own["cause_node"].tolist(), own["node_id"].tolist(), strict=True))
 
 
 def folded(run: RunAnalysis, rank: int, fold: str, edges: pd.DataFrame) -> Groups:
-    """Return the nodes of *rank*, or of all of them, folded as *fold* of :data:`FOLDS` says."""
-    path = run.path.segments
+    """Return the nodes of *rank*, or of all of them, folded as *fold* of :data:`FOLDS` says.
+
+    Raises `StudyError` for all of a large run.
+    """
+    path = run.path.unreasoned
     if fold == "ranks":
+        if run.is_large:
+            raise StudyError(
+                f"What all {run.result.num_nodes:,} nodes did to each other is too much for one drawing. "
+                "Next: choose modules, phases or streams of one rank; the timeline's 'who came when' says "
+                "which ranks came late."
+            )
         return rank_groups(run.nodes, path)
-    return _MAKERS[fold](run.nodes[run.nodes["rank"] == rank], edges, path[path["rank"] == rank])
+    return _MAKERS[fold](run.nodes_of(rank), edges, path[path["rank"] == rank])
 
 
 def graph_tables(
@@ -62,9 +73,9 @@ def graph_tables(
         renamed = groups.edges.rename(columns={"label": "why"})[["src", "dst", "why"]]
         return {"nodes": groups.nodes[_GROUP_FACTS], "edges": renamed}
     cut = neighbourhood(edges, node, hops, opened=opened)
-    own = run.nodes[run.nodes["rank"] == rank]
-    nodes = cut.nodes[["node_id", "hops"]].merge(own, on="node_id", how="inner")
-    on_path = run.path.segments[run.path.segments["rank"] == rank].groupby("node_id")["duration_ns"].sum()
+    nodes = cut.nodes[["node_id", "hops"]].merge(run.nodes_of(rank), on="node_id", how="inner")
+    path = run.path.unreasoned
+    on_path = path[path["rank"] == rank].groupby("node_id")["duration_ns"].sum()
     facts = nodes[[*_FACTS, "hops"]].assign(
         duration_ns=nodes["end_ns"] - nodes["start_ns"],
         on_path_ns=nodes["node_id"].map(on_path).fillna(0).astype("int64"),

@@ -93,7 +93,7 @@ def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_])
         broken = broken | _changes(codes[of.row])
         found.append(("module", *of.runs(codes, names, broken), names))
     codes, names = _words(nodes["operator"])
-    own = (nodes["operator"] != nodes["name"]).to_numpy(bool)
+    own = _differ(nodes["operator"], nodes["name"])
     starts, ends, labels = of.runs(codes, names, broken | _changes(codes[of.row]))
     useful = np.unique(of.lane[own[of.row] & (names[codes[of.row]] != "")])
     wanted = np.isin(of.lane[starts], useful)
@@ -148,6 +148,15 @@ def _words(texts: pd.Series) -> tuple[Ints, Names]:
     codes, names = pd.factorize(texts)
     every = np.array([*(str(name) for name in names), ""], dtype=object)
     return np.where(codes < 0, len(names), codes), every
+
+
+def _differ(one: pd.Series, other: pd.Series) -> npt.NDArray[np.bool_]:
+    """Return in which rows two columns of texts, or of categories of texts, differ."""
+    (codes, names), (others, theirs) = pd.factorize(one), pd.factorize(other)
+    place = {name: number for number, name in enumerate(names)}
+    known = np.array([place.get(name, -2) for name in theirs] or [-2], np.int64)
+    differ: npt.NDArray[np.bool_] = known[others] != codes
+    return differ
 
 
 def _most(values: Ints, first: Ints, last: Ints) -> Ints:

@@ -15,10 +15,12 @@ from ._critical_path import CriticalPath
 from ._path_facts import NodeFacts
 from ._stood_for import ranks_stood_for
 
-__all__ = ["cut_names", "layer_table"]
+__all__ = ["LAYER_TYPES", "cut_names", "layer_table"]
 
 _COLUMNS = ("forward_ns", "backward_ns", "communication_ns", "other_ns")
 _LAYERS = 60
+LAYER_TYPES = {"module": "str", **dict.fromkeys((*_COLUMNS, "on_path_ns"), "int64"), "share": "float64"}
+"""The columns of `layer_table`."""
 
 
 def cut_names(modules: pd.Series, most: int, beside: pd.Series | None = None) -> pd.Series:

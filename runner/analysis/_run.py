@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from ...converter import NodeType, Workload
+from ...converter import NODE_COLUMNS, NodeType, Workload
 from ...errors import ChakrascopeError
 from .._framed import columns_of, frame_of
 from .._memory import check_table
@@ -21,6 +24,7 @@ from ._critical_path import CriticalPath
 from ._foreign_times import measured_ranks
 from ._last_arrival import with_replicas_folded
 from ._messages import messages_on_path
+from ._one_rank import RankReader, edges_of_rank, program_of_rank
 from ._path_facts import NodeFacts, said_of
 from ._summary import Summary, summarize
 
@@ -36,7 +40,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ComputedOnce", "RunAnalysis", "analyse_run"]
 
+MANY_NODES = 2_000_000
+"""Of more nodes no page holds a table of all: with all that is known of them they take 420 bytes each."""
 _WITHOUT_NETWORK = ("replay", "fake")
+_KEPT_RANKS = 6
+Ints = npt.NDArray[np.int64]
 Value = TypeVar("Value")
 
 
@@ -51,8 +59,9 @@ class ComputedOnce(Generic[Value]):
         self._name = name
 
     def __get__(self, instance: Any, owner: type | None = None) -> Value:
-        # Found here only until the value stands among the instance's attributes, which come first.
-        with instance.lock:
+        # Found here only until the value stands among the instance's attributes, which come first. Each has a
+        # lock of its own: what takes long must not keep whoever asks for something else.
+        with vars(instance).setdefault("_locks", {}).setdefault(self._name, threading.RLock()):
             if self._name not in vars(instance):
                 vars(instance)[self._name] = self._compute(instance)
             value: Value = vars(instance)[self._name]
@@ -71,6 +80,35 @@ class RunAnalysis:
         self.result = with_replicas_folded(result, workload)
         self.workload = workload
         self.lock = threading.RLock()
+        self._locks: dict[str, threading.RLock] = {}
+        self._ranks_kept: OrderedDict[int, pd.DataFrame] = OrderedDict()
+
+    def lock_of(self, name: str) -> threading.RLock:
+        """Return the lock of one of the answers."""
+        return self._locks.setdefault(name, threading.RLock())
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the run has so many nodes that pages read them a rank at a time, never all."""
+        return self.result.num_nodes > MANY_NODES
+
+    def nodes_of(self, rank: int) -> pd.DataFrame:
+        """Return those of :attr:`nodes` that *rank* executed; of a large run no others are read."""
+        if not self.is_large:
+            own: pd.DataFrame = self.nodes[self.nodes["rank"] == rank]
+            return own
+        with self.lock_of("nodes_of"):
+            if rank in self._ranks_kept:
+                self._ranks_kept.move_to_end(rank)
+            elif 0 <= rank < self.workload.num_ranks:
+                self._ranks_kept[rank] = self._by_rank.nodes(rank)
+            else:
+                none: pd.DataFrame = self._by_rank.nodes(0).iloc[:0]
+                return none
+            while len(self._ranks_kept) > _KEPT_RANKS:
+                self._ranks_kept.popitem(last=False)
+            kept: pd.DataFrame = self._ranks_kept[rank]
+            return kept
 
     @ComputedOnce
     def nodes(self) -> pd.DataFrame:
@@ -89,9 +127,66 @@ class RunAnalysis:
         return joined
 
     @ComputedOnce
+    def _by_rank(self) -> RankReader:
+        return RankReader(self.result, self.workload)
+
+    def coded_nodes_of(self, rank: int, names: Iterable[str]) -> pd.DataFrame:
+        """Return some columns of :meth:`nodes_of`, with texts as categories; none of it is kept."""
+        return self._by_rank.nodes(rank, names, coded=True)
+
+    def edges_of(self, rank: int) -> pd.DataFrame:
+        """Return the edges of the program of *rank*."""
+        if not self.is_large:
+            return self.workload.graph_of(rank).edges
+        return edges_of_rank(self.workload, rank)
+
+    def program_of(self, rank: int) -> pd.DataFrame:
+        """Return what *rank* is to execute, a row per node."""
+        if not self.is_large:
+            return self.workload.graph_of(rank).nodes
+        return program_of_rank(self.workload, rank)
+
+    def facts_of(self, ranks: Ints, node_ids: Ints, *names: str) -> Columns:
+        """Return what the workload says of some nodes in columns of numbers."""
+        facts = NodeFacts(self.workload, ranks, node_ids)
+        return {name: facts.numbers(name) for name in names}
+
+    @property
+    def arrivals(self) -> pd.DataFrame:
+        """Return who came when to every collective, as `collective_arrivals` does."""
+        from ._arrivals import collective_arrivals  # noqa: PLC0415 - as below
+
+        calls = self.result.collectives[["rank", "node_id"]]
+        return collective_arrivals(
+            self.result, said_of(self.workload, calls, "module") if self.is_large else self.nodes
+        )
+
+    def trace(self, ranks: Iterable[int] | None = None) -> Iterator[str]:
+        """Yield the pieces of the run as a Chrome trace; of a large one some *ranks*, one by one."""
+        from ._chrome_trace import chrome_trace, chrome_traces  # noqa: PLC0415 - as below
+        from ._lanes import Lanes  # noqa: PLC0415
+
+        if not self.is_large:
+            return chrome_trace(self.nodes, self.lanes, self.path)
+        every = self.result.columns("ranks")["rank"].tolist() if ranks is None else ranks
+        frames = (self._by_rank.nodes(rank) for rank in every)
+        return chrome_traces(((nodes, Lanes(nodes)) for nodes in frames), self.path)
+
+    @ComputedOnce
     def summary(self) -> Summary:
         """Return what bounds the run's step."""
-        return summarize(self.result, self.workload)
+        return summarize(self.result, self.workload, self._kept_path() if self.is_large else None)
+
+    def _kept_path(self) -> CriticalPath:
+        """Return the critical path, which is kept beside a large run."""
+        from ._kept import path_beside  # noqa: PLC0415 - as below
+
+        file = self.study.kept_file(self.info.id, "critical-path.npz")
+        return path_beside(file, self._made_of, self.result, self.workload)
+
+    @property
+    def _made_of(self) -> list[Path]:
+        return [self.study.run_file(self.info.id), *self.study.workload_files(self.info.workload)]
 
     @property
     def path(self) -> CriticalPath:
@@ -104,15 +199,32 @@ class RunAnalysis:
         By links it is empty where :func:`why_no_links` says why.
         """
         if by == "network":
-            from ._network_path import network_breakdown  # noqa: PLC0415 - as all below, few answers need it
+            from ._network_path import COMM_FACTS, network_breakdown  # noqa: PLC0415 - as all below, few answers need it
 
             network = self.result.provenance.get("network", {})
-            return network_breakdown(self.path, self.nodes, self.workload, network)
+            return network_breakdown(self.path, self._on_path(COMM_FACTS), self.workload, network)
         if by == "link":
             from ._link_path import link_breakdown  # noqa: PLC0415
+            from ._network_path import COMM_FACTS  # noqa: PLC0415
 
-            return link_breakdown(self.result, self.nodes, self.workload, self.path)
+            return link_breakdown(self.result, self._on_path(COMM_FACTS), self.workload, self.path)
         return self.path.breakdown(by)
+
+    def check_columns(self) -> None:
+        """Have the columns of the workload checked, for which who reads one first would wait."""
+        nothing = np.zeros(0, np.int64)
+        for graph in self.workload.graphs[:1]:
+            for name in NODE_COLUMNS:
+                graph.column_rows(name, nothing)
+            for name in graph.edge_columns:
+                graph.edge_columns[name]
+
+    def _on_path(self, names: Iterable[str]) -> pd.DataFrame:
+        """Return some columns of :attr:`nodes`, of those on the path; of a large run no others are read."""
+        if not self.is_large:
+            return self.nodes
+        on_path = self.path.unreasoned[["rank", "node_id"]].drop_duplicates()
+        return said_of(self.workload, on_path[on_path["node_id"] >= 0], *names)
 
     @ComputedOnce
     def collectives(self) -> pd.DataFrame:
@@ -121,9 +233,17 @@ class RunAnalysis:
 
     @ComputedOnce
     def _overview(self) -> Columns:
-        return overview_columns(
-            self.result, self.path, lambda ranks, ids: NodeFacts(self.workload, ranks, ids).texts("module")
-        )
+        def make() -> Columns:
+            def modules_of(ranks: Ints, node_ids: Ints) -> npt.NDArray[np.object_]:
+                return NodeFacts(self.workload, ranks, node_ids).texts("module")
+
+            return overview_columns(self.result, self.path, modules_of)
+
+        if not self.is_large:
+            return make()
+        from ._kept import table_beside  # noqa: PLC0415 - as below
+
+        return table_beside(self.study.kept_file(self.info.id, "collectives.json"), self._made_of, make)
 
     @property
     def advice(self) -> pd.DataFrame:
@@ -146,6 +266,9 @@ class RunAnalysis:
     def _messages(self) -> pd.DataFrame | None:
         """Return the sends and receives on the path, as `messages_on_path` does; None without any."""
         pieces = self.path.columns
+        # As `describe_collectives` calls them: nothing of the workload is read for a path without messages.
+        if not any(text.startswith(("send of", "recv of")) for text in set(pieces["collective"].tolist())):
+            return None
         named = np.flatnonzero((pieces["collective"] != "") & (pieces["node_id"] >= 0))
         ranks, node_ids = (pieces[name][named].astype(np.int64) for name in ("rank", "node_id"))
         types = NodeFacts(self.workload, ranks, node_ids).numbers("type")
@@ -203,7 +326,17 @@ class RunAnalysis:
         """Return what each module takes, as :func:`layer_table` does."""
         from ._layers import layer_table  # noqa: PLC0415
 
-        return layer_table(self.result, self.workload, self.path)
+        if not self.is_large:
+            return layer_table(self.result, self.workload, self.path)
+        from ._kept import table_beside  # noqa: PLC0415 - as below
+
+        def make() -> Columns:
+            made = layer_table(self.result, self.workload, self.path)
+            return columns_of(made.astype({"module": object}))
+
+        file = self.study.kept_file(self.info.id, "layers.json")
+        kept: pd.DataFrame = frame_of(table_beside(file, self._made_of, make)).astype({"module": "str"})
+        return kept
 
     @ComputedOnce
     def diagnosis(self) -> Diagnosis:
@@ -260,8 +393,13 @@ class RunAnalysis:
 
     def node(self, rank: int, node_id: int) -> dict[str, Any] | None:
         """Return one executed node as a dict, or None if the run has no such node."""
-        row = self.row(rank, node_id)
-        return None if row < 0 else {str(key): value for key, value in self.nodes.iloc[row].items()}
+        if self.is_large:
+            nodes = self.nodes_of(rank)
+            row = int(nodes["node_id"].searchsorted(node_id))
+            row = row if row < len(nodes) and nodes["node_id"].iloc[row] == node_id else -1
+        else:
+            nodes, row = self.nodes, self.row(rank, node_id)
+        return None if row < 0 else {str(key): value for key, value in nodes.iloc[row].items()}
 
     def row(self, rank: int, node_id: int) -> int:
         """Return which row of :attr:`nodes` a node is, or -1 if the run has no such node."""
@@ -283,7 +421,12 @@ class RunAnalysis:
         return int((members // block == rank // block).sum()), len(members)
 
     def slack_of(self, rank: int, node_id: int) -> int | None:
-        """Return how many ns later a node could end without making the step longer; None if unknown."""
+        """Return how many ns later a node could end without making the step longer; None if unknown.
+
+        Of a large run it is: every node would have to be known.
+        """
+        if self.is_large:
+            return None
         row = self.row(rank, node_id)
         return int(self.slack_ns.iloc[row]) if 0 <= row < len(self.slack_ns) else None
 

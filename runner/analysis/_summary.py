@@ -83,9 +83,12 @@ class Summary:
         }
 
 
-def summarize(result: Result, workload: Workload) -> Summary:
-    """Return what bounds the step of *result*, whose programs are *workload*'s."""
-    path = critical_path(result, workload)
+def summarize(result: Result, workload: Workload, path: CriticalPath | None = None) -> Summary:
+    """Return what bounds the step of *result*, whose programs are *workload*'s.
+
+    *path* is its critical path, if that is known.
+    """
+    path = path or critical_path(result, workload)
     kinds = breakdown_columns(path, "kind")
     headline = _headline(path, kinds, _measured_text(workload), captured_steps(workload.metadata))
     if result.backend not in _WITHOUT_NETWORK and len(path.columns["rank"]):

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from ...support import spreadsheet_text
-from ._arrivals import collective_arrivals
 from ._calibrated import calibration_table
 from ._choices import RUN_BREAKDOWNS
 from ._compare_runs import run_kinds, run_overview
@@ -42,7 +41,7 @@ TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
     "anomalies": lambda run: run.diagnosis.table,
     "ranks": lambda run: run.summary.ranks,
     "standings": lambda run: run.standings,
-    "arrivals": lambda run: collective_arrivals(run.result, run.nodes),
+    "arrivals": lambda run: run.arrivals,
     "segments": lambda run: segment_table(run.path),
     "collectives": lambda run: run.collectives,
     "links": lambda run: link_table(run.result),

@@ -12,7 +12,7 @@
     let at = 8;
     const take = (Type) => { const column = new Type(buffer, at, count); at += column.byteLength; return column; };
     const columns = {
-      count, start: take(Float64Array), end: take(Float64Array), node: take(Float64Array),
+      count, edition: new DataView(buffer).getUint32(4, true), start: take(Float64Array), end: take(Float64Array), node: take(Float64Array),
       lane: take(Int32Array), merged: take(Int32Array), name: take(Int32Array), colour: take(Uint8Array), found: take(Uint8Array),
     };
     return Object.assign(columns, { names: JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, at))) });
@@ -61,13 +61,27 @@
       if (this.wanted) { this.select(this.wanted); }
     }
 
+    /* Ask for the lanes again, and keep in its place the rank that is uppermost. */
+    async loadAgain() {
+      const top = this.rows.find((row) => !row.pinned && this.y(row) >= this.scrollTop - row.height), y = top && this.y(top);
+      await this.load(this.run, this.measured);
+      const same = top && this.rows.find((row) => !row.pinned && row.group.rank === top.group.rank && row.place === top.place);
+      if (same) { this.scrollBy(this.y(same) - y); }
+    }
+
     async source(run, nested) {
       const reply = await fetch(`./api/lanes?${this.query({ run, nested, ...this.colouring(run) })}`);
       if (!reply.ok) { this.say(`The timeline of ${run} cannot be read: the server answered ${reply.status}. Reload the page, or choose another run.`); return null; }
       this.say("");
-      const data = await reply.json(), lanesOf = new Map();
-      data.lanes.forEach((lane, i) => { if (!lanesOf.has(lane.rank)) { lanesOf.set(lane.rank, []); } lanesOf.get(lane.rank).push(i); });
-      return { run, ...data, makespan: data.makespan_ns, lanesOf, batch: null, shift: 0, rowOf: new Int32Array(data.lanes.length).fill(-1) };
+      const data = await reply.json(), lanesOf = new Map(), lanes = [];
+      // Lanes of a large run have numbers with room between those of one rank and the next.
+      data.lanes.forEach((lane, i) => {
+        const number = lane.lane === undefined ? i : lane.lane;
+        lanes[number] = lane;
+        if (!lanesOf.has(lane.rank)) { lanesOf.set(lane.rank, []); }
+        lanesOf.get(lane.rank).push(number);
+      });
+      return { run, ...data, lanes, makespan: data.makespan_ns, lanesOf, batch: null, shift: 0, rowOf: new Int32Array(lanes.length).fill(-1) };
     }
 
     /* Say what went wrong where the slices would be. */
@@ -170,6 +184,8 @@
         return reply.ok ? decode(await reply.arrayBuffer()) : null;
       }));
       if (sequence !== this.sequence) { return; }
+      // Only read, ranks of a large run tell how many lanes they have: with another edition than was known, others.
+      if (this.sources.some((source, i) => batches[i] && batches[i].edition !== source.edition)) { this.loadAgain(); return; }
       this.sources.forEach((source, i) => { source.batch = batches[i] || source.batch; });
       this.draw();
       this.holder.dataset.slices = batches.reduce((sum, batch) => sum + (batch ? batch.count : 0), 0);

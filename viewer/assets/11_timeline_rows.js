@@ -50,13 +50,13 @@
     /* Make the rows anew: pinned ranks first, which stay in sight; of runs beside each other rank by rank. */
     arrange() {
       const pinned = ranksOf(this.settings.pinned) || new Set(), listed = this.sources.map((source) => this.groups(source));
-      const order = [...new Map(listed.flat().map((group) => [group.rank, group])).keys()];
+      const order = [...new Map(listed.flat().map((group) => [group.rank, group])).keys()], byRank = listed.map((groups) => new Map(groups.map((group) => [group.rank, group])));
       const first = order.filter((rank) => pinned.has(rank)), rest = order.filter((rank) => !pinned.has(rank));
       this.rows = [];
       for (const source of this.sources) { source.rowOf.fill(-1); }
       for (const rank of [...first, ...rest]) {
-        listed.forEach((groups, i) => {
-          const group = groups.find((each) => each.rank === rank);
+        byRank.forEach((groups, i) => {
+          const group = groups.get(rank);
           if (group) { this.addRows(this.sources[i], group, pinned.has(rank)); }
         });
       }

@@ -109,7 +109,7 @@
       this.refresh();
       if (!text) { this.found.textContent = ""; delete this.holder.dataset.found; return; }
       const hits = await this.askHits({});
-      if (this.settings.seek === text && hits) { this.hits = { count: hits.count, at: -1 }; this.showHits(); }
+      if (this.settings.seek === text && hits) { this.hits = { ...hits, at: -1 }; this.showHits(); }
     }
 
     async askHits(where) {
@@ -126,14 +126,16 @@
       const isFirst = !this.hits || this.hits.at < 0, at = isFirst ? { t0: Math.round(this.t0) } : { at: (this.hits.at + direction + this.hits.count) % Math.max(1, this.hits.count) };
       const hits = await this.askHits(at);
       if (!hits) { return; }
-      this.hits = { count: hits.count, at: hits.count ? hits.at : -1 };
+      this.hits = { ...hits, at: hits.count ? hits.at : -1 };
       this.showHits();
       if (hits.count) { await this.choose(hits.rank, hits.node); }
     }
 
     showHits() {
-      const { count, at } = this.hits;
-      this.found.textContent = count ? (at < 0 ? `${count.toLocaleString("en")} found` : `${(at + 1).toLocaleString("en")} of ${count.toLocaleString("en")}`) : "nothing found";
+      const { count, at, ranks } = this.hits, where = ranks ? ` in ${ranks} ranks` : "";
+      const found = count ? (at < 0 ? `${count.toLocaleString("en")} found` : `${(at + 1).toLocaleString("en")} of ${count.toLocaleString("en")}`) : "nothing found";
+      this.found.textContent = found + where;
+      this.found.title = where ? "So many nodes are searched a few ranks at a time: name ranks under Ranks to search these." : "";
       this.holder.dataset.found = `${at + 1}/${count}`;
     }
 

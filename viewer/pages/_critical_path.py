@@ -113,6 +113,13 @@ def _known(by: str | None) -> str:
 
 
 def _slack(run: OpenRun, scheme: str) -> Any:
+    if run.is_large:
+        text = (
+            f"How much every one of {run.result.num_nodes:,} nodes could end later is more than a page works "
+            "out. Next: `chakrascope slack` on a machine with 200 bytes of memory per node, or a run of "
+            "fewer ranks."
+        )
+        return card("Slack", empty(text))
     if run.slack_ns.empty:
         text = f"'{run.info.backend}' records too little to compute slack."
         return card("Slack", empty(text))

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ...converter.building import stand_in_of
+from ...errors import StudyError
 from ...runner.analysis import Groups, Neighbour, causes, edges_of, folded, neighbourhood, neighbours
 from ...support import duration_text, share_text
 from .._state import OpenRun, Selection
@@ -63,12 +64,13 @@ def draw(run: OpenRun, selection: Selection) -> Drawing:
 def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int, opened: list[int]) -> Drawing:
     rank, focus = int(node["rank"]), int(node["node_id"])
     cut = neighbourhood(edges, focus, hops, opened=opened)
-    described = run.workload.graphs[int(run.workload.program_of_rank[rank])].nodes.set_index("node_id")
-    on_path = set(run.path.segments.loc[run.path.segments["rank"] == rank, "node_id"])
+    described, path = run.program_of(rank).set_index("node_id"), run.path.unreasoned
+    on_path = set(path.loc[path["rank"] == rank, "node_id"])
     along = causes(run, rank)
     nodes = placed_nodes(cut)
     middle = nodes.groupby("layer")["row"].transform("max") / 2
-    own = run.nodes[(run.nodes["rank"] == rank) & run.nodes["node_id"].isin(nodes["node_id"])]
+    own = run.nodes_of(rank)
+    own = own[own["node_id"].isin(nodes["node_id"])]
     lasting = dict(zip(own["node_id"].tolist(), (own["end_ns"] - own["start_ns"]).tolist(), strict=True))
     longest = max([1, *lasting.values()])
     drawn = nodes.assign(
@@ -115,8 +117,12 @@ def _late_peer(
 
 
 def _folded(run: OpenRun, rank: int, focus: int, edges: pd.DataFrame, fold: str) -> Drawing:
-    groups = folded(run, rank, fold, edges)
-    chosen = int(groups.group_of.get(run.row(rank, focus), -1))
+    try:
+        groups = folded(run, rank, fold, edges)
+    except StudyError as error:
+        return Drawing([], error.message, [], [])
+    own = run.nodes_of(rank)["node_id"]
+    chosen = int(groups.group_of.get(own.index[own == focus][0], -1))
     largest = max(1, int(groups.nodes["duration_ns"].max()))
     told = "told" if len(groups.edges) <= _FEW_EDGES else ""
     placed = placed_groups(groups, square=fold == "ranks")

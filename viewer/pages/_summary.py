@@ -183,6 +183,14 @@ def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
     return [dmc.SimpleGrid([operators, modules], cols=2), ranks]
 
 
+def _layers_later(run: OpenRun, scheme: str) -> list[Any]:
+    """Return the card of layers; of a large run a place for it, as all nodes are read for it at first."""
+    if not run.is_large:
+        return _layers(run, scheme)
+    text = f"Adding up {run.result.num_nodes:,} nodes, which takes a while the first time ..."
+    return [html.Div(card("Layers", dmc.Text(text, size="sm", c="dimmed")), id="summary-layers")]
+
+
 def _layers(run: OpenRun, scheme: str) -> list[Any]:
     layers = run.layers
     if layers.empty:
@@ -200,7 +208,8 @@ def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
     """
     for table, length in (("path", "duration_ns"), ("run", "")):
         try:
-            nodes = run.path.segments if table == "path" else run.nodes
+            # Of a large run a layer off the path is looked for on one rank.
+            nodes = run.path.unreasoned if table == "path" else run.nodes_of(0) if run.is_large else run.nodes
         except ChakrascopeError:
             break
         own = nodes[(nodes[by] == name) | ((by == "module") & nodes[by].str.startswith(f"{name}."))]
@@ -224,6 +233,8 @@ def _anomalies(run: OpenRun) -> list[Any]:
     """Return what is slow in a run that has messages; nothing of others, as little could be told of them."""
     if run.result.flows.empty:
         return []
+    if run.is_large:
+        return [card("Anomalies", empty("A run of so many nodes is diagnosed by `chakrascope diagnose`."))]
     found = run.diagnosis
     exports = export_links("anomalies", run=run.info.id)
     remarks = [dmc.Text(remark, size="sm", c="dimmed") for remark in found.remarks]
@@ -353,11 +364,11 @@ def register(app: Dash, view: StudyView) -> None:
         """Show the rank of a bar on the timeline, at its longest node."""
         if not click:
             return no_update, no_update
-        rank, nodes = int(click["points"][0]["x"]), view.open(run).nodes
-        own = nodes[nodes["rank"] == rank]
+        rank = int(click["points"][0]["x"])
+        own = view.open(run).nodes_of(rank)
         if own.empty:
             return no_update, no_update
-        node = own["node_id"].loc[(own["end_ns"] - own["start_ns"]).idxmax()]
+        node = own["node_id"].iloc[int((own["end_ns"] - own["start_ns"]).argmax())]
         return _on_timeline(run, search, rank, int(node))
 
     @app.callback(
@@ -368,8 +379,15 @@ def register(app: Dash, view: StudyView) -> None:
         shown, scheme = view.open(run), "dark" if dark else "light"
         tables = [
             *_anomalies(shown),
-            *_layers(shown, scheme),
+            *_layers_later(shown, scheme),
             *_collectives(shown, scheme),
             _ranks(shown, scheme),
         ]
         return dmc.Stack(tables, gap="md")
+
+    @app.callback(
+        Output("summary-layers", "children"), Input("summary-layers", "id"), State("run", "data"),
+        State("dark", "checked"),
+    )  # fmt: skip
+    def fill_layers(_id: str, run: str, dark: bool) -> Any:
+        return _layers(view.open(run), "dark" if dark else "light")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import pandas as pd
 
@@ -11,11 +11,17 @@ from ...converter import CollectiveType, NodeType
 from ...converter.building import stand_in_of
 from ...support import bytes_text, change_text, duration_text, instant_text
 from .._theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR
-from ..timeline import SliceIndex
 
 __all__ = ["flows", "node_details", "rank_text", "stand_ins_note"]
 
 _NAMED_STAND_INS = 8
+
+
+class Places(Protocol):
+    """What says where nodes lie on the timeline."""
+
+    def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
+        """Return (lane, start_ns, end_ns) of a node."""
 
 
 def rank_text(rank: int, stand_in: int | None) -> str:
@@ -74,7 +80,7 @@ def slack_text(slack_ns: int) -> str:
 
 
 def flows(
-    edges: pd.DataFrame, index: SliceIndex, node: Mapping[str, Any], count: int = 24
+    edges: pd.DataFrame, index: Places, node: Mapping[str, Any], count: int = 24
 ) -> list[dict[str, Any]]:
     """Return where the nodes lie that *node* waits for (``before``) and that wait for it, *count* each.
 

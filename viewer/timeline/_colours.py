@@ -12,7 +12,7 @@ import pandas as pd
 from ...runner.analysis import Lanes
 from .._theme import KIND_COLOURS, KIND_LABELS
 
-__all__ = ["COLOURED_BY", "Colours", "coloured"]
+__all__ = ["COLOURED_BY", "Colours", "coloured", "kind_palette", "name_totals", "named_palette"]
 
 Codes = npt.NDArray[np.uint8]
 COLOURED_BY = ("kind", "operator", "module", "stream")
@@ -49,22 +49,48 @@ def coloured(
 
     Anything else is ``kind``. Names of another run, which have *places*, keep the colours they have there.
     """
-    known = places or {}
-    if by == "operator":
-        return _named(lanes, *_operators(nodes, lanes), {"operator"}, known)
-    if by == "module":
-        return _named(lanes, *_modules(nodes, lanes), {"module", "operator"}, known)
-    if by == "stream":
-        number, names = pd.factorize(lanes.table["label"].str.split(" · ").str[0])
-        return _named(lanes, number[lanes.lane], [str(name) for name in names], set(), known)
+    if by in COLOURED_BY[1:]:
+        return _named(lanes, *_names_of(nodes, lanes, by), places or {})
     codes = {kind: code for code, kind in enumerate(kinds)}
     which, found = pd.factorize(nodes["kind"])
     of_kind = np.array([*(codes.get(str(kind), codes["idle"]) for kind in found), codes["idle"]], np.uint8)
     code: Codes = np.where(lanes.is_node, of_kind[which][lanes.row], np.uint8(len(kinds)))
-    palette = [KIND_COLOURS[kind] for kind in kinds]
     shown = np.flatnonzero(np.bincount(code, minlength=len(kinds))[: len(kinds)])
-    legend = [(KIND_LABELS[kinds[place]], palette[place]) for place in shown.tolist()]
-    return Colours(code, [*palette, _ABOVE], legend)
+    return Colours(code, *kind_palette(kinds, [kinds[place] for place in shown.tolist()]))
+
+
+def kind_palette(kinds: Sequence[str], shown: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the palette of *kinds*, and the legend of those *shown*."""
+    legend = [(KIND_LABELS[kind], KIND_COLOURS[kind]) for kind in shown]
+    return [*(KIND_COLOURS[kind] for kind in kinds), _ABOVE], legend
+
+
+def name_totals(nodes: pd.DataFrame, lanes: Lanes, by: str) -> dict[str, float]:
+    """Return how long the nodes of each name take that slices are coloured *by*, anything but ``kind``."""
+    code, names, levels = _names_of(nodes, lanes, by)
+    code, names, _ = _with_labels(lanes, code, names, levels)
+    return dict(zip(names, _totals(lanes, code, names).tolist(), strict=True))
+
+
+def named_palette(
+    names: Sequence[str], places: Mapping[str, int]
+) -> tuple[list[str], list[tuple[str, str]], int]:
+    """Return the palette, the legend of *names*, the longest first, and how many repeat others' colours."""
+    first = names[: len(_PALETTE)]
+    legend = [(name, _PALETTE[places[name] % len(_PALETTE)]) for name in first]
+    return [*_PALETTE, _ABOVE], legend, max(0, len(names) - len(_PALETTE))
+
+
+def _names_of(
+    nodes: pd.DataFrame, lanes: Lanes, by: str
+) -> tuple[npt.NDArray[np.int64], list[str], set[str]]:
+    """Return which of some names each slice has, and the levels above nodes that have one, too."""
+    if by == "operator":
+        return *_operators(nodes, lanes), {"operator"}
+    if by == "module":
+        return *_modules(nodes, lanes), {"module", "operator"}
+    number, names = pd.factorize(lanes.table["label"].str.split(" · ").str[0])
+    return number[lanes.lane], [str(name) for name in names], set()
 
 
 def _operators(nodes: pd.DataFrame, lanes: Lanes) -> tuple[npt.NDArray[np.int64], list[str]]:
@@ -92,30 +118,32 @@ def _named(
 
     Names with *known* places keep them.
     """
-    level = lanes.table["level"].to_numpy()[lanes.lane]
-    own = lanes.is_node | np.isin(level, [*levels])
-    code, names = _with_labels(lanes, code, names, own)
-    length = np.where(lanes.is_node, lanes.end_ns - lanes.start_ns, 0)
-    total = np.bincount(code, weights=length, minlength=len(names))
-    order = np.argsort(-total, kind="stable")
+    code, names, own = _with_labels(lanes, code, names, levels)
+    order = np.argsort(-_totals(lanes, code, names), kind="stable")
     new = (names[which] for which in order.tolist() if names[which] not in known)
     places = {**known, **{name: len(known) + number for number, name in enumerate(new)}}
     place = np.array([places[name] for name in names], np.int64) % len(_PALETTE)
     coded = (
         np.where(own, place[code], len(_PALETTE)).astype(np.uint8) if len(names) else code.astype(np.uint8)
     )
-    first = order[: len(_PALETTE)].tolist()
-    legend = [(names[which], _PALETTE[place[which]]) for which in first]
-    return Colours(coded, [*_PALETTE, _ABOVE], legend, max(0, len(names) - len(_PALETTE)), places)
+    return Colours(coded, *named_palette([names[which] for which in order.tolist()], places), places)
+
+
+def _totals(lanes: Lanes, code: npt.NDArray[np.int64], names: list[str]) -> npt.NDArray[np.float64]:
+    """Return how long the nodes of each of *names* take together."""
+    length = np.where(lanes.is_node, lanes.end_ns - lanes.start_ns, 0)
+    return np.bincount(code, weights=length, minlength=len(names)).astype(np.float64)
 
 
 def _with_labels(
-    lanes: Lanes, code: npt.NDArray[np.int64], names: list[str], own: npt.NDArray[np.bool_]
-) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return the codes with those of the labels of what lies above nodes, where that has a colour."""
+    lanes: Lanes, code: npt.NDArray[np.int64], names: list[str], levels: set[str]
+) -> tuple[npt.NDArray[np.int64], list[str], npt.NDArray[np.bool_]]:
+    """Return codes and names with the labels of what lies above nodes, and which slices have a colour."""
+    level = lanes.table["level"].to_numpy()[lanes.lane]
+    own: npt.NDArray[np.bool_] = lanes.is_node | np.isin(level, [*levels])
     known = set(names)
     labels = [label for label in dict.fromkeys(lanes.labels) if label not in known]
     every = [*names, *labels]
     place = {name: number for number, name in enumerate(every)}
     of_label = np.array([place[label] for label in lanes.labels] or [0], np.int64)
-    return np.where(own & ~lanes.is_node, of_label[lanes.label], code), every
+    return np.where(own & ~lanes.is_node, of_label[lanes.label], code), every, own

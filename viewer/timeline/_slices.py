@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from ...runner.analysis import Lanes
 from .._theme import KINDS
 from ._colours import Colours, coloured
 
-__all__ = ["SliceBatch", "SliceIndex"]
+__all__ = ["Coloured", "SliceBatch", "SliceIndex"]
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -28,7 +29,8 @@ class SliceBatch:
     """Slices of one window as columns: times in ns, lane and colour as indices, node id of the longest.
 
     ``name`` is an index into *names*, or -1 for a slice too narrow to show one; ``found`` is whether a slice,
-    or one merged into it, is searched for.
+    or one merged into it, is searched for. ``edition`` is that of the lanes, which a large run finds out one
+    after the other.
     """
 
     start_ns: Ints
@@ -40,9 +42,10 @@ class SliceBatch:
     colour: npt.NDArray[np.uint8]
     found: Flags
     names: list[str]
+    edition: int = 0
 
     def encode(self) -> bytes:
-        """Return u32 length, u32 zero, the columns, little-endian (3 x f64, 3 x i32, 2 x u8), JSON names."""
+        """Return u32 length, u32 edition, little-endian columns (3 x f64, 3 x i32, 2 x u8), JSON names."""
         columns = (
             self.start_ns.astype("<f8"),
             self.end_ns.astype("<f8"),
@@ -53,8 +56,15 @@ class SliceBatch:
             self.colour.astype("u1"),
             self.found.astype("u1"),
         )
-        head = struct.pack("<II", len(self.start_ns), 0)
+        head = struct.pack("<II", len(self.start_ns), self.edition)
         return head + b"".join(column.tobytes() for column in columns) + json.dumps(self.names).encode()
+
+
+class Coloured(Protocol):
+    """What says in which colours a run is drawn."""
+
+    def colours(self, by: str) -> Colours:
+        """Return the colours *by* one of `COLOURED_BY`."""
 
 
 class SliceIndex(Lanes):
@@ -62,14 +72,14 @@ class SliceIndex(Lanes):
 
     def __init__(self, nodes: pd.DataFrame, *, measured: bool = False, nested: bool = False) -> None:
         super().__init__(nodes, measured=measured, nested=nested)
-        self._nodes = nodes
+        self.nodes = nodes
         name, names = pd.factorize(nodes["name"])
         # Labels of what lies above nodes come first among the names.
         self._name = np.where(self.is_node, name[self.row] + len(self.labels), self.label).astype(np.int32)
         self._names = [*self.labels, *names]
-        self._colours: dict[tuple[str, bool], tuple[SliceIndex | None, Colours]] = {}
+        self._colours: dict[tuple[str, bool], tuple[Coloured | None, Colours]] = {}
 
-    def colours(self, by: str, like: SliceIndex | None = None) -> Colours:
+    def colours(self, by: str, like: Coloured | None = None) -> Colours:
         """Return the colour of every slice *by* ``kind``, ``operator``, ``module`` or ``stream``.
 
         What has a colour in the index *like* has the same here.
@@ -79,7 +89,7 @@ class SliceIndex(Lanes):
         kept = self._colours.get(key)
         if kept is None or kept[0] is not other:
             places = None if other is None else other.colours(by).places
-            kept = self._colours[key] = other, coloured(self._nodes, self, by, KINDS, places)
+            kept = self._colours[key] = other, coloured(self.nodes, self, by, KINDS, places)
         return kept[1]
 
     def window(

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ...study import run_table
 from .._labels import edge_label
+from .._layers import LAYER_TYPES
 from .._links import link_table
 from .._run import RunAnalysis
 from .._slack_tables import slack_table
@@ -38,11 +39,14 @@ def _ranks(run: RunAnalysis) -> pd.DataFrame:
 
 
 def _edges(run: RunAnalysis) -> pd.DataFrame:
-    parts = [
-        graph.edges[["src", "dst"]].assign(program=program, kind=graph.edges["kind"].map(edge_label))
-        for program, graph in enumerate(run.workload.graphs)
-    ]
-    table: pd.DataFrame = pd.concat(parts, ignore_index=True)[["program", "src", "dst", "kind"]]
+    parts = [_with_kinds(program, graph.edges) for program, graph in enumerate(run.workload.graphs)]
+    table: pd.DataFrame = pd.concat(parts, ignore_index=True)
+    return table
+
+
+def _with_kinds(program: int, edges: pd.DataFrame) -> pd.DataFrame:
+    made = edges[["src", "dst"]].assign(program=program, kind=edges["kind"].map(edge_label))
+    table: pd.DataFrame = made[["program", "src", "dst", "kind"]]
     return table
 
 
@@ -72,11 +76,25 @@ SQL_TABLES: Mapping[str, SqlTable] = {
 """The tables by name."""
 
 
+def _head(run: RunAnalysis, name: str) -> pd.DataFrame:
+    """Return a table of a large run, of what has a row per node or edge that of one rank."""
+    if name == "layers":
+        layers: pd.DataFrame = pd.DataFrame(columns=[*LAYER_TYPES]).astype(LAYER_TYPES)
+        return layers
+    nodes = run.nodes_of(int(run.result.columns("ranks")["rank"][0]))
+    some = {
+        "nodes": lambda: nodes,
+        "edges": lambda: _with_kinds(0, run.edges_of(0)),
+        "slack": lambda: slack_table(nodes, pd.Series(0, nodes.index, dtype="int64")),
+    }
+    return some.get(name, lambda: SQL_TABLES[name].make(run))()
+
+
 def sql_columns(run: RunAnalysis) -> pd.DataFrame:
     """Return a row per column of every table: ``table, column, type, unit, holds``."""
     rows = []
     for name, table in SQL_TABLES.items():
-        made = table.make(run)
+        made = _head(run, name) if run.is_large else table.make(run)
         for column, dtype in made.dtypes.items():
             kind = {"i": "integer", "u": "integer", "f": "number", "b": "yes or no"}.get(dtype.kind, "text")
             unit = next((unit for end, unit in _UNITS.items() if str(column).endswith(end)), "")
