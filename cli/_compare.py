@@ -10,6 +10,7 @@ import click
 
 from ..errors import UsageError
 from ..support import new_file
+from ..support.parquet import frame_bytes
 from ._output import console, error_console, format_option, print_coded, print_frame, print_json
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def _write(comparison: Comparison, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in VIEWS:
         with new_file(folder / f"{name}.parquet") as temporary:
-            getattr(comparison, name).to_parquet(temporary, index=False)
+            temporary.write_bytes(frame_bytes(getattr(comparison, name)))
     error_console.print(f"[green]✓[/] wrote {', '.join(f'{name}.parquet' for name in VIEWS)} into {folder}.")
 
 

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow.parquet
 
 from ..errors import StudyError
 from ..support import count_text, duration_text, new_folder, writing
-from ._arrow import arrow_table, columns_of_arrow
+from ..support.parquet import ParquetFile
 from ._framed import columns_of, frame_of, framed, later, rows_of
 from ._notebook import block, html_table
 from ._recorded_nodes import Columns, RecordedNodes
-from ._saved_nodes import SavedNodes, write_nodes, write_pieces
+from ._saved_nodes import SavedNodes, write_columns, write_nodes, write_pieces
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -211,7 +210,7 @@ class Result:
         for name in COLUMNS:
             columns = self.columns(name) if name != "nodes" else {}
             if columns and (name not in _OPTIONAL or len(columns["src"])):
-                pyarrow.parquet.write_table(arrow_table(columns), folder / f"{name}.parquet")
+                write_columns(columns, folder / f"{name}.parquet")
         head = {"backend": self.backend, "makespan_ns": self.makespan_ns, "provenance": self.provenance}
         (folder / "result.json").write_text(json.dumps(head, indent=2, default=str) + "\n", encoding="utf-8")
 
@@ -220,7 +219,7 @@ class Result:
         """Return how many ranks a saved result has, without reading them; raises like `load`."""
         path = Path(folder) / "ranks.parquet"
         try:
-            return int(pyarrow.parquet.read_metadata(path).num_rows)
+            return ParquetFile(path).num_rows
         except (OSError, ValueError) as error:
             raise StudyError(
                 f"{path} is missing or damaged ({error}); delete the folder and run it again."
@@ -282,8 +281,7 @@ def _read_table(source: Path, name: str) -> Columns:
     path = source / f"{name}.parquet"
     if name in _OPTIONAL and not path.is_file():
         return empty_columns(name)
-    table = pyarrow.parquet.ParquetFile(path).read(use_threads=False)
-    columns = columns_of_arrow(table)
+    columns = ParquetFile(path).read()
     for column in COLUMNS[name]:
         if column not in columns:
             raise ValueError(f"{path.name} has no column {column}")

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 
 from ..errors import StudyError
-from ._arrow import arrow_table, columns_of_arrow
+from ..support.parquet import ParquetFile, ParquetWriter
 from ._recorded_nodes import LEAST_ROWS, Columns
 
-__all__ = ["SavedNodes", "write_nodes", "write_pieces"]
+__all__ = ["SavedNodes", "write_columns", "write_nodes", "write_pieces"]
 
 
 def write_pieces(pieces: Iterable[Columns], types: Mapping[str, str], path: Path) -> None:
@@ -23,11 +20,9 @@ def write_pieces(pieces: Iterable[Columns], types: Mapping[str, str], path: Path
 
     *types* are the columns, and the type of each.
     """
-    schema = pa.schema([(name, pa.from_numpy_dtype(np.dtype(kind))) for name, kind in types.items()])
-    with _writer(path, schema) as writer:
+    with path.open("wb") as file, ParquetWriter(file, types) as writer:
         for columns in pieces:
-            table = arrow_table(columns, schema.names).cast(schema)
-            writer.write_table(table, row_group_size=max(1, table.num_rows))
+            writer.write(columns)
 
 
 def write_nodes(nodes: Columns, path: Path) -> None:
@@ -36,65 +31,52 @@ def write_nodes(nodes: Columns, path: Path) -> None:
     ends = [len(ranks)]
     if len(ranks) > LEAST_ROWS and not (ranks[1:] < ranks[:-1]).any():
         ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), len(ranks)]
-    table = arrow_table(nodes)
-    with _writer(path, table.schema) as writer:
-        start = 0
-        for end in ends:
-            if end - start >= LEAST_ROWS or end == len(ranks):
-                writer.write_table(table.slice(start, end - start), row_group_size=max(1, end - start))
-                start = end
+    write_pieces(_pieces(nodes, ends), _types(nodes), path)
 
 
-@contextmanager
-def _writer(path: Path, schema: pa.Schema) -> Iterator[pyarrow.parquet.ParquetWriter]:
-    """Open a file of nodes with the columns of *schema* at *path*."""
-    # Ids and times grow from row to row: their differences take a third of the room and a fifth of the time.
-    growing = [field.name for field in schema if field.type == pa.int64()]
-    encoding: dict[str, Any] = {
-        "column_encoding": dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
-        "use_dictionary": [name for name in schema.names if name not in growing],
-    }
-    with pyarrow.parquet.ParquetWriter(path, schema, **encoding) as writer:
-        yield writer
+def _pieces(nodes: Columns, ends: Sequence[int]) -> Iterable[Columns]:
+    start = 0
+    for end in ends:
+        if end - start >= LEAST_ROWS or end == ends[-1]:
+            yield {name: column[start:end] for name, column in nodes.items()}
+            start = end
+
+
+def write_columns(columns: Columns, path: Path) -> None:
+    """Write a table of *columns* to *path*."""
+    write_pieces([columns], _types(columns), path)
+
+
+def _types(columns: Columns) -> dict[str, str]:
+    return {name: column.dtype.name for name, column in columns.items()}
 
 
 class SavedNodes:
-    """The file of nodes at *path*; made, it raises what pyarrow raises where that is missing or damaged."""
+    """The file of nodes at *path*; made, it raises `OSError` or `ValueError` where that is missing or bad."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with pyarrow.parquet.ParquetFile(path) as file:
-            head = file.metadata
-            kinds = file.schema_arrow
-            self.kinds = {
-                name: np.dtype(kinds.field(name).type.to_pandas_dtype()).kind for name in kinds.names
-            }
-            self._place = {name: place for place, name in enumerate(kinds.names)}
-            self.num_rows = int(head.num_rows)
-            self._groups = [head.row_group(number) for number in range(head.num_row_groups)]
+        self._file = ParquetFile(path)
+        self.kinds = {
+            name: np.dtype(kind).kind if kind not in ("text", "other") else "O"
+            for name, kind in self._file.kinds.items()
+        }
+        self.num_rows = self._file.num_rows
 
     @property
     def num_pieces(self) -> int:
         """How many pieces the file has."""
-        return len(self._groups)
+        return len(self._file.rows)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
         """Return the least and the greatest value of a column in each piece; None if that is not known."""
-        found = []
-        for group in self._groups:
-            statistics = group.column(self._place[name]).statistics
-            if statistics is None or not statistics.has_min_max:
-                return None
-            found.append((int(statistics.min), int(statistics.max)))
-        return found
+        return self._file.bounds(name)
 
     def read(self, pieces: Sequence[int], names: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
         """Return some columns of some pieces, one behind the other."""
         try:
-            with pyarrow.parquet.ParquetFile(self.path) as file:
-                table = file.read_row_groups([*pieces], columns=[*names], use_threads=False)
+            return self._file.read(names, pieces)
         except (OSError, ValueError) as error:
             raise StudyError(
                 f"{self.path} is missing or damaged ({error}); delete the folder and run it again."
             ) from error
-        return columns_of_arrow(table, names)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...support import new_file
+from ...support.parquet import ParquetFile
 from ._archive import DAMAGES, Archive, SavedColumns
 from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Graph, byte_table
 
@@ -181,14 +182,13 @@ def _tables_of_0_1(prefix: Path) -> Tables | None:
     path = prefix.with_name(f"{prefix.name}.edges.parquet")
     if not path.is_file():
         return None
-    import pandas as pd  # noqa: PLC0415 - only old workloads need it
-
     try:
-        table = pd.read_parquet(path, columns=["rank", *EDGE_COLUMNS])
-        parts = {int(str(rank)): part for rank, part in table.groupby("rank")}
+        table = ParquetFile(path).read(["rank", *EDGE_COLUMNS])
+        order = np.argsort(table["rank"], kind="stable")
+        ranks, starts = np.unique(table["rank"][order], return_index=True)
         edges = {
-            rank: {name: part[name].to_numpy(dtype) for name, dtype in EDGE_COLUMNS.items()}
-            for rank, part in parts.items()
+            int(rank): {name: table[name][part].astype(kind) for name, kind in EDGE_COLUMNS.items()}
+            for rank, part in zip(ranks, np.split(order, starts[1:]), strict=True)
         }
     except DAMAGES as error:
         raise ValueError(f"{path.name}: {error}") from error
@@ -202,7 +202,7 @@ def saved_columns(prefix: Path, names: Sequence[str]) -> Iterator[dict[str, np.n
     """
     try:
         archive = Archive(tables_path(prefix))
-        ranks, ends = archive.whole("ranks"), archive.whole("node_ends")
+        ranks, ends = archive.whole_integers("ranks"), archive.whole_integers("node_ends")
         total = int(ends[-1]) if len(ends) else 0
         if len(ends) != len(ranks) or (np.diff(ends, prepend=0) < 0).any():
             return None
@@ -225,7 +225,7 @@ def _pieces(
 def saved_node_count(prefix: Path) -> int | None:
     """Return how many nodes the programs of a workload have together; None if it has no such tables."""
     try:
-        ends = Archive(tables_path(prefix)).whole("node_ends")
+        ends = Archive(tables_path(prefix)).whole_integers("node_ends")
     except DAMAGES:
         return None
     return int(ends[-1]) if len(ends) else None
@@ -266,15 +266,17 @@ def _files(
 
 def _read(archive: Archive) -> Tables:
     """Return what *archive* holds; raises some of `DAMAGES`."""
-    ranks, digests = archive.whole("ranks").tolist(), archive.whole("digests").tolist()
-    node_parts, edge_parts = (_parts(archive.whole(f"{of}_ends")) for of in ("node", "edge"))
+    ranks, digests = archive.whole_integers("ranks").tolist(), archive.whole("digests")
+    if digests.dtype.kind != "S":
+        raise ValueError("its digests are no texts")
+    node_parts, edge_parts = (_parts(archive.whole_integers(f"{of}_ends")) for of in ("node", "edge"))
     archive.check({
         **dict.fromkeys(NODE_COLUMNS, node_parts[-1].stop),
         **{f"edge_{name}": edge_parts[-1].stop for name in EDGE_COLUMNS},
     })  # fmt: skip
     graphs: dict[str, Graph] = {}
     edges_of: dict[int, Mapping[str, np.ndarray]] = {}
-    for rank, digest, own, tied in zip(ranks, digests, node_parts, edge_parts, strict=True):
+    for rank, digest, own, tied in zip(ranks, digests.tolist(), node_parts, edge_parts, strict=True):
         edges_of[rank] = SavedColumns(archive, {name: f"edge_{name}" for name in EDGE_COLUMNS}, tied)
         if digest:
             nodes = SavedColumns(archive, {name: name for name in NODE_COLUMNS}, own)

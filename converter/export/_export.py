@@ -12,6 +12,7 @@ from typing import Any
 
 from ...errors import UsageError, did_you_mean
 from ...support import new_file
+from ...support.parquet import frame_bytes
 from ..chakra import NODE_COLUMNS, EdgeKind, Graph, NodeType, Workload, replay
 
 __all__ = ["EXPORT_FORMATS", "export_graph"]
@@ -159,11 +160,11 @@ def _rank_events(graph: Graph, rank: int) -> Iterator[dict[str, Any]]:
 
 
 def _parquet(workload: Workload, _: int) -> Iterator[bytes]:
-    yield workload.node_table().to_parquet(index=False)
+    yield frame_bytes(workload.node_table())
 
 
 def _parquet_edges(workload: Workload, _: int) -> Iterator[bytes]:
-    yield workload.edge_table().to_parquet(index=False)
+    yield frame_bytes(workload.edge_table())
 
 
 EXPORT_FORMATS: dict[str, Callable[[Workload, int], Iterator[str] | Iterator[bytes]]] = {

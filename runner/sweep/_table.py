@@ -14,6 +14,7 @@ import pandas as pd
 
 from ...errors import StudyError
 from ...support import new_file, writing
+from ...support.parquet import frame_bytes, read_frame
 from ..study import Study
 from ._goal import Goal
 from ._point import MEASURES, Answer
@@ -123,7 +124,7 @@ class PointTable:
             return
         # What is lost of a sweep at work is simulated again.
         with new_file(self.path, sync=now) as temporary:
-            self.frame().to_parquet(temporary, index=False)
+            temporary.write_bytes(frame_bytes(self.frame()))
         self._changed = False
         self._saved_at = time.monotonic()
         # A table so large that writing it takes long is written more rarely.
@@ -142,7 +143,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
 def _stored_rows(path: Path) -> list[dict[str, Any]]:
     try:
-        table = pd.read_parquet(path)
+        table = read_frame(path)
         # Tables of earlier versions have no prices, and only those of plans have memory.
         table = table.assign(cost=table.get("cost"), memory_bytes=table.get("memory_bytes"))[list(_FIXED)]
     except (OSError, ValueError, KeyError) as error:

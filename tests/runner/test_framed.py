@@ -1,4 +1,4 @@
-"""Tables held as columns: pandas' when asked for, the same through Arrow and back, summed by key."""
+"""Tables held as columns: pandas' when asked for, summed by key."""
 
 from __future__ import annotations
 
@@ -7,41 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 
 from chakrascope.runner import Result
-from chakrascope.runner._arrow import arrow_table, columns_of_arrow
 from chakrascope.runner._framed import frame_of, rows_of, sums_by
-
-KINDS = st.sampled_from(["bool", "int8", "int16", "int32", "int64", "uint64", "float64"])
-
-
-@given(data=st.data(), first=st.integers(0, 9))
-def test_columns_are_the_same_through_arrow(data, first):
-    length = data.draw(st.integers(first, 40))
-    names = ["a", "b", "c"]
-    columns = {name: data.draw(arrays.arrays(data.draw(KINDS), length)) for name in names}
-    table = arrow_table(columns)
-    assert table.equals(pa.table(columns)) or any(
-        np.isnan(c).any() for c in columns.values() if c.dtype == float
-    )
-    cut = pa.concat_tables([table.slice(first), table.slice(0, first)])
-    read = columns_of_arrow(cut)
-    for name in names:
-        assert read[name].dtype == columns[name].dtype
-        np.testing.assert_array_equal(read[name], np.roll(columns[name], -first) if length else columns[name])
-
-
-def test_texts_and_missing_values_pass_too():
-    table = pa.table({"text": ["a", None], "number": [1, None]})
-    read = columns_of_arrow(table)
-    assert read["text"].tolist() == ["a", None]
-    assert read["number"][0] == 1
-    assert np.isnan(read["number"][1])
 
 
 @given(st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 3), st.integers(0, 1 << 60)), max_size=30))

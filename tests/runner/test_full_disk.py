@@ -9,7 +9,7 @@ from workloads import coll, comp, workload
 from chakrascope.errors import StudyError
 from chakrascope.runner import Study, get_backend, prepare
 
-ROOM_BYTES = 2000
+ROOM_BYTES = 1000
 
 
 def job():

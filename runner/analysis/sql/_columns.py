@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from ....converter import NODE_COLUMNS
 from ....converter.chakra import TextColumn
@@ -18,30 +17,19 @@ from .._path_facts import NodeFacts, coded_facts
 from .._run import RunAnalysis
 from .._slack import slack_columns
 
-__all__ = ["COLUMN_TABLES", "ColumnTable", "arrow_of"]
+__all__ = ["COLUMN_TABLES", "ColumnTable", "Made"]
 
-_Made = Mapping[str, npt.NDArray[Any] | TextColumn]
+Made = Mapping[str, npt.NDArray[Any] | TextColumn]
 
 
 class ColumnTable(NamedTuple):
     """The names of a table's columns in their order, and how some of them are made of a run."""
 
     names: tuple[str, ...]
-    make: Callable[[RunAnalysis, Sequence[str]], _Made]
+    make: Callable[[RunAnalysis, Sequence[str]], Made]
 
 
-def arrow_of(columns: _Made) -> pa.Table:
-    """Return *columns* as a table of Arrow, texts as dictionaries."""
-    arrays = [
-        pa.DictionaryArray.from_arrays(column.numbers, pa.array(column.texts, pa.string()))
-        if isinstance(column, TextColumn)
-        else pa.array(column)
-        for column in columns.values()
-    ]
-    return pa.Table.from_arrays(arrays, names=[*columns])
-
-
-def _nodes(run: RunAnalysis, names: Sequence[str]) -> _Made:
+def _nodes(run: RunAnalysis, names: Sequence[str]) -> Made:
     """Return columns of every executed node, as `RunAnalysis.nodes` has them, by rank and id."""
     recorded = [name for name in names if name in COLUMNS["nodes"]]
     known = [name for name in names if name not in recorded]
@@ -62,7 +50,7 @@ def _nodes(run: RunAnalysis, names: Sequence[str]) -> _Made:
     return {name: texts[name] if name in texts else made[name] for name in names}
 
 
-def _slack(run: RunAnalysis, names: Sequence[str]) -> _Made:
+def _slack(run: RunAnalysis, names: Sequence[str]) -> Made:
     """Return columns of every node with its slack, as `slack_table` has them; no row if it is not known."""
     try:
         found = slack_columns(run.result, run.workload)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import subprocess
@@ -16,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 
 from ....errors import BackendTimeout, BackendUnavailable, Cancelled, UsageError, did_you_mean
 from ....support import bytes_text
 from .._run import RunAnalysis
-from ._columns import COLUMN_TABLES, arrow_of
+from ._columns import COLUMN_TABLES
 from ._tables import SQL_TABLES
 
 __all__ = ["Answer", "query_run"]
@@ -55,7 +53,7 @@ def query_run(
     Raises `UsageError` for SQL that is wrong or would change anything, `BackendTimeout` where it takes longer
     or more memory beside the tables than allowed, `BackendUnavailable` without DuckDB, and `Cancelled`.
     """
-    if find_spec("duckdb") is None:
+    if find_spec("duckdb") is None or find_spec("pyarrow") is None:
         raise BackendUnavailable("SQL needs DuckDB; install it with 'pip install chakrascope[query]'.")
     words = {word.lower() for word in _WORD.findall(sql)}
     names = list(SQL_TABLES) if words & {"show", "duckdb_tables", "information_schema"} else words
@@ -81,27 +79,14 @@ def query_run(
 
 def _tables(run: RunAnalysis, names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> dict[str, bytes]:
     """Return the tables *names* as Arrow streams, of those in *columns* only these."""
-    found = {}
-    for name in names:
-        if name in COLUMN_TABLES:
-            table = COLUMN_TABLES[name]
-            made = arrow_of(table.make(run, columns.get(name, table.names)))
-        else:
-            made = _arrow(SQL_TABLES[name].make(run))
-        found[name] = _stream(made)
-    return found
+    from ._streams import stream_of_columns, stream_of_frame  # noqa: PLC0415 - of the extra 'query'
 
-
-def _arrow(table: pd.DataFrame) -> pa.Table:
-    texts = {str(name): table[name].astype("str") for name in table if table[name].dtype.kind == "O"}
-    return pa.Table.from_pandas(table.assign(**texts), preserve_index=False)
-
-
-def _stream(arrow: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, arrow.schema) as writer:
-        writer.write_table(arrow)
-    return sink.getvalue()
+    return {
+        name: stream_of_columns(COLUMN_TABLES[name].make(run, columns.get(name, COLUMN_TABLES[name].names)))
+        if name in COLUMN_TABLES
+        else stream_of_frame(SQL_TABLES[name].make(run))
+        for name in names
+    }
 
 
 def _asked(

@@ -1,0 +1,37 @@
+"""Tables as the Arrow streams that the worker reads; PyArrow comes with the extra ``query``."""
+
+from __future__ import annotations
+
+import io
+
+import pandas as pd
+import pyarrow as pa
+
+from ....converter.chakra import TextColumn
+from ._columns import Made
+
+__all__ = ["stream_of_columns", "stream_of_frame"]
+
+
+def stream_of_columns(columns: Made) -> bytes:
+    """Return *columns* as a stream, texts as dictionaries."""
+    arrays = [
+        pa.DictionaryArray.from_arrays(column.numbers, pa.array(column.texts, pa.string()))
+        if isinstance(column, TextColumn)
+        else pa.array(column)
+        for column in columns.values()
+    ]
+    return _stream(pa.Table.from_arrays(arrays, names=[*columns]))
+
+
+def stream_of_frame(table: pd.DataFrame) -> bytes:
+    """Return *table*, without its index, as a stream."""
+    texts = {str(name): table[name].astype("str") for name in table if table[name].dtype.kind == "O"}
+    return _stream(pa.Table.from_pandas(table.assign(**texts), preserve_index=False))
+
+
+def _stream(arrow: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, arrow.schema) as writer:
+        writer.write_table(arrow)
+    return sink.getvalue()
