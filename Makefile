@@ -8,12 +8,12 @@
 # make wheels   everything a machine without internet needs to install chakrascope, in wheels/
 # make check-wheel   a wheel works by itself, in an empty environment without ns-3
 # make release   wheels of this commit for Python 3.10 to 3.13 on x86-64 and arm64, in dist/
-# make sanitize   the tests of the engine, its packet network, its GPU model and the converter under AddressSanitizer and UndefinedBehaviorSanitizer, and the transports of emulated ranks under ThreadSanitizer too
+# make sanitize   the tests of the engine, its packet network, its GPU model and the converter under AddressSanitizer and UndefinedBehaviorSanitizer (TESTS=tests/runner/gpu only these), and the transports of emulated ranks under ThreadSanitizer too
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := $(shell git ls-files -co --exclude-standard errors support tracer converter runner viewer cli CMakeLists.txt pyproject.toml 2>/dev/null)
+SOURCES := $(wildcard $(shell git ls-files -co --exclude-standard errors support tracer converter runner viewer cli CMakeLists.txt pyproject.toml 2>/dev/null))
 
 DEMO_STUDY ?= demo-study
 DEMO_SERVE ?= 1
@@ -30,6 +30,9 @@ CCACHE := $(shell command -v ccache)
 # A file's tests stay on one worker, so that what they share is made once.
 JOBS ?= 2
 WORKERS := -n $(JOBS) --dist loadfile
+
+SANITIZED := tests/engine tests/converter tests/support/test_parquet.py tests/runner/gpu \
+	$(addprefix tests/runner/backends/test_,flow.py gpu_backend.py link_changes.py packet.py packet_flows.py packet_loss.py packet_trains.py)
 
 .PHONY: demo emulate test fuzz lint types format clean docs man sanitize wheels check-wheel release
 
@@ -99,10 +102,7 @@ sanitize: .stamps/dev
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/sanitize -C cmake.define.CHAKRASCOPE_SANITIZE=ON \
 		$(if $(CCACHE),-C cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=$(CCACHE)) .
 	PYTHONPATH=build/sanitize LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
-		UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -m pytest tests/engine tests/converter \
-		tests/runner/backends/test_packet.py tests/runner/backends/test_packet_flows.py tests/runner/backends/test_packet_trains.py \
-		tests/runner/backends/test_packet_loss.py tests/runner/backends/test_link_changes.py tests/runner/backends/test_flow.py \
-		tests/runner/gpu/test_core.py tests/runner/gpu/test_machines.py tests/runner/backends/test_gpu_backend.py
+		UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -m pytest $(or $(TESTS),$(SANITIZED))
 
 .stamps/system:
 	@mkdir -p .stamps
