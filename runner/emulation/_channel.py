@@ -29,6 +29,7 @@ _PIECE = 1 << 20
 _MOST_BYTES = 4 << 30
 _SEND_S = 60.0
 PROOF_S = 5.0  # to prove that one knows the secret
+_CLOSED = "The connection was closed at the other end."
 
 
 class ChannelClosed(BackendError):
@@ -85,7 +86,7 @@ class Channel:
             for piece in pieces:
                 self.socket.sendall(piece)
         except OSError as error:
-            raise ChannelClosed(f"The connection is lost ({error.strerror or error}).") from error
+            raise _lost(error) from error
 
     def pump(self) -> Iterator[Message]:
         """Read what is there, waiting for a first byte, and yield the messages that it completes.
@@ -95,9 +96,9 @@ class Channel:
         try:
             got = self.socket.recv(_PIECE)
         except OSError as error:
-            raise ChannelClosed(f"The connection is lost ({error.strerror or error}).") from error
+            raise _lost(error) from error
         if not got:
-            raise ChannelClosed("The connection was closed at the other end.")
+            raise ChannelClosed(_CLOSED)
         self._buffer += got
         while (message := self._next()) is not None:
             yield message
@@ -140,7 +141,7 @@ def _decoded(head: bytes, rest: bytes) -> Message:
             pieces.append(rest[place : place + size])
             place += size
         return Message(str(told["kind"]), dict(told["facts"]), tuple(pieces))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Refused(f"What came over the connection is not a message of an emulation ({error}).") from error
 
 
@@ -159,7 +160,7 @@ def challenge(connection: socket.socket, secret: bytes) -> Channel:
             raise Refused("The other end does not know the token.")
         connection.sendall(signature(secret, b"join", mine, theirs))
     except OSError as error:
-        raise ChannelClosed(f"The connection is lost ({error.strerror or error}).") from error
+        raise _lost(error) from error
     return _keyed(connection, secret, mine + theirs, (b"down", b"up"))
 
 
@@ -174,7 +175,7 @@ def answer(connection: socket.socket, secret: bytes) -> Channel:
         connection.sendall(mine + signature(secret, b"host", theirs, mine))
         proof = read_exactly(connection, _DIGEST)
     except OSError as error:
-        raise ChannelClosed(f"The connection is lost ({error.strerror or error}).") from error
+        raise _lost(error) from error
     if not hmac.compare_digest(proof, signature(secret, b"join", theirs, mine)):
         raise Refused("The other end does not know the token.")
     return _keyed(connection, secret, theirs + mine, (b"up", b"down"))
@@ -185,6 +186,13 @@ def _keyed(
 ) -> Channel:
     receiving, sending = (signature(secret, direction, nonces) for direction in directions)
     return Channel(connection, receiving, sending)
+
+
+def _lost(error: OSError) -> ChannelClosed:
+    # An end that is gone is told as a reset where it had not read all that was sent to it.
+    if isinstance(error, ConnectionResetError | BrokenPipeError):
+        return ChannelClosed(_CLOSED)
+    return ChannelClosed(f"The connection is lost ({error.strerror or error}).")
 
 
 def pair() -> tuple[Channel, Channel]:
@@ -200,6 +208,6 @@ def read_exactly(connection: socket.socket, size: int) -> bytes:
     while len(got) < size:
         piece = connection.recv(size - len(got))
         if not piece:
-            raise ChannelClosed("The connection was closed at the other end.")
+            raise ChannelClosed(_CLOSED)
         got += piece
     return bytes(got)
