@@ -31,6 +31,8 @@ ASKED = {"/diff": ("#diff-go", "#diff-paths-table .ag-row")}
 if find_spec("duckdb") is not None:
     ASKED["/query"] = ("#query-go", "#query-table .ag-row")
 HEADED = "() => [...document.querySelectorAll('.ag-root')].every((t) => t.querySelector('.ag-header-cell'))"
+OPTIONS = "[...document.querySelectorAll('[role=option]')].filter((option) => option.checkVisibility())"
+ONE_OPTION = f"() => {OPTIONS}.length === 1"
 KEY_MS = 40
 SETTLED_MS = 1500
 
@@ -107,6 +109,7 @@ def test_two_sides_are_compared_by_keyboard_alone(everything, page):
         tab_to(page, side)
         page.keyboard.press("Control+a")
         page.keyboard.type(run_text(made.study.run_info(run), workload=True), delay=KEY_MS)
+        page.wait_for_function(ONE_OPTION)  # the list is filtered after the last key
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Enter")
     tab_to(page, "diff-go")
