@@ -29,7 +29,7 @@ _WORTH_TELLING = 1.1
 
 
 class ProfilerOverhead(NamedTuple):
-    """What the shortest captured and the shortest unprofiled step took on the slowest rank.
+    """What the median captured and the median unprofiled step took on the slowest rank.
 
     *host_rescaled* says that the workload's host time is without the difference.
     """
@@ -60,7 +60,7 @@ def measured_overhead(
 ) -> dict[str, Any]:
     """Return the workload's metadata on how much longer the *captured* steps took; {} if it was not timed."""
     pairs = [
-        (_shortest(steps), _shortest(entry.unprofiled_steps))
+        (_median(steps), _median(entry.unprofiled_steps))
         for steps, entry in zip(captured, entries, strict=True)
     ]
     if not pairs or not all(ours and theirs for ours, theirs in pairs):
@@ -69,8 +69,10 @@ def measured_overhead(
     return {_KEY: dict(zip((_CAPTURED, _UNPROFILED), slowest, strict=True))}
 
 
-def _shortest(steps: Sequence[StepRange]) -> int:
-    return min((step.end_ns - step.start_ns for step in steps if step.end_ns > step.start_ns), default=0)
+def _median(steps: Sequence[StepRange]) -> int:
+    """Return what the median step took, as `choose_steps` takes it; 0 if there is none."""
+    times = sorted(step.end_ns - step.start_ns for step in steps if step.end_ns > step.start_ns)
+    return times[(len(times) - 1) // 2] if times else 0
 
 
 def profiler_overhead(metadata: Mapping[str, Any]) -> ProfilerOverhead | None:

@@ -12,7 +12,7 @@ from chakrascope.converter.building import profiler_overhead
 from chakrascope.errors import UsageError
 from chakrascope.runner import Study, analyse_run
 
-CAPTURED_NS = 27_929_204  # the shortest captured step of the slower rank of interleaved_2
+CAPTURED_NS = 27_929_204  # the median captured step of the slower rank of interleaved_2
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def host_times(workload):
     )
 
 
-def test_the_shortest_steps_of_the_slowest_rank_are_compared_and_told(captured):
-    workload = convert(captured([9_000_000, 14_000_000], [14_699_581, 99_000_000]))
+def test_the_median_steps_of_the_slowest_rank_are_compared_and_told(captured):
+    workload = convert(captured([9_000_000, 14_000_000], [12_000_000, 99_000_000, 14_699_581]))
     overhead = profiler_overhead(workload.metadata)
     assert (overhead.captured_ns, overhead.unprofiled_ns) == (CAPTURED_NS, 14_699_581)
     assert (
