@@ -75,8 +75,9 @@ class Calibration:
     """What was fitted: dimensions, the innermost first, every measured point, and what is not known.
 
     *costs* has, by operation, what the library needs at each size, *message_cost_ns* for how long a message
-    keeps its sender from the next, if that was measured, *handshake* what it waits for, and *sends_first* the
-    collectives whose messages wait so, too. *undetermined* and *assumptions* are sentences.
+    keeps its sender from the next, if that was measured, *handshake* what it waits for, *sends_first* the
+    collectives whose messages wait so, too, and *substitutes* what the library runs instead of others.
+    *undetermined* and *assumptions* are sentences.
     """
 
     records: Records
@@ -88,6 +89,7 @@ class Calibration:
     message_cost_ns: Figure | None
     handshake: str
     sends_first: Mapping[str, int]
+    substitutes: Mapping[str, str]
     undetermined: tuple[str, ...]
     assumptions: tuple[str, ...]
 
@@ -124,7 +126,7 @@ def calibrate_records(
     if not records.transfers:
         raise ConfigError(_nothing(records))
     sends_first = records.sends_first if handshake != "none" else {}
-    rows = Rows(system, round(message_cost.value) if message_cost else 0, sends_first)
+    rows = Rows(system, round(message_cost.value) if message_cost else 0, sends_first, records.substitutes)
     levels, why = levels_of(records)
     records, uneven = without_faster_pairs(records, levels)
     chosen, notes = _usable_levels(records, levels)
@@ -153,11 +155,16 @@ def calibrate_records(
         message_cost,
         handshake,
         sends_first,
+        records.substitutes,
         (*undetermined, *unsure, *uneven, *remarks.undetermined, *notes),
         (
             f"The network was fitted to {records.source}, with the collective algorithms of the system "
             f"'{system.name}' as 'analytical-unaware' simulates them; with others its figures mean less.",
             *remarks.assumed,
+            *(
+                f"The library runs {other} for {operation}, which takes as long as it."
+                for operation, other in records.substitutes.items()
+            ),
         ),
     )
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
@@ -16,6 +19,9 @@ _OPERATIONS = (*(kind.name.lower() for kind in (*MUTUAL, *ROOTED)), MESSAGE, EXC
 # From gloo's source: an all-gather posts half of what it sends and of what it receives, and then the other
 # half; an all-to-all posts all of it. Its all-reduce asks before it sends.
 _SENDS_FIRST = {"all_gather": 2, "all_to_all": 1}
+# What PyTorch may run on gloo instead: an all-reduce moves twice what a reduce-scatter does.
+_STAND_INS = {"reduce_scatter": "all_reduce"}
+_TAKES_AS_LONG = 0.75
 _MOST_RANKS = 1 << 16
 _MOST_BYTES = 256 << 20
 
@@ -72,7 +78,27 @@ def gloo_records(path: str | Path) -> Records:
         source,
         dict(enumerate(read.hosts)),
         sends_first=_SENDS_FIRST if known else {},
+        substitutes=_substitutes(transfers) if read.library == "gloo" else {},
     )
+
+
+def _substitutes(transfers: Sequence[Transfer]) -> dict[str, str]:
+    """Return the operations that take as long as another that moves twice as much, at the largest size."""
+    times: dict[tuple[tuple[int, ...], str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for transfer in transfers:
+        ((operation, size_bytes),) = transfer.calls
+        times[transfer.members, operation][size_bytes].append(transfer.transfer_ns)
+    found = {}
+    for operation, other in _STAND_INS.items():
+        shares = []
+        for (members, name), own in times.items():
+            theirs = times.get((members, other), {})
+            if name == operation and own.keys() & theirs.keys():
+                largest = max(own.keys() & theirs.keys())
+                shares.append(median(own[largest]) / median(theirs[largest]))
+        if shares and median(shares) > _TAKES_AS_LONG:
+            found[operation] = other
+    return found
 
 
 def _transfer(call: _Call, ranks: int, place: str) -> Transfer:

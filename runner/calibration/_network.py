@@ -26,6 +26,7 @@ def calibrated_network(calibration: Calibration, name: str = "network", when: st
         messages=calibration.costs.get(MESSAGE, ()),
         handshake=calibration.handshake,
         sends_first=calibration.sends_first,
+        substitutes=calibration.substitutes,
     )
     facts = calibration_facts(calibration) | ({"when": when} if when else {})
     return NetworkConfig(

@@ -59,7 +59,8 @@ class Records:
     then taken to be anywhere. *left_out* are sentences about what was measured and cannot be used.
     *message_costs_ns* are measurements of how long a message keeps its sender from sending the next.
     *sends_first* has the operations whose ranks send before they ask, with the pieces that are under way
-    together; of these a transfer is that of a rank which came long after all others.
+    together; of these a transfer is that of a rank which came long after all others. *substitutes* names by
+    operation another that the library runs in its place.
     """
 
     transfers: tuple[Transfer, ...]
@@ -70,3 +71,4 @@ class Records:
     left_out: tuple[str, ...] = ()
     message_costs_ns: tuple[float, ...] = ()
     sends_first: Mapping[str, int] = field(default_factory=dict)
+    substitutes: Mapping[str, str] = field(default_factory=dict)

@@ -45,12 +45,14 @@ class Rows:
     """Asks the engine once for each collective, with the algorithms of *system* (of one dimension).
 
     Each message keeps its sender busy for *message_cost_ns*. Of the operations in *sends_first* (see
-    `EfficiencyPart`) the row is that of a rank which comes long after all others.
+    `EfficiencyPart`) the row is that of a rank which comes long after all others, and of those in
+    *substitutes* that of the other operation.
     """
 
     system: SystemConfig
     message_cost_ns: int = 0
     sends_first: Mapping[str, int] = field(default_factory=dict)
+    substitutes: Mapping[str, str] = field(default_factory=dict)
     _known: dict[tuple[int, Call], Row] = field(default_factory=dict)
 
     def of(self, ranks: int, calls: Sequence[Call]) -> Row:
@@ -66,6 +68,7 @@ class Rows:
         )
 
     def _row(self, ranks: int, call: Call) -> Row:
+        call = call._replace(operation=self.substitutes.get(call.operation, call.operation))
         if (ranks, call) not in self._known:
             slow, slower = _SLOW_NS_PER_BYTE
             base = self._time_ns(ranks, call, 0, slow)

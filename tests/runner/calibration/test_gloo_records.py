@@ -69,6 +69,19 @@ def test_collectives_with_a_root_are_simulated_as_they_were_measured(tmp_path, o
     assert found.dimensions[0].fit.ns_per_byte.value == pytest.approx(NS_PER_BYTE, rel=0.03)
 
 
+@pytest.mark.parametrize(("share", "substitutes"), [(1.0, {"reduce_scatter": "all_reduce"}), (0.5, {})])
+def test_a_reduce_scatter_that_takes_as_long_as_an_all_reduce_is_one(tmp_path, share, substitutes):
+    calls = measured()
+    for _ in range(5):
+        for size in SIZES:
+            calls.append(call("reduce_scatter", size, round(share * (size * NS_PER_BYTE + 2 * LATENCY_NS))))
+    found = calibrate_records(gloo_records(write(tmp_path, calls)), SystemConfig.preset("default", 1))
+    network = calibrated_network(found)
+    assert dict(network.efficiency.substitutes) == substitutes
+    assert sum("for reduce_scatter" in said for said in network.assumptions) == len(substitutes)
+    assert set(found.costs) == {"all_gather"}
+
+
 def test_the_rank_that_came_first_waited(tmp_path):
     transfer = gloo_records(write(tmp_path, [call("all_reduce", 8, 100, late=7)])).transfers[0]
     assert (transfer.transfer_ns, transfer.wait_ns) == (100, 7)
