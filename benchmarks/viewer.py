@@ -143,7 +143,7 @@ def walk(page: Any) -> dict[str, float]:
     page.keyboard.press(".")
     page.wait_for_selector("#timeline[data-selected*=':']")
     moves: dict[str, list[float]] = {}
-    for key in (".", ".", ",", "[", "[", "]"):
+    for key in (".", ".", ".", ".", ",", "[", "[", "]"):
         page.wait_for_timeout(600)
         before = page.get_attribute("#timeline", "data-selected")
         start = time.perf_counter()

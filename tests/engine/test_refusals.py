@@ -213,3 +213,10 @@ def test_of_collectives_that_differ_in_their_size_alone_the_first_is_asked_for()
     assert sorted(each.node_id for each in engine.collectives([program], apart=[1])) == [0, 1, 2, 3]
     with pytest.raises(WorkloadFormatError):
         engine.collectives([b"\x05none"])
+
+
+def test_each_of_many_programs_is_asked():
+    """They are decoded a few at a time."""
+    sizes = range(1000, 1100)
+    job = [et.program([build.coll(0, size)]) for size in sizes]
+    assert sorted(each.size_bytes for each in engine.collectives(job)) == [*sizes]

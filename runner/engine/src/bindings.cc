@@ -306,17 +306,25 @@ std::vector<std::string> refusals(const Config& config, const std::vector<AskedC
     return find_refusals(config, nodes);
 }
 
+// Enough for all processors; of a large workload few programs are held at a time.
+constexpr std::ptrdiff_t kDecodedTogether = 32;
+
 std::vector<AskedCollective> collectives(const nb::list& sources, const std::vector<std::uint64_t>& apart,
                                          bool sizes) {
-    const auto programs = load_programs(sources);
+    const std::vector<ProgramSource> every = sources_of(sources);
     const nb::gil_scoped_release release;
     const std::set<std::uint64_t> ids(apart.begin(), apart.end());
     std::set<AskedCollective> found;
-    for (const auto& program : std::set(programs.begin(), programs.end())) {
-        for (const Node& node : distinct_collectives(*program, ids, sizes)) {
-            found.emplace(static_cast<int>(node.comm_type), node.group, node.comm_size, node.involved_dims,
-                          node.id);
+    for (auto first = every.begin(); first != every.end();) {
+        const auto last = first + std::min(kDecodedTogether, every.end() - first);
+        const auto programs = decode_programs({first, last}, [] {});
+        for (const auto& program : std::set(programs.begin(), programs.end())) {
+            for (const Node& node : distinct_collectives(*program, ids, sizes)) {
+                found.emplace(static_cast<int>(node.comm_type), node.group, node.comm_size,
+                              node.involved_dims, node.id);
+            }
         }
+        first = last;
     }
     return {found.begin(), found.end()};
 }

@@ -27,9 +27,7 @@ inline nb::object to_text(const std::string& bytes) {
     return nb::steal(PyUnicode_DecodeUTF8(bytes.data(), size, "replace"));
 }
 
-// Decode the programs; equal contents are decoded once. `progress` is called now and then meanwhile.
-inline std::vector<std::shared_ptr<const Program>> load_programs(const nb::list& sources,
-                                                                 const Progress& progress = {}) {
+inline std::vector<ProgramSource> sources_of(const nb::list& sources) {
     std::vector<ProgramSource> found;
     for (std::size_t i = 0; i < sources.size(); ++i) {
         if (nb::isinstance<nb::bytes>(sources[i])) {
@@ -39,6 +37,13 @@ inline std::vector<std::shared_ptr<const Program>> load_programs(const nb::list&
             found.push_back({nb::cast<std::string>(nb::str(sources[i])), {}, true});
         }
     }
+    return found;
+}
+
+// Decode the programs; equal contents are decoded once. `progress` is called now and then meanwhile.
+inline std::vector<std::shared_ptr<const Program>> load_programs(const nb::list& sources,
+                                                                 const Progress& progress = {}) {
+    const std::vector<ProgramSource> found = sources_of(sources);
     const nb::gil_scoped_release release;
     return decode_programs(found, [&progress] {
         if (progress && !progress(0, 0)) throw Cancelled("The simulation was cancelled.");
