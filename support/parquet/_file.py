@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from ._columns import TEXT, Part, kind_of, numbers_of, values_of
+from ._columns import KINDS, TEXT, Part, kind_of, numbers_of, values_of
 from ._parquet import Damaged, Reader, Writer
 
 __all__ = ["ParquetFile", "ParquetWriter"]
@@ -96,7 +96,7 @@ class ParquetFile:
         if parts:
             return np.concatenate(parts)
         kind = self.kinds[name]
-        return np.empty(0, object if kind == TEXT else kind)
+        return np.empty(0, kind if kind in KINDS else object)
 
 
 def _plain(part: Part, kind: str) -> _Array:

@@ -217,6 +217,14 @@ def test_an_empty_table_and_one_without_columns_are_files(tmp_path):
         assert pq.read_table(path).num_rows == 0
 
 
+def test_of_a_table_without_rows_all_columns_are_read(tmp_path):
+    dates = pd.DataFrame({"d": pd.to_datetime([]), "a": np.empty(0, "int8")})
+    pq.ParquetWriter(tmp_path / "a.parquet", pa.Schema.from_pandas(dates)).close()
+    file = ParquetFile(tmp_path / "a.parquet")
+    assert file.rows == ()
+    assert {name: column.dtype for name, column in file.read().items()} == {"d": object, "a": np.int8}
+
+
 SPLIT = {"use_dictionary": False, "column_encoding": {"f": "BYTE_STREAM_SPLIT"}}
 
 
