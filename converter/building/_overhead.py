@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from statistics import median_low
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,8 +72,8 @@ def measured_overhead(
 
 def _median(steps: Sequence[StepRange]) -> int:
     """Return what the median step took, as `choose_steps` takes it; 0 if there is none."""
-    times = sorted(step.end_ns - step.start_ns for step in steps if step.end_ns > step.start_ns)
-    return times[(len(times) - 1) // 2] if times else 0
+    times = [step.end_ns - step.start_ns for step in steps if step.end_ns > step.start_ns]
+    return median_low(times) if times else 0
 
 
 def profiler_overhead(metadata: Mapping[str, Any]) -> ProfilerOverhead | None:

@@ -71,14 +71,15 @@ def gloo_records(path: str | Path) -> Records:
         raise ConfigError(f"{file}: 'hosts' names {ranks} ranks; measure between two or more.")
     transfers = tuple(_transfer(call, ranks, f"{file}: call {n}") for n, call in enumerate(read.calls))
     source = f"measurements of {read.library} in {file.name}"
-    known = read.library == "gloo" and all(call.last is not None for call in read.calls)
+    is_gloo = read.library == "gloo"
+    says_last = all(call.last is not None for call in read.calls)
     return Records(
         transfers,
         ranks,
         source,
         dict(enumerate(read.hosts)),
-        sends_first=_SENDS_FIRST if known else {},
-        substitutes=_substitutes(transfers) if read.library == "gloo" else {},
+        sends_first=_SENDS_FIRST if is_gloo and says_last else {},
+        substitutes=_substitutes(transfers) if is_gloo else {},
     )
 
 

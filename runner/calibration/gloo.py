@@ -87,7 +87,7 @@ def _measured(largest: int, repeats: int) -> Iterator[dict[str, Any]]:
         for call in _calls(size):
             lasts = [call.members[repeat % call.comes_last] for repeat in range(repeats)]
             times = [_timed(call, last) for last in lasts]
-            asked_ns = min(own.asked_ns for each in times for own in each)
+            asked_ns = min(each[rank].asked_ns for each in times for rank in call.members)
             beyond_ns = asked_ns + (meeting_ns if call.rooted else 0)
             for last, durations in zip(lasts, times, strict=True):
                 yield {

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ._columns import KINDS, TEXT, Part, kind_of, numbers_of, values_of
 from ._parquet import Damaged, Reader, Writer
 
-__all__ = ["ParquetFile", "ParquetWriter"]
+__all__ = ["ParquetFile", "ParquetWriter", "joined"]
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _TAIL = 8  # the size of the metadata, and the magic number again
@@ -87,16 +87,16 @@ class ParquetFile:
 
         Texts are objects, None where missing. Numbers of which some are missing are floats, NaN there.
         """
-        return {name: self._joined(name, groups) for name in (self.kinds if names is None else names)}
+        chosen = self.kinds if names is None else names
+        return {name: joined(self.parts(name, groups), self.kinds[name]) for name in chosen}
 
-    def _joined(self, name: str, groups: Sequence[int] | None) -> _Array:
-        parts = [_plain(part, self.kinds[name]) for part in self.parts(name, groups)]
-        if len(parts) == 1:
-            return parts[0]
-        if parts:
-            return np.concatenate(parts)
-        kind = self.kinds[name]
-        return np.empty(0, kind if kind in KINDS else object)
+
+def joined(parts: Sequence[Part], kind: str) -> _Array:
+    """Return the *parts* of a column of a *kind*, one behind the other, as `ParquetFile.read` does."""
+    arrays = [_plain(part, kind) for part in parts]
+    if len(arrays) == 1:
+        return arrays[0]
+    return np.concatenate(arrays) if arrays else np.empty(0, kind if kind in KINDS else object)
 
 
 def _plain(part: Part, kind: str) -> _Array:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._columns import TEXT, Part, kind_of
-from ._file import ParquetFile, ParquetWriter
+from ._file import ParquetFile, ParquetWriter, joined
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,7 @@ def read_frame(path: str | Path) -> pd.DataFrame:
     for name, kind in file.kinds.items():
         parts = file.parts(name)
         if kind in (TEXT, "float32", "float64") or all(part.present is None for part in parts):
-            columns[name] = file.read([name])[name]
+            columns[name] = joined(parts, kind)
             continue
         values = np.concatenate([part.values for part in parts])
         there = np.concatenate(
