@@ -162,7 +162,7 @@ def program(rank: int, nodes: int, collectives: int):
         "module": TextColumn((2 * layer + (place > every // 2)).astype(np.int32), texts),
         "phase": TextColumn((ids >= nodes // 3).astype(np.int32), ["forward", "backward"]),
         "kind": TextColumn(
-            np.where(is_comm, 2, is_host).astype(np.int32), ["compute", "launch", "communication"]
+            np.where(is_comm, 2, is_host).astype(np.int32), ["compute", "host", "communication"]
         ),
         "type": np.where(is_comm, NodeType.COMM_COLL, NodeType.COMP),
         "duration_ns": np.where(is_comm, 0, duration),

@@ -37,7 +37,7 @@ def _rows(late_ns: int) -> list[dict]:
         )
 
     for layer in range(LAYERS):
-        add(f"host before aten::mm {layer}", "launch", "forward", 20_000, f"layers.{layer}")
+        add(f"host before aten::mm {layer}", "host", "forward", 20_000, f"layers.{layer}")
         add("aten::mm", "compute", "forward", 400_000 + late_ns, f"layers.{layer}")
         add(
             "c10d::allreduce_",

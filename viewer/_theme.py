@@ -27,9 +27,10 @@ __all__ = [
 KIND_COLOURS: dict[str, str] = {
     "compute": "#3b82c4",
     "communication": "#e08214",
-    "launch": "#7fbfe6",
-    "comm_call": "#e0b16c",
+    "copy": "#7a9e3f",
     "memory": "#1b9e77",
+    "host": "#7fbfe6",
+    "sync": "#e0b16c",
     "wait": "#c45a9c",
     "idle": "#a9b1ba",
 }

@@ -101,10 +101,12 @@ class _Builder:
             node |= {"module": self.modules[about], "phase": self.phases[about]}
         if piece.op >= 0:
             node["num_ops"], node["tensor_size_bytes"] = self.costs.get(piece.place, (1, 1))
-            kind = "comm_call" if self.names[about].startswith(_COMM_LIBRARIES) else "compute"
-            return node | {"name": self.names[about], "operator": self.names[about], "kind": kind}
+            node |= {"name": self.names[about], "operator": self.names[about]}
+            if self.names[about].startswith(_COMM_LIBRARIES):
+                return node | {"kind": "host", "cause": "communication_call"}
+            return node | {"kind": "compute"}
         name = f"host before {self.names[about]}" if about >= 0 else "host until the end of the step"
-        return node | {"name": name, "kind": "launch"}
+        return node | {"name": name, "kind": "host"}
 
     def add_comm(self, comm: Communication, group: int) -> int:
         """Append *comm*, issued by the newest host node; its duration lets it end when it was measured to."""

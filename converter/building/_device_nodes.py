@@ -67,7 +67,7 @@ class NodeTable:
             type=NodeType.COMP,
             stream=lane.number,
             is_cpu_op=True,
-            kind=self._text("launch"),
+            kind=self._text("host"),
             name=name,
             **named,
         )
@@ -94,14 +94,14 @@ class NodeTable:
         works = self._trace.works.take(launches.work)
         names = self._texts(works.name, str)[launch]
         names[is_gap] = self._texts(works.name[launch[is_gap]], lambda text: f"device latency before {text}")
-        kinds = np.where(launches.category == KERNEL, self._text("compute"), self._text("memory"))
+        kinds = np.where(launches.category == KERNEL, self._text("compute"), self._text("copy"))
         kinds[launches.is_comm] = self._text("communication")
         columns["phase"][launches.is_comm[launch] & ~is_gap] = self._text("communication")
         columns |= {
             "name": names,
             "start_ns": start_ns[launch],
             "duration_ns": np.where(is_gap, gap_ns[launch], (launches.end_ns - launches.start_ns)[launch]),
-            "kind": np.where(is_gap, self._text("launch"), kinds[launch]),
+            "kind": np.where(is_gap, self._text("idle"), kinds[launch]),
             "type": np.full(len(launch), int(NodeType.COMP)),
             "num_ops": np.where(is_gap, 1, costs[launch, 0]),
             "tensor_size_bytes": np.where(is_gap, 1, costs[launch, 1]),

@@ -19,6 +19,8 @@ from ._graph import NodeType as NodeType
 from ._graph import TextColumn as TextColumn
 from ._kept_graph import keep_graph as keep_graph
 from ._kept_graph import kept_graph as kept_graph
+from ._kinds import HOST_CAUSES as HOST_CAUSES
+from ._kinds import KINDS as KINDS
 from ._order import dependencies as dependencies
 from ._order import execution_order as execution_order
 from ._parallelism import recognise as recognise
@@ -33,6 +35,8 @@ from ._workload import Workload as Workload
 __all__ = [
     "DAMAGES",
     "EDGE_COLUMNS",
+    "HOST_CAUSES",
+    "KINDS",
     "NODE_COLUMNS",
     "CollectiveType",
     "Column",

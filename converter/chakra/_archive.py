@@ -69,6 +69,10 @@ class Archive:
                 if self._places[name][2] != length:
                     raise ValueError(f"column {name} is not one of {length} integers")
 
+    def __contains__(self, name: str) -> bool:
+        """Return whether it has an array of this name."""
+        return name in self._members
+
     def whole(self, name: str) -> np.ndarray:
         """Return an array."""
         return self._rows(name, slice(0, self._place(name)[2]))

@@ -12,6 +12,7 @@ from .._native import ChakraRefusal, read_attributes, read_chakra
 from ._encode import encode_graph
 from ._extra import Extra
 from ._graph import Column, Graph, TextColumn
+from ._kinds import with_current_kinds
 
 __all__ = ["decode_graph", "encode_graph", "other_attributes", "read_et"]
 
@@ -45,6 +46,7 @@ def decode_graph(data: bytes, *, rank: int = 0, source: str = "<bytes>") -> Grap
         raise WorkloadFormatError(f"{source}{error}") from None
     nodes: dict[str, Column] = {**numbers}
     nodes.update((name, TextColumn(*column)) for name, column in texts.items())
+    with_current_kinds(nodes)
     return Graph.of_columns(rank, nodes, edges.reshape(-1, 3), extra=Extra(ids, ends, content))
 
 

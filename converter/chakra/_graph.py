@@ -90,6 +90,8 @@ NODE_COLUMNS: dict[str, tuple[str, Any]] = {
     "module": ("str", ""),
     "phase": ("str", "other"),
     "kind": ("str", "compute"),
+    "cause": ("str", ""),
+    "place": ("str", ""),
     "step": ("int64", -1),
     "measured_start_ns": ("int64", -1),
 }

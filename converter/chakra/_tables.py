@@ -267,18 +267,19 @@ def _files(
 def _read(archive: Archive) -> Tables:
     """Return what *archive* holds; raises some of `DAMAGES`."""
     ranks, digests = archive.whole_integers("ranks").tolist(), archive.whole("digests")
+    has_all = "cause" in archive  # version 0.2 did not write all columns: its files are read instead
     if digests.dtype.kind != "S":
         raise ValueError("its digests are no texts")
     node_parts, edge_parts = (_parts(archive.whole_integers(f"{of}_ends")) for of in ("node", "edge"))
     archive.check({
-        **dict.fromkeys(NODE_COLUMNS, node_parts[-1].stop),
+        **(dict.fromkeys(NODE_COLUMNS, node_parts[-1].stop) if has_all else {}),
         **{f"edge_{name}": edge_parts[-1].stop for name in EDGE_COLUMNS},
     })  # fmt: skip
     graphs: dict[str, Graph] = {}
     edges_of: dict[int, Mapping[str, np.ndarray]] = {}
     for rank, digest, own, tied in zip(ranks, digests.tolist(), node_parts, edge_parts, strict=True):
         edges_of[rank] = SavedColumns(archive, {name: f"edge_{name}" for name in EDGE_COLUMNS}, tied)
-        if digest:
+        if digest and has_all:
             nodes = SavedColumns(archive, {name: name for name in NODE_COLUMNS}, own)
             graphs[digest.decode("ascii")] = Graph(rank, nodes, edges_of[rank])
     return Tables(graphs, edges_of)

@@ -20,7 +20,7 @@ __all__ = ["EXPORT_FORMATS", "export_graph"]
 _COLOURS = {
     "compute": "#4c78a8",
     "communication": "#e45756",
-    "launch": "#bab0ac",
+    "host": "#bab0ac",
     "comm_call": "#f1a5a6",
     "memory": "#72b7b2",
 }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...converter.building import GAP
+from ...converter.chakra import HOST_CAUSES
 from .._framed import columns_of, sums_by
 from .._recorded_nodes import Columns
 from ._critical_path import CriticalPath
@@ -28,9 +29,11 @@ _HINTS = {
     "together: its bytes are too few for its time, so neither bandwidth nor compression would help",
     "skew": "a more even load: ranks arrive at different times (skew), and the first ones wait",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",
-    "launch": "less Python and dispatch: torch.compile, CUDA graphs, larger batches",
-    "comm_call": "fewer, larger communications (buckets), issuing them earlier, or cores left free for the "
-    "communication library's threads: the host thread was inside the call",
+    "host": "less Python and dispatch: torch.compile, CUDA graphs, larger batches",
+    "communication_call": "fewer, larger communications (buckets), issuing them earlier, or cores left free "
+    "for the communication library's threads: the host thread was inside the call",
+    "copy": "fewer or smaller copies, pinned memory, or copies beside computation",
+    "sync": "fewer synchronisations: .item(), .cpu(), printing of device values",
     "memory": "keeping the data local, or a faster remote memory",
     "idle": "work that fills the gap; the ranks had nothing to run",
     "wait": "a more even load: this rank waited for a straggler",
@@ -42,7 +45,7 @@ _WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORE
 _SLOW = 0.1  # of what the network carries: below, something else than its bandwidth takes the time
 _LEAST_RATE = 0.125  # bytes/ns: an Ethernet of 1 Gb/s, where nothing else is known of the network
 _WHOLE = {
-    "launch": "Host work: Python, dispatch, launches",
+    "host": "Host work: Python, dispatch, launches",
     "idle": "Idle time",
     "wait": "Waiting for peers",
 }
@@ -92,7 +95,7 @@ def advices(
     kinds = segments["kind"]
     for kind in sorted(set(kinds.tolist())):
         rows = np.flatnonzero(kinds == kind)
-        part = {name: segments[name][rows] for name in ("collective", "duration_ns", "operator")}
+        part = {name: segments[name][rows] for name in ("cause", "collective", "duration_ns", "operator")}
         found += [(what, _hint(kind, what, slow), gain) for what, gain in _largest(kind, part)]
     found += _skew(collectives) if len(kinds) else []
     ranked = sorted(found, key=lambda item: -item[2])[:count]
@@ -109,6 +112,8 @@ def _hint(kind: str, what: str, slow: set[str]) -> str:
         return _HINTS["unknown"]
     if kind == "compute" and _WAITING.search(what):
         return _HINTS["wait"]
+    if what == HOST_CAUSES["communication_call"]:
+        return _HINTS["communication_call"]
     return _HINTS.get(kind, _UNKNOWN)
 
 
@@ -165,9 +170,12 @@ def cause_place(path: CriticalPath, collectives: pd.DataFrame, what: str) -> tup
     """
     segments = path.unreasoned[path.unreasoned["node_id"] >= 0]
     kinds = {name: kind for kind, name in (_WHOLE | _NAMELESS).items()}
+    causes = {label: cause for cause, label in HOST_CAUSES.items()}
     chosen = (segments["operator"] == what) | (segments["collective"] == what)
     if what in kinds:
         chosen = segments["kind"] == kinds[what]
+    if what in causes:
+        chosen = segments["cause"] == causes[what]
     longest = segments[chosen].nlargest(1, "duration_ns")
     if longest.empty and what.startswith("Rank "):
         longest = collectives[collectives["on_path_ns"] > 0].nlargest(1, "skew_ns")
@@ -176,7 +184,10 @@ def cause_place(path: CriticalPath, collectives: pd.DataFrame, what: str) -> tup
 
 def _largest(kind: str, part: Columns) -> list[tuple[str, int]]:
     """Return what time of one kind is spent on: its two largest names, or all if names say nothing."""
-    if kind in ("launch", "idle", "wait"):
+    if kind == "host":
+        causes = [HOST_CAUSES.get(str(cause), _WHOLE[kind]) for cause in part["cause"]]
+        return [*sums_by(part["duration_ns"], np.array(causes, object)).items()]
+    if kind in ("idle", "wait"):
         return [(_WHOLE[kind], int(part["duration_ns"].sum()))]
     column = "collective" if kind == "communication" else "operator"
     sums = sums_by(part["duration_ns"], part[column])

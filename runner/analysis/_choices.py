@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 __all__ = ["BREAKDOWNS", "FEW_HOPS", "FOLDS", "MOST_HOPS", "PARTS", "RUN_BREAKDOWNS"]
 
-BREAKDOWNS = ("kind", "operator", "module", "collective", "rank", "phase")
+BREAKDOWNS = ("kind", "cause", "operator", "module", "collective", "rank", "phase")
 """What a critical path can be split by, in the order in which people ask."""
 RUN_BREAKDOWNS = (*BREAKDOWNS, "network", "link")
 """What the critical path of a run can be split by: a path's own breakdowns, and the parts of the network."""

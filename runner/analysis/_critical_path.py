@@ -44,10 +44,12 @@ SEGMENT_COLUMNS = {
     "module": "object",
     "collective": "object",
     "phase": "object",
+    "cause": "object",
+    "place": "object",
 }
 
 
-_TEXTS = ("name", "kind", "operator", "module", "collective", "phase")
+_TEXTS = ("name", "kind", "operator", "module", "collective", "phase", "cause", "place")
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,6 +249,8 @@ def _said(steps: Steps, workload: Workload) -> Columns:
             types, *(facts.numbers(name) for name in ("comm_type", "comm_size_bytes", "group"))
         ),
         "phase": facts.texts("phase"),
+        "cause": facts.texts("cause"),
+        "place": facts.texts("place"),
     }
     columns: Columns = {}
     for name, column in described.items():

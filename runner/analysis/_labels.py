@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...converter import EdgeKind
+from ...converter.chakra import KINDS
 
 __all__ = ["EDGE_LABELS", "KIND_LABELS", "edge_label"]
 
-KIND_LABELS: dict[str, str] = {
-    "compute": "Compute",
-    "communication": "Communication",
-    "launch": "Host launch",
-    "comm_call": "Communication call",
-    "memory": "Memory",
-    "wait": "Wait on peer",
-    "idle": "Idle",
-}
+KIND_LABELS: Mapping[str, str] = KINDS
 """Each kind of a node or segment -> what people call it."""
 EDGE_LABELS: Mapping[int, str] = {
     EdgeKind.DATA: "data",

@@ -21,7 +21,7 @@ _MOST_TRACKS = 8
 _ROUNDING_NS = 2_000
 _MOST_MODULE_LEVELS = 4
 # Host time between operators; it belongs to no module, but does not end the one it lies in either.
-_BETWEEN = ("launch", "idle")
+_BETWEEN = ("host", "idle")
 
 
 @dataclass(frozen=True)

@@ -40,14 +40,15 @@ _HALF = 0.5
 _PHRASES = {
     "communication": "communication",
     "compute": "computation",
-    "launch": "host work (Python, dispatch, launches)",
-    "comm_call": "host time inside communication calls",
+    "copy": "copies",
     "memory": "remote memory",
+    "host": "host work",
+    "sync": "synchronisation of the host with the device",
     "wait": "waiting for peers",
     "idle": "idle time",
 }
 _PHASES = {"forward": "the forward pass", "backward": "the backward pass", "optimizer": "the optimizer"}
-_NAMED_AS_WHOLE = ("launch", "wait", "idle")  # their names are those of what comes after
+_NAMED_AS_WHOLE = ("host", "wait", "idle")  # their names are those of what comes after
 _WITHOUT_NETWORK = ("replay", "fake")
 
 
@@ -92,7 +93,7 @@ def summarize(result: Result, workload: Workload, path: CriticalPath | None = No
     kinds = breakdown_columns(path, "kind")
     headline = _headline(path, kinds, _measured_text(workload), captured_steps(workload.metadata))
     if result.backend not in _WITHOUT_NETWORK and len(path.columns["rank"]):
-        headline += _network_cannot_matter(kinds)
+        headline += _network_cannot_matter(path, kinds)
     qualifiers = _qualifiers(result, workload, kinds)
     ranks = later(_rank_columns(result))
     return Summary(headline, result.makespan_ns, later(kinds), ranks, path, qualifiers)
@@ -124,7 +125,7 @@ def _of_the_profiler(overhead: ProfilerOverhead, workload: Workload, kinds: Colu
     said = f"{overhead.text[0].upper()}{overhead.text[1:]}"
     if overhead.host_rescaled:
         return f"{said}; host time was scaled by it."
-    on_host = ["launch", "comm_call", *(["compute"] if computed_on_host(workload) else [])]
+    on_host = ["host", "sync", *(["compute"] if computed_on_host(workload) else [])]
     scale = "'convert --rescale-host' scales host time by it"
     if overhead.matters and kinds["share"][np.isin(kinds["key"], on_host)].sum() > _HALF:
         return f"{said}: the profiler may be why the host bounds this one; {scale}."
@@ -138,8 +139,9 @@ def _measured_ns(workload: Workload) -> int:
     return max((int(value) for value in values if isinstance(value, (int, float))), default=0)
 
 
-def _network_cannot_matter(kinds: Columns) -> str:
-    if np.isin(kinds["key"], ["communication", "comm_call"]).any():
+def _network_cannot_matter(path: CriticalPath, kinds: Columns) -> str:
+    causes = breakdown_columns(path, "cause")["key"]
+    if (kinds["key"] == "communication").any() or (causes == "communication_call").any():
         return ""
     return " No communication is on the critical path: a faster network cannot shorten the step."
 
@@ -175,7 +177,7 @@ def _contributor(path: CriticalPath) -> str:
     columns = path.columns
     kinds, durations = columns["kind"], columns["duration_ns"]
     names = np.where(kinds == "communication", columns["collective"], columns["operator"])
-    names = np.where(np.isin(kinds, _NAMED_AS_WHOLE), "", names)
+    names = np.where(np.isin(kinds, _NAMED_AS_WHOLE) & (columns["cause"] == ""), "", names)
     totals = sums_by(durations, kinds, names)
     kind, name = max(totals, key=totals.__getitem__)
     own = np.flatnonzero((kinds == kind) & (names == name))

@@ -49,7 +49,7 @@ _USUAL_UTILISATION = 0.4
 _KERNELS = 0.1  # of a convolution with what is pointwise behind it, relative to a transformer's layer
 _WORDS = {
     "compute": "computation",
-    "launch": "launches",
+    "host": "launches",
     "wait": "waiting for other stages",
     "idle": "idle time",
 }

@@ -38,7 +38,7 @@ def rank_nodes(rank):
         "stream": 1,
     }
     return [
-        node(0, "python before aten::mm", 10_000, kind="launch"),
+        node(0, "python before aten::mm", 10_000, kind="host"),
         node(1, "aten::mm", 400_000 + 50_000 * rank),
         node(2, "c10d::allreduce_", 300_000, **reduce),
         node(3, "aten::add", 20_000),
@@ -153,7 +153,7 @@ def test_how_much_faster_has_to_be_said(study, capfd):
 
 def test_each_contributor_in_turn(study, capfd):
     rows = json.loads(answer(capfd, "what-if", study.path, "--format", "json"))
-    assert {"operator:aten::mm", "kind:launch", "bandwidth:0"} <= {row["key"] for row in rows}
+    assert {"operator:aten::mm", "kind:host", "bandwidth:0"} <= {row["key"] for row in rows}
     assert rows == sorted(rows, key=lambda row: row["makespan_ns"])
 
 

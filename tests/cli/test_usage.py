@@ -94,7 +94,7 @@ def test_help_documents_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> No
         ),
         (["sweep", "no-such-study", "--over", "network=ring-2"], 60, "no-such-study"),
         (["sweep", "no-such-study"], 2, "--over"),
-        (["what-if", "no-such-study", "--faster", "kind:launch=2"], 60, "no-such-study"),
+        (["what-if", "no-such-study", "--faster", "kind:host=2"], 60, "no-such-study"),
         (["generate", "all-reduce", "-o", "w", "--ranks", "2", "--size", "-5"], 2, "not a size"),
         (["generate", "all-reduce", "-o", "w", "--ranks", "2", "--size", "5 miles"], 2, "25 MiB"),
         (

@@ -30,7 +30,7 @@ _node = st.fixed_dictionaries(
         "comm_dst": st.integers(-1, 9),
         "stream": st.integers(0, 200),
         "module": st.text(max_size=9),
-        "kind": st.sampled_from(["compute", "launch", "communication"]),
+        "kind": st.sampled_from(["compute", "host", "communication"]),
         "step": st.integers(-1, 9),
     }
 )

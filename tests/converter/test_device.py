@@ -232,11 +232,11 @@ def test_any_program_becomes_a_graph_that_replays_it(folder, actions):
     (graph,) = convert_files(*device.write(folder)).graphs
     nodes, edges = graph.nodes, graph.edges
     assert (edges["src"] < edges["dst"]).all()
-    on_device = nodes[(nodes["stream"] >= 1000) & (nodes["kind"] != "launch")]
+    on_device = nodes[(nodes["stream"] >= 1000) & (nodes["kind"] != "idle")]
     assert len(on_device) == device.works
     assert on_device["duration_ns"].sum() == pytest.approx(device.busy_us * 1000, abs=device.works)
     issued = edges.loc[edges["kind"].isin([EdgeKind.LAUNCH, EdgeKind.COMM_ISSUE]), "dst"]
-    gaps = nodes.loc[(nodes["stream"] >= 1000) & (nodes["kind"] == "launch"), "node_id"]
+    gaps = nodes.loc[(nodes["stream"] >= 1000) & (nodes["kind"] == "idle"), "node_id"]
     assert len(set(issued)) == len(on_device)
     assert set(issued) - set(gaps) <= set(on_device["node_id"])
     assert on_device["node_id"].isin(edges["dst"]).all()

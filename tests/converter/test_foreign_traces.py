@@ -49,7 +49,7 @@ def test_a_linked_trace_replays_what_was_measured(linked):
 def test_a_linked_traces_device_work_hangs_together(linked):
     nodes, edges = linked.graphs[0].nodes, linked.graphs[0].edges
     device = nodes[nodes["stream"] >= 1000]
-    assert (device["kind"] == "memory").sum() == 161
+    assert (device["kind"] == "copy").sum() == 161
     launched = edges[edges["kind"].isin([EdgeKind.LAUNCH, EdgeKind.COMM_ISSUE])]
     assert len(launched) == 187 + 161
     (comm,) = nodes[nodes["type"] == NodeType.COMM_COLL].to_dict("records")
@@ -277,7 +277,7 @@ def test_an_amd_trace_alone_has_the_costs_of_its_products(data_dir):
     workload = convert_files(device_trace=str(data_dir / "converter" / "kineto" / "mi250.json.gz"))
     (graph,) = workload.graphs
     assert replay(graph).makespan_ns == workload.metadata["measured_step_ns"]["0"] == 9_288_291
-    kernels = graph.nodes.query("stream >= 1000 and kind != 'launch'")
+    kernels = graph.nodes.query("stream >= 1000 and kind != 'idle'")
     assert len(kernels) == 16
     costs = kernels.groupby("operator")[["num_ops", "tensor_size_bytes"]].sum()
     multiplied = 2 * 5 * 128 * 128

@@ -29,7 +29,12 @@ def test_colours_are_of_the_palette_and_named(client, made, colour, nested):
     found = client.get(f"/api/lanes?run={made.run_a}&colour={colour}&nested={nested}").json
     assert all(shown in found["palette"] for _, shown in found["legend"])
     named = {name for name, _ in found["legend"]}
-    expected = {"kind": "Compute", "operator": "aten::mm", "module": "layers.3", "stream": "communication"}
+    expected = {
+        "kind": "Computation",
+        "operator": "aten::mm",
+        "module": "layers.3",
+        "stream": "communication",
+    }
     assert expected[colour] in named
 
 

@@ -144,7 +144,7 @@ def contributors_bar(
 
 def _bar_colour(row: dict[Any, Any], otherwise: str) -> str:
     kind = row["key"] if row["key"] in KIND_LABELS else row.get("kind")
-    return kind_colour(kind) if kind in KIND_LABELS else otherwise
+    return kind_colour(str(kind)) if kind in KIND_LABELS else otherwise
 
 
 def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:

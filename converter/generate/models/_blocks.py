@@ -130,7 +130,7 @@ class Stage:
             operator=operator.kind,
             module=operator.module,
             phase=phase,
-            kind="launch" if operator.kind == "overhead" else "compute",
+            kind="host" if operator.kind == "overhead" else "compute",
         )
 
     def exchange(self, block: Block, exchange: Exchange, waits: Sequence[int], lane: int) -> int:
@@ -149,7 +149,7 @@ class Stage:
                 operator="start within" if where.nodes == 1 else "start across",
                 module=exchange.module,
                 phase="communication",
-                kind="launch",
+                kind="host",
             )
             last = [node]
         for step in steps:

@@ -100,7 +100,7 @@ class Passes:
                 block.last = node if node >= 0 else block.last
         if self.stage.prices.step_ns >= 1:
             block.compute("rest of the step", self.stage.prices.step_ns, operator="rest", phase="optimizer",
-                          kind="launch", num_ops=1, tensor_size_bytes=1)  # fmt: skip
+                          kind="host", num_ops=1, tensor_size_bytes=1)  # fmt: skip
         return block
 
     def _adapters(self, block: Block) -> float:
@@ -168,7 +168,7 @@ class Passes:
             stream=LANES["host"],
             operator="launch",
             phase=phase,
-            kind="launch",
+            kind="host",
         )
 
     def _beside(self, layer: int, phase: str, half: str) -> float:

@@ -47,7 +47,8 @@ def message(key: Key, size_bytes: int) -> Piece:
         "type": NodeType.COMP,
         "operator": operator,
         "phase": "forward",
-        "kind": "comm_call",
+        "kind": "host",
+        "cause": "communication_call",
         "tensor_size_bytes": size_bytes,
     }
     sent = {

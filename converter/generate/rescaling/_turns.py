@@ -148,7 +148,7 @@ class _Reader:
         self.graph, self.layers = graph, layers
         self.forward = _is(phase, "forward")
         self.backward = _is(phase, "backward")
-        self.gap = _is(kind, "launch")
+        self.gap = _is(kind, "host") & _is(nodes["operator"], "")
         self.named = ~_is(module, "")
         self.sends = nodes["type"] == NodeType.COMM_SEND
         self.receives = nodes["type"] == NodeType.COMM_RECV

@@ -112,6 +112,8 @@ enum class Key : std::uint8_t {
     Operator,
     Module,
     Phase,
+    Cause,
+    Place,
     Group,
     IsCpuOp,
     CommPriority,
@@ -129,7 +131,7 @@ struct KnownAttribute {
     std::string_view unset = {};
 };
 
-// By `Key`. ASTRA-sim ignores duration_ns to phase, and comm_splits.
+// By `Key`. ASTRA-sim ignores duration_ns to place, and comm_splits.
 inline constexpr std::array<KnownAttribute, static_cast<std::size_t>(Key::Other)> kKnown = {{
     {"comm_type", "comm_type", ValueKind::Int64, true},
     {"comm_size", "comm_size_bytes", ValueKind::Int64, true},
@@ -146,6 +148,8 @@ inline constexpr std::array<KnownAttribute, static_cast<std::size_t>(Key::Other)
     {"operator", "operator", ValueKind::String},
     {"module", "module", ValueKind::String},
     {"phase", "phase", ValueKind::String, false, "other"},
+    {"cause", "cause", ValueKind::String},
+    {"place", "place", ValueKind::String},
     {"pg_name", "group", ValueKind::String},
     {"is_cpu_op", "is_cpu_op", ValueKind::Bool},
     {"comm_priority", "", ValueKind::Int32},

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from ....converter.chakra import HOST_CAUSES
 from ....errors import UsageError
 from ...gpu import GPU_BACKEND
 from .._critical_path import CriticalPath
@@ -17,12 +18,12 @@ MEASURED = ("replay", "fake")
 """Backends without a network: communication takes the duration it has in the workload."""
 NETWORK = ("bandwidth", "latency", "link")
 # What the host thread does beside operators, in words.
-_HOST_KINDS = {"launch": "host work", "comm_call": "host time inside communication calls"}
-COLUMNS = ("operator", "module", "kind")
+_HOST_KINDS = {"host": "host work", "sync": "synchronisations"}
+COLUMNS = ("operator", "module", "kind", "cause")
 _EDGE = re.compile(r"(\d+)/(\d+)-(\d+)")
 _WAYS = (
-    "operator:NAME, module:NAME, kind:KIND, collective:TYPE, bandwidth:DIMENSION, latency:DIMENSION, "
-    "link:FROM-TO, machine:FIGURE (on 'gpu') or edge:RANK/FROM-TO"
+    "operator:NAME, module:NAME, kind:KIND, cause:CAUSE, collective:TYPE, bandwidth:DIMENSION, "
+    "latency:DIMENSION, link:FROM-TO, machine:FIGURE (on 'gpu') or edge:RANK/FROM-TO"
 )
 # What is offered of a machine of the GPU model, in words; the last two only with several nodes.
 _FIGURES = {
@@ -42,10 +43,10 @@ _FIGURES = {
 class Target:
     """One thing that could change: *what* it is, and its *name* among those.
 
-    Nodes with a *name* as their ``operator``, ``module`` or ``kind``; a ``collective`` by its type or as the
-    critical path describes it; the ``bandwidth`` or ``latency`` of a network dimension (from 0), a ``link``
-    ("0-8"), a figure of the ``machine`` of the GPU model ("scale_up.latency_ns"), or one dependency, an
-    ``edge`` ("0/17-23": of rank 0, from node 17 to node 23).
+    Nodes with a *name* as their ``operator``, ``module``, ``kind`` or ``cause``; a ``collective`` by its type
+    or as the critical path describes it; the ``bandwidth`` or ``latency`` of a network dimension (from 0), a
+    ``link`` ("0-8"), a figure of the ``machine`` of the GPU model ("scale_up.latency_ns"), or one
+    dependency, an ``edge`` ("0/17-23": of rank 0, from node 17 to node 23).
     """
 
     what: str
@@ -64,6 +65,8 @@ class Target:
         if self.what == "edge":
             rank, source, target = self.edge
             return f"node {target} of rank {rank} without waiting for node {source}"
+        if self.what == "cause":
+            return f"host work: {HOST_CAUSES.get(self.name, self.name).lower()}"
         on_host = _HOST_KINDS.get(self.name) if self.what == "kind" else None
         return on_host or f"{self.what} {self.name}"
 
@@ -106,10 +109,11 @@ def targets(
     On the GPU model, that is the machine, of which the job takes so many *nodes*.
     """
     # Only a replay takes the duration of a communication from the workload.
-    kinds = ["compute", "comm_call", "memory"] + ["communication"] * (backend in MEASURED)
+    kinds = ["compute", "host", "copy", "memory"] + ["communication"] * (backend in MEASURED)
     scaled = path.segments[path.segments["kind"].isin(kinds)]
     found = [Target(what, name) for what in ("operator", "module") for name in _largest(scaled, what, count)]
     found += [Target("kind", kind) for kind in _HOST_KINDS if (path.segments["kind"] == kind).any()]
+    found += [Target("cause", cause) for cause in _largest(path.segments, "cause", count)]
     if backend not in MEASURED:
         collectives = path.segments[~path.segments["collective"].str.match("(send|recv) of ")]
         found += [Target("collective", name) for name in _largest(collectives, "collective", count)]

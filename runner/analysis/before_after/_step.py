@@ -23,7 +23,7 @@ __all__ = ["Step", "read_step"]
 
 _NOTHING = "(none)"
 _TIMES = ["count", "time_ns", "on_path_ns"]
-_ON_HOST = ("launch", "comm_call")
+_ON_HOST = ("host", "sync")
 _NODE = ["rank", "node_id"]
 
 

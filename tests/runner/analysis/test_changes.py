@@ -9,7 +9,7 @@ from chakrascope.runner.analysis import Target, changes, drops, sensitivity, sim
 
 def test_targets_are_what_the_backend_can_change(run, simulated):
     measured = [target.key for target in targets(run.path, "replay", 1)]
-    assert {"operator:aten::mm", "operator:c10d::allreduce_", "kind:launch"} <= set(measured)
+    assert {"operator:aten::mm", "operator:c10d::allreduce_", "kind:host"} <= set(measured)
     assert not any(key.startswith(("bandwidth", "latency")) for key in measured)
     on_network = [target.key for target in targets(simulated.path, "analytical-aware", 1)]
     assert {"operator:aten::mm", "bandwidth:0", "latency:0"} <= set(on_network)
@@ -18,7 +18,7 @@ def test_targets_are_what_the_backend_can_change(run, simulated):
 
 def test_once_as_fast_changes_nothing(run, simulated):
     for one in (run, simulated):
-        for target in (Target("operator", "aten::mm"), Target("kind", "launch")):
+        for target in (Target("operator", "aten::mm"), Target("kind", "host")):
             assert simulate_faster(one.experiment(), target, 1.0) == one.result.makespan_ns
 
 
@@ -34,7 +34,7 @@ def test_more_bandwidth_saves_time(simulated):
 
 
 def test_sensitivity_lists_the_most_helpful_first(simulated):
-    chosen = [Target("kind", "launch"), Target("bandwidth", "0")]
+    chosen = [Target("kind", "host"), Target("bandwidth", "0")]
     table = sensitivity(simulated.experiment(), simulated.result.makespan_ns, chosen)
     assert table["target"].tolist() == [chosen[1].label, chosen[0].label]
     assert (table["delta_ns"] < 0).all()
@@ -43,7 +43,7 @@ def test_sensitivity_lists_the_most_helpful_first(simulated):
 @pytest.mark.parametrize("times", [0.0, -1.0, float("nan"), float("inf")])
 def test_impossible_speeds_are_refused(run, times):
     with pytest.raises(UsageError, match=r"0\.01 to 1000"):
-        simulate_faster(run.experiment(), Target("kind", "launch"), times)
+        simulate_faster(run.experiment(), Target("kind", "host"), times)
 
 
 @pytest.mark.parametrize("key", ["", "operator", "operator:", "__class__:x", "bandwidth"])

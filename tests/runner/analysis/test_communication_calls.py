@@ -17,7 +17,7 @@ from chakrascope.runner.analysis import KIND_LABELS, targets
 @pytest.fixture(scope="module")
 def blocked():
     """Ranks that spend 8 ms inside a call, then compute for 1 ms; simulated."""
-    call = {"name": "c10d::recv_", "operator": "c10d::recv_", "kind": "comm_call"}
+    call = {"name": "c10d::recv_", "operator": "c10d::recv_", "kind": "host", "cause": "communication_call"}
     rank = [comp(0, 8_000_000, **call), comp(1, 1_000_000, after=(0,)), coll(2, 1024, after=(1,))]
     program = workload(rank, rank)
     return program, simulate(program, SystemConfig.preset("default"), NetworkConfig.preset("ring-2"))
@@ -26,16 +26,16 @@ def blocked():
 def test_the_summary_names_the_calls(blocked):
     program, result = blocked
     summary = summarize(result, program)
-    assert "is bound by host time inside communication calls: 8" in summary.headline
+    assert "is bound by host work: 8" in summary.headline
     assert "the largest contributor is c10d::recv_ (8.00 ms, 88.8 %)" in summary.headline
-    assert KIND_LABELS[summary.kinds["key"].iloc[0]] == "Communication call"
+    assert KIND_LABELS[summary.kinds["key"].iloc[0]] == "Host work"
 
 
 def test_no_faster_kernel_is_advised_for_them(blocked):
     program, result = blocked
     path = summarize(result, program).path
     first = advice(path, collective_overview(result, program.node_table(), path))[0]
-    assert (first.what, first.gain_ns) == ("c10d::recv_", 8_000_000)
+    assert (first.what, first.gain_ns) == ("Inside communication calls", 8_000_000)
     assert "kernel" not in first.how
     assert "inside the call" in first.how
 
@@ -46,5 +46,5 @@ def test_what_if_can_ask_for_less_of_them(blocked):
         target.key: target.label
         for target in targets(summarize(result, program).path, "analytical-unaware", 1)
     }
-    assert labels["kind:comm_call"] == "host time inside communication calls"
+    assert labels["cause:communication_call"] == "host work: inside communication calls"
     assert labels["operator:c10d::recv_"] == "operator c10d::recv_"

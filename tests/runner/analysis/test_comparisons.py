@@ -204,7 +204,7 @@ def _path(rows, makespan_ns):
     filled, start = [], 0
     for number, (kind, operator, collective, duration) in enumerate(rows):
         filled.append((number, 0, number, operator, kind, start, start + duration, duration, "Because.",
-                       operator, "", collective, ""))  # fmt: skip
+                       operator, "", collective, "", "", ""))  # fmt: skip
         start += duration
     segments = pd.DataFrame(filled, columns=list(SEGMENT_COLUMNS)).astype(SEGMENT_COLUMNS)
     return CriticalPath(segments, makespan_ns, np.zeros(1, dtype=np.int32))
@@ -248,7 +248,7 @@ def test_nobody_is_told_to_wait_with_a_faster_kernel(run, name):
 
 def test_network_that_cannot_matter_is_told(simulated):
     path = _path([("compute", "aten::mm", "", 100)], 100)
-    assert "a faster network cannot shorten the step" in _network_cannot_matter(path.breakdown("kind"))
+    assert "a faster network cannot shorten the step" in _network_cannot_matter(path, path.breakdown("kind"))
     assert "a faster network" not in simulated.summary.headline
 
 
@@ -320,7 +320,7 @@ def test_measurement_of_fewer_ranks_is_held_against_what_it_measures_only(run, s
         assert "communication" not in set(error_distribution(nodes, "kind")["key"])
     comparison = compare([scaled, simulated.result], simulated.workload)
     assert comparison.overview["relative"].isna().tolist() == [False, True]
-    assert comparison.errors["key"].tolist() == ["compute", "launch"]
+    assert comparison.errors["key"].tolist() == ["compute", "host"]
     assert "Measured on 2 ranks, simulated on 8" in comparison.notes[0]
     assert compare([scaled, scaled], simulated.workload, ["a", "b"]).notes == []
     assert run_overview([run, simulated])["relative"].isna().tolist() == [False, True]

@@ -82,7 +82,7 @@ def test_an_operator_that_only_repeats_the_names_has_no_row():
 
 def test_host_time_between_operators_does_not_end_their_module():
     nodes = chain(("a.b", "", ""), ("", "", ""), ("a.b", "", ""))
-    nodes.loc[1, "kind"] = "launch"
+    nodes.loc[1, "kind"] = "host"
     lanes = Lanes(nodes, nested=True)
     own = np.flatnonzero(lanes.label >= 0)
     assert [(lanes.labels[lanes.label[i]], int(lanes.end_ns[i])) for i in own] == [("a.b", 300)]

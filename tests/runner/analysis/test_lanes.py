@@ -17,7 +17,7 @@ def test_area_cuts_the_slices_at_its_edges(run):
     inside = run.lanes.area(100_000, 200_000, range(1))
     assert run.nodes["name"].iloc[inside["row"]].tolist() == ["aten::mm"]
     assert inside["inside_ns"].tolist() == [100_000]
-    assert dict(area_overview(run.nodes, inside, 100_000))["Compute"] == "100 µs in 1 slice"
+    assert dict(area_overview(run.nodes, inside, 100_000))["Computation"] == "100 µs in 1 slice"
     table = area_table(run.nodes, inside)
     assert table[["operator", "slices", "total_ns", "measured_ns"]].to_numpy().tolist() == [
         ["aten::mm", 1, 100_000, 0]

@@ -1,0 +1,90 @@
+"""The one classification of time: kinds of nodes, and causes of host time, with their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ._graph import Column, TextColumn
+
+__all__ = ["HOST_CAUSES", "KINDS", "with_current_kinds"]
+
+KINDS: Mapping[str, str] = {
+    "compute": "Computation",
+    "communication": "Communication",
+    "copy": "Copies",
+    "memory": "Remote memory",
+    "host": "Host work",
+    "sync": "Synchronisation",
+    "wait": "Waiting for peers",
+    "idle": "Idle",
+}
+"""Each kind of a node or segment, and its label. Every table, chart and column uses these alone.
+
+``compute`` is kernels, or operators where the host computes; ``copy`` is copies and memory sets of a device;
+``memory`` is remote memory (MEM_LOAD, MEM_STORE); ``host`` is what a host thread does beside these, with its
+cause in `HOST_CAUSES`; ``sync`` is a host thread that waits for the device; ``wait`` is waiting for a peer;
+``idle`` is a device or a rank that has nothing to run.
+"""
+HOST_CAUSES: Mapping[str, str] = {
+    "input_pipeline": "Input pipeline",
+    "worker_wait": "Waiting for a data loader worker",
+    "garbage_collection": "Garbage collection",
+    "lock": "Waiting for a lock or the GIL",
+    "descheduled": "Descheduled: the processor ran something else",
+    "sleep": "Sleeping",
+    "io": "File and network I/O",
+    "checkpoint": "Checkpoint",
+    "validation": "Validation",
+    "logging": "Logging and formatting",
+    "synchronisation": "Host-device synchronisation",
+    "compilation": "Compilation",
+    "communication_call": "Inside communication calls",
+    "optimizer": "Optimizer bookkeeping",
+    "python": "Python between operators",
+    "dispatch": "Dispatch and launches",
+}
+"""Each cause of host time (column ``cause``), and its label; "" is host time whose cause is unknown."""
+_LATENCY = "device latency before "
+
+
+def with_current_kinds(nodes: dict[str, Column]) -> None:
+    """Replace the kinds of files that version 0.2 wrote: ``launch`` and ``comm_call``."""
+    kinds = nodes.get("kind")
+    if kinds is None or not {"launch", "comm_call"}.intersection(_texts(kinds).texts):
+        return
+    old = _texts(kinds)
+    names = _texts(nodes["name"])
+    latency = np.array([text.startswith(_LATENCY) for text in names.texts], bool)[names.numbers]
+    launch, call = (_rows(old, text) for text in ("launch", "comm_call"))
+    nodes["kind"] = _replaced(old, {"idle": launch & latency, "host": (launch & ~latency) | call})
+    if call.any():
+        causes = nodes.get("cause")
+        nothing = np.zeros(len(old.numbers), np.int32)
+        known = _texts(causes) if causes is not None and len(causes) else type(old)(nothing, [""])
+        nodes["cause"] = _replaced(known, {"communication_call": call})
+
+
+def _texts(column: Column) -> TextColumn:
+    if isinstance(column, np.ndarray):
+        raise TypeError("not a column of texts")
+    return column
+
+
+def _rows(column: TextColumn, text: str) -> np.ndarray:
+    place = column.texts.index(text) if text in column.texts else -1
+    rows: np.ndarray = column.numbers == place
+    return rows
+
+
+def _replaced(column: TextColumn, rows_of: Mapping[str, np.ndarray]) -> TextColumn:
+    """Return *column* with the text of each key in its rows."""
+    numbers, texts = column.numbers.copy(), list(column.texts)
+    for text, rows in rows_of.items():
+        if text not in texts:
+            texts.append(text)
+        numbers[rows] = texts.index(text)
+    return type(column)(numbers, texts)
