@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._evidence import Evidence, Frame, read_evidence
 from ._recordings import RecordedEntry, Recording
 from ._trace_set import MANIFEST_NAME, MAX_RANKS, Manifest, ProcessGroup, RankEntry, StepRange, TraceSet
 
@@ -23,6 +24,8 @@ __all__ = [
     "MANIFEST_NAME",
     "MAX_RANKS",
     "Capture",
+    "Evidence",
+    "Frame",
     "Manifest",
     "ProcessGroup",
     "RankEntry",
@@ -32,6 +35,7 @@ __all__ = [
     "TraceSet",
     "capture",
     "collect",
+    "read_evidence",
     "record_script",
     "trace",
 ]

@@ -55,12 +55,14 @@ class RankEntry(msgspec.Struct, frozen=True):
     covers all *steps*. *complete* says that all wanted steps are in the files. *all_groups* are the ranks of
     every group the script made, where one process posed as many ranks. *unprofiled_steps* are the last ones
     before anything recorded: what a step takes when nobody looks; [] if there was none or it is not known.
+    *evidence* is read by `read_evidence`.
     """
 
     rank: _Rank
     host_trace: str | None = None
     device_trace: str | None = None
     flight_record: str | None = None
+    evidence: str | None = None
     complete: bool = True
     hostname: str = ""
     pid: int = 0
@@ -76,7 +78,7 @@ class RankEntry(msgspec.Struct, frozen=True):
     @property
     def files(self) -> tuple[str, ...]:
         """The names of the files that this rank left."""
-        return tuple(filter(None, (self.host_trace, self.device_trace, self.flight_record)))
+        return tuple(filter(None, (self.host_trace, self.device_trace, self.flight_record, self.evidence)))
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

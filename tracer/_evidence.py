@@ -1,0 +1,285 @@
+"""The evidence of one rank: step times of the whole run, Python stacks, counters and garbage collections.
+
+The reader of ``rankR.evidence.json.gz``, which ``_agent.evidence`` writes; docs/capture.md describes it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from ..errors import TraceError, TraceFormatError
+
+__all__ = [
+    "Collections",
+    "Counters",
+    "Evidence",
+    "Frame",
+    "Loader",
+    "Samples",
+    "SourceFile",
+    "StepReadings",
+    "Thread",
+    "read_evidence",
+]
+
+_FORMAT = "chakrascope-evidence"
+_VERSION = 1
+# The tables are bounded: a file beyond it is damaged, or one that unpacks without end.
+_MOST_BYTES = 1 << 28
+
+_Integer = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Column = list[_Integer]
+
+
+class Thread(msgspec.Struct, frozen=True):
+    """A thread by the system's number, 0 if that is unknown, and Python's name."""
+
+    tid: _Natural
+    name: str
+
+
+class SourceFile(msgspec.Struct, frozen=True):
+    """A Python file; *origin* is ``script``, ``library``, ``standard`` or ``builtin``."""
+
+    path: str
+    origin: str
+
+
+class Loader(msgspec.Struct, frozen=True):
+    """A ``DataLoader`` that was iterated over; *file* (-1: unknown) and *line* define *dataset*'s access."""
+
+    dataset: str
+    file: _Integer
+    line: _Integer
+    collate: str
+    workers: _Natural
+    start_method: str
+    batch_size: _Integer
+    pin_memory: bool
+
+
+class _Table(msgspec.Struct, frozen=True):
+    """Columns of equal length."""
+
+    def __len__(self) -> int:
+        return len(getattr(self, self.__struct_fields__[0]))
+
+    @property
+    def columns(self) -> dict[str, list[int]]:
+        """The columns by name."""
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+
+class StepReadings(_Table, frozen=True):
+    """Readings at the boundaries between steps.
+
+    All but *index* (steps that are over), *time_ns* (Unix) and *recorded* are cumulative; -1 was not read.
+    Two rows of one index enclose the capture's own work, which belongs to no step.
+    """
+
+    index: _Column
+    time_ns: _Column
+    cpu_ns: _Column
+    process_cpu_ns: _Column
+    delay_ns: _Column
+    voluntary: _Column
+    involuntary: _Column
+    read_bytes: _Column
+    written_bytes: _Column
+    gc_ns: _Column
+    loader_ns: _Column
+    fetch_ns: _Column
+    recorded: _Column
+
+    def steps(self) -> Iterator[tuple[int, int, int]]:
+        """Yield each whole step as its index, the row that begins it and the row that ends it."""
+        for row, (before, after) in enumerate(itertools.pairwise(self.index)):
+            if after == before + 1:
+                yield before, row, row + 1
+
+
+class Samples(_Table, frozen=True):
+    """Python stacks: rows of one *time_ns* are one sample, taken *late_ns* after it was due.
+
+    *thread*, *stack* and *wait* are indices; *cpu_ns* and *delay_ns* are the thread's cumulative ones.
+    """
+
+    time_ns: _Column
+    late_ns: _Column
+    thread: _Column
+    stack: _Column
+    cpu_ns: _Column
+    delay_ns: _Column
+    wait: _Column
+
+
+class Counters(_Table, frozen=True):
+    """Cumulative counters of the process and, of throttling, its control group."""
+
+    time_ns: _Column
+    process_cpu_ns: _Column
+    read_bytes: _Column
+    written_bytes: _Column
+    disk_read_bytes: _Column
+    disk_written_bytes: _Column
+    throttled_periods: _Column
+    throttled_ns: _Column
+
+
+class Collections(_Table, frozen=True):
+    """Garbage collections by their end; *thread* is an index, *collected* counts objects."""
+
+    start_ns: _Column
+    end_ns: _Column
+    generation: _Column
+    thread: _Column
+    collected: _Column
+
+
+class Frame(NamedTuple):
+    """A function and the line in it that was being executed."""
+
+    function: str
+    path: str
+    line: int
+    origin: str
+
+    @property
+    def place(self) -> str:
+        """The frame as ``function (path:line)``."""
+        return f"{self.function} ({self.path}:{self.line})"
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank's agent observed beside the traces; all times are Unix nanoseconds.
+
+    *stacks* are pairs of a parent stack (-1: none) and a frame, the innermost one; stack 0 is empty.
+    *step_histogram* counts all steps of the run without a profiler by the lower bound of their duration.
+    """
+
+    format: str
+    version: int
+    rank: _Natural
+    pid: _Natural
+    thread: _Natural
+    threads: list[Thread]
+    files: list[SourceFile]
+    frames: list[tuple[str, _Natural, _Natural]]
+    stacks: list[tuple[_Integer, _Integer]]
+    waits: list[str]
+    loaders: list[Loader]
+    steps: StepReadings
+    samples: Samples
+    counters: Counters
+    collections: Collections
+    steps_total: _Natural
+    step_histogram: list[tuple[_Natural, _Natural]]
+    switch_interval_ns: _Natural
+    sampling: dict[str, int | bool]
+    end_ns: _Natural
+
+    def frame(self, index: int) -> Frame:
+        """Return the frame of number *index*."""
+        function, file, line = self.frames[index]
+        return Frame(function, self.files[file].path, line, self.files[file].origin)
+
+    def frames_of(self, stack: int) -> list[Frame]:
+        """Return the frames of *stack*, the innermost first."""
+        frames = []
+        while stack > 0:
+            stack, frame = self.stacks[stack]
+            frames.append(self.frame(frame))
+        return frames
+
+
+def read_evidence(path: Path) -> Evidence:
+    """Read and check the evidence in the file *path*.
+
+    Raises:
+        TraceError: the file cannot be read.
+        TraceFormatError: it is truncated, damaged, of another format or version, or contradicts itself.
+
+    """
+    data = _contents(path)
+    try:
+        head = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        versions = [msgspec.json.decode(head.get(key, b"null")) for key in ("format", "version")]
+    except (RecursionError, ValueError) as error:
+        raise TraceFormatError(f"{path} is not valid JSON ({error}). {_NEXT}") from None
+    if versions != [_FORMAT, _VERSION] or versions[1] is True:
+        raise TraceFormatError(
+            f'{path} is not evidence of a capture: "format" and "version" are {versions!r:.80}, not '
+            f"{_FORMAT!r} and {_VERSION}. Use the chakrascope that captured it, or capture anew."
+        )
+    try:
+        evidence = msgspec.json.decode(data, type=Evidence)
+    except (RecursionError, ValueError) as error:
+        raise TraceFormatError(f"{path}: {error}. {_NEXT}") from None
+    contradiction = next(_contradictions(evidence), None)
+    if contradiction:
+        raise TraceFormatError(f"{path}: {contradiction}. {_NEXT}")
+    return evidence
+
+
+_NEXT = "The file is damaged or truncated: copy the trace set again or capture anew."
+
+
+def _contents(path: Path) -> bytes:
+    try:
+        with gzip.open(path) as file:
+            data = file.read(_MOST_BYTES + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise TraceFormatError(f"{path} cannot be decompressed ({error}). {_NEXT}") from None
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror}. Check its permissions.") from None
+    if len(data) > _MOST_BYTES:
+        raise TraceFormatError(f"{path} unpacks to more than {_MOST_BYTES >> 20} MiB. {_NEXT}")
+    return data
+
+
+def _contradictions(evidence: Evidence) -> Iterator[str]:
+    """Yield what in *evidence* refers to nothing or is out of order."""
+    tables = {name: getattr(evidence, name) for name in ("steps", "samples", "counters", "collections")}
+    for name, table in tables.items():
+        for column, values in table.columns.items():
+            if len(values) != len(table):
+                yield f"column {column} of {name} has {len(values)} rows, others have {len(table)}"
+    for name, times in (
+        ("steps", evidence.steps.time_ns),
+        ("steps", evidence.steps.index),
+        ("samples", evidence.samples.time_ns),
+        ("counters", evidence.counters.time_ns),
+        ("collections", evidence.collections.end_ns),
+    ):
+        if any(later < earlier for earlier, later in itertools.pairwise(times)):
+            yield f"the rows of {name} are not in order"
+    for number, (parent, _) in enumerate(evidence.stacks):
+        if parent >= number:
+            yield f"stack {number} is called by stack {parent}, which comes after it"
+    if not evidence.stacks or evidence.stacks[0] != (-1, -1):
+        yield "stack 0 is not the empty one"
+    for what, indices, of, least in (
+        ("a frame's file", [file for _, file, _ in evidence.frames], evidence.files, 0),
+        ("a loader's file", [loader.file for loader in evidence.loaders], evidence.files, -1),
+        ("a stack's frame", [frame for _, frame in evidence.stacks[1:]], evidence.frames, 0),
+        ("a stack's parent", [parent for parent, _ in evidence.stacks[1:]], evidence.stacks, 0),
+        ("a sample's stack", evidence.samples.stack, evidence.stacks, 0),
+        ("a sample's thread", evidence.samples.thread, evidence.threads, 0),
+        ("a sample's wait", evidence.samples.wait, evidence.waits, 0),
+        ("a collection's thread", evidence.collections.thread, evidence.threads, 0),
+    ):
+        yield from _out_of_range(what, indices, of, least)
+
+
+def _out_of_range(what: str, indices: Sequence[int], of: Sequence[object], least: int) -> Iterator[str]:
+    if indices and not (least <= min(indices) and max(indices) < len(of)):
+        wrong = next(index for index in indices if not least <= index < len(of))
+        yield f"{what} is number {wrong} of {len(of)}"
