@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -33,10 +34,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chakrascope.converter import Workload, convert
-from chakrascope.runner import NetworkConfig, Study, simulate
+from chakrascope.runner import NetworkConfig, Study, backend_report, simulate
 from chakrascope.runner.calibration import calibrate_records, calibrated_network, gloo_records
 from chakrascope.runner.config import SystemConfig
-from chakrascope.runner.emulation import Namespaces
+from chakrascope.runner.emulation import Namespaces, what_namespaces_lack
 
 SCRIPT = Path(__file__).parents[1] / "examples/closed_loop/train.py"
 JOBS = ("ddp", "fsdp", "tensor", "pipeline", "experts")
@@ -45,10 +46,6 @@ RANKS = 2
 PORT = 29_400
 WIRE = 1448 / 1514  # payload of a TCP segment per byte that a shaper counts: no preamble, checksum and gap
 LATENCY_NS = 30_000.0  # of a veth pair; half of what ping says of two of them and a bridge
-# A link lets nothing pass at once after a pause; a shaper whose timers are late loses as much of its rate as
-# it does not let pass: 1 % of 500 Mbit/s with this, which calibration sees.
-BURST_S = 0.00005
-LEAST_BURST_BYTES = 1600
 WARM_STEPS = 2
 # A step's computation varies by a tenth. The step that is simulated is the median of those captured, and what
 # a profiler adds is told by the median steps with and without it: of few, both are chance.
@@ -56,13 +53,12 @@ TIMED_STEPS, CAPTURED_STEPS = 10, 11
 LIMIT_S, GRACE_S = 180.0, 2.0
 LARGEST, REPEATS = "1MiB", 5  # of each size in each round
 SYSTEM = "default"
-# Linux's own choice. BBR, which some machines have instead, tries other rates now and then: of ten
-# all-reduces of 1 MiB at 50 Mbit/s the longest then takes 211 to 219 ms, and 179 to 180 with this.
-CONGESTION_CONTROL = "cubic"
 # Ahead of what else the machine does, where sessions share processors (autogroup).
 FIRST = "echo -20 > /proc/$$/autogroup"
 CALIBRATED, FROM_RATE, TCP, EMULATED = "calibrated", "from the rate", "ns-3 TCP", "emulated"
 WAYS = (CALIBRATED, FROM_RATE, TCP, EMULATED)
+# Rounds of one point that differ by more are measured again, and set apart if that does not settle them.
+STEADY, MORE_ROUNDS = 0.2, 2
 
 SIMULATORS = {TCP: "`ns3` on that network", EMULATED: "`emulation` in namespaces of that rate"}
 REMAINS = (
@@ -107,7 +103,8 @@ REMAINS = (
     "take 4.43 now, and the rate says 4.38. Late timers cost it 1 % of 500 Mbit/s; calibration sees it.",
     "* *TCP*: a window that is kept or closed after a pause (`tcp_slow_start_after_idle`) made no difference "
     "to `pipeline` beyond that between two runs.",
-    "* `emulation` sends each collective's messages as its algorithm says, without turns.",
+    "* `emulation` sends each collective's messages as its algorithm says, and waits for requests as the "
+    "simulation does.",
 )
 
 
@@ -115,7 +112,8 @@ class Outcome(NamedTuple):
     """A job at a rate: what was measured there and unshaped, and what each way of predicting said, in ns.
 
     *load* is how many processes wanted a processor before the job ran. Times are medians of *rounds*, and
-    *off_by* is half of how far the calibrated errors of single rounds are apart.
+    *off_by* is half of how far the calibrated errors of single rounds are apart. A point whose rounds do not
+    agree is not *steady*, and its errors count in no summary.
     """
 
     job: str
@@ -126,6 +124,7 @@ class Outcome(NamedTuple):
     load: float = 0.0
     rounds: int = 1
     off_by: float = 0.0
+    steady: bool = True
 
     def error(self, way: str = CALIBRATED) -> float:
         """Of the step."""
@@ -141,16 +140,7 @@ def network(rate_mbit: int | None) -> Namespaces:
     """Return a host for each rank, joined at a rate; None is not shaped."""
     if rate_mbit is None:
         return Namespaces(RANKS, [None] * RANKS)
-    burst = max(LEAST_BURST_BYTES, int(rate_mbit * 1e6 / 8 * BURST_S))
-    return Namespaces(RANKS, [rate_mbit * 1_000_000] * RANKS, burst_bytes=burst)
-
-
-def settle(net: Namespaces) -> None:
-    """Have all connections that are made on *net* from now on use the same congestion control."""
-    for rank in range(RANKS):
-        # Of the route: machines may keep namespaces from another default.
-        route = f"10.77.0.0/24 dev eth0 src {net.addresses(rank)[0]} congctl {CONGESTION_CONTROL}"
-        run(net.command(rank, ["ip", "route", "replace", *route.split()]))
+    return Namespaces(RANKS, [rate_mbit * 1_000_000] * RANKS)
 
 
 def launch(net: Namespaces, command: Sequence[str], port: int) -> list[str]:
@@ -333,10 +323,15 @@ def closed_loop(
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="closed-loop-") as name:
             return closed_loop(jobs, rates, steps, ways=ways, folder=Path(name), rounds=rounds)
+    check_backends(ways)
     kept = Kept(folder)
     port = PORT + int(time.time()) % 1000
     for turn in range(rounds):
         port = measure(kept, jobs, rates, steps, turn=turn, port=port)
+    for job, rate in itertools.product(jobs, rates):
+        for turn in range(rounds, rounds + MORE_ROUNDS):
+            if len(steady_rounds(kept, job, rate)) < len(rounds_of(kept, job, rate)):
+                port = measure(kept, [job], [rate], steps, turn=turn, port=port)
     outcomes = [outcome(kept, job, rate, ways, rounds) for rate in rates for job in jobs]
     return sorted(outcomes, key=lambda outcome: (-outcome.rate_mbit, JOBS.index(outcome.job)))
 
@@ -346,7 +341,6 @@ def measure(
 ) -> int:
     """Measure what is not known of round *turn*, and return a port that is free after that."""
     with network(None) as net:
-        settle(net)
         for job in jobs:
             if not kept.has(job, turn, "unshaped"):
                 shutil.rmtree(kept.capture(job, turn), ignore_errors=True)
@@ -357,7 +351,6 @@ def measure(
         if not left:
             continue
         with network(rate) as net:
-            settle(net)
             calibration = partial(calibrate, net, kept.folder / f"gloo-{rate}-{turn}.json", port)
             kept.figure(calibration, turn, rate, "calibration")
             for number, job in enumerate(left, start=1):
@@ -368,19 +361,43 @@ def measure(
     return port
 
 
+def check_backends(ways: Collection[str]) -> None:
+    """End before anything is measured if this machine lacks what *ways* need."""
+    lacking = what_namespaces_lack()
+    if lacking:
+        sys.exit(f"Network namespaces need {' and '.join(lacking)}.")
+    states = {row["backend"]: row for row in backend_report()}
+    if TCP in ways and states["ns3"]["usable"] == "no":
+        sys.exit(f"'ns3' cannot run here: {states['ns3']['found']} Leave it out with --ways.")
+
+
+def rounds_of(kept: Kept, job: str, rate: int) -> list[int]:
+    """Return the rounds in which a point was measured."""
+    return list(itertools.takewhile(lambda turn: kept.has(job, turn, rate), itertools.count()))
+
+
+def steady_rounds(kept: Kept, job: str, rate: int) -> list[int]:
+    """Return the rounds of a point that are within `STEADY` of their median."""
+    runs = {turn: kept.figure(_missing, job, turn, rate) for turn in rounds_of(kept, job, rate)}
+    middle = statistics.median(runs.values())
+    return [turn for turn, took in runs.items() if abs(took / middle - 1) <= STEADY / 2]
+
+
 def outcome(kept: Kept, job: str, rate: int, ways: Collection[str], rounds: int) -> Outcome:
-    """Return the medians of the rounds; those that take long to simulate are predicted from the first."""
+    """Return the medians of the steady rounds; what ns-3 says, which takes long, is of the first capture."""
     predicted: dict[str, list[float]] = {}
     for way in ways:
-        turns = range(rounds if way in (CALIBRATED, FROM_RATE) else 1)
+        turns = range(1 if way == TCP else rounds)
         predicted[way] = [
             kept.figure(partial(predict, kept, job, turn, rate, way), job, turn, rate, way) for turn in turns
         ]
-    runs, unshaped, loads = (
-        [kept.figure(_missing, job, turn, *what) for turn in range(rounds)]
-        for what in ((rate,), ("unshaped",), (rate, "load"))
+    measured = rounds_of(kept, job, rate)
+    steady = steady_rounds(kept, job, rate)
+    runs, loads = (
+        [kept.figure(_missing, job, turn, *what) for turn in steady] for what in ((rate,), (rate, "load"))
     )
-    errors = [said / took for said, took in zip(predicted[CALIBRATED], runs, strict=True)]
+    unshaped = [kept.figure(_missing, job, turn, "unshaped") for turn in range(rounds)]
+    errors = [predicted[CALIBRATED][turn % rounds] / took for turn, took in zip(steady, runs, strict=True)]
     found = Outcome(
         job,
         rate,
@@ -388,8 +405,9 @@ def outcome(kept: Kept, job: str, rate: int, ways: Collection[str], rounds: int)
         round(statistics.median(unshaped)),
         {way: round(statistics.median(all_said)) for way, all_said in predicted.items()},
         max(loads),
-        rounds,
+        len(steady),
         (max(errors) - min(errors)) / 2,
+        steady=2 * len(steady) > len(measured),
     )
     print(_line(found), flush=True)
     return found
@@ -411,12 +429,12 @@ def page(outcomes: Sequence[Outcome]) -> str:
     rows = [
         f"| {o.job} | {o.rate_mbit} | {o.measured_ns / 1e6:.1f} | {o.unshaped_ns / 1e6:.1f} | "
         + " | ".join(f"{o.error(way):+.1%}" for way in ways)
-        + f" | {o.communication_error():+.1%} | {o.off_by:.1%} |"
+        + f" | {o.communication_error():+.1%} | {o.off_by:.1%}{'' if o.steady else ' (set apart)'} |"
         for o in outcomes
     ]
     summary = []
     for name, pick in (("median", statistics.median), ("worst", max)):
-        errors = [pick([abs(o.error(way)) for o in outcomes]) for way in ways]
+        errors = [pick([abs(o.error(way)) for o in outcomes if o.steady]) for way in ways]
         summary.append(f"| {name} | | | | " + " | ".join(f"{error:.1%}" for error in errors) + " | | |")
     return "\n".join([
         "# The closed loop: predicted, then run", "",
@@ -433,6 +451,9 @@ def page(outcomes: Sequence[Outcome]) -> str:
         *(f"* *{way}*: {text}." for way, text in SIMULATORS.items() if way in ways),
         "* *communication*: the calibrated error of what the step takes longer than unshaped.",
         "* *rounds*: half of how far the calibrated errors of single rounds are apart.", "",
+        f"Rounds of one point that differ by more than {STEADY:.0%} are measured again, up to {MORE_ROUNDS} "
+        f"times; {sum(not o.steady for o in outcomes)} of {len(outcomes)} points did not settle and are set "
+        "apart.", "",
         *_conditions(outcomes),
         "| job | Mbit/s | measured, ms | unshaped, ms | " + " | ".join(ways) + " | communication | rounds |",
         "|---|---|---|---|" + "---|" * (len(ways) + 2), *rows, *summary, "",
@@ -471,7 +492,7 @@ def main() -> None:
         folder=options.folder,
         rounds=options.rounds,
     )
-    errors = sorted(abs(outcome.error()) for outcome in outcomes)
+    errors = sorted(abs(outcome.error()) for outcome in outcomes if outcome.steady)
     print(f"{len(errors)} points: median error {statistics.median(errors):.1%}, worst {errors[-1]:.1%}")
     if options.page:
         options.page.write_text(page(outcomes))

@@ -12,15 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...converter import NodeType
-from ...errors import ConfigError, SimulationStalled
-from ...support import count_text, duration_text
+from ...errors import BackendError, ConfigError, SimulationStalled
 from .. import engine
 from .._experiment import Experiment
 from .._result import COLUMNS, Result
 from ..config import NetworkConfig, copied_into
 from ..emulation import (
     EngineJob,
+    Lateness,
     MeasuredTables,
     Measurement,
     Place,
@@ -38,7 +37,6 @@ from ._process import backend_timeout_s
 
 __all__ = ["EmulationBackend"]
 
-_LATE_NS = 50_000
 _SHOWN = 4
 _NOMINAL_BPS = 10**10
 _NOMINAL_NS = 20_000.0
@@ -168,13 +166,18 @@ def _result(
     chosen = sorted(range(len(measured)), key=makespans.__getitem__)[(len(measured) - 1) // 2]
     tables = MeasuredTables(measured[chosen], places)
     nodes = tables.nodes[list(COLUMNS["nodes"])].astype(COLUMNS["nodes"])
-    late = _lateness(experiment, nodes)
+    # With a roofline the engine decides how long computations take.
+    late = None if experiment.system.roofline_enabled else Lateness.of(experiment.workload.model, nodes)
+    if late is not None and late.refusal(tables.makespan_ns):
+        raise BackendError(late.refusal(tables.makespan_ns))
     counts = _counts(measured[chosen], tables, overtaking)
     provenance = run_provenance(experiment, counts)
-    facts = _facts(setup, places, measured, chosen, makespans) | {"compute_late_ns": late}
+    facts = _facts(setup, places, measured, chosen, makespans)
+    facts |= {"compute_late_ns": late.to_json() if late is not None else {}}
     times = completion_times(tables.flows)
     facts |= {"flow_completion_ns": times} if times else {}
-    warnings = [*provenance["warnings"], *_warnings(late)]
+    lateness = late.warning(tables.makespan_ns) if late is not None else ""
+    warnings = [*provenance["warnings"], *([lateness] if lateness else [])]
     assumptions = [*provenance["assumptions"], _NO_QUEUES, *([_GROUPS] if overtaking else [])]
     extra = {"emulation": facts, "warnings": warnings, "assumptions": assumptions}
     roofline = list(tables.ranks.columns[len(COLUMNS["ranks"]) :])
@@ -241,39 +244,6 @@ def _facts(
         },
         "peak_bytes": [int(output.facts["peak_bytes"]) for output in measured[chosen].outputs],
     }
-
-
-def _lateness(experiment: Experiment, nodes: pd.DataFrame) -> dict[str, int]:
-    """Return by how much compute took longer than it should have been waited out; nothing without any."""
-    if experiment.system.roofline_enabled:
-        return {}
-    workload = experiment.workload.model
-    frames = [
-        graph.nodes.loc[graph.nodes["type"] == NodeType.COMP, ["node_id", "duration_ns"]].assign(
-            program=place
-        )
-        for place, graph in enumerate(workload.graphs)
-    ]
-    programs = np.asarray(workload.program_of_rank)[nodes["rank"].to_numpy()]
-    found = nodes.assign(program=programs).merge(pd.concat(frames), on=["program", "node_id"])
-    late = (found["end_ns"] - found["start_ns"] - found["duration_ns"].clip(lower=1)).to_numpy()
-    if not len(late):
-        return {}
-    return {
-        "count": len(late),
-        "median": int(np.median(late)),
-        "p99": int(np.quantile(late, 0.99)),
-        "max": int(late.max()),
-    }
-
-
-def _warnings(late: dict[str, int]) -> list[str]:
-    if not late or late["p99"] <= _LATE_NS:
-        return []
-    return [
-        f"Compute ended late: of {count_text(late['count'], 'operation')} one in a hundred by "
-        f"{duration_text(late['p99'])} or more, as the processors were busy with other ranks or programs."
-    ]
 
 
 def _links(flows: pd.DataFrame) -> pd.DataFrame:

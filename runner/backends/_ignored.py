@@ -45,8 +45,8 @@ def _efficiency(experiment: Experiment) -> list[str]:
     family = backend.partition(":")[0]
     if has_own_efficiency(backend):
         return [
-            f"'efficiency' has no effect on '{backend}' but for 'substitutes': what is measured has losses "
-            "of its own."
+            f"Of 'efficiency' only 'substitutes', 'handshake' and 'sends-first' have an effect on "
+            f"'{backend}': what is measured has losses of its own."
         ]
     if family in _WITHOUT_OURS:
         return [

@@ -200,21 +200,21 @@ def _set_network(config: Any, experiment: Experiment, congestion_aware: bool) ->
 
 
 def _set_efficiency(config: Any, network: NetworkConfig, *, measured: bool) -> None:
-    """Give the engine what is lost beside the wire; a fabric of packets has headers of its own.
+    """Give the engine how the library uses the wire, and what is lost beside it.
 
-    What is *measured* has all losses already, and only what is run instead of a collective counts.
+    What is *measured* has all losses already. A fabric of packets has headers of its own.
     """
     part = network.efficiency
     if part is None:
         return
     config.collective_substitutes = part.instead()
+    config.messages_on_request = part.handshake == "in-order"
+    config.sends_first = part.pieces()
     if measured:
         return
     config.collective_costs = part.costs()
     config.message_cost_ns = part.message_cost_ns
     config.message_library_costs = list(part.messages)
-    config.messages_on_request = part.handshake == "in-order"
-    config.sends_first = part.pieces()
     config.bandwidth = [value * part.wire for value in config.bandwidth]
     config.links = [(a, b, bandwidth * part.wire, latency) for a, b, bandwidth, latency in config.links]
     config.link_changes = [(at, link, bandwidth * part.wire) for at, link, bandwidth in config.link_changes]

@@ -16,6 +16,7 @@ from ._hosts import parse_address as parse_address
 from ._hosts import parse_rate as parse_rate
 from ._hosts import read_setup as read_setup
 from ._hosts import read_token as read_token
+from ._lateness import Lateness as Lateness
 from ._namespaces import Namespaces as Namespaces
 from ._namespaces import what_namespaces_lack as what_namespaces_lack
 from ._run import emulate as emulate
@@ -31,6 +32,7 @@ __all__ = [
     "EngineJob",
     "Host",
     "HostClock",
+    "Lateness",
     "MeasuredTables",
     "Measurement",
     "Namespaces",

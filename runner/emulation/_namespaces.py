@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from types import TracebackType
 
@@ -22,7 +23,11 @@ from ...errors import BackendError, BackendUnavailable
 __all__ = ["Namespaces", "what_namespaces_lack"]
 
 _PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
-_BURST_BYTES = 32 << 10
+# A link lets nothing pass at once after a pause, and a shaper a burst: what its rate carries in this time,
+# or a frame. Larger ones make links look faster than they are; with smaller ones late timers cost rate.
+_BURST_S, _LEAST_BURST_BYTES = 0.00005, 1600
+# Linux's own choice: some machines have another default, such as BBR, which tries other rates now and then.
+_CONGESTION_CONTROL = "cubic"
 # A queue takes what TCP hands it whole, and a wire takes frames: as long as no more is handed over at once
 # than the link sends in this time, acknowledgements do not wait for the data of the other direction.
 _HANDED_OVER_S = 0.0002
@@ -67,8 +72,8 @@ class Namespaces:
     """*count* hosts joined by one switch, each with *nics* interfaces at *rates_bps* (one per host, or None).
 
     Interface k of host i has the address ``10.77.k.(i + 1)``; a rate holds for all interfaces of its host, in
-    both directions, but for *burst_bytes* that pass at once after a pause. A context manager, which removes
-    everything again. Raises `BackendUnavailable` where this machine cannot do it.
+    both directions, and connections use CUBIC. A context manager, which removes everything again. Raises
+    `BackendUnavailable` where this machine cannot do it.
     """
 
     def __init__(
@@ -76,7 +81,6 @@ class Namespaces:
         count: int,
         rates_bps: Sequence[int | None],
         nics: int = 1,
-        burst_bytes: int = _BURST_BYTES,
     ) -> None:
         lacking = what_namespaces_lack()
         if lacking:
@@ -87,7 +91,6 @@ class Namespaces:
         if not 1 <= count <= _MOST_HOSTS or len(rates_bps) != count:
             raise BackendError(f"There can be 1 to {_MOST_HOSTS} namespaces with a rate each, not {count}.")
         self.nics = nics
-        self.burst_bytes = burst_bytes
         self._rates = list(rates_bps)
         self._members: list[_Member] = []
         self._switch: _Member | None = None
@@ -156,6 +159,9 @@ class Namespaces:
             lines = ["link set lo up"]
             for nic, address in enumerate(self.addresses(host)):
                 lines.append(f"addr add {address}/24 dev eth{nic}\nlink set eth{nic} up")
+                # Of the route, as namespaces may not choose among what the machine has loaded.
+                route = f"{ip_network(f'{address}/24', strict=False)} dev eth{nic} src {address}"
+                lines.append(f"route replace {route} congctl {_CONGESTION_CONTROL}")
             member.run("ip", "-batch", "-", given="\n".join(lines) + "\n")
             rate = self._rates[host]
             for nic in range(self.nics if rate is not None else 0):
@@ -171,7 +177,8 @@ class Namespaces:
         return (self._members[host], f"eth{nic}"), (self._switch, _port(host, nic))
 
     def _class(self, rate_bps: int) -> list[str]:
-        rate, burst = f"{rate_bps}bit", str(self.burst_bytes)
+        burst = str(max(_LEAST_BURST_BYTES, int(rate_bps / 8 * _BURST_S)))
+        rate = f"{rate_bps}bit"
         shape = ["htb", "rate", rate, "ceil", rate, "burst", burst, "cburst", burst]
         return ["parent", "1:", "classid", "1:1", *shape]
 

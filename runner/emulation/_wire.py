@@ -25,6 +25,7 @@ _KEYS = (
     "latency",
     "num_queues_per_dim",
     "rendezvous",
+    "messages_on_request",
     "semantics",
     "overtaking",
     "native_collectives",
@@ -61,7 +62,7 @@ _KEYS = (
     "num_npus_per_node",
 )
 # Whose keys are numbers, which JSON makes strings of.
-_NUMBERED = ("groups", "per_node_custom_implementation", "collective_substitutes")
+_NUMBERED = ("groups", "per_node_custom_implementation", "collective_substitutes", "sends_first")
 _DTYPES = {name: np.dtype(name) for name in ("int32", "int64", "uint8", "uint64")}
 
 

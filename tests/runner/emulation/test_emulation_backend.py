@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from jobs import agent, engine_job, free_port, simulated_messages, steps, unmatched
+from jobs import CAPTURED, agent, engine_job, free_port, message, simulated_messages, steps, unmatched
+from workloads import comp, workload
 
 from chakrascope.converter import Graph, NodeType, encode_graph
 from chakrascope.converter.generate import microbenchmark
@@ -227,3 +228,46 @@ def test_substitutes_travel_to_the_ranks():
     assert (
         result.flows["bytes"].sum() == 2 * 100_000
     )  # half of it in the scatter, half in the gather, on each
+
+
+def _exchange(late_ns):
+    """Return a job of two ranks that send a message of 500 kB each and then receive; one comes *late_ns*."""
+
+    def end(kind, node_id, source, destination, after):
+        return message(kind, node_id, source, destination) | {"comm_size_bytes": 500_000, "after": after}
+
+    ranks = [
+        [
+            comp(0, 1 + rank * late_ns),
+            end(NodeType.COMM_SEND, 1, rank, 1 - rank, (0,)),
+            end(NodeType.COMM_RECV, 2, 1 - rank, rank, (0,)) | {"stream": 1},
+        ]
+        for rank in range(2)
+    ]
+    return workload(*ranks, metadata=CAPTURED)
+
+
+def _exchanged(handshake, late_ns):
+    """Return flows of the exchange at 100 Mbit/s, 40 ms a message."""
+    backend = "emulation:namespaces=2,link=100Mbit"
+    network = {"topology": ["Switch"], "npus_count": [2], "bandwidth": [0.0116], "latency": [30000.0]}
+    network["efficiency"] = {"handshake": handshake}
+    given = NetworkConfig.from_mapping(network, "here")
+    result = get_backend(backend).run(prepare(_exchange(late_ns), "default", given, backend=backend))
+    assert result.flows[["src", "bytes"]].sort_values("src").to_numpy().tolist() == [
+        [0, 500_000],
+        [1, 500_000],
+    ]
+    return result.makespan_ns
+
+
+def test_a_message_waits_for_its_receivers_request(root):
+    late_ns = 10_000_000
+    free, in_turn = _exchanged("none", late_ns), _exchanged("in-order", late_ns)
+    # Without requests both directions are used at once; a request behind a message makes them take turns.
+    assert free < 65_000_000
+    assert in_turn > 85_000_000
+
+
+def test_ranks_that_come_together_use_both_directions(root):
+    assert _exchanged("in-order", 0) < 65_000_000

@@ -234,7 +234,8 @@ void FabricPort::take(Peer& peer, const Packet& packet, std::vector<Event>& even
     }
     ++peer.taken;
     const Header header = to_header(frame);
-    const std::uint64_t key = header.number * 2 + (header.kind == MessageKind::Answer);
+    // Answers and requests have numbers of their own.
+    const std::uint64_t key = header.number * 4 + static_cast<std::uint64_t>(header.kind);
     const Time now = monotonic_ns();
     Incoming& message = peer.arriving.try_emplace(key, Incoming{0, now}).first->second;
     message.bytes += packet.bytes;

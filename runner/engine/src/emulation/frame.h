@@ -33,7 +33,7 @@ inline Frame to_frame(const Header& header) {
 // Whether a frame is one, and comes from that rank.
 inline bool is_frame_of(const Frame& frame, std::int32_t source) {
     return frame.magic == kFrameMagic && frame.source == source &&
-           frame.kind <= static_cast<std::uint32_t>(MessageKind::Answer);
+           frame.kind <= static_cast<std::uint32_t>(MessageKind::Request);
 }
 
 inline Header to_header(const Frame& frame) {

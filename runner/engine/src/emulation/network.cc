@@ -41,6 +41,11 @@ void EmulatedNetwork::carry(std::uint32_t message) {
         return;
     }
     const Origin origin = events_.origin();
+    if (mailbox_.is_request(message)) {
+        transport_.post(key.destination, {key.size, key.tag, 0, rank_, MessageKind::Request, origin.rank,
+                                          origin.node, key.range});
+        return mailbox_.delivered(message);
+    }
     Header header{key.size,          key.tag,     traffic_.sent.size(), rank_,
                   MessageKind::Data, origin.rank, origin.node,          key.range};
     traffic_.sent.push_back({key.destination, -1, key.size, key.tag, since_start(monotonic_ns()), -1, -1});
@@ -78,7 +83,7 @@ bool EmulatedNetwork::take_in() {
     bool found = false;
     for (const emulation::Event& event : happened_) {
         const Header& header = event.header;
-        if (header.kind != MessageKind::Answer) note(event);
+        if (header.kind != MessageKind::Answer && header.kind != MessageKind::Request) note(event);
         if (event.kind == emulation::Event::Kind::Sent) continue;
         const Time now =
             std::max(events_.now(), static_cast<Time>(std::max<std::int64_t>(since_start(event.ended), 0)));

@@ -20,6 +20,7 @@ enum class MessageKind : std::uint32_t {
     Data,
     Answered,  // data whose sender wants to know when it is there
     Answer,    // that it is; without bytes of its own
+    Request,   // that the receiver of a message awaits it; in order behind data, and no message of the job
 };
 
 // Goes ahead of the bytes of a message, and tells the receiver all that it needs to know.

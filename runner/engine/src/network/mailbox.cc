@@ -131,6 +131,8 @@ void Mailbox::receive_on_request(const MessageKey& key, Callback received) {
     post_receive(key, received);
     const MessageKey request{key.tag + kControlTags, key.destination, key.source, kRequestBytes, key.range};
     const std::uint32_t place = posted(request, {request.source, request.destination}, {});
+    messages_[place].request = true;
+    if (apart_) return network_->carry(place);  // a real connection keeps the order itself
     Stream& ahead = stream(request.source, request.destination);
     if (ahead.under_way.empty()) return network_->carry(place);
     ahead.requests.push_back({ahead.begun, place});
@@ -138,6 +140,11 @@ void Mailbox::receive_on_request(const MessageKey& key, Callback received) {
 
 void Mailbox::requested(std::uint64_t meeting) {
     const Meeting kept = take(meeting);
+    if (apart_) {
+        post_send(kept.key, {kept.key.source, kept.key.destination}, {});
+        if (kept.callback) events_.at(events_.now(), kept.callback);
+        return;
+    }
     Stream& own = stream(kept.key.source, kept.key.destination);
     own.under_way.insert(++own.begun);
     const std::uint64_t arrives = keep(kept.key, {});

@@ -105,6 +105,8 @@ class Mailbox {
     const MessageKey& key(std::uint32_t message) const { return messages_[message].key; }
     // Whether anything waits for the message to be delivered.
     bool is_awaited(std::uint32_t message) const { return bool(messages_[message].delivered); }
+    // Whether the message asks its destination for another one, see `receive_on_request`.
+    bool is_request(std::uint32_t message) const { return messages_[message].request; }
     Route route(std::uint32_t message) const { return messages_[message].route; }
     std::uint64_t size(std::uint32_t message) const { return messages_[message].key.size; }
     Network& network() { return *network_; }
@@ -124,6 +126,7 @@ class Mailbox {
         Origin receiver;   // what led to that
         bool sent = false;
         bool there = false;
+        bool request = false;
         std::uint32_t next = kNone;
     };
     struct Unmatched {
