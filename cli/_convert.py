@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
@@ -23,21 +23,17 @@ if TYPE_CHECKING:
 __all__ = ["convert_command", "convert_latest", "kept_if_stopped"]
 
 
-Step = int | Literal["all", "median"]
+Step = int | str
 _SIDES = ("host", "device", "linked")
 
 
 def parse_step(context: click.Context, parameter: click.Parameter, text: str) -> Step:
-    """Return the step that *text* names: its number, ``median`` or ``all``."""
-    if text == "all":
-        return "all"
-    if text == "median":
-        return "median"
-    if text.isdigit():
-        return int(text)
-    raise click.BadParameter(
-        f"'{text}' is not a step; use median, all or a step's number.", context, parameter
-    )
+    """Return the step that *text* names: its number, ``median``, ``all``, or an annotation."""
+    if not text.strip():
+        raise click.BadParameter(
+            "it is empty; use median, all, a step's number or an annotation.", context, parameter
+        )
+    return int(text) if text.isdecimal() else text
 
 
 def _study_type() -> type[Study]:
@@ -209,7 +205,7 @@ def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
     default="median",
     show_default=True,
     callback=parse_step,
-    help="Which captured step: median, all, or its number.",
+    help="Which captured step: median, all, its number, or an annotation: NAME, NAME#3 (from 0) or a glob.",
 )
 @click.option(
     "--rescale-host",

@@ -23,7 +23,7 @@ from ._origin import STAND_IN_OF, STAND_INS, stand_ins_text
 from ._overhead import measured_overhead, with_overhead_told, without_overhead
 from ._rank import OpenRank, StepsDiffer, open_rank, open_ranks, read_rank
 from ._stand_ins import replicas_text, with_stand_ins
-from ._steps import StepChoice, choose_steps, typical_steps
+from ._steps import StepChoice, choose_steps, is_annotation, typical_steps
 from ._uneven import tell_uneven
 from ._workers import Workers, workers_at
 
@@ -46,16 +46,17 @@ def convert(
 ) -> Workload:
     """Convert the trace set in *trace_dir* to a workload.
 
-    *step* is the index of a captured step, ``"median"`` for the one whose slowest rank is the median, or
-    ``"all"``. *progress* is called with (ranks done, ranks). *jobs* processes convert ranks at the same time
-    (None: as many as there are cores, if the files are large enough); with more than one, the caller's main
-    module must be safe to import. On a Dask *cluster* (an address or a scheduler file) its workers do, which
-    need the traces at the same path; of a dask-jobqueue YAML, *jobs* are asked for. *rescale_host* scales
-    host time by what an unprofiled step takes of a captured one. Of large traces *finished* keeps each rank's
-    graph on the disk when it is made: the workload reads it from there, and another conversion of the same
-    goes on from there. Raises `TraceError` for an unusable trace set, `UsageError` for a step that was not
-    captured, or for *rescale_host* where no step was timed before the capture, and `BackendError` for a
-    cluster that does not answer.
+    *step* is the number of a captured step, ``"median"`` for the one whose slowest rank is the median,
+    ``"all"``, or an annotation of the script: ``"NAME"`` for the median of its occurrences, ``"NAME#3"`` for
+    the fourth (they count from 0), ``"NAME#all"``, or a glob. *progress* is called with (ranks done, ranks).
+    *jobs* processes convert ranks at the same time (None: as many as there are cores, if the files are large
+    enough); with more than one, the caller's main module must be safe to import. On a Dask *cluster* (an
+    address or a scheduler file) its workers do, which need the traces at the same path; of a dask-jobqueue
+    YAML, *jobs* are asked for. *rescale_host* scales host time by what an unprofiled step takes of a captured
+    one. Of large traces *finished* keeps each rank's graph on the disk when it is made: the workload reads it
+    from there, and another conversion of the same goes on from there. Raises `TraceError` for an unusable
+    trace set, `UsageError` for a step that was not captured, or for *rescale_host* where no step was timed
+    before the capture, and `BackendError` for a cluster that does not answer.
     """
     trace_set = TraceSet.load(trace_dir)
     unusable = trace_set.unusable_ranks
@@ -101,7 +102,8 @@ def _convert_a_step(
     why = whole.lacking(lost)
     trace_set = replace(whole, ranks=[entry for entry in whole.ranks if entry.rank not in lost])
     convert_set = partial(_convert_set, trace_set, why, progress=progress, workers=workers)
-    timed = all(entry.structure_step is not None for entry in trace_set.ranks)
+    # An annotation covers a part of a step, to which no host trace of another step can be lent.
+    timed = not is_annotation(step) and all(entry.structure_step is not None for entry in trace_set.ranks)
     choices: list[StepChoice] = [step]
     if timed and step == "median":
         choices += typical_steps([entry.steps for entry in trace_set.ranks])[1:]
@@ -139,7 +141,8 @@ def _convert_set(
     known: dict[str, Any] = {"trace_set": folder.name, "torch_version": trace_set.torch_version}
     known |= measured_overhead(trace_set.ranks, [rank.steps for rank in ranks])
     assumptions = _assumptions(trace_set)
-    if not timed and any(entry.structure_step is not None for entry in trace_set.ranks):
+    structured = any(entry.structure_step is not None for entry in trace_set.ranks)
+    if not timed and structured and not is_annotation(step):
         assumptions.append(
             "the steps differ in what they communicate, or a rank ended early: the step that was recorded in "
             "detail was converted, and its operators are slower for it"
@@ -215,12 +218,14 @@ def _convert(
 
     Where the size is known, others stand in for ranks that are missing, *why_missing* says why.
     """
+    if is_annotation(step):
+        ranks = [replace(rank, annotation=str(step)) for rank in ranks]
     with _without_collector():
         workers.finished.begin(ranks)
         progress = _each_once(progress)
         opened = _opened(ranks, step, place, workers, known_size=known_size, progress=progress)
         settle(doubts_of_ranks([rank.identity for rank in opened], known_size))
-        chosen = choose_steps([rank.steps for rank in opened], step, place)
+        chosen = choose_steps([rank.steps for rank in opened], _which(step, opened[0]), place)
         world_size = max(len(ranks), known_size, *(rank.world_size for rank in opened))
         if world_size > MAX_RANKS:
             raise TraceError(f"{place}: a trace claims {world_size} ranks, which no job has. Capture again.")
@@ -228,6 +233,7 @@ def _convert(
     notes = [*assumptions, *_belonging(opened, graphs, chosen, place, known_size)]
     if not all(rank.marked for rank in opened):
         notes.append(UNMARKED)
+    notes += _differing_names(opened, chosen)
     graphs, groups = _with_common_groups(graphs)
     stand_ins: dict[int, int] = {}
     if known_size > len(graphs):
@@ -246,7 +252,10 @@ def _convert(
         program_of_rank=np.arange(world_size, dtype=np.int32) % len(graphs),
         groups=groups,
         metadata=_metadata(
-            known, chosen, [graph for graph in graphs if graph.rank not in stand_ins], [*notes, *uneven]
+            known | _names(opened[0], chosen),
+            chosen,
+            [graph for graph in graphs if graph.rank not in stand_ins],
+            [*notes, *uneven],
         ),
     )
 
@@ -267,9 +276,10 @@ def _opened(
     first = None
     if workers.finished.is_used and not any(rank.steps for rank in ranks):
         first = workers.finished.opened(ranks[0]) or open_rank(ranks[0], keep=False)
-    if first is None or (step == "median" and len(first.steps) > 1):
+    which = step if first is None else _which(step, first)
+    if first is None or (which == "median" and len(first.steps) > 1):
         return open_ranks(ranks, keep=workers.keeps(ranks), threads=workers.readers(ranks))
-    chosen = choose_steps([first.steps], step, place)
+    chosen = choose_steps([first.steps], which, place)
     world_size = max(len(ranks), known_size, first.world_size)
     kept = (workers.finished.opened(rank) for rank in ranks)
     found = {index: rank for index, rank in enumerate(kept) if rank is not None}
@@ -289,6 +299,11 @@ def _opened(
     rest = [ranks[index] for index in left]
     found.update(zip(left, open_ranks(rest, keep=False, threads=workers.readers(rest)), strict=True))
     return [found[index] for index in range(len(ranks))]
+
+
+def _which(step: StepChoice, opened: OpenRank) -> StepChoice:
+    """Return which of the steps of a rank *step* asks for; an annotation is known where it was found."""
+    return opened.which if is_annotation(step) else step
 
 
 def _each_once(progress: Progress | None) -> Progress:
@@ -385,6 +400,26 @@ def _belonging(
     identities = [graph.metadata.pop("identity") for graph in graphs]
     spans = {rank.traces.rank: next(step for step in rank.steps if step.index in chosen) for rank in opened}
     return settle([*doubts_of_ranks(identities, known_size), *doubts_of_work(graphs, spans, place)])
+
+
+def _names(rank: OpenRank, chosen: set[int]) -> dict[str, dict[str, str]]:
+    """Return the annotations of the *chosen* steps as metadata, by number; {} if they have none."""
+    names = {str(index): rank.names[index] for index in sorted(chosen) if index in rank.names}
+    return {"step_names": names} if names else {}
+
+
+def _differing_names(opened: Sequence[OpenRank], chosen: set[int]) -> list[str]:
+    """Return a note on the first rank whose *chosen* steps have other annotations than the first rank's."""
+    first = opened[0]
+    for rank in opened[1:]:
+        for index in sorted(chosen):
+            one, other = first.names.get(index, ""), rank.names.get(index, "")
+            if one != other:
+                return [
+                    f"the ranks call their steps differently: step {index} is '{one}' on rank "
+                    f"{first.traces.rank} and '{other}' on rank {rank.traces.rank}"
+                ]
+    return []
 
 
 def _refuse_stand_ins(

@@ -25,10 +25,11 @@ from ..chakra import DAMAGES, Graph, keep_graph, kept_graph
 from ..readers import RankTraces
 from ._belonging import Identity
 from ._rank import OpenRank
+from ._steps import StepChoice
 
 __all__ = ["FinishedRanks", "finished_ranks"]
 
-_FORMAT = 2
+_FORMAT = 3
 _NAME = "rank{rank}.graph"
 # Traces that are smaller together are converted again sooner than they are looked up.
 _WORTH_KEEPING_BYTES = 128 << 20
@@ -41,6 +42,8 @@ class _Head(msgspec.Struct):
     of_traces: str
     steps: list[StepRange]
     marked: bool
+    names: dict[int, str]
+    which: StepChoice
     world_size: int
     stated_rank: int
     groups: list[list[int]]
@@ -51,7 +54,7 @@ class _Head(msgspec.Struct):
 
 
 # Of these fields of a head, some are an open rank's, others stand in a graph's metadata.
-_OF_OPEN = ("steps", "marked", "world_size", "stated_rank")
+_OF_OPEN = ("steps", "marked", "names", "which", "world_size", "stated_rank")
 _NOTED = ("groups", "notes", "accounting", "splits", "identity")
 
 
@@ -183,6 +186,7 @@ def _of_traces(traces: RankTraces) -> tuple[Any, ...]:
         _version(),
         [(path.name, *_state(path)) for path in _files(traces)],
         (traces.rank, traces.groups, traces.structure, traces.device, traces.linked, traces.process),
+        traces.annotation,
     )
 
 

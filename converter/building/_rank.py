@@ -40,7 +40,7 @@ from ._device_graph import device_graph
 from ._entries import flights_of, last_entries
 from ._lane_numbers import DEVICE_LANE
 from ._recorded_shapes import read_recorded_host, with_own_records
-from ._steps import annotated_steps, whole_trace
+from ._steps import MarkedSteps, StepChoice, annotated_steps, named_steps, whole_trace
 from ._unnamed_groups import with_told_groups
 from ._window import Window
 
@@ -65,6 +65,7 @@ class StepsDiffer(Exception):
 class OpenRank(msgspec.Struct):
     """A rank whose steps are known; *marked* tells that the trace marks them, else all of it counts as one.
 
+    *names* are the annotations of steps that have one, and *which* the steps an annotation asks for.
     *world_size* and *stated_rank* are what the trace says, 0 and -1 if it was not asked. *trace* is the
     device trace if it had to be read for that and is small enough to keep, *host* what the same file told of
     the host. *last_entries* are when the last of all ranks entered each collective, as far as it is known.
@@ -73,6 +74,8 @@ class OpenRank(msgspec.Struct):
     traces: RankTraces
     steps: list[StepRange]
     marked: bool = True
+    names: dict[int, str] = msgspec.field(default_factory=dict)
+    which: StepChoice = "median"
     world_size: int = 0
     stated_rank: int = -1
     trace: DeviceTrace | None = None
@@ -120,13 +123,23 @@ def _all_opened(
 
 def open_rank(traces: RankTraces, *, keep: bool) -> OpenRank:
     """Find the steps of one rank; of its device trace, if it is read for that, all is kept if *keep*."""
-    if traces.steps:
+    if traces.steps and not traces.annotation:
         return OpenRank(traces, list(traces.steps))
     trace, host = _device_trace(traces)
-    found = annotated_steps(trace)
-    steps = found or [whole_trace(trace)]
+    marked = _marked(traces, trace)
+    steps = marked.steps or [whole_trace(trace)]
     kept = (trace, host) if keep else (None, None)
-    return OpenRank(traces, steps, bool(found), trace.world_size, trace.rank, *kept)
+    is_marked = bool(marked.steps)
+    return OpenRank(traces, steps, is_marked, marked.names, marked.which, trace.world_size, trace.rank, *kept)
+
+
+def _marked(traces: RankTraces, trace: DeviceTrace) -> MarkedSteps:
+    """Return the steps that *trace* marks, or that the annotation asked for does."""
+    if not traces.annotation:
+        return annotated_steps(trace)
+    place = f"{traces.device_path} (rank {traces.rank})"
+    window = Window.of(traces.steps) if traces.steps else None
+    return named_steps(trace, traces.annotation, place, window)
 
 
 def _size(path: Path) -> int:

@@ -2,40 +2,160 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from ...errors import TraceError, UsageError
+from ...errors import TraceError, UsageError, did_you_mean
 from ...tracer import StepRange
 from .._columns import which
 from ..readers import DeviceTrace
+from ._batches import batch_of
+from ._window import Window
 
-__all__ = ["StepChoice", "annotated_steps", "choose_steps", "typical_steps", "whole_trace"]
+__all__ = [
+    "MarkedSteps",
+    "StepChoice",
+    "annotated_steps",
+    "choose_steps",
+    "is_annotation",
+    "named_steps",
+    "typical_steps",
+    "whole_trace",
+]
 
-StepChoice = int | Literal["all", "median"]
+# A step's number, "median", "all", or the annotation that marks steps: NAME, NAME#3, or a glob.
+StepChoice = int | str
+_EACH = ("all", "median")
 _STEP = "ProfilerStep#"
 _STUMP_SHARE = 0.1
+_MOST_NAMES = 5
 
 
-def annotated_steps(device: DeviceTrace) -> list[StepRange]:
-    """Return the steps that the profiler's own annotations mark, in order.
+class MarkedSteps(msgspec.Struct, frozen=True):
+    """The steps that annotations mark, in order, with the annotation of those that have one by number.
+
+    *which* are asked for, if the question named an occurrence.
+    """
+
+    steps: list[StepRange]
+    names: dict[int, str]
+    which: StepChoice = "median"
+
+
+def is_annotation(step: StepChoice) -> bool:
+    """Return whether *step* names annotations, instead of steps by number or all of them."""
+    return isinstance(step, str) and step not in _EACH
+
+
+def annotated_steps(device: DeviceTrace) -> MarkedSteps:
+    """Return the steps that *device* marks: the profiler's, else the batches of an inference engine.
+
+    A profiler's step is called after the batches in it. One profiler's step around several batches is not a
+    step: the batches are. Batches within others, and idle ones, are left out.
+    """
+    steps, batches = _profiler_steps(device), _batches(device)
+    starts = np.array([step.start_ns for step, _ in batches], dtype=np.int64)
+    if not steps or (len(steps) == 1 and len(batches) > 1):
+        return MarkedSteps([step for step, _ in batches], {step.index: name for step, name in batches})
+    names = {}
+    for step in steps:
+        first, last = np.searchsorted(starts, [step.start_ns, step.end_ns]).tolist()
+        own = {name for _, name in batches[first:last]}
+        if len(own) == 1:
+            names[step.index] = own.pop()
+    return MarkedSteps(steps, names)
+
+
+def _profiler_steps(device: DeviceTrace) -> list[StepRange]:
+    """Return the steps of ``torch.profiler``.
 
     A profiler that stops within a step leaves a stump of an annotation, which counts for nothing.
     """
-    found: dict[int, StepRange] = {}
+    marked: dict[int, StepRange] = {}
     events = device.events
     marks = np.flatnonzero(which(device.texts, lambda text: text.startswith(_STEP))[events.name])
     for index in marks.tolist():
         number = device.texts[events.name[index]][len(_STEP) :]
         if number.isdecimal() and len(number) < 19:
             step = StepRange(int(number), int(events.start_ns[index]), int(events.end_ns[index]))
-            found.setdefault(int(number), step)
-    steps = [found[index] for index in sorted(found)]
+            marked.setdefault(int(number), step)
+    steps = [marked[index] for index in sorted(marked)]
     if len(steps) > 1 and _length(steps[-1]) < _STUMP_SHARE * max(map(_length, steps)):
         steps.pop()
     return steps
+
+
+def _batches(device: DeviceTrace) -> list[tuple[StepRange, str]]:
+    """Return the batches of an inference engine, numbered from 0 on."""
+    kinds = {text: batch.kind for text in device.texts if (batch := batch_of(text)) is not None}
+    return _occurrences(device, [text for text, kind in kinds.items() if kind != "idle"])
+
+
+def named_steps(device: DeviceTrace, annotation: str, place: str, window: Window | None) -> MarkedSteps:
+    """Return the occurrences of *annotation* (NAME, NAME#3 or a glob) in *window*, numbered from 0 on.
+
+    A name as it is goes before a glob, and both before NAME#3. Occurrences within others are left out.
+    Raises `UsageError`, which names *place*, if there is none.
+    """
+    events = device.events
+    if window is not None:
+        inside = (events.start_ns >= window.start_ns) & (events.end_ns <= window.end_ns)
+        device = replace(device, events=events.take(np.flatnonzero(inside)))
+        events = device.events
+    marks = events.name[~events.is_operator & (events.end_ns > events.start_ns)]
+    counts = Counter({device.texts[name]: count for name, count in Counter(marks.tolist()).items()})
+    for name, occurrence in _readings(annotation):
+        names = [name] if name in counts else [text for text in counts if fnmatchcase(text, name)]
+        if not names:
+            continue
+        marked = _occurrences(device, names)
+        if isinstance(occurrence, int) and occurrence >= len(marked):
+            raise UsageError(
+                f"{place}: annotation '{name}' occurs {len(marked):,} time{'s' * (len(marked) != 1)}, so "
+                f"'{annotation}' does not exist: occurrences count from 0 to {len(marked) - 1}."
+            )
+        return MarkedSteps([step for step, _ in marked], {s.index: text for s, text in marked}, occurrence)
+    raise UsageError(f"{place} has no annotation '{annotation}'{_most_frequent(annotation, counts)}")
+
+
+def _readings(annotation: str) -> Iterable[tuple[str, StepChoice]]:
+    """Yield what *annotation* may mean, most literal first: a name, and which of its occurrences."""
+    yield annotation, "median"
+    counted = re.fullmatch(r"(.+)#(\d{1,18}|all|median)", annotation)
+    if counted is not None:
+        yield counted[1], int(counted[2]) if counted[2].isdecimal() else counted[2]
+
+
+def _most_frequent(annotation: str, counts: Counter[str]) -> str:
+    """Return the end of a sentence that lists the annotations that occur most."""
+    if not counts:
+        return ": it holds none. Mark the steps in the script, or leave --step out."
+    most = counts.most_common(_MOST_NAMES)
+    named = ", ".join(f"'{name}' ({count:,} times)" if count > 1 else f"'{name}'" for name, count in most)
+    hint = did_you_mean(annotation, counts).partition(" Allowed: ")[0]
+    more = f", and {len(counts) - len(most):,} more" if len(counts) > len(most) else ""
+    return f"{hint} Most frequent: {named}{more}."
+
+
+def _occurrences(device: DeviceTrace, names: Sequence[str]) -> list[tuple[StepRange, str]]:
+    """Return the annotations of these *names* that begin after the one before has ended, from 0 on."""
+    events = device.events
+    wanted = which(device.texts, frozenset(names).__contains__)[events.name]
+    wanted &= ~events.is_operator & (events.end_ns > events.start_ns)
+    marked: list[tuple[StepRange, str]] = []
+    until_ns = 0
+    for index in np.flatnonzero(wanted).tolist():
+        start_ns, end_ns = int(events.start_ns[index]), int(events.end_ns[index])
+        if start_ns >= until_ns:
+            marked.append((StepRange(len(marked), start_ns, end_ns), device.texts[events.name[index]]))
+            until_ns = end_ns
+    return marked
 
 
 def _length(step: StepRange) -> int:

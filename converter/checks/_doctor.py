@@ -180,7 +180,7 @@ def _rank_files(traces: RankTraces) -> tuple[Identity | None, list[Finding]]:
         device, host, _ = read_rank(traces)
     except ChakrascopeError as error:
         return None, [Finding("error", place, error.message, "Capture again, or leave the file out.")]
-    findings = list(check_device(RankEntry(traces.rank), device, annotated_steps(device), place))
+    findings = list(check_device(RankEntry(traces.rank), device, annotated_steps(device).steps, place))
     if traces.host_path is not None and traces.host_path != traces.device_path:
         findings += as_findings(doubts_of_pair(host, device, (), str(traces.device_path.parent)))
     return Identity.of(traces, device, host), findings

@@ -103,7 +103,7 @@ def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Find
             findings.append(Finding("warning", str(folder / entry.flight_record), cause, _CAPTURE_AGAIN))
     if device is None:
         return None, findings, lacking
-    steps = tuple(entry.steps or annotated_steps(device))
+    steps = tuple(entry.steps or annotated_steps(device).steps)
     findings += check_device(entry, device, steps, f"{folder / str(entry.device_trace)}")
     if host is None:
         return _Rank(entry.rank, steps, None), findings, lacking

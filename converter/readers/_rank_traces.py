@@ -18,6 +18,7 @@ class RankTraces(msgspec.Struct, frozen=True):
     host trace, if there is one, covers all of them, or *structure* alone. *device* is what the rank computed
     on, such as ``cuda:0`` ("" if unknown). *linked* says that the host trace is the public linker's, and if
     it is the device trace as well, that there is no other. *process* is the one recorded (0 if unknown).
+    *annotation* marks the steps, if one was asked for; of *steps* then those that hold it count.
     """
 
     rank: int
@@ -30,3 +31,4 @@ class RankTraces(msgspec.Struct, frozen=True):
     device: str = ""
     linked: bool = False
     process: int = 0
+    annotation: str = ""

@@ -56,7 +56,7 @@ def convert_steps(folder):
     return [
         [
             {"index": step.index, "start_ns": step.start_ns, "end_ns": step.end_ns}
-            for step in annotated_steps(read_device_trace(folder / f"rank{rank}.device.json.gz"))[:1]
+            for step in annotated_steps(read_device_trace(folder / f"rank{rank}.device.json.gz")).steps[:1]
         ]
         for rank in range(2)
     ]
