@@ -72,7 +72,7 @@ def convert_latest(
             cluster=where.cluster,
             finished=finished,
         )
-        kept = study.add_workload(workload, trace_dir.name)
+        kept = study.keep_converted(workload, trace_dir.name)
         if finished.is_used:
             workload = Workload.load(kept)
     return workload, kept
@@ -140,7 +140,7 @@ def _kept(workload: Workload, study_folder: Path | None, prefix: str | None) -> 
     if study_folder is None:
         return Path(str(prefix))
     study = _study_type().create(study_folder)
-    return study.add_workload(workload, str(workload.metadata["trace_set"]) or "traces")
+    return study.keep_converted(workload, str(workload.metadata["trace_set"]))
 
 
 def print_accounting(workload: Workload) -> None:

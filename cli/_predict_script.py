@@ -45,14 +45,15 @@ def predict_script(
     from ..converter import script_workload
     from ..runner import Study
     from ..runner.prediction import kept_result, predict_recorded
+    from ..runner.study import safe_name
     from ..tracer import record_script
 
     world, mesh = job.world or network.num_ranks, _mesh(job.mesh)
     study = None if study_folder is None else Study.create(study_folder)
-    script = Path(job.command[0]).stem
-    folder = Path(study.path if study else ".") / "recordings" / script
+    script = safe_name(Path(job.command[0]).stem, "script")
     with stage(f"ran {job.command[0]} as ranks of {world}"):
         if study is not None:
+            folder = study.recording_dir(script)
             recordings = record_script(job.command, folder, world=world, every_rank=job.every_rank)
         else:
             with tempfile.TemporaryDirectory() as temporary:

@@ -69,9 +69,12 @@ def rescale_command(
         with_stages,
     )
     from ..runner import Study
+    from ..runner.study import safe_name
 
     _refuse(tp)
     study = Study.open(study_folder)
+    if new_name is not None:
+        study.check_new_workload(new_name)
     prefix = study.workload_prefix(name)
     workload = Workload.load(prefix)
     changes = {"layers": layers, "pp": pp, "micro-batches": micro_batches, "chip": chip, "dp": dp}
@@ -88,7 +91,8 @@ def rescale_command(
         workload = _on_chip(workload, chip)
     if dp is not None:
         workload = with_data_parallelism(workload, dp)
-    made = study.add_workload(workload, new_name or f"{prefix.parent.name}-{said}").parent.name
+    new_name = new_name or safe_name(f"{prefix.parent.name}-{said}", "job")
+    made = study.add_workload(workload, new_name).parent.name
     for line in workload.metadata.get("assumptions", []):
         console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False)
     nodes = f"{workload.summary()['nodes']:,}"

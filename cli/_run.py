@@ -251,8 +251,9 @@ def submit_study(study: Study, target: Target, workload: Path | None = None) -> 
     from ..runner import JobStore
 
     store = JobStore(study)
-    for experiment in target.experiments(workload or study.workload_prefix()):
-        job = store.submit(experiment)
+    prefix = workload or study.workload_prefix()
+    for experiment in target.experiments(prefix):
+        job = store.submit(experiment, workload=prefix.parent.name)
         console.print(f"Job {job.id}: {experiment.backend} on {experiment.network.title}")
     print_next("jobs", study.path)
 

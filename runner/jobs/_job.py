@@ -19,7 +19,6 @@ __all__ = ["ACTIVE", "ENDED", "ImportRequest", "Job", "SweepRequest", "read_requ
 
 ACTIVE = ("queued", "running")
 ENDED = ("done", "failed", "cancelled")
-_ALGORITHMS = "algorithms"
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def request_of(study: Study, experiment: Experiment, workload: str) -> str:
 
     The files of custom algorithms are copied into the study.
     """
-    system, algorithms = kept_in(study.jobs_dir / _ALGORITHMS, experiment.system)
+    system, algorithms = kept_in(study.algorithms_dir(""), experiment.system)
     request = experiment.describe() | {
         "workload": workload,
         "ranks": experiment.workload.num_ranks,
@@ -157,7 +156,7 @@ def read_request(study: Study, text: str) -> Experiment:
     system = SystemConfig.from_mapping(request["system"], f"The system '{request['system_name']}'")
     return Experiment(
         workload=source,
-        system=replace(system, folder=study.jobs_dir / _ALGORITHMS / request.get("algorithms", "")),
+        system=replace(system, folder=study.algorithms_dir(request.get("algorithms", ""))),
         network=NetworkConfig.from_mapping(
             request["network"], f"The network '{request['network_name']}'", request["network_name"]
         ),

@@ -61,7 +61,7 @@ def _sweep(study: Study, _job: Job, request: str, note: Note) -> str:
 
 def findings_file(study: Study, request: ImportRequest) -> Path:
     """Return where the findings about what is to be imported are kept."""
-    return study.jobs_dir / "findings" / f"{request.item}.json"
+    return study.findings_file(request.item)
 
 
 def _check(study: Study, _job: Job, request: str, note: Note) -> str:

@@ -17,7 +17,7 @@ import pandas as pd
 from ...errors import BackendError, StudyError, UsageError
 from ...support import bytes_text, write_file, writing
 from ..prediction import Setting
-from ..study import Study
+from ..study import Study, check_name
 from ..sweep import Answer, Places, PointTable, Work
 from ._degrees import possible_degrees
 from ._estimate import Candidate, EstimateWork
@@ -99,7 +99,9 @@ def search_plans(
     degrees, refused_degrees = possible_degrees(request)
     if not degrees:
         raise UsageError(f"No way to split the ranks is possible: {_reasons(refused_degrees)}. {_NEXT}")
-    folder = None if study is None else study.sweep_dir(name or f"plans-{request.content_hash[:8]}")
+    named = name or f"plans-{request.content_hash[:8]}"
+    check_name(named, "a sweep")
+    folder = None if study is None else study.sweep_dir(named)
     with TemporaryDirectory() as scratch, nullcontext() if folder is None else PointTable(folder) as table:
         where = folder or Path(scratch)
         _begin(where, request)

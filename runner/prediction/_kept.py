@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from .._result import Result
-from ..study import Study
+from ..study import NAME_LENGTH, Study, safe_name
 from ._predict import Prediction
 from ._recorded import RecordedPrediction
 
@@ -30,7 +30,8 @@ def kept_result(prediction: Prediction | RecordedPrediction) -> Result:
 def keep_prediction(prediction: Prediction, study: Study, label: str = "") -> str:
     """Add the workload of *prediction* and its run, called *label*, to *study*; return the run's id."""
     plan, model = prediction.setting.plan, prediction.setting.model
-    name = f"{model.name}-tp{plan.tp}-pp{plan.pp}-dp{plan.dp}"
+    degrees = f"-tp{plan.tp}-pp{plan.pp}-dp{plan.dp}"
+    name = safe_name(model.name, "model")[: NAME_LENGTH - len(degrees)] + degrees
     prefix = study.add_workload(prediction.workload, name)
     return study.add_run(
         prediction.experiment, kept_result(prediction), label=label, workload=prefix.parent.name

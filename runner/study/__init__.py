@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from ._marks import add_timeline_note as add_timeline_note
     from ._marks import remove_timeline_note as remove_timeline_note
     from ._marks import timeline_notes as timeline_notes
+    from ._names import NAME_LENGTH as NAME_LENGTH
     from ._names import check_name as check_name
+    from ._names import safe_name as safe_name
     from ._networks import add_network as add_network
     from ._networks import network_names as network_names
     from ._networks import read_network_file as read_network_file
@@ -36,6 +38,7 @@ else:
     __getattr__ = exports_of(__name__, __file__)
 
 __all__ = [
+    "NAME_LENGTH",
     "ImportItem",
     "RunInfo",
     "Study",
@@ -60,5 +63,6 @@ __all__ = [
     "run_name",
     "run_rows",
     "run_table",
+    "safe_name",
     "timeline_notes",
 ]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...support import remove_leftover_of
 from ...tracer import MANIFEST_NAME
+from ._names import named_entry
 
 __all__ = ["MARKS_FILE", "NOTE_FILE", "RUN_FILE", "StudyLayout"]
 
@@ -80,15 +81,16 @@ class StudyLayout:
 
     def import_target(self, item: str) -> Path:
         """Return what the ranks of an import of *item* are kept beside while others are converted."""
-        return self.path.absolute().with_name(f"{self.path.name}.{item}")
+        absolute = self.path.absolute()
+        return named_entry(absolute.parent, f"{absolute.name}.{item}", "an import")
 
     def trace_dir(self, name: str) -> Path:
         """Return the folder of the trace set *name*."""
-        return self.traces_dir / name
+        return named_entry(self.traces_dir, name, "a trace set")
 
     def workload_dir(self, name: str) -> Path:
         """Return the folder of the workload *name*."""
-        return self.workloads_dir / name
+        return named_entry(self.workloads_dir, name, "a workload")
 
     def prefix_in(self, folder: Path) -> Path:
         """Return the PREFIX of the graphs in a workload's *folder*."""
@@ -96,7 +98,7 @@ class StudyLayout:
 
     def run_dir(self, run_id: str) -> Path:
         """Return the folder of the run *run_id*."""
-        return self.runs_dir / run_id
+        return named_entry(self.runs_dir, run_id, "a run")
 
     def run_file(self, run_id: str) -> Path:
         """Return the file that says a run is whole."""
@@ -106,6 +108,19 @@ class StudyLayout:
         """Return the file that keeps an answer of a large run, which takes a while to find."""
         return self.run_dir(run_id) / f"{_KEPT}{name}"
 
+    def recording_dir(self, name: str) -> Path:
+        """Return the folder of the recordings of the script *name*."""
+        return named_entry(self.path / "recordings", name, "a recording")
+
+    def findings_file(self, item: str) -> Path:
+        """Return the file with what was found about *item*, which may be imported."""
+        return named_entry(self.jobs_dir / "findings", f"{item}.json", "an import")
+
+    def algorithms_dir(self, name: str) -> Path:
+        """Return the folder of the collective algorithms that jobs keep as *name*; "" is that of all."""
+        folder = self.jobs_dir / "algorithms"
+        return named_entry(folder, name, "a job's algorithms") if name else folder
+
     def workload_files(self, name: str) -> list[Path]:
         """Return the files of the workload *name* that say what its nodes are."""
         prefix = self.prefix_in(self.workload_dir(name))
@@ -113,11 +128,11 @@ class StudyLayout:
 
     def network_file(self, name: str) -> Path:
         """Return the network file *name*."""
-        return self.networks_dir / name
+        return named_entry(self.networks_dir, name, "a network")
 
     def sweep_dir(self, name: str) -> Path:
         """Return the folder of the sweep *name*."""
-        return self.sweeps_dir / name
+        return named_entry(self.sweeps_dir, name, "a sweep")
 
     def trace_set_dirs(self) -> list[Path]:
         """Return the folders of the trace sets that have a manifest, oldest first."""

@@ -38,8 +38,9 @@ def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
     """Keep *content*, a network YAML, an InfraGraph (YAML, JSON) or XML called *name*; return its name here.
 
     What is kept is the network itself as a YAML, an InfraGraph written out as links: nothing in it may name
-    another file, as *content* may come from a browser. One of the same name is replaced. Raises `ConfigError`
-    for what is not a network, and `StudyError` where it cannot be written.
+    another file, as *content* may come from a browser. Another network of that name stays: this one is then
+    called ``NAME-2``. Raises `ConfigError` for what is not a network, and `StudyError` where it cannot be
+    written.
     """
     if not _is_name(name):
         raise ConfigError(
@@ -54,7 +55,7 @@ def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
             network = NetworkConfig.load(file)
         except ConfigError as error:
             raise ConfigError(error.message.replace(f"{folder}/", "")) from error
-    kept = f"{Path(name).stem}.yml"
+    kept = _free_name(layout, Path(name).stem, network)
     try:
         layout.networks_dir.mkdir(parents=True, exist_ok=True)
         network.save(layout.network_file(kept))
@@ -64,6 +65,22 @@ def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
             "permissions."
         ) from error
     return kept
+
+
+def _free_name(layout: StudyLayout, stem: str, network: NetworkConfig) -> str:
+    """Return the name of the file for *network*: *stem*, with a number if another network has that."""
+    number, kept = 1, f"{stem}.yml"
+    while layout.network_file(kept).exists() and not _is_same(layout.network_file(kept), network):
+        number += 1
+        kept = f"{stem}-{number}.yml"
+    return kept
+
+
+def _is_same(file: Path, network: NetworkConfig) -> bool:
+    try:
+        return NetworkConfig.load(file) == network
+    except ConfigError:  # damaged: what it was is for its owner to see
+        return False
 
 
 def _is_name(name: str) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import StudyError, did_you_mean
 from ...support import new_folder, remove_folder, write_file, writing
 from ._layout import RUN_FILE, StudyLayout
+from ._names import check_name, safe_name
 from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, read_note, write_note
 from ._steps import steps_of
 
@@ -120,6 +121,8 @@ class Study(StudyLayout):
 
     def new_trace_dir(self, name: str | None = None) -> Path:
         """Make and return a fresh folder for a trace set, called *name* or after the next free number."""
+        if name is not None:
+            check_name(name, "a trace set")
         self.traces_dir.mkdir(parents=True, exist_ok=True)
         number = 1
         while True:
@@ -157,25 +160,49 @@ class Study(StudyLayout):
 
         return Workload.load(self.workload_prefix(name))
 
-    def add_workload(self, workload: Workload, name: str) -> Path:
-        """Save *workload* as *name*, replacing one of that name, and return its PREFIX.
+    def add_workload(self, workload: Workload, name: str, *, replace_other: bool = False) -> Path:
+        """Save *workload* as *name*, or as ``name-2`` and so on where that is another's; return its PREFIX.
 
-        A workload that runs belong to is not replaced by another: the new one is then called ``name-2``.
+        The same graphs are kept once. With *replace_other* the workload of that name gives way, unless runs
+        belong to it. Raises `StudyError` for a name that cannot be one.
         """
+        check_name(name, "a workload")
         folder = self.workload_dir(name)
         with (
             writing(folder, StudyError),
             new_folder(folder, existing="replace", choose=lambda _: folder) as temporary,
         ):
             workload.save(self.prefix_in(temporary))
-            folder = self._folder_for(temporary, folder)
+            folder = self._folder_for(temporary, folder, replace_other)
         return self.prefix_in(folder)
 
-    def _folder_for(self, saved: Path, wanted: Path) -> Path:
-        """Return *wanted*, or the next name whose runs, if it has any, simulated what is in *saved*."""
+    def keep_converted(self, workload: Workload, trace_set: str) -> Path:
+        """Save what the *trace_set* was converted to, in place of what it was before; return its PREFIX.
+
+        Another workload of that name is not replaced, nor is one that runs belong to: as `add_workload`.
+        """
+        name = safe_name(trace_set, "traces")
+        return self.add_workload(workload, name, replace_other=self._is_of(name, trace_set))
+
+    def _is_of(self, name: str, trace_set: str) -> bool:
+        """Return whether the workload *name* was made of *trace_set* and of nothing else."""
+        if not trace_set or name not in self.workloads():
+            return False
+        return self._description(name).get("trace_set") == trace_set
+
+    def check_new_workload(self, name: str) -> None:
+        """Raise `StudyError` unless a new workload can be called *name*."""
+        check_name(name, "a workload")
+        if self.workload_dir(name).exists():
+            raise StudyError(f"The study {self.path} has a workload '{name}' already; choose another name.")
+
+    def _folder_for(self, saved: Path, wanted: Path, replace_other: bool) -> Path:
+        """Return *wanted*, or the next name that is free, of what is in *saved*, or may be replaced."""
         used = {info.workload for info in self._infos()}
         number, folder = 1, wanted
-        while folder.name in used and folder.is_dir() and not _same_programs(saved, folder):
+        while folder.exists() and not _same_programs(saved, folder):
+            if replace_other and folder.name not in used:
+                break
             number += 1
             folder = wanted.with_name(f"{wanted.name}-{number}")
         return folder
@@ -193,7 +220,7 @@ class Study(StudyLayout):
         workload = Workload.load(prefix)
         if groups is not None:
             workload = replace(workload, groups=load_groups(groups))
-        return self.add_workload(workload, name or Path(prefix).name)
+        return self.add_workload(workload, name or safe_name(Path(prefix).name, "workload"))
 
     def runs(self) -> list[RunInfo]:
         """Return the finished runs, oldest first; one that was asked for again counts as new."""
@@ -381,17 +408,18 @@ class Study(StudyLayout):
 
     def workload_ranks(self, name: str) -> int:
         """Return how many ranks the workload *name* has, without reading its graphs."""
-        prefix = self.workload_prefix(name)
-        document = _read_json(
-            prefix.with_name(f"{prefix.name}.workload.json"),
-            f"The workload '{name}' of {self.path} is damaged",
-        )
+        document = self._description(name)
         try:
             return int(document["num_ranks"])
         except (KeyError, TypeError, ValueError) as error:
             raise StudyError(
                 f"The workload '{name}' of {self.path} does not say its ranks ({error}); convert it again."
             ) from error
+
+    def _description(self, name: str) -> dict[str, Any]:
+        prefix = self.workload_prefix(name)
+        file = prefix.with_name(f"{prefix.name}.workload.json")
+        return _read_json(file, f"The workload '{name}' of {self.path} is damaged")
 
     def delete_run(self, run_id: str) -> None:
         """Delete the run *run_id*, which must be its whole id; it is gone at once or still whole.
@@ -427,12 +455,16 @@ class Study(StudyLayout):
             wrong = [key for key, kind in _RUN_TYPES.items() if not _is(kind, data.get(key))]
             if not wrong:
                 data["backend"] = _backend_today(folder, data["backend"])
-                steps = steps_of(self.prefix_in(self.workload_dir(data["workload"])))
+                steps = self._steps_of(data["workload"])
                 return RunInfo(id=folder.name, **data | read_note(folder) | {"steps": steps})
             problem = f"no {wrong[0]} of a run"
         except TypeError as error:
             problem = str(error)
         raise StudyError(f"{folder / RUN_FILE} is damaged ({problem}); delete the folder and run it again.")
+
+    def _steps_of(self, workload: str) -> int:
+        """Return how many steps *workload* has: 1 for a run that names none."""
+        return steps_of(self.prefix_in(self.workload_dir(workload))) if workload else 1
 
 
 def _is(kind: type, value: Any) -> bool:

@@ -19,7 +19,7 @@ from .._result import Result
 from .._simulate import load_memory, load_network
 from ..backends import get_backend
 from ..config import MemoryConfig, NetworkConfig, SystemConfig
-from ..study import Study
+from ..study import Study, check_name
 from ._answers import swept_settings, value_text
 from ._goal import Goal
 from ._places import Places
@@ -138,9 +138,9 @@ def run_sweep(
     base = Base(chosen, system, _loaded(network), load_memory(memory), backend, options or {})
     _check(over if isinstance(points, Search) else points, base)
     cost = _cost(goal, prices or Prices(), over if isinstance(points, Search) else points, base)
-    folder = study.sweep_dir(
-        _checked_name(name or _default_name(over if isinstance(points, Search) else points, base))
-    )
+    named = name or _default_name(over if isinstance(points, Search) else points, base)
+    check_name(named, "a sweep")
+    folder = study.sweep_dir(named)
     run = _Run(study, base, points, goal)
     with PointTable(folder, cost) as table:
         write_start(folder, base, _rows_at_last(points, table))
@@ -341,11 +341,3 @@ def _default_name(over: Space | Sequence[Settings], base: Base) -> str:
     points = [over] if isinstance(over, Mapping) else over
     text = "\n".join([*sorted(map(point_key, points)), repr(base)])
     return f"sweep-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
-def _checked_name(name: str) -> str:
-    if Path(name).name != name or name.startswith("."):
-        raise StudyError(
-            f"'{name}' cannot name a sweep, as it is to be a folder's name; use letters and digits."
-        )
-    return name

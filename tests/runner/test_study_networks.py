@@ -32,8 +32,8 @@ def test_a_network_yaml_is_kept_and_read_as_it_is(study):
     assert network_names(study) == ["mine.yml"]
     kept = read_network_file(study, "mine.yml")
     assert (kept.name, kept.to_dict()) == ("mine", PLAIN | {"failures": failures})
-    add_network(study, "mine.yml", content(npus_count=[8]))
-    assert read_network_file(study, "mine.yml").num_ranks == 8
+    assert add_network(study, "mine.yml", content(npus_count=[8])) == "mine-2.yml"
+    assert read_network_file(study, "mine-2.yml").num_ranks == 8
 
 
 def test_json_is_one_too_and_an_infragraph_is_written_out(study):

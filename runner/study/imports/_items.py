@@ -8,12 +8,12 @@ from pathlib import PurePosixPath
 
 import pandas as pd
 
+from .._names import safe_name
 from ._find import ImportItem
 
 __all__ = ["item_table", "proposed_name"]
 
 _COLUMNS = ["id", "place", "kind", "ranks", "files", "size_bytes", "problem"]
-_NAME_LENGTH = 60
 
 
 def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
@@ -33,5 +33,4 @@ def proposed_name(item: ImportItem) -> str:
     text = path.parent.name if item.kind in ("traces", "logs") and path.parent.name else path.name
     if item.kind == "archive":
         text = re.sub(r"\.(?:zip|tgz|tar(?:\.\w+)?)$", "", text)
-    plain = re.sub(r"[^\w .+-]+", "-", text).strip(" .+-")[:_NAME_LENGTH]
-    return plain or "imported"
+    return safe_name(text, "imported")
