@@ -23,6 +23,12 @@ class Columns(msgspec.Struct, frozen=True, eq=False):
         """Return the table of *rows*, indices or a mask."""
         return type(self)(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
+    def joined(self: _C, *others: _C) -> _C:
+        """Return the rows of this table and then those of *others*."""
+        tables = (self, *others)
+        columns = ([getattr(table, name) for table in tables] for name in self.__struct_fields__)
+        return type(self)(*map(np.concatenate, columns))
+
     def row(self, index: int) -> dict[str, Any]:
         """Return row *index* as plain values by name."""
         return {name: getattr(self, name)[index].item() for name in self.__struct_fields__}

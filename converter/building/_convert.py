@@ -446,5 +446,6 @@ def _metadata(
         "steps": sorted(chosen),
         "measured_step_ns": {rank: figures["measured_step_ns"] for rank, figures in accounting.items()},
         "accounting": accounting,
+        "step_shares": {str(graph.rank): graph.metadata["step_shares"] for graph in graphs},
         "assumptions": [*notes, *noted],
     }

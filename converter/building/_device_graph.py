@@ -17,9 +17,13 @@ from ._device_streams import StreamSlots, stream_slots
 from ._device_sync import coinciding_waits, stream_waits
 from ._host_nodes import HostNodes, Marks, host_nodes
 from ._host_waits import HostWait, host_waits
+from ._lane_numbers import DEVICE_LANE
 from ._window import Window
 
 __all__ = ["device_graph"]
+
+# Each try leaves out what the one before took too long; more than a few change nothing.
+_TRIES = 6
 
 
 def device_graph(
@@ -67,6 +71,8 @@ class _Builder:
     last_awaited: dict[int, tuple[int, int]] = field(default_factory=dict)
     wait_ns: int = 0
     gap_ns: int = 0
+    ahead_ns: int = 0
+    works: WorkNodes | None = None
 
     def __post_init__(self) -> None:
         self.issuer = np.full(len(self.linked.launches), -1, dtype=np.int64)
@@ -160,7 +166,7 @@ class _Builder:
         waited = np.unique(np.array(list(waits), dtype=np.int64).reshape(-1, 2), axis=0)
         slots = stream_slots(self.linked, waited, held_ns)
         self.gap_ns = int(slots.gap_ns.sum())
-        nodes = self.table.add_works(launches, self.lanes, slots.start_ns, slots.gap_ns, costs)
+        nodes = self.works = self.table.add_works(launches, self.lanes, slots.start_ns, slots.gap_ns, costs)
         entry = nodes.entry()
         issues = np.where(launches.is_comm, EdgeKind.COMM_ISSUE, EdgeKind.LAUNCH)
         alone = np.ones(len(launches), dtype=np.int64)
@@ -212,6 +218,7 @@ class _Builder:
         """Return the graph, its nodes numbered in order of start."""
         columns = self.table.columns()
         starts = columns.pop("start_ns")
+        issued = self._issued(starts)
         for node, (end, lag) in self.last_awaited.items():
             if end >= starts[node]:
                 columns["duration_ns"][node] += lag
@@ -227,27 +234,65 @@ class _Builder:
         nodes |= {
             "node_id": np.arange(len(order)),
             "measured_start_ns": starts - self.window.start_ns,
-            "step": self.window.steps_at(starts),
+            "step": self.window.steps_at(issued[order]),
         }
-        graph = Graph.of_columns(rank, nodes, edges)
-        graph.metadata["accounting"] = self._accounting(graph)
+        shares = self._shares()
+        graph = self._in_time(Graph.of_columns(rank, nodes, edges), starts, shares)
+        graph.metadata["accounting"] = self._accounting(graph, shares)
+        graph.metadata["step_shares"] = (shares - [0, self.window.start_ns, self.window.start_ns]).tolist()
         graph.metadata["splits"] = {int(new[node]): sizes for node, sizes in self.table.splits.items()}
         graph.metadata["groups"] = [list(ranks) for ranks in self.table.groups]
         graph.metadata["notes"] = sorted(self.table.notes | self.linked.launches.notes | self._carried_note())
         return graph
 
-    def _accounting(self, graph: Graph) -> dict[str, int]:
-        """Return where the measured step went; what the replay misses or overshoots is unexplained.
+    def _issued(self, starts: np.ndarray) -> np.ndarray:
+        """Return when the host issued each node, which for its own is when it began."""
+        issued: np.ndarray = starts.copy()
+        if self.works is not None:
+            called = self.linked.launches.call_start_ns
+            late = self.works.gap >= 0
+            issued[self.works.gap[late]] = called[late]
+            issued[spans(self.works.first, self.works.count)] = np.repeat(called, self.works.count)
+        return issued
 
-        The step is the host's, from boundary to boundary. If the device finishes after the host, it is the
-        device's: from the end of what was issued before the step to the end of what was issued in it.
+    def _shares(self) -> np.ndarray:
+        """Return the time that is each step's own, as `Window.shares`."""
+        launches, carried = self.linked.launches, self.linked.carried
+        busy_until_ns = int(carried.end_ns.max(initial=0))
+        return self.window.shares(launches.call_start_ns, launches.end_ns, busy_until_ns)
+
+    def _in_time(self, graph: Graph, starts: np.ndarray, shares: np.ndarray) -> Graph:
+        """Return *graph* such that it takes no longer than the step did while others overlapped with it.
+
+        The host may begin a step while the device still works on the one before, and so may streams that
+        fetch ahead. What the device had done by then holds nothing up; and of the host's lead the graph
+        leaves out what the device would have to wait for: the rest is beside the device's time, as it was.
+        """
+        start_ns, end_ns = int(shares[:, 1].min()), int(shares[:, 2].max())
+        lead_ns, share_ns = start_ns - self.window.start_ns, end_ns - start_ns
+        if lead_ns <= 0 or replay(graph).makespan_ns <= share_ns:
+            return graph
+        on_host = graph.node_columns["stream"] < DEVICE_LANE
+        durations = graph.node_columns["duration_ns"]
+        edges = np.column_stack([graph.edge_columns[name] for name in ("src", "dst", "kind")])
+        done = ~on_host & (starts + durations <= start_ns)
+        graph = graph.with_edges(edges[~(done[edges[:, 0]] & (starts[edges[:, 1]] >= start_ns))])
+        for _ in range(_TRIES):
+            excess_ns = replay(graph).makespan_ns - share_ns
+            if excess_ns <= 0 or self.ahead_ns >= lead_ns:
+                break
+            self.ahead_ns = min(lead_ns, self.ahead_ns + excess_ns)
+            left = starts + durations - np.maximum(starts, self.window.start_ns + self.ahead_ns)
+            graph = graph.with_columns(duration_ns=np.where(on_host, np.clip(left, 0, durations), durations))
+        return graph
+
+    def _accounting(self, graph: Graph, shares: np.ndarray) -> dict[str, int]:
+        """Return where the measured steps went; what the replay misses or overshoots is unexplained.
+
+        They last from the start of the first one's share to the end of the last one's.
         """
         launches = self.linked.launches
-        late = int(launches.end_ns.max(initial=0)) - self.window.end_ns
-        carried = int(self.linked.carried.end_ns.max(initial=0)) - self.window.start_ns
-        measured = self.window.end_ns - self.window.start_ns
-        if late > 0:
-            measured += late - max(0, carried)
+        measured = int(shares[:, 2].max() - shares[:, 1].min())
         replayed = replay(graph).makespan_ns
         main = graph.node_columns["stream"] == 0
         busy = launches.end_ns - launches.start_ns
@@ -255,6 +300,7 @@ class _Builder:
             "measured_step_ns": measured,
             "node_ns": int(graph.node_columns["duration_ns"][main].sum()),
             "wait_ns": self.wait_ns,
+            "host_ahead_ns": self.ahead_ns,
             "device_compute_ns": int(busy[~launches.is_comm].sum()),
             "device_comm_ns": int(busy[launches.is_comm].sum()),
             "device_latency_ns": self.gap_ns,

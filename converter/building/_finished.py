@@ -49,13 +49,14 @@ class _Head(msgspec.Struct):
     groups: list[list[int]]
     notes: list[str]
     accounting: dict[str, Any]
+    step_shares: list[list[int]]
     splits: dict[int, tuple[int, ...]]
     identity: Identity
 
 
 # Of these fields of a head, some are an open rank's, others stand in a graph's metadata.
 _OF_OPEN = ("steps", "marked", "names", "which", "world_size", "stated_rank")
-_NOTED = ("groups", "notes", "accounting", "splits", "identity")
+_NOTED = ("groups", "notes", "accounting", "step_shares", "splits", "identity")
 
 
 class FinishedRanks:

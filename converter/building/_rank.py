@@ -239,6 +239,7 @@ def _host_graph(
     own_groups = sorted({comm.group_ranks for comm in comms} - {(), everyone})
     ids = {(): 0, everyone: 0, **{ranks: number for number, ranks in enumerate(own_groups, start=1)}}
     graph = assemble(traces.rank, window, ops, comms, host, group_ids=ids)
+    graph.metadata["step_shares"] = window.own_times()
     graph.metadata["groups"] = [list(ranks) for ranks in own_groups]
     graph.metadata["notes"] += told + _unknown(ops, comms)
     graph.metadata["notes"] += _left_out(trace.events, own, window, trace.texts)

@@ -29,17 +29,37 @@ class Window(msgspec.Struct, frozen=True):
 
     def step_at(self, time_ns: int) -> int:
         """Return the step that *time_ns* belongs to: the one that began last, the first one before all."""
-        begun = [step for step in self.steps if step.start_ns <= time_ns]
-        last = max(begun, key=_start_ns) if begun else min(self.steps, key=_start_ns)
-        return last.index
+        return int(self.steps_at(np.array([time_ns]))[0])
 
     def steps_at(self, times_ns: np.ndarray) -> np.ndarray:
         """Return the step that each of *times_ns* belongs to, as `step_at`.
 
-        What a device does after the host has ended a step is that step's, until the next one begins.
+        What the host does after it has ended a step is that step's, until the next one begins.
         """
         ordered = sorted(self.steps, key=_start_ns)
         begun = np.searchsorted([step.start_ns for step in ordered], times_ns, side="right") - 1
         numbers = np.array([step.index for step in ordered], dtype=np.int64)
         found: np.ndarray = numbers[np.maximum(begun, 0)]
         return found
+
+    def own_times(self) -> list[list[int]]:
+        """Return number, start and end of each step on the host, from the window's start."""
+        ordered = sorted(self.steps, key=_start_ns)
+        return [[s.index, s.start_ns - self.start_ns, s.end_ns - self.start_ns] for s in ordered]
+
+    def shares(self, issued_ns: np.ndarray, ended_ns: np.ndarray, busy_until_ns: int) -> np.ndarray:
+        """Return the time that is each step's own: rows of number, start and end, in order of start.
+
+        *issued_ns* and *ended_ns* are when the host issued device work and the device had done it,
+        *busy_until_ns* until when it did what was issued before the window. A step ends when the host is
+        through with it and the device with all that it issued; it begins with the host's, or when the device
+        has done what was issued before, if that is later. So steps that overlap on the device add up.
+        """
+        order = np.argsort(issued_ns, kind="stable")
+        done = np.maximum.accumulate(np.append(busy_until_ns, ended_ns[order]))
+        rows = []
+        for step in sorted(self.steps, key=_start_ns):
+            before, own = np.searchsorted(issued_ns[order], [step.start_ns, step.end_ns]).tolist()
+            start, end = (max(step.start_ns, int(done[before])), max(step.end_ns, int(done[own])))
+            rows.append((step.index, min(start, end), end))
+        return np.array(rows, dtype=np.int64).reshape(-1, 3)

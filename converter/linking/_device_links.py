@@ -7,6 +7,7 @@ from itertools import takewhile
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from .._columns import positions, which
 from .._native import last_writers
@@ -27,6 +28,8 @@ __all__ = ["MEMCPY", "Launches", "Linked", "data_edges", "link"]
 
 MEMCPY = CATEGORIES.index("memcpy")
 _ISSUED_WITHIN_NS = 5_000
+# An idle device begins what was issued to it sooner than this.
+_BEGINS_WITHIN_NS = 1_000_000
 _PEER_OPS = frozenset({"c10d::send", "c10d::recv_"})
 _UNTOLD = (
     "the trace does not tell what some communication kernels move: they keep their measured time on any "
@@ -63,10 +66,12 @@ class Launches(msgspec.Struct):
 
 
 class Linked(msgspec.Struct, frozen=True):
-    """The work issued in the window, and the work that was *carried* into it.
+    """The work issued in the window, and the work issued before that the device did after the window began.
 
-    *carried_queue* numbers the carried works' queues as the launches'. *overruns* tells that the device still
-    worked on what was issued when the host's step was over.
+    Before the first work of a capture on a stream, *carried* has one that stands for what the trace lacks,
+    if the device began much later than it could have. *carried_queue* numbers the carried works' queues as
+    the launches'. *overruns* tells that the device still worked on what was issued when the host's step was
+    over.
     """
 
     launches: Launches
@@ -99,13 +104,17 @@ def link(
     """
     start_ns, end_ns = window
     works, issuers = trace.works, _issuers(trace)
-    before = (issuers.number < 0) | (issuers.start_ns < start_ns)
-    carried = works.take(before & (works.end_ns >= start_ns) & (works.start_ns < end_ns))
+    known = issuers.number >= 0
+    before = ~known | (issuers.start_ns < start_ns)
     lane_of = np.full(len(trace.texts), -1, dtype=np.int64)
     for lane in lanes:
         lane_of[lane.thread] = lane.number
     issued = np.flatnonzero(~before & (issuers.start_ns < end_ns) & (lane_of[issuers.thread] >= 0))
     issued = issued[np.lexsort((works.start_ns[issued], issuers.start_ns[issued]))]
+    cuts = _cuts(works.take(issued), issuers, issued)
+    until_ns = max(end_ns, int(works.start_ns[issued].min(initial=2**62)) if len(issued) else 0)
+    carried = works.take(before & (works.end_ns >= start_ns) & (known | (works.start_ns < until_ns)))
+    carried = carried.joined(_unrecorded(works, issued, cuts, issuers.end_ns[issued]))
     queues, numbers = np.unique(
         np.concatenate([np.column_stack([w.device, w.stream]) for w in (works.take(issued), carried)]),
         axis=0,
@@ -128,13 +137,35 @@ def link(
         call_end_ns=issuers.end_ns[issued],
         lane=own_lane,
         op=op,
-        cut_ns=_cuts(works.take(issued), issuers, issued),
+        cut_ns=cuts,
         is_comm=communicates | (works.comm[issued] >= 0),
         queues=[(device, stream) for device, stream in queues.tolist()],
     )
     _describe(launches, trace, lanes, host, groups=groups, world_size=world_size)
     overruns = bool((launches.end_ns > end_ns).any())
     return Linked(launches, carried, numbers[len(issued) :], overruns)
+
+
+def _unrecorded(works: Works, issued: np.ndarray, cuts: np.ndarray, call_ends: np.ndarray) -> Works:
+    """Return works that stand for what devices did before a capture, from the launch to the first work.
+
+    Only time in which the whole device seems idle counts: a stream whose first work was issued long before
+    was busy with work of which the trace holds no record.
+    """
+    rows = []
+    queue = np.column_stack([works.device, works.stream])
+    ends = np.maximum.accumulate(works.end_ns)
+    for place in np.unique(queue[issued], axis=0, return_index=True)[1].tolist():
+        first, cut = issued[place], int(cuts[place])
+        start = int(works.start_ns[first])
+        earlier = int(np.searchsorted(works.start_ns, start))
+        is_first = not (queue[:earlier] == queue[first]).all(axis=1).any()
+        idle = earlier == 0 or int(ends[earlier - 1]) <= cut
+        returned = int(call_ends[place]) <= start
+        if is_first and idle and returned and start - cut > _BEGINS_WITHIN_NS:
+            rows.append((first, cut, start))
+    found = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    return replace(works.take(found[:, 0]), start_ns=found[:, 1], end_ns=found[:, 2])
 
 
 def _issuers(trace: DeviceTrace) -> _Issuers:

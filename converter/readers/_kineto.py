@@ -240,11 +240,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
 
     def with_annotations(self, annotations: Sequence[Events]) -> DeviceTrace:
         """Return this trace with *annotations* among its events, enclosing ones before those they enclose."""
-        tables = [*annotations, self.events]
-        merged = Events(
-            *(np.concatenate([getattr(table, name) for table in tables]) for name in Events.__struct_fields__)
-        )
-        return _sorted(replace(self, events=merged))
+        return _sorted(replace(self, events=self.events.joined(*annotations)))
 
 
 def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrace:
