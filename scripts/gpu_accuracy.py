@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Write docs/gpu-accuracy.md: what Chakrascope says of public GPU traces, beside HTA and TraceLens.
+
+``python scripts/gpu_accuracy.py --traces TraceLens=FOLDER --traces HTA=FOLDER ... [--hta-python PYTHON]``
+converts every Kineto trace in the folders, replays and explains it, and holds the figures against plain sums
+of the intervals, against HTA where a Python has it (``HolisticTraceAnalysis`` 0.5, in an environment of its
+own), and against the tables that TraceLens keeps beside its traces. ``--only TEXT`` takes the traces with
+TEXT in their names, ``--json FILE`` keeps the figures, ``--hta-kept FILE`` those of HTA, which take longest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from gpu_accuracy_page import page
+from gpu_checks import Row
+from gpu_intervals import DeviceEvents, device_events, read_trace, times_of, trimmed
+from gpu_ours import Ours, measure
+from gpu_syncs import compare_edges
+from gpu_tracelens import expected_of
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    """Read the command line, measure every trace and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--traces", action="append", default=[], metavar="SOURCE=FOLDER", required=True)
+    parser.add_argument("--hta-python", metavar="PYTHON", help="a Python with HTA")
+    parser.add_argument("--hta-kept", type=Path, metavar="FILE", help="keep what HTA says, and read it again")
+    parser.add_argument("--only", default="", metavar="TEXT", help="part of a trace's name")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures here, too")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs", help="folder to write (docs)")
+    given = parser.parse_args()
+    rows, absent = [], []
+    hta = Hta(given.hta_python, given.hta_kept)
+    for text in given.traces:
+        source, _, folder = text.partition("=")
+        if not Path(folder or source).is_dir():
+            absent.append(f"{source}: there is no folder {folder or source}")
+            print(absent[-1], file=sys.stderr)
+            continue
+        rows += rows_of(source, Path(folder or source), given.only, hta)
+    if not rows:
+        sys.exit(
+            "No trace was read. Next: give --traces SOURCE=FOLDER with Kineto traces (*.json, *.json.gz)."
+        )
+    if given.json:
+        given.json.write_text(json.dumps([figures(row) for row in rows], indent=1), encoding="utf-8")
+    text = page(rows, absent, with_hta=given.hta_python is not None)
+    (given.output / "gpu-accuracy.md").write_text(text, encoding="utf-8")
+
+
+def rows_of(source: str, folder: Path, only: str, hta: Hta) -> Iterator[Row]:
+    """Yield a row for each Kineto trace in *folder* that holds work of a device."""
+    for path in trace_files(folder):
+        name = f"{source}: {path.relative_to(folder)}"
+        if only not in name:
+            continue
+        try:
+            trace = read_trace(path)
+        except (ValueError, OSError):
+            continue
+        if trace is None or not len((events := device_events(trace)).start):
+            continue
+        print(name, file=sys.stderr, flush=True)
+        yield row_of(name, path, trace, events, hta)
+
+
+def trace_files(folder: Path) -> list[Path]:
+    """Return the files in *folder* that may be traces, by name."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in found if path.name.endswith((".json", ".json.gz")))
+
+
+def row_of(name: str, path: Path, trace: Mapping[str, Any], events: DeviceEvents, hta: Hta) -> Row:
+    """Return the row of one trace."""
+    ours = measure(path)
+    converted = events.of(in_steps(events, trace, ours))
+    dropped = set(events.rows.tolist()) - set(converted.rows.tolist())
+    theirs = hta.figures(path, trace, dropped)
+    edges = None
+    if theirs and theirs.get("edges") and ours.workload is not None:
+        edges = compare_edges(theirs["edges"], trace, converted, ours.workload)
+    return Row(
+        name=name,
+        whole=times_of(events.start, events.end, events.kind),
+        plain=times_of(converted.start, converted.end, converted.kind),
+        unlinked=int((events.launched < 0).sum()),
+        graph_kernels=int(events.graph.sum()),
+        has_capture=(path.parent / "capture_traces").is_dir(),
+        ours=replace(ours, workload=None),
+        hta=theirs,
+        expected=expected_of(path),
+        edges=edges,
+    )
+
+
+def in_steps(events: DeviceEvents, trace: Mapping[str, Any], ours: Ours) -> Any:
+    """Return which of *events* were launched in the converted steps: all with a launch, if none is marked.
+
+    Marks are the profiler's, else the annotations that the steps are named after.
+    """
+    launched = events.launched >= 0
+    marks = [
+        _marks(trace, {f"ProfilerStep#{step}" for step in ours.steps}),
+        _marks(trace, set(ours.step_names)),
+    ]
+    chosen = next((found for found in marks if len(found) >= max(1, len(ours.steps))), marks[0] or marks[1])
+    if not chosen:
+        return launched
+    begin, end = min(mark[0] for mark in chosen), max(mark[1] for mark in chosen)
+    return launched & (events.launched >= begin) & (events.launched <= end)
+
+
+def _marks(trace: Mapping[str, Any], names: set[str]) -> list[tuple[float, float]]:
+    """Return the intervals, in ns, of the host's annotations with one of these names."""
+    return [
+        (event["ts"] * 1000, (event["ts"] + event["dur"]) * 1000)
+        for event in trace["traceEvents"]
+        if event.get("ph") == "X"
+        and event.get("name") in names
+        and not str(event.get("cat")).startswith("gpu")
+    ]
+
+
+class Hta:
+    """HTA, in the Python that has it; what it said is read from the file *kept*, if there is one."""
+
+    def __init__(self, python: str | None, kept: Path | None) -> None:
+        self._python, self._file = python, kept
+        self._kept = json.loads(kept.read_text("utf-8")) if kept is not None and kept.is_file() else {}
+
+    def figures(
+        self, path: Path, trace: Mapping[str, Any], dropped: Collection[int]
+    ) -> Mapping[str, Any] | None:
+        """Return what HTA says of the trace without its events *dropped*, which no converted step issued."""
+        if self._python is None:
+            return None
+        key = f"{path.resolve()} {path.stat().st_size} {len(dropped)} {sum(dropped)}"
+        if key not in self._kept:
+            self._kept[key] = self._ask(self._python, path, trace, dropped)
+            if self._file is not None:
+                self._file.write_text(json.dumps(self._kept), "utf-8")
+        return dict(self._kept[key])
+
+    def _ask(
+        self, python: str, path: Path, trace: Mapping[str, Any], dropped: Collection[int]
+    ) -> Mapping[str, Any]:
+        edges = ["--edges"] if "critical_path" in str(path) else []
+        with tempfile.TemporaryDirectory() as folder:
+            file = path
+            if dropped:
+                file = Path(folder) / "trace.json"
+                file.write_text(json.dumps(trimmed(trace, dropped)), encoding="utf-8")
+            command = [python, str(ROOT / "scripts" / "hta_figures.py"), *edges, str(file)]
+            setting = {**os.environ, "HTA_DISABLE_NS_ROUNDING": "1"}
+            done = subprocess.run(command, env=setting, capture_output=True, text=True, check=False)
+        lines = done.stdout.strip().splitlines()
+        if not lines:
+            return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1][:200]}
+        return dict(json.loads(lines[-1]))
+
+
+def figures(row: Row) -> dict[str, Any]:
+    """Return *row* as plain JSON."""
+    return asdict(row)
+
+
+if __name__ == "__main__":
+    main()

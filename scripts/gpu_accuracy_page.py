@@ -1,0 +1,108 @@
+"""The page docs/gpu-accuracy.md: a table of demands, a row per trace, each miss and each refusal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpu_checks import DEMANDS, Row, findings, passed_share
+
+__all__ = ["page"]
+
+_INTRODUCTION = """
+Written by `scripts/gpu_accuracy.py`; do not edit. Public Kineto traces of GPUs are converted with
+`--step all` and replayed (`--backend replay`). What `summary` then says of the rank is compared with
+plain sums of the intervals in the file, with [HTA](https://github.com/facebookresearch/HolisticTraceAnalysis)
+0.5 (`HTA_DISABLE_NS_ROUNDING=1`), and with the tables that
+[TraceLens](https://github.com/AMD-AGI/TraceLens) keeps beside the traces of its tests.
+"""
+_READING = """
+A device is counted from its first work to its last. Work that no converted step issued is left out, for
+HTA too: TraceLens's tables hold the whole file. Computation counts first, then communication, then
+copies: what is left of a later kind is *exposed*. HTA counts `cuda_sync` records and calls of HIP that
+name a stream as kernels, and takes no kernels but NCCL's for communication; where its figures differ from
+plain sums for that, the sums decide.
+"""
+
+
+def page(rows: Sequence[Row], absent: Sequence[str], *, with_hta: bool) -> str:
+    """Return the page as Markdown. *absent* says which folders were not there."""
+    left_out = [*absent, *([] if with_hta else ["HTA: no Python with it was given"])]
+    sections = [
+        "# GPU traces, compared with HTA and TraceLens",
+        _prose(_INTRODUCTION),
+        *(_prose("Not compared here: " + "; ".join(left_out) + ".") for _ in left_out[:1]),
+        "\n".join(_summary(rows)),
+        _prose(_READING),
+        "## Trace by trace",
+        "ours / plain sums, in ms. *Replay*: the worst step against the measured one.",
+        "\n".join(_traces(rows)),
+        "## What differs",
+        "\n".join(_misses(rows)),
+        "## What is refused",
+        "\n".join(_refusals(rows)),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _prose(text: str) -> str:
+    """Return *text* in lines of at most 100 columns."""
+    return textwrap.fill(" ".join(text.split()), 100, break_long_words=False, break_on_hyphens=False)
+
+
+def _summary(rows: Sequence[Row]) -> Iterator[str]:
+    yield "| demand | traces that meet it | of |"
+    yield "|---|---|---|"
+    for demand, check in DEMANDS.items():
+        passed, total = passed_share(rows, check)
+        yield f"| {demand} | {passed} | {total} |"
+
+
+def _traces(rows: Iterable[Row]) -> Iterator[str]:
+    yield "| trace | work | span | computation | exposed comm. | exposed copies | "
+    yield "idle | overlap | replay | misses |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    for row in rows:
+        answer = row.ours.answer
+        if answer is None:
+            continue
+        plain = row.plain
+        parts = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns", "overlap_ns")
+        cells = [f"{_ms(getattr(answer, part))} / {_ms(getattr(plain, part))}" for part in parts]
+        worst = max((replay.error for replay in row.ours.replays), key=abs)
+        misses = sum(not finding.passed for finding in findings(row))
+        yield (
+            f"| {_code(row.name)} | {plain.count:,} | {_ms(plain.span_ns)} | {' | '.join(cells)} "
+            f"| {worst:+.1%} | {misses or ''} |"
+        )
+
+
+def _misses(rows: Iterable[Row]) -> Iterator[str]:
+    yield "| trace | held against | figure | ours | theirs |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        for finding in findings(row):
+            if not finding.passed and finding.demand != "converts":
+                cells = (finding.demand, _escaped(finding.figure), finding.ours, finding.theirs)
+                yield f"| {_code(row.name)} | {' | '.join(cells)} |"
+
+
+def _refusals(rows: Iterable[Row]) -> Iterator[str]:
+    yield "| trace | device work | without a launch | what is said |"
+    yield "|---|---|---|---|"
+    for row in rows:
+        outcome = row.ours.refused or row.ours.crashed
+        if outcome:
+            yield f"| {_code(row.name)} | {row.whole.count:,} | {row.unlinked:,} | {_escaped(outcome)} |"
+
+
+def _ms(time_ns: float) -> str:
+    return f"{time_ns / 1e6:,.2f}"
+
+
+def _code(name: str) -> str:
+    return f"`{name}`"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,197 @@
+"""Judge what the product says of a trace against plain sums, HTA, TraceLens and its own simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_intervals import Times
+from gpu_ours import Ours
+from gpu_syncs import Edges
+from gpu_tracelens import Expected
+
+__all__ = ["DEMANDS", "PARTS", "Finding", "Row", "findings"]
+
+PARTS = {
+    "compute_ns": "computation",
+    "exposed_comm_ns": "exposed communication",
+    "exposed_copy_ns": "exposed copies",
+    "idle_ns": "idle",
+    "overlap_ns": "overlap",
+}
+OF_SPAN = 0.005
+OF_PEER = 0.01
+OF_STEP, OF_WHOLE_STEP = 0.01, 0.03
+OF_GAIN = 0.1
+
+
+@dataclass(frozen=True)
+class Row:
+    """A trace: what is in the file, in the converted steps, and what everybody says of it.
+
+    *whole* are the plain sums of all device events of the file, *plain* those of the converted steps.
+    *has_capture* says whether traces of the capture of its graphs lie beside it.
+    """
+
+    name: str
+    whole: Times
+    plain: Times
+    unlinked: int
+    graph_kernels: int
+    has_capture: bool
+    ours: Ours
+    hta: Mapping[str, Any] | None
+    expected: Expected | None
+    edges: Edges | None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether anything in the file links work of the device with its launch."""
+        return self.unlinked < self.whole.count
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the file holds work of the device that no converted step issued."""
+        return self.whole.count != self.plain.count
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One figure held against another: the *demand*, whether it is met, and what was compared."""
+
+    demand: str
+    passed: bool
+    figure: str
+    ours: str
+    theirs: str
+
+
+def findings(row: Row) -> list[Finding]:
+    """Return everything that can be checked of *row*."""
+    return [finding for check in DEMANDS.values() for finding in check(row)]
+
+
+def _converts(row: Row) -> Iterator[Finding]:
+    if row.is_usable:
+        outcome = row.ours.crashed or row.ours.refused
+        yield Finding("converts", not outcome, "conversion", outcome or "converted", "kernels with launches")
+
+
+def _plain(row: Row) -> Iterator[Finding]:
+    if row.ours.answer is None:
+        return
+    for part, name in PARTS.items():
+        ours, plain = getattr(row.ours.answer, part), getattr(row.plain, part)
+        yield Finding("plain", _close(ours, plain, OF_SPAN * row.plain.span_ns), name, _ms(ours), _ms(plain))
+
+
+def _hta(row: Row) -> Iterator[Finding]:
+    """Yield HTA's figures where it counts as plain sums do: elsewhere those decide."""
+    if row.hta is None or "error" in row.hta or row.ours.answer is None:
+        return
+    answer, allowed = row.ours.answer, OF_SPAN * row.plain.span_ns
+    other = {"ours": answer, "plain": row.plain}
+    pairs = {
+        "compute_ns": ("computation", *(times.compute_ns for times in other.values())),
+        "idle_ns": ("idle", *(times.idle_ns for times in other.values())),
+        "other_ns": (
+            "exposed communication and copies",
+            *(times.exposed_comm_ns + times.exposed_copy_ns for times in other.values()),
+        ),
+    }
+    for key, (name, ours, plain) in pairs.items():
+        if _close(row.hta[key], plain, allowed):
+            yield Finding("HTA", _close(ours, row.hta[key], allowed), name, _ms(ours), _ms(row.hta[key]))
+
+
+def _tracelens(row: Row) -> Iterator[Finding]:
+    expected, answer = row.expected, row.ours.answer
+    if expected is None or answer is None:
+        return
+    allowed = OF_PEER * expected.total_ns
+    pairs = {
+        "busy": (answer.compute_ns + answer.exposed_comm_ns + answer.exposed_copy_ns, expected.busy_ns),
+        "exposed communication": (answer.exposed_comm_ns, expected.exposed_comm_ns),
+    }
+    for name, (ours, theirs) in pairs.items():
+        yield Finding("TraceLens", _close(ours, theirs, allowed), name, _ms(ours), _ms(theirs))
+    if expected.kernels >= 0:
+        # It counts the kernels of the whole file.
+        theirs = expected.kernels - (row.whole.kernels - row.plain.kernels)
+        close = _close(answer.kernels, theirs, OF_PEER * theirs)
+        yield Finding("TraceLens", close, "kernels", f"{answer.kernels:,}", f"{theirs:,}")
+
+
+def _complete(row: Row) -> Iterator[Finding]:
+    if row.ours.answer is not None:
+        count, every = row.ours.answer.count, row.plain.count
+        of_graphs = f", {row.graph_kernels:,} of graphs" if row.graph_kernels else ""
+        yield Finding("complete", count == every, "work of the device", f"{count:,}", f"{every:,}{of_graphs}")
+
+
+def _attributed(row: Row) -> Iterator[Finding]:
+    if row.graph_kernels and row.has_capture and row.ours.answer is not None:
+        theirs, named = row.ours.answer.count, row.ours.operators
+        close = _close(named, theirs, OF_PEER * theirs)
+        yield Finding("attributed", close, "work with an operator", f"{named:,}", f"{theirs:,}")
+
+
+def _edges(row: Row) -> Iterator[Finding]:
+    if row.edges is not None:
+        found = row.edges.theirs - len(row.edges.missing)
+        missing = "; ".join(row.edges.missing[:3])
+        yield Finding(
+            "edges",
+            not row.edges.missing,
+            f"synchronisation edges{': without ' + missing if missing else ''}",
+            f"{found}, and {row.edges.ours} in all",
+            str(row.edges.theirs),
+        )
+
+
+def _replay(row: Row) -> Iterator[Finding]:
+    for replay in row.ours.replays:
+        name = f"replay of {replay.step}"
+        ours, measured = _ms(replay.replayed_ns), _ms(replay.measured_ns)
+        error = abs(replay.error)
+        yield Finding("replay", error <= OF_STEP, name, ours, measured)
+        if not row.is_cut:
+            yield Finding("replay of whole traces", error <= OF_WHOLE_STEP, name, ours, measured)
+
+
+def _advice(row: Row) -> Iterator[Finding]:
+    for gain in row.ours.gains:
+        close = gain.simulated_ns >= 0 and _close(
+            gain.promised_ns, gain.simulated_ns, OF_GAIN * gain.promised_ns
+        )
+        given = _ms(gain.simulated_ns) if gain.simulated_ns >= 0 else "no what-if"
+        yield Finding("advice", close, f"gain of {gain.what[:60]}", _ms(gain.promised_ns), given)
+
+
+DEMANDS: Mapping[str, Callable[[Row], Iterator[Finding]]] = {
+    "Every trace with kernels and links to their launches converts, simulates and explains": _converts,
+    "Computation, communication, copies, idle and overlap equal plain sums within 0.5 % of the span": _plain,
+    "The same equal HTA's, where HTA counts as plain sums do": _hta,
+    "Busy time, exposed communication and kernels equal TraceLens's tables within 1 %": _tracelens,
+    "All work of the device is converted, that of CUDA and HIP graphs too": _complete,
+    "Kernels of graphs have operators where the capture's traces lie beside, all but 1 %": _attributed,
+    "HTA's synchronisation edges are in the graph": _edges,
+    "A replayed step takes as long as it was measured, within 1 % (3 % where the trace is not cut)": _replay,
+    "An advice gains what it promises, within 10 %": _advice,
+}
+"""What is demanded, with the check that yields its findings."""
+
+
+def passed_share(rows: Sequence[Row], check: Callable[[Row], Iterator[Finding]]) -> tuple[int, int]:
+    """Return on how many traces all findings of *check* pass, and on how many there are any."""
+    found = [[finding.passed for finding in check(row)] for row in rows]
+    return sum(all(passed) for passed in found if passed), sum(bool(passed) for passed in found)
+
+
+def _close(ours: float, theirs: float, allowed: float) -> bool:
+    return abs(ours - theirs) <= allowed
+
+
+def _ms(time_ns: float) -> str:
+    return f"{time_ns / 1e6:,.3f} ms"
