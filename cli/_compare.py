@@ -23,7 +23,7 @@ __all__ = ["compare_command"]
 VIEWS = ("overview", "kinds", "ranks", "nodes", "collectives", "flows", "errors", "paths")
 # What of each table fits on a terminal, and the names there.
 _SHOWN = {
-    "overview": ["makespan_ns", "relative", "compute_ns", "exposed_comm_ns", "idle_ns"],
+    "overview": ["makespan_ns", "relative", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns"],
     "kinds": ["key", "duration_ns", "share"],
     "ranks": ["rank", "finish_ns_base", "finish_ns_other", "relative",
               "exposed_comm_ns_base", "exposed_comm_ns_other"],

@@ -30,6 +30,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "compute_ns": "int64",
         "comm_ns": "int64",
         "overlap_ns": "int64",
+        "copy_ns": "int64",
+        "exposed_copy_ns": "int64",
     },
     "nodes": {
         "rank": "int32",
@@ -69,6 +71,8 @@ _NS_BEYOND = 1 << 63
 # Of so many nodes a result holds no table until somebody asks for it: 50 bytes each.
 _MANY_NODES = 1 << 18
 _MOST_NOTES = 4
+# Columns that results of version 0.2 lack: their ranks count copies as computation.
+_SINCE_0_3 = ("copy_ns", "exposed_copy_ns")
 # Tables that only some backends fill; empty ones are not written.
 _OPTIONAL = ("flows", "link_use")
 
@@ -89,7 +93,8 @@ class Result:
     """The answer of one backend to one experiment. Times are ns from the start of the simulation.
 
     *ranks*: a row per rank; *finish_ns* is -1 for a rank that did not finish, *exposed_comm_ns* the time not
-    covered by accelerator compute; with a roofline four more columns say how near compute came to the peaks.
+    covered by accelerator compute, *exposed_copy_ns* that in which it copies and does nothing else; with a
+    roofline four more columns say how near compute came to the peaks.
     *nodes*: a row per executed node; *cause_node* is the node of the same rank whose end let it start (-1:
     time 0), *origin_* the node whose start began the chain of events that ended it.
     *collectives*: a row per collective and rank. *links*: a row per directed link. *provenance*: plain JSON.
@@ -282,6 +287,11 @@ def _read_table(source: Path, name: str) -> Columns:
     if name in _OPTIONAL and not path.is_file():
         return empty_columns(name)
     columns = ParquetFile(path).read()
+    if name == "ranks":
+        absent = [column for column in _SINCE_0_3 if column not in columns]
+        columns |= {
+            column: np.zeros(len(columns["rank"]), np.int64) for column in absent if "rank" in columns
+        }
     for column in COLUMNS[name]:
         if column not in columns:
             raise ValueError(f"{path.name} has no column {column}")

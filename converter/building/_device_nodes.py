@@ -150,7 +150,7 @@ class NodeTable:
             end = "comm_dst" if comm.node_type is NodeType.COMM_SEND else "comm_src"
             return ends | {end: comm.peer, "comm_tag": comm.tag}
         if len(ranks) < 2:
-            self.notes.add("collectives of a single rank are written as computation")
+            self.notes.add("collectives of a single rank keep their measured time on any network")
             return None
         if comm.collective is CollectiveType.BROADCAST:
             self.notes.add("broadcasts take their measured time on any network, as in ASTRA-sim")

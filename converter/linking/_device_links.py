@@ -26,7 +26,7 @@ from ._host_lanes import Lane
 
 __all__ = ["MEMCPY", "Launches", "Linked", "data_edges", "link"]
 
-MEMCPY = CATEGORIES.index("memcpy")
+KERNEL, MEMCPY = CATEGORIES.index("kernel"), CATEGORIES.index("memcpy")
 _ISSUED_WITHIN_NS = 5_000
 # An idle device begins what was issued to it sooner than this.
 _BEGINS_WITHIN_NS = 1_000_000
@@ -126,7 +126,7 @@ def link(
     for lane in lanes:
         mine = own_lane == lane.number
         op[mine] = lane.ops_at(call_start[mine])
-    communicates = which(trace.texts, is_communication)[works.name[issued]] & (works.category[issued] == 0)
+    communicates = _communicates(trace, works.name[issued]) & (works.category[issued] == KERNEL)
     launches = Launches(
         work=issued,
         start_ns=works.start_ns[issued],
@@ -189,6 +189,12 @@ def _issuers(trace: DeviceTrace) -> _Issuers:
     thread[wanted] = events.thread[event]
     start[wanted] = end[wanted] = events.start_ns[event]
     return _Issuers(number, thread, start, end)
+
+
+def _communicates(trace: DeviceTrace, names: np.ndarray) -> np.ndarray:
+    """Return whether the kernels of these *names* (numbers of the trace's texts) communicate."""
+    different, place = np.unique(names, return_inverse=True)
+    return which(trace.names(different), is_communication)[place.ravel()]
 
 
 def _at(column: np.ndarray, places: np.ndarray) -> np.ndarray:

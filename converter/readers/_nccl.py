@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ..chakra import CollectiveType, NodeType
+from ..kernels import kernel_pattern
 from ._collectives import COMM_OPS, shared_out, split_bytes
 from ._host_trace import HostOp, HostTrace, tensors
 from ._kineto import CommArguments, Work
@@ -28,15 +29,8 @@ __all__ = [
 ]
 
 PARAMETERS = "record_param_comms"
-# Kernels of NCCL and of AMD's RCCL, which keeps the names.
-_KERNEL = re.compile(r"(?i)^(?:void )?(?:nccl|rccl)(?:Dev)?Kernel|^mscclKernel")
-_KERNEL_KINDS = (
-    ("allreduce", re.compile(r"(?i)all_?reduce")),
-    ("allgather", re.compile(r"(?i)all_?gather")),
-    ("reduce_scatter", re.compile(r"(?i)reduce_?scatter")),
-    ("broadcast", re.compile(r"(?i)broadcast")),
-    ("reduce", re.compile(r"(?i)reduce")),
-)
+# What a kernel's name alone tells of the collective, where its size is told elsewhere.
+_BY_KERNEL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
 _SUFFIXES = re.compile(r"(_coalesced|_base|_into_tensor|_tensor|_oop|_single|_sparse|_uneven|_inplace)+$")
 _SPELLINGS = {
     "all_reduce": "allreduce",
@@ -138,8 +132,9 @@ class Parameters(msgspec.Struct, frozen=True):
 
 
 def is_communication(kernel: str) -> bool:
-    """Return whether a kernel of that name is one of a collective library."""
-    return _KERNEL.match(kernel) is not None
+    """Return whether a kernel of that name communicates, whatever its library."""
+    pattern = kernel_pattern(kernel)
+    return pattern is not None and pattern.kind == "communication"
 
 
 def parameters(record: HostOp | None) -> Parameters | None:
@@ -269,8 +264,9 @@ def _normal(name: str) -> str:
 
 
 def _by_kernel(kernel: str) -> str:
-    """Return the collective a kernel's own name tells; send-receive kernels tell none."""
-    return next((name for name, pattern in _KERNEL_KINDS if pattern.search(kernel)), "")
+    """Return the collective a kernel's own name tells, "" if it tells none."""
+    pattern = kernel_pattern(kernel)
+    return pattern.operation if pattern is not None and pattern.operation in _BY_KERNEL else ""
 
 
 def _members(

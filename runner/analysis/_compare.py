@@ -36,7 +36,7 @@ from ._summary import rank_times
 __all__ = ["Comparison", "compare"]
 
 _NODE_FACTS = ("name", "kind", "module", "phase")
-_MEANS = ("compute_ns", "exposed_comm_ns", "overlap_ns", "idle_ns")
+_MEANS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "overlap_ns", "copy_ns", "idle_ns")
 
 
 class Comparison:

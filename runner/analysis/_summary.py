@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["TIME_FORMULA", "Summary", "rank_times", "summarize"]
 
 TIME_FORMULA = (
-    "compute + exposed communication + idle = the step; exposed communication is what no computation covers: "
-    "communication - overlap"
+    "compute + exposed communication + exposed copies + idle = the step; exposed communication is what no "
+    "computation covers (communication - overlap), exposed copies what neither covers"
 )
 
 _ALMOST_ALL = 0.995
@@ -57,8 +57,9 @@ _WITHOUT_NETWORK = ("replay", "fake")
 class Summary:
     """What bounds a step. *headline* is one sentence; *kinds* is the critical path by kind.
 
-    *ranks* has a row per rank: ``compute_ns, exposed_comm_ns, overlap_ns, idle_ns, finish_ns``, where
-    compute, exposed communication and idle time (here: until the last rank finishes) add up to the makespan.
+    *ranks* has a row per rank: ``compute_ns, overlap_ns, copy_ns, exposed_comm_ns, exposed_copy_ns, idle_ns``
+    and ``finish_ns``, where compute, exposed communication, exposed copies and idle time (here: until the
+    last rank finishes) add up to the makespan.
     *qualifiers* are sentences on what makes the answer less than it seems, to be read before it.
     """
 
@@ -208,15 +209,17 @@ def _lower(sentence: str) -> str:
 
 
 def rank_times(result: Result) -> pd.DataFrame:
-    """Return the time of each rank, split so that compute + exposed communication + idle is the makespan."""
+    """Return the time of each rank: compute, exposed communication and copies, and idle are the makespan."""
     return frame_of(_rank_columns(result))
 
 
 def _rank_columns(result: Result) -> Columns:
     ranks = result.columns("ranks")
-    busy = np.maximum(ranks["compute_ns"] + ranks["comm_ns"] - ranks["overlap_ns"], 0)
+    exposed_comm_ns, exposed_copy_ns = ranks["comm_ns"] - ranks["overlap_ns"], ranks["exposed_copy_ns"]
+    busy = np.maximum(ranks["compute_ns"] + exposed_comm_ns + exposed_copy_ns, 0)
     return {
-        **{name: ranks[name] for name in ("rank", "finish_ns", "compute_ns", "overlap_ns")},
-        "exposed_comm_ns": ranks["comm_ns"] - ranks["overlap_ns"],
+        **{name: ranks[name] for name in ("rank", "finish_ns", "compute_ns", "overlap_ns", "copy_ns")},
+        "exposed_comm_ns": exposed_comm_ns,
+        "exposed_copy_ns": exposed_copy_ns,
         "idle_ns": result.makespan_ns - busy,
     }

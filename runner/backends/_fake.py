@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ...converter import Graph, NodeType
@@ -62,20 +63,29 @@ class FakeBackend:
                 "cause_is_dependency": False,
                 "origin_rank": rank,
                 "origin_node": ids,
-                "is_comm": is_comm,
+                "counts_as": np.where(is_comm, "communication", _device_kinds(graph)),
             }
         )
         return table
 
 
+def _device_kinds(graph: Graph) -> npt.NDArray[np.object_]:
+    """Return the kind of each node on a device; "" for host work."""
+    kinds: npt.NDArray[np.object_] = graph.nodes["kind"].to_numpy(dtype=object)
+    return np.where(graph.nodes["is_cpu_op"].to_numpy(dtype=bool), "", kinds)
+
+
 def _rank_row(rank: int, frame: pd.DataFrame) -> dict[str, Any]:
     durations = frame["end_ns"] - frame["start_ns"]
-    communication = int(durations[frame["is_comm"]].sum())
+    sums = durations.groupby(frame["counts_as"]).sum()
+    communication, copies = (int(sums.get(kind, 0)) for kind in ("communication", "copy"))
     return {
         "rank": rank,
         "finish_ns": int(frame["end_ns"].max()),
         "exposed_comm_ns": communication,
-        "compute_ns": int(durations.sum()) - communication,
+        "compute_ns": int(sums.get("compute", 0)),
         "comm_ns": communication,
         "overlap_ns": 0,
+        "copy_ns": copies,
+        "exposed_copy_ns": copies,
     }

@@ -343,6 +343,8 @@ def _result(experiment: Experiment, output: Any) -> Result:
         "compute_ns": output.rank_compute_ns,
         "comm_ns": output.rank_comm_ns,
         "overlap_ns": output.rank_overlap_ns,
+        "copy_ns": output.rank_copy_ns,
+        "exposed_copy_ns": output.rank_exposed_copy_ns,
     }
     if output.folded:
         ranks["representative"] = output.rank_representative

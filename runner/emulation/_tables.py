@@ -21,7 +21,9 @@ _TIMES = {
     "sent": ("posted_ns", "begun_ns", "sent_ns"),
     "received": ("begun_ns", "received_ns"),
 }
-_STATISTICS = ("finish_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns")
+_STATISTICS = (
+    "finish_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns", "copy_ns", "exposed_copy_ns",
+)  # fmt: skip
 _ROOFLINE = ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity")
 
 Columns = dict[str, npt.NDArray[Any]]

@@ -285,6 +285,8 @@ class Output:
     rank_compute_ns: npt.NDArray[np.int64]
     rank_comm_ns: npt.NDArray[np.int64]
     rank_overlap_ns: npt.NDArray[np.int64]
+    rank_copy_ns: npt.NDArray[np.int64]
+    rank_exposed_copy_ns: npt.NDArray[np.int64]
     rank_compute_bound: npt.NDArray[np.float64]
     rank_compute_utilization: npt.NDArray[np.float64]
     rank_memory_utilization: npt.NDArray[np.float64]

@@ -41,6 +41,7 @@ ATTRIBUTES = {
     "duration_ns": UINT64,
     "stream": UINT64,
     "comm_splits": UINT64_LIST,
+    "kind": STRING,
 }
 
 

@@ -148,14 +148,15 @@ def _bar_colour(row: dict[Any, Any], otherwise: str) -> str:
 
 
 def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return one bar per rank of its compute, exposed communication and idle time; together the step."""
+    """Return one bar per rank: compute, exposed communication and copies, idle time; together the step."""
     figure = go.Figure()
-    scale, unit = time_scale(ranks[["compute_ns", "exposed_comm_ns", "idle_ns"]].sum(axis=1).max())
-    parts = (
+    parts = [
         ("compute_ns", "compute", "Compute"),
         ("exposed_comm_ns", "communication", "Exposed communication"),
+        ("exposed_copy_ns", "copy", "Exposed copies"),
         ("idle_ns", "idle", "Idle"),
-    )
+    ]
+    scale, unit = time_scale(ranks[[column for column, _, _ in parts]].sum(axis=1).max())
     for column, kind, label in parts:
         figure.add_bar(
             x=ranks["rank"],
@@ -179,8 +180,8 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 8, "r": 8, "t": 30, "b": 40},
-        told=f"Compute, exposed communication and idle time of {len(ranks):,} ranks; most exposed "
-        f"communication: "
+        told=f"Compute, exposed communication, exposed copies and idle time of {len(ranks):,} ranks; "
+        f"most exposed communication: "
         + listed(
             (f"rank {r}", duration_text(v))
             for r, v in ranks.nlargest(3, "exposed_comm_ns")[["rank", "exposed_comm_ns"]].itertuples(

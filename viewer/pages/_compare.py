@@ -83,7 +83,7 @@ _RANKS = [
         column(f"{field}_{side}", f"{name}, {which}", "time", minWidth=100)
         for field, name in (
             ("finish_ns", "Finish"), ("compute_ns", "Compute"), ("exposed_comm_ns", "Exposed comm."),
-            ("idle_ns", "Idle"),
+            ("exposed_copy_ns", "Exposed copies"), ("idle_ns", "Idle"),
         )
         for side, which in (("base", "this"), ("other", "other"))
     ),

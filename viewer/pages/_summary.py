@@ -36,8 +36,8 @@ PATH, TITLE = "/", "Summary"
 _MOST_COLLECTIVES = 100
 _MOST_QUALIFIERS = 4
 _RANKS_NOTE = (
-    "Compute + exposed communication + idle = the step; exposed communication is what "
-    "computation does not cover, overlapped what it does."
+    "Compute + exposed communication + exposed copies + idle = the step; exposed communication is what "
+    "computation does not cover, overlapped what it does; exposed copies are what neither covers."
 )
 _ANOMALIES_NOTE = (
     "NICs, links and hosts slower than their peers, judging by the run's own messages and computations; the "
@@ -296,7 +296,8 @@ def _with_by(search: str, by: str) -> str:
 def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:
     names = {
         "finish_ns": "Finish", "compute_ns": "Compute", "exposed_comm_ns": "Exposed comm.",
-        "overlap_ns": "Overlapped", "idle_ns": "Idle",
+        "exposed_copy_ns": "Exposed copies",
+        "overlap_ns": "Overlapped comm.", "copy_ns": "Copies", "idle_ns": "Idle",
     }  # fmt: skip
     columns = [
         column("rank", "Rank", maxWidth=80),

@@ -74,7 +74,7 @@ def _sections(run: OpenRun) -> list[Section]:
         Section("Collectives", _collectives(run), "Skew: from the first arrival to the last. Bus bandwidth: "
                 "what a ring of as many ranks moves over each link."),
         Section("Network", _network(run), _NETWORK_NOTE),
-        Section("Ranks", _ranks(run), "Compute + exposed communication + idle = the step."),
+        Section("Ranks", _ranks(run), "Compute + exposed communication + exposed copies + idle = the step."),
         Section("Settings without effect", _ignored(run)),
         Section("How it was made", _provenance(run)),
     ]  # fmt: skip
@@ -201,6 +201,8 @@ def _ranks(run: OpenRun) -> Sequence[Part]:
             "compute_ns": ("Compute", duration_text),
             "exposed_comm_ns": ("Exposed communication", duration_text),
             "overlap_ns": ("Overlapped communication", duration_text),
+            "exposed_copy_ns": ("Exposed copies", duration_text),
+            "copy_ns": ("Copies", duration_text),
             "idle_ns": ("Idle", duration_text),
         },
     )

@@ -171,6 +171,7 @@ def _figures(result: Result, workload: Workload, nodes: pd.DataFrame, calls: pd.
         "communication": round(result.ranks["comm_ns"].mean()),
         "exposed": round(times["exposed_comm_ns"].mean()),
         "overlap": round(times["overlap_ns"].mean()),
+        "copies": round(times["exposed_copy_ns"].mean()),
         "idle": round(times["idle_ns"].mean()),
         "wait": round(int((calls["wait_ns"] * calls["ranks"]).sum()) / ranks),
         "transfer": round(int((calls["transfer_ns"] * calls["ranks"]).sum()) / ranks),

@@ -61,7 +61,7 @@ SQL_TABLES: Mapping[str, SqlTable] = {
         "every executed node: when it ran, what it is, what let it start", lambda run: run.nodes
     ),
     "edges": SqlTable("every dependency of a program; ranks says which rank runs which", _edges),
-    "ranks": SqlTable("compute + exposed communication + idle of each rank", _ranks),
+    "ranks": SqlTable("compute + exposed communication + exposed copies + idle of each rank", _ranks),
     "critical_path": SqlTable("the segments that add up to the step", lambda run: run.path.segments),
     "layers": SqlTable("each module: forward, backward, communication", lambda run: run.layers),
     "collectives": SqlTable("every collective: size, skew, transfer, bandwidth", lambda run: run.collectives),

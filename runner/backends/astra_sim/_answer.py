@@ -51,6 +51,8 @@ def _rank_row(rank: int, report: RankReport) -> dict[str, int]:
         "compute_ns": report.compute_ns or 0,
         "comm_ns": report.comm_ns or 0,
         "overlap_ns": report.overlap_ns or 0,
+        "copy_ns": 0,
+        "exposed_copy_ns": 0,
     }
 
 

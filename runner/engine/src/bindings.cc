@@ -256,6 +256,8 @@ void bind_output(nb::module_& module) {
         .def_prop_ro("rank_compute_ns", [](Output& o) { return of_ranks(o, &Statistics::compute); })
         .def_prop_ro("rank_comm_ns", [](Output& o) { return of_ranks(o, &Statistics::comm); })
         .def_prop_ro("rank_overlap_ns", [](Output& o) { return of_ranks(o, &Statistics::overlap); })
+        .def_prop_ro("rank_copy_ns", [](Output& o) { return of_ranks(o, &Statistics::copy); })
+        .def_prop_ro("rank_exposed_copy_ns", [](Output& o) { return of_ranks(o, &Statistics::exposed_copy); })
         .def_prop_ro("rank_compute_bound", [](Output& o) { return of_ranks(o, &Statistics::compute_bound); })
         .def_prop_ro("rank_compute_utilization",
                      [](Output& o) { return of_ranks(o, &Statistics::compute_utilization); })

@@ -49,6 +49,8 @@ nb::dict statistics(const EmulationOutput& output) {
     item["compute_ns"] = found.compute;
     item["comm_ns"] = found.comm;
     item["overlap_ns"] = found.overlap;
+    item["copy_ns"] = found.copy;
+    item["exposed_copy_ns"] = found.exposed_copy;
     item["compute_bound"] = found.compute_bound;
     item["compute_utilization"] = found.compute_utilization;
     item["memory_utilization"] = found.memory_utilization;

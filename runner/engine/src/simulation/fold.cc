@@ -85,9 +85,10 @@ Fold::Shape Fold::shape_of(const Program& program) {
         const Facts& node = program.facts(i);
         for (const std::uint64_t value :
              {program.id(i), static_cast<std::uint64_t>(node.type), static_cast<std::uint64_t>(node.is_cpu),
-              static_cast<std::uint64_t>(node.comm_type), static_cast<std::uint64_t>(node.involved_dims),
-              static_cast<std::uint64_t>(node.has), program.duration_micros(i), program.duration_ns(i),
-              node.num_ops, node.tensor_size, node.comm_size, static_cast<std::uint64_t>(node.comm_tag),
+              static_cast<std::uint64_t>(node.work), static_cast<std::uint64_t>(node.comm_type),
+              static_cast<std::uint64_t>(node.involved_dims), static_cast<std::uint64_t>(node.has),
+              program.duration_micros(i), program.duration_ns(i), node.num_ops, node.tensor_size,
+              node.comm_size, static_cast<std::uint64_t>(node.comm_tag),
               static_cast<std::uint64_t>(node.comm_priority), static_cast<std::uint64_t>(node.stream)}) {
             mixer.add(value);
         }

@@ -24,8 +24,11 @@ std::int64_t length_of_union(Intervals& intervals) {
     return end >= 0 ? total + end - start : 0;
 }
 
-bool is_communication(NodeType type) {
-    return type == NodeType::Coll || type == NodeType::Send || type == NodeType::Recv;
+// What a node counts as: a communication by its type, computation and the rest by their kind.
+Work work_of(const Facts& node) {
+    if (node.type == NodeType::Coll || node.type == NodeType::Send || node.type == NodeType::Recv)
+        return Work::Communicates;
+    return node.type == NodeType::Comp && !node.is_cpu ? node.work : Work::Neither;
 }
 
 void add_roofline(Statistics& statistics, const Rank& rank, const Config& config) {
@@ -34,7 +37,7 @@ void add_roofline(Statistics& statistics, const Rank& rank, const Config& config
     for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
         const Facts& node = rank.program().facts(i);
         const NodeRecord record = rank.records()[i];
-        if (node.type != NodeType::Comp || record.end < 0) continue;
+        if (node.type != NodeType::Comp || node.work == Work::Communicates || record.end < 0) continue;
         const auto time = static_cast<double>(record.end - record.start);
         total += time;
         if (node.is_cpu || node.tensor_size == 0 || config.replay_only) continue;
@@ -54,19 +57,25 @@ void add_roofline(Statistics& statistics, const Rank& rank, const Config& config
 
 Statistics statistics_of(const Rank& rank, const Config& config) {
     Statistics statistics;
-    Intervals compute, comm, both;
+    Intervals compute, comm, copy, both, all;
     const Records& records = rank.records();
     for (std::uint32_t i = 0; i < records.size(); ++i) {
         const Facts& node = rank.program().facts(i);
         if (!records.ended(i)) continue;
-        const bool computes = node.type == NodeType::Comp && !node.is_cpu;
-        if (!computes && !is_communication(node.type)) continue;
-        (computes ? compute : comm).emplace_back(records.start(i), records.end(i));
-        both.push_back((computes ? compute : comm).back());
+        const Work work = work_of(node);
+        if (work == Work::Neither) continue;
+        const std::pair<std::int64_t, std::int64_t> interval{records.start(i), records.end(i)};
+        (work == Work::Computes ? compute : work == Work::Copies ? copy : comm).push_back(interval);
+        if (work != Work::Copies) both.push_back(interval);
     }
+    all = both;
+    all.insert(all.end(), copy.begin(), copy.end());
+    const std::int64_t busy = length_of_union(both);
     statistics.compute = length_of_union(compute);
     statistics.comm = length_of_union(comm);
-    statistics.overlap = statistics.compute + statistics.comm - length_of_union(both);
+    statistics.overlap = statistics.compute + statistics.comm - busy;
+    statistics.copy = length_of_union(copy);
+    statistics.exposed_copy = copy.empty() ? 0 : length_of_union(all) - busy;
     if (config.semantics == "trace") {
         statistics.exposed = statistics.comm - statistics.overlap;
     } else if (rank.finished()) {

@@ -1,4 +1,4 @@
-// What a rank's nodes add up to, as ASTRA-sim counts it.
+// What a rank's nodes add up to: ASTRA-sim's figures, where the nodes have no kinds of their own.
 #pragma once
 
 #include "../config.h"
@@ -7,11 +7,13 @@
 namespace chakrascope::engine {
 
 struct Statistics {
-    std::int64_t compute = 0;  // union of the intervals in which the rank computes, ns
-    std::int64_t comm = 0;     // union of the intervals in which it communicates, ns
-    std::int64_t overlap = 0;  // time in which it does both, ns
-    std::int64_t exposed = 0;  // exposed communication, ns
-    double compute_bound = 0;  // the four roofline figures; shares of the time of the compute nodes
+    std::int64_t compute = 0;       // union of the intervals in which the rank computes, ns
+    std::int64_t comm = 0;          // union of the intervals in which it communicates, ns
+    std::int64_t overlap = 0;       // time in which it does both, ns
+    std::int64_t exposed = 0;       // exposed communication, ns
+    std::int64_t copy = 0;          // union of the intervals in which the rank copies, ns
+    std::int64_t exposed_copy = 0;  // of these, the time in which it neither computes nor communicates, ns
+    double compute_bound = 0;       // the four roofline figures; shares of the time of the compute nodes
     double compute_utilization = 0;
     double memory_utilization = 0;
     double operation_intensity = 0;

@@ -1,5 +1,6 @@
 // What ASTRA-sim makes of a Chakra .et file, which the codec reads.
 #include <algorithm>
+#include <array>
 #include <type_traits>
 #include <utility>
 
@@ -48,6 +49,17 @@ class NodeIntake {
     Node& node_;
     std::vector<std::uint64_t>& ctrl_parents_;
 };
+
+// Kinds of nodes in which a device is not at work (converter/chakra/_kinds.py), and those of version 0.2.
+constexpr std::array<std::string_view, 7> kNotAtWork = {"host",   "sync",   "wait",     "idle",
+                                                        "memory", "launch", "comm_call"};
+
+Work work_of(std::string_view kind) {
+    if (kind == "communication") return Work::Communicates;
+    if (kind == "copy") return Work::Copies;
+    const bool at_work = std::find(kNotAtWork.begin(), kNotAtWork.end(), kind) == kNotAtWork.end();
+    return at_work ? Work::Computes : Work::Neither;
+}
 
 // Fold the flags of a bool list into a bit mask.
 std::uint8_t read_flags(const Attribute& attribute, const Reader& reader) {
@@ -122,6 +134,9 @@ void NodeIntake::attribute(const Attribute& attribute, std::string_view, const R
             break;
         case Key::DurationNs:
             take(node_.duration_ns, kHasDurationNs);
+            break;
+        case Key::Kind:
+            if (attribute.holds_string()) node_.work = work_of(attribute.value.text);
             break;
         case Key::Group:
             node_.group = group_of(attribute, reader);

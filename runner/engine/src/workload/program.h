@@ -25,6 +25,9 @@ enum class CommType : std::int8_t {
     Barrier
 };
 
+// What a Comp node does by its attribute "kind"; without one it computes, as in ASTRA-sim.
+enum class Work : std::uint8_t { Computes, Communicates, Copies, Neither };
+
 // Attributes a node really carries; the others hold the default below.
 enum NodeHas : std::uint16_t {
     kHasOps = 1,
@@ -42,6 +45,7 @@ enum NodeHas : std::uint16_t {
 struct Facts {
     NodeType type = NodeType::Invalid;
     bool is_cpu = false;
+    Work work = Work::Computes;
     CommType comm_type = CommType::None;
     std::uint8_t involved_dims = 0x0F;
     std::uint16_t has = 0;

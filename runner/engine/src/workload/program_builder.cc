@@ -18,6 +18,7 @@ std::size_t ProgramBuilder::FactsHash::operator()(const Facts& facts) const {
     };
     add(facts.type);
     add(facts.is_cpu);
+    add(facts.work);
     add(facts.comm_type);
     add(facts.involved_dims);
     add(facts.has);

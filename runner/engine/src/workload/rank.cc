@@ -12,7 +12,9 @@ namespace {
 
 constexpr std::uint64_t kPointToPointTags = 500'000'000;
 
-bool is_compute(const Facts& facts) { return facts.type == NodeType::Comp && !facts.is_cpu; }
+bool is_compute(const Facts& facts) {
+    return facts.type == NodeType::Comp && !facts.is_cpu && facts.work != Work::Communicates;
+}
 
 }  // namespace
 
@@ -203,7 +205,8 @@ void Rank::skip(std::uint32_t node) {
 void Rank::compute(std::uint32_t index) {
     const Facts& facts = program_.facts(index);
     const Config& config = cluster_.config;
-    if (!config.roofline_enabled || facts.is_cpu) return replay(index);
+    // Communication of unknown size takes its measured time on any machine.
+    if (!config.roofline_enabled || facts.is_cpu || facts.work == Work::Communicates) return replay(index);
     require(index, kHasOps, "num_ops");
     require(index, kHasTensor, "tensor_size");
     if (facts.tensor_size == 0) return skip(index);

@@ -1,0 +1,11 @@
+"""What kernels are, as data: patterns of the names of those that communicate."""
+
+from __future__ import annotations
+
+from ._patterns import VARIABLE as VARIABLE
+from ._patterns import KernelPattern as KernelPattern
+from ._patterns import function_name as function_name
+from ._patterns import kernel_pattern as kernel_pattern
+from ._patterns import read_patterns as read_patterns
+
+__all__ = ["VARIABLE", "KernelPattern", "function_name", "kernel_pattern", "read_patterns"]

@@ -1,0 +1,152 @@
+"""Which kernels communicate: a table of patterns, which users extend."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import yaml
+
+from ...errors import ConfigError
+
+__all__ = ["VARIABLE", "KernelPattern", "function_name", "kernel_pattern", "read_patterns"]
+
+VARIABLE = "CHAKRASCOPE_KERNEL_PATTERNS"
+"""The environment variable with the path of a user's own patterns, which go before those that ship."""
+
+_SHIPPED = Path(__file__).with_name("patterns.yml")
+_MOST_BYTES = 1 << 20
+_MOST_PATTERNS = 10_000
+_LONGEST_PATTERN = 1_000
+_LONGEST_NAME = 2_000
+_OPERATION = re.compile(r"[a-z][a-z0-9_]*")
+_TEMPLATE = re.compile(r"<[^<>]*>")
+_ANONYMOUS = "(anonymous namespace)"
+
+
+class KernelPattern(msgspec.Struct, frozen=True):
+    """What a kernel is: its *library*, its *operation* (``all_reduce``, ``dispatch``, ...) and its *kind*.
+
+    *name* and *within* are the regular expressions of its function and namespaces; *source* and *version*
+    say where the name was read.
+    """
+
+    name: re.Pattern[str]
+    within: re.Pattern[str] | None
+    library: str
+    operation: str
+    kind: str
+    source: str
+    version: str
+
+    def matches(self, namespaces: str, function: str) -> bool:
+        """Return whether this pattern is for *function* in *namespaces*."""
+        if self.name.fullmatch(function) is None:
+            return False
+        return self.within is None or self.within.search(namespaces) is not None
+
+
+class _Kernel(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    operation: str
+    within: str = ""
+    kind: Literal["communication", "compute"] = "communication"
+
+
+class _Library(msgspec.Struct, forbid_unknown_fields=True):
+    library: str
+    kernels: list[_Kernel]
+    source: str = ""
+    version: str | float = ""
+    within: str = ""
+
+
+def kernel_pattern(kernel: str) -> KernelPattern | None:
+    """Return the pattern of the kernel whose full name is *kernel*, None if no pattern matches.
+
+    Raises `ConfigError` if the user's file of patterns cannot be read.
+    """
+    namespaces, function = function_name(kernel)
+    return _pattern_of(namespaces, function, os.environ.get(VARIABLE, ""))
+
+
+@lru_cache(maxsize=1 << 14)
+def _pattern_of(namespaces: str, function: str, own_file: str) -> KernelPattern | None:
+    patterns = _patterns(own_file)
+    return next((pattern for pattern in patterns if pattern.matches(namespaces, function)), None)
+
+
+@lru_cache(maxsize=8)
+def _patterns(own_file: str) -> tuple[KernelPattern, ...]:
+    own = read_patterns(Path(own_file)) if own_file else ()
+    return (*own, *read_patterns(_SHIPPED))
+
+
+def function_name(kernel: str) -> tuple[str, str]:
+    """Return the namespaces and the function of a kernel, without return type, template and parameters."""
+    text = kernel[:_LONGEST_NAME].replace(_ANONYMOUS, "anonymous")
+    shorter = _TEMPLATE.sub("", text)
+    while shorter != text:
+        text, shorter = shorter, _TEMPLATE.sub("", shorter)
+    whole = re.split(r"[<(\[]", text, maxsplit=1)[0].strip().removesuffix(".kd")
+    namespaces, _, function = whole.rpartition(" ")[2].rpartition("::")
+    return namespaces, function
+
+
+def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
+    """Read a file of patterns; raises `ConfigError` naming what is wrong and where in the file."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ConfigError(
+                f"The kernel patterns {path} are larger than 1 MiB; keep one entry per library."
+            )
+        libraries = msgspec.yaml.decode(path.read_bytes(), type=list[_Library])
+    except OSError as error:
+        raise ConfigError(
+            f"The kernel patterns {path} cannot be read ({error.strerror}); check the path in {VARIABLE}."
+        ) from error
+    except (msgspec.MsgspecError, yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"The kernel patterns {path} are wrong ({_first_line(error)}); docs/converter.md has an example."
+        ) from error
+    if sum(len(library.kernels) for library in libraries) > _MOST_PATTERNS:
+        raise ConfigError(f"The kernel patterns {path} hold more than {_MOST_PATTERNS:,} kernels.")
+    return tuple(_checked(path, library, kernel) for library in libraries for kernel in library.kernels)
+
+
+def _checked(path: Path, library: _Library, kernel: _Kernel) -> KernelPattern:
+    if _OPERATION.fullmatch(kernel.operation) is None:
+        raise ConfigError(
+            f"The kernel patterns {path}, {library.library}: the operation '{kernel.operation}' must be "
+            "lower-case letters, digits and underscores, such as all_reduce."
+        )
+    within = kernel.within or library.within
+    return KernelPattern(
+        _compiled(path, library.library, kernel.name),
+        _compiled(path, library.library, within) if within else None,
+        library.library,
+        kernel.operation,
+        kernel.kind,
+        library.source,
+        str(library.version),
+    )
+
+
+def _compiled(path: Path, library: str, text: str) -> re.Pattern[str]:
+    where = f"The kernel patterns {path}, {library}"
+    if not 0 < len(text) <= _LONGEST_PATTERN:
+        raise ConfigError(
+            f"{where}: a pattern has {len(text):,} characters; 1 to {_LONGEST_PATTERN:,} are allowed."
+        )
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ConfigError(f"{where}: '{text}' is no regular expression ({error}). Correct it.") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
