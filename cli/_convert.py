@@ -149,7 +149,11 @@ def print_accounting(workload: Workload) -> None:
 
     accounting = workload.metadata.get("accounting", {})
     if accounting:
-        rows = [{"rank": int(rank), **figures} for rank, figures in accounting.items()]
+        told = {name for figures in accounting.values() for name, value in figures.items() if value}
+        rows = [
+            {"rank": int(rank), **{name: value for name, value in figures.items() if name in told}}
+            for rank, figures in accounting.items()
+        ]
         print_rows(rows, title="Measured step, explained by the graph")
     overhead = profiler_overhead(workload.metadata)
     if overhead is not None and not any(overhead.text in note for note in _assumptions(workload)):

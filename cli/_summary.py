@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import UsageError
 from ._output import console, format_option, print_columns, print_frame, print_json, print_rows
 from ._studies import of_a_run, open_run
 
@@ -15,6 +16,22 @@ if TYPE_CHECKING:
     from ..runner.analysis import Summary
 
 __all__ = ["print_headline", "summary_command"]
+
+# What people see, on 80 columns; JSON and CSV have all.
+_KIND_COLUMNS = (
+    "kind",
+    "steps",
+    "min_ns",
+    "median_ns",
+    "max_ns",
+    "idle_ns",
+    "kernels",
+    "launches",
+    "bound_by",
+)
+_MOST_STEPS = 32
+_STEP_COLUMNS = ["step", "kind", "tokens", "duration_ns", "compute_ns", "idle_ns",
+                 "kernels", "bound_by"]  # fmt: skip
 
 
 def print_headline(summary: Summary) -> None:
@@ -28,15 +45,22 @@ def print_headline(summary: Summary) -> None:
 @of_a_run
 @click.option(
     "--view",
-    type=click.Choice(["advice", "kinds", "ranks"]),
+    type=click.Choice(["advice", "kinds", "ranks", "steps"]),
     help="Print this table only. [default: all of them; with --format csv the advice]",
 )
 @format_option
 def summary_command(study_folder: Path, run_id: str | None, view: str | None, output_format: str) -> None:
     """Say in one sentence what bounds a run of STUDY, and what would help, with the most each can gain."""
-    from ..runner.analysis import TIME_FORMULA
+    from ..converter.checks import step_kinds, step_rows
+    from ..runner.analysis import TABLES, TIME_FORMULA
 
     run = open_run(study_folder, run_id)
+    if view == "steps":
+        if output_format == "table":
+            _print_steps(step_rows(run.workload))
+        else:
+            print_frame(TABLES["steps"](run), output_format)
+        return
     summary = run.summary
     if view is not None or output_format == "csv":
         frames = {"kinds": lambda: summary.kinds, "ranks": lambda: summary.ranks}
@@ -44,10 +68,31 @@ def summary_command(study_folder: Path, run_id: str | None, view: str | None, ou
         return
     advice = [asdict(item) for item in run.advices()]
     if output_format == "json":
-        print_json(summary.to_json() | {"advice": advice})
+        steps = step_rows(run.workload)
+        print_json(summary.to_json() | {"advice": advice, "steps": steps, "steps_by_kind": step_kinds(steps)})
     else:
         print_headline(summary)
         print_rows(advice, title="What would help, and what it gains at most")
         print_columns(summary.columns("kinds"), title="Critical path by kind", limit=16)
         print_columns(summary.columns("ranks"), title="Ranks", limit=16)
         console.print(f"[dim]{TIME_FORMULA}[/]")
+
+
+def _print_steps(steps: list[dict[str, Any]]) -> None:
+    """Print for people the captured steps as they were measured, and how those of one kind differ."""
+    from ..converter.checks import step_kinds
+
+    if not steps:
+        raise UsageError(
+            "The workload of this run has no captured steps: it was not converted from traces, or by an "
+            "earlier version. Convert the traces again."
+        )
+    kinds = [
+        {name: row[name] for name in _KIND_COLUMNS} | {"kind": row["kind"] or "step"}
+        for row in step_kinds(steps)
+    ]
+    print_rows(kinds, title="Captured steps by kind, as measured (kernels, launches: medians)")
+    shown = [{name: row[name] for name in _STEP_COLUMNS} for row in steps[:_MOST_STEPS]]
+    print_rows(shown, title="Each captured step, on the rank where it took longest")
+    if len(steps) > _MOST_STEPS:
+        console.print(f"The first {_MOST_STEPS} of {len(steps):,} steps; --format csv has all.", style="dim")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ...support import exports_of
 
 if TYPE_CHECKING:
+    from ._batches import batch_of as batch_of
     from ._belonging import Doubt as Doubt
     from ._belonging import Identity as Identity
     from ._belonging import apart as apart
@@ -55,6 +56,7 @@ __all__ = [
     "Progress",
     "annotated_steps",
     "apart",
+    "batch_of",
     "captured_steps",
     "computed_on_host",
     "convert",

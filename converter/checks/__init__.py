@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ._inspection import load_workload as load_workload
     from ._log_checks import check_logs as check_logs
     from ._log_checks import check_matched as check_matched
+    from ._step_figures import step_kinds as step_kinds
+    from ._step_figures import step_rows as step_rows
 else:
     __getattr__ = exports_of(__name__, __file__)
 
@@ -27,5 +29,7 @@ __all__ = [
     "inspect_node",
     "inspect_workload",
     "load_workload",
+    "step_kinds",
+    "step_rows",
     "worst_first",
 ]

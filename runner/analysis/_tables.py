@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from ...converter.checks import step_rows
 from ...support import spreadsheet_text
 from ._calibrated import calibration_table
 from ._choices import RUN_BREAKDOWNS
@@ -47,6 +48,7 @@ TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
     "links": lambda run: link_table(run.result),
     "dimensions": lambda run: link_dimensions(link_table(run.result)),
     "layers": lambda run: run.layers,
+    "steps": lambda run: pd.DataFrame(step_rows(run.workload)),
     "flows": lambda run: run.result.flows,
     "link-use": lambda run: run.result.link_use,
     "loads": lambda run: load_table(run.result),

@@ -8,6 +8,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
 from ...converter.building import captured_steps
+from ...converter.checks import step_kinds, step_rows
 from ...errors import ChakrascopeError
 from ...runner.analysis import TABLES, cause_place, contributors, nameless_text
 from ...support import count_text, duration_text, share_text
@@ -72,6 +73,25 @@ _LAYERS = [
 _LAYERS_NOTE = (
     "In execution order; means over all ranks, and their part of the critical path. Select one to "
     "find its longest node on the other pages."
+)
+_STEPS = [
+    column("step", "Step", maxWidth=80),
+    {"field": "kind", "headerName": "Kind", "minWidth": 84, "maxWidth": 110},
+    column("requests", "Requests", minWidth=84, maxWidth=100),
+    column("tokens", "Tokens", minWidth=80, maxWidth=100),
+    column("duration_ns", "Time", "time", minWidth=84),
+    column("compute_ns", "Compute", "time", minWidth=84),
+    column("communication_ns", "Exposed comm.", "time", minWidth=90),
+    column("copy_ns", "Copies", "time", minWidth=80),
+    column("idle_ns", "Idle", "time", minWidth=80),
+    column("longest_gap_ns", "Longest gap", "time", minWidth=84),
+    column("kernels", "Kernels", minWidth=80, maxWidth=96),
+    column("launches", "Launches", minWidth=84, maxWidth=100),
+    {"field": "bound_by", "headerName": "Bound by", "minWidth": 110},
+]
+_STEPS_NOTE = (
+    "As measured, on the rank where each took longest: compute, exposed communication, exposed copies and "
+    "idle time of the device add up to the step's own time."
 )
 _CLICK = "Select a bar to see its longest piece on the timeline."
 
@@ -219,6 +239,29 @@ def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
             row = own.loc[lasting.idxmax()]
             return int(row["rank"]), int(row["node_id"])
     return -1, -1
+
+
+def _steps(run: OpenRun, scheme: str) -> list[Any]:
+    """Return the captured steps beside each other; nothing of a single one, which the rest is about."""
+    if captured_steps(run.workload.metadata) < 2:
+        return []
+    steps = step_rows(run.workload)
+    if not steps:
+        return []
+    rows = TABLES["steps"](run)
+    spread = [
+        [row["kind"] or "step", f"{row['steps']:,}", duration_text(row["min_ns"]),
+         duration_text(row["median_ns"]), duration_text(row["max_ns"]), duration_text(row["idle_ns"]),
+         f"{row['kernels']:,}", f"{row['launches']:,}", row["bound_by"]]
+        for row in step_kinds(steps)
+    ]  # fmt: skip
+    head = ["Kind", "Steps", "Shortest", "Median", "Longest", "Idle", "Kernels", "Launches", "Bound by"]
+    kinds = card("Captured steps by kind", rows_table(head, spread, id="step-kinds"),
+                 note="Idle, kernels and launches are medians; bound by: what takes most of it.")  # fmt: skip
+    shown = rows.assign(**{name: rows[name].where(rows[name] >= 0) for name in ("requests", "tokens")})
+    each = table_card("Captured steps", "steps", shown, _STEPS, scheme, query={"run": run.info.id},
+                      note=_STEPS_NOTE, most=320)  # fmt: skip
+    return [kinds, each]
 
 
 def _collectives(run: OpenRun, scheme: str) -> list[Any]:
@@ -380,6 +423,7 @@ def register(app: Dash, view: StudyView) -> None:
         shown, scheme = view.open(run), "dark" if dark else "light"
         tables = [
             *_anomalies(shown),
+            *_steps(shown, scheme),
             *_layers_later(shown, scheme),
             *_collectives(shown, scheme),
             _ranks(shown, scheme),
