@@ -17,6 +17,7 @@ from ._files import (
     write_file,
     writing,
 )
+from ._lifeline import Lifeline, end_with_parent
 from ._text import spreadsheet_text, visible
 from ._units import (
     bandwidth_text,
@@ -35,11 +36,13 @@ from ._units import (
 )
 
 __all__ = [
+    "Lifeline",
     "bandwidth_text",
     "bytes_text",
     "change_text",
     "count_text",
     "duration_text",
+    "end_with_parent",
     "exports_of",
     "instant_text",
     "is_temporary",

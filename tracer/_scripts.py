@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import CaptureError, NothingCaptured, UsageError
+from ..support import Lifeline
 from ._agent import ENVIRONMENT_KEY
 from ._launcher import INJECT
 from ._recordings import Failure, Recording
@@ -78,6 +79,7 @@ class _Run:
         self._world = world
         self._on_status = on_status
         self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._lifeline = Lifeline()
         self._found: dict[int, Recording] = {}
         (out / "exchange").mkdir(parents=True, exist_ok=True)
         for stale in (*(out / "exchange").iterdir(), *out.glob("rank*.json.gz"), *out.glob("rank*.log")):
@@ -95,9 +97,9 @@ class _Run:
         return dict(self._found)
 
     def stop(self) -> None:
-        """End the processes that still run."""
+        """End the processes that still run, and what they started."""
+        self._lifeline.close()
         for process in self._running.values():
-            process.kill()
             process.wait()
         self._running.clear()
 
@@ -129,7 +131,9 @@ class _Run:
         log = (self._out / f"rank{rank}.log").open("wb")
         try:
             self._running[rank] = subprocess.Popen(
-                [sys.executable, *self._command],
+                self._lifeline.command([sys.executable, *self._command]),
+                pass_fds=(self._lifeline.reading,),
+                start_new_session=True,
                 env=_environment(self._out, rank, self._world),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 
 from ...errors import BackendError, ChakrascopeError
+from ...support import end_with_parent
 from ..chakra import Graph
 from ..readers import RankTraces
 from ._finished import FinishedRanks
@@ -109,18 +110,24 @@ class _Processes:
 def _mapped(work: Callable[[T], A], items: Sequence[T], jobs: int) -> Generator[A]:
     """Yield what *work* returns for each of *items*, in order, done by so many processes.
 
-    Closed before its end, it waits for what has begun only.
+    Closed before its end, it waits for what has begun only; interrupted, for nothing.
     """
     if jobs < 2:
         yield from map(work, items)
         return
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - slow to import, seldom needed
-    from multiprocessing import get_context  # noqa: PLC0415 - as above
+    from multiprocessing import active_children, get_context  # noqa: PLC0415 - as above
 
+    others = active_children()
     # Spawned, not forked: a fork of a process with threads (a server, torch) may never return.
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent, (os.getpid(),)) as pool:
         try:
             yield from pool.map(work, items)
+        except KeyboardInterrupt:
+            for worker in active_children():
+                if worker not in others:
+                    worker.kill()
+            raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

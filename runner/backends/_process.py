@@ -7,7 +7,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 
 from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError
+from ...support import Lifeline
 
 __all__ = ["Guarded", "backend_timeout_s", "describe_exit", "run_guarded"]
 
-_GUARD = Path(__file__).with_name("_guard.py")
 _CHUNK_BYTES = 1 << 16
 _LINE_BYTES = 1 << 16
 _POLL_S = 0.1
@@ -37,25 +36,23 @@ class Guarded:
 
     def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None) -> None:
         self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        reading, self._lifeline = os.pipe()
+        self._lifeline = Lifeline()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_GUARD), str(reading), *command],
+                self._lifeline.command(command),
                 cwd=folder,
                 env=None if environment is None else {**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=(reading,),
+                pass_fds=(self._lifeline.reading,),
                 start_new_session=True,
             )
         except OSError as error:
-            os.close(self._lifeline)
+            self._lifeline.close()
             raise BackendUnavailable(
                 f"The program {command[0]} cannot be started ({error.strerror}); check that it is executable."
             ) from error
-        finally:
-            os.close(reading)
 
     def __enter__(self) -> Guarded:
         return self
@@ -68,7 +65,7 @@ class Guarded:
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
-        os.close(self._lifeline)
+        self._lifeline.close()
 
     def follow(self, on_line: Callable[[str], None], on_tick: Callable[[], None]) -> int:
         """Hand each line to *on_line* and call *on_tick* ten times a second; return the exit status."""

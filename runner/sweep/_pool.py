@@ -58,7 +58,7 @@ class _Worker:
         with log.open("ab") as output:
             # In a process group of its own: Ctrl-C is for us, and ends whatever it starts with it.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", f"{__package__}.worker", str(theirs.fileno())],
+                [sys.executable, "-m", f"{__package__}.worker", str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

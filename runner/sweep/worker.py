@@ -6,28 +6,28 @@ columns. When the other end disappears, the process gives up what it does and le
 
 from __future__ import annotations
 
-import os
 import sys
 from multiprocessing.connection import Connection
 
 from ...errors import Cancelled
+from ...support import end_with_parent
 from ._point import Solver, Work
 
 __all__ = ["main"]
 
 
-def main(descriptor: int) -> None:
-    """Answer the tasks that come through the connection with the file *descriptor*."""
-    parent = os.getppid()
+def main(descriptor: int, parent: int) -> None:
+    """Answer the tasks of the process *parent* that come through the connection *descriptor*."""
+    end_with_parent(parent)
     connection: Connection[object, object] = Connection(descriptor)
     try:
         solver = Solver(str(connection.recv()))
         while True:
             work: Work = connection.recv()  # type: ignore[assignment]  # our own parent sends nothing else
-            connection.send(solver.solve(work, lambda *_: os.getppid() == parent))
+            connection.send(solver.solve(work))
     except (EOFError, BrokenPipeError, ConnectionResetError, Cancelled):
         return
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

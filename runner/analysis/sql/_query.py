@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from ....errors import BackendTimeout, BackendUnavailable, Cancelled, UsageError, did_you_mean
-from ....support import bytes_text
+from ....support import bytes_text, end_with_parent
 from .._run import RunAnalysis
 from ._columns import COLUMN_TABLES
 from ._tables import SQL_TABLES
@@ -98,7 +100,7 @@ def _asked(
     memory_bytes: int,
 ) -> dict[str, Any]:
     """Return what the worker answers: it is told the question, says which columns it needs, and gets them."""
-    command = [sys.executable, "-I", str(_WORKER)]
+    command = [sys.executable, "-I", str(_WORKER), str(os.getpid()), inspect.getfile(end_with_parent)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env={}, stdin=pipe, stdout=pipe, stderr=pipe) as worker:
         if watch is not None:

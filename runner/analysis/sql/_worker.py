@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import resource
+import runpy
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -27,6 +28,8 @@ _SETTINGS = (
 
 def main() -> None:
     """Read the question, answer it, and write the answer."""
+    parent, lifeline = sys.argv[1:]
+    runpy.run_path(lifeline)["end_with_parent"](int(parent))  # a script, it belongs to no package
     stream = sys.stdin.buffer
     head = json.loads(stream.readline())
     apart = dict.fromkeys(("autoinstall_known_extensions", "autoload_known_extensions"), "false")

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from ....errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
+from ....support import Lifeline
 from ..._result import COLUMNS
 from ...config import PacketNetwork
 from .._process import describe_exit
@@ -59,11 +60,18 @@ class PacketDriver:
         self._switches = sorted(network.switches)
         self._rest = b""
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the program
+        self._lifeline = Lifeline()
         try:
             self._process = subprocess.Popen(
-                [str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+                self._lifeline.command([str(program)]),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                pass_fds=(self._lifeline.reading,),
+                start_new_session=True,
             )
         except OSError as error:
+            self._lifeline.close()
             self._errors.close()
             raise BackendUnavailable(
                 f"The compiled model of TCP {program} cannot be started ({error.strerror}); delete it, "
@@ -87,7 +95,7 @@ class PacketDriver:
 
     def close(self) -> None:
         """End the program at once."""
-        self._process.kill()
+        self._lifeline.close()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:

@@ -1,0 +1,48 @@
+"""Let no helper process outlive the process that started it, however that one ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["Lifeline", "end_with_parent"]
+
+_GUARD = Path(__file__).with_name("_guard.py")
+_POLL_S = 0.2
+
+
+class Lifeline:
+    """A pipe that this process alone holds open: programs started with it end when it closes.
+
+    The system closes it for a process that is killed.
+    """
+
+    def __init__(self) -> None:
+        self.reading, self._writing = os.pipe()
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """Return what to run for *command*; with ``pass_fds`` of `reading`, and in a session of its own."""
+        return [sys.executable, "-I", "-S", str(_GUARD), str(self.reading), *command]
+
+    def close(self) -> None:
+        """Kill whatever runs with it and has not ended."""
+        os.close(self._writing)
+        os.close(self.reading)
+
+
+def end_with_parent(parent: int) -> None:
+    """Kill this process soon after its *parent*, a process id, is gone; its whole group if it leads one."""
+    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_POLL_S)
+    if os.getpgid(0) == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
