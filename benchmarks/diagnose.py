@@ -5,9 +5,10 @@
 
 Four hosts are namespaces of this machine, joined by a switch over links of 400 Mbit/s; each runs one rank of
 a job of about a second, whose steps compute and then communicate. The seed chooses the collective, its size,
-the compute time, and which host has what: a NIC at 25 to 75 % of its rate, a host whose computations take
-1.25 to 2 times what was asked for, or a link that stands still (at 2 % of its rate) for 50 ms. Named is what
-the first anomaly says; a sound run must have none.
+the compute time, and which host has what: a NIC at 25 to 75 % of its rate, in both directions or in one, or
+two such NICs; a host whose computations take 1.25 to 2 times what was asked for, or that stops 30 ms of every
+60; or a link that stands still (at 2 % of its rate) for 50 ms. Named is what the first anomaly says, of two
+NICs what the first two say; a sound run must have none.
 
 A machine that does anything else has anomalies of its own: measure on one that does nothing.
 """
@@ -22,7 +23,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,10 +41,14 @@ HOSTS, LINK_BPS, GIB = 4, 400_000_000, 1 << 30
 SPLITS = 4  # of each collective, by the default system
 BURST = "6k"
 STALL_S, STALLED_SHARE = 0.05, 0.02
-HIDDEN = ("nic", "host", "stall")
+STOP_NS, PERIOD_NS = 30_000_000, 60_000_000
+HIDDEN = ("nic", "host", "stall", "two", "direction", "pause")
 KINDS = ("sound", *HIDDEN)
 OPERATIONS = (CollectiveType.ALL_REDUCE, CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER)
-FOUND = {"nic": "slow NIC", "host": "slow host", "stall": "stall"}
+FOUND = {
+    "nic": "slow NIC", "host": "slow host", "stall": "stall", "two": "slow NIC", "direction": "slow NIC",
+    "pause": "intermittent host",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,10 @@ def case_of(seed: int, kind: str) -> Case:
     message = int(2 ** rng.uniform(17, 18.3)) // 4096 * 4096
     size = message * SPLITS * (HOSTS if operation != CollectiveType.ALL_GATHER else 1)
     compute_ns = int(rng.uniform(5e6, 2e7))
-    factor = {"nic": rng.uniform(0.25, 0.75), "host": rng.uniform(1.25, 2.0)}.get(kind, 1.0)
+    slower = rng.uniform(0.25, 0.75)
+    factor = {"host": rng.uniform(1.25, 2.0), "stall": 1.0, "pause": 1.0, "sound": 1.0}.get(kind, slower)
+    # A NIC that slows the whole ring hides another; in a ring, one direction is a way between two.
+    operation = CollectiveType.ALL_TO_ALL if kind in ("two", "direction") else operation
     carried = {
         CollectiveType.ALL_REDUCE: 1.5,
         CollectiveType.ALL_TO_ALL: 0.75,
@@ -85,11 +93,12 @@ def job(case: Case, *, as_run: bool) -> Workload:
     graphs = []
     for rank in range(HOSTS):
         slow = case.factor if as_run and case.kind == "host" and rank == case.host else 1.0
+        stops = as_run and case.kind == "pause" and rank == case.host
         nodes, edges = [], []
         for step in range(case.steps):
             compute = {
                 "node_id": 2 * step, "name": f"compute {step}", "type": NodeType.COMP, "kind": "compute",
-                "duration_ns": int(case.compute_ns * slow),
+                "duration_ns": stopped_ns(step, case.compute_ns) if stops else int(case.compute_ns * slow),
             }  # fmt: skip
             collective = {
                 "node_id": 2 * step + 1, "name": f"collective {step}", "type": NodeType.COMM_COLL,
@@ -101,6 +110,13 @@ def job(case: Case, *, as_run: bool) -> Workload:
             edges += [(2 * step - 1, 2 * step, EdgeKind.DATA)] if step else []
         graphs.append(Graph.build(rank, nodes, edges))
     return Workload(tuple(graphs), np.arange(HOSTS, dtype=np.int32), {}, {})
+
+
+def stopped_ns(step: int, compute_ns: int) -> int:
+    """Return how long a computation takes on a host that stops `STOP_NS` of every `PERIOD_NS`."""
+    runs = PERIOD_NS - STOP_NS
+    before, after = step * compute_ns // runs, (step + 1) * compute_ns // runs
+    return compute_ns + (after - before) * STOP_NS
 
 
 def experiment(case: Case, *, as_run: bool) -> Experiment:
@@ -137,9 +153,9 @@ class Cable:
         for process, _device in self._ends:
             process.communicate()
 
-    def carry(self, rate_bps: float) -> None:
-        """Give it a rate, with bursts too small for a message to fit in."""
-        for process, device in self._ends:
+    def carry(self, rate_bps: float, directions: Sequence[int] = (0, 1)) -> None:
+        """Give it a rate, with bursts too small for a message to fit in; 0 is what the host sends."""
+        for process, device in (self._ends[direction] for direction in directions):
             assert process.stdin is not None
             rate = f"htb rate {round(rate_bps)}bit ceil {round(rate_bps)}bit burst {BURST} cburst {BURST}"
             process.stdin.write(f"class change dev {device} parent 1: classid 1:1 {rate}\n")
@@ -161,8 +177,12 @@ def cluster(case: Case) -> Iterator[tuple[Setup, Cable]]:
         cables = [stack.enter_context(Cable(net, host)) for host in range(HOSTS)]
         for cable in cables:
             cable.carry(LINK_BPS)
-        if case.kind == "nic":
+        if case.kind in ("nic", "two"):
             cables[case.host].carry(LINK_BPS * case.factor)
+        if case.kind == "two":
+            cables[(case.host + 1) % HOSTS].carry(LINK_BPS * case.factor)
+        if case.kind == "direction":
+            cables[case.host].carry(LINK_BPS * case.factor, (case.seed % 2,))
         names = {f"host{host}": net.path(host) for host in range(HOSTS)}
         agent = multiprocessing.Process(target=_serve, args=(port, token, names))
         agent.start()
@@ -217,7 +237,9 @@ def examine(case: Case, result: Result) -> Diagnosis:
 def row_of(case: Case, result: Result, diagnosis: Diagnosis) -> dict[str, object]:
     """Return what was hidden and what was found."""
     first = diagnosis.anomalies[0] if diagnosis.anomalies else None
-    right = first is not None and (first.what, first.hosts) == (FOUND.get(case.kind), (f"host{case.host}",))
+    hosts = [case.host, (case.host + 1) % HOSTS] if case.kind == "two" else [case.host]
+    named = {(one.what, *one.hosts) for one in diagnosis.anomalies[: len(hosts)]}
+    right = named == {(FOUND.get(case.kind), f"host{host}") for host in hosts}
     return {
         "seed": case.seed, "kind": case.kind, "operation": case.operation.name.lower(), "host": case.host,
         "factor": round(case.factor, 3), "step_ms": round(result.makespan_ns / 1e6, 1),
@@ -241,7 +263,7 @@ def table(rows: pd.DataFrame) -> str:
         lines.append(
             f"{kind}: {good} of {len(part)} {what}" + (f"; {more} with a second anomaly" if more else "")
         )
-        if kind in ("nic", "host"):
+        if kind in ("nic", "host", "two", "direction"):
             own = part[part["named"]]
             off = (own["found_factor"] / own["factor"] - 1).abs()
             lines[-1] += f"; factor off by {off.median():.1%} (median), {off.max():.1%} (largest)"
@@ -256,7 +278,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", default="0-0", help="FIRST-LAST")
-    parser.add_argument("--kinds", default="sound,hidden", help="hidden: one of the three, by the seed")
+    parser.add_argument("--kinds", default="sound,hidden", help="hidden: one of the six, by the seed")
     parser.add_argument("--keep", type=Path, help="save each result in this folder")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no run after so long")
     parser.add_argument("-o", "--output", type=Path, help="append the rows to this CSV")

@@ -85,7 +85,7 @@ def _next(diagnosis: Diagnosis) -> tuple[str, ...]:
         return ("summary",)
     if first.what == "stall":
         return "timeline", "--from", f"{first.begin_ns}ns", "--to", f"{first.end_ns}ns"
-    return ("timeline",) if first.what == "slow host" else ("links", "--view", "flows")
+    return ("timeline",) if first.what.endswith("host") else ("links", "--view", "flows")
 
 
 def _say(text: str) -> None:

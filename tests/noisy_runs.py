@@ -37,9 +37,10 @@ def training(ranks, steps, operation, *, size_bytes=2 << 20, compute_ns=10 * MS,
 
 
 def star(ranks, slow=None, factor=1.0):
-    """Return hosts around a switch, the NIC of one of them at a *factor* of the rate."""
+    """Return hosts around a switch, the NIC of one of them (or of several) at a *factor* of the rate."""
+    those = slow if isinstance(slow, tuple) else (slow,)
     links = tuple(
-        Link(rank, ranks, RATE * (factor if rank == slow else 1.0), 10_000.0) for rank in range(ranks)
+        Link(rank, ranks, RATE * (factor if rank in those else 1.0), 10_000.0) for rank in range(ranks)
     )
     packet = PacketPart.from_mapping(SHARES)
     return NetworkConfig(("Switch",), (ranks,), (RATE,), (10_000.0,), links=links, packet=packet)
@@ -99,6 +100,13 @@ class NoisyRun:
         hit = chosen & (flows["start_ns"] <= when) & (flows["end_ns"] > when)
         flows.loc[hit, "end_ns"] += lasted_ns
         return self._with(flows=flows), when, flows.index[hit]
+
+    def stopping(self, host, every, lasted_ns):
+        """Return it with a host that stops for so long in one of *every* few of its computations."""
+        nodes = self.result.nodes.copy()
+        hit = (nodes["rank"] == host) & (nodes["node_id"] % (2 * every) == 0)
+        nodes.loc[hit, "end_ns"] += lasted_ns
+        return self._with(nodes=nodes)
 
     def slower_way(self, src, dst, factor):
         """Return it with messages from *src* to *dst* that took longer."""

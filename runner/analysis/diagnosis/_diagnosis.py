@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from ....support import count_text, duration_text, instant_text, share_text
@@ -13,6 +14,7 @@ from ._hosts import SlowHost, slow_hosts
 from ._messages import Messages, hosts_of_ranks, messages_of
 from ._rates import Rates, SlowPart, measure_rates, slow_parts
 from ._stalls import Stall, stalls
+from ._suspects import Flags, Suspect
 
 __all__ = ["ANOMALY_COLUMNS", "Anomaly", "Diagnosis", "diagnose"]
 
@@ -28,7 +30,9 @@ ANOMALY_COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class Anomaly:
-    """One thing that is wrong: *what* (``slow NIC``, ``slow link``, ``slow host``, ``stall``) and *where*.
+    """One thing that is wrong: *what* and *where*.
+
+    *what* is ``slow NIC``, ``slow link``, ``slow host``, ``intermittent host`` or ``stall``.
 
     *amount* and *detail* say how much in words. *factor* is the share of its rate that is left, for a host
     how many times as long it computes, within *factor_low* to *factor_high* (90 %); of a stall it is 0, and
@@ -107,6 +111,8 @@ def diagnose(result: Result, nodes: pd.DataFrame) -> Diagnosis:
     rates = _rates(messages, remarks)
     if rates is not None:
         parts, rates = slow_parts(rates)
+        parts, echoes = _without_echoes(parts, rates)
+        remarks += echoes
         still, paused = stalls(rates)
         remarks += paused
         checked.append(_checked_messages(messages))
@@ -175,6 +181,34 @@ def _without_followers(parts: list[SlowPart], hosts: list[SlowHost]) -> tuple[li
     return kept, remarks
 
 
+def _without_echoes(parts: list[SlowPart], rates: Rates) -> tuple[list[SlowPart], list[str]]:
+    """Return *parts* without those in the other direction of a NIC that is slow in one, and remarks on them.
+
+    Acknowledgements of one direction queue behind the data of the other.
+    """
+    kept: list[SlowPart] = []
+    remarks = []
+    for part in parts:
+        causes = [one for one in kept if not (part.suspect.on & ~_other_direction(one.suspect, rates)).any()]
+        if causes:
+            remarks.append(
+                f"{_capital(part.suspect.name)} seems to be at {share_text(part.factor)} of its peers' rate, "
+                f"which {causes[0].suspect.name} explains: acknowledgements wait there behind data."
+            )
+        else:
+            kept.append(part)
+    return kept, remarks
+
+
+def _other_direction(suspect: Suspect, rates: Rates) -> Flags:
+    """Return which ways lead through the NICs of *suspect* the other way; none if it is slow in both."""
+    ways = rates.sharing.ways
+    if bool(suspect.sends) == bool(suspect.receives):
+        return np.zeros(len(ways), bool)
+    other = ways[:, 1] if suspect.sends else ways[:, 0]
+    return np.isin(other, suspect.sends or suspect.receives)
+
+
 def _of_part(part: SlowPart, cost: Cost) -> Anomaly:
     suspect = part.suspect
     detail = (
@@ -208,13 +242,18 @@ def _of_stall(stall: Stall, cost: Cost) -> Anomaly:
 
 def _of_host(host: SlowHost, cost: Cost) -> Anomaly:
     detail = f"computations take {host.factor:.2f} times {host.against} ({host.low:.2f} to {host.high:.2f})"
+    if host.share < 1:
+        detail += f" on average: in {share_text(host.share)} of the time it stops or is slow, else it is not"
     shown = host.evidence[["rank", "node_id"]].head(_SHOWN).itertuples(index=False)
     nodes = ", ".join(f"{rank}/{node}" for rank, node in shown)
+    always = host.share == 1
     return Anomaly(
-        "slow host", host.host, (host.host,), f"{host.factor:.2f} times as long", detail, host.factor,
-        host.low, host.high, -1, -1, 0, host.confidence, host.chance, cost, (), host.evidence,
+        "slow host" if always else "intermittent host", host.host, (host.host,),
+        f"{host.factor:.2f} times as long", detail, host.factor, host.low, host.high, -1, -1, 0,
+        host.confidence, host.chance, cost, (), host.evidence,
         f"its computations, most by {nodes} (rank/node)",
-        "Check its clocks, temperature and other processes.",
+        "Check its clocks, temperature and other processes." if always
+        else "Check what runs on it now and then: other processes, throttling, page reclaim.",
     )  # fmt: skip
 
 

@@ -20,6 +20,8 @@ _FEW = 1  # computations in a stretch of time
 _DRAWS = 1000
 _LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS = 4.0
+_FEWEST_LATE, _MUCH_OFTENER = 3, 2  # stretches of time in which a host that stops now and then is slow
+_SIGNIFICANT_STOPS = 0.02  # four stops of one of four hosts happen by chance once in 64 times
 _SAME = 1e-3  # a simulation gives what was asked for, but for rounding
 _PROGRAM = ["name", "operator", "module", "phase", "turn"]
 
@@ -29,7 +31,8 @@ class SlowHost:
     """A *host* whose computations take *factor* times as long as they should (*low* to *high*: 90 %).
 
     *against* says what they were held against; *evidence* is ``rank, node_id, took_ns, should_ns`` of the
-    computations that lost most.
+    computations that lost most. *share* is the share of the stretches of time in which it was slow: 1 for a
+    host that is slow all the time.
     """
 
     host: str
@@ -42,6 +45,7 @@ class SlowHost:
     lost_ns: int
     against: str
     evidence: pd.DataFrame
+    share: float = 1.0
 
 
 def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[SlowHost], list[str]]:
@@ -64,7 +68,10 @@ def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[Sl
     rng = np.random.default_rng(len(compute))
     found: list[SlowHost] = []
     while len(found) < max(1, len(hosts) // 2):
-        slow = _slowest(rng, logs, hosts, (compute, against), {one.host for one in found})
+        named = {one.host for one in found}
+        slow = _slowest(rng, logs, hosts, (compute, against), named) or _intermittent(
+            rng, logs, hosts, (compute, against), named
+        )
         if slow is None:
             break
         found.append(slow)
@@ -138,6 +145,50 @@ def _slowest(
         host, ranks, factor, min(low, factor), max(high, factor), float(won.mean()), chance,
         round(float(own["took_ns"].sum() * (1 - 1 / factor) / len(ranks))), against, evidence,
     )  # fmt: skip
+
+
+def _intermittent(
+    rng: np.random.Generator,
+    logs: Floats,
+    hosts: list[str],
+    compared: tuple[pd.DataFrame, str],
+    named: set[str],
+) -> SlowHost | None:
+    """Return the host that is slow in far more stretches of time than any other, if not in most; or None."""
+    compute, against = compared
+    sound = [place for place, host in enumerate(hosts) if host not in named]
+    late = _excess(logs[:, sound]) > np.log1p(LEAST_SLOWER)
+    counts = late.sum(axis=0)
+    worst = int(np.argmax(counts))
+    share = float(counts[worst] / len(late))
+    if counts[worst] < _FEWEST_LATE or counts[worst] <= _MUCH_OFTENER * np.delete(counts, worst).max(
+        initial=0
+    ):
+        return None
+    reached = sum(int(rng.permuted(late, axis=1).sum(axis=0).max() >= counts[worst]) for _ in range(_DRAWS))
+    chance = (reached + 1) / (_DRAWS + 1)
+    host = hosts[sound[worst]]
+    own = compute[compute["host"] == host]
+    rest = compute[compute["host"].isin([hosts[place] for place in sound]) & (compute["host"] != host)]
+    draws = _mean_factors(rng, own) / (rest["took_ns"].sum() / rest["should_ns"].sum())
+    factor, low, high = (float(value) for value in np.quantile(draws, (0.5, 0.05, 0.95)))
+    if factor < 1 + LEAST_SLOWER / 2 or chance > _SIGNIFICANT_STOPS:
+        return None
+    lost = own["took_ns"] - own["should_ns"]
+    evidence = own.assign(lost=lost).nlargest(20, "lost")[["rank", "node_id", "took_ns", "should_ns"]]
+    ranks = tuple(int(rank) for rank in sorted(own["rank"].unique()))
+    return SlowHost(
+        host, ranks, factor, low, high, 1 - chance, chance,
+        round(float(own["took_ns"].sum() * (1 - 1 / factor) / len(ranks))), against, evidence, share,
+    )  # fmt: skip
+
+
+def _mean_factors(rng: np.random.Generator, own: pd.DataFrame) -> Floats:
+    """Return in draws of the computations how many times as long as they should they take together."""
+    took, should = own["took_ns"].to_numpy(np.float64), own["should_ns"].to_numpy(np.float64)
+    chosen = rng.integers(len(own), size=(_DRAWS, len(own)))
+    factors: Floats = took[chosen].sum(axis=1) / should[chosen].sum(axis=1)
+    return factors
 
 
 def _excess(medians: Floats) -> Floats:

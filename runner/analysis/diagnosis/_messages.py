@@ -29,6 +29,7 @@ class Messages:
     *row* is the row of the table ``flows`` each came from, *src* and *dst* number NICs, which are called
     *nics* and belong to the hosts *host_of*, called *hosts*. Times are ns. *begun_ns* is when the message
     before it on the same way had arrived, or else *start_ns*: from then on it had the way for itself.
+    *arriving_ns* is when its first byte came after that, by the receiver's clock, where that is recorded.
     """
 
     row: Ints
@@ -38,6 +39,7 @@ class Messages:
     start_ns: Ints
     end_ns: Ints
     begun_ns: Ints
+    arriving_ns: Ints
     nics: tuple[str, ...]
     host_of: Ints
     hosts: tuple[str, ...]
@@ -49,7 +51,7 @@ class Messages:
 
     def chosen(self, which: npt.NDArray[np.bool_]) -> Messages:
         """Return the messages for which *which* is true."""
-        names = ("row", "src", "dst", "size_bytes", "start_ns", "end_ns", "begun_ns")
+        names = ("row", "src", "dst", "size_bytes", "start_ns", "end_ns", "begun_ns", "arriving_ns")
         return dataclasses.replace(self, **{name: getattr(self, name)[which] for name in names})
 
 
@@ -69,15 +71,18 @@ def messages_of(result: Result) -> Messages:
     src, dst = (np.array([number[name] for name in end], np.int64) for end in ends)
     start = flows.get("begun_ns", flows["start_ns"]).to_numpy(np.int64)
     end = flows["end_ns"].to_numpy(np.int64)
+    arriving = flows.get("arriving_ns", flows["start_ns"]).to_numpy(np.int64)
     size = flows["bytes"].to_numpy(np.int64)
     outside = host_of[src] != host_of[dst] if len(flows) else np.zeros(0, bool)
     rows = np.flatnonzero(outside & (size > 0) & (end > start))
     rows = rows[np.lexsort((end[rows], start[rows]))]
     taken = rows[:MOST_MESSAGES]
-    src, dst, size, start, end = (column[taken] for column in (src, dst, size, start, end))
+    src, dst, size, start, end, arriving = (
+        column[taken] for column in (src, dst, size, start, end, arriving)
+    )
     begun = _begun_ns(src * max(1, len(nics)) + dst, start, end)
     return Messages(
-        taken, src, dst, size, start, end, begun,
+        taken, src, dst, size, start, end, begun, np.maximum(begun, arriving),
         tuple(_nic_name(host, nic, hosts, nics) for host, nic in nics), host_of,
         tuple(_host_name(host) for host in hosts), len(rows) - len(taken),
     )  # fmt: skip

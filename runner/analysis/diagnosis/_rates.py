@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ._messages import Floats, Ints, Messages
+from ._pairs import likely_pairs
 from ._sharing import Sharing
 from ._suspects import Flags, Suspect, suspects_of
 
@@ -34,6 +35,7 @@ _LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS, _PEERS = 4.0, 2.5
 _SEVERAL = 3  # ways
 _FLOOR = 0.02
+_MODEL_ERROR = 0.03  # of a rate: what latency and unequal shares leave in it, however many messages there are
 _LEAST_EXPLAINED = 0.3
 _INCAST = 0.25  # of a sound NIC's rate, which it may not reach while several send to it: TCP's cost of that
 _ALONE = 1.5  # messages at once, at most, for one that has its NIC for itself
@@ -111,9 +113,10 @@ def measure_rates(messages: Messages) -> Rates:
     """Return the rates of *messages*, each from when the one before it on its way had arrived or not.
 
     Connections send one message after the other, or side by side: the way in which rates vary less is theirs.
+    Where it is known when first bytes came, what passes before that is latency, and no message's rate.
     """
     candidates = []
-    for begun in (messages.start_ns, messages.begun_ns):
+    for begun in (messages.start_ns, messages.begun_ns, messages.arriving_ns):
         whole = begun < messages.end_ns
         kept = messages.chosen(whole)
         sharing = Sharing.of(kept, begun[whole])
@@ -121,8 +124,6 @@ def measure_rates(messages: Messages) -> Rates:
         time = _times(kept, len(sharing.ways))
         rates = Rates(kept, sharing, large, time, size, np.zeros(len(kept))).with_slow(())
         candidates.append((_spread(rates), rates))
-        if np.array_equal(begun, messages.begun_ns):
-            break
     return min(candidates, key=lambda candidate: candidate[0])[1]
 
 
@@ -162,7 +163,43 @@ def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
         found.append(part)
         rates = rates.with_slow([*rates.applied, (part.suspect, part.factor)])
         suspects = [one for one in suspects if one.name != part.suspect.name]
+    if not found:
+        found = _slow_pair(rates, suspects)
+        rates = rates.with_slow([(part.suspect, part.factor) for part in found])
     return found, rates
+
+
+def _slow_pair(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
+    """Return two NICs that are slow together, each of which stands out once the other is known; or nothing.
+
+    With half of a small network slow, no single suspect differs from the rest.
+    """
+    ways = _ways_rates(_nanmedian(rates.medians(), 0), np.zeros(len(rates.sharing.ways), bool))
+    for pair in likely_pairs(ways, suspects, LEAST_SLOWER):
+        one, other = (suspects[place] for place in pair.places)
+        parts: list[SlowPart] = []
+        known = (other, pair.factors[1])
+        # The factors of both depend on each other: the first is measured again once the second is.
+        for suspect in (one, other, one):
+            rest = [each for each in suspects if each.name != known[0].name]
+            part = _as_part_of(suspect, known[0], _slowest(rates.with_slow([*rates.applied, known]), rest))
+            if part is None:
+                break
+            parts = [*parts[-1:], part]
+            known = (part.suspect, part.factor)
+        else:
+            return sorted(parts, key=lambda part: part.factor)
+    return []
+
+
+def _as_part_of(suspect: Suspect, known: Suspect, part: SlowPart | None) -> SlowPart | None:
+    """Return *part* as one of *suspect* if it shows on all its ways but those of what is *known*; or None."""
+    if part is None or part.suspect.name == suspect.name:
+        return part
+    if (part.suspect.on & ~suspect.on).any() or (suspect.on & ~part.suspect.on & ~known.on).any():
+        return None
+    others = tuple(dict.fromkeys((*suspect.others, part.suspect.name)))
+    return dataclasses.replace(part, suspect=dataclasses.replace(suspect, others=others))
 
 
 def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
@@ -199,7 +236,8 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
         return None
     evidence = rates.messages.row[rates.large & suspect.on[rates.sharing.way_of]]
     suspect = _with_others(suspect, [suspects[place] for place in likely], winners)
-    return SlowPart(suspect, factor, min(low, factor), max(high, factor), confidence, chance, evidence)
+    low, high = min(low, factor) * (1 - _MODEL_ERROR), max(high, factor) * (1 + _MODEL_ERROR)
+    return SlowPart(suspect, factor, low, high, confidence, chance, evidence)
 
 
 def _may_be_incast(rates: Rates, suspect: Suspect, factor: float) -> bool:

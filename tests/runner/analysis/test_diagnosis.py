@@ -16,9 +16,11 @@ from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.runner import Result
 from chakrascope.runner._result import empty_table
 from chakrascope.runner.analysis.diagnosis._cost import Replay
+from chakrascope.runner.analysis.diagnosis._diagnosis import _without_echoes
 from chakrascope.runner.analysis.diagnosis._messages import messages_of
-from chakrascope.runner.analysis.diagnosis._rates import measure_rates, slow_parts
+from chakrascope.runner.analysis.diagnosis._rates import SlowPart, measure_rates, slow_parts
 from chakrascope.runner.analysis.diagnosis._sharing import Sharing
+from chakrascope.runner.analysis.diagnosis._suspects import suspects_of
 
 OPERATIONS = (CollectiveType.ALL_REDUCE, CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER)
 seeds = st.integers(0, 10_000)
@@ -64,6 +66,41 @@ def test_ways_that_take_turns_do_not_hide_their_nic(seed):
     (one,) = run._with(flows=flows).diagnosis().anomalies
     assert (one.what, one.where) == ("slow NIC", "NIC of rank 2")
     assert one.confidence > 0.95
+
+
+@pytest.mark.parametrize(
+    ("hosts", "factor", "seed"), [((0, 1), 0.5, 1), ((1, 3), 0.4, 2), ((0, 2), 0.6, 3), ((2, 3), 0.3, 4)]
+)
+def test_two_slow_nics_of_four_are_both_named(hosts, factor, seed):
+    run = NoisyRun.make(seed, 4, CollectiveType.ALL_TO_ALL, slow=hosts, factor=factor, noise=0.03)
+    first = run.diagnosis().anomalies[:2]
+    assert {(one.what, one.where) for one in first} == {("slow NIC", f"NIC of rank {host}") for host in hosts}
+    for one in first:
+        assert one.factor == pytest.approx(factor, rel=0.2)
+
+
+@given(seeds, st.integers(0, 3), st.sampled_from([2, 3]))
+@few
+def test_a_host_that_stops_now_and_then_is_named(seed, host, every):
+    run = NoisyRun.make(seed, 4, steps=18).stopping(host, every, 20 * MS)
+    (one,) = [one for one in run.diagnosis().anomalies if one.what != "stall"]
+    assert (one.what, one.where) == ("intermittent host", f"rank {host}")
+    assert one.factor == pytest.approx(1 + 2 / every, rel=0.2)
+    assert one.factor_low <= 1 + 2 / every <= one.factor_high
+    assert "it stops or is slow" in one.detail
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "echo"), [("sending", "receiving", True), ("", "sending", False)]
+)
+def test_the_other_direction_of_a_slow_one_is_a_remark(first, second, echo):
+    rates = measure_rates(messages_of(NoisyRun.make(operation=CollectiveType.ALL_TO_ALL).result))
+    suspects = {one.name: one for one in suspects_of(rates.messages, rates.sharing.ways)}
+    names = [", ".join(filter(None, ("NIC of rank 2", way))) for way in (first, second)]
+    parts = [SlowPart(suspects[name], 0.5, 0.4, 0.6, 1.0, 0.0, np.zeros(0, np.int64)) for name in names]
+    kept, remarks = _without_echoes(parts, rates)
+    assert [part.suspect.name for part in kept] == (names[:1] if echo else names)
+    assert ["acknowledgements wait there" in remark for remark in remarks] == [True] * echo
 
 
 def test_one_direction_of_a_ring_is_a_link_and_says_what_else_it_may_be():
