@@ -91,10 +91,12 @@ def row_of(name: str, path: Path, trace: Mapping[str, Any], events: DeviceEvents
     edges = None
     if theirs and theirs.get("edges") and ours.workload is not None:
         edges = compare_edges(theirs["edges"], trace, converted, ours.workload)
+    own = converted.within(*ours.own) if ours.own else converted
     return Row(
         name=name,
         whole=times_of(events.start, events.end, events.kind),
-        plain=times_of(converted.start, converted.end, converted.kind),
+        converted=times_of(converted.start, converted.end, converted.kind),
+        plain=times_of(own.start, own.end, own.kind),
         unlinked=int((events.launched < 0).sum()),
         graph_kernels=int(events.graph.sum()),
         has_capture=(path.parent / "capture_traces").is_dir(),

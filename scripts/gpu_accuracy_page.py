@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpu_checks import DEMANDS, Row, findings, passed_share
+from gpu_checks import DEMANDS, Row, findings, passed_counts
 
 __all__ = ["page"]
 
@@ -17,7 +17,9 @@ plain sums of the intervals in the file, with [HTA](https://github.com/facebookr
 [TraceLens](https://github.com/AMD-AGI/TraceLens) keeps beside the traces of its tests.
 """
 _READING = """
-A device is counted from its first work to its last. Work that no converted step issued is left out, for
+A device is counted from its first work to its last, in the own time of the converted steps: it begins
+where the device finished what earlier steps issued, and what a capture waits before it belongs to no
+step. Work that no converted step issued is left out, for
 HTA too: TraceLens's tables hold the whole file. Computation counts first, then communication, then
 copies: what is left of a later kind is *exposed*. HTA counts `cuda_sync` records and calls of HIP that
 name a stream as kernels, and takes no kernels but NCCL's for communication; where its figures differ from
@@ -51,11 +53,11 @@ def _prose(text: str) -> str:
 
 
 def _summary(rows: Sequence[Row]) -> Iterator[str]:
-    yield "| demand | traces that meet it | of |"
+    yield "| demand | traces that meet it | figures |"
     yield "|---|---|---|"
     for demand, check in DEMANDS.items():
-        passed, total = passed_share(rows, check)
-        yield f"| {demand} | {passed} | {total} |"
+        passed, total, figures, every = passed_counts(rows, check)
+        yield f"| {demand} | {passed} of {total} | {figures:,} of {every:,} |"
 
 
 def _traces(rows: Iterable[Row]) -> Iterator[str]:

@@ -30,12 +30,14 @@ OF_GAIN = 0.1
 class Row:
     """A trace: what is in the file, in the converted steps, and what everybody says of it.
 
-    *whole* are the plain sums of all device events of the file, *plain* those of the converted steps.
+    *whole* are the plain sums of all device events of the file, *converted* those of what the converted steps
+    issued, *plain* those of it in the steps' own time: from where the device finished what came before.
     *has_capture* says whether traces of the capture of its graphs lie beside it.
     """
 
     name: str
     whole: Times
+    converted: Times
     plain: Times
     unlinked: int
     graph_kernels: int
@@ -53,7 +55,7 @@ class Row:
     @property
     def is_cut(self) -> bool:
         """Whether the file holds work of the device that no converted step issued."""
-        return self.whole.count != self.plain.count
+        return self.whole.count != self.converted.count
 
 
 @dataclass(frozen=True)
@@ -118,14 +120,14 @@ def _tracelens(row: Row) -> Iterator[Finding]:
         yield Finding("TraceLens", _close(ours, theirs, allowed), name, _ms(ours), _ms(theirs))
     if expected.kernels >= 0:
         # It counts the kernels of the whole file.
-        theirs = expected.kernels - (row.whole.kernels - row.plain.kernels)
+        theirs = expected.kernels - (row.whole.kernels - row.converted.kernels)
         close = _close(answer.kernels, theirs, OF_PEER * theirs)
         yield Finding("TraceLens", close, "kernels", f"{answer.kernels:,}", f"{theirs:,}")
 
 
 def _complete(row: Row) -> Iterator[Finding]:
     if row.ours.answer is not None:
-        count, every = row.ours.answer.count, row.plain.count
+        count, every = row.ours.answer.count, row.converted.count
         of_graphs = f", {row.graph_kernels:,} of graphs" if row.graph_kernels else ""
         yield Finding("complete", count == every, "work of the device", f"{count:,}", f"{every:,}{of_graphs}")
 
@@ -183,10 +185,13 @@ DEMANDS: Mapping[str, Callable[[Row], Iterator[Finding]]] = {
 """What is demanded, with the check that yields its findings."""
 
 
-def passed_share(rows: Sequence[Row], check: Callable[[Row], Iterator[Finding]]) -> tuple[int, int]:
-    """Return on how many traces all findings of *check* pass, and on how many there are any."""
-    found = [[finding.passed for finding in check(row)] for row in rows]
-    return sum(all(passed) for passed in found if passed), sum(bool(passed) for passed in found)
+def passed_counts(
+    rows: Sequence[Row], check: Callable[[Row], Iterator[Finding]]
+) -> tuple[int, int, int, int]:
+    """Return how many traces meet *check* in every finding, of how many; and findings, of how many."""
+    found = [passed for row in rows if (passed := [finding.passed for finding in check(row)])]
+    each = [passed for row in found for passed in row]
+    return sum(map(all, found)), len(found), sum(each), len(each)
 
 
 def _close(ours: float, theirs: float, allowed: float) -> bool:

@@ -6,7 +6,7 @@ import gzip
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,13 @@ class DeviceEvents:
     def of(self, rows: npt.NDArray[np.bool_]) -> DeviceEvents:
         """Return the events of *rows*."""
         return DeviceEvents(**{name: column[rows] for name, column in vars(self).items()})
+
+    def within(self, begin_ns: int, end_ns: int) -> DeviceEvents:
+        """Return what of the events lies in an interval, in ns after the first of them."""
+        first = int(self.start.min()) if len(self.start) else 0
+        begin, end = first + begin_ns, first + end_ns
+        start, stop = np.maximum(self.start, begin), np.minimum(self.end, end)
+        return replace(self, start=start, end=stop).of(start < stop)
 
 
 def read_trace(path: Path) -> dict[str, Any] | None:

@@ -52,7 +52,8 @@ class Ours:
     """What the product says of one trace: why it is *refused*, where it *crashed*, or all the rest.
 
     *graph* are the plain sums of the graph's nodes at the times that were measured, *answer* is what the
-    summary of the replay says of its rank.
+    summary of the replay says of its rank. *own* is from when to when the steps' own time lasts, in ns after
+    the device's first work; empty if nothing says.
     """
 
     refused: str = ""
@@ -60,6 +61,7 @@ class Ours:
     seconds: float = 0.0
     steps: tuple[int, ...] = ()
     step_names: tuple[str, ...] = ()
+    own: tuple[int, ...] = ()
     graph: Times | None = None
     answer: Times | None = None
     headline: str = ""
@@ -97,6 +99,7 @@ def _measure(path: Path, folder: Path) -> Ours:
         seconds=seconds,
         steps=steps,
         step_names=tuple(dict(workload.metadata.get("step_names") or {}).values()),
+        own=_own(workload, int(device["measured_start_ns"].min())),
         graph=_graph_times(device),
         answer=_answer(run, device),
         headline=run.summary.headline,
@@ -117,6 +120,12 @@ def _replayed(workload: Workload, folder: Path) -> RunAnalysis:
 def _replay(step: str, run: RunAnalysis) -> Replay:
     measured = run.workload.metadata.get("measured_step_ns") or {}
     return Replay(step, max(measured.values(), default=0), run.result.makespan_ns)
+
+
+def _own(workload: Workload, first_ns: int) -> tuple[int, ...]:
+    shares = next(iter((workload.metadata.get("step_shares") or {}).values()), [])
+    begins, ends = ([int(share[column]) for share in shares] for column in (1, 2))
+    return (min(begins) - first_ns, max(ends) - first_ns) if shares else ()
 
 
 def _graph_times(device: pd.DataFrame) -> Times:

@@ -63,6 +63,9 @@ def test_plain_sums_count_every_moment_once(module_of, trace):
     assert (times.compute_ns, times.exposed_comm_ns, times.exposed_copy_ns) == (150 * US, 30 * US, 10 * US)
     assert (times.idle_ns, times.comm_ns, times.overlap_ns) == (10 * US, 80 * US, 50 * US)
     assert events.launched.tolist() == [20 * US, 40 * US, 60 * US, 80 * US]
+    own = events.within(80 * US, 170 * US)
+    assert own.start.tolist() == [180 * US, 180 * US, 220 * US, 250 * US]
+    assert own.end.tolist() == [200 * US, 230 * US, 240 * US, 270 * US]
 
 
 def test_events_without_a_launch_and_those_of_graphs_are_marked(module_of, trace):
@@ -134,7 +137,7 @@ def test_findings_of_a_replay_that_is_too_long(module_of):
         replays=(ours.Replay("all", 1000, 1040),),
         gains=(ours.Gain("kernels", 100, 95), ours.Gain("copies", 100, 60)),
     )
-    row = checks.Row("a", plain, plain, 0, 2, True, said, {"error": "no"}, None, None)
+    row = checks.Row("a", plain, plain, plain, 0, 2, True, said, {"error": "no"}, None, None)
     missed = [(finding.demand, finding.figure) for finding in checks.findings(row) if not finding.passed]
     assert missed == [
         ("plain", "exposed copies"),
