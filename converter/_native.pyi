@@ -55,6 +55,7 @@ def host_chain(
     piece_op: _Int,
     mark_time_ns: _Long,
     mark_resume_ns: _Long,
+    mark_return_ns: _Long,
     mark_waits: _Byte,
     burst_start_ns: _Long,
     burst_end_ns: _Long,

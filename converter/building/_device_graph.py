@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .._columns import spans
-from ..chakra import NODE_COLUMNS, Column, EdgeKind, Graph, execution_order, replay
+from ..chakra import NODE_COLUMNS, Column, EdgeKind, Graph, consistent, execution_order, replay
 from ..linking import Bursts, Lane, Linked, bursts, data_edges, host_lanes, link
 from ..readers import DeviceTrace, HostTrace
 from ._device_costs import work_costs
+from ._device_extent import Extent
 from ._device_nodes import NodeTable, WorkNodes
 from ._device_streams import StreamSlots, stream_slots
 from ._device_sync import coinciding_waits, stream_waits
@@ -34,8 +35,12 @@ def device_graph(
     *,
     groups: Mapping[str, tuple[int, ...]],
     world_size: int,
+    whole: bool = False,
 ) -> Graph:
     """Return the graph of one rank whose operators issue work to a device.
+
+    If the window is a *whole* capture, in which nothing marks a step, the step is what the device did: from
+    its first work to its last.
 
     Every host thread is a chain of nodes, cut where it issues work or waits; every piece of device work is a
     node on the lane of its stream. The groups of its communications are in ``metadata["groups"]``, a list of
@@ -45,7 +50,7 @@ def device_graph(
     lanes = host_lanes(trace, *span)
     linked = link(trace, lanes, host, span, groups=groups, world_size=world_size)
     table = NodeTable(trace, tuple(range(world_size)))
-    builder = _Builder(window, lanes, linked, table)
+    builder = _Builder(window, Extent.of(linked) if whole else None, lanes, linked, table)
     builder.add_hosts(host_waits(linked, trace, lanes))
     waits = stream_waits(linked.launches, trace, lanes, host)
     coinciding, held_ns = coinciding_waits(linked, waits)
@@ -62,6 +67,7 @@ class _Builder:
     """
 
     window: Window
+    extent: Extent | None
     lanes: Sequence[Lane]
     linked: Linked
     table: NodeTable
@@ -130,10 +136,12 @@ class _Builder:
             np.array([wait.start_ns for wait in waits], dtype=np.int64),
             np.array([wait.resume_ns for wait in waits], dtype=np.int64),
             np.array([bool(wait.sources) for wait in waits], dtype=bool),
+            np.array([wait.return_ns for wait in waits], dtype=np.int64),
         )
-        marks = Marks.of(Marks(cuts, cuts, np.zeros(len(cuts), dtype=bool)), stops, more)
+        marks = Marks.of(Marks(cuts, cuts, np.zeros(len(cuts), bool), np.full(len(cuts), -1)), stops, more)
         nodes = host_nodes(lane, marks, working)
-        first = self.table.add_host(lane, nodes)
+        called = np.array([-1, *(wait.name for wait in waits)], dtype=np.int64)
+        first = self.table.add_host(lane, nodes, called[np.maximum(nodes.stop - len(issued), -1) + 1])
         numbers = first + np.arange(len(nodes.start_ns))
         self._tie_arrays(numbers[:-1], numbers[1:], EdgeKind.PROGRAM_ORDER)
         self.issuer[issued] = first + nodes.issuer[: len(issued)]
@@ -164,7 +172,7 @@ class _Builder:
         """Append the device work in order of issue, with everything each piece waits for."""
         launches = self.linked.launches
         waited = np.unique(np.array(list(waits), dtype=np.int64).reshape(-1, 2), axis=0)
-        slots = stream_slots(self.linked, waited, held_ns)
+        slots = stream_slots(self.linked, waited, held_ns, self._behind_ns())
         self.gap_ns = int(slots.gap_ns.sum())
         nodes = self.works = self.table.add_works(launches, self.lanes, slots.start_ns, slots.gap_ns, costs)
         entry = nodes.entry()
@@ -217,12 +225,19 @@ class _Builder:
     def graph(self, rank: int) -> Graph:
         """Return the graph, its nodes numbered in order of start."""
         columns = self.table.columns()
-        starts = columns.pop("start_ns")
-        issued = self._issued(starts)
         for node, (end, lag) in self.last_awaited.items():
-            if end >= starts[node]:
+            if end >= columns["start_ns"][node]:
                 columns["duration_ns"][node] += lag
-        edges = np.concatenate(self.edges)
+        if self.extent is not None:
+            columns = self.extent.cut(columns)
+        starts, notes = columns.pop("start_ns"), self._carried_note()
+        issued = self._issued(starts)
+        edges, contradicted = consistent(starts, np.concatenate(self.edges))
+        if contradicted:
+            notes.add(
+                f"{contradicted} waits for the device are left out: by the trace's clocks, what was waited "
+                "for came later"
+            )
         order = execution_order(starts, edges)
         new = np.empty(len(order), dtype=np.int64)
         new[order] = np.arange(len(order))
@@ -231,18 +246,19 @@ class _Builder:
         nodes: dict[str, Column] = {**placed}
         nodes |= {name: self.table.texts(placed[name]) for name in placed if NODE_COLUMNS[name][0] == "str"}
         starts = starts[order]
+        shares = self._shares()
+        begin_ns = self.window.start_ns if self.extent is None else self.extent.start_ns
         nodes |= {
             "node_id": np.arange(len(order)),
-            "measured_start_ns": starts - self.window.start_ns,
+            "measured_start_ns": starts - begin_ns,
             "step": self.window.steps_at(issued[order]),
         }
-        shares = self._shares()
         graph = self._in_time(Graph.of_columns(rank, nodes, edges), starts, shares)
         graph.metadata["accounting"] = self._accounting(graph, shares)
-        graph.metadata["step_shares"] = (shares - [0, self.window.start_ns, self.window.start_ns]).tolist()
+        graph.metadata["step_shares"] = (shares - [0, begin_ns, begin_ns]).tolist()
         graph.metadata["splits"] = {int(new[node]): sizes for node, sizes in self.table.splits.items()}
         graph.metadata["groups"] = [list(ranks) for ranks in self.table.groups]
-        graph.metadata["notes"] = sorted(self.table.notes | self.linked.launches.notes | self._carried_note())
+        graph.metadata["notes"] = sorted(self.table.notes | self.linked.launches.notes | notes)
         return graph
 
     def _issued(self, starts: np.ndarray) -> np.ndarray:
@@ -255,8 +271,17 @@ class _Builder:
             issued[spans(self.works.first, self.works.count)] = np.repeat(called, self.works.count)
         return issued
 
+    def _behind_ns(self) -> int:
+        """Return until when the device did what is not in the graph, and holds nothing up."""
+        if self.extent is not None:
+            return self.extent.start_ns
+        return int(self.linked.carried.end_ns.max(initial=0)) if self.linked.overruns else 0
+
     def _shares(self) -> np.ndarray:
-        """Return the time that is each step's own, as `Window.shares`."""
+        """Return the time that is each step's own, as `Window.shares`; a whole capture is the device's."""
+        if self.extent is not None:
+            number = self.window.steps[0].index
+            return np.array([(number, self.extent.start_ns, self.extent.end_ns)], dtype=np.int64)
         launches, carried = self.linked.launches, self.linked.carried
         busy_until_ns = int(carried.end_ns.max(initial=0))
         return self.window.shares(launches.call_start_ns, launches.end_ns, busy_until_ns)
@@ -270,7 +295,7 @@ class _Builder:
         """
         start_ns, end_ns = int(shares[:, 1].min()), int(shares[:, 2].max())
         lead_ns, share_ns = start_ns - self.window.start_ns, end_ns - start_ns
-        if lead_ns <= 0 or replay(graph).makespan_ns <= share_ns:
+        if self.extent is not None or lead_ns <= 0 or replay(graph).makespan_ns <= share_ns:
             return graph
         on_host = graph.node_columns["stream"] < DEVICE_LANE
         durations = graph.node_columns["duration_ns"]
@@ -321,7 +346,7 @@ def _some(nodes: tuple[np.ndarray, np.ndarray], launches: np.ndarray) -> tuple[n
 
 def _no_marks() -> Marks:
     none = np.empty(0, dtype=np.int64)
-    return Marks(none, none, none.astype(bool))
+    return Marks(none, none, none.astype(bool), none)
 
 
 @dataclass
@@ -339,6 +364,7 @@ def _handover_marks(handovers: Sequence[_Handover]) -> Marks:
         np.array([handover.start_ns for handover in handovers], dtype=np.int64),
         np.array([handover.end_ns for handover in handovers], dtype=np.int64),
         np.ones(len(handovers), dtype=bool),
+        np.full(len(handovers), -1),
     )
 
 

@@ -46,8 +46,11 @@ class NodeTable:
         self.notes: set[str] = set()
         self.splits: dict[int, tuple[int, ...]] = {}
 
-    def add_host(self, lane: Lane, nodes: HostNodes) -> int:
-        """Append the *nodes* of a host thread and return the number of the first."""
+    def add_host(self, lane: Lane, nodes: HostNodes, called: np.ndarray) -> int:
+        """Append the *nodes* of a host thread and return the number of the first.
+
+        *called* is the number of the name of the call that a node waited for the device in, -1 for none.
+        """
         known = nodes.piece >= 0
         op = np.full(len(nodes.piece), -1, dtype=np.int64)
         next_op = op.copy()
@@ -60,6 +63,8 @@ class NodeTable:
         name[about >= 0] = before
         name[op >= 0] = named["operator"][op >= 0]
         named["operator"][op < 0] = self._text("")
+        waited = called >= 0
+        name[waited] = self._texts(called[waited], str)
         return self._add(
             len(op),
             start_ns=nodes.start_ns,
@@ -67,7 +72,8 @@ class NodeTable:
             type=NodeType.COMP,
             stream=lane.number,
             is_cpu_op=True,
-            kind=self._text("host"),
+            kind=np.where(waited, self._text("sync"), self._text("host")),
+            cause=np.where(waited, self._text("synchronisation"), self._text("")),
             name=name,
             **named,
         )

@@ -40,7 +40,9 @@ class _Stream(msgspec.Struct):
     last: int = -1
 
 
-def stream_slots(linked: Linked, waits: np.ndarray, held_ns: Mapping[int, int]) -> StreamSlots:
+def stream_slots(
+    linked: Linked, waits: np.ndarray, held_ns: Mapping[int, int], behind_ns: int
+) -> StreamSlots:
     """Return the slot of every launch.
 
     *waits* are pairs: the second launch waits for the first, besides its stream's order.
@@ -48,14 +50,13 @@ def stream_slots(linked: Linked, waits: np.ndarray, held_ns: Mapping[int, int]) 
     *held_ns* says until when work from before the window held a launch up. A launch begins once the host has
     issued it, the stream has come to it, and what it waits for has ended. The delay after that is a latency:
     latencies add up along a chain of device work and become a gap when they exceed a few microseconds; where
-    the host's clock decides, they start anew. If the device runs behind the host from step to step, what it
-    still did for the last step delays nothing.
+    the host's clock decides, they start anew. What the device did until *behind_ns*, for another step, delays
+    nothing.
     """
     launches, carried = linked.launches, linked.carried
     streams = [_Stream() for _ in launches.queues]
     for queue, end in zip(linked.carried_queue.tolist(), carried.end_ns.tolist(), strict=True):
         streams[queue].end_ns = max(streams[queue].end_ns, end)
-    behind_ns = int(carried.end_ns.max(initial=0)) if linked.overruns else 0
     sources: dict[int, list[int]] = {}
     for source, target in waits.tolist():
         sources.setdefault(target, []).append(source)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from .._columns import groups_of, which
 from ..linking import MEMCPY, Lane, Launches, Linked
@@ -33,32 +34,37 @@ _QUEUE_LENGTH = 900
 class HostWait(msgspec.Struct, frozen=True):
     """A host thread (*lane*) that could not go on from *start_ns* to *resume_ns*, for launches *sources*.
 
-    Without any, it waited for work that was issued before the window.
+    Without any, it waited for work that was issued before the window. *name* is the number of the name of the
+    call it waited in, which returned at *return_ns*; -1 where that only issues work.
     """
 
     lane: int
     start_ns: int
     resume_ns: int
     sources: tuple[int, ...]
+    name: int = -1
+    return_ns: int = -1
 
 
 def host_waits(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane]) -> list[HostWait]:
     """Return when host threads waited for the device: synchronising calls, blocking copies, full queues."""
     found = [*_synchronisations(linked, trace, lanes), *_full_queues(linked)]
     launches = linked.launches
-    blocking = (launches.category == MEMCPY) & (launches.end_ns <= launches.call_end_ns)
+    called = launches.call < len(trace.calls)
+    blocking = (launches.category == MEMCPY) & (launches.end_ns <= launches.call_end_ns) & called
     for index in np.flatnonzero(blocking).tolist():
         cut = int(launches.cut_ns[index])
         resume = max(cut, int(launches.end_ns[index]))
-        found.append(HostWait(int(launches.lane[index]), cut, resume, (index,)))
+        name, returned = int(trace.calls.name[launches.call[index]]), int(launches.call_end_ns[index])
+        found.append(HostWait(int(launches.lane[index]), cut, resume, (index,), name, returned))
     return sorted(found, key=lambda wait: (wait.lane, wait.start_ns, wait.sources))
 
 
 def _synchronisations(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane]) -> Iterator[HostWait]:
     """Yield the waits of calls that synchronise.
 
-    If the device runs behind the host from step to step, the time the host waits for work of the last step
-    is the lead it had, not part of this step.
+    What a call waited for that was issued before the window is time the call took, unless the device runs
+    behind the host from step to step: then it is the lead the host had, not part of this step.
     """
     waits = _Waits(linked.launches, trace)
     lane_of = {lane.thread: lane for lane in lanes}
@@ -70,36 +76,47 @@ def _synchronisations(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane])
         if lane is None or not _covers(lane, call.start_ns):
             continue
         wait = _host_wait(lane, call, waits.awaited(call, lane), linked.launches)
-        if wait is not None:
-            yield wait
-        elif linked.overruns and call.end_ns - call.start_ns >= _WAITED_NS:
+        if not wait.sources and linked.overruns and call.end_ns - call.start_ns >= _WAITED_NS:
             ends = linked.carried.end_ns
             ended = ends[(ends > call.start_ns) & (ends <= call.end_ns)]
-            if len(ended):
-                yield HostWait(lane.number, call.start_ns, int(ended.max()), ())
+            wait = replace(wait, resume_ns=int(ended.max(initial=call.start_ns)))
+        yield wait
 
 
 def _full_queues(linked: Linked) -> Iterator[HostWait]:
-    """Yield the waits of calls that could issue work only when the device had taken some from its queue."""
+    """Yield the waits of calls that could issue work only when the device had taken some from its queue.
+
+    A call takes one place in the queue, whatever it issues: all kernels of a CUDA graph are one.
+    """
     launches, carried = linked.launches, linked.carried
-    calls = launches.call_end_ns - launches.call_start_ns
-    for queue, own in groups_of(launches.queue).items():
+    for queue, works in groups_of(launches.queue).items():
+        own, last = _calls(launches, works)
         before = np.flatnonzero(linked.carried_queue == queue)
         if len(before) + len(own) <= _QUEUE_LENGTH:
             continue
-        starts = np.concatenate([carried.start_ns[before], launches.start_ns[own]])
-        ends = np.concatenate([carried.end_ns[before], launches.end_ns[own]])
+        starts = np.maximum.accumulate(np.concatenate([carried.start_ns[before], launches.start_ns[own]]))
+        ends = np.maximum.accumulate(np.concatenate([carried.end_ns[before], launches.end_ns[last]]))
         places = len(before) + np.arange(len(own))
         begun = np.searchsorted(starts, launches.call_start_ns[own], side="right")
-        full = (places - begun >= _QUEUE_LENGTH) & (calls[own] >= _ISSUES_WITHIN_NS)
-        full &= launches.end_ns[own] > launches.call_end_ns[own]
+        lasted = launches.call_end_ns[own] - launches.call_start_ns[own]
+        full = (places - begun >= _QUEUE_LENGTH) & (lasted >= _ISSUES_WITHIN_NS)
+        full &= launches.end_ns[last] > launches.call_end_ns[own]
         for place in places[full].tolist():
             index = own[place - len(before)]
             end = int(launches.call_end_ns[index])
             source = min(place, int(np.searchsorted(ends, end))) - 1 - len(before)
-            sources = (int(own[source]),) if source >= 0 else ()
+            sources = (int(last[source]),) if source >= 0 else ()
             resume = end - _ISSUES_WITHIN_NS // 4
             yield HostWait(int(launches.lane[index]), int(launches.call_start_ns[index]), resume, sources)
+
+
+def _calls(launches: Launches, works: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first of *works* that each call issued, and the one that ended last, in order of issue."""
+    fresh = np.ones(len(works), dtype=bool)
+    fresh[1:] = launches.call[works[1:]] != launches.call[works[:-1]]
+    number = np.cumsum(fresh) - 1
+    by_end = np.lexsort((launches.end_ns[works], number))
+    return works[fresh], works[by_end[np.append(np.flatnonzero(fresh)[1:], len(works)) - 1]]
 
 
 def _covers(lane: Lane, time_ns: int) -> bool:
@@ -108,8 +125,9 @@ def _covers(lane: Lane, time_ns: int) -> bool:
 
 
 class _SyncCall(msgspec.Struct, frozen=True):
-    """A call that synchronises."""
+    """A call that synchronises; *number* is that of its name."""
 
+    number: int
     name: str
     start_ns: int
     end_ns: int
@@ -119,7 +137,7 @@ class _SyncCall(msgspec.Struct, frozen=True):
     def of(cls, trace: DeviceTrace, index: int) -> _SyncCall:
         values = trace.calls.row(index)
         name = trace.texts[values["name"]]
-        return cls(name, values["start_ns"], values["end_ns"], values["correlation"])
+        return cls(values["name"], name, values["start_ns"], values["end_ns"], values["correlation"])
 
 
 class _Waits:
@@ -145,8 +163,7 @@ class _Waits:
             if sync is not None and self._syncs.stream[sync] >= 0:
                 queues = issued.on_stream(int(self._syncs.stream[sync]))
             else:
-                own = [i for i in last.values() if i is not None and launches.lane[i] == lane.number]
-                queues = [launches.queues[launches.queue[max(own)]]] if own else []
+                return self._last_of_its_stream(call, lane, [i for i in last.values() if i is not None])
             return [index for queue in queues if (index := last[queue]) is not None]
         recorded = self._calls.get(int(self._syncs.record_correlation[sync])) if sync is not None else None
         if sync is not None and recorded is not None:
@@ -157,12 +174,31 @@ class _Waits:
         ended = issued.last_ended_within(call.start_ns, call.end_ns)
         return [ended] if ended is not None and launches.call_start_ns[ended] < call.start_ns else []
 
+    def _last_of_its_stream(self, call: _SyncCall, lane: Lane, last: Sequence[int]) -> list[int]:
+        """Return which of the *last* works of all streams *call* waited for, where the stream is not told.
 
-def _host_wait(lane: Lane, call: _SyncCall, sources: Sequence[int], launches: Launches) -> HostWait | None:
-    """Return the wait of *call* for *sources*, without those that the measurement contradicts."""
+        If it waited, that which ended just before it returned, else the last one of its thread.
+        """
+        launches = self._launches
+        ends = {int(launches.end_ns[index]): index for index in last}
+        if call.end_ns - call.start_ns >= _WAITED_NS:
+            just = [end for end in ends if max(call.start_ns, call.end_ns - _WAITED_NS) < end <= call.end_ns]
+            if just:
+                return [ends[max(just)]]
+        own = [index for index in last if launches.lane[index] == lane.number]
+        return [max(own)] if own else []
+
+
+def _host_wait(lane: Lane, call: _SyncCall, sources: Sequence[int], launches: Launches) -> HostWait:
+    """Return the wait of *call* for *sources*, without those that the measurement contradicts.
+
+    The call that issued a source came before it, though clocks of limited resolution may let it return a
+    moment after *call* began.
+    """
     ended = [i for i in sources if launches.end_ns[i] <= call.end_ns + _NOTICED_WITHIN_NS]
-    if not ended:
-        return None
-    last = int(launches.end_ns[ended].max())
-    resume = max(call.start_ns, min(call.end_ns, last))
-    return HostWait(lane.number, call.start_ns, resume, tuple(sorted(ended)))
+    issued = [int(launches.cut_ns[i]) for i in ended if launches.lane[i] == lane.number]
+    start = max([call.start_ns, *issued])
+    last = int(launches.end_ns[ended].max(initial=0))
+    resume = max(start, min(call.end_ns, last))
+    returned = max(resume, call.end_ns)
+    return HostWait(lane.number, start, resume, tuple(sorted(ended)), call.number, returned)

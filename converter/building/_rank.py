@@ -167,7 +167,10 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
     groups = {**host.groups, **trace.groups, **traces.groups}
     if len(trace.works):
         linked = with_records(trace, host)
-        graph = device_graph(traces.rank, linked, host, window, groups=groups, world_size=world_size)
+        whole = not opened.marked
+        graph = device_graph(
+            traces.rank, linked, host, window, groups=groups, world_size=world_size, whole=whole
+        )
         _refuse_untied(traces, graph, trace)
     else:
         _refuse_lost_device(traces, trace, host)

@@ -164,8 +164,9 @@ def _length(step: StepRange) -> int:
 
 def whole_trace(device: DeviceTrace) -> StepRange:
     """Return all that *device* saw on the host as one step, number 0."""
-    starts = [int(table.start_ns[0]) for table in (device.events, device.calls) if len(table)]
-    return StepRange(0, min(starts), int(device.events.end_ns.max()))
+    tables = [table for table in (device.events, device.calls) if len(table)]
+    starts, ends = zip(*((int(table.start_ns[0]), int(table.end_ns.max())) for table in tables), strict=True)
+    return StepRange(0, min(starts), max(ends))
 
 
 def typical_steps(steps: Sequence[Sequence[StepRange]]) -> list[int]:

@@ -21,6 +21,7 @@ from ._kept_graph import keep_graph as keep_graph
 from ._kept_graph import kept_graph as kept_graph
 from ._kinds import HOST_CAUSES as HOST_CAUSES
 from ._kinds import KINDS as KINDS
+from ._order import consistent as consistent
 from ._order import dependencies as dependencies
 from ._order import execution_order as execution_order
 from ._parallelism import recognise as recognise
@@ -46,6 +47,7 @@ __all__ = [
     "Replay",
     "TextColumn",
     "Workload",
+    "consistent",
     "decode_graph",
     "dependencies",
     "encode_graph",

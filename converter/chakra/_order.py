@@ -8,8 +8,34 @@ import numpy as np
 
 from ...errors import DependencyError
 from .._native import order_by_dependency
+from ._graph import EdgeKind
 
-__all__ = ["dependencies", "execution_order"]
+__all__ = ["consistent", "dependencies", "execution_order"]
+
+# What is concluded from the times of a measurement; all else is certain.
+_CONCLUDED = (EdgeKind.EVENT_SYNC, EdgeKind.COMM_WAIT, EdgeKind.DATA)
+
+
+def consistent(starts_ns: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return *edges* without those concluded from times that close a dependency cycle, and how many.
+
+    Of the concluded edges between nodes that wait for each other, those to a node that did not start later
+    than the one it waits for are left out.
+    """
+    order = np.argsort(starts_ns, kind="stable")
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    sources, targets = edges[:, 0], edges[:, 1]
+    if (position[sources] < position[targets]).all():
+        return edges, 0
+    free = order_by_dependency(position, *dependencies(sources, targets, len(order)))
+    if len(free) == len(order):
+        return edges, 0
+    stuck = np.ones(len(order), dtype=bool)
+    stuck[free] = False
+    closes = stuck[sources] & stuck[targets] & np.isin(edges[:, 2], _CONCLUDED)
+    closes &= starts_ns[sources] >= starts_ns[targets]
+    return edges[~closes], int(closes.sum())
 
 
 def execution_order(
@@ -30,8 +56,8 @@ def execution_order(
     order = order_by_dependency(position, bounds, sources)
     if len(order) < len(position):
         raise DependencyError(
-            f"{len(position) - len(order)} nodes wait for each other in a dependency cycle. "
-            "The clocks of host and device may disagree; capture again."
+            f"{len(position) - len(order)} nodes wait for each other in a dependency cycle, so none of them "
+            "can ever start. The file contradicts itself: convert its traces again, or capture again."
         )
     return order
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from .._columns import positions, which
+from .._columns import groups_of, positions, which
 from .._native import last_writers
 from ..readers import (
     CATEGORIES,
@@ -30,6 +30,8 @@ KERNEL, MEMCPY = CATEGORIES.index("kernel"), CATEGORIES.index("memcpy")
 _ISSUED_WITHIN_NS = 5_000
 # An idle device begins what was issued to it sooner than this.
 _BEGINS_WITHIN_NS = 1_000_000
+# Parts of the names of calls that issue work: cudaLaunchKernel, hipMemcpyWithStream, cuMemsetD8Async, ...
+_ISSUING_WORDS = ("Launch", "Memcpy", "Memset")
 _PEER_OPS = frozenset({"c10d::send", "c10d::recv_"})
 _UNTOLD = (
     "the trace does not tell what some communication kernels move: they keep their measured time on any "
@@ -40,10 +42,11 @@ _UNTOLD = (
 class Launches(msgspec.Struct):
     """Device work by columns, in order of issue, and when and where the host issued it.
 
-    *work* counts the trace's works, *queue* the *queues* (device and stream), *lane* the host thread, *op* is
-    the innermost operator on it (-1: none). The work may start once the host has come to *cut_ns*. *comms*
-    says, by launch, what it communicates: one collective, or several sends and receives of one kernel;
-    nothing for computation. *notes* say what could not be told.
+    *work* counts the trace's works, *queue* the *queues* (device and stream), *call* the trace's calls (from
+    their number on: operators, of works without a call), *lane* the host thread, *op* is the innermost
+    operator on it (-1: none). The work may start once the host has come to *cut_ns*. *comms* says, by launch,
+    what it communicates: one collective, or several sends and receives of one kernel; nothing for
+    computation. *notes* say what could not be told.
     """
 
     work: np.ndarray
@@ -51,6 +54,7 @@ class Launches(msgspec.Struct):
     end_ns: np.ndarray
     category: np.ndarray
     queue: np.ndarray
+    call: np.ndarray
     call_start_ns: np.ndarray
     call_end_ns: np.ndarray
     lane: np.ndarray
@@ -133,6 +137,7 @@ def link(
         end_ns=works.end_ns[issued],
         category=works.category[issued],
         queue=numbers[: len(issued)],
+        call=issuers.number[issued],
         call_start_ns=call_start,
         call_end_ns=issuers.end_ns[issued],
         lane=own_lane,
@@ -171,17 +176,22 @@ def _unrecorded(works: Works, issued: np.ndarray, cuts: np.ndarray, call_ends: n
 def _issuers(trace: DeviceTrace) -> _Issuers:
     """Return where each work was issued; of several calls with its correlation, by the first.
 
-    A runtime call may make a driver call with the same correlation.
+    A runtime call may make a driver call with the same correlation. Works without it are matched by their
+    external id: with the calls that share it, in order, else with the operator.
     """
     calls, works, events = trace.calls, trace.works, trace.events
     known = np.flatnonzero(calls.correlation > 0)
     correlations, first = np.unique(calls.correlation[known], return_index=True)
     found = positions(correlations, works.correlation)
     call = np.where(found >= 0, known[first[found]] if len(first) else -1, -1)
+    lost = np.flatnonzero((call < 0) & (works.external_id != 0))
+    if len(lost):
+        call[lost] = _called_with(trace, works.take(lost), np.isin(np.arange(len(calls)), call))
     operators = np.flatnonzero(events.is_operator)[::-1]
     external, last = np.unique(events.external_id[operators], return_index=True)
-    at = positions(external, np.where((found < 0) & (works.external_id != 0), works.external_id, -1))
-    wanted = (found < 0) & (works.external_id != 0) & (at >= 0)
+    asked = (call < 0) & (works.external_id != 0)
+    at = positions(external, np.where(asked, works.external_id, -1))
+    wanted = asked & (at >= 0)
     event = operators[last[at[wanted]]]
     number = np.where(wanted, len(calls), call)
     number[wanted] += event
@@ -195,6 +205,24 @@ def _communicates(trace: DeviceTrace, names: np.ndarray) -> np.ndarray:
     """Return whether the kernels of these *names* (numbers of the trace's texts) communicate."""
     different, place = np.unique(names, return_inverse=True)
     return which(trace.names(different), is_communication)[place.ravel()]
+
+
+def _called_with(trace: DeviceTrace, works: Works, taken: np.ndarray) -> np.ndarray:
+    """Return the call that issued each of *works* by their external id, -1 for none.
+
+    The n-th work of an id belongs to its n-th call that issues work and is not *taken*, the rest to the last.
+    """
+    calls = trace.calls
+    issues = which(trace.texts, lambda text: any(word in text for word in _ISSUING_WORDS))
+    free = np.flatnonzero(issues[calls.name] & ~taken)
+    own = {external: free[places] for external, places in groups_of(calls.external_id[free]).items()}
+    found = np.full(len(works), -1, dtype=np.int64)
+    for external, places in groups_of(works.external_id).items():
+        if external in own:
+            issued = own[external]
+            ordered = places[np.argsort(works.start_ns[places], kind="stable")]
+            found[ordered] = issued[np.minimum(np.arange(len(ordered)), len(issued) - 1)]
+    return found
 
 
 def _at(column: np.ndarray, places: np.ndarray) -> np.ndarray:

@@ -96,7 +96,12 @@ def _by_thread(
     events, calls = trace.events, trace.calls
     touching = np.flatnonzero((events.start_ns < end_ns) & (events.end_ns >= start_ns))
     inside = (calls.start_ns >= start_ns) & (calls.start_ns < end_ns)
-    issuing = np.flatnonzero(inside & np.isin(calls.correlation, trace.works.correlation))
+    works = trace.works
+    issues = np.isin(calls.correlation, works.correlation[works.correlation > 0])
+    issues |= np.isin(
+        calls.external_id, works.external_id[(works.correlation <= 0) & (works.external_id != 0)]
+    )
+    issuing = np.flatnonzero(inside & issues)
     return (
         {thread: touching[part] for thread, part in groups_of(events.thread[touching]).items()},
         {thread: issuing[part] for thread, part in groups_of(calls.thread[issuing]).items()},

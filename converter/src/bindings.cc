@@ -181,16 +181,18 @@ void bind_timeline(nb::module_& module) {
                        .take();
                });
     module.def("host_chain", [](const Long& piece_start_ns, const Long& piece_end_ns, const Int& piece_op,
-                                const Long& mark_time_ns, const Long& mark_resume_ns, const Byte& mark_waits,
+                                const Long& mark_time_ns, const Long& mark_resume_ns,
+                                const Long& mark_return_ns, const Byte& mark_waits,
                                 const Long& burst_start_ns, const Long& burst_end_ns, std::int32_t num_ops) {
         const ChainInput input{view(piece_start_ns), view(piece_end_ns),   view(piece_op),
-                               view(mark_time_ns),   view(mark_resume_ns), view(mark_waits),
-                               view(burst_start_ns), view(burst_end_ns)};
+                               view(mark_time_ns),   view(mark_resume_ns), view(mark_return_ns),
+                               view(mark_waits),     view(burst_start_ns), view(burst_end_ns)};
         ChainColumns nodes = host_chain(input, num_ops);
         nb::dict columns = Table()
                                .add("start_ns", nodes.start_ns)
                                .add("duration_ns", nodes.duration_ns)
                                .add("piece", nodes.piece)
+                               .add("stop", nodes.stop)
                                .add("issuer", nodes.issuer)
                                .add("resumed", nodes.resumed)
                                .add("burst_first", nodes.burst_first)

@@ -72,7 +72,8 @@ class Walk {
         closed_ = true;
         nodes_.issuer[mark] = size() - 1;
         const bool waits = input_.mark_waits[mark] != 0;
-        if (!waits && input_.mark_resume_ns[mark] <= input_.mark_time_ns[mark]) return;
+        const std::int64_t returns = input_.mark_return_ns[mark];
+        if (!waits && returns < 0 && input_.mark_resume_ns[mark] <= input_.mark_time_ns[mark]) return;
         if (waits) {
             nodes_.resumed[mark] = size();
             waiting_ = true;
@@ -81,11 +82,17 @@ class Walk {
         const std::int64_t resume = std::max(input_.mark_resume_ns[mark], resume_ns_);
         nodes_.wait_ns += resume - std::max(resume_ns_, input_.mark_time_ns[mark]);
         resume_ns_ = resume;
+        if (returns < 0) return;
+        resume_ns_ = std::max(returns, resume);
+        add(piece, resume, resume_ns_ - resume);
+        nodes_.stop.back() = static_cast<std::int32_t>(mark);
+        closed_ = true;
     }
 
     // Append a node, which becomes the current one.
     void add(std::int32_t piece, std::int64_t start_ns, std::int64_t length_ns) {
         nodes_.piece.push_back(piece);
+        nodes_.stop.push_back(-1);
         nodes_.start_ns.push_back(start_ns);
         nodes_.duration_ns.push_back(length_ns + carried_ns_);
         carried_ns_ = 0;

@@ -292,7 +292,11 @@ def test_a_recorded_stream_wait_becomes_an_edge(data_dir):
     (graph,) = workload.graphs
     waits = graph.edges[graph.edges["kind"] == EdgeKind.EVENT_SYNC]
     lanes = graph.nodes.set_index("node_id")["stream"]
-    assert list(zip(waits["src"].map(lanes), waits["dst"].map(lanes), strict=True)) == [(1020, 1024)]
+    pairs = list(zip(waits["src"].map(lanes), waits["dst"].map(lanes), strict=True))
+    assert [pair for pair in pairs if pair[1] != 0] == [(1020, 1024)]
+    synchronised = graph.nodes[graph.nodes["kind"] == "sync"]
+    assert synchronised["name"].tolist() == ["cudaDeviceSynchronize"] * len(synchronised)
+    assert {pair for pair in pairs if pair[1] == 0} == {(1020, 0), (1024, 0)}
     assert workload.metadata["accounting"]["0"]["unexplained_ns"] <= 1000
 
 

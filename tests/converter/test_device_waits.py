@@ -1,0 +1,168 @@
+"""Hosts that wait for their GPU: CUDA graphs, synchronisations, and calls that touch within the clock."""
+
+import json
+
+import pytest
+
+from chakrascope.converter import EdgeKind, convert_files, replay
+
+MAIN = 7
+
+
+class Trace:
+    """A Kineto trace in the making; times are microseconds."""
+
+    def __init__(self):
+        self.events, self.correlations = [], 0
+
+    def add(self, cat, name, start, duration, tid=MAIN, **args):
+        event = {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": start, "dur": duration}
+        self.events.append(event | {"args": args})
+
+    def op(self, name, start, duration, **args):
+        self.add("cpu_op", name, start, duration, **args)
+
+    def launch(self, call, works, *, name="cudaLaunchKernel", stream=7, cat="kernel", work="gemm"):
+        """Add a call, from start for duration, and the works it issues, each likewise."""
+        self.correlations += 1
+        self.add("cuda_runtime", name, *call, correlation=self.correlations)
+        for start, duration in works:
+            args = {"correlation": self.correlations, "stream": stream, "device": 0}
+            self.add(cat, work, start, duration, tid=stream, **args)
+
+    def call(self, name, start, duration, tid=MAIN):
+        self.correlations += 1
+        self.add("cuda_runtime", name, start, duration, tid=tid, correlation=self.correlations)
+
+    def graph(self, folder, **options):
+        path = folder / "trace.json"
+        path.write_text(json.dumps({"traceEvents": self.events}))
+        (graph,) = convert_files(device_trace=[path], **options).graphs
+        return graph
+
+
+def unexplained(graph):
+    figures = graph.metadata["accounting"]
+    return figures["unexplained_ns"] / figures["measured_step_ns"]
+
+
+@pytest.mark.parametrize("kernels", [2, 2_000])
+def test_a_graph_takes_one_place_in_the_launch_queue(tmp_path, kernels):
+    trace = Trace()
+    trace.op("aten::graph", 0, 400)
+    for number in range(3):
+        begin = 500 + number * kernels * 3
+        launched = [(begin + 3 * kernel, 3) for kernel in range(kernels)]
+        trace.launch((10 + 100 * number, 90), launched, name="cudaGraphLaunch")
+    graph = trace.graph(tmp_path)
+    device = graph.nodes[graph.nodes["name"] == "gemm"]
+    issued = graph.edges[graph.edges["kind"] == EdgeKind.LAUNCH]
+    assert len(device) == 3 * kernels
+    assert issued["src"].nunique() == 3
+    assert set(device["node_id"]) <= set(issued["dst"])
+    assert not graph.edges["kind"].eq(EdgeKind.EVENT_SYNC).any()
+    assert unexplained(graph) < 0.001
+
+
+def test_a_full_queue_makes_the_host_wait_for_calls_not_for_kernels(tmp_path):
+    trace = Trace()
+    trace.op("aten::many", 0, 2_000_000)
+    for number in range(1_100):  # each graph of two kernels runs for 100 us and takes 5 us to launch
+        late = number >= 1_000
+        start = 10 + 5 * number if not late else 10 + 100 * (number - 1_000) + 5_000
+        trace.launch(
+            (start, 95 if late else 4),
+            [(6_000 + 100 * number, 50), (6_050 + 100 * number, 50)],
+            name="cudaGraphLaunch",
+        )
+    graph = trace.graph(tmp_path)
+    waited = graph.edges[graph.edges["kind"] == EdgeKind.EVENT_SYNC]
+    kernels = graph.nodes.loc[graph.nodes["name"] == "gemm", "node_id"].tolist()
+    assert len(waited) > 50
+    assert set(waited["src"]) <= set(kernels[1::2])  # the last of each
+
+
+@pytest.mark.parametrize("early_ns", [0, 1, 400])
+@pytest.mark.parametrize("name", ["cudaMemsetAsync", "cudaLaunchKernel"])
+def test_a_synchronisation_that_touches_the_call_before_it_waits_for_its_work(tmp_path, name, early_ns):
+    trace = Trace()
+    trace.op("aten::zero_", 0, 300)
+    trace.launch((10, 5), [(14.9, 100)], name=name)
+    trace.call("cudaDeviceSynchronize", 15 - early_ns / 1000, 102)
+    trace.launch((130, 5), [(140, 50)])
+    graph = trace.graph(tmp_path)
+    sync = graph.nodes[graph.nodes["kind"] == "sync"].iloc[0]
+    first, second = graph.nodes.loc[graph.nodes["name"] == "gemm", "node_id"]
+    pairs = set(graph.edges[["src", "dst"]].itertuples(index=False, name=None))
+    assert (sync["name"], sync["operator"], sync["cause"]) == (
+        "cudaDeviceSynchronize",
+        "aten::zero_",
+        "synchronisation",
+    )
+    assert (first, sync["node_id"]) in pairs
+    assert (sync["node_id"], second) not in pairs
+    assert unexplained(graph) < 0.01
+
+
+def test_times_in_whole_microseconds_never_refuse_a_trace(tmp_path):
+    trace = Trace()
+    trace.op("aten::many", 0, 1_000)
+    for number in range(100):
+        at = 10 * number
+        trace.launch((at, 1), [(at + 1, 0)], stream=7 + number % 3, work="fill", cat="gpu_memset")
+        trace.call("cudaDeviceSynchronize", at + 1, 0)
+        trace.launch((at + 1, 1), [(at + 1, 2)])
+        trace.call("cudaStreamSynchronize", at + 2, 1)
+    graph = trace.graph(tmp_path)
+    assert (graph.nodes["kind"] == "sync").sum() == 200
+    assert unexplained(graph) < 0.01
+
+
+@pytest.mark.parametrize("call", ["cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"])
+def test_a_synchronisation_that_drains_the_queue_replays_as_long_as_it_took(tmp_path, call):
+    trace = Trace()
+    trace.add("user_annotation", "ProfilerStep#1", 0, 20_000)
+    trace.add("user_annotation", "ProfilerStep#2", 20_000, 80_000)
+    trace.op("aten::linear", 10, 15_000)
+    for number in range(50):  # 1 ms of device work each, issued in 15 ms
+        trace.launch((20 + 300 * number, 5), [(100 + 1_000 * number, 1_000)])
+    trace.op("aten::item", 30_000, 21_000)
+    trace.call(call, 30_010, 20_095)  # for work of the step before
+    trace.op("aten::mm", 60_000, 1_000)
+    trace.launch((60_100, 5), [(60_110, 39_000)])
+    trace.call("cudaDeviceSynchronize", 60_200, 38_915)
+    graph = trace.graph(tmp_path, step=2)
+    syncs = graph.nodes[graph.nodes["kind"] == "sync"]
+    assert syncs["name"].tolist() == [call, "cudaDeviceSynchronize"]
+    assert syncs["operator"].iloc[0] == "aten::item"
+    assert syncs["duration_ns"].iloc[0] == 20_095_000
+    assert replay(graph).makespan_ns == pytest.approx(80_000_000, rel=0.002)
+
+
+def test_time_before_the_first_work_and_after_the_last_belongs_to_no_step(tmp_path):
+    trace = Trace()
+    trace.op("aten::load", 0, 900_000)
+    trace.op("aten::mm", 1_000_000, 500)
+    trace.launch((1_000_010, 20), [(1_000_100, 300)])
+    trace.launch((1_000_050, 20), [(1_000_400, 600)])
+    trace.op("aten::save", 1_002_000, 700_000)
+    graph = trace.graph(tmp_path)
+    assert graph.metadata["accounting"]["measured_step_ns"] == 900_000
+    assert replay(graph).makespan_ns == 900_000
+    assert graph.nodes.loc[graph.nodes["kind"] == "idle", "duration_ns"].sum() == 0
+
+
+def test_work_is_matched_by_external_id_where_nothing_has_a_correlation(tmp_path):
+    trace = Trace()
+    trace.op("aten::mm", 0, 400)
+    for number, external in enumerate([5, 5, 6]):
+        start = 10 + 50 * number
+        trace.add("cuda_runtime", "cudaLaunchKernel", start, 5, **{"External id": external})
+        args = {"External id": external, "stream": 7, "device": 0}
+        trace.add("kernel", f"kernel{number}", start + 20, 10, tid=7, **args)
+    trace.add("cuda_runtime", "cudaStreamSynchronize", 170, 5, **{"External id": 6})
+    graph = trace.graph(tmp_path)
+    issued = graph.edges[graph.edges["kind"] == EdgeKind.LAUNCH]
+    assert len(issued) == 3
+    assert issued["src"].nunique() == 3
+    assert set(graph.nodes.loc[graph.nodes["kind"] == "compute", "operator"]) == {"aten::mm"}
