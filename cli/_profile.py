@@ -33,6 +33,7 @@ def profile_command(
     failed: tuple[str, ...],
     warmup: int,
     steps: int,
+    stacks: bool,
     fake_world: int,
     command: tuple[str, ...],
 ) -> int:
@@ -46,7 +47,8 @@ def profile_command(
         raise UsageError("--backend needs a --network; `chakrascope presets` lists the presets.")
     cluster = choose_network(network, logical, link_default, failed)
     study = Study.create(study_folder)
-    trace_set = capture_into(study, command, warmup=warmup, steps=steps, fake_world=fake_world)
+    window = {"warmup": warmup, "steps": steps, "fake_world": fake_world}
+    trace_set = capture_into(study, command, **window, stacks=stacks)
     workload, _ = convert_latest(study, "median")
     print_accounting(workload)
     target = Target(

@@ -44,13 +44,30 @@ def capture_options(command: Command) -> Command:
         metavar="N",
         help="Capture one process that poses as rank 0 of N, without the other ranks.",
     )(command)
+    command = click.option(
+        "--no-stacks",
+        "stacks",
+        is_flag=True,
+        flag_value=False,
+        default=True,
+        help="Do not sample the Python stacks of the script's threads.",
+    )(command)
     return click.option(
-        "--warmup", default=3, show_default=True, help="Training steps to let pass before capturing."
+        "--warmup",
+        default=3,
+        show_default=True,
+        help="Training steps to let pass before capturing; 0 captures from the start.",
     )(command)
 
 
 def capture_into(
-    study: Study, command: tuple[str, ...], *, warmup: int, steps: int, fake_world: int = 0
+    study: Study,
+    command: tuple[str, ...],
+    *,
+    warmup: int,
+    steps: int,
+    stacks: bool = True,
+    fake_world: int = 0,
 ) -> TraceSet:
     """Run *command*, leave its trace set in *study*, and say where."""
     from ..tracer import trace
@@ -62,6 +79,7 @@ def capture_into(
             folder,
             warmup=warmup,
             steps=steps,
+            stacks=stacks,
             fake_world=fake_world,
             on_status=lambda sentence: error_console.print(f"[dim]{escape(sentence)}[/]"),
         )
@@ -100,6 +118,7 @@ def trace_command(
     study_folder: Path,
     warmup: int,
     steps: int,
+    stacks: bool,
     fake_world: int,
     folders: tuple[Path, ...],
     command: tuple[str, ...],
@@ -125,4 +144,5 @@ def trace_command(
             raise
         error_console.print(f"[green]✓[/] collected {count_text(len(trace_set.ranks), 'rank')} into {folder}")
         return 0
-    return capture_into(study, command, warmup=warmup, steps=steps, fake_world=fake_world).exit_code
+    window = {"warmup": warmup, "steps": steps, "fake_world": fake_world}
+    return capture_into(study, command, **window, stacks=stacks).exit_code

@@ -12,12 +12,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from ..errors import ChakrascopeError
 from . import _agent
 from ._merge import Status, merge, read_statuses
 
 __all__ = ["Capture", "capture"]
+
+_HERE = 3  # above all that a capture of the first step may begin with otherwise
 
 
 class Capture:
@@ -32,10 +35,13 @@ class Capture:
 
 
 @contextlib.contextmanager
-def capture(out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool = True) -> Iterator[Capture]:
+def capture(
+    out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool = True, stacks: bool = True
+) -> Iterator[Capture]:
     """Capture *steps* steps of this process and its peers into *out*, each ended by ``step()``.
 
-    The first *warmup* steps pass unobserved. Every rank opens it with the same *out*; the last to leave
+    The first *warmup* steps pass unprofiled. Unless *stacks* is off, the Python stacks of all threads are
+    sampled from beginning to end. Every rank opens it with the same *out*; the last to leave
     writes the manifest, or the last to end if one has died. Under ``chakrascope trace`` the launcher's folder
     and options hold instead, and the launcher writes the manifest.
 
@@ -49,7 +55,10 @@ def capture(out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool =
         agent = module.current_agent()
         agent.trigger = "manual"
     else:
-        agent = _own_agent(module, Path(out).absolute(), warmup, steps, modules)
+        options = {"warmup": warmup, "steps": steps, "modules": modules, "stacks": stacks}
+        agent = _own_agent(module, Path(out).absolute(), options)
+    agent.observe()
+    agent.begin(_HERE)
     try:
         yield Capture(agent)
     except BaseException:
@@ -62,13 +71,14 @@ def capture(out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool =
         _merge_when_last(agent)
 
 
-def _own_agent(module: ModuleType, out: Path, warmup: int, steps: int, modules: bool) -> _agent.Agent:
+def _own_agent(module: ModuleType, out: Path, options: dict[str, Any]) -> _agent.Agent:
     """Return a new agent of this process, which writes into *out* what the launcher's would."""
     # late: torch is an optional dependency
     module.watch_profilers(importlib.import_module("torch.autograd.profiler"))
     module.watch_profiled_steps(importlib.import_module("torch.profiler.profiler"))
     _remove_stale(out / "status")
-    agent: _agent.Agent = module.Agent(out, max(1, warmup), steps, modules, trigger="manual")
+    module.watch_loaders(importlib.import_module("torch.utils.data.dataloader"))
+    agent: _agent.Agent = module.Agent(out, **options, trigger="manual")
     module.set_current_agent(agent)
     atexit.register(_merge_at_end, agent, exit_code=0)
     return agent

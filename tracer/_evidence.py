@@ -145,12 +145,16 @@ class Collections(_Table, frozen=True):
 
 
 class Frame(NamedTuple):
-    """A function and the line in it that was being executed."""
+    """A function and the line in it that was being executed.
+
+    *call* names what it was calling where that has no frame of Python's, "" if nothing or unknown.
+    """
 
     function: str
     path: str
     line: int
     origin: str
+    call: str
 
     @property
     def place(self) -> str:
@@ -172,7 +176,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     thread: _Natural
     threads: list[Thread]
     files: list[SourceFile]
-    frames: list[tuple[str, _Natural, _Natural]]
+    frames: list[tuple[str, _Natural, _Natural, str]]
     stacks: list[tuple[_Integer, _Integer]]
     waits: list[str]
     loaders: list[Loader]
@@ -188,8 +192,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     def frame(self, index: int) -> Frame:
         """Return the frame of number *index*."""
-        function, file, line = self.frames[index]
-        return Frame(function, self.files[file].path, line, self.files[file].origin)
+        function, file, line, call = self.frames[index]
+        return Frame(function, self.files[file].path, line, self.files[file].origin, call)
 
     def frames_of(self, stack: int) -> list[Frame]:
         """Return the frames of *stack*, the innermost first."""
@@ -267,7 +271,7 @@ def _contradictions(evidence: Evidence) -> Iterator[str]:
     if not evidence.stacks or evidence.stacks[0] != (-1, -1):
         yield "stack 0 is not the empty one"
     for what, indices, of, least in (
-        ("a frame's file", [file for _, file, _ in evidence.frames], evidence.files, 0),
+        ("a frame's file", [file for _, file, _, _ in evidence.frames], evidence.files, 0),
         ("a loader's file", [loader.file for loader in evidence.loaders], evidence.files, -1),
         ("a stack's frame", [frame for _, frame in evidence.stacks[1:]], evidence.frames, 0),
         ("a stack's parent", [parent for parent, _ in evidence.stacks[1:]], evidence.stacks, 0),

@@ -44,14 +44,16 @@ def trace(
     warmup: int = 3,
     steps: int = 3,
     modules: bool = True,
+    stacks: bool = True,
     fake_world: int = 0,
     on_status: Callable[[str], None] | None = None,
 ) -> TraceSet:
     """Run *command* as it stands and capture *steps* training steps of every rank into folder *out*.
 
     The command keeps its arguments, working directory, terminal, output and signals; a terminating signal to
-    this process is passed on. *warmup* steps (at least two: the first shows how many optimizers make up a
-    step) run unobserved first. With *fake_world*, the command is one process that poses as rank 0 of so many
+    this process is passed on. *warmup* steps run unprofiled first; with 0, what the script does is captured
+    from the start, be it no step at all. With *stacks*, the Python stacks of all threads are sampled during
+    the whole run. With *fake_world*, the command is one process that poses as rank 0 of so many
     ranks: its process groups are torch's fake ones. *on_status* receives a sentence when a rank starts and
     ends recording. A failing command still yields what was captured: see ``TraceSet.exit_code`` and
     ``TraceSet.partial``.
@@ -67,7 +69,13 @@ def trace(
     folder = Path(out).absolute()
     check_command(command, warmup, steps, fake_world)
     prepare_folder(folder)
-    options = {"warmup": max(2, warmup), "steps": steps, "modules": modules, "fake_world": fake_world}
+    options = {
+        "warmup": warmup,
+        "steps": steps,
+        "modules": modules,
+        "stacks": stacks,
+        "fake_world": fake_world,
+    }
     process = _start(command, _environment(folder, options))
     with _signals_forwarded(process):
         code = _wait(process, folder, on_status)

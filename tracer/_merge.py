@@ -175,9 +175,10 @@ def _ranks(out: Path, statuses: Sequence[Status]) -> list[tuple[RankStatus, bool
     return [(entry, closed) for entry, closed in salvaged if entry.host_trace is not None]
 
 
-def _precedence(entry: RankStatus) -> tuple[bool, bool, bool]:
+def _precedence(entry: RankStatus) -> tuple[bool, int, bool]:
     """Return what makes a process's entry better than that of another one of its rank, the worst first."""
-    return (entry.device_trace is not None, entry.trigger != "forward", entry.complete)
+    rank_of_trigger = {"": 0, "script": 0, "forward": 1}.get(entry.trigger, 2)
+    return (entry.device_trace is not None, rank_of_trigger, entry.complete)
 
 
 def _salvaged(out: Path, entry: RankStatus) -> RankStatus:
@@ -247,11 +248,12 @@ def _nothing(statuses: Sequence[Status], exit_code: int, warmup: int, died: set[
     if seen:
         return (
             f"{ended} for {seen} training steps, but the capture starts after {warmup} of warm-up and needs "
-            "one whole step then. Let it run longer, or lower --warmup."
+            "one whole step then. Let it run longer, or lower --warmup: 0 captures from the first step."
         )
     return (
         f"{ended}, but no training step was seen: no optimizer of torch.optim stepped, nor, in a script "
-        "without one, was a module with parameters called more than once. Mark the steps yourself: "
+        "without one, was a module with parameters called more than once. Capture all that the script does "
+        "with --warmup 0, or mark the steps yourself: "
         "`with chakrascope.tracer.capture(out) as c:` around the loop and `c.step()` after each step; do not "
         "start python with -S, -I or -E, which switch the capture off."
     )

@@ -53,8 +53,8 @@ class RankEntry(msgspec.Struct, frozen=True):
 
     Files are names in the trace set's folder. The host trace covers *structure_step*; None means that it
     covers all *steps*. *complete* says that all wanted steps are in the files. *all_groups* are the ranks of
-    every group the script made, where one process posed as many ranks. *unprofiled_steps* are the last ones
-    before anything recorded: what a step takes when nobody looks; [] if there was none or it is not known.
+    every group the script made, where one process posed as many ranks. *unprofiled_steps* are up to 32 steps
+    that no profiler recorded, the nearest to the captured ones; [] if there was none or it is not known.
     *evidence* is read by `read_evidence`.
     """
 

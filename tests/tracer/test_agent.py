@@ -63,7 +63,7 @@ def torch():
 def counted(torch):
     """Return a counter that has started, and the list it adds an entry to at each step."""
     steps = []
-    counter = ForwardCounter(torch, lambda: steps.append(len(steps)))
+    counter = ForwardCounter(torch, lambda: steps.append(len(steps)), list)
     counter.start()
     return counter, steps
 
@@ -103,7 +103,7 @@ def test_stopping_leaves_every_class_as_it_was(torch, calls):
             return super().__call__(value) * 2
 
     before = [vars(cls)["__call__"] for cls in (torch.nn.Module, Own)]
-    counter = ForwardCounter(torch, list)
+    counter = ForwardCounter(torch, list, list)
     counter.start()
     model = Own()
     assert [model(0) for _ in range(calls)] == [2] * calls

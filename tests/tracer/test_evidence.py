@@ -27,7 +27,7 @@ DOCUMENT = {
     "thread": 7,
     "threads": [{"tid": 7, "name": "MainThread"}, {"tid": 9, "name": "loader"}],
     "files": [{"path": "train.py", "origin": "script"}, {"path": "re/__init__.py", "origin": "standard"}],
-    "frames": [["main", 0, 12], ["sub", 1, 185]],
+    "frames": [["main", 0, 12, ""], ["sub", 1, 185, "compile"]],
     "stacks": [[-1, -1], [0, 0], [1, 1]],
     "waits": ["", "running"],
     "loaders": [
@@ -119,7 +119,7 @@ def changed(*path, value):
         (("stacks",), [], "stack 0 is not the empty one"),
         (("stacks",), [[-1, -1], [2, 0], [0, 0]], "stack 1 is called by stack 2"),
         (("stacks",), [[-1, -1], [0, 2]], "a stack's frame is number 2 of 2"),
-        (("frames", 0), ["main", 2, 1], "a frame's file is number 2 of 2"),
+        (("frames", 0), ["main", 2, 1, ""], "a frame's file is number 2 of 2"),
         (("loaders", 0, "file"), 2, "a loader's file is number 2 of 2"),
         (("collections", "thread"), [2], "a collection's thread is number 2 of 2"),
         (("rank",), "0", r"got `str` - at `\$.rank`"),

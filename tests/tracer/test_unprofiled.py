@@ -1,4 +1,4 @@
-"""Steps that pass before anything records are timed, and only those."""
+"""Steps that no profiler records are timed, and only those count as unprofiled."""
 
 import pytest
 
@@ -21,24 +21,25 @@ train(6)
 """
 
 
-def test_each_rank_times_the_steps_before_the_capture(tmp_path, script, run_ranks):
+def test_each_rank_times_the_steps_around_the_capture(tmp_path, script, run_ranks):
     done = run_ranks(script(SLEEPS), ranks=2, warmup=4, steps=2)
     assert done.returncode == 0, done.stderr
     trace_set = TraceSet.load(tmp_path / "out")
     for entry in trace_set.ranks:
-        assert [step.index for step in entry.unprofiled_steps] == [1, 2, 3]
+        assert [step.index for step in entry.unprofiled_steps] == [1, 2, 3, 7, 8, 9, 10, 11]
         assert all(step.end_ns - step.start_ns > 0.9 * SLEPT_NS for step in entry.unprofiled_steps)
-        assert entry.unprofiled_steps[-1].end_ns <= entry.structure_step.start_ns
+        assert entry.unprofiled_steps[2].end_ns <= entry.structure_step.start_ns
+        assert entry.unprofiled_steps[3].start_ns >= entry.steps[-1].end_ns
     # A job that sleeps takes as long with a profiler, give or take.
     overhead = profiler_overhead(convert(tmp_path / "out").metadata)
     assert overhead.unprofiled_ns > 0.9 * SLEPT_NS
     assert overhead.captured_ns > 0.9 * SLEPT_NS
 
 
-def test_no_more_than_the_last_eight_are_kept(tmp_path, script, run_ranks):
-    run_ranks(script("train(16)"), warmup=12, steps=1)
+def test_no_more_than_the_nearest_sixteen_of_each_side_are_kept(tmp_path, script, run_ranks):
+    run_ranks(script("train(50)"), warmup=20, steps=1)
     (entry,) = TraceSet.load(tmp_path / "out").ranks
-    assert [step.index for step in entry.unprofiled_steps] == list(range(4, 12))
+    assert [step.index for step in entry.unprofiled_steps] == [*range(4, 20), *range(22, 38)]
 
 
 def test_steps_in_a_profiler_of_the_script_s_own_do_not_count(tmp_path, script, run_ranks):

@@ -2,24 +2,20 @@
 
 Needs the standard library and torch only, and is loaded by file path into training processes where
 chakrascope may not be importable; torch is touched only once a step is seen. Outside the captured window the
-cost is one Python call per optimizer step. Nothing here may raise into the training script: failures become
-a reason in the rank's status file, which the launcher merges into ``manifest.json``.
+cost is some 10 us per step and a sample of the Python stacks every 20 ms. Nothing here may raise into the
+training script: failures become a reason in the rank's status file, which the launcher merges into
+``manifest.json``.
 
 Files of rank R in the output folder: ``rankR.host.json.gz`` (execution trace), ``rankR.device.json.gz``
-(Kineto), ``rankR.comms.json.gz`` (flight recorder), ``status/HOST.PID.json`` (what the launcher reads).
+(Kineto), ``rankR.comms.json.gz`` (flight recorder), ``rankR.evidence.json.gz`` (step times, stacks),
+``status/HOST.PID.json`` (what the launcher reads).
 """
 
 from __future__ import annotations
 
-from .agent import (
-    ENVIRONMENT_KEY,
-    Agent,
-    current_agent,
-    keep_launch_options,
-    launch_options,
-    set_current_agent,
-)
-from .install import INSTALLATIONS, watch_profiled_steps, watch_profilers
+from .agent import Agent, current_agent, set_current_agent
+from .install import INSTALLATIONS, watch_loaders, watch_profiled_steps, watch_profilers
+from .options import ENVIRONMENT_KEY, keep_launch_options, launch_options
 
 __all__ = [
     "ENVIRONMENT_KEY",
@@ -29,6 +25,7 @@ __all__ = [
     "keep_launch_options",
     "launch_options",
     "set_current_agent",
+    "watch_loaders",
     "watch_profiled_steps",
     "watch_profilers",
 ]

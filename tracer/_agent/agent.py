@@ -3,56 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import socket
-import sys
 import threading
-import time
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from . import peers
 from .abrupt_end import SaveAtThreadEnd, SaveOnAbruptEnd
+from .observation import Observation
 from .optimizers import OptimizerOrder
+from .options import launch_options
 from .own_profile import OwnProfile
 from .process import at_process_end, signals_deferred, without_chatter, write_or_overwrite
 from .profilers import foreign_profiler_is_on, marks_steps, recording_profile, starting_ours
 from .recorder import Recorder
 from .sigterm import SaveOnSigterm
 
-__all__ = [
-    "ENVIRONMENT_KEY",
-    "Agent",
-    "current_agent",
-    "existing_agent",
-    "keep_launch_options",
-    "launch_options",
-    "set_current_agent",
-]
+__all__ = ["Agent", "current_agent", "existing_agent", "set_current_agent"]
 
-ENVIRONMENT_KEY = "CHAKRASCOPE_CAPTURE"
 OTHER_THREAD_NOTE = "another thread began to train during the capture; only the first one's steps are in it"
-# Of the steps before the capture as many are timed as tell what one takes, whatever the first ones did.
-UNPROFILED_STEPS = 8
+MANY_OPTIMIZERS_NOTE = "a step has several optimizers, as the second step shows: the capture begins after it"
+WHOLE_SCRIPT_NOTE = "the script takes no step that repeats: all that it does was captured as one"
 OWN_PROFILER_REASON = (
     "the script's own torch.profiler was recording until its end; what it wrote itself can be converted "
     "(`chakrascope convert STUDY --device-trace FOLDER`)"
 )
-_state: dict[str, Any] = {"agent": None, "options": os.environ.get(ENVIRONMENT_KEY)}
-
-
-def keep_launch_options(options: str | None) -> None:
-    """Keep the launcher's *options*, in JSON, as they were before the script could change its environment."""
-    _state["options"] = options
-
-
-def launch_options() -> dict[str, Any]:
-    """Return what the launcher asked for; nothing without a launcher."""
-    options: dict[str, Any] = json.loads(os.environ.get(ENVIRONMENT_KEY) or _state["options"] or "{}")
-    return options
+_state: dict[str, Any] = {"agent": None}
 
 
 def current_agent() -> Agent:
@@ -77,12 +56,22 @@ def set_current_agent(agent: Agent) -> None:
 class Agent:
     """Step counter and recorder of one process.
 
-    ``warmup`` steps are let pass, ``steps`` are captured. ``trigger`` says what a step is: an optimizer's
-    step ("optimizer"), a call of the outermost module ("forward") or what the script marks ("manual").
+    ``warmup`` steps are let pass, ``steps`` are captured; all of the run are timed, if *stacks* with samples
+    of where threads are. ``trigger`` says what a step is: an optimizer's step ("optimizer"), a call of the
+    outermost module ("forward"), what the script marks ("manual") or all that it does ("script").
     ``all_threads`` says whether what other threads do belongs to a step.
     """
 
-    def __init__(self, out: str | Path, warmup: int, steps: int, modules: bool, trigger: str = "") -> None:
+    def __init__(
+        self,
+        out: str | Path,
+        warmup: int,
+        steps: int,
+        modules: bool,
+        trigger: str = "",
+        *,
+        stacks: bool = True,
+    ) -> None:
         self.out = Path(out)
         self.warmup = warmup
         self.steps = steps
@@ -112,14 +101,15 @@ class Agent:
         self._threads: set[int] = set()
         self._other_thread_trained = False
         self._busy = threading.Lock()
-        # When the last steps ended, by their number, as long as nothing records them.
-        self._ends: deque[tuple[int, int]] = deque(maxlen=UNPROFILED_STEPS + 1)
+        self._observation = Observation(stacks=stacks)
+        self._begin_level = -1
 
     @classmethod
     def from_environment(cls) -> Agent:
         """Return an agent with the launcher's options."""
         options = launch_options()
-        return cls(options["out"], options["warmup"], options["steps"], options["modules"])
+        window = (options["out"], options["warmup"], options["steps"], options["modules"])
+        return cls(*window, stacks=options.get("stacks", True))
 
     @contextlib.contextmanager
     def optimizer_step(self, optimizer: Any) -> Iterator[None]:
@@ -135,13 +125,19 @@ class Agent:
 
     def _stepped(self, optimizer: int) -> None:
         """Call :meth:`boundary` when *optimizer* ends a training step."""
-        if self._order.empty:
+        is_first = self._order.empty
+        if is_first:
             self.trigger = "optimizer"
+        elif self._order.is_late(optimizer) and not self.finished:
+            self._start_over()  # what seemed a step was a part of one
+        elif self.warmup < 2 and self._order.is_new(optimizer) and not self.finished:
+            self._start_over()
+            self.notes.append(MANY_OPTIMIZERS_NOTE)
+        ends_step = self._order.ends_step(optimizer)
+        if is_first and self.warmup >= 2:
             self._count()  # the first step; that it is over shows only in the second
             self._time_step()
-        if self._order.is_late(optimizer):
-            self._start_over()  # what seemed a step was a part of one
-        if self._order.ends_step(optimizer):
+        elif ends_step or is_first:
             self.boundary()
 
     def forward_step(self) -> None:
@@ -162,15 +158,47 @@ class Agent:
         self._threads.add(threading.get_ident())
         if not self._in_own_thread():
             self._other_thread_trained = True
-        return not self.finished and self._in_own_thread()
+        return self.counts_on and self._in_own_thread()
+
+    @property
+    def counts_on(self) -> bool:
+        """Whether steps still matter, be it only to be timed."""
+        return not self.finished or self._observation.is_on
 
     def _in_own_thread(self) -> bool:
         """Return whether this is not another thread than the one that is being recorded."""
+        if self.finished:
+            return self._observation.is_of_this_thread()
         return self.recorder is None or self.recorder.thread == threading.get_ident()
+
+    def begin(self, level: int) -> None:
+        """If no step is to pass first, record from here on: the first one, or the whole script, begins.
+
+        *level* orders what may begin it; what has a higher one replaces what was recorded by then.
+        """
+        is_due = self.warmup == 0 and self.steps_seen == 0 and not self.finished
+        if not is_due or level <= self._begin_level or not self._in_own_thread():
+            return
+        try:
+            self._begin_level = level
+            self._start_over()
+            self._note_process()
+            self.observe()
+            self._start()
+            self._time_step()
+        except Exception as error:
+            self._failed("the capture failed", error)
+            self.close()
+
+    def observe(self) -> None:
+        """Observe this thread: it trains, or is about to."""
+        if not self.finished:
+            self._observation.start()
 
     def _start_over(self) -> None:
         self._first_step = self.steps_seen
-        self._ends.clear()
+        self._observation.forget_steps()
+        self._observation.enter_window(False)
         recorder, self.recorder = self.recorder, None
         if recorder is not None:
             recorder.discard()
@@ -179,9 +207,15 @@ class Agent:
 
     def _count(self) -> None:
         self.steps_seen += 1
+        self._note_process()
+        if self.steps_seen == 1:
+            self.observe()
+
+    def _note_process(self) -> None:
+        """See to it that what is captured is saved when the process ends; let the launcher know of it."""
         if not self._ending_noted:
             self._ending_noted = True
-            at_process_end(self.close)
+            at_process_end(self.end)
             self._write_status()
 
     def boundary(self) -> None:
@@ -198,23 +232,10 @@ class Agent:
             self._busy.release()
 
     def _time_step(self) -> None:
-        """Note when a step ended that nothing of ours or the script's records; some 3 us."""
-        with contextlib.suppress(AttributeError, KeyError):  # a torch that is not whole yet
-            if foreign_profiler_is_on(sys.modules["torch"]):
-                self._ends.clear()
-            else:
-                self._ends.append((self.steps_seen, time.time_ns()))
-
-    def _unprofiled_steps(self) -> list[dict[str, int]]:
-        return [
-            {"index": before, "start_ns": start, "end_ns": end}
-            for (before, start), (number, end) in itertools.pairwise(self._ends)
-            if number == before + 1 and end >= start
-        ]
+        self._observation.time_step(self.steps_seen, recorded=self.recorder is not None)
 
     def _advance(self) -> None:
-        if self.recorder is None and not self.finished:
-            self._time_step()
+        self._time_step()
         if self._own is not None and self._own.recording:
             if not self._own.marked:
                 self._own.close_step()
@@ -225,8 +246,14 @@ class Agent:
                 self.close()
             else:
                 self.recorder.open_step(self.steps_seen)
-        elif not self.finished and self.steps_seen - self._first_step >= max(1, self.warmup):
+        elif not self.finished and self.steps_seen - self._first_step >= self.warmup:
             self._start()
+        elif self.finished and self._observation.is_save_due():
+            self._save_evidence()
+            self._write_status()
+        else:
+            return
+        self._time_step()
 
     def _start(self) -> None:
         import torch  # noqa: PLC0415  # only once this process trains
@@ -244,6 +271,7 @@ class Agent:
         if not self._may_record(recorder):
             self.close()
             return
+        self._observation.enter_window(True)
         with starting_ours(), without_chatter():
             recorder.start(self.steps_seen)
         self.recorder = recorder
@@ -255,16 +283,16 @@ class Agent:
         if len(self._threads & {thread.ident for thread in threading.enumerate()}) > 1:
             self._add_reason("several threads train at once, and which of them takes a step is not known")
             return False
-        others = self._other_processes_of(recorder.rank)
+        others = peers.of_rank(self.out, recorder.rank, self.trigger)
         complete = any(entry["complete"] for entry in others)
         if complete:
             self.notes.append(f"rank {recorder.rank} was captured in the first of several processes")
-        return not complete and not self._is_a_helper(others)
+        return not complete and not peers.any_trains_rather(others, self.trigger)
 
     def _follow_own(self, *, at_mark: bool) -> None:
         """Begin to take what the script's own profiler records, if a step begins here that it can take."""
         profile = recording_profile()
-        due = self.steps_seen - self._first_step >= max(1, self.warmup)
+        due = self.steps_seen - self._first_step >= self.warmup
         busy = self.finished or self._own is not None or self.recorder is not None
         if profile is None or not due or busy or not self._takes_own:
             return
@@ -283,6 +311,7 @@ class Agent:
 
     def profile_started(self) -> None:
         """Note that a profiler of the script's has begun to record, in a step that it was told of."""
+        self._observation.is_profiled = True
         with self._own_failures():
             self._follow_own(at_mark=True)
 
@@ -316,7 +345,7 @@ class Agent:
 
     def profile_ended(self, profile: Any) -> None:
         """Keep what *profile* recorded for the case that ours never gets to record."""
-        self._lets_pass = True
+        self._lets_pass = self._observation.is_profiled = True
         with self._own_failures():
             own = self._own
             if own is None or own.profile is not profile or not own.recording:
@@ -343,21 +372,6 @@ class Agent:
             with contextlib.suppress(Exception):
                 own.discard()
 
-    def _other_processes_of(self, rank: int) -> list[dict[str, Any]]:
-        """Return what other processes recorded as the same rank: the script's previous run, its helpers."""
-        files = (self.out / "status").glob("*.json")
-        statuses = (json.loads(file.read_bytes()) for file in files)
-        entries = [status["rank"] for status in statuses if status["pid"] != self.pid and status["rank"]]
-        return [entry for entry in entries if entry["rank"] == rank and not self._helps(entry)]
-
-    def _helps(self, entry: Mapping[str, Any]) -> bool:
-        """Return whether *entry* is of a process that runs a model beside this one, which trains."""
-        return bool(entry["trigger"] == "forward" != self.trigger)
-
-    def _is_a_helper(self, others: Sequence[Mapping[str, Any]]) -> bool:
-        """Return whether this process runs a model beside one of *others*, which trains."""
-        return self.trigger == "forward" and any(entry["trigger"] != "forward" for entry in others)
-
     def make_way(self) -> None:
         """End the window because the script starts a profiler of its own; try again if it is still empty."""
         recorder, own = self.recorder, self._own
@@ -381,7 +395,16 @@ class Agent:
         if self._own is not None and self._own.recording:
             self._own.end()
         else:
-            self.close()
+            self.end()
+
+    def end(self) -> None:
+        """Close, and save what was seen of the steps since."""
+        self.close()
+        if self.pid == os.getpid() and self._observation.is_on:
+            with signals_deferred():
+                self._save_evidence()
+                self._observation.stop()
+                self._write_status()
 
     def close(self) -> None:
         """Save what was captured; do nothing when that is done or this process is a fork."""
@@ -392,12 +415,16 @@ class Agent:
             self.finished = True
             recorder = self._better_record()
             self.recorder = None
+            self._observation.enter_window(False)
             if recorder is not None:
                 self._save(recorder)
+                self._save_evidence()
             elif self._waited_for_profiler:
                 self._add_reason(OWN_PROFILER_REASON)
             if self._other_thread_trained:
                 self.notes.append(OTHER_THREAD_NOTE)
+            if self._rank_status is None:
+                self._observation.stop()  # another process is this rank, or nothing was captured
             self._write_status()
         self._unguard()
 
@@ -416,15 +443,27 @@ class Agent:
 
     def _save(self, recorder: Recorder) -> None:
         try:
-            if self._is_a_helper(self._other_processes_of(recorder.rank)):
+            others = peers.of_rank(self.out, recorder.rank, self.trigger)
+            if peers.any_trains_rather(others, self.trigger):
                 recorder.discard()
                 return
+            if self.warmup == 0 and recorder.structure_step is None and recorder is not self._own:
+                recorder.close_step()  # the script has ended, and its only step with it
+                self.trigger = self.trigger or "script"
             recorder.finish()
             if isinstance(recorder, OwnProfile):
                 self.notes.append(recorder.told())
         except Exception as error:  # the files that did get written still count
             self._failed(f"the traces of rank {recorder.rank} could not be saved", error)
-        self._rank_status = recorder.status(self.steps)
+        if self.trigger == "script":
+            self.notes.append(WHOLE_SCRIPT_NOTE)
+        self._rank_status = recorder.status(1 if self.trigger == "script" else self.steps)
+
+    def _save_evidence(self) -> None:
+        if self._rank_status is not None:
+            failure = self._observation.save(self.out, self._rank_status["rank"], self.steps_seen)
+            if failure:
+                self.notes.append(failure)
 
     def _guard(self) -> None:
         if not self._guarded:
@@ -450,7 +489,7 @@ class Agent:
         recorder = self.recorder or (None if self.finished else self._own)
         rank = recorder.status(self.steps) if recorder else self._rank_status
         if rank is not None:
-            rank.update(trigger=self.trigger, unprofiled_steps=self._unprofiled_steps())
+            rank.update(trigger=self.trigger, **self._observation.entry)
         host = socket.gethostname()
         status: dict[str, Any] = {"host": host, "pid": self.pid, "steps_seen": self.steps_seen, "rank": rank}
         status.update(reasons=self.reasons, notes=self.notes, closed=self.finished)

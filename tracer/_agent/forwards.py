@@ -13,15 +13,18 @@ __all__ = ["ForwardCounter"]
 class ForwardCounter:
     """Calls ``on_step`` between one call of the script's outermost module and the next.
 
+    Before, it calls ``on_model`` whenever a module with parameters or buffers is first called from outside.
+
     The module is the first with parameters or buffers that is called a second time from outside any other
     module. Until it is found ``Module.__call__`` is wrapped for outermost calls; then only that of its own
     class. Neither hooks (they warn and recompile under torch.compile) nor attributes of the module (they
     would be pickled with it) are used, and code that is being compiled sees the original calls.
     """
 
-    def __init__(self, torch: Any, on_step: Callable[[], None]) -> None:
+    def __init__(self, torch: Any, on_step: Callable[[], None], on_model: Callable[[], None]) -> None:
         self._torch = torch
         self._on_step = on_step
+        self._on_model = on_model
         self._module_class = torch.nn.Module
         self.original_call: Callable[..., Any] = torch.nn.Module.__call__
         self._called_once: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -71,6 +74,7 @@ class ForwardCounter:
             return call()
         if _has_state(module):
             self._called_once.add(module)
+            self._on_model()
         try:
             return call()
         finally:

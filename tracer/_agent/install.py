@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import fake_run, fake_world, optimizers, profilers
-from .agent import current_agent, existing_agent, launch_options
+from .agent import Agent, current_agent, existing_agent
 from .forwards import ForwardCounter
+from .loaders import LOADERS
+from .options import launch_options
 
-__all__ = ["INSTALLATIONS", "watch_profiled_steps", "watch_profilers"]
+__all__ = ["INSTALLATIONS", "watch_loaders", "watch_profiled_steps", "watch_profilers"]
+
+# What a capture of the first step may begin with, the more telling the higher.
+_SCRIPT, _MODEL, _DATA = range(3)
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")
 
 _state: dict[str, ForwardCounter | None] = {"forwards": None}
 
@@ -25,13 +33,35 @@ def count_steps(optimizer_module: Any) -> None:
 
 def count_forwards(torch: Any) -> None:
     """Count the calls of the outermost module until an optimizer is created."""
-    counter = _state["forwards"] = ForwardCounter(torch, _forward_called)
+    counter = _state["forwards"] = ForwardCounter(torch, _forward_called, _model_called)
     counter.start()
+    if _begins_at_once() and _is_script():
+        current_agent().begin(_SCRIPT)
+
+
+def _begins_at_once() -> bool:
+    options = launch_options()
+    return options.get("warmup") == 0 and not options.get("fake_run")
+
+
+def _is_script() -> bool:
+    """Return whether this process runs the user's script, rather than a launcher or a helper of torch's."""
+    words = sys.orig_argv[1:]
+    module = words[words.index("-m") + 1 : words.index("-m") + 2] if "-m" in words else []
+    file = str(getattr(sys.modules.get("__main__"), "__file__", ""))
+    is_launcher = os.path.basename(file) in _LAUNCHERS or (module and module[0] in _LAUNCHERS)
+    return not is_launcher and "site-packages" not in file and multiprocessing.parent_process() is None
+
+
+def _model_called() -> None:
+    agent = _agent_of_trainer() if _begins_at_once() else None
+    if agent is not None:
+        agent.begin(_MODEL)
 
 
 def _forward_called() -> None:
     agent, counter = current_agent(), _state["forwards"]
-    if counter is not None and (agent.finished or agent.trigger == "manual" or _loads_data()):
+    if counter is not None and (not agent.counts_on or agent.trigger == "manual" or _loads_data()):
         counter.stop()
     else:
         agent.forward_step()
@@ -47,9 +77,28 @@ def _optimizer_created() -> None:
     counter, _state["forwards"] = _state["forwards"], None
     if counter is not None:
         counter.stop()
-    agent = existing_agent()
+    agent = _agent_of_trainer()
     if agent is not None:
         agent.expect_optimizer()
+        agent.observe()
+        agent.begin(_MODEL)
+
+
+def _agent_of_trainer() -> Agent | None:
+    """Return this process's agent unless it loads data; None as well before a capture without a launcher."""
+    is_wanted = "out" in launch_options() and not _loads_data()
+    return current_agent() if is_wanted else existing_agent()
+
+
+def watch_loaders(dataloader_module: Any) -> None:
+    """Time what training waits for its data."""
+    LOADERS.install(dataloader_module, _data_wanted)
+
+
+def _data_wanted() -> None:
+    agent = _agent_of_trainer() if _begins_at_once() else existing_agent()
+    if agent is not None:
+        agent.begin(_DATA)
 
 
 def spare_the_compiler(dynamo_utils: Any) -> None:
@@ -110,6 +159,7 @@ _OF_CAPTURES: Mapping[str, Callable[[Any], None]] = {
     "torch.nn.parallel.distributed": watch_the_reduction,
     "torch.optim.optimizer": count_steps,
     "torch.profiler.profiler": watch_profiled_steps,
+    "torch.utils.data.dataloader": watch_loaders,
 }
 
 

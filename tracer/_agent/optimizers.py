@@ -57,6 +57,10 @@ class OptimizerOrder:
         """Return whether *optimizer* appears only after the order seemed to be known."""
         return self._known and optimizer not in self._order
 
+    def is_new(self, optimizer: int) -> bool:
+        """Return whether *optimizer* is another one than those that have stepped so far."""
+        return optimizer not in self._order
+
     def ends_step(self, optimizer: int) -> bool:
         """Note a call of *optimizer*; return whether it is the last one of a step."""
         if optimizer not in self._order:

@@ -237,13 +237,14 @@ class Recorder:
         """Return this rank's entry of the manifest, plus what the launcher needs to merge it."""
         whole = self.files["host_trace"] is not None and self.files["device_trace"] is not None
         entry: dict[str, Any] = {"rank": self.rank, **self.files}
-        entry["complete"] = whole and len(self.timed_steps) >= wanted_steps
+        structure_step, steps = self.structure_step, self.timed_steps
+        if not steps:  # the job ended early: one step has to serve for both
+            structure_step, steps = None, [structure_step] if structure_step else []
+        entry.update(
+            complete=whole and len(steps) >= wanted_steps, structure_step=structure_step, steps=steps
+        )
         entry.update(hostname=socket.gethostname(), pid=os.getpid(), device=self._device())
         entry.update(backend=self._backend, process_groups=self._groups)
-        if self.timed_steps:
-            entry.update(structure_step=self.structure_step, steps=self.timed_steps)
-        else:  # the job ended early: one step has to serve for both
-            entry.update(structure_step=None, steps=[self.structure_step] if self.structure_step else [])
         entry.update(world_size=self.world_size, torch_version=str(self.torch.__version__))
         if created_groups():
             entry["all_groups"] = created_groups()

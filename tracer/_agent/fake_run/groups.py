@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import fake_world
-from ..agent import launch_options
+from ..options import launch_options
 from .program import PROGRAM, Stream
 
 __all__ = ["futures", "install", "own_groups", "watch_works"]

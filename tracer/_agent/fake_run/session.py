@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import fake_world
-from ..agent import launch_options
 from ..optimizers import OptimizerOrder, watch_steps
+from ..options import launch_options
 from ..process import write_atomically
 from . import devices, groups
 from .memory import Memory

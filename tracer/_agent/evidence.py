@@ -1,0 +1,214 @@
+"""Collect why steps take as long as they do, beside the traces: one file of evidence per rank."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .garbage import GarbageWatch
+from .loaders import LOADERS
+from .process import write_atomically
+from .sources import SourceFiles, callee, line_of
+from .stacks import COUNTER_COLUMNS, SAMPLE_COLUMNS, UNKNOWN, StackSampler
+from .step_clock import StepClock
+
+__all__ = ["EvidenceRecorder"]
+
+FORMAT, VERSION = "chakrascope-evidence", 1
+COLLECTION_COLUMNS = ("start_ns", "end_ns", "generation", "thread", "collected")
+FIRST_SAVE_NS = 10_000_000_000
+_SYSCALLS = {
+    "x86_64": {
+        0: "read", 1: "write", 7: "poll", 17: "pread64", 18: "pwrite64", 20: "writev", 23: "select",
+        24: "sched_yield", 35: "nanosleep", 42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom",
+        46: "sendmsg", 47: "recvmsg", 61: "wait4", 74: "fsync", 75: "fdatasync", 202: "futex",
+        230: "clock_nanosleep", 232: "epoll_wait", 257: "openat", 270: "pselect6", 271: "ppoll",
+        281: "epoll_pwait",
+    },
+    "aarch64": {
+        22: "epoll_pwait", 56: "openat", 63: "read", 64: "write", 66: "writev", 67: "pread64",
+        68: "pwrite64", 72: "pselect6", 73: "ppoll", 82: "fsync", 83: "fdatasync", 98: "futex",
+        101: "nanosleep", 115: "clock_nanosleep", 124: "sched_yield", 202: "accept", 203: "connect",
+        206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 260: "wait4",
+    },
+}  # fmt: skip
+_running: dict[int, EvidenceRecorder] = {}  # by process: forks have none
+
+
+class EvidenceRecorder:
+    """Step times, stacks, counters and collections of this process, from the thread that makes it."""
+
+    def __init__(self, *, stacks: bool) -> None:
+        self.thread = threading.get_ident()
+        self._tid = threading.get_native_id()
+        self._garbage = GarbageWatch()
+        self._clock = StepClock(self._garbage)
+        self._sampler = StackSampler((self.thread, self._tid))
+        self._samples_stacks = stacks
+        self._started_ns = 0
+        self._save_ns = 0
+
+    def start(self) -> None:
+        """Begin."""
+        _running.clear()
+        _running[os.getpid()] = self
+        LOADERS.thread = self.thread
+        self._started_ns = time.time_ns()
+        self._save_ns = self._started_ns + FIRST_SAVE_NS
+        self._garbage.start()
+        if self._samples_stacks:
+            self._sampler.start()
+
+    def stop(self) -> None:
+        """End; what was collected stays."""
+        _running.pop(os.getpid(), None)
+        LOADERS.thread = None
+        self._garbage.stop()
+        self._sampler.stop()
+
+    def boundary(self, steps_over: int, *, recorded: bool) -> None:
+        """Note that a step has ended here, or after work of ours that the next one begins; some 10 us."""
+        if threading.get_ident() == self.thread:
+            self._clock.boundary(steps_over, recorded=recorded)
+
+    def enter_window(self, inside: bool) -> None:
+        """Note that the profiled steps begin, or if not *inside* that they are over."""
+        if self._samples_stacks:
+            self._sampler.enter_window(inside)
+
+    def forget_steps(self) -> None:
+        """Drop the steps so far: they were none."""
+        self._clock.forget()
+
+    def unprofiled_steps(self, most: int) -> list[dict[str, int]]:
+        """Return up to *most* steps without a profiler around the recorded ones."""
+        return self._clock.unprofiled_steps(most)
+
+    def is_save_due(self) -> bool:
+        """Return whether to save, in case the process is killed; ever less often as it runs."""
+        now = time.time_ns()
+        if now < self._save_ns:
+            return False
+        self._save_ns = now + max(FIRST_SAVE_NS, now - self._started_ns)
+        return True
+
+    def save(self, folder: Path, rank: int, steps_total: int) -> str:
+        """Write what was collected so far, whole or not at all, and return the file's name.
+
+        Raises:
+            OSError: it could not be written.
+
+        """
+        name = f"rank{rank}.evidence.json.gz"
+        document = json.dumps(self._document(rank, steps_total), separators=(",", ":"))
+        write_atomically(folder / name, gzip.compress(document.encode(), 3))
+        return name
+
+    def _document(self, rank: int, steps_total: int) -> dict[str, Any]:
+        sampler, files = self._sampler, SourceFiles()
+        samples, waits = _with_waits(sampler.samples())
+        stacks = [list(pair) for pair in tuple(sampler.stacks)]
+        innermost = {stacks[row[3]][1] for row in samples}
+        frames = [
+            [_name(code), files.number(code.co_filename), line_of(code, position),
+             callee(code, position) if number in innermost else ""]
+            for number, (code, position) in enumerate(tuple(sampler.codes))
+        ]  # fmt: skip
+        threads = [{"tid": tid, "name": name} for tid, name in tuple(sampler.threads)]
+        collections = _with_threads(self._garbage.rows(), threads)
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "rank": rank,
+            "pid": os.getpid(),
+            "thread": self._tid,
+            "threads": threads,
+            "frames": frames,
+            "stacks": stacks,
+            "waits": waits,
+            "loaders": [_with_file(loader, files) for loader in LOADERS.listed],
+            "files": files.listed,
+            "steps": self._clock.table(),
+            "samples": _columns(SAMPLE_COLUMNS, samples),
+            "counters": _columns(COUNTER_COLUMNS, sampler.counters()),
+            "collections": _columns(COLLECTION_COLUMNS, collections),
+            "steps_total": steps_total,
+            "step_histogram": self._clock.histogram(),
+            "switch_interval_ns": int(sys.getswitchinterval() * 1e9),
+            "sampling": {
+                "on": self._samples_stacks and not sampler.failure,
+                "cpu_ns": sampler.cpu_ns,
+                "samples": sampler.taken,
+            },
+            "end_ns": time.time_ns(),
+        }
+
+
+def _columns(names: Sequence[str], rows: Iterable[Sequence[int]]) -> dict[str, list[int]]:
+    values = list(zip(*rows, strict=True)) or [()] * len(names)
+    return {name: list(column) for name, column in zip(names, values, strict=True)}
+
+
+def _with_waits(rows: list[tuple[int, ...]]) -> tuple[list[tuple[int, ...]], list[str]]:
+    """Return *rows* with their last value, a system call's number, as an index into the names returned."""
+    names = {UNKNOWN: "", -1: "running", **_SYSCALLS.get(platform.machine(), {})}
+    numbers = {UNKNOWN: 0}
+    for row in rows:
+        numbers.setdefault(row[-1], len(numbers))
+    return (
+        [(*row[:-1], numbers[row[-1]]) for row in rows],
+        [names.get(number, f"system call {number}") for number in numbers],
+    )
+
+
+def _with_threads(rows: Iterable[tuple[int, ...]], threads: list[dict[str, Any]]) -> list[tuple[int, ...]]:
+    """Return *rows* of collections with their thread as an index into *threads*, which grow as needed."""
+    numbers = {thread["tid"]: number for number, thread in enumerate(threads)}
+    for row in rows:
+        if row[3] not in numbers:
+            numbers[row[3]] = len(threads)
+            threads.append({"tid": row[3], "name": ""})
+    return sorted(((*row[:3], numbers[row[3]], row[4]) for row in rows), key=lambda row: row[1])
+
+
+def _with_file(loader: dict[str, Any], files: SourceFiles) -> dict[str, Any]:
+    path = loader["path"]
+    described = {key: value for key, value in loader.items() if key != "path"}
+    return {**described, "file": files.number(path) if path else -1}
+
+
+def _name(code: Any) -> str:
+    return str(getattr(code, "co_qualname", code.co_name))  # co_qualname from Python 3.11 on
+
+
+def _before_fork() -> None:
+    """End the sampler's thread: Python warns of forks of processes with several."""
+    recorder = _running.get(os.getpid())
+    if recorder is not None:
+        recorder._sampler.stop()
+
+
+def _after_fork_in_parent() -> None:
+    recorder = _running.get(os.getpid())
+    if recorder is not None and recorder._samples_stacks:
+        recorder._sampler.start()
+
+
+def _after_fork_in_child() -> None:
+    for recorder in _running.values():
+        recorder._garbage.stop()
+        recorder._sampler.abandon()
+    _running.clear()
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+)

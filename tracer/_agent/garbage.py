@@ -1,0 +1,50 @@
+"""Time Python's garbage collections."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections import deque
+from typing import Any
+
+__all__ = ["GarbageWatch"]
+
+MOST_LISTED = 4096
+LEAST_LISTED_NS = 100_000
+
+
+class GarbageWatch:
+    """While on, adds up the time of collections, during which no thread runs Python, and lists the longer."""
+
+    def __init__(self) -> None:
+        self.spent_ns = 0
+        self._start_ns = 0
+        self._listed: deque[tuple[int, int, int, int, int]] = deque(maxlen=MOST_LISTED)
+
+    def start(self) -> None:
+        """Have Python announce its collections."""
+        gc.callbacks.append(self._note)
+
+    def stop(self) -> None:
+        """Let it be."""
+        if self._note in gc.callbacks:
+            gc.callbacks.remove(self._note)
+
+    def rows(self) -> list[tuple[int, int, int, int, int]]:
+        """Return start, end, generation, system's thread number and collected objects of each."""
+        return list(self._listed)
+
+    def _note(self, phase: str, details: dict[str, Any]) -> None:
+        now = time.time_ns()
+        if phase == "start":
+            self._start_ns = now
+            return
+        lasted_ns = now - self._start_ns
+        if not self._start_ns or lasted_ns < 0:
+            return
+        self.spent_ns += lasted_ns
+        if lasted_ns >= LEAST_LISTED_NS:
+            row = (self._start_ns, now, details.get("generation", 0), threading.get_native_id(),
+                   details.get("collected", 0))  # fmt: skip
+            self._listed.append(row)

@@ -1,0 +1,122 @@
+"""Time what training waits for its ``DataLoader``, and what their datasets take for a batch."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import mmap
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["LOADERS", "LoaderWatch"]
+
+MOST_LISTED = 64
+SLOTS = 64  # of workers; those beyond share one
+# What wraps a dataset without a say in how an item is made.
+_WRAPPERS = ("Subset", "ConcatDataset")
+
+
+class LoaderWatch:
+    """Times the calls of ``__next__`` in the threads that step, and of ``fetch`` here and in forked workers.
+
+    Workers write into memory that they share with the process that forked them.
+    """
+
+    def __init__(self) -> None:
+        self.spent_ns = 0
+        self.listed: list[dict[str, Any]] = []
+        self.thread: int | None = None  # the one that steps; any before that is known
+        self._fetched: memoryview | None = None
+        self._unseen_workers = False
+
+    @property
+    def fetch_ns(self) -> int:
+        """How long datasets have taken for batches so far; -1 if some worker was not forked."""
+        return -1 if self._unseen_workers else sum(self._fetched or ())
+
+    def install(self, dataloader_module: Any, iterating: Callable[[], None]) -> None:
+        """Wrap the iterators of *dataloader_module*; *iterating* is called as one is made."""
+        if self._fetched is not None:
+            return
+        self._fetched = memoryview(mmap.mmap(-1, SLOTS * 8)).cast("q")
+        iterator_class = dataloader_module._BaseDataLoaderIter
+        construct, advance = iterator_class.__init__, iterator_class.__next__
+
+        @functools.wraps(construct)
+        def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+            self._list(loader)
+            iterating()
+            construct(iterator, loader, *args, **kwargs)
+
+        @functools.wraps(advance)
+        def __next__(iterator: Any) -> Any:
+            started = time.perf_counter_ns()
+            try:
+                return advance(iterator)
+            finally:
+                if self.thread in (None, threading.get_ident()):
+                    self.spent_ns += time.perf_counter_ns() - started
+
+        iterator_class.__init__, iterator_class.__next__ = __init__, __next__
+        fetchers = dataloader_module._utils.fetch
+        for kind in (fetchers._IterableDatasetFetcher, fetchers._MapDatasetFetcher):
+            kind.fetch = self._timed_fetch(kind.fetch)
+
+    def _timed_fetch(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(fetch)
+        def timed(fetcher: Any, index: Any) -> Any:
+            started = time.perf_counter_ns()
+            try:
+                return fetch(fetcher, index)
+            finally:
+                if self._fetched is not None:
+                    self._fetched[_worker_slot()] += time.perf_counter_ns() - started
+
+        return timed
+
+    def _list(self, loader: Any) -> None:
+        """Note what *loader* loads and how; whatever is odd about it is none of the script's problems."""
+        try:
+            described = _description(loader)
+        except Exception:
+            return
+        if described["workers"] and described["start_method"] != "fork":
+            self._unseen_workers = True
+        if described not in self.listed and len(self.listed) < MOST_LISTED:
+            self.listed.append(described)
+
+
+def _worker_slot() -> int:
+    """Return 0 in a process that trains and the number of a worker, from 1, in one."""
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    info = worker.get_worker_info() if worker is not None else None
+    return 0 if info is None else 1 + info.id % (SLOTS - 1)
+
+
+def _description(loader: Any) -> dict[str, Any]:
+    dataset = loader.dataset
+    while type(dataset).__name__ in _WRAPPERS:
+        inner = getattr(dataset, "datasets", None)
+        dataset = inner[0] if inner else dataset.dataset
+    kind = type(dataset)
+    access = next((name for name in ("__getitems__", "__getitem__", "__iter__") if hasattr(kind, name)), "")
+    code = getattr(inspect.unwrap(getattr(kind, access, kind)), "__code__", None)
+    context = loader.multiprocessing_context or sys.modules["multiprocessing"].get_context()
+    collate = loader.collate_fn
+    return {
+        "dataset": f"{kind.__qualname__}.{access}" if access else kind.__qualname__,
+        "path": os.path.abspath(code.co_filename) if code else "",
+        "line": code.co_firstlineno if code else 0,
+        "collate": getattr(collate, "__qualname__", type(collate).__qualname__),
+        "workers": int(loader.num_workers),
+        "start_method": str(context.get_start_method()),
+        "batch_size": -1 if loader.batch_size is None else int(loader.batch_size),
+        "pin_memory": bool(loader.pin_memory),
+    }
+
+
+LOADERS = LoaderWatch()

@@ -1,0 +1,23 @@
+"""What the launcher asks the agents for, which they find in their environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+__all__ = ["ENVIRONMENT_KEY", "keep_launch_options", "launch_options"]
+
+ENVIRONMENT_KEY = "CHAKRASCOPE_CAPTURE"
+_state: dict[str, Any] = {"options": os.environ.get(ENVIRONMENT_KEY)}
+
+
+def keep_launch_options(options: str | None) -> None:
+    """Keep the launcher's *options*, in JSON, as they were before the script could change its environment."""
+    _state["options"] = options
+
+
+def launch_options() -> dict[str, Any]:
+    """Return what the launcher asked for; nothing without a launcher."""
+    options: dict[str, Any] = json.loads(os.environ.get(ENVIRONMENT_KEY) or _state["options"] or "{}")
+    return options

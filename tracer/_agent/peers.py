@@ -1,0 +1,31 @@
+"""Other processes of the same rank: an earlier run of the script, or one that works beside the training."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["any_trains_rather", "of_rank"]
+
+# Those that take steps of an optimizer, or mark their steps, are 2.
+_PRECEDENCE = {"": 0, "script": 0, "forward": 1}
+
+
+def of_rank(out: Path, rank: int, trigger: str) -> list[dict[str, Any]]:
+    """Return what other processes recorded as *rank*, without helpers of this one, of that *trigger*."""
+    statuses = (json.loads(file.read_bytes()) for file in (out / "status").glob("*.json"))
+    entries = [status["rank"] for status in statuses if status["pid"] != os.getpid() and status["rank"]]
+    own = _precedence(trigger)
+    return [entry for entry in entries if entry["rank"] == rank and _precedence(entry["trigger"]) >= own]
+
+
+def any_trains_rather(others: Sequence[dict[str, Any]], trigger: str) -> bool:
+    """Return whether a process of that *trigger* runs a model beside one of *others*, which trains."""
+    return any(_precedence(trigger) < _precedence(entry["trigger"]) for entry in others)
+
+
+def _precedence(trigger: str) -> int:
+    return _PRECEDENCE.get(trigger, 2)

@@ -1,0 +1,130 @@
+"""Read the kernel's counters of this process and of its threads, in a few microseconds each."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import time
+from pathlib import Path
+
+__all__ = ["CounterFile", "ProcessReadings", "ThreadReadings", "thread_clock"]
+
+_BYTES = 1024
+_CONTROL_GROUPS = "/sys/fs/cgroup"
+_pread = ctypes.PyDLL(None).pread
+_pread.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_long]
+_pread.restype = ctypes.c_ssize_t
+
+
+class CounterFile:
+    """A file of counters, opened once and never closed: the script may have given its number to another.
+
+    It is read without releasing the interpreter lock: who gives it up may get it back milliseconds later.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._buffer = ctypes.create_string_buffer(_BYTES)
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # a kernel without it, or one that hides it
+            self._descriptor = -1
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is such a file."""
+        return self._descriptor >= 0
+
+    def words(self) -> list[bytes]:
+        """Return the words in the file now; [] if it cannot be read."""
+        if self._descriptor < 0:
+            return []
+        length = _pread(self._descriptor, self._buffer, _BYTES, 0)
+        return self._buffer.raw[:length].split() if length > 0 else []
+
+
+class ThreadReadings:
+    """Counters of the calling thread, or of the one with the number *tid*."""
+
+    def __init__(self, tid: int) -> None:
+        self._schedule = CounterFile(f"/proc/self/task/{tid}/schedstat")
+        self._syscall = CounterFile(f"/proc/self/task/{tid}/syscall")
+
+    def delay_ns(self) -> int:
+        """Return how long the thread has waited for a processor so far; -1 if that is not known."""
+        return _number(self._schedule.words(), 1)
+
+    def syscall(self) -> int | None:
+        """Return the number of the system call the thread is in, -1 if it runs; None if not known."""
+        words = self._syscall.words()
+        if not words:
+            return None
+        return -1 if words[0] == b"running" else _number(words, 0)
+
+    @staticmethod
+    def switches() -> tuple[int, int]:
+        """Return the calling thread's voluntary and involuntary context switches."""
+        usage = resource.getrusage(resource.RUSAGE_THREAD)
+        return usage.ru_nvcsw, usage.ru_nivcsw
+
+
+class ProcessReadings:
+    """Counters of this process and, for throttling, of the control groups it is in."""
+
+    def __init__(self) -> None:
+        self._traffic = CounterFile("/proc/self/io")
+        self._throttling = [file for path in _control_groups() if (file := CounterFile(path)).is_open]
+
+    def traffic(self) -> tuple[int, int, int, int]:
+        """Return the bytes read and written by calls, then those of disks; -1 where unknown."""
+        words = self._traffic.words()
+        return _number(words, 1), _number(words, 3), _number(words, 9), _number(words, 11)
+
+    def throttling(self) -> tuple[int, int]:
+        """Return how many periods were throttled and for how many nanoseconds; -1 if that is not known."""
+        periods, lasted_ns = -1, -1
+        for file in self._throttling:
+            words = file.words()
+            counters = dict(zip(words[::2], words[1::2], strict=False))
+            if b"nr_throttled" in counters:
+                micros = counters.get(b"throttled_usec")
+                nanos = int(micros) * 1000 if micros else int(counters.get(b"throttled_time", 0))
+                periods, lasted_ns = (
+                    max(periods, 0) + int(counters[b"nr_throttled"]),
+                    max(lasted_ns, 0) + nanos,
+                )
+        return periods, lasted_ns
+
+
+def _number(words: list[bytes], position: int) -> int:
+    try:
+        return int(words[position])
+    except (IndexError, ValueError):
+        return -1
+
+
+def _control_groups() -> list[str]:
+    """Return where the throttling of this process's control groups, and of those around them, may stand."""
+    paths = []
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            root = Path(_CONTROL_GROUPS, controllers)
+            inner = root / group.strip("/")
+            around = [inner, *inner.parents]
+            folders = around[: around.index(root) + 1] if root in around else [root]
+            paths += [str(folder / "cpu.stat") for folder in folders[:8]]
+    return list(dict.fromkeys(paths))
+
+
+def thread_clock(tid: int) -> int:
+    """Return the clock of a thread's processor time, which fails once the thread is gone.
+
+    See CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED in the kernel's posix-timers.h.
+    """
+    clock = (~tid << 3) | 6
+    time.clock_gettime_ns(clock)
+    return clock

@@ -1,0 +1,101 @@
+"""Name code: its function, its file as a reader knows it, the line, and what it was calling."""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+import sysconfig
+from types import CodeType
+from typing import Any
+
+__all__ = ["SourceFiles", "callee"]
+
+_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_STANDARD = tuple(
+    os.path.join(path, "") for key in ("stdlib", "platstdlib") if (path := sysconfig.get_paths().get(key))
+)
+_OURS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+_NAMES = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST")
+_BETWEEN = ("CACHE", "EXTENDED_ARG", "KW_NAMES", "PRECALL", "PUSH_NULL", "NOP")
+_OPENING = ("BEFORE_WITH", "SETUP_WITH")
+
+
+class SourceFiles:
+    """The files of code objects, in the order in which they are first asked for."""
+
+    def __init__(self) -> None:
+        self.listed: list[dict[str, str]] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, path: str) -> int:
+        """Return the number of the file *path*, absolute or as code names it."""
+        if path not in self._numbers:
+            self._numbers[path] = len(self.listed)
+            self.listed.append(_described(path))
+        return self._numbers[path]
+
+
+def _described(path: str) -> dict[str, str]:
+    """Return *path* as an import names it, and whether it is the script's, a library's or Python's own."""
+    if path.startswith("<"):
+        return {"path": path, "origin": "builtin"}
+    path = os.path.abspath(path)
+    if path.startswith(_OURS):
+        return {"path": f"chakrascope/tracer/_agent/{path[len(_OURS) :]}", "origin": "library"}
+    for folder in _PACKAGES:
+        if folder in path:
+            return {"path": path.rpartition(folder)[2], "origin": "library"}
+    for folder in _STANDARD:
+        if path.startswith(folder):
+            return {"path": path[len(folder) :], "origin": "standard"}
+    inside = [os.path.join(os.path.abspath(one), "") for one in (os.curdir, *sys.path)]
+    folder = max((one for one in inside if path.startswith(one)), key=len, default="")
+    return {"path": path[len(folder) :], "origin": "script"}
+
+
+def line_of(code: CodeType, position: int) -> int:
+    """Return the line of the instruction at *position* (``f_lasti``) of *code*."""
+    line = code.co_firstlineno
+    for start, end, number in code.co_lines():
+        if start <= position < end and number is not None:
+            return number
+        if start > position:
+            break
+    return line
+
+
+def callee(code: CodeType, position: int) -> str:
+    """Return the name of what the instruction at *position* of *code* calls; "" if it calls nothing.
+
+    The arguments of the call are skipped by their effect on the stack; where they branch, nothing is named.
+    """
+    before: list[Any] = []
+    for instruction in dis.get_instructions(code):
+        if instruction.offset >= position:
+            break
+        before.append(instruction)
+    else:
+        return ""
+    if instruction.opname in _OPENING:
+        return "__enter__"
+    if not instruction.opname.startswith("CALL"):
+        return ""
+    wanted = (instruction.arg or 0) + (instruction.opname in ("CALL_KW", "CALL_FUNCTION_KW"))
+    if instruction.opname == "CALL_FUNCTION_EX":
+        wanted = 1 + (instruction.arg or 0) % 2
+    _drop_prefixes(before)
+    while before and wanted > 0:
+        past = before.pop()
+        if past.opcode in dis.hasjrel or past.opcode in dis.hasjabs:
+            return ""
+        wanted -= dis.stack_effect(past.opcode, past.arg)
+    _drop_prefixes(before)
+    if before and wanted == 0 and before[-1].opname in _NAMES:
+        return str(before[-1].argval)
+    return ""
+
+
+def _drop_prefixes(instructions: list[Any]) -> None:
+    while instructions and instructions[-1].opname in _BETWEEN:
+        instructions.pop()

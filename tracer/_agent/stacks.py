@@ -1,0 +1,237 @@
+"""Sample the Python stacks of all threads, so that time between operators has a function and a line."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+from .readings import ProcessReadings, ThreadReadings, thread_clock
+
+__all__ = ["COUNTER_COLUMNS", "SAMPLE_COLUMNS", "StackSampler"]
+
+SAMPLE_COLUMNS = ("time_ns", "late_ns", "thread", "stack", "cpu_ns", "delay_ns", "wait")
+COUNTER_COLUMNS = (
+    "time_ns", "process_cpu_ns", "read_bytes", "written_bytes", "disk_read_bytes", "disk_written_bytes",
+    "throttled_periods", "throttled_ns",
+)  # fmt: skip
+MOST_ROWS = 32768  # of the profiled window, and again outside it
+MOST_STACKS = 65536
+MOST_FRAMES = 128
+# How often at most, in the window and outside it, and what share of a processor the sampler may use.
+LEAST_PERIOD_NS = {True: 5_000_000, False: 20_000_000}
+SHARE = 0.01
+COUNTERS_APART_NS = {True: 20_000_000, False: 200_000_000}
+LEAST_CPU_NS = 100_000
+RUNNING, UNKNOWN = -1, -2
+
+
+class _Rows:
+    """Rows of integers, of which every second sample goes whenever there are too many."""
+
+    def __init__(self, columns: int) -> None:
+        self._format = struct.Struct(f"{columns}q")
+        self._packed = bytearray()
+        self.thinned = 1
+
+    def add(self, *values: int) -> None:
+        """Add a row; its first value is the time, by which rows make a sample."""
+        self._packed += self._format.pack(*values)
+
+    def thin_if_full(self) -> None:
+        """Drop every second sample if there are too many rows."""
+        if len(self._packed) < MOST_ROWS * self._format.size:
+            return
+        remaining, last, keep = bytearray(), None, False
+        for row in self:
+            if row[0] != last:
+                last, keep = row[0], not keep
+            if keep:
+                remaining += self._format.pack(*row)
+        self._packed = remaining
+        self.thinned *= 2
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return self._format.iter_unpack(bytes(self._packed))
+
+
+class StackSampler:
+    """A thread that notes, every few milliseconds, where each other thread of the process is.
+
+    It runs while it is on; the thread *stepping*, by Python's and the system's number, has a row in each
+    sample, others where they used the processor or moved. Nothing is locked and the interpreter lock is never
+    released within a sample, so that a fork at any moment leaves the child nothing to wait for.
+    """
+
+    def __init__(self, stepping: tuple[int, int]) -> None:
+        self.frames: dict[tuple[int, int], int] = {}
+        self.codes: list[tuple[CodeType, int]] = []  # of each frame; keeps the numbers of codes valid
+        self.stacks: dict[tuple[int, int], int] = {(-1, -1): 0}
+        self.threads: list[tuple[int, str]] = [(stepping[1], "")]
+        self.taken = 0
+        self.cpu_ns = 0
+        self._stepping = stepping[0]
+        self._readings = ThreadReadings(stepping[1])
+        self._process = ProcessReadings()
+        self._clocks: dict[int, tuple[int, int | None]] = {}
+        self._seen: dict[int, tuple[int, int]] = {}
+        self._latest: dict[int, tuple[int, int]] = {}
+        self._samples = {inside: _Rows(len(SAMPLE_COLUMNS)) for inside in (True, False)}
+        self._counters = {inside: _Rows(len(COUNTER_COLUMNS)) for inside in (True, False)}
+        self._counted_ns = 0
+        self._in_window = False
+        self.failure = ""
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to sample."""
+        if self._thread is None:
+            arguments = (self._wake,)
+            thread = threading.Thread(target=self._run, args=arguments, name="chakrascope", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # a limit on threads
+                self.failure = repr(error)
+            else:
+                self._thread = thread
+
+    def stop(self) -> None:
+        """End the thread and wait for it."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            wake, self._wake = self._wake, threading.Lock()
+            self._wake.acquire()
+            wake.release()
+            thread.join(timeout=1.0)
+
+    def abandon(self) -> None:
+        """Note that this process is a fork, in which the thread does not exist."""
+        self._thread = None
+
+    def enter_window(self, inside: bool) -> None:
+        """Sample more often while *inside* the profiled steps."""
+        self._in_window = inside
+        if self._thread is not None:  # or the next sample may be tens of milliseconds away
+            self.stop()
+            self.start()
+
+    def samples(self) -> list[tuple[Any, ...]]:
+        """Return the rows of all samples, in order of time; ``wait`` is a system call's number."""
+        return sorted([*self._samples[True], *self._samples[False]])
+
+    def counters(self) -> list[tuple[Any, ...]]:
+        """Return the rows of counters, in order of time."""
+        return sorted([*self._counters[True], *self._counters[False]])
+
+    def _run(self, wake: Any) -> None:
+        cost_ns = 0.0
+        before = time.thread_time_ns()
+        try:
+            while True:
+                inside = self._in_window
+                period_ns = max(LEAST_PERIOD_NS[inside], cost_ns / SHARE)
+                period_ns *= self._samples[inside].thinned
+                due_ns = time.time_ns() + int(period_ns)
+                if wake.acquire(timeout=period_ns / 1e9):
+                    return
+                self._sample(due_ns, inside=inside)
+                after = time.thread_time_ns()
+                cost_ns += ((after - before) - cost_ns) / 8
+                self.cpu_ns += after - before
+                before = after
+        except Exception as error:  # never the script's problem
+            self.failure = repr(error)
+
+    def _sample(self, due_ns: int, *, inside: bool) -> None:
+        now = time.time_ns()
+        own, rows = threading.get_ident(), self._samples[inside]
+        late_ns = max(0, now - due_ns)
+        self.taken += 1
+        frames = sys._current_frames()
+        for ident in sorted(frames, key=self._stepping.__ne__):
+            if ident == own:
+                continue
+            number, clock = self._clocks.get(ident) or self._clock_of(ident)
+            cpu_ns = self._cpu_ns(ident, clock)
+            last_cpu_ns, stack = self._seen.get(ident, (-1, 0))
+            if cpu_ns != last_cpu_ns or cpu_ns == -1:  # else it has not moved
+                stack = self._stack_of(frames[ident])
+                self._seen[ident] = (cpu_ns, stack)
+            if number == 0:
+                syscall = self._readings.syscall()
+                wait = UNKNOWN if syscall is None else syscall
+                rows.add(now, late_ns, 0, stack, cpu_ns, self._readings.delay_ns(), wait)
+            elif self._moved(number, stack, cpu_ns):
+                rows.add(now, late_ns, number, stack, cpu_ns, -1, UNKNOWN)
+        frames.clear()  # it holds this very frame
+        if now - self._counted_ns >= COUNTERS_APART_NS[inside] * self._counters[inside].thinned:
+            self._counted_ns = now
+            readings = (*self._process.traffic(), *self._process.throttling())
+            self._counters[inside].add(now, time.process_time_ns(), *readings)
+            self._counters[inside].thin_if_full()
+        rows.thin_if_full()
+
+    def _moved(self, number: int, stack: int, cpu_ns: int) -> bool:
+        """Return whether a thread is elsewhere than at its last row, or has worked since."""
+        last_stack, last_cpu_ns = self._latest.get(number, (-1, 0))
+        if stack == last_stack and cpu_ns - last_cpu_ns < LEAST_CPU_NS:
+            return False
+        self._latest[number] = (stack, cpu_ns)
+        return True
+
+    def _clock_of(self, ident: int) -> tuple[int, int | None]:
+        """Return the number of the thread *ident* and its clock, None if the system's number is unknown."""
+        thread = next((one for one in threading.enumerate() if one.ident == ident), None)
+        tid, name = (thread.native_id or 0, thread.name) if thread else (0, "")
+        if ident == self._stepping:
+            number, tid = 0, self.threads[0][0]
+            self.threads[0] = (tid, name)
+        else:
+            number = len(self.threads)
+            self.threads.append((tid, name))
+        try:
+            clock = thread_clock(tid) if tid else None
+        except OSError:
+            clock = None
+        self._clocks[ident] = (number, clock)
+        return self._clocks[ident]
+
+    def _cpu_ns(self, ident: int, clock: int | None) -> int:
+        """Return what the thread has used of processors; -1 if unknown."""
+        if clock is None:
+            return -1
+        try:
+            return time.clock_gettime_ns(clock)
+        except OSError:  # the thread has ended, and another one has taken its number
+            del self._clocks[ident]
+            return -1
+
+    def _stack_of(self, frame: FrameType | None) -> int:
+        """Return the number of the stack whose innermost frame is *frame*; 0 if there are too many."""
+        chain: list[tuple[CodeType, int]] = []
+        while frame is not None and len(chain) < MOST_FRAMES:
+            chain.append((frame.f_code, frame.f_lasti))
+            frame = frame.f_back
+        stack = 0
+        for code, position in reversed(chain):
+            key = (id(code), position)
+            number = self.frames.get(key)
+            if number is None:
+                if len(self.codes) >= MOST_STACKS:
+                    return 0
+                number = self.frames[key] = len(self.codes)
+                self.codes.append((code, position))
+            pair = (stack, number)
+            inner = self.stacks.get(pair)
+            if inner is None:
+                if len(self.stacks) >= MOST_STACKS:
+                    return 0
+                inner = self.stacks[pair] = len(self.stacks)
+            stack = inner
+        return stack

@@ -1,0 +1,98 @@
+"""Time every step of the run, with what the stepping thread and the process used in it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Any
+
+from .garbage import GarbageWatch
+from .loaders import LOADERS
+from .readings import ProcessReadings, ThreadReadings
+
+__all__ = ["StepClock"]
+
+COLUMNS = (
+    "index", "time_ns", "cpu_ns", "process_cpu_ns", "delay_ns", "voluntary", "involuntary", "read_bytes",
+    "written_bytes", "gc_ns", "loader_ns", "fetch_ns", "recorded",
+)  # fmt: skip
+MOST_ROWS = 8192  # of the first steps, and again of the last ones
+# What is read from the kernel's files takes some 5 us.
+LEAST_APART_NS = 1_000_000
+BUCKETS_PER_DOUBLING = 4
+_ROW = struct.Struct(f"{len(COLUMNS)}q")
+_INDEX, _TIME, _RECORDED = 0, 1, len(COLUMNS) - 1
+_UNREAD = (-1, -1, -1, -1, -1)
+
+
+class StepClock:
+    """Readings at the boundaries between the steps that the thread which makes it takes."""
+
+    def __init__(self, garbage: GarbageWatch) -> None:
+        self._garbage = garbage
+        self._thread = ThreadReadings(threading.get_native_id())
+        self._process = ProcessReadings()
+        self._first: list[bytes] = []
+        self._last: deque[bytes] = deque(maxlen=MOST_ROWS)
+        self._durations: Counter[int] = Counter()
+        self._previous = (-2, 0)
+        self._read_ns = 0
+
+    def boundary(self, index: int, *, recorded: bool) -> int:
+        """Note that *index* steps are over, the last *recorded* by a profiler; return the time."""
+        now = time.time_ns()
+        counters = _UNREAD
+        if now - self._read_ns >= LEAST_APART_NS or index == self._previous[0]:
+            self._read_ns = now
+            counters = (self._thread.delay_ns(), *self._thread.switches(), *self._process.traffic()[:2])
+        row = _ROW.pack(
+            index, now, time.thread_time_ns(), time.process_time_ns(), *counters, self._garbage.spent_ns,
+            LOADERS.spent_ns, LOADERS.fetch_ns, recorded,
+        )  # fmt: skip
+        if len(self._first) < MOST_ROWS:
+            self._first.append(row)
+        else:
+            self._last.append(row)
+        before, started = self._previous
+        if before == index - 1 and now > started and not recorded:
+            self._durations[int(math.log2(now - started) * BUCKETS_PER_DOUBLING)] += 1
+        self._previous = (index, now)
+        return now
+
+    def forget(self) -> None:
+        """Drop all rows: the steps so far were none."""
+        self._first.clear()
+        self._last.clear()
+        self._durations.clear()
+        self._previous = (-2, 0)
+
+    def unprofiled_steps(self, most: int) -> list[dict[str, int]]:
+        """Return up to *most* steps without a profiler, half of them before the first recorded one."""
+        sides: tuple[list[dict[str, int]], list[dict[str, int]]] = ([], [])
+        seen_recorded = False
+        for before, after in itertools.pairwise(self._rows()):
+            if after[_RECORDED]:
+                seen_recorded = True
+            elif before[_INDEX] + 1 == after[_INDEX] and after[_TIME] >= before[_TIME]:
+                step = {"index": before[_INDEX], "start_ns": before[_TIME], "end_ns": after[_TIME]}
+                sides[seen_recorded].append(step)
+        return sides[0][-(most // 2) :] + sides[1][: most // 2]
+
+    def table(self) -> dict[str, list[int]]:
+        """Return the columns by name."""
+        columns = zip(*self._rows(), strict=True) if self._first else ([] for _ in COLUMNS)
+        return {name: list(values) for name, values in zip(COLUMNS, columns, strict=True)}
+
+    def histogram(self) -> list[list[int]]:
+        """Return how many steps without a profiler took at least so many nanoseconds, bucket by bucket."""
+        return [
+            [int(2 ** (key / BUCKETS_PER_DOUBLING)), count] for key, count in sorted(self._durations.items())
+        ]
+
+    def _rows(self) -> Iterator[tuple[Any, ...]]:
+        return _ROW.iter_unpack(b"".join(itertools.chain(self._first, self._last)))
