@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from statistics import median_low
+from statistics import median_low, quantiles
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,12 @@ __all__ = [
 ]
 
 _CAPTURED, _UNPROFILED, _RESCALED = "captured_step_ns", "unprofiled_step_ns", "host_rescaled"
+_SCATTER = "unprofiled_quartiles_ns"
 _KEY = "profiler_overhead"
+# Fewer steps are no baseline: the first ones of a job, or one that also saves, would decide.
+_LEAST_STEPS = 5
+# Steps whose middle half is wider than that, relative to the median, are no baseline either.
+_MOST_SCATTER = 0.2
 # Steps of the same job differ by as much without any profiler.
 _WORTH_TELLING = 1.1
 
@@ -32,12 +37,20 @@ _WORTH_TELLING = 1.1
 class ProfilerOverhead(NamedTuple):
     """What the median captured and the median unprofiled step took on the slowest rank.
 
-    *host_rescaled* says that the workload's host time is without the difference.
+    *host_rescaled* says that the workload's host time is without the difference. *quartiles_ns* are those of
+    the unprofiled steps, None in workloads of versions that did not record them.
     """
 
     captured_ns: int
     unprofiled_ns: int
     host_rescaled: bool = False
+    quartiles_ns: tuple[int, int] | None = None
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether unprofiled steps differ too much to be compared with."""
+        low, high = self.quartiles_ns or (0, 0)
+        return high - low > _MOST_SCATTER * self.unprofiled_ns
 
     @property
     def ratio(self) -> float:
@@ -47,11 +60,17 @@ class ProfilerOverhead(NamedTuple):
     @property
     def matters(self) -> bool:
         """Whether results have it in them, and more of it than steps differ anyway."""
-        return self.ratio >= _WORTH_TELLING and not self.host_rescaled
+        return self.ratio >= _WORTH_TELLING and not self.host_rescaled and not self.is_scattered
 
     @property
     def text(self) -> str:
         """The fact in one clause."""
+        if self.is_scattered and self.quartiles_ns:
+            low, high = map(duration_text, self.quartiles_ns)
+            return (
+                f"unprofiled steps scatter (the middle half takes {low} to {high}), so it is not known how "
+                f"much longer the profiler made the captured ones ({duration_text(self.captured_ns)})"
+            )
         times = f"{duration_text(self.captured_ns)} against {duration_text(self.unprofiled_ns)}"
         return f"captured steps take {self.ratio:.1f} times as long as unprofiled ones ({times})"
 
@@ -59,21 +78,27 @@ class ProfilerOverhead(NamedTuple):
 def measured_overhead(
     entries: Sequence[RankEntry], captured: Sequence[Sequence[StepRange]]
 ) -> dict[str, Any]:
-    """Return the workload's metadata on how much longer the *captured* steps took; {} if it was not timed."""
-    pairs = [
-        (_median(steps), _median(entry.unprofiled_steps))
-        for steps, entry in zip(captured, entries, strict=True)
-    ]
-    if not pairs or not all(ours and theirs for ours, theirs in pairs):
+    """Return the workload's metadata on how much longer the *captured* steps took.
+
+    {} if fewer than five steps of a rank were timed without a profiler.
+    """
+    recorded = [_durations_ns(steps) for steps in captured]
+    unprofiled = [_durations_ns(entry.unprofiled_steps) for entry in entries]
+    if not entries or not all(recorded) or min(map(len, unprofiled)) < _LEAST_STEPS:
         return {}
-    slowest = (max(times) for times in zip(*pairs, strict=True))
-    return {_KEY: dict(zip((_CAPTURED, _UNPROFILED), slowest, strict=True))}
+    slowest = max(unprofiled, key=median_low)
+    low, _, high = quantiles(slowest, n=4, method="inclusive")
+    return {
+        _KEY: {
+            _CAPTURED: max(map(median_low, recorded)),
+            _UNPROFILED: median_low(slowest),
+            _SCATTER: [round(low), round(high)],
+        }
+    }
 
 
-def _median(steps: Sequence[StepRange]) -> int:
-    """Return what the median step took, as `choose_steps` takes it; 0 if there is none."""
-    times = [step.end_ns - step.start_ns for step in steps if step.end_ns > step.start_ns]
-    return median_low(times) if times else 0
+def _durations_ns(steps: Sequence[StepRange]) -> list[int]:
+    return [step.end_ns - step.start_ns for step in steps if step.end_ns > step.start_ns]
 
 
 def profiler_overhead(metadata: Mapping[str, Any]) -> ProfilerOverhead | None:
@@ -84,7 +109,11 @@ def profiler_overhead(metadata: Mapping[str, Any]) -> ProfilerOverhead | None:
     captured, unprofiled = (told.get(key) for key in (_CAPTURED, _UNPROFILED))
     if not all(type(value) is int and value > 0 for value in (captured, unprofiled)):
         return None
-    return ProfilerOverhead(int(captured or 0), int(unprofiled or 0), told.get(_RESCALED) is True)
+    quartiles = told.get(_SCATTER)
+    if not (isinstance(quartiles, list) and [type(value) for value in quartiles] == [int, int]):
+        quartiles = None
+    scatter = (quartiles[0], quartiles[1]) if quartiles else None
+    return ProfilerOverhead(int(captured or 0), int(unprofiled or 0), told.get(_RESCALED) is True, scatter)
 
 
 def with_overhead_told(workload: Workload) -> Workload:
@@ -99,16 +128,21 @@ def with_overhead_told(workload: Workload) -> Workload:
 def without_overhead(workload: Workload, place: str) -> Workload:
     """Return *workload* with host time scaled by what an unprofiled step takes of a captured one.
 
-    Raises `UsageError` if no step was timed before the capture of *place*.
+    Raises `UsageError` if too few steps of *place* were timed without a profiler, or if they scatter.
     """
     overhead = profiler_overhead(workload.metadata)
     if overhead is None:
         raise UsageError(
-            f"{place} does not say what a step takes without a profiler, so there is nothing to scale host "
-            "time by. Capture again with 'chakrascope trace' and a --warmup of 2 or more, or convert without "
+            f"{place} does not say what a step takes without a profiler: that needs {_LEAST_STEPS} steps "
+            "outside the captured ones. Capture again with 'chakrascope trace' and let the script take more "
+            "steps, or convert without --rescale-host."
+        )
+    if overhead.is_scattered:
+        raise UsageError(
+            f"{place}: {overhead.text}. There is nothing to scale host time by; convert without "
             "--rescale-host."
         )
-    told = {_CAPTURED: overhead.captured_ns, _UNPROFILED: overhead.unprofiled_ns, _RESCALED: True}
+    told = {**workload.metadata[_KEY], _RESCALED: True}
     if overhead.ratio <= 1:
         return _assuming(workload, f"host time is as recorded, because {overhead.text}", {_KEY: told})
     share = 1 / overhead.ratio

@@ -126,6 +126,8 @@ def _of_the_profiler(overhead: ProfilerOverhead, workload: Workload, kinds: Colu
     said = f"{overhead.text[0].upper()}{overhead.text[1:]}"
     if overhead.host_rescaled:
         return f"{said}; host time was scaled by it."
+    if overhead.is_scattered:
+        return f"{said}."
     on_host = ["host", "sync", *(["compute"] if computed_on_host(workload) else [])]
     scale = "'convert --rescale-host' scales host time by it"
     if overhead.matters and kinds["share"][np.isin(kinds["key"], on_host)].sum() > _HALF:

@@ -202,7 +202,7 @@ def test_captures_come_out_the_same_with_host_time_scaled(name, data_dir, tmp_pa
     captured = shutil.copytree(data_dir / "converter" / name, tmp_path / name)
     manifest = json.loads((captured / "manifest.json").read_text())
     for entry in manifest["ranks"]:
-        entry["unprofiled_steps"] = [{"index": 0, "start_ns": 0, "end_ns": 1_000_000}]
+        entry["unprofiled_steps"] = [{"index": 0, "start_ns": 0, "end_ns": 1_000_000}] * 5
     (captured / "manifest.json").write_text(json.dumps(manifest))
     convert(captured, rescale_host=True).save(tmp_path / "memory" / "job")
     with finished_ranks(tmp_path / "target") as finished:

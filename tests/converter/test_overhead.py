@@ -51,7 +51,7 @@ def host_times(workload):
 
 
 def test_the_median_steps_of_the_slowest_rank_are_compared_and_told(captured):
-    workload = convert(captured([9_000_000, 14_000_000], [12_000_000, 99_000_000, 14_699_581]))
+    workload = convert(captured([9_000_000] * 5, [13_000_000, 99_000_000, *[14_699_581] * 3]))
     overhead = profiler_overhead(workload.metadata)
     assert (overhead.captured_ns, overhead.unprofiled_ns) == (CAPTURED_NS, 14_699_581)
     assert (
@@ -61,13 +61,17 @@ def test_the_median_steps_of_the_slowest_rank_are_compared_and_told(captured):
 
 
 def test_the_doctor_warns_of_it(captured):
-    (finding,) = (found for found in doctor(captured([10**7], [10**7])) if "unprofiled" in found.cause)
+    (finding,) = (
+        found for found in doctor(captured([10**7] * 5, [10**7] * 5)) if "unprofiled" in found.cause
+    )
     assert finding.severity == "warning"
     assert finding.cause.startswith("Captured steps take 2.8 times as long as unprofiled ones")
     assert "--rescale-host" in finding.remedy
 
 
-@pytest.mark.parametrize("unprofiled", [([], []), ([10**7], []), ([CAPTURED_NS], [CAPTURED_NS])])
+@pytest.mark.parametrize(
+    "unprofiled", [([], []), ([10**7] * 5, [10**7] * 4), ([CAPTURED_NS] * 5, [CAPTURED_NS] * 5)]
+)
 def test_nothing_is_claimed_where_no_step_was_timed_or_none_took_less(captured, unprofiled):
     folder = captured(*unprofiled)
     assert not any("unprofiled" in note for note in convert(folder).metadata["assumptions"])
@@ -75,7 +79,7 @@ def test_nothing_is_claimed_where_no_step_was_timed_or_none_took_less(captured, 
 
 
 def test_host_time_is_scaled_and_nothing_else(captured):
-    folder = captured([CAPTURED_NS // 2], [CAPTURED_NS // 4])
+    folder = captured([CAPTURED_NS // 2] * 5, [CAPTURED_NS // 4] * 5)
     plain, scaled = convert(folder), convert(folder, rescale_host=True)
     (host, others), (scaled_host, scaled_others) = host_times(plain), host_times(scaled)
     assert host.sum() > 0
@@ -88,14 +92,14 @@ def test_host_time_is_scaled_and_nothing_else(captured):
 
 
 def test_scaled_host_time_is_kept_with_the_workload(captured, tmp_path):
-    convert(captured([10**7], [10**7]), rescale_host=True).save(tmp_path / "w")
+    convert(captured([10**7] * 5, [10**7] * 5), rescale_host=True).save(tmp_path / "w")
     overhead = profiler_overhead(Workload.load(tmp_path / "w").metadata)
     assert overhead.host_rescaled
     assert not overhead.matters
 
 
 def test_host_time_stays_where_captured_steps_took_no_longer(captured):
-    folder = captured([10**9], [10**9])
+    folder = captured([10**9] * 5, [10**9] * 5)
     (host, _), (scaled, _) = host_times(convert(folder)), host_times(convert(folder, rescale_host=True))
     assert (host == scaled).all()
 
@@ -103,6 +107,26 @@ def test_host_time_stays_where_captured_steps_took_no_longer(captured):
 def test_an_older_capture_cannot_be_scaled_and_says_why(data_dir):
     with pytest.raises(UsageError, match="does not say what a step takes without a profiler"):
         convert(data_dir / "converter" / "interleaved_2", rescale_host=True)
+
+
+def test_scattered_steps_are_no_baseline(captured, tmp_path, capsys):
+    """Every third step also saves: the median alone would say that the profiler takes most of the step."""
+    scattered = [13_100_000, 13_200_000, 177_600_000] * 4
+    folder = captured(scattered, [10**7] * 5)
+    assert not any("unprofiled" in note for note in convert(folder).metadata["assumptions"])
+    assert not any("unprofiled" in found.cause for found in doctor(folder))
+    with pytest.raises(UsageError, match=r"unprofiled steps scatter .the middle half takes 13\.1 ms to 178"):
+        convert(folder, rescale_host=True)
+    study = Study.create(tmp_path / "study")
+    shutil.copytree(folder, study.path / "traces" / "capture-1")
+    assert command("convert", study.path) == 0
+    assert command("run", study.path, "--network", "ring-2") == 0
+    capsys.readouterr()
+    assert command("summary", study.path) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Unprofiled steps scatter" in shown
+    assert "times as long" not in shown
+    assert "rescale-host" not in shown
 
 
 @pytest.mark.parametrize(
@@ -114,7 +138,9 @@ def test_edited_metadata_says_nothing(told):
 
 def test_convert_and_summary_say_it_and_what_was_done_about_it(captured, tmp_path, capsys):
     study = Study.create(tmp_path / "study")
-    shutil.copytree(captured([CAPTURED_NS // 2], [CAPTURED_NS // 2]), study.path / "traces" / "capture-1")
+    shutil.copytree(
+        captured([CAPTURED_NS // 2] * 5, [CAPTURED_NS // 2] * 5), study.path / "traces" / "capture-1"
+    )
     said = "Captured steps take 2.0 times as long as unprofiled ones (27.9 ms against 14.0 ms)"
     for options in ([], ["--rescale-host"]):
         assert command("convert", study.path, *options) == 0
