@@ -20,20 +20,27 @@ if TYPE_CHECKING:
     from ..converter.building import FinishedRanks
     from ..runner import Study
 
-__all__ = ["convert_command", "convert_latest", "kept_if_stopped"]
+__all__ = ["Step", "convert_command", "convert_latest", "kept_if_stopped", "step_option"]
 
 
 Step = int | str
 _SIDES = ("host", "device", "linked")
 
 
-def parse_step(context: click.Context, parameter: click.Parameter, text: str) -> Step:
+def parse_step(_context: click.Context, _parameter: click.Parameter, text: str) -> Step:
     """Return the step that *text* names: its number, ``median``, ``all``, or an annotation."""
-    if not text.strip():
-        raise click.BadParameter(
-            "it is empty; use median, all, a step's number or an annotation.", context, parameter
-        )
-    return int(text) if text.isdecimal() else text
+    from ..converter.building import step_choice
+
+    return step_choice(text)
+
+
+step_option = click.option(
+    "--step",
+    default="median",
+    show_default=True,
+    callback=parse_step,
+    help="Which captured step: median, all, its number, or an annotation: NAME, NAME#3 (from 0), a glob.",
+)
 
 
 def _study_type() -> type[Study]:
@@ -204,13 +211,7 @@ def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
     "--linked-trace", metavar="PATTERN", help="Instead of both, what the public converter's linker wrote."
 )
 @click.option("-o", "--output", "prefix", metavar="PREFIX", help="Where the graphs go, without a STUDY.")
-@click.option(
-    "--step",
-    default="median",
-    show_default=True,
-    callback=parse_step,
-    help="Which captured step: median, all, its number, or an annotation: NAME, NAME#3 (from 0) or a glob.",
-)
+@step_option
 @click.option(
     "--rescale-host",
     is_flag=True,

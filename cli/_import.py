@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from ..errors import StudyError, WorkloadError, did_you_mean
-from ._convert import kept_if_stopped
+from ._convert import Step, kept_if_stopped, step_option
 from ._doctor import print_findings
 from ._output import console, counter, format_option, print_frame, print_next, stage
 from ._study import new_study
@@ -25,10 +25,18 @@ __all__ = ["import_command"]
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.argument("place", metavar="[WHAT]", required=False)
 @click.option("--name", help="Name of the workload. [default: from WHAT]")
+@step_option
 @click.option("--check", is_flag=True, help="Only report what is wrong with it.")
 @format_option
 def import_command(
-    *, study_folder: Path, folder: Path, place: str | None, name: str | None, check: bool, output_format: str
+    *,
+    study_folder: Path,
+    folder: Path,
+    place: str | None,
+    name: str | None,
+    step: Step,
+    check: bool,
+    output_format: str,
 ) -> None:
     """List what STUDY could import from FOLDER; or check WHAT of it and import it.
 
@@ -46,7 +54,7 @@ def import_command(
     item = _chosen(items, folder, place)
     with kept_if_stopped(Study(study_folder).import_target(item.id)) as finished:
         with stage(f"checked {item.place}") as status:
-            findings = check_item(folder, item.id, counter(status, "ranks"), finished=finished)
+            findings = check_item(folder, item.id, counter(status, "ranks"), step=step, finished=finished)
         print_findings(findings, item.place)
         errors = sum(finding.severity == "error" for finding in findings)
         if errors:
@@ -57,7 +65,7 @@ def import_command(
             with new_study(study_folder) as study, stage(f"imported {item.place}") as status:
                 chosen = name or proposed_name(item)
                 made = import_item(
-                    study, folder, item.id, chosen, counter(status, "ranks"), finished=finished
+                    study, folder, item.id, chosen, counter(status, "ranks"), step=step, finished=finished
                 )
     if not check:
         console.print(f"It is now the workload '{escape(made)}' of {escape(str(study_folder))}.")

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from ._rank import LEFT_OUT as LEFT_OUT
     from ._rank import read_rank as read_rank
     from ._script import script_workload as script_workload
+    from ._steps import StepChoice as StepChoice
     from ._steps import annotated_steps as annotated_steps
+    from ._steps import step_choice as step_choice
 else:
     __getattr__ = exports_of(__name__, __file__)
 
@@ -54,6 +56,7 @@ __all__ = [
     "LogTrouble",
     "ProfilerOverhead",
     "Progress",
+    "StepChoice",
     "annotated_steps",
     "apart",
     "batch_of",
@@ -71,6 +74,7 @@ __all__ = [
     "script_workload",
     "settle",
     "stand_in_of",
+    "step_choice",
     "stood_in",
     "troubles_of",
 ]

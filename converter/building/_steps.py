@@ -25,6 +25,7 @@ __all__ = [
     "choose_steps",
     "is_annotation",
     "named_steps",
+    "step_choice",
     "typical_steps",
     "whole_trace",
 ]
@@ -46,6 +47,13 @@ class MarkedSteps(msgspec.Struct, frozen=True):
     steps: list[StepRange]
     names: dict[int, str]
     which: StepChoice = "median"
+
+
+def step_choice(text: str) -> StepChoice:
+    """Return the steps that *text* asks for; raises `UsageError` for an empty one."""
+    if not text.strip():
+        raise UsageError("The step is empty; give median, all, a step's number or an annotation.")
+    return int(text) if text.isdecimal() else text
 
 
 def is_annotation(step: StepChoice) -> bool:

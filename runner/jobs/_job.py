@@ -124,11 +124,15 @@ class SweepRequest(_Request):
 
 @dataclass(frozen=True)
 class ImportRequest(_Request):
-    """The item of that id in *folder*: to be looked over if *name* is ``""``, else imported as *name*."""
+    """The item of that id in *folder*: to be looked over if *name* is ``""``, else imported as *name*.
+
+    *step* is the one to convert, of traces.
+    """
 
     folder: str
     item: str
     name: str = ""
+    step: str = "median"
 
 
 def request_of(study: Study, experiment: Experiment, workload: str) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ...converter.building import Progress, finished_ranks
+from ...converter.building import Progress, finished_ranks, step_choice
 from ...errors import BackendError, Cancelled, StudyError
 from ...support import count_text, write_file
 from .._experiment import Experiment
@@ -80,7 +80,13 @@ def _import(study: Study, _job: Job, request: str, note: Note) -> str:
     asked = ImportRequest(**json.loads(request))
     with finished_ranks(study.import_target(asked.item)) as finished:
         made = import_item(
-            study, Path(asked.folder), asked.item, asked.name, _progress(note), finished=finished
+            study,
+            Path(asked.folder),
+            asked.item,
+            asked.name,
+            _progress(note),
+            step=step_choice(asked.step),
+            finished=finished,
         )
     return f"It is now the workload '{made}'."
 

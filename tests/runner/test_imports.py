@@ -14,8 +14,9 @@ from workloads import coll, comp, workload
 
 from chakrascope.cli import _doctor as _doctor_command
 from chakrascope.cli import main
+from chakrascope.converter import Workload
 from chakrascope.converter.building import _finished, finished_ranks
-from chakrascope.errors import Cancelled, ChakrascopeError, StudyError
+from chakrascope.errors import Cancelled, ChakrascopeError, StudyError, UsageError
 from chakrascope.runner import (
     ImportRequest,
     JobStore,
@@ -160,6 +161,23 @@ def test_each_kind_becomes_the_same_workload_as_by_the_command_line(study, folde
     assert study.workload("mine").num_ranks == 2
     assert study.workload("mine").metadata["trace_set"] == "mine"
     assert [len(graph.nodes) for graph in study.workload("mine-2").graphs] == [2, 2]
+
+
+@pytest.mark.parametrize(("step", "steps"), [("median", 1), ("all", 2), ("ProfilerStep#*#all", 2), (4, 1)])
+def test_the_step_of_traces_can_be_chosen(study, folder, step, steps):
+    for kind in ("trace set", "traces"):
+        item = next(item for item in find_items(folder) if item.kind == kind)
+        name = import_item(study, folder, item.id, "job", unheard, step=step)
+        assert len(Workload.load(study.workload_prefix(name)).metadata["steps"]) == steps
+
+
+def test_a_step_that_is_not_there_is_refused(study, folder):
+    by_kind = {item.kind: item for item in find_items(folder)}
+    with pytest.raises(UsageError, match="has no annotation 'decode'"):
+        import_item(study, folder, by_kind["traces"].id, "job", unheard, step="decode")
+    with pytest.raises(StudyError, match="holds graphs, which have no steps"):
+        import_item(study, folder, by_kind["graphs"].id, "job", unheard, step="all")
+    assert study.workloads() == []
 
 
 def test_findings_name_places_as_seen_from_the_folder(folder):

@@ -35,6 +35,7 @@ NEEDS_RUN = False
 _TABLE_HEIGHT = 380
 _MOST_FINDINGS = 100
 _MOST_FILES = 4
+_WITHOUT_STEPS = ("graphs", "logs")
 _COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 _KINDS = {
     "trace set": "What `chakrascope trace` leaves: a folder with a manifest.json and two traces per rank.",
@@ -124,12 +125,20 @@ def _details(item: ImportItem | None) -> Any:
             dmc.Button("Check it", id="import-look", variant="default"),
             dmc.TextInput(id="import-name", label="Name of the workload", value=proposed_name(item), w=320,
                           debounce=True),
+            *([] if item.kind in _WITHOUT_STEPS else [_step_input()]),
             dmc.Button("Import", id="import-go", disabled=True),
             dmc.Text(id="import-told", size="sm", c="dimmed", **{"aria-live": "polite"}),
         ],
         align="end", mt="sm",
     )  # fmt: skip
     return card(item.place, details_list(facts), buttons, html.Div(id="import-findings"))
+
+
+def _step_input() -> dmc.Autocomplete:
+    """Return the choice of the step to import, with what can be asked for without knowing the trace."""
+    hint = "median, all, a number, or an annotation: NAME, NAME#3 (counted from 0), or a pattern"
+    return dmc.Autocomplete(id="import-step", label="Step", description=hint, value="median", w=420,
+                            data=["median", "all", "ProfilerStep#*"], debounce=True)  # fmt: skip
 
 
 def _findings(found: Sequence[Finding] | None) -> Any:
@@ -207,14 +216,17 @@ def _register_work(app: Dash, view: StudyView, folder: Path) -> None:
 
     @app.callback(
         Output("import-told", "children", allow_duplicate=True), Input("import-go", "n_clicks"),
-        State("import-name", "value"), State("url", "search"), prevent_initial_call=True,
+        State("import-name", "value"), State("import-step", "value", allow_optional=True),
+        State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
-    def take_in(clicks: int | None, name: Any, search: str | None) -> Any:
+    def take_in(clicks: int | None, name: Any, step: Any, search: str | None) -> Any:
         """Have the item imported by a process of its own, under the name that was entered."""
         item = _known_item(folder, search)
         if not clicks or item is None:
             return no_update
-        jobs.submit_import(ImportRequest(place, item.id, str(name or "").strip()), label=item.place)
+        chosen = str(step or "").strip() or "median"
+        request = ImportRequest(place, item.id, str(name or "").strip(), chosen)
+        jobs.submit_import(request, label=item.place)
         return "Being imported as a job. You may close this page meanwhile."
 
 

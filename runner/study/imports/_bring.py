@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ....converter import Finding, Workload, convert, convert_files, convert_logs, doctor
-from ....converter.building import FinishedRanks, Progress
+from ....converter.building import FinishedRanks, Progress, StepChoice
 from ....converter.checks import check_logs
 from ....converter.readers import unpacked
 from ....errors import Cancelled, ChakrascopeError, StudyError
@@ -24,40 +24,57 @@ __all__ = ["check_item", "import_item"]
 # Below this, starting another process takes longer than it saves.
 _WORTH_PROCESSES_BYTES = 32 << 20
 _NAMED = 8
+_WITHOUT_STEPS = ("graphs", "logs")
 
 
 @dataclass(frozen=True)
 class _How:
-    """How ranks are converted: *jobs* at a time, heard of through *progress*, *finished* ones kept."""
+    """How ranks are converted: *jobs* at a time, heard of through *progress*, *finished* ones kept.
+
+    *step* is the one to convert, of traces.
+    """
 
     jobs: int
     progress: Progress
     finished: FinishedRanks
+    step: StepChoice
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return them as `convert` takes them."""
-        return vars(self)
+        """Return them as `convert` takes them, without the step."""
+        return {name: value for name, value in vars(self).items() if name != "step"}
 
     @classmethod
-    def of(cls, item: ImportItem, progress: Progress, finished: FinishedRanks | None) -> _How:
-        """Return how *item* is converted; its size says by how many processes."""
+    def of(
+        cls, item: ImportItem, progress: Progress, finished: FinishedRanks | None, step: StepChoice
+    ) -> _How:
+        """Return how *item* is converted; its size says by how many processes.
+
+        Raises `StudyError` for a *step* of what has none.
+        """
+        if step != "median" and item.kind in _WITHOUT_STEPS:
+            raise StudyError(f"{item.place} holds {item.kind}, which have no steps: leave out step '{step}'.")
         jobs = (os.cpu_count() or 1) if item.size_bytes >= _WORTH_PROCESSES_BYTES else 1
-        return cls(jobs, progress, finished or FinishedRanks.nowhere())
+        return cls(jobs, progress, finished or FinishedRanks.nowhere(), step)
 
 
 def check_item(
-    folder: Path, identity: str, progress: Progress, *, finished: FinishedRanks | None = None
+    folder: Path,
+    identity: str,
+    progress: Progress,
+    *,
+    step: StepChoice = "median",
+    finished: FinishedRanks | None = None,
 ) -> list[Finding]:
     """Return what the doctor finds in the item *identity* of *folder*; places are relative to *folder*.
 
-    Of large traces *finished* keeps the ranks that were converted, for another check or the import. Raises
-    `StudyError` if the item is gone, has changed or may not be imported.
+    Of traces *step* is converted for it. Of large ones *finished* keeps the ranks that were converted, for
+    another check or the import. Raises `StudyError` if the item is gone, has changed or may not be imported.
     """
     item = find_item(folder, identity)
     progress(0, item.ranks)
     try:
-        found = _findings(folder, item, _How.of(item, progress, finished))
+        found = _findings(folder, item, _How.of(item, progress, finished, step))
     except Cancelled:
         raise
     except ChakrascopeError as error:
@@ -88,19 +105,20 @@ def import_item(
     name: str,
     progress: Progress,
     *,
+    step: StepChoice = "median",
     finished: FinishedRanks | None = None,
 ) -> str:
     """Make the item *identity* of *folder* a workload of *study* and return its name.
 
     A trace set is copied into the study first. The workload is called *name*, or *name*-2 and so on where
-    that is taken. Ranks of large traces that *finished* keeps are not converted again. Raises `StudyError`
-    for a name that cannot be one, `TraceError` and `WorkloadError` for what cannot be converted; the study is
-    then as it was.
+    that is taken. Of traces *step* is converted. Ranks of large traces that *finished* keeps are not
+    converted again. Raises `StudyError` for a name that cannot be one and for a *step* of what has none,
+    `TraceError`, `UsageError` and `WorkloadError` for what cannot be converted; the study is then as it was.
     """
     check_name(name, "a workload")
     item = find_item(folder, identity)
     progress(0, item.ranks)
-    how = _How.of(item, progress, finished)
+    how = _How.of(item, progress, finished, step)
     if item.kind == "archive":
         with unpacked(folder / item.place) as inside:
             return _import(study, inside, _only_item(inside, item), name, how)
@@ -152,7 +170,7 @@ def _import_trace_set(study: Study, folder: Path, item: ImportItem, name: str, h
             shutil.copyfile(folder / file, target, follow_symlinks=False)
             status = (folder / file).stat(follow_symlinks=False)
             os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
-        workload = convert(copied, **how.options)
+        workload = convert(copied, step=how.step, **how.options)
         workload = replace(workload, metadata=workload.metadata | {"trace_set": name})
     return study.add_workload(workload, name)
 
@@ -160,7 +178,7 @@ def _import_trace_set(study: Study, folder: Path, item: ImportItem, name: str, h
 def _convert_files(folder: Path, item: ImportItem, how: _How) -> Workload:
     hosts = [folder / file for file in item.host_files] or None
     devices = [folder / file for file in item.files]
-    return convert_files(hosts, devices, **how.options)
+    return convert_files(hosts, devices, step=how.step, **how.options)
 
 
 def _free_name(study: Study, name: str) -> str:
