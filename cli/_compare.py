@@ -95,7 +95,10 @@ def compare_command(
         tables = {
             name: getattr(comparison, name).to_json(orient="records", double_precision=15) for name in VIEWS
         }
-        print_json({name: json.loads(text) for name, text in tables.items()} | {"formula": TIME_FORMULA})
+        print_json(
+            {name: json.loads(text) for name, text in tables.items()}
+            | {"formula": TIME_FORMULA, "notes": comparison.notes}
+        )
     else:
         for name in (view,) if view else VIEWS:
             if name == "nodes":

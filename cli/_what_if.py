@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
-from ._output import console, format_option, print_frame, stage
+from ._output import console, error_console, format_option, print_frame, stage
 from ._studies import of_a_run
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def what_if_command(
     The step is simulated, not estimated, so whatever becomes critical next counts. Without changes, each
     of the largest contributors is made 10 % faster in turn.
     """
+    from ..converter.kernels import unsized_communication
     from ..runner import Study
     from ..runner.analysis import Target, analyse_run
 
@@ -65,6 +66,9 @@ def what_if_command(
         table = (
             _answer(study, info.id, changes) if changes else analyse_run(study, info.id).each_faster(times)
         )
+    unsized = unsized_communication(study.experiment(info.id).workload.model)
+    if unsized is not None:
+        error_console.print(f"Note: {unsized.text}", style="yellow", markup=False, soft_wrap=True)
     title = "With this changed" if changes else f"Each {times:g} times as fast"
     print_frame(table if output_format != "table" else table.drop(columns="key"), output_format, title=title)
     if output_format == "table":

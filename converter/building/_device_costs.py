@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..linking import Lane, Launches, host_rows
-from ..readers import CATEGORIES, DeviceTrace, HostTrace
+from ..linking import KERNEL, Lane, Launches, host_rows
+from ..readers import DeviceTrace, HostTrace
 from ._costs import operator_cost
 
 __all__ = ["work_costs"]
-
-KERNEL = CATEGORIES.index("kernel")
 
 
 def work_costs(trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.ndarray:

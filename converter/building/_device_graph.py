@@ -9,7 +9,7 @@ import numpy as np
 
 from .._columns import spans
 from ..chakra import NODE_COLUMNS, Column, EdgeKind, Graph, consistent, execution_order, replay
-from ..linking import Bursts, Lane, Linked, bursts, data_edges, host_lanes, link
+from ..linking import KERNEL, Bursts, Lane, Linked, bursts, data_edges, host_lanes, link
 from ..readers import DeviceTrace, HostTrace
 from ._device_costs import work_costs
 from ._device_extent import Extent
@@ -320,14 +320,15 @@ class _Builder:
         measured = int(shares[:, 2].max() - shares[:, 1].min())
         replayed = replay(graph).makespan_ns
         main = graph.node_columns["stream"] == 0
-        busy = launches.end_ns - launches.start_ns
+        busy, is_kernel = launches.end_ns - launches.start_ns, launches.category == KERNEL
         return {
             "measured_step_ns": measured,
             "node_ns": int(graph.node_columns["duration_ns"][main].sum()),
             "wait_ns": self.wait_ns,
             "host_ahead_ns": self.ahead_ns,
-            "device_compute_ns": int(busy[~launches.is_comm].sum()),
+            "device_compute_ns": int(busy[is_kernel & ~launches.is_comm].sum()),
             "device_comm_ns": int(busy[launches.is_comm].sum()),
+            "device_copy_ns": int(busy[~is_kernel].sum()),
             "device_latency_ns": self.gap_ns,
             "explained_ns": min(measured, replayed),
             "unexplained_ns": abs(measured - replayed),

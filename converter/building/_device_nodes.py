@@ -9,9 +9,8 @@ import msgspec
 import numpy as np
 
 from ..chakra import NODE_COLUMNS, CollectiveType, Column, NodeType, TextColumn
-from ..linking import Lane, Launches
+from ..linking import KERNEL, Lane, Launches
 from ..readers import PHASES, DeviceComm, DeviceTrace
-from ._device_costs import KERNEL
 from ._host_nodes import HostNodes
 from ._lane_numbers import DEVICE_LANE
 

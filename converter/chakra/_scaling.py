@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...errors import WorkloadError
-from ._graph import CollectiveType, Graph, NodeType
+from ._graph import CollectiveType, Graph, NodeType, TextColumn
 from ._parallelism import Parallelism, recognise
 from ._splits import SPLITS
 
@@ -63,7 +63,14 @@ def replicate(
         tuple(result),
         np.concatenate(programs),
         new_groups,
-        _assumptions(world, blocks, found, bool(staying) or _have_peers(graphs), even),
+        _assumptions(
+            world,
+            blocks,
+            found,
+            stays=bool(staying) or _have_peers(graphs),
+            even=even,
+            unsized=any(map(_communicates, graphs)),
+        ),
     )
 
 
@@ -135,7 +142,15 @@ def _become_even(graphs: Sequence[Graph], found: Parallelism, everyone: set[int]
     return False
 
 
-def _assumptions(world: int, blocks: int, found: Parallelism, stays: bool, even: bool) -> list[str]:
+def _communicates(graph: Graph) -> bool:
+    """Return whether a node communicates, be its size known or not."""
+    kinds = graph.node_columns["kind"]
+    return isinstance(kinds, TextColumn) and "communication" in kinds.texts
+
+
+def _assumptions(
+    world: int, blocks: int, found: Parallelism, *, stays: bool, even: bool, unsized: bool
+) -> list[str]:
     lines = [
         f"Scaled out from {world} to {world * blocks} ranks as data parallelism: the {world} captured ranks "
         f"are repeated {blocks} times with unchanged computation (the batch of each rank stays).",
@@ -152,7 +167,12 @@ def _assumptions(world: int, blocks: int, found: Parallelism, stays: bool, even:
             "repetition; that the copies would reduce their gradients is not simulated, as no captured "
             "collective shows it."
         )
-    if found.alone:
+    if found.alone and unsized:
+        lines.append(
+            "The traces do not tell the size of any communication: it keeps its measured time, and the "
+            "repetitions do not communicate with each other."
+        )
+    elif found.alone:
         lines.append("The captured ranks never communicate, so the repetitions do not either.")
     if even:
         lines.append(

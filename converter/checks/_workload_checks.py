@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..chakra import CollectiveType, EdgeKind, Graph, NodeType, Workload, shortest_cycle, unreachable
+from ..kernels import unsized_communication
 from ._circular_waits import circular_wait
 from ._findings import Finding
 
@@ -167,8 +168,11 @@ def _check_dependents(graph: Graph, place: str, remedy: str) -> Iterator[Finding
 
 
 def _check_presence(workload: Workload, place: str) -> Iterator[Finding]:
-    """Check that ranks communicate at all."""
-    if workload.num_ranks > 1 and not workload.summary()["communication_nodes"]:
+    """Check that ranks communicate at all, and that a network can be asked about it."""
+    unsized = unsized_communication(workload)
+    if unsized is not None:
+        yield Finding("note", place, unsized.text, "Capture with a host trace, or with record_shapes.")
+    elif workload.num_ranks > 1 and not workload.summary()["communication_nodes"]:
         yield Finding(
             "warning",
             place,

@@ -7,5 +7,15 @@ from ._patterns import KernelPattern as KernelPattern
 from ._patterns import function_name as function_name
 from ._patterns import kernel_pattern as kernel_pattern
 from ._patterns import read_patterns as read_patterns
+from ._unsized import UnsizedCommunication as UnsizedCommunication
+from ._unsized import unsized_communication as unsized_communication
 
-__all__ = ["VARIABLE", "KernelPattern", "function_name", "kernel_pattern", "read_patterns"]
+__all__ = [
+    "VARIABLE",
+    "KernelPattern",
+    "UnsizedCommunication",
+    "function_name",
+    "kernel_pattern",
+    "read_patterns",
+    "unsized_communication",
+]

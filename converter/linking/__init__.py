@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._clocks import Clocks as Clocks
+from ._device_links import KERNEL as KERNEL
 from ._device_links import MEMCPY as MEMCPY
 from ._device_links import Launches as Launches
 from ._device_links import Linked as Linked
@@ -23,6 +24,7 @@ from ._logged import Unfinished as Unfinished
 from ._logged import match_logs as match_logs
 
 __all__ = [
+    "KERNEL",
     "MEMCPY",
     "Bursts",
     "Clocks",

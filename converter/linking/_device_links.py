@@ -24,7 +24,7 @@ from ..readers import (
 )
 from ._host_lanes import Lane
 
-__all__ = ["MEMCPY", "Launches", "Linked", "data_edges", "link"]
+__all__ = ["KERNEL", "MEMCPY", "Launches", "Linked", "data_edges", "link"]
 
 KERNEL, MEMCPY = CATEGORIES.index("kernel"), CATEGORIES.index("memcpy")
 _ISSUED_WITHIN_NS = 5_000

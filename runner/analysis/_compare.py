@@ -13,6 +13,7 @@ import pandas as pd
 
 from ...converter import Workload
 from ...converter.chakra import TextColumn
+from ...converter.kernels import unsized_communication
 from ...errors import ConfigError
 from ...support import duration_text
 from .._notebook import Bar, Figure, bars, block, html_table
@@ -52,9 +53,11 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on what is not comparable, and so has no relative difference."""
+        """Sentences on what is not comparable, and on communication that is the same on every network."""
         base, *others = self.results
-        return [text for text in dict.fromkeys(why_not_comparable(base, other) for other in others) if text]
+        unsized = unsized_communication(self._workload)
+        texts = [unsized.text if unsized else "", *(why_not_comparable(base, other) for other in others)]
+        return [text for text in dict.fromkeys(texts) if text]
 
     @cached_property
     def overview(self) -> pd.DataFrame:

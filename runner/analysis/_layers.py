@@ -19,6 +19,7 @@ __all__ = ["LAYER_TYPES", "cut_names", "layer_table"]
 
 _COLUMNS = ("forward_ns", "backward_ns", "communication_ns", "other_ns")
 _LAYERS = 60
+_LEFT_OUT = ("host", "sync", "wait", "idle")
 LAYER_TYPES = {"module": "str", **dict.fromkeys((*_COLUMNS, "on_path_ns"), "int64"), "share": "float64"}
 """The columns of `layer_table`."""
 
@@ -39,8 +40,9 @@ def cut_names(modules: pd.Series, most: int, beside: pd.Series | None = None) ->
 def layer_table(result: Result, workload: Workload, path: CriticalPath, most: int = _LAYERS) -> pd.DataFrame:
     """Return a row per module, as deep as *most* rows allow, in the order in which they first run.
 
-    Times are means over the ranks of *result*: ``forward_ns``, ``backward_ns``, ``communication_ns`` and
-    ``other_ns`` (optimizer, and what has no phase); ``on_path_ns`` and ``share`` are the module's part of the
+    Times are means over the ranks of *result*, of what its device does: ``forward_ns``, ``backward_ns``,
+    ``communication_ns`` and ``other_ns`` (optimizer, and what has no phase); idle time and host work are left
+    out, but for operators where the host computes. ``on_path_ns`` and ``share`` are the module's part of the
     critical path. Work outside every module is left out.
     """
     sums: dict[str, npt.NDArray[np.float64]] = {}
@@ -76,8 +78,11 @@ def _of_rank(
     column = np.where(
         np.array([name == "communication" for name in kind_names], bool)[kinds], 2, column_of[phases]
     )
+    is_left_out = np.array([name in _LEFT_OUT for name in kind_names], bool)[kinds]
     cells = np.bincount(
-        codes * len(_COLUMNS) + column, duration.astype(np.float64), minlength=len(modules) * len(_COLUMNS)
+        codes * len(_COLUMNS) + column,
+        np.where(is_left_out, 0, duration).astype(np.float64),
+        minlength=len(modules) * len(_COLUMNS),
     ).reshape(-1, len(_COLUMNS))
     found, first = np.unique(codes, return_index=True)
     for code in found[np.argsort(first)].tolist():

@@ -17,6 +17,7 @@ from ...converter.building import (
     profiler_overhead,
     stood_in,
 )
+from ...converter.kernels import unsized_communication
 from ...support import count_text, duration_text, share_text
 from .._captured import is_captured
 from .._framed import columns_of, frame_of, framed, later, rows_of, sums_by
@@ -104,7 +105,8 @@ def _qualifiers(result: Result, workload: Workload, kinds: Columns) -> tuple[str
     """Return what the captured step is not: unprofiled, whole, of this machine; then what else was said."""
     said = [str(line) for key in ("warnings", "assumptions") for line in result.provenance.get(key, [])]
     overhead = profiler_overhead(workload.metadata)
-    first = [stood_in(workload.metadata), _of_the_chip(result, workload)]
+    unsized = unsized_communication(workload)
+    first = [stood_in(workload.metadata), _of_the_chip(result, workload), unsized.text if unsized else ""]
     if overhead is not None:
         said = [line for line in said if overhead.text not in line]
         first.insert(0, _of_the_profiler(overhead, workload, kinds))

@@ -1,0 +1,88 @@
+"""Communication of unknown size is communication everywhere, and every answer that depends on it says so."""
+
+from __future__ import annotations
+
+import pytest
+from workloads import comp, workload
+
+from chakrascope.converter.checks._workload_checks import check_workload
+from chakrascope.converter.kernels import unsized_communication
+from chakrascope.runner import compare, simulate, summarize
+from chakrascope.runner.analysis import layer_table
+
+DISPATCH = "void deep_ep::internode::dispatch<false, 8, true, 8>(int4*, float*, long*)"
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+FACTS = {"module": "mlp", "phase": "forward"}
+
+
+def job(ranks=2):
+    """Return ranks that dispatch, compute, copy and are idle; stream 1007 beside 1020."""
+    nodes = [
+        comp(0, 300_000, kind="communication", name=DISPATCH, stream=1020, **FACTS),
+        comp(1, 100_000, kind="compute", stream=1007, **FACTS),
+        comp(2, 50_000, (1,), kind="copy", name="Memcpy HtoD (Pageable -> Device)", stream=1007, **FACTS),
+        comp(3, 400_000, (0, 2), kind="idle", name="device latency before x", stream=1007, **FACTS),
+        comp(4, 50_000, (3,), kind="communication", name=NCCL, stream=1020, **FACTS),
+        comp(5, 70_000, (4,), kind="host", is_cpu_op=True, **FACTS),
+    ]
+    return workload(*([nodes] * ranks), metadata={"measured_step_ns": {"0": 820_000}})
+
+
+@pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware", "flow", "packet", "replay"])
+def test_every_backend_shows_it_as_communication_of_its_measured_time(backend):
+    result = simulate(job(), "default", "ring-2", backend=backend, semantics="trace")
+    ranks = summarize(result, job()).ranks
+    assert result.makespan_ns == 820_000
+    assert ranks["compute_ns"].tolist() == [100_000] * 2
+    assert ranks["overlap_ns"].tolist() == [100_000] * 2
+    assert ranks["exposed_comm_ns"].tolist() == [250_000] * 2
+    assert ranks["copy_ns"].tolist() == [50_000] * 2
+    assert ranks["exposed_copy_ns"].tolist() == [0] * 2
+    assert ranks["idle_ns"].tolist() == [470_000] * 2
+
+
+def test_answers_name_it():
+    model = job()
+    found = unsized_communication(model)
+    assert found is not None
+    assert (found.rank, found.kernels, found.duration_ns) == (0, 2, 350_000)
+    assert found.by_operation == {"DeepEP dispatch": 300_000, "NCCL all_reduce": 50_000}
+    assert "350 µs in 2 kernels on rank 0 (DeepEP dispatch 300 µs, NCCL all_reduce 50.0 µs)" in found.text
+    results = [simulate(model, "default", network, backend="analytical-unaware", semantics="trace")
+               for network in ("ring-2", "ring-2")]  # fmt: skip
+    summary = summarize(results[0], model)
+    assert found.text in summary.qualifiers
+    assert found.text in summary.to_json()["qualifiers"]
+    assert "faster network cannot" not in summary.headline
+    assert found.text in compare(results, model).notes
+    notes = [finding for finding in check_workload(model) if finding.cause == found.text]
+    assert [finding.severity for finding in notes] == ["note"]
+    assert not any("never communicate" in finding.cause for finding in check_workload(model))
+
+
+def test_ranks_repeated_for_a_larger_job_are_not_said_never_to_communicate():
+    assumptions = " ".join(job().scale_out(4).metadata["assumptions"])
+    assert "never communicate" not in assumptions
+    assert "do not tell the size of any communication" in assumptions
+
+
+def test_without_it_nothing_is_said():
+    model = workload([comp(0, 100)], [comp(0, 100)])
+    assert unsized_communication(model) is None
+    result = simulate(model, "default", "ring-2", backend="replay")
+    assert not any("measured time on any network" in line for line in summarize(result, model).qualifiers)
+
+
+def test_kernels_of_unknown_names_are_called_by_their_function():
+    model = workload([comp(0, 9, kind="communication", name="void ours::exchange<4>(int)")])
+    found = unsized_communication(model)
+    assert found is not None
+    assert found.by_operation == {"exchange": 9}
+
+
+def test_layers_count_what_a_device_does():
+    model = job()
+    result = simulate(model, "default", "ring-2", backend="analytical-unaware", semantics="trace")
+    (row,) = layer_table(result, model, summarize(result, model).path).to_dict("records")
+    times = (row["forward_ns"], row["communication_ns"], row["other_ns"])
+    assert times == (150_000, 350_000, 0)
