@@ -2,16 +2,18 @@
 
     python benchmarks/capture_overhead.py [--rounds 10] [--width 256] [--small]
 
-Outside the captured window: steps whose optimizer is wrapped by the capture agent, against steps that call
-torch's own method below it, in turns. Inside: windows recorded as ``chakrascope trace`` does - one step in
-detail ("structure"), three that are timed - against windows recorded by ``torch.profiler`` alone and against
-plain steps, in turns, each without its first step. Prints the shortest and the median step and their ratios.
+Outside the captured window: blocks of steps that the capture agent counts and times while it samples stacks,
+against blocks that call torch's own method with nothing on, in turns. Inside: windows recorded as
+``chakrascope trace`` does - one step in detail ("structure"), three that are timed, with stacks sampled -
+against the same without samples, windows recorded by ``torch.profiler`` alone and plain steps, in turns, each
+without its first step. Prints the shortest and the median step and their ratios.
 ``--small`` takes twenty linear layers of 64 x 64, whose operators take less than it costs to record them.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import sys
 import tempfile
@@ -21,9 +23,11 @@ from pathlib import Path
 import torch
 
 from chakrascope.tracer import _agent as agent
+from chakrascope.tracer._agent.evidence import EvidenceRecorder
 from chakrascope.tracer._agent.recorder import Recorder
 
 WINDOW = 3
+BLOCK_SECONDS = 0.5
 
 
 def training_step(width, batch):
@@ -62,13 +66,37 @@ def small_step():
 
 
 def outside(step, optimizer, rounds):
-    """Return the median step with the agent's wrapper around the optimizer, and without it."""
+    """Return the median step of blocks without the agent, and the median ratio of blocks with it to those."""
     bare = type(optimizer).step.__wrapped__.__get__(optimizer)
-    times = {optimizer.step: [], bare: []}
-    for _ in range(rounds):
-        for update, measured in times.items():
-            measured.append(step(update))
-    return tuple(statistics.median(measured) for measured in times.values())
+    blocks = []
+    for number in range(2 * rounds):
+        pair = {}
+        for observed in (number % 2 == 0, number % 2 == 1):
+            with observing(observed) as recorder:
+                update = optimizer.step if observed else bare
+                times = []
+                until = time.perf_counter() + BLOCK_SECONDS
+                while time.perf_counter() < until:
+                    times.append(step(update))
+                    if observed:
+                        recorder.boundary(len(times), recorded=False)
+            pair[observed] = statistics.fmean(times)
+        blocks.append(pair)
+    ratio = statistics.median(pair[True] / pair[False] for pair in blocks)
+    return statistics.median(pair[False] for pair in blocks), ratio
+
+
+@contextlib.contextmanager
+def observing(stacks, window=False):
+    """Collect evidence with *stacks* in the meantime, or nothing."""
+    recorder = EvidenceRecorder(stacks=stacks)
+    if stacks:
+        recorder.start()
+        recorder.enter_window(window)
+    try:
+        yield recorder
+    finally:
+        recorder.stop()
 
 
 def wrapper_cost_ns():
@@ -86,9 +114,9 @@ def wrapper_cost_ns():
     return with_it - without
 
 
-def window_of_ours(step, optimizer):
+def window_of_ours(step, optimizer, stacks):
     """Return the times of the steps of a window as a captured job has it, the one in detail first."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, observing(stacks, window=True):
         recorder = Recorder(Path(folder), modules=True)
         recorder.start(0)
         times = []
@@ -103,14 +131,15 @@ def window_of_ours(step, optimizer):
 
 def inside(step, optimizer, rounds):
     """Return the step times without any recording, under torch.profiler, and in our windows."""
-    times = {"plain": [], "torch.profiler": [], "timed": [], "structure": []}
+    times = {"plain": [], "torch.profiler": [], "timed": [], "no stacks": [], "structure": []}
     for _ in range(rounds):
         times["plain"] += [step(optimizer.step) for _ in range(WINDOW + 1)][1:]
         with torch.profiler.profile():
             times["torch.profiler"] += [step(optimizer.step) for _ in range(WINDOW + 1)][1:]
-        structure, *timed = window_of_ours(step, optimizer)
+        structure, *timed = window_of_ours(step, optimizer, stacks=True)
         times["structure"].append(structure)
         times["timed"] += timed
+        times["no stacks"] += window_of_ours(step, optimizer, stacks=False)[1:]
     return times
 
 
@@ -135,9 +164,9 @@ def report(arguments):
     step, optimizer = small_step() if arguments.small else training_step(arguments.width, arguments.batch)
     for _ in range(WINDOW):
         step(optimizer.step)
-    wrapped, bare = outside(step, optimizer, arguments.rounds * WINDOW)
+    bare, ratio = outside(step, optimizer, arguments.rounds)
     print("outside the captured window")
-    print(f"  steps without  {bare / 1e6:8.3f} ms, with {wrapped / 1e6:8.3f} ms   x{wrapped / bare:.4f}")
+    print(f"  steps without  {bare / 1e6:8.3f} ms, with x{ratio:.4f}")
     cost = wrapper_cost_ns()
     print(f"  the wrapper alone: {cost / 1e3:.2f} us a step   x{1 + cost / bare:.5f}")
     print("inside it: shortest and median step, and as many times torch.profiler's")

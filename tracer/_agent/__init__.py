@@ -2,7 +2,7 @@
 
 Needs the standard library and torch only, and is loaded by file path into training processes where
 chakrascope may not be importable; torch is touched only once a step is seen. Outside the captured window the
-cost is some 10 us per step and a sample of the Python stacks every 20 ms. Nothing here may raise into the
+cost is some 10 us per step and a sample of the Python stacks every 25 ms. Nothing here may raise into the
 training script: failures become a reason in the rank's status file, which the launcher merges into
 ``manifest.json``.
 

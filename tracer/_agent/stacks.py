@@ -23,8 +23,8 @@ MOST_ROWS = 32768  # of the profiled window, and again outside it
 MOST_STACKS = 65536
 MOST_FRAMES = 128
 # How often at most, in the window and outside it, and what share of a processor the sampler may use.
-LEAST_PERIOD_NS = {True: 5_000_000, False: 20_000_000}
-SHARE = 0.01
+LEAST_PERIOD_NS = {True: 5_000_000, False: 25_000_000}
+SHARE = {True: 0.01, False: 0.005}
 COUNTERS_APART_NS = {True: 20_000_000, False: 200_000_000}
 LEAST_CPU_NS = 100_000
 RUNNING, UNKNOWN = -1, -2
@@ -135,7 +135,7 @@ class StackSampler:
         try:
             while True:
                 inside = self._in_window
-                period_ns = max(LEAST_PERIOD_NS[inside], cost_ns / SHARE)
+                period_ns = max(LEAST_PERIOD_NS[inside], cost_ns / SHARE[inside])
                 period_ns *= self._samples[inside].thinned
                 due_ns = time.time_ns() + int(period_ns)
                 if wake.acquire(timeout=period_ns / 1e9):
