@@ -56,6 +56,7 @@ _DEVICE_LIBRARY = "nccl:"
 _LOOKED_AT = 5_000
 # Compressed device traces up to this size together are read once and kept, others are read again.
 _KEPT_BYTES = 32 * 2**20
+_NO_OPERATOR = "a device trace holds no operator (cpu_op), so host work and kernels have no operator's name"
 
 
 class StepsDiffer(Exception):
@@ -172,6 +173,8 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
             traces.rank, linked, host, window, groups=groups, world_size=world_size, whole=whole
         )
         _refuse_untied(traces, graph, trace)
+        if not trace.events.is_operator.any():
+            lacking = [*lacking, _NO_OPERATOR]
     else:
         _refuse_lost_device(traces, trace, host)
         graph = _host_graph(opened, trace, host, window, groups=groups, world_size=world_size)

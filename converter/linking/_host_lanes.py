@@ -63,11 +63,11 @@ def host_lanes(trace: DeviceTrace, start_ns: int, end_ns: int) -> list[Lane]:
     """Return the threads that run operators or issue device work in the window, the main one first.
 
     The main thread is the one that carries the step annotations, else the one with most operators that are
-    not autograd's.
+    not autograd's, else the one that issues most work.
     """
     events, calls = _by_thread(trace, start_ns, end_ns)
     of_backward = which(trace.texts, lambda text: text.startswith(_BACKWARD))
-    main = _main_thread(trace, events, of_backward)
+    main = _main_thread(trace, events, calls, of_backward)
     threads = Threads(trace)
     lanes: list[Lane] = []
     nothing = np.empty(0, dtype=np.int64)
@@ -108,7 +108,12 @@ def _by_thread(
     )
 
 
-def _main_thread(trace: DeviceTrace, by_thread: dict[int, np.ndarray], of_backward: np.ndarray) -> int:
+def _main_thread(
+    trace: DeviceTrace,
+    by_thread: dict[int, np.ndarray],
+    calls: dict[int, np.ndarray],
+    of_backward: np.ndarray,
+) -> int:
     """Return the number of the main thread's name, -1 if there is no thread."""
     events = trace.events
     marks = which(trace.texts, lambda text: text.startswith(_STEP))[events.name]
@@ -118,6 +123,8 @@ def _main_thread(trace: DeviceTrace, by_thread: dict[int, np.ndarray], of_backwa
         thread: int((events.is_operator[own] & ~of_backward[events.name[own]]).sum())
         for thread, own in by_thread.items()
     }
+    if not any(counts.values()):
+        counts = {thread: len(own) for thread, own in calls.items()}
     return max(sorted(counts, key=trace.texts.__getitem__), key=counts.__getitem__, default=-1)
 
 

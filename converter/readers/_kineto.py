@@ -246,7 +246,8 @@ class DeviceTrace(msgspec.Struct, frozen=True):
 def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrace:
     """Read the Kineto JSON at *path* (plain or gzip), if wanted with what operators were called with.
 
-    Raises `TraceFormatError` when it is truncated, of another kind or without any operator.
+    Raises `TraceFormatError` when it is truncated, of another kind or without anything to convert: an
+    operator, or device work with calls that may have issued it.
     """
     reader = DeviceReader(with_arguments)
     stream(path, reader)
@@ -261,7 +262,7 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
         table.end_ns[:] += base
     is_module = which(texts, lambda text: text.startswith(MODULE_RANGE))
     events = replace(events, is_operator=events.is_operator.astype(bool) & ~is_module[events.name])
-    if not events.is_operator.any():
+    if not events.is_operator.any() and not (len(calls) and len(works)):
         raise TraceFormatError(
             f"{path} holds no operator (cpu_op) event: it is not a PyTorch profiler trace, or nothing ran "
             "while it was taken. Capture again, with CPU activities on."

@@ -32,12 +32,24 @@ struct CategoryName {
 
 // The runtime and driver interfaces are those of every accelerator PyTorch names in its traces.
 constexpr CategoryName kCategories[] = {
-    {"cpu_op", Category::Operator},   {"user_annotation", Category::Annotation},
-    {"cuda_runtime", Category::Call}, {"cuda_driver", Category::Call},
-    {"hip_runtime", Category::Call},  {"hip_driver", Category::Call},
-    {"xpu_runtime", Category::Call},  {"mtia_runtime", Category::Call},
-    {"kernel", Category::Kernel},     {"gpu_memcpy", Category::Copy},
-    {"gpu_memset", Category::Memset}, {"cuda_sync", Category::Sync},
+    {"cpu_op", Category::Operator},
+    {"user_annotation", Category::Annotation},
+    {"cuda_runtime", Category::Call},
+    {"cuda_driver", Category::Call},
+    {"hip_runtime", Category::Call},
+    {"hip_driver", Category::Call},
+    {"xpu_runtime", Category::Call},
+    {"mtia_runtime", Category::Call},
+    {"kernel", Category::Kernel},
+    {"gpu_memcpy", Category::Copy},
+    {"gpu_memset", Category::Memset},
+    {"cuda_sync", Category::Sync},
+    // As PyTorch before 1.11 called them.
+    {"Operator", Category::Operator},
+    {"Runtime", Category::Call},
+    {"Kernel", Category::Kernel},
+    {"Memcpy", Category::Copy},
+    {"Memset", Category::Memset},
 };
 constexpr std::string_view kParameters = "record_param_comms";
 

@@ -309,3 +309,47 @@ def test_a_gpu_job_traced_on_the_host_alone_is_refused(tmp_path):
     (tmp_path / "rank0.json").write_text(json.dumps({"traceEvents": events}))
     with pytest.raises(TraceError, match="computed on a GPU, but the trace holds no kernel"):
         convert_files(device_trace=str(tmp_path / "rank0.json"))
+
+
+def _without_operators(folder, names=("cuda_runtime", "kernel", "gpu_memcpy")):
+    """Write a trace of two kernels and a copy with their launches on two threads, and nothing else."""
+    call, kernel, copy = names
+    made = [
+        (1, "cudaLaunchKernel", 10, kernel, "gemm", 100, 50, 7),
+        (1, "cudaLaunchKernel", 20, kernel, "add", 160, 20, 7),
+        (2, "cudaMemcpyAsync", 40, copy, "Memcpy DtoH (Device -> Pinned)", 200, 10, 7),
+    ]
+    events = []
+    for number, (thread, launch, at, category, name, start, duration, stream) in enumerate(made, start=1):
+        common = {"ph": "X", "pid": 1, "tid": thread}
+        told = {"correlation": number, "stream": stream, "device": 0}
+        events.append(
+            common | {"cat": call, "name": launch, "ts": at, "dur": 5, "args": {"correlation": number}}
+        )
+        events.append(common | {"cat": category, "name": name, "ts": start, "dur": duration, "args": told})
+    path = folder / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("cuda_runtime", "kernel", "gpu_memcpy"), ("Runtime", "Kernel", "Memcpy")],
+    ids=["now", "before"],
+)
+def test_device_work_without_operators_converts(tmp_path, names):
+    workload = convert_files(None, str(_without_operators(tmp_path, names)))
+    nodes = workload.graphs[0].nodes
+    device = nodes[nodes["kind"].isin(["compute", "copy"]) & ~nodes["is_cpu_op"]]
+    assert device["duration_ns"].tolist() == [50_000, 20_000, 10_000]
+    assert device["kind"].tolist() == ["compute", "compute", "copy"]
+    assert replay(workload.graphs[0]).makespan_ns == workload.metadata["measured_step_ns"]["0"] == 200_000
+    assert "holds no operator" in _assumed(workload)
+
+
+def test_device_work_without_operators_and_launches_is_refused(tmp_path):
+    path = _without_operators(tmp_path)
+    events = json.loads(path.read_text())["traceEvents"]
+    path.write_text(json.dumps({"traceEvents": [each for each in events if each["cat"] != "cuda_runtime"]}))
+    with pytest.raises(TraceFormatError, match="holds no operator"):
+        convert_files(None, str(path))
