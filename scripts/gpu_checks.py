@@ -112,12 +112,15 @@ def _tracelens(row: Row) -> Iterator[Finding]:
     if expected is None or answer is None:
         return
     allowed = OF_PEER * expected.total_ns
-    pairs = {
-        "busy": (answer.compute_ns + answer.exposed_comm_ns + answer.exposed_copy_ns, expected.busy_ns),
-        "exposed communication": (answer.exposed_comm_ns, expected.exposed_comm_ns),
+    ours = {
+        "busy": answer.compute_ns + answer.exposed_comm_ns + answer.exposed_copy_ns,
+        "exposed communication": answer.exposed_comm_ns,
+        "computation": answer.compute_ns,
+        "communication": answer.comm_ns,
     }
-    for name, (ours, theirs) in pairs.items():
-        yield Finding("TraceLens", _close(ours, theirs, allowed), name, _ms(ours), _ms(theirs))
+    for name, theirs in expected.times.items():
+        close = _close(ours[name], theirs, allowed)
+        yield Finding("TraceLens", close, name, _ms(ours[name]), _ms(theirs))
     if expected.kernels >= 0:
         # It counts the kernels of the whole file.
         theirs = expected.kernels - (row.whole.kernels - row.converted.kernels)

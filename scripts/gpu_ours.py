@@ -14,14 +14,11 @@ import pandas as pd
 from gpu_intervals import CLASSES, Times, times_of
 
 from chakrascope.converter import Workload, convert_files
-from chakrascope.converter.chakra import HOST_CAUSES, KINDS
 from chakrascope.errors import ChakrascopeError
 from chakrascope.runner import RunAnalysis, Study, analyse_run, get_backend, prepare
 from chakrascope.runner.analysis import Target, what_if
 
 __all__ = ["Gain", "Ours", "Replay", "measure"]
-
-_AS_IF_GONE = 1000.0  # the most a what-if takes
 
 
 @dataclass(frozen=True)
@@ -159,24 +156,16 @@ def _answer(run: RunAnalysis, device: pd.DataFrame) -> Times:
 
 
 def _gains(run: RunAnalysis) -> Iterator[Gain]:
-    """Yield every advice with what its what-if gives, simulated as if the thing took no time."""
+    """Yield every advice whose gain is promised, with what its what-if gives; the others are bounds."""
     experiment = run.study.experiment(run.info.id)
     for item in run.advices():
-        simulated = -1
-        for target in _targets(item.what):
-            try:
-                result = what_if(experiment, [(target, _AS_IF_GONE)])
-            except ChakrascopeError:
-                continue
-            simulated = run.result.makespan_ns - result.makespan_ns
-            break
-        yield Gain(item.what, item.gain_ns, simulated)
-
-
-def _targets(what: str) -> list[Target]:
-    """Return what an advice may mean, as the options of `what-if` name it."""
-    for prefix, names in (("cause", HOST_CAUSES), ("kind", KINDS)):
-        for name, label in names.items():
-            if what == label or what.startswith(f"{label}:"):
-                return [Target(prefix, name)]
-    return [Target("operator", what), Target("collective", what)]
+        key = str(getattr(item, "key", ""))
+        if not key or getattr(item, "is_bound", False):
+            continue
+        name, _, times = key.rpartition("=")
+        try:
+            after_ns = what_if(experiment, [(Target.parse(name), float(times))]).makespan_ns
+        except ChakrascopeError:
+            yield Gain(item.what, item.gain_ns, -1)
+        else:
+            yield Gain(item.what, item.gain_ns, run.result.makespan_ns - after_ns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +12,13 @@ __all__ = ["Expected", "expected_of"]
 
 @dataclass(frozen=True)
 class Expected:
-    """What TraceLens says of a trace: times in ns, and its kernels; -1 where its tables do not say."""
+    """What TraceLens says of a trace: times in ns by name, and its kernels, -1 where its tables do not say.
 
-    busy_ns: int
-    exposed_comm_ns: int
+    Tables that keep recomputed kernels apart leave them out of the busy time of the others, and of what they
+    cover: these only tell all computation and communication.
+    """
+
+    times: Mapping[str, int]
     total_ns: int
     kernels: int
 
@@ -23,18 +26,27 @@ class Expected:
 def expected_of(trace: Path) -> Expected | None:
     """Return what the tables beside *trace* say; None where there are none."""
     for folder in _folders(trace):
-        timeline = {
-            row["type"]: round(float(row["time ms"]) * 1e6)
-            for row in _rows(folder / "gpu_timeline.csv")
-            if row.get("is_recompute", "False") == "False"
-        }
-        if timeline:
+        rows = list(_rows(folder / "gpu_timeline.csv"))
+        if rows:
             counts = [row.get("Kernel duration (µs)_count") for row in _rows(folder / "kernel_summary.csv")]
             kernels = sum(int(float(count)) for count in counts if count) if counts else -1
-            return Expected(
-                timeline["busy_time"], timeline["exposed_comm_time"], timeline["total_time"], kernels
-            )
+            return Expected(_times(rows), _ns(rows, "total_time"), kernels)
     return None
+
+
+def _times(rows: Sequence[Mapping[str, str]]) -> dict[str, int]:
+    recomputed = [row for row in rows if row.get("is_recompute") == "True"]
+    if not recomputed:
+        return {
+            "busy": _ns(rows, "busy_time"),
+            "exposed communication": _ns(rows, "exposed_comm_time"),
+        }
+    compute = _ns(rows, "computation_time") + _ns(recomputed, "computation_time")
+    return {"computation": compute, "communication": _ns(rows, "total_comm_time")}
+
+
+def _ns(rows: Sequence[Mapping[str, str]], kind: str) -> int:
+    return round(next(float(row["time ms"]) for row in rows if row["type"] == kind) * 1e6)
 
 
 def _folders(trace: Path) -> Iterator[Path]:

@@ -343,7 +343,8 @@ def test_device_work_without_operators_converts(tmp_path, names):
     device = nodes[nodes["kind"].isin(["compute", "copy"]) & ~nodes["is_cpu_op"]]
     assert device["duration_ns"].tolist() == [50_000, 20_000, 10_000]
     assert device["kind"].tolist() == ["compute", "compute", "copy"]
-    assert replay(workload.graphs[0]).makespan_ns == workload.metadata["measured_step_ns"]["0"] == 200_000
+    # From the first kernel, at 100 us, to the end of the copy, at 210.
+    assert replay(workload.graphs[0]).makespan_ns == workload.metadata["measured_step_ns"]["0"] == 110_000
     assert "holds no operator" in _assumed(workload)
 
 

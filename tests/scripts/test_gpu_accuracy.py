@@ -78,8 +78,19 @@ def test_events_without_a_launch_and_those_of_graphs_are_marked(module_of, trace
 
 def test_tables_beside_a_trace(module_of, folder):
     expected = module_of("gpu_tracelens").expected_of(folder / "job.json.gz")
-    assert (expected.busy_ns, expected.exposed_comm_ns, expected.kernels) == (190 * US, 30 * US, 3)
+    assert expected.times == {"busy": 190 * US, "exposed communication": 30 * US}
+    assert (expected.total_ns, expected.kernels) == (200 * US, 3)
     assert module_of("gpu_tracelens").expected_of(folder / "other.json.gz") is None
+
+
+def test_recomputed_kernels_count_as_computation(module_of, folder):
+    (folder / "job_perf_report_csvs" / "gpu_timeline.csv").write_text(
+        "type,time ms,percent,is_recompute\ncomputation_time,0.1,50,False\ntotal_comm_time,0.08,40,False\n"
+        "total_time,0.2,100,False\ncomputation_time,0.05,25,True\ntotal_time,0.1,100,True\n"
+    )
+    expected = module_of("gpu_tracelens").expected_of(folder / "job.json.gz")
+    assert expected.times == {"computation": 150 * US, "communication": 80 * US}
+    assert expected.total_ns == 200 * US
 
 
 def test_only_the_launched_work_of_the_steps_counts(module_of, trace):
