@@ -58,7 +58,9 @@ def compare_edges(
             call = min(calls.values(), key=lambda event: abs(event["ts"] * 1000 - target_ns))
             name = str(call["name"])
             until = (call["ts"] + call["dur"]) * 1000 + _CLOSE_NS
-            targets = np.flatnonzero(~device & (end >= target_ns) & (start <= until))
+            # What lies after the steps' own time stands at its end.
+            reached = min(target_ns, int(end.max()))
+            targets = np.flatnonzero(~device & (end >= reached) & (start <= until))
         if not _reaches(sources.tolist(), set(targets.tolist()), after):
             missing.append(f"{nodes['name'].iloc[int(sources[0])] if len(sources) else 'nothing'} -> {name}")
     kinds = np.isin(links["kind"].to_numpy(), [int(kind) for kind in _SYNCS])
