@@ -39,7 +39,11 @@ def test_a_torchrun_job_is_captured_whole(tmp_path, script, run_trace):
         assert all(step.start_ns < step.end_ns for step in steps)
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
         "manifest.json",
-        *(f"rank{rank}.{kind}.json.gz" for rank in (0, 1) for kind in ("comms", "device", "host")),
+        *(
+            f"rank{rank}.{kind}.json.gz"
+            for rank in (0, 1)
+            for kind in ("comms", "device", "evidence", "host")
+        ),
     ]
     check_ranges(trace_set)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import resource
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 __all__ = ["CounterFile", "ProcessReadings", "ThreadReadings", "thread_clock"]
 
+LEAST_DESCRIPTOR = 3
 _BYTES = 1024
 _CONTROL_GROUPS = "/sys/fs/cgroup"
 _pread = ctypes.PyDLL(None).pread
@@ -27,9 +29,16 @@ class CounterFile:
     def __init__(self, path: str) -> None:
         self._buffer = ctypes.create_string_buffer(_BYTES)
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # a kernel without it, or one that hides it
             self._descriptor = -1
+            return
+        try:  # not in place of a standard stream that the job has closed
+            self._descriptor = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR)
+        except OSError:  # a limit on open files
+            self._descriptor = -1
+        finally:
+            os.close(descriptor)
 
     @property
     def is_open(self) -> bool:
