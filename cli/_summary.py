@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,9 +50,12 @@ def print_headline(summary: Summary) -> None:
 )
 @format_option
 def summary_command(study_folder: Path, run_id: str | None, view: str | None, output_format: str) -> None:
-    """Say in one sentence what bounds a run of STUDY, and what would help, with the most each can gain."""
+    """Say in one sentence what bounds a run of STUDY, and what would help, with the gain of each.
+
+    Gains are replays of the run with the change that `what-if --faster KEY` makes, or else upper bounds.
+    """
     from ..converter.checks import step_kinds, step_rows
-    from ..runner.analysis import TABLES, TIME_FORMULA
+    from ..runner.analysis import TABLES, TIME_FORMULA, advice_text
 
     run = open_run(study_folder, run_id)
     if view == "steps":
@@ -66,13 +69,19 @@ def summary_command(study_folder: Path, run_id: str | None, view: str | None, ou
         frames = {"kinds": lambda: summary.kinds, "ranks": lambda: summary.ranks}
         print_frame(frames.get(view or "advice", lambda: run.advice)(), output_format)
         return
-    advice = [asdict(item) for item in run.advices()]
     if output_format == "json":
         steps = step_rows(run.workload)
-        print_json(summary.to_json() | {"advice": advice, "steps": steps, "steps_by_kind": step_kinds(steps)})
+        print_json(summary.to_json() | {"steps": steps, "steps_by_kind": step_kinds(steps)})
     else:
         print_headline(summary)
-        print_rows(advice, title="What would help, and what it gains at most")
+        rows = [
+            {"what": item.what, "how": advice_text(item), "gain_ns": item.gain_ns, "share": item.share}
+            for item in summary.advice
+        ]
+        print_rows(rows, title="What would help, and what it gains")
+        for item in summary.advice[:1]:
+            again = f"chakrascope what-if {study_folder} --run {run.info.id} --faster {shlex.quote(item.key)}"
+            console.print(f"Simulate the first again: {again}\n", style="dim", markup=False, soft_wrap=True)
         print_columns(summary.columns("kinds"), title="Critical path by kind", limit=16)
         print_columns(summary.columns("ranks"), title="Ranks", limit=16)
         console.print(f"[dim]{TIME_FORMULA}[/]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["what_if_command"]
 
+_WITHOUT_NUMBER = ("edge", "skew")
+
 
 @click.command("what-if")
 @of_a_run
@@ -27,8 +30,9 @@ __all__ = ["what_if_command"]
     "faster",
     multiple=True,
     metavar="WHAT:NAME=TIMES",
-    help="operator:aten::mm=2, module:, kind:, collective:all_reduce=2, bandwidth:0=2, latency:0=2, "
-    "link:0-8=0.5, on gpu machine:scale_up.latency_ns=2; below 1 is slower.",
+    help="operator:aten::mm=2, module:, kind:, kernel:, copy:HtoD=2, collective:all_reduce=2, bandwidth:0=2, "
+    "latency:0=2, link:0-8=0.5, on gpu machine:scale_up.latency_ns=2; below 1 is slower, inf takes it away: "
+    "cause:input_pipeline=inf, stall:, sync:, place:, skew:RANK.",
 )
 @click.option("--drop", "edges", multiple=True, metavar="RANK/FROM-TO", help="A dependency to drop.")
 @click.option(
@@ -78,6 +82,8 @@ def what_if_command(
 def _faster(text: str) -> tuple[Target, float]:
     from ..runner.analysis import Target
 
+    if text.startswith("skew:") and "=" not in text:
+        return Target.parse(text), math.inf
     key, equals, number = text.rpartition("=")
     if not equals:
         raise UsageError(f"'{text}' does not say how many times as fast. Next: write {text}=2.")
@@ -85,6 +91,10 @@ def _faster(text: str) -> tuple[Target, float]:
         return Target.parse(key), float(number)
     except ValueError as error:
         raise UsageError(f"'{text}' is no change. Next: write it operator:aten::mm=2.") from error
+
+
+def _times(times: float) -> str:
+    return "taken away" if times == math.inf else f"{times:g} times"
 
 
 def _answer(study: Study, run_id: str, changes: list[tuple[Target, float]]) -> pd.DataFrame:
@@ -95,10 +105,13 @@ def _answer(study: Study, run_id: str, changes: list[tuple[Target, float]]) -> p
     before = study.run_info(run_id).makespan_ns
     after = what_if(study.experiment(run_id), changes).makespan_ns
     words = [
-        target.label if target.what == "edge" else f"{target.label}, {times:g} times"
+        target.label if target.what in _WITHOUT_NUMBER else f"{target.label}, {_times(times)}"
         for target, times in changes
     ]
-    keys = [target.key if target.what == "edge" else f"{target.key}={times:g}" for target, times in changes]
+    keys = [
+        target.key if target.what in _WITHOUT_NUMBER else f"{target.key}={times:g}"
+        for target, times in changes
+    ]
     row: dict[str, object] = {"target": "; ".join(words), "key": " ".join(keys), "makespan_ns": after}
     row |= {"delta_ns": after - before, "relative": (after - before) / max(1, before)}
     table: pd.DataFrame = pd.DataFrame([row])

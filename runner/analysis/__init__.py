@@ -9,9 +9,10 @@ from ...support import exports_of
 
 if TYPE_CHECKING:
     from ._advice import Advice as Advice
+    from ._advice import Cause as Cause
     from ._advice import advice as advice
     from ._advice import advice_table as advice_table
-    from ._advice import cause_place as cause_place
+    from ._advice import advice_text as advice_text
     from ._area import area_names as area_names
     from ._area import area_overview as area_overview
     from ._area import area_table as area_table
@@ -170,6 +171,7 @@ __all__ = [
     "Advice",
     "Anomaly",
     "Answer",
+    "Cause",
     "Communication",
     "Comparison",
     "ComputedOnce",
@@ -196,13 +198,13 @@ __all__ = [
     "Words",
     "advice",
     "advice_table",
+    "advice_text",
     "analyse_run",
     "area_names",
     "area_overview",
     "area_table",
     "backend_reasons",
     "calibration_table",
-    "cause_place",
     "causes",
     "changes",
     "check_setup",

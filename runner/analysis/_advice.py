@@ -1,120 +1,312 @@
-"""Say what would help: the largest causes on the critical path, each with the most it could gain."""
+"""Say what would help: what takes the time, with the gain of a replay of the step without it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...converter.building import GAP
-from ...converter.chakra import HOST_CAUSES
-from .._framed import columns_of, sums_by
+from ...converter import Workload
+from ...converter.chakra import KINDS
+from ...errors import ChakrascopeError
+from ...support import share_text
+from .._framed import columns_of
 from .._recorded_nodes import Columns
-from ._critical_path import CriticalPath
+from .._result import Result
+from ._candidates import Candidate, candidates
+from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._path_facts import collective_label
+from ._remedies import REMEDIES, UNKNOWN
+from ._what_if._target import Target
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Advice", "advice", "advice_table", "advices", "cause_place", "link_bytes_per_ns"]
+__all__ = [
+    "Advice",
+    "Advised",
+    "Cause",
+    "Simulate",
+    "advice",
+    "advice_table",
+    "advice_text",
+    "advise",
+    "link_bytes_per_ns",
+]
+
+Simulate = Callable[[Target, float], Result]
+"""Simulates the step with a target so many times as fast; infinitely fast takes no time."""
 
 _LEAST_SHARE = 0.01
-_HINTS = {
-    "communication": "smaller messages (compression, lower precision), a faster network or another "
-    "algorithm, or starting it earlier so that computation covers it",
-    "latency": "fewer and larger messages (fusing, larger buckets), less latency, or peers that arrive "
-    "together: its bytes are too few for its time, so neither bandwidth nor compression would help",
-    "skew": "a more even load: ranks arrive at different times (skew), and the first ones wait",
-    "compute": "a faster kernel or chip for it, fusion, or lower precision",
-    "host": "less Python and dispatch: torch.compile, CUDA graphs, larger batches",
-    "communication_call": "fewer, larger communications (buckets), issuing them earlier, or cores left free "
-    "for the communication library's threads: the host thread was inside the call",
-    "copy": "fewer or smaller copies, pinned memory, or copies beside computation",
-    "sync": "fewer synchronisations: .item(), .cpu(), printing of device values",
-    "memory": "keeping the data local, or a faster remote memory",
-    "idle": "work that fills the gap; the ranks had nothing to run",
-    "wait": "a more even load: this rank waited for a straggler",
-    "unknown": "a capture of some steps ('chakrascope trace'), which tells what it is: the log does not",
-}
-_UNKNOWN = "doing less of it, or covering it by other work"
-# Operators that only wait for others, whatever a trace takes them for.
-_WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
+_MOST_REPLAYS = 6
+_MOST_ADVICE = 4
+_MOST_PATH_NODES = 200_000  # of a larger replay the path is not walked for what bounds it then
 _SLOW = 0.1  # of what the network carries: below, something else than its bandwidth takes the time
 _LEAST_RATE = 0.125  # bytes/ns: an Ethernet of 1 Gb/s, where nothing else is known of the network
-_WHOLE = {
-    "host": "Host work: Python, dispatch, launches",
-    "idle": "Idle time",
-    "wait": "Waiting for peers",
-}
-_NAMELESS = {"compute": "Computation without a name", "memory": "Remote memory"}
+_COVERED = 0.5
+_NAMED_SHARE = 0.1
+_MOST_CAUSES = 10
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One cause and how to shrink it; *gain_ns* is the most that can gain, *share* that of the step."""
+    """One cause of time and how to shrink it.
+
+    *gain_ns* is what a replay of the step with *key* changed gains (``what-if --faster KEY``), and *share*
+    its part of the step; where *is_bound*, nothing was replayed and it is the most that the change can gain.
+    *then* says what bounds the replay, *overlaps* which other advice counts the same time. *rank* and
+    *node_id* are the longest piece, -1 if no node stands for it; *place* its function, file and line.
+    """
 
     what: str
     how: str
     gain_ns: int
     share: float
+    key: str
+    is_bound: bool
+    kind: str
+    cause: str
+    path_ns: int
+    then: str = ""
+    overlaps: str = ""
+    rank: int = -1
+    node_id: int = -1
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What takes *path_ns* of the critical path in so many *pieces*; *key* names it for ``what-if``."""
+
+    what: str
+    kind: str
+    cause: str
+    path_ns: int
+    pieces: int
+    key: str
+    rank: int
+    node_id: int
+    place: str
+
+    @property
+    def is_late_rank(self) -> bool:
+        """Whether it is what one rank does longer than its peers."""
+        return self.key.startswith("skew:")
+
+
+@dataclass(frozen=True)
+class Advised:
+    """What `advise` returns: *advice*, the largest gain first, and what one *contributor* is the largest.
+
+    *contributor* is the largest of the candidates that has a name, and *causes* are the largest candidates.
+    *half_kinds_ns* is what the step gains when all time of a kind is halved, where that was replayed.
+    """
+
+    advice: tuple[Advice, ...]
+    contributor: Cause | None
+    causes: tuple[Cause, ...]
+    half_kinds_ns: Mapping[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON, which `from_json` reads."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Advised:
+        """Return what `to_json` was made of; raises `KeyError` or `TypeError` for anything else."""
+        contributor = data["contributor"]
+        return cls(
+            tuple(Advice(**item) for item in data["advice"]),
+            None if contributor is None else Cause(**contributor),
+            tuple(Cause(**item) for item in data["causes"]),
+            {str(kind): int(gain_ns) for kind, gain_ns in data["half_kinds_ns"].items()},
+        )
+
+
+def advise(
+    path: CriticalPath,
+    result: Result,
+    workload: Workload,
+    collectives: Columns,
+    *,
+    link_bytes_per_ns: float = 0.0,
+    messages: Columns | None = None,
+    simulate: Simulate | None = None,
+) -> Advised:
+    """Return what would help the step of *result*, by replays where *simulate* is given, else by bounds.
+
+    *link_bytes_per_ns* is what a link of the slowest dimension carries, 0 if unknown: a collective, or one of
+    *messages* (as `messages_on_path` has them), that is far below is not helped by smaller messages.
+    """
+    slow = _slow(collectives, messages, link_bytes_per_ns)
+    found = candidates(path, result, workload, slow.__contains__)
+    least_ns = _LEAST_SHARE * max(1, path.makespan_ns)
+    mattering = [one for one in found if one.bound_ns >= least_ns]
+    chosen = _distinct(mattering)[:_MOST_REPLAYS]
+    total = max(1, path.makespan_ns)
+    items = [(one, _advice_of(one, path, result, workload, simulate)) for one in chosen]
+    helpful = [(one, item) for one, item in items if item.gain_ns / total >= _LEAST_SHARE]
+    helpful.sort(key=lambda pair: -pair[1].gain_ns)
+    kept = _without_covered(helpful)[:_MOST_ADVICE]
+    top = _contributor(found, kept)
+    causes = tuple(_cause(one, path) for one in _distinct(found)[:_MOST_CAUSES])
+    halves = _halves(path, simulate, result)
+    return Advised(tuple(_with_overlaps(kept)), None if top is None else _cause(top, path), causes, halves)
+
+
+def _cause(one: Candidate, path: CriticalPath) -> Cause:
+    return Cause(
+        one.what, one.kind, one.cause, one.path_ns, len(one.rows), one.target.key, *_longest(path, one)
+    )
+
+
+def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates without those that are the same segments as a larger one of their kind."""
+    kept: list[Candidate] = []
+    for one in found:
+        alike = (other for other in kept if other.kind == one.kind and one.remedy != "skew" != other.remedy)
+        if not any(
+            len(other.rows) == len(one.rows) and np.array_equal(other.rows, one.rows) for other in alike
+        ):
+            kept.append(one)
+    return kept
+
+
+def _advice_of(
+    one: Candidate, path: CriticalPath, result: Result, workload: Workload, simulate: Simulate | None
+) -> Advice:
+    """Return the advice on a candidate, by a replay if it can be simulated."""
+    gain_ns, is_bound, then = one.bound_ns, True, ""
+    if simulate is not None:
+        try:
+            after = simulate(one.target, one.times)
+        except ChakrascopeError:
+            pass  # The backend cannot change it: the bound stays, and is called one.
+        else:
+            gain_ns, is_bound = result.makespan_ns - after.makespan_ns, False
+            then = _bound_by(after, workload)
+    rank, node_id, place = _longest(path, one)
+    how = REMEDIES.get(one.remedy, UNKNOWN)
+    number = "inf" if one.times == math.inf else f"{one.times:g}"
+    if one.times != math.inf:
+        how = f"{number} times as fast: {how}"
+    return Advice(
+        one.what, how, gain_ns, gain_ns / max(1, path.makespan_ns), f"{one.target.key}={number}", is_bound,
+        one.kind, one.cause, one.path_ns, then, "", rank, node_id, place,
+    )  # fmt: skip
+
+
+def _bound_by(after: Result, workload: Workload) -> str:
+    """Return the kind that bounds a replay and its share of the step, or nothing where it has no path."""
+    if not 0 < after.num_nodes <= _MOST_PATH_NODES:
+        return ""
+    kinds = breakdown_columns(critical_path(after, workload), "kind")
+    if not len(kinds["key"]):
+        return ""
+    label = KINDS.get(str(kinds["key"][0]), str(kinds["key"][0])).lower()
+    return f"{label} ({share_text(float(kinds['share'][0]))})"
+
+
+def _longest(path: CriticalPath, one: Candidate) -> tuple[int, int, str]:
+    """Return rank, node and place of the longest piece of a candidate."""
+    segments = path.columns
+    rows = one.rows[segments["node_id"][one.rows] >= 0]
+    if not len(rows):
+        return -1, -1, ""
+    row = int(rows[np.argmax(segments["duration_ns"][rows])])
+    return int(segments["rank"][row]), int(segments["node_id"][row]), str(segments["place"][row])
+
+
+def _without_covered(items: Sequence[tuple[Candidate, Advice]]) -> list[tuple[Candidate, Advice]]:
+    """Return the advice without faster kernels for time that better advice already covers."""
+    kept: list[tuple[Candidate, Advice]] = []
+    for one, item in items:
+        covering = (other for other, _ in kept if _shared(one, other) > _COVERED)
+        if one.remedy not in ("compute", "wait", "operators") or next(covering, None) is None:
+            kept.append((one, item))
+    return kept
+
+
+def _shared(one: Candidate, other: Candidate) -> float:
+    """Return which part of the smaller one's segments the two have in common."""
+    smaller = max(1, min(len(one.rows), len(other.rows)))
+    return len(np.intersect1d(one.rows, other.rows, assume_unique=True)) / smaller
+
+
+def _with_overlaps(items: Sequence[tuple[Candidate, Advice]]) -> Iterator[Advice]:
+    for place, (one, item) in enumerate(items):
+        earlier = [other.what for other, _ in items[:place] if _shared(one, other) > _LEAST_SHARE]
+        yield replace(item, overlaps="; ".join(earlier))
+
+
+def _contributor(found: Sequence[Candidate], kept: Sequence[tuple[Candidate, Advice]]) -> Candidate | None:
+    """Return the late rank if evening it out gains most, else the largest candidate with a name.
+
+    Where all with a name are small beside the sum of many short pieces, it is that.
+    """
+    for one, item in kept[:1]:
+        if one.remedy == "skew" and not item.is_bound:
+            return one
+    ordered = sorted((one for one in found if one.remedy != "skew"), key=lambda one: -one.path_ns)
+    for one in ordered:
+        if one.is_named and one.path_ns >= _NAMED_SHARE * ordered[0].path_ns:
+            return one
+    return ordered[0] if ordered else None
+
+
+def _halves(path: CriticalPath, simulate: Simulate | None, result: Result) -> dict[str, int]:
+    """Return what halving each of the two kinds that hold most of the path, and computation, gains."""
+    kinds = [str(key) for key in breakdown_columns(path, "kind")["key"][:2]]
+    gains = {}
+    for kind in dict.fromkeys([*kinds, "compute"]):
+        if simulate is None or kind in ("idle", "wait"):
+            continue
+        try:
+            gains[kind] = result.makespan_ns - simulate(Target("kind", kind), 2.0).makespan_ns
+        except ChakrascopeError:
+            continue  # nothing of this kind, or nothing that could change
+    return gains
 
 
 def advice(
     path: CriticalPath,
+    result: Result,
+    workload: Workload,
     collectives: pd.DataFrame,
-    count: int = 4,
     *,
     link_bytes_per_ns: float = 0.0,
-    messages: pd.DataFrame | None = None,
 ) -> list[Advice]:
-    """Return the *count* changes with the largest possible gain, largest first.
+    """Return what would help the step of *result*, each with the most it can gain.
 
-    *link_bytes_per_ns* is what a link of the slowest dimension carries, 0 if unknown: a collective, or one of
-    *messages* (as `messages_on_path` has them), that is far below is not helped by smaller messages. The gain
-    is a bound, not a promise: once a part shrinks, another chain may become the critical one.
+    The gains are bounds; those of a run of a study (`RunAnalysis.advices`) are replays.
     """
-    told = None if messages is None else columns_of(messages)
-    return advices(path, columns_of(collectives), count, link_bytes_per_ns=link_bytes_per_ns, messages=told)
+    found = advise(path, result, workload, columns_of(collectives), link_bytes_per_ns=link_bytes_per_ns)
+    return list(found.advice)
 
 
-def advices(
-    path: CriticalPath,
-    collectives: Columns,
-    count: int = 4,
-    *,
-    link_bytes_per_ns: float = 0.0,
-    messages: Columns | None = None,
-) -> list[Advice]:
-    """Return what `advice` returns, of the columns of its tables."""
-    segments, total = path.columns, max(1, path.makespan_ns)
-    found = []
-    slow = _slow(collectives, messages, link_bytes_per_ns)
-    kinds = segments["kind"]
-    for kind in sorted(set(kinds.tolist())):
-        rows = np.flatnonzero(kinds == kind)
-        part = {name: segments[name][rows] for name in ("cause", "collective", "duration_ns", "operator")}
-        found += [(what, _hint(kind, what, slow), gain) for what, gain in _largest(kind, part)]
-    found += _skew(collectives) if len(kinds) else []
-    ranked = sorted(found, key=lambda item: -item[2])[:count]
-    return [
-        Advice(what, how, gain, gain / total) for what, how, gain in ranked if gain / total >= _LEAST_SHARE
-    ]
+def advice_text(item: Advice) -> str:
+    """Return how to shrink the cause of *item*, and what its gain is: a replay or a bound."""
+    parts = [item.how]
+    if item.overlaps:
+        parts.append(f"overlaps with: {item.overlaps}")
+    if item.is_bound:
+        parts.append("the gain is an upper bound, not a replay")
+    elif item.then:
+        parts.append(f"then bound by {item.then}")
+    return "; ".join(parts)
 
 
-def _hint(kind: str, what: str, slow: set[str]) -> str:
-    """Return what shrinks *what*, by its figures where they say more than its *kind*."""
-    if kind == "communication" and what in slow:
-        return _HINTS["latency"]
-    if what == GAP:
-        return _HINTS["unknown"]
-    if kind == "compute" and _WAITING.search(what):
-        return _HINTS["wait"]
-    if what == HOST_CAUSES["communication_call"]:
-        return _HINTS["communication_call"]
-    return _HINTS.get(kind, _UNKNOWN)
+def advice_table(items: Sequence[Advice]) -> pd.DataFrame:
+    """Return *items* as a table with a column for each field of `Advice`."""
+    import pandas as pd  # noqa: PLC0415
+
+    table: pd.DataFrame = pd.DataFrame(
+        [asdict(item) for item in items], columns=[field.name for field in fields(Advice)]
+    )
+    return table
 
 
 def _slow(collectives: Columns, messages: Columns | None, link_bytes_per_ns: float) -> set[str]:
@@ -138,70 +330,7 @@ def _labelled(collectives: Columns) -> Iterator[tuple[tuple[str, int, int], floa
     yield from zip(zip(*columns, strict=True), collectives["bus_bytes_per_ns"].tolist(), strict=True)
 
 
-def advice_table(
-    path: CriticalPath,
-    collectives: pd.DataFrame,
-    network: Mapping[str, Any] | None = None,
-    messages: pd.DataFrame | None = None,
-) -> pd.DataFrame:
-    """Return :func:`advice` as a table: ``what``, ``how``, ``gain_ns`` at most, and its ``share``.
-
-    *network* is the one that was simulated, as the result's provenance has it; *messages* are those of
-    `messages_on_path`.
-    """
-    import pandas as pd  # noqa: PLC0415
-
-    link = link_bytes_per_ns(network)
-    rows = [asdict(item) for item in advice(path, collectives, link_bytes_per_ns=link, messages=messages)]
-    table: pd.DataFrame = pd.DataFrame(rows, columns=[field.name for field in fields(Advice)])
-    return table
-
-
 def link_bytes_per_ns(network: Mapping[str, Any] | None) -> float:
     """Return what a link of the slowest dimension of *network* carries, 0 if that is unknown."""
     rates = (network or {}).get("bandwidth") or [0.0]
     return float(min(rates)) * 2**30 / 10**9
-
-
-def cause_place(path: CriticalPath, collectives: pd.DataFrame, what: str) -> tuple[int, int]:
-    """Return (rank, node) to look at for a cause of :func:`advice`, called *what*: its longest piece.
-
-    (-1, -1) if no node stands for it.
-    """
-    segments = path.unreasoned[path.unreasoned["node_id"] >= 0]
-    kinds = {name: kind for kind, name in (_WHOLE | _NAMELESS).items()}
-    causes = {label: cause for cause, label in HOST_CAUSES.items()}
-    chosen = (segments["operator"] == what) | (segments["collective"] == what)
-    if what in kinds:
-        chosen = segments["kind"] == kinds[what]
-    if what in causes:
-        chosen = segments["cause"] == causes[what]
-    longest = segments[chosen].nlargest(1, "duration_ns")
-    if longest.empty and what.startswith("Rank "):
-        longest = collectives[collectives["on_path_ns"] > 0].nlargest(1, "skew_ns")
-    return (-1, -1) if longest.empty else (int(longest["rank"].iloc[0]), int(longest["node_id"].iloc[0]))
-
-
-def _largest(kind: str, part: Columns) -> list[tuple[str, int]]:
-    """Return what time of one kind is spent on: its two largest names, or all if names say nothing."""
-    if kind == "host":
-        causes = [HOST_CAUSES.get(str(cause), _WHOLE[kind]) for cause in part["cause"]]
-        return [*sums_by(part["duration_ns"], np.array(causes, object)).items()]
-    if kind in ("idle", "wait"):
-        return [(_WHOLE[kind], int(part["duration_ns"].sum()))]
-    column = "collective" if kind == "communication" else "operator"
-    sums = sums_by(part["duration_ns"], part[column])
-    largest = sorted(sums.items(), key=lambda item: -item[1])[:2]
-    return [(str(name) or _NAMELESS.get(kind, kind), gain) for name, gain in largest]
-
-
-def _skew(collectives: Columns) -> list[tuple[str, str, int]]:
-    """Return the worst wait for a last rank at a collective on the path; waits in a row do not add up."""
-    crossed = np.flatnonzero((collectives["on_path_ns"] > 0) & (collectives["skew_ns"] > 0))
-    if not len(crossed):
-        return []
-    row = crossed[np.argmax(collectives["skew_ns"][crossed])]
-    rank, operation, module = (collectives[name][row] for name in ("rank", "operation", "module"))
-    where = f" of {module}" if module else ""
-    what = f"Rank {rank} comes last to the {operation}{where}"
-    return [(what, _HINTS["skew"], int(collectives["skew_ns"][row]))]

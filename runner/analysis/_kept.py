@@ -16,9 +16,10 @@ from ...converter import Workload
 from ...support import new_file, write_file
 from .._recorded_nodes import Columns
 from .._result import Result
+from ._advice import Advised
 from ._critical_path import CriticalPath, critical_path
 
-__all__ = ["path_beside", "table_beside"]
+__all__ = ["advised_beside", "path_beside", "table_beside"]
 
 _VERSION = 2
 # What reading raises of a file that is none, cut off, or of another version.
@@ -39,6 +40,21 @@ def table_beside(file: Path, made_of: list[Path], make: Callable[[], Columns]) -
     with suppress(OSError):
         write_file(file, json.dumps({"stamp": stamp, "columns": listed}) + "\n")
     return columns
+
+
+def advised_beside(file: Path, made_of: list[Path], make: Callable[[], Advised]) -> Advised:
+    """Return what *make* makes, as *file* keeps it if *made_of* are still the same."""
+    stamp = _stamp(made_of)
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if kept["stamp"] == stamp:
+            return Advised.from_json(kept["advised"])
+    except _DAMAGES:
+        pass
+    advised = make()
+    with suppress(OSError):
+        write_file(file, json.dumps({"stamp": stamp, "advised": advised.to_json()}) + "\n")
+    return advised
 
 
 def path_beside(file: Path, made_of: list[Path], result: Result, workload: Workload) -> CriticalPath:

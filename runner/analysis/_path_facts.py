@@ -18,7 +18,14 @@ from ...support import bytes_text
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["NodeFacts", "coded_facts", "collective_label", "describe_collectives", "said_of"]
+__all__ = [
+    "NodeFacts",
+    "coded_facts",
+    "collective_label",
+    "copy_direction",
+    "describe_collectives",
+    "said_of",
+]
 
 Ints = npt.NDArray[np.int64]
 
@@ -136,3 +143,11 @@ def collective_label(operation: str, size_bytes: int, group: int) -> str:
     """Return e.g. ``all_reduce of 12.3 MiB, all ranks``, as the path names a collective."""
     where = "all ranks" if group == 0 else f"group {group}"
     return f"{operation} of {bytes_text(max(size_bytes, 0))}, {where}"
+
+
+def copy_direction(name: str) -> str:
+    """Return e.g. ``HtoD`` of ``Memcpy HtoD (Pinned -> Device)``, or ``Memset``, or else the whole name."""
+    words = name.split()
+    if words[:1] == ["Memcpy"] and len(words) > 1:
+        return words[1]
+    return words[0] if words[:1] == ["Memset"] else name

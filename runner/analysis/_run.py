@@ -18,9 +18,9 @@ from .._memory import check_table
 from .._recorded_nodes import Columns
 from .._result import Result
 from ..study import RunInfo, Study
-from ._advice import Advice, advice_table, advices, link_bytes_per_ns
+from ._advice import Advice, Advised, advice_table, advise, link_bytes_per_ns
 from ._collective_overview import overview_columns
-from ._critical_path import CriticalPath
+from ._critical_path import CriticalPath, critical_path
 from ._foreign_times import measured_ranks
 from ._last_arrival import with_replicas_folded
 from ._messages import messages_on_path
@@ -175,7 +175,27 @@ class RunAnalysis:
     @ComputedOnce
     def summary(self) -> Summary:
         """Return what bounds the run's step."""
-        return summarize(self.result, self.workload, self._kept_path() if self.is_large else None)
+        return summarize(self.result, self.workload, self.path, self._advised)
+
+    @ComputedOnce
+    def _advised(self) -> Advised:
+        """Return what would help, which is kept beside the run: it takes some replays."""
+        from ._kept import advised_beside  # noqa: PLC0415 - as below
+        from ._replays import replays_of  # noqa: PLC0415
+
+        def make() -> Advised:
+            messages = self._messages()
+            return advise(
+                self.path,
+                self.result,
+                self.workload,
+                self._overview,
+                link_bytes_per_ns=link_bytes_per_ns(self._own_network()),
+                messages=None if messages is None else columns_of(messages),
+                simulate=replays_of(self.result, self.experiment),
+            )
+
+        return advised_beside(self.study.kept_file(self.info.id, "advice.json"), self._made_of, make)
 
     def _kept_path(self) -> CriticalPath:
         """Return the critical path, which is kept beside a large run."""
@@ -188,10 +208,10 @@ class RunAnalysis:
     def _made_of(self) -> list[Path]:
         return [self.study.run_file(self.info.id), *self.study.workload_files(self.info.workload)]
 
-    @property
+    @ComputedOnce
     def path(self) -> CriticalPath:
-        """The critical path of the run."""
-        return self.summary.path
+        """Return the critical path of the run."""
+        return self._kept_path() if self.is_large else critical_path(self.result, self.workload)
 
     def breakdown(self, by: str) -> pd.DataFrame:
         """Return the critical path by one of :data:`RUN_BREAKDOWNS`, as `CriticalPath.breakdown` does.
@@ -248,17 +268,11 @@ class RunAnalysis:
     @property
     def advice(self) -> pd.DataFrame:
         """Return what would help, as :func:`advice_table` does."""
-        return advice_table(self.path, self.collectives, self._own_network(), self._messages())
+        return advice_table(self.advices())
 
-    def advices(self) -> list[Advice]:
-        """Return what would help, as :func:`advice` does."""
-        messages = self._messages()
-        return advices(
-            self.path,
-            self._overview,
-            link_bytes_per_ns=link_bytes_per_ns(self._own_network()),
-            messages=None if messages is None else columns_of(messages),
-        )
+    def advices(self) -> tuple[Advice, ...]:
+        """Return what would help, the largest gain first: replays, or bounds where those would take long."""
+        return self._advised.advice
 
     def _own_network(self) -> Mapping[str, Any] | None:
         return {} if self.info.backend in _WITHOUT_NETWORK else self.result.provenance.get("network")

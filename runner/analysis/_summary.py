@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...converter import Workload
 from ...converter.building import (
@@ -20,11 +19,14 @@ from ...converter.building import (
 from ...converter.kernels import unsized_communication
 from ...support import count_text, duration_text, share_text
 from .._captured import is_captured
-from .._framed import columns_of, frame_of, framed, later, rows_of, sums_by
+from .._framed import columns_of, frame_of, framed, later, rows_of
 from .._recorded_nodes import Columns
 from .._result import Result
+from ._advice import Advice, Advised, Cause, advise
+from ._collective_overview import overview_columns
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._foreign_times import cpu_times, measured_ranks
+from ._path_facts import NodeFacts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,8 +38,7 @@ TIME_FORMULA = (
     "computation covers (communication - overlap), exposed copies what neither covers"
 )
 
-_ALMOST_ALL = 0.995
-_HALF = 0.5
+_EXPOSED = 0.01
 _PHRASES = {
     "communication": "communication",
     "compute": "computation",
@@ -49,7 +50,9 @@ _PHRASES = {
     "idle": "idle time",
 }
 _PHASES = {"forward": "the forward pass", "backward": "the backward pass", "optimizer": "the optimizer"}
-_NAMED_AS_WHOLE = ("host", "wait", "idle")  # their names are those of what comes after
+_ON_HOST = ("host", "sync")
+_BUSY = 0.9  # of the step: a device as busy as this is what bounds it, if nothing could be replayed
+_CONTRADICTED = 0.5  # of what the path promises: a what-if that gains less than this decides
 _WITHOUT_NETWORK = ("replay", "fake")
 
 
@@ -61,7 +64,8 @@ class Summary:
     *ranks* has a row per rank: ``compute_ns, overlap_ns, copy_ns, exposed_comm_ns, exposed_copy_ns, idle_ns``
     and ``finish_ns``, where compute, exposed communication, exposed copies and idle time (here: until the
     last rank finishes) add up to the makespan.
-    *qualifiers* are sentences on what makes the answer less than it seems, to be read before it.
+    *qualifiers* are sentences on what makes the answer less than it seems, to be read before it. *advice* is
+    what would help, and *causes* are what takes most of the path, each added up over all of its pieces.
     """
 
     headline: str
@@ -70,6 +74,8 @@ class Summary:
     ranks: pd.DataFrame
     path: CriticalPath
     qualifiers: tuple[str, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    causes: tuple[Cause, ...] = ()
 
     def columns(self, name: str) -> Columns:
         """Return the columns of :attr:`kinds` or :attr:`ranks`, without a table being made."""
@@ -82,26 +88,68 @@ class Summary:
             "qualifiers": list(self.qualifiers),
             "makespan_ns": self.makespan_ns,
             "critical_path_by_kind": rows_of(self.columns("kinds")),
+            "causes": [
+                asdict(one) | {"share": one.path_ns / max(1, self.makespan_ns)} for one in self.causes
+            ],
+            "advice": [asdict(one) for one in self.advice],
             "ranks": rows_of(self.columns("ranks")),
         }
 
 
-def summarize(result: Result, workload: Workload, path: CriticalPath | None = None) -> Summary:
+def summarize(
+    result: Result, workload: Workload, path: CriticalPath | None = None, advised: Advised | None = None
+) -> Summary:
     """Return what bounds the step of *result*, whose programs are *workload*'s.
 
-    *path* is its critical path, if that is known.
+    *path* is its critical path and *advised* what would help, if they are known; else the advice is a bound.
     """
     path = path or critical_path(result, workload)
+    if advised is None:
+        modules = lambda ranks, ids: NodeFacts(workload, ranks, ids).texts("module")  # noqa: E731
+        advised = advise(path, result, workload, overview_columns(result, path, modules))
     kinds = breakdown_columns(path, "kind")
-    headline = _headline(path, kinds, _measured_text(workload), captured_steps(workload.metadata))
+    ranks = _rank_columns(result)
+    bound = _bound(result, kinds, ranks, advised, workload) if len(kinds["key"]) else _Bound("")
+    took = _took(result.makespan_ns, workload)
+    headline = _headline(path, kinds, bound, advised.contributor, took)
     if result.backend not in _WITHOUT_NETWORK and len(path.columns["rank"]):
-        headline += _network_cannot_matter(path, kinds)
-    qualifiers = _qualifiers(result, workload, kinds)
-    ranks = later(_rank_columns(result))
-    return Summary(headline, result.makespan_ns, later(kinds), ranks, path, qualifiers)
+        headline += _network_cannot_matter(path, kinds, ranks)
+    qualifiers = _qualifiers(result, workload, bound.kind)
+    return Summary(
+        headline, result.makespan_ns, later(kinds), later(ranks), path, qualifiers,
+        advised.advice, advised.causes,
+    )  # fmt: skip
 
 
-def _qualifiers(result: Result, workload: Workload, kinds: Columns) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class _Bound:
+    """The *kind* that bounds the step, and *why* it is not the kind that holds most of the path."""
+
+    kind: str
+    why: str = ""
+
+
+def _bound(result: Result, kinds: Columns, ranks: Columns, advised: Advised, workload: Workload) -> _Bound:
+    """Return the kind that bounds the step: the path's largest, unless replays or the busy device contradict.
+
+    Halving the time of a kind has to gain a good part of half of its time on the path.
+    """
+    top, path_ns = str(kinds["key"][0]), int(kinds["duration_ns"][0])
+    busy = float(1 - ranks["idle_ns"].mean() / max(1, result.makespan_ns)) if len(ranks["rank"]) else 0.0
+    gains = advised.half_kinds_ns
+    best = max(gains, key=gains.__getitem__, default=top)
+    if top in gains and best != top and gains[top] < _CONTRADICTED * path_ns / 2:
+        return _Bound(
+            best,
+            f": halving it gains {duration_text(gains[best])}, halving {_PHRASES[top]}, which holds "
+            f"{share_text(kinds['share'][0])} of the critical path, {duration_text(max(0, gains[top]))}",
+        )
+    if top in _ON_HOST and busy >= _BUSY and top not in gains and not computed_on_host(workload):
+        return _Bound("compute", f": the devices are busy for {share_text(busy)} of the step")
+    return _Bound(top)
+
+
+def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str, ...]:
     """Return what the captured step is not: unprofiled, whole, of this machine; then what else was said."""
     said = [str(line) for key in ("warnings", "assumptions") for line in result.provenance.get(key, [])]
     overhead = profiler_overhead(workload.metadata)
@@ -109,7 +157,7 @@ def _qualifiers(result: Result, workload: Workload, kinds: Columns) -> tuple[str
     first = [stood_in(workload.metadata), _of_the_chip(result, workload), unsized.text if unsized else ""]
     if overhead is not None:
         said = [line for line in said if overhead.text not in line]
-        first.insert(0, _of_the_profiler(overhead, workload, kinds))
+        first.insert(0, _of_the_profiler(overhead, bound_by))
     return tuple(line for line in dict.fromkeys([*first, *said]) if line)
 
 
@@ -123,18 +171,17 @@ def _of_the_chip(result: Result, workload: Workload) -> str:
     return "" if found is None else found.text
 
 
-def _of_the_profiler(overhead: ProfilerOverhead, workload: Workload, kinds: Columns) -> str:
+def _of_the_profiler(overhead: ProfilerOverhead, bound_by: str) -> str:
     """Return how far the captured step is from an unprofiled one; more of it where the host bounds it."""
-    said = f"{overhead.text[0].upper()}{overhead.text[1:]}"
+    text = f"{overhead.text[0].upper()}{overhead.text[1:]}"
     if overhead.host_rescaled:
-        return f"{said}; host time was scaled by it."
+        return f"{text}; host time was scaled by it."
     if overhead.is_scattered:
-        return f"{said}."
-    on_host = ["host", "sync", *(["compute"] if computed_on_host(workload) else [])]
+        return f"{text}."
     scale = "'convert --rescale-host' scales host time by it"
-    if overhead.matters and kinds["share"][np.isin(kinds["key"], on_host)].sum() > _HALF:
-        return f"{said}: the profiler may be why the host bounds this one; {scale}."
-    return f"{said}; {scale}."
+    if overhead.matters and bound_by in _ON_HOST:
+        return f"{text}: the profiler may be why the host bounds this one; {scale}."
+    return f"{text}; {scale}."
 
 
 def _measured_ns(workload: Workload) -> int:
@@ -144,10 +191,12 @@ def _measured_ns(workload: Workload) -> int:
     return max((int(value) for value in values if isinstance(value, (int, float))), default=0)
 
 
-def _network_cannot_matter(path: CriticalPath, kinds: Columns) -> str:
+def _network_cannot_matter(path: CriticalPath, kinds: Columns, ranks: Columns) -> str:
     causes = breakdown_columns(path, "cause")["key"]
     if (kinds["key"] == "communication").any() or (causes == "communication_call").any():
         return ""
+    if (ranks["exposed_comm_ns"] > _EXPOSED * max(1, path.makespan_ns)).any():
+        return " No communication is on the critical path, though not all of it is covered by computation."
     return " No communication is on the critical path: a faster network cannot shorten the step."
 
 
@@ -160,52 +209,45 @@ def _measured_text(workload: Workload) -> str:
     return f" (measured{which}: {duration_text(measured_ns)})"
 
 
-def _headline(path: CriticalPath, kinds: Columns, measured: str, steps: int = 1) -> str:
+def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, top: Cause | None, took: str) -> str:
     if not len(path.columns["rank"]):
         return "The step takes no time: every node has a duration of 0."
-    top = str(kinds["key"][0])
-    share = share_text(float(kinds["share"][0]))
-    cause = _PHRASES.get(top, top)
-    took = f"The step takes {duration_text(path.makespan_ns)}{measured} and is"
+    cause = _PHRASES.get(bound.kind, bound.kind)
+    share = f": {share_text(float(kinds['share'][0]))} of the critical path"
+    return f"{took} bound by {cause}{bound.why or share}; {_contributor(path, top)}."
+
+
+def _took(makespan_ns: int, workload: Workload) -> str:
+    """Return how long the step takes, simulated and measured, up to the verb."""
+    took, steps = f"{duration_text(makespan_ns)}{_measured_text(workload)}", captured_steps(workload.metadata)
     if steps > 1:
-        each = duration_text(round(path.makespan_ns / steps))
-        took = f"The {steps} steps take {duration_text(path.makespan_ns)}{measured}, {each} each, and are"
-    lead = f"{took} bound by {cause}: {share}"
-    return f"{lead} of the critical path; {_contributor(path)}."
+        return f"The {steps} steps take {took}, {duration_text(round(makespan_ns / steps))} each, and are"
+    return f"The step takes {took} and is"
 
 
-def _contributor(path: CriticalPath) -> str:
-    """Return what holds the largest share of the path, of any kind: what it is and where it was issued.
-
-    A name counts once for all of its segments; kinds whose names say nothing count as they are.
-    """
-    columns = path.columns
-    kinds, durations = columns["kind"], columns["duration_ns"]
-    names = np.where(kinds == "communication", columns["collective"], columns["operator"])
-    names = np.where(np.isin(kinds, _NAMED_AS_WHOLE) & (columns["cause"] == ""), "", names)
-    totals = sums_by(durations, kinds, names)
-    kind, name = max(totals, key=totals.__getitem__)
-    own = np.flatnonzero((kinds == kind) & (names == name))
-    largest = int(own[np.argmax(durations[own])])
-    called = name or _PHRASES.get(kind, str(columns["name"][largest]))
-    pieces = f" in {len(own):,} segments" if len(own) > 1 else ""
-    total_ns = totals[kind, name]
-    share = share_text(total_ns / max(1, path.makespan_ns))
-    text = f"the largest contributor is {called} ({duration_text(total_ns)}{pieces}, {share})"
-    text += _place(columns, own)
-    return text + (f"; its largest piece: {_lower(path.reason(largest))}" if kind == "communication" else "")
+def _contributor(path: CriticalPath, top: Cause | None) -> str:
+    """Return what holds most of the path: what it is, how much of the path, and where it was issued."""
+    if top is None:
+        return "nothing on it can be changed"
+    if top.is_late_rank:
+        return top.what[:1].lower() + top.what[1:]
+    segments = path.columns
+    pieces = f" in {top.pieces:,} segments" if top.pieces > 1 else ""
+    share = share_text(top.path_ns / max(1, path.makespan_ns))
+    what = top.what if top.kind in ("compute", "communication") else _lower(top.what)
+    text = f"the largest contributor is {what} ({duration_text(top.path_ns)}{pieces}, {share})"
+    if top.node_id < 0:
+        return text
+    row = int(np.flatnonzero((segments["rank"] == top.rank) & (segments["node_id"] == top.node_id))[0])
+    text += _place(segments, row)
+    return text + (f"; its largest piece: {_lower(path.reason(row))}" if top.kind == "communication" else "")
 
 
-def _place(segments: Columns, rows: npt.NDArray[np.int64]) -> str:
-    """Return where most of the *rows* come from: a phase of a module, with its share unless that is all."""
-    totals = sums_by(segments["duration_ns"][rows], segments["phase"][rows], segments["module"][rows])
-    key = max(totals, key=totals.__getitem__)
-    phase, module = _PHASES.get(str(key[0]), ""), str(key[1])
+def _place(segments: Columns, row: int) -> str:
+    """Return the phase and module that a segment was issued in."""
+    phase, module = _PHASES.get(str(segments["phase"][row]), ""), str(segments["module"][row])
     place = " of ".join(word for word in (phase, module) if word)
-    share = totals[key] / max(sum(totals.values()), 1)
-    if not place:
-        return ""
-    return f" in {place}" if share > _ALMOST_ALL else f", {share_text(share)} of it in {place}"
+    return f", its longest piece in {place}" if place else ""
 
 
 def _lower(sentence: str) -> str:

@@ -7,7 +7,6 @@ import re
 import pandas as pd
 import pytest
 
-from chakrascope.runner.analysis import advice_table, cause_place
 from chakrascope.viewer import StudyView
 from chakrascope.viewer.pages import _summary
 from chakrascope.viewer.pages._parts import column, table_card, text_column
@@ -44,12 +43,9 @@ def test_layers_and_breakdowns_lead_on(visit, made):
 
 
 def test_every_cause_has_a_node(simulated):
-    causes = advice_table(simulated.path, simulated.collectives)["what"].tolist()
-    assert causes
-    for what in causes:
-        rank, node = cause_place(simulated.path, simulated.collectives, what)
-        assert simulated.node(rank, node) is not None
-    assert cause_place(simulated.path, simulated.collectives, "nothing") == (-1, -1)
+    items = simulated.advices()
+    assert items
+    assert all(simulated.node(item.rank, item.node_id) is not None for item in items)
 
 
 def test_a_column_that_says_nothing_is_left_out():

@@ -10,7 +10,7 @@ from dash import Dash, Input, Output, State, html, no_update
 from ...converter.building import captured_steps
 from ...converter.checks import step_kinds, step_rows
 from ...errors import ChakrascopeError
-from ...runner.analysis import TABLES, cause_place, contributors, nameless_text
+from ...runner.analysis import TABLES, Advice, advice_text, contributors, nameless_text
 from ...support import count_text, duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_name
@@ -92,6 +92,10 @@ _STEPS = [
 _STEPS_NOTE = (
     "As measured, on the rank where each took longest: compute, exposed communication, exposed copies and "
     "idle time of the device add up to the step's own time."
+)
+_ADVICE_NOTE = (
+    "Largest gain first. A gain is what a replay of the run with this change saves, so it counts whatever "
+    "bounds the step then; where no replay was made, the text says that it is an upper bound."
 )
 _CLICK = "Select a bar to see its longest piece on the timeline."
 
@@ -295,31 +299,28 @@ def _anomalies(run: OpenRun) -> list[Any]:
 
 def _advice(run: OpenRun, search: str) -> dmc.Paper:
     rows = [
-        [_cause(run, row["what"], search), f"{duration_text(row['gain_ns'])} ({share_text(row['share'])})",
-         row["how"]]
-        for row in TABLES["advice"](run).to_dict("records")
-    ]  # fmt: skip
+        [_cause(item, search), f"{duration_text(item.gain_ns)} ({share_text(item.share)})", advice_text(item)]
+        for item in run.advices()
+    ]
     links = [link_to("See the critical path, and simulate what would help", "/critical-path", search)]
     if len(run.collectives):
         links.append(link_to("See all collectives", "/network", search))
     return card(
         "What would help",
-        rows_table(["Cause", "Saves at most", "What helps"], rows, id="advice")
+        rows_table(["Cause", "Saves", "What helps"], rows, id="advice")
         if rows
-        else empty("No single cause takes more than 1 % of the critical path."),
+        else empty("No single change gains more than 1 % of the step."),
         html.Div(links, className="link-row"),
-        note="Largest causes first. The saving is an upper bound: its time on the critical path. Once that "
-        "shrinks, another chain may bound the step.",
+        note=_ADVICE_NOTE,
         exports=export_links("advice", run=run.info.id),
     )
 
 
-def _cause(run: OpenRun, what: str, search: str) -> Any:
-    """Return the cause called *what* as a link to the node that shows it, on the timeline."""
-    rank, node = cause_place(run.path, run.collectives, what)
-    if node < 0:
-        return what
-    return link_to(what, "/timeline", Selection.parse(search).with_node(rank, node).search)
+def _cause(item: Advice, search: str) -> Any:
+    """Return the cause of *item* as a link to its longest piece on the timeline."""
+    if item.node_id < 0:
+        return item.what
+    return link_to(item.what, "/timeline", Selection.parse(search).with_node(item.rank, item.node_id).search)
 
 
 def _bars(run: OpenRun, by: str, scheme: str, search: str = "") -> dmc.Paper:

@@ -1,10 +1,17 @@
 """Ask what a step would take if something were faster, smaller or gone, by simulating it again."""
 
-from ._simulate import sensitivity as sensitivity
-from ._simulate import simulate_faster as simulate_faster
-from ._simulate import what_if as what_if
-from ._target import Target as Target
-from ._target import targets as targets
+from typing import TYPE_CHECKING
+
+from ....support import exports_of
+
+if TYPE_CHECKING:
+    from ._simulate import sensitivity as sensitivity
+    from ._simulate import simulate_faster as simulate_faster
+    from ._simulate import what_if as what_if
+    from ._target import Target as Target
+    from ._target import targets as targets
+else:
+    __getattr__ = exports_of(__name__, __file__)
 
 __all__ = [
     "Target",

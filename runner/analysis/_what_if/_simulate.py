@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 import pandas as pd
@@ -13,10 +14,13 @@ from ..._result import Result
 from ...backends import Progress, get_backend
 from ...gpu import faster_machine
 from ._network import with_faster_network
-from ._target import MEASURED, NETWORK, Target
+from ._skew import without_skew
+from ._target import COLUMNS, MEASURED, NETWORK, NODES, Target
 from ._workload import with_faster_nodes, without_edge
 
 __all__ = ["sensitivity", "simulate_faster", "what_if"]
+
+_REMOVABLE = (*COLUMNS, *NODES, "edge", "skew")
 
 
 def what_if(
@@ -24,7 +28,8 @@ def what_if(
 ) -> Result:
     """Simulate *experiment* with all *changes*: each a target, and how many times as fast it is to be.
 
-    A collective has that much less data; an edge is dropped, whatever its number. Raises `UsageError` for a
+    Infinitely fast takes no time. A collective has that much less data; an edge is dropped and a skew evened
+    out, whatever the number. Raises `UsageError` for a
     target that the experiment does not have, or that cannot change its result.
     """
     for target, times in changes:
@@ -64,8 +69,11 @@ def _with_faster_machine(experiment: Experiment, target: Target, times: float) -
 
 
 def _changed(experiment: Experiment, target: Target, times: float) -> Experiment:
-    if not 0.01 <= times <= 1000:
-        raise UsageError(f"Something can be 0.01 to 1000 times as fast, not {times:g} times.")
+    if not (0.01 <= times <= 1000 or (times == math.inf and target.what in _REMOVABLE)):
+        raise UsageError(
+            f"'{target.key[:60]}' can be 0.01 to 1000 times as fast, or 'inf' (gone), but for data "
+            f"and networks; not {times:g} times."
+        )
     measured = experiment.backend in MEASURED
     if target.what in NETWORK:
         if measured:
@@ -85,6 +93,8 @@ def _changed(experiment: Experiment, target: Target, times: float) -> Experiment
     model = experiment.workload.model
     if target.what == "edge":
         changed = without_edge(model, *target.edge)
+    elif target.what == "skew":
+        changed = without_skew(model, int(target.name), measured=measured)
     else:
         changed = with_faster_nodes(model, target, times, measured=measured)
     return dataclasses.replace(experiment, workload=WorkloadSource.of_model(changed))

@@ -19,12 +19,23 @@ MEASURED = ("replay", "fake")
 NETWORK = ("bandwidth", "latency", "link")
 # What the host thread does beside operators, in words.
 _HOST_KINDS = {"host": "host work", "sync": "synchronisations"}
-COLUMNS = ("operator", "module", "kind", "cause")
+COLUMNS = ("operator", "module", "phase", "kind", "cause", "place")
+NODES = ("kernel", "copy", "sync", "stall", "host")
+"""Nodes of one kind by name; see `Target`."""
 _EDGE = re.compile(r"(\d+)/(\d+)-(\d+)")
 _WAYS = (
-    "operator:NAME, module:NAME, kind:KIND, cause:CAUSE, collective:TYPE, bandwidth:DIMENSION, "
+    "operator:NAME, module:NAME, phase:PHASE, kind:KIND, cause:CAUSE, place:PLACE, kernel:NAME, "
+    "copy:DIRECTION, sync:NAME, stall:NAME, host:dispatch, skew:RANK, collective:TYPE, bandwidth:DIMENSION, "
     "latency:DIMENSION, link:FROM-TO, machine:FIGURE (on 'gpu') or edge:RANK/FROM-TO"
 )
+_LABELS = {
+    "sync": "synchronisation {}",
+    "stall": "host stall: {}",
+    "copy": "copies {}",
+    "host": "host work: {}",
+    "skew": "rank {} as fast as its peers",
+    "place": "host work in {}",
+}
 # What is offered of a machine of the GPU model, in words; the last two only with several nodes.
 _FIGURES = {
     "scale_up.bytes_per_ns": "links between GPUs: more bandwidth",
@@ -43,10 +54,14 @@ _FIGURES = {
 class Target:
     """One thing that could change: *what* it is, and its *name* among those.
 
-    Nodes with a *name* as their ``operator``, ``module``, ``kind`` or ``cause``; a ``collective`` by its type
-    or as the critical path describes it; the ``bandwidth`` or ``latency`` of a network dimension (from 0), a
-    ``link`` ("0-8"), a figure of the ``machine`` of the GPU model ("scale_up.latency_ns"), or one
-    dependency, an ``edge`` ("0/17-23": of rank 0, from node 17 to node 23).
+    Nodes with a *name* as their ``operator``, ``module``, ``phase``, ``kind``, ``cause`` or ``place``; a
+    ``kernel`` by name; a ``copy`` by direction ("HtoD"); a ``sync`` by its operator or name, which waits for
+    nothing once it is gone; a ``stall`` by its operator or name, which is then cut to the median piece of
+    host work; ``host`` "dispatch", all host work without stalls and special causes; the ``skew`` of a rank,
+    whose work then takes as long as that of its peers. A ``collective`` by its type, ``send_recv``, or as the
+    critical path describes it; the ``bandwidth`` or ``latency`` of a network dimension (from 0), a ``link``
+    ("0-8"), a figure of the ``machine`` of the GPU model ("scale_up.latency_ns"), or one dependency, an
+    ``edge`` ("0/17-23": of rank 0, from node 17 to node 23).
     """
 
     what: str
@@ -67,6 +82,8 @@ class Target:
             return f"node {target} of rank {rank} without waiting for node {source}"
         if self.what == "cause":
             return f"host work: {HOST_CAUSES.get(self.name, self.name).lower()}"
+        if self.what in _LABELS:
+            return _LABELS[self.what].format(self.name)
         on_host = _HOST_KINDS.get(self.name) if self.what == "kind" else None
         return on_host or f"{self.what} {self.name}"
 
@@ -84,10 +101,12 @@ class Target:
     def parse(cls, key: str) -> Target:
         """Return the target written as *key*; raises `UsageError` for anything else."""
         what, _, name = key.partition(":")
-        if what not in (*COLUMNS, *NETWORK, "machine", "collective", "edge") or not name:
+        if what not in (*COLUMNS, *NODES, *NETWORK, "machine", "collective", "edge", "skew") or not name:
             raise UsageError(f"'{key[:60]}' is nothing that could change; write {_WAYS}.")
         if what == "edge":
             _read_edge(name)
+        if what == "skew" and not name.isdecimal():
+            raise UsageError(f"'{name[:60]}' is not a rank; write skew:RANK with its number, such as skew:1.")
         return cls(what, name)
 
 

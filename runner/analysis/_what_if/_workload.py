@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import numpy.typing as npt
 
 from ....converter import CollectiveType, Graph, NodeType, Workload
+from ....converter.chakra import EDGE_COLUMNS
 from ....errors import UsageError, did_you_mean
-from .._path_facts import collective_label
+from .._host_time import STALL_TIMES, diffuse_host, texts_where, typical_host_ns
+from .._path_facts import collective_label, copy_direction
 from ._target import Target
 
 __all__ = ["with_faster_nodes", "without_edge"]
@@ -21,18 +24,21 @@ _FACTS = ["type", "comm_type", "comm_size_bytes", "group"]
 def with_faster_nodes(workload: Workload, target: Target, times: float, *, measured: bool) -> Workload:
     """Return *workload* with the durations of the target's nodes divided by *times*, rounded.
 
-    Of a collective it is the data that gets less, unless communication takes its *measured* time anyway.
-    Raises `UsageError` if there are no such nodes, or if the network alone says how long they take.
+    Of communication it is the data that gets less, unless it takes its *measured* time anyway. A stall is cut
+    to the typical host node, and synchronisations that are taken away wait for nothing. Raises `UsageError`
+    if there are no such nodes, or if the network alone says how long they take.
     """
-    column = "comm_size_bytes" if target.what == "collective" and not measured else "duration_ns"
+    is_data = (target.what == "collective" or target.key == "kind:communication") and not measured
     graphs, found, changed = [], 0, 0
     for graph in workload.graphs:
         chosen = _nodes_of(graph, target)
         found += int(chosen.sum())
-        if column == "duration_ns" and not measured:
-            chosen = chosen & (graph.nodes["type"] < NodeType.COMM_SEND).to_numpy()
+        if not (is_data or measured):
+            chosen &= np.asarray(graph.node_columns["type"]) < NodeType.COMM_SEND
         changed += int(chosen.sum())
-        graphs.append(_divided(graph, column, chosen, times))
+        graphs.append(
+            _with_less_data(graph, chosen, times) if is_data else _faster(graph, target, chosen, times)
+        )
     if not found:
         raise UsageError(
             f"The workload has no {target.what} '{target.name[:60]}'"
@@ -46,14 +52,28 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
     return dataclasses.replace(workload, graphs=tuple(graphs))
 
 
-def _divided(graph: Graph, column: str, chosen: Flags, times: float) -> Graph:
-    values = graph.nodes[column].to_numpy()
-    positive = chosen & (values > 0)
-    unit = _units(values) if column == "comm_size_bytes" else 1
-    smaller = np.rint(values / times / unit).astype(np.int64) * unit
-    if column == "comm_size_bytes":
-        smaller = np.maximum(smaller, unit)
-    return graph.with_columns(**{column: np.where(positive, smaller, values)})
+def _faster(graph: Graph, target: Target, chosen: Flags, times: float) -> Graph:
+    durations = np.array(graph.node_columns["duration_ns"])
+    own = durations[chosen]
+    least = np.minimum(own, typical_host_ns(graph)) if target.what == "stall" else 0
+    durations[chosen] = np.maximum(np.rint(own / times).astype(np.int64), least)
+    faster = graph.with_columns(duration_ns=durations)
+    return _waiting_for_nothing(faster, chosen) if target.what == "sync" and times == math.inf else faster
+
+
+def _waiting_for_nothing(graph: Graph, chosen: Flags) -> Graph:
+    """Return *graph* with the *chosen* nodes waiting for no node of another lane."""
+    streams, ids = (np.asarray(graph.node_columns[name]) for name in ("stream", "node_id"))
+    edges = np.stack([np.asarray(graph.edge_columns[name]).astype(np.int64) for name in EDGE_COLUMNS], axis=1)
+    sources, targets = np.searchsorted(ids, edges[:, 0]), np.searchsorted(ids, edges[:, 1])
+    return graph.with_edges(edges[~chosen[targets] | (streams[sources] == streams[targets])])
+
+
+def _with_less_data(graph: Graph, chosen: Flags, times: float) -> Graph:
+    values = np.asarray(graph.node_columns["comm_size_bytes"])
+    unit = _units(values)
+    smaller = np.maximum(np.rint(values / times / unit).astype(np.int64) * unit, unit)
+    return graph.with_columns(comm_size_bytes=np.where(chosen & (values > 0), smaller, values))
 
 
 def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -67,12 +87,38 @@ def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _nodes_of(graph: Graph, target: Target) -> Flags:
-    if target.what != "collective":
-        chosen: Flags = (graph.nodes[target.what] == target.name).to_numpy()
-        return chosen
-    found: Flags = np.zeros(len(graph.nodes), bool)
+    nodes, is_it = graph.node_columns, target.name.__eq__
+    types: npt.NDArray[np.integer] = np.asarray(nodes["type"])
+    if target.key == "kind:communication":
+        is_message: Flags = types >= NodeType.COMM_SEND
+        return is_message | texts_where(nodes, "kind", is_it)
+    if target.what == "collective":
+        return _communications(graph, target.name)
+    if target.what == "kernel":
+        is_kernel: Flags = types == NodeType.COMP
+        return is_kernel & texts_where(nodes, "name", is_it)
+    if target.what == "copy":
+        is_copy = texts_where(nodes, "kind", "copy".__eq__)
+        return is_copy & texts_where(nodes, "name", lambda name: copy_direction(name) == target.name)
+    if target.what not in ("sync", "stall", "host"):
+        return texts_where(nodes, target.what, is_it)
+    named = texts_where(nodes, "operator", is_it) | texts_where(nodes, "name", is_it)
+    if target.what == "sync":
+        return named & texts_where(nodes, "kind", "sync".__eq__)
+    is_long: Flags = np.asarray(nodes["duration_ns"]) > STALL_TIMES * typical_host_ns(graph)
+    if target.what == "stall":
+        return named & diffuse_host(graph) & is_long
+    return diffuse_host(graph) & ~is_long & (target.name == "dispatch")
+
+
+def _communications(graph: Graph, name: str) -> Flags:
+    types = np.asarray(graph.node_columns["type"])
+    if name == "send_recv":
+        messages: Flags = np.isin(types, [NodeType.COMM_SEND, NodeType.COMM_RECV])
+        return messages
+    found: Flags = np.zeros(len(types), bool)
     for facts, rows in _collectives(graph):
-        found[rows] = target.name in facts
+        found[rows] = name in facts
     return found
 
 
@@ -94,9 +140,11 @@ def _names(workload: Workload, target: Target) -> list[str]:
         return sorted(
             {name for graph in workload.graphs for names, _ in _collectives(graph) for name in names}
         )
-    return sorted(
-        {str(name) for graph in workload.graphs for name in graph.nodes[target.what].unique()} - {""}
-    )
+    column = {"kernel": "name", "copy": "name", "sync": "name", "stall": "name"}.get(target.what, target.what)
+    if target.what == "host":
+        return ["dispatch"]
+    texts = {text for graph in workload.graphs for text in graph.node_columns[column].texts}
+    return sorted({copy_direction(text) for text in texts} if target.what == "copy" else texts - {""})
 
 
 def without_edge(workload: Workload, rank: int, source: int, target: int) -> Workload:

@@ -1,6 +1,5 @@
 import dataclasses
 
-import numpy as np
 import pandas as pd
 import pytest
 from studies import LAYERS, ring_links
@@ -9,7 +8,6 @@ from chakrascope.converter import CollectiveType
 from chakrascope.runner import (
     NetworkConfig,
     SystemConfig,
-    advice,
     collective_overview,
     compare,
     measured_result,
@@ -26,15 +24,13 @@ from chakrascope.runner.analysis import (
     traffic_table,
     use_over_time,
 )
-from chakrascope.runner.analysis._advice import _HINTS
-from chakrascope.runner.analysis._critical_path import SEGMENT_COLUMNS, CriticalPath
 from chakrascope.runner.analysis._differences import (
     collective_differences,
     error_distribution,
     node_differences,
     rank_differences,
 )
-from chakrascope.runner.analysis._summary import _headline, _network_cannot_matter, summarize
+from chakrascope.runner.analysis._summary import summarize
 
 
 @pytest.fixture
@@ -168,15 +164,6 @@ def test_overview_is_against_the_first_run(run, other):
     assert overview["delta_ns"].tolist() == [0, other.result.makespan_ns - run.result.makespan_ns]
 
 
-def test_advice_is_ranked_and_bounded_by_the_path(run):
-    items = advice(run.path, run.collectives)
-    gains = [item.gain_ns for item in items]
-    assert gains == sorted(gains, reverse=True)
-    assert items[0].what == "aten::mm"
-    assert items[0].gain_ns == LAYERS * 500_000
-    assert all(item.gain_ns <= run.result.makespan_ns for item in items)
-
-
 def test_packet_facts_are_told_where_there_are_some():
     packets = {"data_packets": 12_345, "drops": 0, "flow_completion_ns": {"count": 2, "median": 1500.0}}
     assert packet_facts({"packets": packets}) == [
@@ -197,59 +184,6 @@ def test_flows_end_to_end(simulated):
     table = traffic_table(result, "flows").set_index("from")
     assert table.loc["rank 0", "rank 3"] == 17
     assert traffic_table(simulated.result, "flows").set_index("from").to_numpy().sum() == 0
-
-
-def _path(rows, makespan_ns):
-    """Return a path of (kind, operator, collective, duration) in a row."""
-    filled, start = [], 0
-    for number, (kind, operator, collective, duration) in enumerate(rows):
-        filled.append((number, 0, number, operator, kind, start, start + duration, duration, "Because.",
-                       operator, "", collective, "", "", ""))  # fmt: skip
-        start += duration
-    segments = pd.DataFrame(filled, columns=list(SEGMENT_COLUMNS)).astype(SEGMENT_COLUMNS)
-    return CriticalPath(segments, makespan_ns, np.zeros(1, dtype=np.int32))
-
-
-def test_headline_names_what_holds_most_whatever_its_kind():
-    rows = [("compute", f"aten::op{number}", "", 20) for number in range(3)]
-    path = _path([*rows, ("communication", "c10d::alltoall_", "all_to_all of 1.00 MiB, all ranks", 40)], 100)
-    headline = _headline(path, path.breakdown("kind"), " (measured: 80 ns)")
-    assert headline.startswith("The step takes 100 ns (measured: 80 ns) and is bound by computation: 60.0 %")
-    assert "the largest contributor is all_to_all of 1.00 MiB, all ranks (40 ns, 40.0 %)" in headline
-    several = _headline(path, path.breakdown("kind"), "", 4)
-    assert several.startswith("The 4 steps take 100 ns, 25 ns each, and are bound by computation: 60.0 %")
-
-
-@pytest.mark.parametrize(
-    ("rate", "link", "hint"),
-    [
-        (0.003, 10.0, "latency"),
-        (0.003, 0.0, "latency"),
-        (9.0, 10.0, "communication"),
-        (2.0, 0.0, "communication"),
-    ],
-)
-def test_advice_on_a_collective_follows_from_its_figures(run, rate, link, hint):
-    path = _path([("communication", "c10d::allreduce_", "all_reduce of 24.0 KiB, all ranks", 100)], 100)
-    rows = run.collectives.head(1).assign(
-        operation="all_reduce", size_bytes=24 * 1024, group=0, bus_bytes_per_ns=rate, on_path_ns=0
-    )
-    (item,) = advice(path, rows, link_bytes_per_ns=link)
-    assert item.how == _HINTS[hint]
-
-
-@pytest.mark.parametrize(
-    "name", ["c10d::recv_", "gloo:all_reduce", "cudaStreamSynchronize", "wait for peers"]
-)
-def test_nobody_is_told_to_wait_with_a_faster_kernel(run, name):
-    path = _path([("compute", name, "", 60), ("new-kind", "x", "", 40)], 100)
-    assert not any("kernel" in item.how for item in advice(path, run.collectives.head(0)))
-
-
-def test_network_that_cannot_matter_is_told(simulated):
-    path = _path([("compute", "aten::mm", "", 100)], 100)
-    assert "a faster network cannot shorten the step" in _network_cannot_matter(path, path.breakdown("kind"))
-    assert "a faster network" not in simulated.summary.headline
 
 
 def test_what_qualifies_the_answer_is_said_once_and_warnings_first(run):

@@ -1,0 +1,306 @@
+"""What takes the time of a step, added up: one collective over its sizes, one operator over its shapes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...converter import Workload
+from ...converter.building import GAP
+from ...converter.chakra import HOST_CAUSES
+from ...support import count_text, duration_text
+from .._framed import coded, sums_by
+from .._recorded_nodes import Columns
+from .._result import Result
+from ._critical_path import CriticalPath
+from ._host_time import DIFFUSE_CAUSES, STALL_TIMES, typical_host_ns
+from ._path_facts import copy_direction
+from ._what_if._skew import excess_of_ranks
+from ._what_if._target import MEASURED, Target
+
+__all__ = ["Candidate", "candidates"]
+
+Ints = npt.NDArray[np.int64]
+
+_HALF = 2.0  # made this many times as fast, where time cannot be taken away altogether
+_GONE = math.inf
+_MOST_OF_IT = 2 / 3
+_MOST_SKEW_NODES = 3_000_000  # of larger workloads ranks are not compared, which reads every node
+_LATE_RANKS = 2
+_LONGEST_NAME = 100
+_SCALED_CAUSES = ("optimizer",)
+# Operators that only wait for others, whatever a trace takes them for.
+_WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
+_DIRECTIONS = {
+    "HtoD": "from host to device", "DtoH": "from device to host", "DtoD": "within devices",
+    "PtoP": "between devices", "HtoH": "within the host", "Memset": "(memory sets)",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """Something that may bound the step: *what* in words, a *target* to simulate *times* as fast.
+
+    *remedy* is a key of `REMEDIES`. *rows* are its segments of the critical path, *path_ns* their time, and
+    *bound_ns* the most that the change can gain. *is_named* tells one thing from the sum of many.
+    """
+
+    what: str
+    kind: str
+    cause: str
+    remedy: str
+    target: Target
+    times: float
+    rows: Ints
+    path_ns: int
+    bound_ns: int
+    is_named: bool = True
+
+
+def candidates(
+    path: CriticalPath, result: Result, workload: Workload, is_slow: Callable[[str], bool]
+) -> list[Candidate]:
+    """Return what may bound the step, the largest bound first.
+
+    *is_slow* says whether a communication, as the path names it, is far from the network's bandwidth.
+    """
+    segments = path.columns
+    if not len(segments["rank"]):
+        return []
+    rows_of = {str(kind): np.flatnonzero(segments["kind"] == kind) for kind in set(segments["kind"].tolist())}
+    nothing = np.zeros(0, np.int64)
+    found = [
+        *_computations(segments, rows_of.get("compute", nothing)),
+        *_communications(segments, rows_of.get("communication", nothing), result, is_slow),
+        *_copies(segments, rows_of.get("copy", nothing)),
+        *_remote_memory(segments, rows_of.get("memory", nothing)),
+        *_synchronisations(segments, rows_of.get("sync", nothing)),
+        *_host(path, workload, rows_of.get("host", nothing)),
+        *_late_ranks(path, workload),
+    ]
+    return sorted(found, key=lambda one: (-one.bound_ns, one.what))
+
+
+def _sum(segments: Columns, rows: Ints) -> int:
+    return int(segments["duration_ns"][rows].sum())
+
+
+def _groups(rows: Ints, labels: npt.NDArray[Any]) -> Iterator[tuple[str, Ints]]:
+    """Yield each label with its rows."""
+    numbers, names = coded(labels)
+    order = np.argsort(numbers, kind="stable")
+    ends = np.searchsorted(numbers[order], np.arange(1, len(names)))
+    for name, part in zip(names, np.split(order, ends), strict=False):
+        yield str(name), rows[part]
+
+
+def _scaled(segments: Columns, what: str, kind: str, target: Target, rows: Ints, **more: Any) -> Candidate:
+    """Return the candidate that takes half of its time."""
+    path_ns = _sum(segments, rows)
+    facts: dict[str, Any] = {"cause": "", "remedy": kind} | more
+    bound_ns = round(path_ns * (1 - 1 / _HALF))
+    return Candidate(
+        what, kind, facts.pop("cause"), facts.pop("remedy"), target, _HALF, rows, path_ns, bound_ns, **facts
+    )
+
+
+def _computations(segments: Columns, rows: Ints) -> Iterator[Candidate]:
+    """Yield operators over all of their shapes; a kernel where it takes most of its operators' time."""
+    names, operators = segments["name"], segments["operator"]
+    kernels = dict(_groups(rows, names[rows]))
+    for operator, own in _groups(rows, operators[rows]):
+        ns = _sum(segments, own)
+        top, top_ns = _largest(segments, own, "name")
+        everywhere_ns = _sum(segments, kernels[top])
+        remedy = "wait" if _WAITING.search(operator) else "unlogged" if operator == GAP else "compute"
+        if top == operator or top_ns < _MOST_OF_IT * ns:
+            what = operator or "Computation without a name"
+            yield _scaled(segments, what, "compute", Target("operator", operator), own, remedy=remedy)
+        elif everywhere_ns <= ns:
+            yield _scaled(
+                segments, f"{operator} (kernel {_short(top)})", "compute", Target("kernel", top), own
+            )
+    for kernel, own in kernels.items():
+        owners = set(operators[own].tolist())
+        if len(owners) > 1:
+            what = f"Kernel {_short(kernel)} of {count_text(len(owners), 'operator')}"
+            yield _scaled(segments, what, "compute", Target("kernel", kernel), own)
+    own = rows[segments["phase"][rows] == "optimizer"]
+    if len(set(operators[own].tolist())) > 1:
+        kernel, kernel_ns = _largest(segments, own, "name")
+        if kernel_ns < _MOST_OF_IT * _sum(segments, own):
+            what = f"The optimizer's operators, the largest {_short(kernel)}"
+            target = Target("phase", "optimizer")
+            yield _scaled(segments, what, "compute", target, own, remedy="optimizer_phase")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+
+
+def _largest(segments: Columns, rows: Ints, column: str) -> tuple[str, int]:
+    sums = sums_by(segments["duration_ns"][rows], segments[column][rows])
+    name = max(sums, key=sums.__getitem__)
+    return str(name), int(sums[name])
+
+
+def _communications(
+    segments: Columns, rows: Ints, result: Result, is_slow: Callable[[str], bool]
+) -> Iterator[Candidate]:
+    """Yield collectives over all sizes and groups, sends with receives, and kernels of unknown messages."""
+    labels = segments["collective"]
+    types = np.array([text.partition(" of ")[0] for text in labels[rows].tolist()], object)
+    types[np.isin(types, ["send", "recv"])] = "send_recv"
+    kernels = types == ""
+    for name, own in _groups(rows[kernels], segments["name"][rows[kernels]]):
+        yield _scaled(
+            segments, f"Communication kernel {_short(name)}", "communication", Target("kernel", name), own
+        )
+    for name, own in _groups(rows[~kernels], types[~kernels]):
+        sums = sums_by(segments["duration_ns"][own], labels[own])
+        sizes = f" of {count_text(len(sums), 'size or group', 'sizes and groups')}" if len(sums) > 1 else ""
+        what = f"Sends and receives{sizes}" if name == "send_recv" else f"{next(iter(sums))}"
+        if name != "send_recv" and len(sums) > 1:
+            what = f"{name}{sizes}"
+        slow_ns = sum(ns for label, ns in sums.items() if is_slow(str(label)))
+        slow = slow_ns > _sum(segments, own) / 2
+        target = Target("collective", name)
+        if slow and result.backend not in MEASURED:
+            target = _slowest_dimension(result) or target
+        remedy = "latency" if slow else "communication"
+        yield _scaled(segments, what, "communication", target, own, remedy=remedy)
+
+
+def _slowest_dimension(result: Result) -> Target | None:
+    latencies: Mapping[str, Any] = result.provenance.get("network", {})
+    values = list(latencies.get("latency") or [])
+    return Target("latency", str(int(np.argmax(values)))) if values else None
+
+
+def _copies(segments: Columns, rows: Ints) -> Iterator[Candidate]:
+    directions = np.array([copy_direction(name) for name in segments["name"][rows].tolist()], object)
+    for direction, own in _groups(rows, directions):
+        words = _DIRECTIONS.get(direction)
+        what = f"Copies {words}, {direction}" if words else f"Copies: {direction}"
+        operator, _ = _largest(segments, own, "operator")
+        what += f" ({operator})" if operator not in segments["name"][own] else ""
+        yield _scaled(segments, what, "copy", Target("copy", direction), own)
+
+
+def _remote_memory(segments: Columns, rows: Ints) -> Iterator[Candidate]:
+    for name, own in _groups(rows, segments["operator"][rows]):
+        what = f"Remote memory: {name}" if name else "Remote memory"
+        yield _scaled(segments, what, "memory", Target("operator", name), own)
+
+
+def _synchronisations(segments: Columns, rows: Ints) -> Iterator[Candidate]:
+    """Yield synchronisations by operator, with the device's work before each, which it waited for."""
+    device = np.isin(segments["kind"], ["compute", "communication", "copy", "idle"])
+    for operator, own in _groups(rows, segments["operator"][rows]):
+        call, _ = _largest(segments, own, "name")
+        waited = [row for sync in own.tolist() for row in _run_before(device, sync)]
+        awaited = np.unique(np.array(waited, np.int64))
+        what = f"Synchronisation {call}" + (f" in {operator}" if operator != call else "")
+        if len(awaited):
+            what += f", which waits for {_largest(segments, awaited, 'operator')[0]}"
+        every = np.union1d(own, awaited)
+        path_ns = _sum(segments, every)
+        target = Target("sync", operator)
+        cause = "synchronisation"
+        yield Candidate(what, "sync", cause, "sync", target, _GONE, every, path_ns, path_ns)
+
+
+def _run_before(device: npt.NDArray[np.bool_], row: int) -> range:
+    """Return the rows of the device that stand in front of *row* without a gap."""
+    first = row
+    while first > 0 and device[first - 1]:
+        first -= 1
+    return range(first, row)
+
+
+def _host(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
+    """Yield causes over their operators, stalls and places by name, and the dispatch that remains."""
+    segments = path.columns
+    causes, places = segments["cause"][rows], segments["place"][rows]
+    diffuse = np.isin(causes, DIFFUSE_CAUSES)
+    for cause, own in _groups(rows[~diffuse], causes[~diffuse]):
+        path_ns, label = _sum(segments, own), HOST_CAUSES.get(cause, cause)
+        times = _HALF if cause in _SCALED_CAUSES else _GONE
+        what = f"{label}{_where(segments, own)}"
+        remedy, target = cause, Target("cause", cause)
+        bound_ns = round(path_ns * (1 - 1 / times))
+        yield Candidate(what, "host", cause, remedy, target, times, own, path_ns, bound_ns)
+    placed = diffuse & (places != "")
+    for place, own in _groups(rows[placed], places[placed]):
+        path_ns = _sum(segments, own)
+        cause = str(segments["cause"][own[0]])
+        what = f"{HOST_CAUSES.get(cause, 'Host work')} in {place}"
+        yield Candidate(what, "host", cause, "python", Target("place", place), _GONE, own, path_ns, path_ns)
+    yield from _diffuse(path, workload, rows[diffuse & (places == "")])
+
+
+def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
+    segments = path.columns
+    programs = path.program_of_rank[segments["rank"][rows]]
+    typical = {int(one): typical_host_ns(workload.graphs[int(one)]) for one in set(programs.tolist())}
+    usual = np.array([typical[one] for one in programs.tolist()], np.int64)
+    durations = segments["duration_ns"][rows]
+    long = durations > STALL_TIMES * usual
+    for name, own in _groups(rows[long], segments["operator"][rows[long]]):
+        path_ns = _sum(segments, own)
+        bound_ns = path_ns - int(usual[np.isin(rows, own)].sum())
+        is_gap = name in segments["name"][own] and " before " in name
+        what = f"Host stall: {name}" if is_gap else f"Host stall in {name}"
+        cause = str(segments["cause"][own[0]])
+        what += f"{_place(segments, own)}"
+        yield Candidate(what, "host", cause, "stall", Target("stall", name), _GONE, own, path_ns, bound_ns)
+    own = rows[~long]
+    if len(own):
+        on_device = any("idle" in graph.node_columns["kind"].texts for graph in workload.graphs)
+        on_device = on_device or bool((segments["kind"] == "copy").any())
+        name, ns = _largest(segments, own, "operator")
+        what = HOST_CAUSES["dispatch"] + f", most for {name} ({duration_text(ns)})" * (
+            len(set(segments["operator"][own])) > 1
+        )
+        remedy = "launches" if on_device else "operators"
+        target = Target("host", "dispatch")
+        yield _scaled(segments, what, "host", target, own, cause="dispatch", remedy=remedy, is_named=False)
+
+
+def _where(segments: Columns, rows: Ints) -> str:
+    """Return where most of the *rows* lie: function, file and line, or the operator or annotation."""
+    place, place_ns = _largest(segments, rows, "place")
+    if place and place_ns * 2 > _sum(segments, rows):
+        return f" in {place}"
+    name, _ = _largest(segments, rows, "operator")
+    return f": {name}" if name else ""
+
+
+def _place(segments: Columns, rows: Ints) -> str:
+    module, _ = _largest(segments, rows, "module")
+    return f" of {module}" if module else ""
+
+
+def _late_ranks(path: CriticalPath, workload: Workload) -> Iterator[Candidate]:
+    """Yield ranks that take longer than their peers, with the work that differs most."""
+    if sum(graph.num_nodes for graph in workload.graphs) > _MOST_SKEW_NODES:
+        return
+    segments = path.columns
+    for late in excess_of_ranks(workload)[:_LATE_RANKS]:
+        kind, cause, name = late.largest
+        ns = late.work[late.largest]
+        own = np.flatnonzero(segments["rank"] == late.rank)
+        keys = zip(*(segments[column][own].tolist() for column in ("kind", "cause", "operator")), strict=True)
+        rows = own[np.array([key in late.work for key in keys], bool)] if len(own) else own
+        more = f"{HOST_CAUSES[cause]}: {name}" if cause in HOST_CAUSES else name
+        what = f"Rank {late.rank} is late: {duration_text(late.total_ns)} more work than its peers"
+        what += f", {duration_text(ns)} of it {more}" if len(late.work) > 1 else f" in {more}"
+        bound_ns = min(late.total_ns, path.makespan_ns)
+        target = Target("skew", str(late.rank))
+        yield Candidate(what, kind, cause, "skew", target, _GONE, rows, _sum(segments, rows), bound_ns)

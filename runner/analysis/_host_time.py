@@ -1,0 +1,44 @@
+"""Tell stalls of a host thread from its usual work: Python, dispatch and launches of some microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...converter import Graph
+from ...converter.chakra import TextColumn
+
+__all__ = ["DIFFUSE_CAUSES", "STALL_TIMES", "diffuse_host", "texts_where", "typical_host_ns"]
+
+Flags = npt.NDArray[np.bool_]
+
+DIFFUSE_CAUSES = ("", "dispatch", "python")
+"""Causes of the many short pieces of host work; a long piece with one of them is a stall."""
+STALL_TIMES = 10
+"""A piece of host work is a stall if it takes this many times as long as the rank's median piece."""
+
+
+def texts_where(nodes: Mapping[str, Any], column: str, test: Callable[[str], bool]) -> Flags:
+    """Return which rows of a text column pass *test*, which is asked once for each text."""
+    texts: TextColumn = nodes[column]
+    passed = np.array([test(text) for text in texts.texts] or [False], bool)
+    flags: Flags = passed[texts.numbers] if len(texts.numbers) else np.zeros(0, bool)
+    return flags
+
+
+def diffuse_host(graph: Graph) -> Flags:
+    """Return which nodes are host work without a special cause."""
+    nodes = graph.node_columns
+    return texts_where(nodes, "kind", "host".__eq__) & texts_where(
+        nodes, "cause", DIFFUSE_CAUSES.__contains__
+    )
+
+
+def typical_host_ns(graph: Graph) -> int:
+    """Return the median duration (ns) of the pieces of host work of *graph*, 0 without any."""
+    durations = np.asarray(graph.node_columns["duration_ns"])[diffuse_host(graph)]
+    durations = durations[durations > 0]
+    return int(np.median(durations)) if len(durations) else 0

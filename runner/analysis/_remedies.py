@@ -1,0 +1,48 @@
+"""What shrinks each kind and cause of time: one table, which the advice takes its sentences from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["REMEDIES", "UNKNOWN"]
+
+REMEDIES: Mapping[str, str] = {
+    "communication": "smaller messages (compression, lower precision), a faster network or another "
+    "algorithm, or an earlier start so that computation covers it",
+    "latency": "fewer and larger messages (fusing, larger buckets), or less latency: its bytes are too few "
+    "for its time, so neither bandwidth nor compression would help",
+    "compute": "a faster kernel or chip for it, fusion, or lower precision",
+    "optimizer_phase": "a fused or foreach optimizer, fewer and larger parameter tensors, or lower precision",
+    "copy": "fewer or smaller copies, pinned memory with non_blocking=True, or copies beside computation",
+    "memory": "keep the data local, or a faster remote memory",
+    "wait": "a more even load: this operator waits for other ranks or the device",
+    "skew": "a more even load: the other ranks wait for this one in collectives",
+    "unlogged": "a capture of some steps ('chakrascope trace'), which tells what it is: the log does not",
+    "launches": "fewer launches, as the device waits for them: torch.compile, CUDA graphs, larger batches",
+    "operators": "fewer and larger operators: batched or foreach variants, torch.compile, larger batches",
+    "stall": "move what runs there out of the step, or to another thread: the host thread stops here",
+    "sync": "avoid the synchronisation (.item(), .cpu(), printing device values), or do it less often: the "
+    "host cannot launch ahead while it waits",
+    "input_pipeline": "more data loader workers, prefetching, and cheaper loading and transforms of samples",
+    "worker_wait": "more data loader workers, a larger prefetch_factor, persistent_workers=True, or cheaper "
+    "transforms: the workers cannot keep up",
+    "garbage_collection": "gc.freeze() after setup, gc.disable() with a collection between steps, or fewer "
+    "live Python objects",
+    "lock": "less Python in other threads of the process: move their work to another process, or release "
+    "the lock or the GIL earlier",
+    "descheduled": "free processor cores: fewer threads and processes a core, or a larger CPU quota",
+    "sleep": "remove the sleep, or wait for an event instead",
+    "io": "do files and network beside the step: another thread, local or cached files, larger requests",
+    "checkpoint": "asynchronous checkpoints (torch.distributed.checkpoint.async_save), or fewer of them",
+    "validation": "validate less often or on fewer batches, or in another job",
+    "logging": "log less often, and format and write in another thread",
+    "synchronisation": "avoid .item(), .cpu() and printing of device values, or do them less often",
+    "compilation": "stop recompiling: constant shapes or dynamic=True, padding to few sizes, a warm cache "
+    "(TORCH_LOGS=recompiles names the reason)",
+    "communication_call": "fewer, larger communications (buckets), issuing them earlier, or cores left free "
+    "for the communication library's threads: the host thread was inside the call",
+    "optimizer": "a fused optimizer (fused=True), or fewer and larger parameter tensors",
+    "python": "less Python here: vectorise the loop, or use batched and foreach operators",
+}  # fmt: skip
+"""Remedy of each kind of time and of each host cause, by its key."""
+UNKNOWN = "doing less of it, or covering it by other work"

@@ -1,0 +1,187 @@
+"""Compare each rank's work with that of its peers, and take a late rank's excess away."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ....converter import Graph, NodeType, Workload
+from ....errors import UsageError
+from .._host_time import texts_where
+
+__all__ = ["Excess", "excess_of_ranks", "without_skew"]
+
+Ints = npt.NDArray[np.int64]
+Work = tuple[str, str, str]
+_LEAST_PROGRAMS = 2  # so that one can be compared with others
+_NOT_WORK = ("idle", "wait", "communication", "sync")
+
+
+@dataclass(frozen=True)
+class Excess:
+    """What *rank* does longer than the median of its peers: *work* by (kind, cause, name), in ns.
+
+    *total_ns* is less what it does shorter. Each piece of *work* counts for its part of that.
+    """
+
+    rank: int
+    total_ns: int
+    work: dict[Work, int]
+
+    @property
+    def largest(self) -> Work:
+        """The work that differs most."""
+        return max(self.work, key=self.work.__getitem__)
+
+
+def excess_of_ranks(workload: Workload) -> list[Excess]:
+    """Return the ranks that do more than the median of their peers, the largest excess first.
+
+    Of ranks that run one program it is the lowest; empty where all do. Shorter work offsets longer work.
+    """
+    programs = np.asarray(workload.program_of_rank)
+    distinct, lowest = np.unique(programs, return_index=True)
+    if len(distinct) < _LEAST_PROGRAMS:
+        return []
+    sums = {program: _work_ns(workload.graphs[program]) for program in distinct.tolist()}
+    found = []
+    for program, rank in zip(distinct.tolist(), lowest.tolist(), strict=True):
+        excess = _excess(sums, programs, program)
+        if excess:
+            found.append(Excess(rank, sum(excess.values()), excess))
+    return sorted(found, key=lambda one: (-one.total_ns, one.rank))
+
+
+def without_skew(workload: Workload, rank: int, *, measured: bool) -> Workload:
+    """Return *workload* with the work of *rank* as long as the median of its peers, where it is longer.
+
+    Ranks that run the same program change with it. With *measured* communication, the time that the others
+    waited in a collective for this rank alone, the last one to come, goes too: they leave together, so what
+    is over the shortest duration is waiting. Raises `UsageError` for a rank that is absent or has no peers.
+    """
+    if rank >= workload.num_ranks:
+        raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")
+    programs = np.asarray(workload.program_of_rank)
+    late, distinct = int(programs[rank]), np.unique(programs).tolist()
+    if len(distinct) < _LEAST_PROGRAMS:
+        raise UsageError(f"Rank {rank} runs the same program as all others: it has no skew to take away.")
+    sums = {program: _work_ns(workload.graphs[program]) for program in distinct}
+    graphs = list(workload.graphs)
+    excess = _excess(sums, programs, late)
+    graphs[late] = _scaled(graphs[late], sums[late], excess)
+    for program, (rows, waited_ns) in _waits_for(workload, distinct, late).items() if measured else ():
+        durations = np.array(graphs[program].node_columns["duration_ns"])
+        before_ns = np.cumsum(waited_ns) - waited_ns
+        # The peers cannot have waited longer for this rank than it was late.
+        durations[rows] -= np.clip(sum(excess.values()) - before_ns, 0, waited_ns)
+        graphs[program] = graphs[program].with_columns(duration_ns=durations)
+    return dataclasses.replace(workload, graphs=tuple(graphs))
+
+
+def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
+    """Return a number for the work that each node is part of, what these are, and the rows that are work."""
+    nodes = graph.node_columns
+    rows = np.flatnonzero(
+        (np.asarray(nodes["type"]) < NodeType.COMM_SEND) & ~texts_where(nodes, "kind", _NOT_WORK.__contains__)
+    )
+    operators, names = nodes["operator"], nodes["name"]
+    nameless = np.array([text == "" for text in operators.texts] or [True], bool)[operators.numbers[rows]]
+    named = np.where(nameless, names.numbers[rows] + len(operators.texts), operators.numbers[rows])
+    texts = [*operators.texts, *names.texts]
+    kinds, causes = nodes["kind"], nodes["cause"]
+    keys = np.stack([kinds.numbers[rows], causes.numbers[rows], named])
+    distinct, number = np.unique(keys, axis=1, return_inverse=True)
+    works = [
+        (kinds.texts[kind], causes.texts[cause], texts[name]) for kind, cause, name in distinct.T.tolist()
+    ]
+    return number.reshape(-1).astype(np.int64), works, rows
+
+
+def _work_ns(graph: Graph) -> dict[Work, int]:
+    """Return how long *graph* takes for each piece of work: (kind, cause, operator or else name)."""
+    number, works, rows = _work_of(graph)
+    durations = np.asarray(graph.node_columns["duration_ns"])[rows]
+    totals = np.bincount(number, durations, minlength=len(works)) if len(works) else np.zeros(0)
+    found: dict[Work, int] = defaultdict(int)
+    for work, total in zip(works, totals.tolist(), strict=True):
+        found[work] += round(total)
+    return found
+
+
+def _excess(sums: dict[int, dict[Work, int]], programs: Ints, program: int) -> dict[Work, int]:
+    """Return how much longer (ns) each piece of work takes in *program* than the median of other ranks.
+
+    Where other pieces take less, all are smaller in proportion: only the difference of the sums is excess.
+    """
+    others = [sums[other] for other in programs.tolist() if other != program]
+    works = {work for own in sums.values() for work in own}
+    more = {
+        work: sums[program].get(work, 0) - int(np.median([own.get(work, 0) for own in others]))
+        for work in works
+    }
+    longer = {work: ns for work, ns in more.items() if ns > 0}
+    share = sum(more.values()) / max(1, sum(longer.values()))
+    return {work: round(share * ns) for work, ns in longer.items() if share * ns >= 1}
+
+
+def _scaled(graph: Graph, sums: dict[Work, int], excess: dict[Work, int]) -> Graph:
+    """Return *graph* without the *excess* of its work: its longest pieces are cut first."""
+    number, works, rows = _work_of(graph)
+    durations = np.array(graph.node_columns["duration_ns"])
+    for place, work in enumerate(works):
+        if work in excess:
+            own = rows[number == place]
+            durations[own] = _cut(durations[own], sums[work] - excess[work])
+    return graph.with_columns(duration_ns=durations)
+
+
+def _cut(durations: Ints, total_ns: int) -> Ints:
+    """Return *durations* limited to one height, so that they sum up to *total_ns*, but for rounding.
+
+    Where all are about as long, that is the same as making all of them shorter.
+    """
+    order = np.sort(durations)
+    below = np.concatenate([[0], np.cumsum(order)[:-1]])
+    heights = (total_ns - below) // np.arange(len(order), 0, -1)
+    fits = np.flatnonzero(heights <= order)
+    height = int(heights[fits[0]]) if len(fits) else int(order[-1])
+    limited: Ints = np.minimum(durations, max(height, 0))
+    return limited
+
+
+def _waits_for(workload: Workload, programs: list[int], late: int) -> dict[int, tuple[Ints, Ints]]:
+    """Return by program the rows of collectives in which it waited for *late* alone, and how long (ns)."""
+    calls: dict[tuple[int, ...], list[tuple[int, int, int]]] = defaultdict(list)
+    for program in programs:
+        for key, row, duration_ns in _collectives_in_order(workload.graphs[program]):
+            calls[key].append((duration_ns, program, row))
+    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for members in calls.values():
+        members.sort()
+        if len(members) < _LEAST_PROGRAMS or members[0][1] != late:
+            continue
+        waited_ns = members[1][0] - members[0][0]
+        for _, program, row in members[1:]:
+            found[program].append((row, waited_ns))
+    columns = {program: np.array(pairs, np.int64).T for program, pairs in found.items()}
+    return {program: (rows, waited) for program, (rows, waited) in columns.items()}
+
+
+def _collectives_in_order(graph: Graph) -> list[tuple[tuple[int, ...], int, int]]:
+    """Return type, group, size and occurrence of each collective, with its row and duration (ns)."""
+    nodes = graph.node_columns
+    rows = np.flatnonzero(np.asarray(nodes["type"]) == NodeType.COMM_COLL)
+    rows = rows[np.argsort(np.asarray(nodes["measured_start_ns"])[rows], kind="stable")]
+    columns = [np.asarray(nodes[name])[rows].tolist() for name in ("comm_type", "group", "comm_size_bytes")]
+    durations = np.asarray(nodes["duration_ns"])[rows].tolist()
+    seen: dict[tuple[int, ...], int] = defaultdict(int)
+    found = []
+    for *facts, row, duration_ns in zip(*columns, rows.tolist(), durations, strict=True):
+        key = tuple(facts)
+        found.append(((*key, seen[key]), row, duration_ns))
+        seen[key] += 1
+    return found

@@ -1,0 +1,292 @@
+"""What bounds the step and what would help: added up before it is ranked, and checked by replays."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from studies import LAYERS
+from workloads import coll, comp, workload
+
+from chakrascope.converter.chakra import HOST_CAUSES
+from chakrascope.runner import Study, advice, get_backend, prepare, summarize
+from chakrascope.runner.analysis import Target, advice_text, analyse_run, what_if
+from chakrascope.runner.analysis._critical_path import SEGMENT_COLUMNS, CriticalPath
+from chakrascope.runner.analysis._remedies import REMEDIES
+from chakrascope.runner.analysis._summary import _network_cannot_matter
+
+MS = 1_000_000
+
+
+def _path(rows, makespan_ns):
+    """Return a path of (kind, operator, collective, duration) in a row."""
+    filled, start = [], 0
+    for number, (kind, operator, collective, duration) in enumerate(rows):
+        filled.append((number, 0, number, operator, kind, start, start + duration, duration, "Because.",
+                       operator, "", collective, "", "", ""))  # fmt: skip
+        start += duration
+    segments = pd.DataFrame(filled, columns=list(SEGMENT_COLUMNS)).astype(SEGMENT_COLUMNS)
+    return CriticalPath(segments, makespan_ns, np.zeros(1, dtype=np.int32))
+
+
+def host(node_id, duration_ns, after=(), **facts):
+    return (
+        comp(node_id, duration_ns, after, kind="host", operator="", module="")
+        | {"name": f"host before op{node_id + 1}"}
+        | facts
+    )
+
+
+def kernel(node_id, duration_ns, after=(), **facts):
+    return comp(node_id, duration_ns, after, stream=7, name="sgemm_128x64") | facts
+
+
+def analysed(folder, program, backend="replay", network=None):
+    study = Study.create(folder / "study")
+    prefix = study.add_workload(program, "job")
+    experiment = prepare(prefix, "default", network, backend=backend, semantics="trace")
+    study.add_run(experiment, get_backend(backend).run(experiment), workload="job")
+    return analyse_run(study)
+
+
+def launched(stall_ns=0, slow_ns=0, more=()):
+    """Return a program of one rank: a host thread that launches 40 kernels of 30 us, each in 10 us."""
+    nodes = []
+    for number in range(40):
+        before = [nodes[-2]["node_id"]] if nodes else []
+        own_ns = 10_000 + (stall_ns if number == 20 else 0)
+        nodes.append(host(2 * number, own_ns, before, name=f"host before aten::op{number}"))
+        slow = slow_ns if number % 2 else 0
+        name = "slow_kernel<float>" if slow else "sgemm_128x64"
+        nodes.append(
+            kernel(2 * number + 1, 30_000 + slow, [2 * number], name=name, operator=f"aten::op{number % 2}")
+        )
+    return workload([*nodes, *more])
+
+
+def test_every_gain_is_what_the_what_if_gives(tmp_path):
+    run = analysed(tmp_path, launched(stall_ns=2 * MS, slow_ns=50_000))
+    assert len(run.advices()) >= 2
+    for item in run.advices():
+        key, _, times = item.key.rpartition("=")
+        after = what_if(run.experiment(), [(Target.parse(key), float(times))])
+        assert (item.is_bound, item.gain_ns) == (False, run.result.makespan_ns - after.makespan_ns)
+        assert item.gain_ns >= run.result.makespan_ns // 100
+    gains = [item.gain_ns for item in run.advices()]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_a_stall_of_the_host_is_named_and_gains_what_it_cost(tmp_path):
+    plain, stalled = launched(), launched(stall_ns=5 * MS)
+    run = analysed(tmp_path, stalled)
+    first = run.advices()[0]
+    assert first.what == "Host stall: host before aten::op20"
+    cost_ns = run.result.makespan_ns - analysed(tmp_path / "plain", plain).result.makespan_ns
+    assert first.gain_ns == pytest.approx(cost_ns, rel=0.01)
+    assert "host stall: host before aten::op20" in run.summary.headline
+    assert run.node(first.rank, first.node_id)["duration_ns"] == 5 * MS + 10_000
+
+
+def test_a_kernel_is_one_entry_over_its_launches(tmp_path):
+    run = analysed(tmp_path, launched(slow_ns=500_000))
+    first = run.advices()[0]
+    assert first.what == "aten::op1 (kernel slow_kernel<float>)"
+    assert first.key == "kernel:slow_kernel<float>=2"
+    assert first.path_ns == 20 * 530_000
+    assert "bound by computation" in run.summary.headline
+
+
+def test_a_collective_is_one_entry_over_its_sizes(simulated):
+    (item,) = (item for item in simulated.advices() if item.kind == "communication")
+    assert item.what == f"all_reduce of {LAYERS} sizes and groups"
+
+
+@pytest.mark.parametrize("cause", sorted(set(HOST_CAUSES) - {"dispatch", "python"}))
+def test_every_host_cause_has_advice_of_its_own(tmp_path, cause):
+    place = "load (train.py:31)"
+    more = [host(100, 4 * MS, (78,), cause=cause, place=place), host(101, 3 * MS, (100,), cause=cause)]
+    run = analysed(tmp_path, launched(more=more))
+    first = run.advices()[0]
+    assert first.what == f"{HOST_CAUSES[cause]} in {place}"
+    assert REMEDIES[cause] in first.how
+    assert (first.kind, first.cause, first.place) == ("host", cause, place)
+    assert first.path_ns == 7 * MS
+    assert "CUDA graphs" not in first.how
+
+
+def test_python_between_operators_is_named_by_its_place(tmp_path):
+    more = [
+        host(100 + n, MS, (99 + n if n else 78,), cause="python", place="step (a.py:3)") for n in range(5)
+    ]
+    first = analysed(tmp_path, launched(more=more)).advices()[0]
+    assert (first.what, first.key) == ("Python between operators in step (a.py:3)", "place:step (a.py:3)=inf")
+
+
+def test_a_synchronisation_names_its_operator_and_what_it_waits_for(tmp_path):
+    nodes = []
+    for number in range(10):
+        first = 3 * number
+        nodes += [
+            host(first, 200_000, [first - 1] if number else []),
+            kernel(first + 1, 180_000, [first], operator="aten::mm"),
+            host(
+                first + 2, 5_000, [first, first + 1], kind="sync", cause="synchronisation",
+                name="cudaStreamSynchronize", operator="aten::item",
+            ),
+        ]  # fmt: skip
+    run = analysed(tmp_path, workload(nodes))
+    item = next(item for item in run.advices() if item.kind == "sync")
+    assert item.what == "Synchronisation cudaStreamSynchronize in aten::item, which waits for aten::mm"
+    assert item.gain_ns == run.result.makespan_ns - (10 * 200_000 + 180_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "key"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", "Copies from host to device, HtoD", "copy:HtoD=2"),
+        ("Memset (Device)", "Copies (memory sets), Memset", "copy:Memset=2"),
+        ("CopyHostToDevice", "Copies: CopyHostToDevice", "copy:CopyHostToDevice=2"),
+    ],
+)
+def test_copies_are_named_by_their_direction(tmp_path, name, what, key):
+    more = [kernel(100, 9 * MS, (79,), kind="copy", name=name, operator="aten::copy_")]
+    first = analysed(tmp_path, launched(more=more)).advices()[0]
+    assert (first.what, first.key) == (f"{what} (aten::copy_)", key)
+    assert first.gain_ns == 4_500_000
+
+
+def bucketed(sleeps):
+    """Return the program of a rank with two buckets: it sleeps so long before each."""
+    nodes = [comp(0, 2 * MS)]
+    for number, sleep_ns in enumerate(sleeps):
+        last = nodes[-1]["node_id"] if number == 0 else 10 * number - 6
+        first = 10 * number + 1
+        nodes += [
+            host(first, 10_000 + sleep_ns, (last,), name=f"host before bucket {number}"),
+            coll(first + 1, 1 << 20, (first,), stream=10 + number),
+            comp(first + 3, 9 * MS, (first,)),
+        ]
+    return nodes
+
+
+def test_a_rank_that_sleeps_before_two_buckets_is_worth_the_step_without(tmp_path):
+    sleeping = workload(bucketed([0, 0]), bucketed([50 * MS, 17 * MS]))
+    run = analysed(tmp_path, sleeping, "analytical-unaware", "ring-2")
+    plain = analysed(
+        tmp_path / "plain", workload(bucketed([0, 0]), bucketed([0, 0])), "analytical-unaware", "ring-2"
+    )
+    item = next(item for item in run.advices() if item.key == "skew:1=inf")
+    assert run.result.makespan_ns - item.gain_ns == pytest.approx(plain.result.makespan_ns, rel=0.01)
+    assert "Rank 1 is late: 67.0 ms more work than its peers, 50.0 ms of it host before bucket 0" in item.what
+
+
+def test_a_late_rank_in_a_replay_takes_the_waits_of_its_peers_along(tmp_path):
+    def rank(late_ns, waited_ns):
+        nodes = [host(0, MS), comp(1, 3 * MS + late_ns, (0,), operator="aten::conv2d")]
+        return [*nodes, coll(2, 1 << 20, (1,), duration_ns=MS + waited_ns), comp(3, MS, (2,))]
+
+    run = analysed(tmp_path, workload(rank(0, 6 * MS), rank(6 * MS, 0), rank(0, 6 * MS)))
+    first = run.advices()[0]
+    assert first.what == "Rank 1 is late: 6.00 ms more work than its peers in aten::conv2d"
+    assert (first.key, first.gain_ns) == ("skew:1=inf", 6 * MS)
+    assert "rank 1 is late" in run.summary.headline
+
+
+def test_advice_on_the_same_time_says_so(tmp_path):
+    def rank(sleep_ns):
+        return [host(0, 10_000), host(1, 20_000 + sleep_ns, (0,), cause="sleep"), coll(2, 1 << 20, (1,))]
+
+    run = analysed(tmp_path, workload(rank(0), rank(9 * MS)), "analytical-unaware", "ring-2")
+    first, second = run.advices()[:2]
+    assert {first.key, second.key} == {"cause:sleep=inf", "skew:1=inf"}
+    assert second.overlaps == first.what
+
+
+def test_equal_ranks_are_not_blamed(tmp_path):
+    program = workload(bucketed([0, 0]), bucketed([0, 0]))
+    run = analysed(tmp_path, program, "analytical-unaware", "ring-2")
+    assert not any(item.key.startswith("skew:") for item in run.advices())
+
+
+def test_the_headline_follows_the_what_if_where_it_contradicts_the_path(tmp_path):
+    run = analysed(tmp_path, launched())
+    gains = {"host": 1, "compute": 900_000}
+    path = _path([("host", "", "", 80), ("compute", "aten::mm", "", 20)], 100)
+    contradicted = dataclasses.replace(run._advised, half_kinds_ns=gains)
+    headline = summarize(run.result, run.workload, path, contradicted).headline
+    assert "is bound by computation: halving it gains 900 µs, halving host work, which holds" in headline
+
+
+def test_a_run_that_takes_long_to_replay_has_bounds_and_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("chakrascope.runner.analysis._replays._MOST_EVENTS", 10)
+    run = analysed(tmp_path, launched(stall_ns=5 * MS))
+    first = run.advices()[0]
+    assert first.is_bound
+    assert "the gain is an upper bound, not a replay" in advice_text(first)
+
+
+def test_the_answer_is_kept_beside_the_run(tmp_path, monkeypatch):
+    run = analysed(tmp_path, launched(stall_ns=5 * MS))
+    before = run.summary.to_json()
+
+    def fail(*_):
+        raise AssertionError("replayed again")
+
+    monkeypatch.setattr("chakrascope.runner.analysis._replays.replays_of", fail)
+    assert analyse_run(run.study).summary.to_json() == before
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"stamp": 1}', '{"stamp": null, "advised": {}}'])
+def test_a_damaged_kept_answer_is_made_again(tmp_path, text):
+    run = analysed(tmp_path, launched(stall_ns=5 * MS))
+    before = run.summary.to_json()
+    run.study.kept_file(run.info.id, "advice.json").write_text(text)
+    assert analyse_run(run.study).summary.to_json() == before
+
+
+def test_json_holds_causes_and_advice_with_their_place(tmp_path):
+    more = [host(100, 9 * MS, (78,), cause="io", place="read (data.py:7)")]
+    said = json.loads(json.dumps(analysed(tmp_path, launched(more=more)).summary.to_json()))
+    assert said["advice"][0]["key"] == "cause:io=inf"
+    assert said["causes"][0]["place"] == "read (data.py:7)"
+    assert 0 < said["causes"][0]["share"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("rate", "link", "hint"),
+    [
+        (0.003, 10.0, "latency"),
+        (0.003, 0.0, "latency"),
+        (9.0, 10.0, "communication"),
+        (2.0, 0.0, "communication"),
+    ],
+)
+def test_advice_on_a_collective_follows_from_its_figures(run, rate, link, hint):
+    path = _path([("communication", "c10d::allreduce_", "all_reduce of 24.0 KiB, all ranks", 100)], 100)
+    rows = run.collectives.head(1).assign(
+        operation="all_reduce", size_bytes=24 * 1024, group=0, bus_bytes_per_ns=rate, on_path_ns=0
+    )
+    items = advice(path, run.result, run.workload, rows, link_bytes_per_ns=link)
+    (item,) = (item for item in items if item.kind == "communication")
+    assert REMEDIES[hint] in item.how
+
+
+@pytest.mark.parametrize(
+    "name", ["c10d::recv_", "gloo:all_reduce", "cudaStreamSynchronize", "wait for peers"]
+)
+def test_nobody_is_told_to_wait_with_a_faster_kernel(run, name):
+    path = _path([("compute", name, "", 60), ("new-kind", "x", "", 40)], 100)
+    assert not any(
+        "kernel" in item.how for item in advice(path, run.result, run.workload, run.collectives.head(0))
+    )
+
+
+def test_network_that_cannot_matter_is_told(simulated):
+    path = _path([("compute", "aten::mm", "", 100)], 100)
+    assert "a faster network cannot shorten the step" in _network_cannot_matter(
+        path, path.breakdown("kind"), {"exposed_comm_ns": np.zeros(1)}
+    )
+    assert "a faster network" not in simulated.summary.headline
