@@ -91,11 +91,6 @@ class Cause:
     node_id: int
     place: str
 
-    @property
-    def is_late_rank(self) -> bool:
-        """Whether it is what one rank does longer than its peers."""
-        return self.key.startswith("skew:")
-
 
 @dataclass(frozen=True)
 class Advised:
@@ -151,7 +146,7 @@ def advise(
     helpful = [(one, item) for one, item in items if item.gain_ns / total >= _LEAST_SHARE]
     helpful.sort(key=lambda pair: -pair[1].gain_ns)
     kept = _without_covered(helpful)[:_MOST_ADVICE]
-    top = _contributor(found, kept)
+    top = _contributor(found)
     causes = tuple(_cause(one, path) for one in _distinct(found)[:_MOST_CAUSES])
     halves = _halves(path, simulate, result)
     return Advised(tuple(_with_overlaps(kept)), None if top is None else _cause(top, path), causes, halves)
@@ -242,14 +237,8 @@ def _with_overlaps(items: Sequence[tuple[Candidate, Advice]]) -> Iterator[Advice
         yield replace(item, overlaps="; ".join(earlier))
 
 
-def _contributor(found: Sequence[Candidate], kept: Sequence[tuple[Candidate, Advice]]) -> Candidate | None:
-    """Return the late rank if evening it out gains most, else the largest candidate with a name.
-
-    Where all with a name are small beside the sum of many short pieces, it is that.
-    """
-    for one, item in kept[:1]:
-        if one.remedy == "skew" and not item.is_bound:
-            return one
+def _contributor(found: Sequence[Candidate]) -> Candidate | None:
+    """Return the largest candidate with a name; where all of these are small beside the largest, that."""
     ordered = sorted((one for one in found if one.remedy != "skew"), key=lambda one: -one.path_ns)
     for one in ordered:
         if one.is_named and one.path_ns >= _NAMED_SHARE * ordered[0].path_ns:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from .._result import Result
 from ._critical_path import CriticalPath
 from ._host_time import DIFFUSE_CAUSES, STALL_TIMES, typical_host_ns
 from ._path_facts import copy_direction
-from ._what_if._skew import excess_of_ranks
+from ._what_if._skew import Excess, excess_of_ranks
 from ._what_if._target import MEASURED, Target
 
 __all__ = ["Candidate", "candidates"]
@@ -75,6 +75,7 @@ def candidates(
         return []
     rows_of = {str(kind): np.flatnonzero(segments["kind"] == kind) for kind in set(segments["kind"].tolist())}
     nothing = np.zeros(0, np.int64)
+    late = _late(workload)
     found = [
         *_computations(segments, rows_of.get("compute", nothing)),
         *_communications(segments, rows_of.get("communication", nothing), result, is_slow),
@@ -82,8 +83,8 @@ def candidates(
         *_remote_memory(segments, rows_of.get("memory", nothing)),
         *_synchronisations(segments, rows_of.get("sync", nothing)),
         *_host(path, workload, rows_of.get("host", nothing)),
-        *_late_ranks(path, workload),
     ]
+    found = [_on_its_rank(one, path, late) for one in found] + [*_late_ranks(path, late[:_LATE_RANKS])]
     return sorted(found, key=lambda one: (-one.bound_ns, one.what))
 
 
@@ -287,12 +288,30 @@ def _place(segments: Columns, rows: Ints) -> str:
     return f" of {module}" if module else ""
 
 
-def _late_ranks(path: CriticalPath, workload: Workload) -> Iterator[Candidate]:
-    """Yield ranks that take longer than their peers, with the work that differs most."""
-    if sum(graph.num_nodes for graph in workload.graphs) > _MOST_SKEW_NODES:
-        return
+def _late(workload: Workload) -> list[Excess]:
+    """Return the ranks that take longer than their peers, of workloads that are not too large to compare."""
+    nodes = sum(graph.num_nodes for graph in workload.graphs)
+    return excess_of_ranks(workload) if nodes <= _MOST_SKEW_NODES else []
+
+
+def _on_its_rank(one: Candidate, path: CriticalPath, late: Sequence[Excess]) -> Candidate:
+    """Return a candidate with its rank named if it is most of what that rank does longer than its peers."""
     segments = path.columns
-    for late in excess_of_ranks(workload)[:_LATE_RANKS]:
+    ranks = np.unique(segments["rank"][one.rows])
+    excess = next((other for other in late if ranks.tolist() == [other.rank]), None)
+    if excess is None:
+        return one
+    first = int(one.rows[np.argmax(segments["duration_ns"][one.rows])])
+    kind, cause, operator = (str(segments[name][first]) for name in ("kind", "cause", "operator"))
+    if excess.work.get((kind, cause, operator), 0) < _MOST_OF_IT * one.path_ns:
+        return one
+    return replace(one, what=f"{one.what}, on rank {excess.rank} alone")
+
+
+def _late_ranks(path: CriticalPath, found: Sequence[Excess]) -> Iterator[Candidate]:
+    """Yield ranks that take longer than their peers, with the work that differs most."""
+    segments = path.columns
+    for late in found:
         kind, cause, name = late.largest
         ns = late.work[late.largest]
         own = np.flatnonzero(segments["rank"] == late.rank)

@@ -111,7 +111,7 @@ def summarize(
     ranks = _rank_columns(result)
     bound = _bound(result, kinds, ranks, advised, workload) if len(kinds["key"]) else _Bound("")
     took = _took(result.makespan_ns, workload)
-    headline = _headline(path, kinds, bound, advised.contributor, took)
+    headline = _headline(path, kinds, bound, advised, took)
     if result.backend not in _WITHOUT_NETWORK and len(path.columns["rank"]):
         headline += _network_cannot_matter(path, kinds, ranks)
     qualifiers = _qualifiers(result, workload, bound.kind)
@@ -209,12 +209,14 @@ def _measured_text(workload: Workload) -> str:
     return f" (measured{which}: {duration_text(measured_ns)})"
 
 
-def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, top: Cause | None, took: str) -> str:
+def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advised, took: str) -> str:
     if not len(path.columns["rank"]):
         return "The step takes no time: every node has a duration of 0."
     cause = _PHRASES.get(bound.kind, bound.kind)
     share = f": {share_text(float(kinds['share'][0]))} of the critical path"
-    return f"{took} bound by {cause}{bound.why or share}; {_contributor(path, top)}."
+    late = [one for one in advised.advice[:1] if one.key.startswith("skew:") and not one.is_bound]
+    parts = [_contributor(path, advised.contributor), *(_lower(one.what) for one in late)]
+    return f"{took} bound by {cause}{bound.why or share}; {'; '.join(parts)}."
 
 
 def _took(makespan_ns: int, workload: Workload) -> str:
@@ -229,8 +231,6 @@ def _contributor(path: CriticalPath, top: Cause | None) -> str:
     """Return what holds most of the path: what it is, how much of the path, and where it was issued."""
     if top is None:
         return "nothing on it can be changed"
-    if top.is_late_rank:
-        return top.what[:1].lower() + top.what[1:]
     segments = path.columns
     pieces = f" in {top.pieces:,} segments" if top.pieces > 1 else ""
     share = share_text(top.path_ns / max(1, path.makespan_ns))
