@@ -20,7 +20,7 @@ from ._candidates import Candidate, candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._path_facts import collective_label
 from ._remedies import REMEDIES, UNKNOWN
-from ._what_if._target import Target
+from ._what_if import Target
 
 if TYPE_CHECKING:
     import pandas as pd

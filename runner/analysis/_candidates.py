@@ -21,8 +21,7 @@ from .._result import Result
 from ._critical_path import CriticalPath
 from ._host_time import DIFFUSE_CAUSES, STALL_TIMES, typical_host_ns
 from ._path_facts import copy_direction
-from ._what_if._skew import Excess, excess_of_ranks
-from ._what_if._target import MEASURED, Target
+from ._what_if import MEASURED, Excess, Target, excess_of_ranks
 
 __all__ = ["Candidate", "candidates"]
 
@@ -209,12 +208,23 @@ def _synchronisations(segments: Columns, rows: Ints) -> Iterator[Candidate]:
         awaited = np.unique(np.array(waited, np.int64))
         what = f"Synchronisation {call}" + (f" in {operator}" if operator != call else "")
         if len(awaited):
-            what += f", which waits for {_largest(segments, awaited, 'operator')[0]}"
+            what += f", which waits for {_device_work(segments, awaited)}"
         every = np.union1d(own, awaited)
         path_ns = _sum(segments, every)
         target = Target("sync", operator)
         cause = "synchronisation"
         yield Candidate(what, "sync", cause, "sync", target, _GONE, every, path_ns, path_ns)
+
+
+def _device_work(segments: Columns, rows: Ints) -> str:
+    """Return what the longest of *rows* is: a collective, copies by direction, or an operator."""
+    row = int(rows[np.argmax(segments["duration_ns"][rows])])
+    collective, operator = str(segments["collective"][row]), str(segments["operator"][row])
+    if collective:
+        return collective.partition(" of ")[0]
+    if segments["kind"][row] == "copy":
+        return f"copies {copy_direction(str(segments['name'][row]))} ({operator})"
+    return operator
 
 
 def _run_before(device: npt.NDArray[np.bool_], row: int) -> range:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from .._experiment import Detail, Experiment
 from .._result import Result
 from ._advice import Simulate
-from ._what_if._target import MEASURED
+from ._what_if import MEASURED
 
 __all__ = ["replays_of"]
 

@@ -143,6 +143,22 @@ def test_a_synchronisation_names_its_operator_and_what_it_waits_for(tmp_path):
     assert item.gain_ns == run.result.makespan_ns - (10 * 200_000 + 180_000)
 
 
+def test_a_synchronisation_says_which_copies_it_waits_for(tmp_path):
+    nodes = [
+        host(0, 10_000),
+        kernel(1, 5 * MS, (0,), kind="copy", name="Memcpy DtoH (Device -> Pageable)", operator="aten::copy_"),
+        host(2, 5_000, (0, 1), kind="sync", name="cudaStreamSynchronize", operator="aten::item"),
+        host(3, 10_000, (2,)),
+    ]
+    run = analysed(tmp_path, workload(nodes))
+    call = "Synchronisation cudaStreamSynchronize in aten::item"
+    what = f"{call}, which waits for copies DtoH (aten::copy_)"
+    assert what in [one.what for one in run.summary.causes]
+    assert (
+        "largest contributor is synchronisation cudaStreamSynchronize in aten::item" in run.summary.headline
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "what", "key"),
     [
