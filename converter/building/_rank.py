@@ -234,8 +234,8 @@ def _host_graph(
     ops = Threads(trace).operators(own, window.start_ns, window.end_ns)
     if not len(ops):
         raise TraceError(
-            f"{traces.device_path}: rank {traces.rank} ran no operator in the chosen step. Its clock and its "
-            "manifest may disagree; choose another step or capture again."
+            f"{traces.device_path}: rank {traces.rank} ran no operator in the chosen step, but "
+            f"{int(trace.events.is_operator.sum()):,} outside of it. {_why_outside(traces)}"
         )
     _refuse_lost_communications(traces, ops)
     comms = communications(ops, host, groups, flights_of(traces), opened.last_entries)
@@ -250,6 +250,13 @@ def _host_graph(
     graph.metadata["notes"] += told + _unknown(ops, comms)
     graph.metadata["notes"] += _left_out(trace.events, own, window, trace.texts)
     return graph
+
+
+def _why_outside(traces: RankTraces) -> str:
+    """Return what to do about a step that no operator is in."""
+    if traces.steps:
+        return "Its clock and its manifest may disagree; choose another step or capture again."
+    return "Choose another step (--step), or capture whole steps, with CPU activities on."
 
 
 def _left_out(events: Events, own: np.ndarray, window: Window, texts: Sequence[str]) -> list[str]:
@@ -285,12 +292,23 @@ def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace)
     named = traces.device if traces.device not in _HOST_DEVICES else _tensor_device(host)
     if not named and any(text.startswith(_DEVICE_LIBRARY) for text in trace.texts):
         named = "a GPU"
-    if named not in _HOST_DEVICES or len(trace.calls):
+    if named in _HOST_DEVICES and not len(trace.calls):
+        return
+    lacking = (
+        f"{traces.device_path}: rank {traces.rank} computed on {named or 'an accelerator'}, but the trace "
+    )
+    held = " and ".join(f"{count:,} events of kind '{kind}'" for kind, count in trace.unread.items())
+    if held:
         raise TraceError(
-            f"{traces.device_path}: rank {traces.rank} computed on {named or 'an accelerator'}, but the "
-            "trace holds no kernel. The profiler did not see the device: capture again with its activities "
-            "on, and with no other profiler attached."
+            f"{lacking}holds no kernel that chakrascope can read: it holds {len(trace.calls):,} runtime "
+            f"calls and {held}. Supported are devices whose work PyTorch files as 'kernel', 'gpu_memcpy' and "
+            "'gpu_memset' (CUDA, ROCm, XPU); for those, capture again with their activities on, and without "
+            "counters."
         )
+    raise TraceError(
+        f"{lacking}holds no kernel, only {len(trace.calls):,} runtime calls. The profiler did not see the "
+        "device: capture again with its activities on, and with no other profiler attached."
+    )
 
 
 def _refuse_untied(traces: RankTraces, graph: Graph, trace: DeviceTrace) -> None:

@@ -9,7 +9,8 @@ __all__ = ["common_name", "indices_in_name", "is_of_one_rank", "name_of_capture"
 
 # What stands before a rank's number; a host may be called worker3, too, so the first counts more.
 _RANK_WORDS = (re.compile(r"(?i)rank[-_]?(\d{1,9})(?!\d)"), re.compile(r"(?i)worker[-_]?(\d{1,9})(?!\d)"))
-_LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,9})\D*$")
+# A number that ends the name and stands by itself; 8 in Qwen3-8B does not, nor does a process or a time.
+_LAST_NUMBER = re.compile(r"(?:^|(?<=[-_.]))(\d{1,5})(?:\.[A-Za-z]\w*)*$")
 # Where a rank stands in its groups: TP-1-PP-0 (SGLang), dp0_pp0_tp1_dcp0_ep1 (vLLM).
 _INDEX = re.compile(r"(?i)(?<![a-z0-9])(tp|dp|pp|ep|dcp)[-_]?(\d{1,9})(?!\d)")
 # These lie within the tensor-parallel group, so that its index tells theirs.

@@ -82,7 +82,7 @@ class Event(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of the accelerator's runtime on a host thread."""
+    """One call of the accelerator's runtime on a host thread; *kernel* is what it launches, "" if unknown."""
 
     name: str
     thread: str
@@ -90,6 +90,7 @@ class Call(NamedTuple):
     end_ns: int
     correlation: int
     external_id: int
+    kernel: str = ""
 
 
 class Work(NamedTuple):
@@ -148,6 +149,7 @@ class Calls(Columns, frozen=True):
     end_ns: np.ndarray
     correlation: np.ndarray
     external_id: np.ndarray
+    kernel: np.ndarray
 
 
 class Works(Columns, frozen=True):
@@ -194,6 +196,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     *rank* and *world_size* are -1 and 0 in traces of jobs that were not distributed; *groups* are the process
     groups the trace lists, by name. *arguments* are what operators were called with, if that was asked for:
     JSON arrays of shapes, types and values. *process* is the number of the process, -1 if it is not told.
+    *unread* counts the events of each kind that is not read, such as those of another accelerator.
     """
 
     events: Events
@@ -207,6 +210,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     arguments: Sequence[str] = ()
     process: int = -1
+    unread: dict[str, int] = msgspec.field(default_factory=dict)
 
     def names(self, numbers: np.ndarray) -> list[str]:
         """Return the texts of *numbers*."""
@@ -263,9 +267,10 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
     is_module = which(texts, lambda text: text.startswith(MODULE_RANGE))
     events = replace(events, is_operator=events.is_operator.astype(bool) & ~is_module[events.name])
     if not events.is_operator.any() and not (len(calls) and len(works)):
+        held = _instead(len(calls), len(works), reader.unread())
         raise TraceFormatError(
-            f"{path} holds no operator (cpu_op) event: it is not a PyTorch profiler trace, or nothing ran "
-            "while it was taken. Capture again, with CPU activities on."
+            f"{path} holds no operator (cpu_op) event{held}: it is not a PyTorch profiler trace, or nothing "
+            "ran while it was taken. Capture again, with CPU activities on."
         )
     trace = DeviceTrace(events, calls, works, Syncs(**reader.syncs()), Comms(**reader.comms()), texts)
     groups = _listed_groups(info)
@@ -276,7 +281,16 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
         groups=groups,
         arguments=reader.arguments(),
         process=reader.process(),
+        unread=reader.unread(),
     )
+
+
+def _instead(calls: int, works: int, unread: Mapping[str, int]) -> str:
+    """Return what a trace without operators holds instead, as the middle of a sentence."""
+    counts = {"runtime calls": calls, "kernels and copies": works}
+    counts |= {f"events of kind '{kind}'": count for kind, count in unread.items()}
+    held = [f"{count:,} {what}" for what, count in counts.items() if count]
+    return f", but {', '.join(held)}" if held else ""
 
 
 def _sorted(trace: DeviceTrace) -> DeviceTrace:

@@ -60,6 +60,7 @@ void bind_device_reader(nb::module_& module) {
                  return Table()
                      .add("name", from.name)
                      .add("thread", from.thread)
+                     .add("kernel", from.kernel)
                      .add("start_ns", from.start_ns)
                      .add("end_ns", from.end_ns)
                      .add("correlation", from.correlation)
@@ -108,6 +109,12 @@ void bind_device_reader(nb::module_& module) {
                      .take();
              })
         .def("process", [](const DeviceReader& self) { return self.process; })
+        .def("unread",
+             [](const DeviceReader& self) {
+                 nb::dict counts;
+                 for (const auto& [kind, count] : self.unread) counts[kind.c_str()] = count;
+                 return counts;
+             })
         .def("about", [](const DeviceReader& self) {
             nb::dict about;
             for (const auto& [key, value] : self.about) about[to_text(key)] = to_text(value);

@@ -9,7 +9,7 @@ namespace chakrascope::converter {
 struct DeviceReader::Event {
     Token ph, cat, name, pid, tid, ts, dur;
     bool usable = true;
-    Token record_id, sequence, external_id, correlation, stream, device, size_bytes;
+    Token record_id, sequence, external_id, correlation, stream, device, size_bytes, kernel;
     Token collective, in_elements, out_elements, dtype, group_size, group_name, group_ranks, peer_to,
         peer_from;
     Token sync_kind, on_stream, record_correlation;
@@ -52,6 +52,9 @@ constexpr CategoryName kCategories[] = {
     {"Memset", Category::Memset},
 };
 constexpr std::string_view kParameters = "record_param_comms";
+// Not read, but nothing that a graph would lack.
+constexpr std::string_view kPythonFunction = "python_function", kTrace = "Trace";
+constexpr std::size_t kMaxUnread = 50;
 
 Category category_of(std::string_view name) {
     for (const auto& known : kCategories) {
@@ -107,6 +110,7 @@ Token* DeviceReader::Event::argument(std::string_view key) {
         {"stream", &Event::stream},
         {"device", &Event::device},
         {"bytes", &Event::size_bytes},
+        {"kernel", &Event::kernel},
         {"Collective name", &Event::collective},
         {"In msg nelems", &Event::in_elements},
         {"Out msg nelems", &Event::out_elements},
@@ -166,7 +170,16 @@ void DeviceReader::member(std::string_view key, const Token& value) {
 
 void DeviceReader::keep(const Event& event) {
     const Category category = category_of(event.cat.raw);
-    if (category == Category::Other) return;
+    if (category == Category::Other) {
+        if (event.cat.raw == kPythonFunction || event.cat.raw == kTrace) return;
+        const auto known = unread.find(event.cat.raw);
+        if (known != unread.end()) {
+            ++known->second;
+        } else if (unread.size() < kMaxUnread) {
+            unread.emplace(event.cat.raw, 1);
+        }
+        return;
+    }
     if (category == Category::Sync) {
         syncs.kind.push_back(text_of(event.sync_kind));
         syncs.stream.push_back(event.stream.integer(-1));
@@ -200,6 +213,7 @@ void DeviceReader::keep(const Event& event) {
         case Category::Call:
             calls.name.push_back(name);
             calls.thread.push_back(text_of(event.tid));
+            calls.kernel.push_back(text_of(event.kernel));
             calls.start_ns.push_back(start);
             calls.end_ns.push_back(start + length);
             calls.correlation.push_back(event.correlation.integer(-1));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -20,9 +21,9 @@ struct EventColumns {
     std::vector<std::int64_t> start_ns, end_ns, record_id, sequence, external_id;
 };
 
-// Calls of the accelerator's runtime.
+// Calls of the accelerator's runtime; *kernel* is what they launch, where the trace says so.
 struct CallColumns {
-    std::vector<std::int32_t> name, thread;
+    std::vector<std::int32_t> name, thread, kernel;
     std::vector<std::int64_t> start_ns, end_ns, correlation, external_id;
 };
 
@@ -70,6 +71,8 @@ class DeviceReader : private Parts {
     std::map<std::string, std::string> about;
     // The number of the process that ran the operators, -1 if the trace does not say.
     std::int64_t process = -1;
+    // How many events there are of each kind that is not read.
+    std::map<std::string, std::int64_t, std::less<>> unread;
 
   private:
     struct Event;

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from chakrascope.converter import EdgeKind, convert_files, replay
+from chakrascope.errors import TraceError, UsageError
 
 MAIN = 7
 
@@ -168,3 +169,40 @@ def test_work_is_matched_by_external_id_where_nothing_has_a_correlation(tmp_path
     assert len(issued) == 3
     assert issued["src"].nunique() == 3
     assert set(graph.nodes.loc[graph.nodes["kind"] == "compute", "operator"]) == {"aten::mm"}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        ({"cpu_op": 1, "mtia_runtime": 3, "mtia_ccp_events": 25}, "25 events of kind 'mtia_ccp_events'"),
+        ({"cpu_op": 1, "cuda_runtime": 3}, "no kernel, only 3 runtime calls"),
+        ({"kernel": 2}, "no operator .*, but 2 kernels and copies"),
+        ({"Runtime": 2, "Kernel": 2}, "no operator .*, but 2 events of kind 'Kernel', 2 events of kind"),
+    ],
+)
+def test_a_refusal_says_what_the_file_holds(tmp_path, kinds, said):
+    trace = Trace()
+    for kind, count in kinds.items():
+        for number in range(count):
+            trace.add(kind, "something", 10 * number, 5, correlation=number + 1, stream=7)
+    with pytest.raises(TraceError, match=said):
+        trace.graph(tmp_path)
+
+
+def test_a_step_without_operators_is_not_blamed_on_a_manifest(tmp_path):
+    trace = Trace()
+    trace.add("user_annotation", "ProfilerStep#3", 0, 100)
+    trace.op("aten::mm", 200, 10)
+    with pytest.raises(TraceError, match="no operator in the chosen step, but 1 outside of it") as refusal:
+        trace.graph(tmp_path)
+    assert "manifest" not in str(refusal.value)
+
+
+def test_a_model_s_size_in_a_name_is_no_rank(tmp_path):
+    trace = Trace()
+    trace.op("aten::mm", 0, 100)
+    trace.launch((10, 5), [(20, 50)])
+    for name in ("sglang_Qwen3-8B_decode.json", "h100_trace.json"):
+        (tmp_path / name).write_text(json.dumps({"traceEvents": trace.events}))
+    with pytest.raises(UsageError, match="does not say of which rank it is, nor does its name"):
+        convert_files(device_trace=str(tmp_path))

@@ -288,7 +288,7 @@ def test_a_rank_given_twice_is_refused(tmp_path, job):
     with pytest.raises(TraceError, match="both log process 101 on host0"):
         read_logs([inspector])
     clog = job.write(tmp_path / "clog", "clog")
-    (clog / "other1.clog").write_text(job.clog(1))
+    (clog / "other_1.clog").write_text(job.clog(1))
     with pytest.raises(TraceError, match="is of rank 1, like"):
         read_logs([clog])
 
