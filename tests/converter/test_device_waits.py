@@ -177,7 +177,7 @@ def test_work_is_matched_by_external_id_where_nothing_has_a_correlation(tmp_path
         ({"cpu_op": 1, "mtia_runtime": 3, "mtia_ccp_events": 25}, "25 events of kind 'mtia_ccp_events'"),
         ({"cpu_op": 1, "cuda_runtime": 3}, "no kernel, only 3 runtime calls"),
         ({"kernel": 2}, "no operator .*, but 2 kernels and copies"),
-        ({"Runtime": 2, "Kernel": 2}, "no operator .*, but 2 events of kind 'Kernel', 2 events of kind"),
+        ({"tpu_step": 2, "tpu_op": 1}, "no operator .*, but 1 events of kind 'tpu_op', 2 events of kind"),
     ],
 )
 def test_a_refusal_says_what_the_file_holds(tmp_path, kinds, said):
