@@ -15,7 +15,7 @@ import click
 
 from ..errors import ChakrascopeError, DependencyError, UsageError, WorkloadFormatError, did_you_mean
 from ..support import visible
-from ._output import error_console, write_what_the_terminal_can
+from ._output import error_console, open_what_is_closed, write_what_the_terminal_can
 
 __all__ = ["cli", "main"]
 
@@ -161,6 +161,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the error's own code."""
+    open_what_is_closed()
     write_what_the_terminal_can()
     try:
         sys.exit(cli.main(args=arguments, prog_name="chakrascope", standalone_mode=False) or 0)
@@ -175,19 +176,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error_console.print("Cancelled.")
         sys.exit(130)
     except BrokenPipeError:
-        sys.exit(141)
+        error_console.on_broken_pipe()
     except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        where = f" for {error.filename}" if error.filename else ""
-        text = f"{os.strerror(error.errno)}{where}; free some disk space, or write to another disk."
-        error_console.print(f"[bold red]error:[/] {_escaped(text)}", soft_wrap=True)
+        error_console.print(f"[bold red]error:[/] {_escaped(_sentence(error))}", soft_wrap=True)
         sys.exit(1)
     except ChakrascopeError as error:
         error_console.print(f"[bold red]error:[/] {_escaped(error.message)}", soft_wrap=True)
         if isinstance(error, (DependencyError, WorkloadFormatError)):
             error_console.print("'chakrascope doctor PREFIX' lists what else is wrong, and what to do.")
         sys.exit(error.exit_code)
+
+
+def _sentence(error: OSError) -> str:
+    """Return what the system refused, of which file, and what to do."""
+    # Libraries raise errors with a text of their own, and without a number.
+    reason = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
+    where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+    if error.errno in _NO_ROOM:
+        return f"{where}{reason}; free some disk space, or write to another disk."
+    return f"{where}{reason}; check the path, and that you may read and write there."
 
 
 def _escaped(text: str) -> str:

@@ -6,12 +6,13 @@ import codecs
 import io
 import json
 import math
+import os
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
 from rich.cells import cell_len
@@ -36,6 +37,7 @@ __all__ = [
     "counter",
     "error_console",
     "format_option",
+    "open_what_is_closed",
     "print_coded",
     "print_columns",
     "print_frame",
@@ -46,6 +48,7 @@ __all__ = [
     "write_what_the_terminal_can",
 ]
 
+_BROKEN_PIPE = 141  # 128 and the signal's number, as shells say it
 _CELL_LENGTH = 400
 _LEAST_WIDTH = 8  # of a column of text
 _BORDER = 3
@@ -62,6 +65,12 @@ class _Console(Console):
                 yield segment
             else:
                 yield segment._replace(text=visible(segment.text, keep="\n\t"))
+
+    def on_broken_pipe(self) -> NoReturn:
+        """End as a program does whose reader is gone, such as `head`: without a word, with 141."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # what is still to be flushed must not fail again
+        raise SystemExit(_BROKEN_PIPE)
 
 
 console = _Console(highlight=False)
@@ -81,6 +90,15 @@ format_option = click.option(
     show_default=True,
     help="How to print the answer.",
 )
+
+
+def open_what_is_closed() -> None:
+    """Let standard streams that are closed lead nowhere: files opened later must not take their places."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 - until the end
+            os.dup2(stream.fileno(), number)
+            setattr(sys, name, stream)
 
 
 def write_what_the_terminal_can() -> None:

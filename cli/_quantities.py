@@ -8,6 +8,7 @@ import click
 
 __all__ = ["quantity"]
 
+_TOO_LARGE = 10**18  # bytes or ns: what sums of a few still fit into 64 bits
 Read = Callable[[click.Context, click.Parameter, "str | None"], "float | None"]
 
 
@@ -16,8 +17,11 @@ def quantity(read: Callable[[str], float]) -> Read:
 
     def number(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
         try:
-            return None if value is None else read(value)
+            found = None if value is None else read(value)
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
+        if found is not None and found >= _TOO_LARGE:
+            raise click.BadParameter(f"{str(value)[:40]} is too large; give less than {_TOO_LARGE:.0e}.")
+        return found
 
     return number

@@ -14,6 +14,8 @@ from ._studies import of_a_run, open_run
 
 __all__ = ["query_command"]
 
+_LONGEST_NS = 86_400 * 10**9
+
 
 @click.command("query")
 @of_a_run
@@ -54,6 +56,8 @@ def query_command(
         for title, text in SQL_EXAMPLES.items():
             console.print(f"-- {title}\n{text};\n", markup=False, soft_wrap=True)
         return
+    if timeout_ns > _LONGEST_NS:
+        raise UsageError("--timeout is longer than a day; allow a day at most.")
     run = open_run(study_folder, run_id)
     if tables:
         print_frame(sql_columns(run), output_format)

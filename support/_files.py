@@ -153,6 +153,8 @@ def writing(
 
 
 def _temporary(target: Path) -> Path:
+    if not target.name:  # "/" or ".": a folder that cannot be replaced
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
     ending = f"{_place()}-{os.getpid()}-{os.urandom(4).hex()}.tmp"
     return target.with_name(f".{_shortened(target.name)}.{ending}")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import secrets
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlencode, urlsplit
 
 from dash import Dash
+from dash.exceptions import DependencyException
 from flask import Flask, Response, abort, jsonify, redirect, render_template_string, request
 from werkzeug.wrappers import Response as AnyResponse
 
@@ -61,10 +62,24 @@ def protect(app: Dash) -> None:
     def refuse_endless_nesting(_: RecursionError) -> tuple[str, int]:
         return "This request is nested deeper than any page's.", 400
 
+    @app.server.errorhandler(UnicodeError)
+    def refuse_other_encodings(_: UnicodeError) -> tuple[str, int]:
+        return "This address is not UTF-8.", 400
+
+    @app.server.errorhandler(DependencyException)
+    def refuse_unknown_files(_: DependencyException) -> tuple[str, int]:
+        return "There is no such file.", 404
+
+    @app.server.before_request
+    def refuse_odd_paths() -> None:
+        """No address of the viewer has them, and not all who read a path take them for what they are."""
+        if not request.path.isprintable() or ".." in request.path.split("/"):
+            abort(404)
+
     @app.server.before_request
     def refuse_other_sites() -> None:
         origin = request.headers.get("Origin")
-        if origin and urlsplit(origin).netloc != request.host:
+        if origin and _split(origin).netloc != request.host:
             abort(403, "This address answers only to its own pages.")
 
     @app.server.after_request
@@ -87,8 +102,7 @@ def serve_only(server: Flask, hosts: tuple[str, ...]) -> None:
 
     @server.before_request
     def refuse_other_names() -> None:
-        name = urlsplit(f"//{request.host}").hostname
-        if name not in hosts:
+        if _split(f"//{request.host}").hostname not in hosts:
             abort(403, "This viewer answers only to the address it printed when it started.")
 
 
@@ -102,7 +116,6 @@ def require_token(server: Flask, token: str) -> None:
         """Tell whoever has it anyway, for a link to hand on; only this server's own pages can read it."""
         return jsonify({"token": token})
 
-    @server.before_request
     def check() -> AnyResponse | None:
         given = _token_in(request.args.get("token", ""))
         if secrets.compare_digest(given.encode(), token.encode()):
@@ -116,10 +129,21 @@ def require_token(server: Flask, token: str) -> None:
             return _ask_for_token(wrong=bool(given))
         return None
 
+    # First of all: of strangers nothing is read, such as the body of a callback.
+    server.before_request_funcs.setdefault(None, []).insert(0, check)
+
 
 def _token_in(given: str) -> str:
     """Return the token that was *given*, also inside of a whole address."""
-    return parse_qs(urlsplit(given).query).get("token", [given])[0] if "token=" in given else given
+    return parse_qs(_split(given).query).get("token", [given])[0] if "token=" in given else given
+
+
+def _split(address: str) -> SplitResult:
+    """Return the parts of *address*: none of what is no address."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return urlsplit("")
 
 
 def _ask_for_token(*, wrong: bool) -> Response:

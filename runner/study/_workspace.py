@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -60,10 +61,11 @@ class Workspace:
         """Return the studies by name, in order of name; of two of one name the later is called *name*-2."""
         found: dict[str, Study] = {}
         for path in self._paths():
-            name, number = path.name, 1
+            plain = os.fsencode(path.name).decode("utf-8", "replace")  # file systems take any bytes
+            name, number = plain, 1
             while name in found:
                 number += 1
-                name = f"{path.name}-{number}"
+                name = f"{plain}-{number}"
             found[name] = Study(path)
         return dict(sorted(found.items(), key=lambda item: (item[0].casefold(), item[0])))
 
