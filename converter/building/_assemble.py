@@ -12,9 +12,11 @@ from msgspec.structs import replace
 from .._columns import which
 from ..chakra import CollectiveType, EdgeKind, Graph, NodeType, replay
 from ..readers import PHASES, Communication, HostTrace, Ops, Pieces, cut_pieces
+from ._cause_rules import OPERATORS
 from ._costs import counts_whole, operator_cost
 from ._dependencies import data_dependencies, uses_of, wait_pieces, with_settled_messages
 from ._gaps import Gaps
+from ._host_causes import HostCauses, Part
 from ._lane_numbers import COMM_LANE, MESSAGE_LANE
 from ._window import Window
 
@@ -41,20 +43,24 @@ class _Piece:
 class _Builder:
     """A graph in the making, and when its nodes end when it is replayed.
 
-    *names*, *modules* and *phases* are the operators'; *costs* are those of the pieces that bear one.
+    *names*, *modules* and *phases* are the operators'; *costs* are those of the pieces that bear one;
+    *computes* marks the pieces that are their operator's own time alone.
     """
 
     window: Window
     ops: Ops
-    costs: Mapping[int, tuple[int, int]]
+    costs: dict[int, tuple[int, int]]
     names: list[str]
     modules: list[str]
     phases: list[str]
+    causes: HostCauses
+    computes: list[bool]
     nodes: list[dict[str, Any]] = field(default_factory=list)
     edges: list[tuple[int, int, int]] = field(default_factory=list)
     node_of_op: dict[int, int] = field(default_factory=dict)
     end_ns: list[int] = field(default_factory=list)
     last_host: int = -1
+    last_op: int = -1
     last_comm: dict[int, int] = field(default_factory=dict)
     message_lanes: dict[tuple[NodeType, int, int], int] = field(default_factory=dict)
     splits: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -64,7 +70,6 @@ class _Builder:
         """Append *node*, which starts at *start_ns* in the replay; return its id."""
         node["node_id"] = len(self.nodes)
         node["measured_start_ns"] = measured_start_ns - self.window.start_ns
-        node["step"] = self.window.step_at(measured_start_ns)
         self.nodes.append(node)
         self.end_ns.append(start_ns + node["duration_ns"])
         return len(self.nodes) - 1
@@ -73,17 +78,34 @@ class _Builder:
         return self.end_ns[self.last_host] if self.last_host >= 0 else 0
 
     def add_host(self, piece: _Piece, begin_ns: int, waits: Sequence[int]) -> None:
-        """Append the part of *piece* from *begin_ns* on, after the communication nodes *waits*."""
-        ready = max([self.host_end_ns(), *(self.end_ns[comm] for comm in waits)])
-        self.wait_ns += ready - self.host_end_ns()
-        node = self._host_node(piece)
-        node["duration_ns"] = piece.end_ns - begin_ns
+        """Append the parts of *piece* from *begin_ns* on, after the communication nodes *waits*."""
+        if self.computes[piece.place]:
+            self._add_part(piece, begin_ns, Part(piece.end_ns), waits)
+            return
+        for part in self._parts(piece, begin_ns):
+            self._add_part(piece, begin_ns, part, waits)
+            begin_ns, waits = part.end_ns, ()
+
+    def _parts(self, piece: _Piece, begin_ns: int) -> Sequence[Part]:
+        if piece.op >= 0:
+            return self.causes.of_operator(self.names[piece.op], begin_ns, piece.end_ns)
+        before, after = (self.names[op] if op >= 0 else "" for op in (self.last_op, piece.next_op))
+        return self.causes.of_gap(begin_ns, piece.end_ns, before, after)
+
+    def _add_part(self, piece: _Piece, begin_ns: int, part: Part, waits: Sequence[int]) -> None:
+        ready = before = self.host_end_ns()
+        if waits:
+            ready = max(before, *(self.end_ns[comm] for comm in waits))
+            self.wait_ns += ready - before
+        node = self._host_node(piece, part)
+        node["duration_ns"] = part.end_ns - begin_ns
         number = self.add(node, ready, begin_ns)
         if self.last_host >= 0:
             self.edges.append((self.last_host, number, EdgeKind.PROGRAM_ORDER))
         self.edges += [(comm, number, EdgeKind.COMM_WAIT) for comm in waits]
         self.last_host = number
         if piece.op >= 0:
+            self.last_op = piece.op
             self.node_of_op.setdefault(piece.op, number)
 
     def extend_host(self, piece: _Piece) -> bool:
@@ -94,19 +116,23 @@ class _Builder:
         self.end_ns[self.last_host] += piece.end_ns - piece.start_ns
         return True
 
-    def _host_node(self, piece: _Piece) -> dict[str, Any]:
+    def _host_node(self, piece: _Piece, part: Part) -> dict[str, Any]:
         about = piece.op if piece.op >= 0 else piece.next_op
         node: dict[str, Any] = {"type": NodeType.COMP, "stream": 0, "num_ops": 1, "tensor_size_bytes": 1}
+        if part.place:
+            node["place"] = part.place
         if about >= 0:
             node |= {"module": self.modules[about], "phase": self.phases[about]}
-        if piece.op >= 0:
-            node["num_ops"], node["tensor_size_bytes"] = self.costs.get(piece.place, (1, 1))
-            node |= {"name": self.names[about], "operator": self.names[about]}
-            if self.names[about].startswith(_COMM_LIBRARIES):
-                return node | {"kind": "host", "cause": "communication_call"}
-            return node | {"kind": "compute"}
-        name = f"host before {self.names[about]}" if about >= 0 else "host until the end of the step"
-        return node | {"name": name, "kind": "host"}
+        if piece.op < 0:
+            name = f"host before {self.names[about]}" if about >= 0 else "host until the end of the step"
+            return node | {"name": name, "kind": "host", "cause": part.cause}
+        cause = part.cause
+        if not cause and self.names[about].startswith(_COMM_LIBRARIES):
+            cause = "communication_call"
+        if not part.cause:
+            node["num_ops"], node["tensor_size_bytes"] = self.costs.pop(piece.place, (1, 1))
+        node |= {"name": self.names[about], "operator": self.names[about]}
+        return node | ({"kind": "host", "cause": cause} if cause else {"kind": "compute"})
 
     def add_comm(self, comm: Communication, group: int) -> int:
         """Append *comm*, issued by the newest host node; its duration lets it end when it was measured to."""
@@ -165,8 +191,9 @@ def assemble(
     host: HostTrace,
     *,
     group_ids: Mapping[tuple[int, ...], int],
+    causes: HostCauses,
 ) -> Graph:
-    """Return the graph of one rank.
+    """Return the graph of one rank; *causes* are those of its thread's time beside operators.
 
     The host thread is a chain of nodes: the self time of each operator, and the gaps between operators. A
     communication hangs on the node that issued it and ends when it was measured to; the node that waited for
@@ -177,7 +204,7 @@ def assemble(
     comms = with_settled_messages(comms, ops, pieces, gaps)
     waits = _waits(ops, comms, pieces, host, gaps)
     comms = _over_when_awaited(comms, waits, pieces)
-    builder = _builder(window, ops, _costs(ops, pieces, host))
+    builder = _builder(window, ops, _costs(ops, pieces, host), pieces, causes)
     issued = {comm.op: index for index, comm in enumerate(comms)}
     last_piece = {op: place for place, op in enumerate(pieces.op.tolist()) if op in issued}
     node_of_comm: dict[int, int] = {}
@@ -196,13 +223,20 @@ def assemble(
             node_of_comm[comm] = builder.add_comm(comms[comm], group_ids.get(comms[comm].group_ranks, 0))
     edges = [*builder.edges, *_data_edges(builder, ops, host)]
     graph = Graph.build(rank, builder.nodes, edges)
+    starts = graph.node_columns["measured_start_ns"] + window.start_ns
+    graph = graph.with_columns(step=window.steps_at(starts))
     graph.metadata["accounting"] = _accounting(graph, window, builder.wait_ns)
     graph.metadata["notes"] = _notes(comms, group_ids)
     graph.metadata["splits"] = builder.splits
     return graph
 
 
-def _builder(window: Window, ops: Ops, costs: Mapping[int, tuple[int, int]]) -> _Builder:
+def _builder(
+    window: Window, ops: Ops, costs: dict[int, tuple[int, int]], pieces: Pieces, causes: HostCauses
+) -> _Builder:
+    names = ops.trace.texts
+    works = ~which(names, OPERATORS.__contains__)[ops.name][pieces.op] if len(ops) else pieces.op >= 0
+    computes = (pieces.op >= 0) & works & ~causes.touched(pieces.start_ns, pieces.end_ns)
     return _Builder(
         window,
         ops,
@@ -210,6 +244,8 @@ def _builder(window: Window, ops: Ops, costs: Mapping[int, tuple[int, int]]) -> 
         names=ops.trace.names(ops.name),
         modules=[ops.modules[number] for number in ops.module.tolist()],
         phases=[PHASES[number] for number in ops.phase.tolist()],
+        causes=causes,
+        computes=computes.tolist(),
     )
 
 

@@ -360,6 +360,7 @@ def _of_entry(folder: Path, entry: RankEntry, timed: bool) -> RankTraces:
         host_path=folder / str(entry.host_trace),
         device_path=folder / str(entry.device_trace),
         flight_path=folder / entry.flight_record if entry.flight_record else None,
+        evidence_path=folder / entry.evidence if entry.evidence else None,
         groups={group.name: tuple(group.ranks) for group in entry.process_groups},
         steps=tuple(steps),
         structure=structure if timed else None,

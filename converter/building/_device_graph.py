@@ -16,9 +16,11 @@ from ._device_extent import Extent
 from ._device_nodes import NodeTable, WorkNodes
 from ._device_streams import StreamSlots, stream_slots
 from ._device_sync import coinciding_waits, stream_waits
+from ._host_causes import HostCauses
 from ._host_nodes import HostNodes, Marks, host_nodes
 from ._host_waits import HostWait, host_waits
 from ._lane_numbers import DEVICE_LANE
+from ._sampled_causes import SampledCauses, host_causes
 from ._window import Window
 
 __all__ = ["device_graph"]
@@ -36,6 +38,7 @@ def device_graph(
     groups: Mapping[str, tuple[int, ...]],
     world_size: int,
     whole: bool = False,
+    evidence: SampledCauses | None = None,
 ) -> Graph:
     """Return the graph of one rank whose operators issue work to a device.
 
@@ -50,13 +53,30 @@ def device_graph(
     lanes = host_lanes(trace, *span)
     linked = link(trace, lanes, host, span, groups=groups, world_size=world_size)
     table = NodeTable(trace, tuple(range(world_size)))
-    builder = _Builder(window, Extent.of(linked) if whole else None, lanes, linked, table)
+    extent = Extent.of(linked) if whole else None
+    builder = _Builder(window, extent, lanes, linked, table, _causes(trace, lanes, window, evidence))
     builder.add_hosts(host_waits(linked, trace, lanes))
     waits = stream_waits(linked.launches, trace, lanes, host)
     coinciding, held_ns = coinciding_waits(linked, waits)
     costs = work_costs(trace, linked.launches, lanes, host)
     builder.add_works([*waits, *coinciding], held_ns, data_edges(linked.launches, lanes, host), costs)
     return builder.graph(rank)
+
+
+def _causes(
+    trace: DeviceTrace, lanes: Sequence[Lane], window: Window, evidence: SampledCauses | None
+) -> list[HostCauses]:
+    """Return the causes of each lane's host time; the evidence is of the main one."""
+    return [
+        host_causes(
+            trace,
+            np.flatnonzero(trace.events.thread == lane.thread),
+            lane.ops,
+            window,
+            evidence if lane.number == 0 else None,
+        )
+        for lane in lanes
+    ]
 
 
 @dataclass
@@ -71,6 +91,7 @@ class _Builder:
     lanes: Sequence[Lane]
     linked: Linked
     table: NodeTable
+    causes: Sequence[HostCauses]
     edges: list[np.ndarray] = field(default_factory=list)
     issuer: np.ndarray = field(init=False)
     awaits: list[tuple[int, int]] = field(default_factory=list)
@@ -138,10 +159,12 @@ class _Builder:
             np.array([bool(wait.sources) for wait in waits], dtype=bool),
             np.array([wait.return_ns for wait in waits], dtype=np.int64),
         )
-        marks = Marks.of(Marks(cuts, cuts, np.zeros(len(cuts), bool), np.full(len(cuts), -1)), stops, more)
+        causes = self.causes[lane.number]
+        marks = Marks.of(_cuts(cuts), stops, _cuts(causes.boundaries()), more)
         nodes = host_nodes(lane, marks, working)
         called = np.array([-1, *(wait.name for wait in waits)], dtype=np.int64)
-        first = self.table.add_host(lane, nodes, called[np.maximum(nodes.stop - len(issued), -1) + 1])
+        called = called[np.maximum(nodes.stop - len(issued), -1) + 1]
+        first = self.table.add_host(lane, nodes, called, causes)
         numbers = first + np.arange(len(nodes.start_ns))
         self._tie_arrays(numbers[:-1], numbers[1:], EdgeKind.PROGRAM_ORDER)
         self.issuer[issued] = first + nodes.issuer[: len(issued)]
@@ -346,8 +369,13 @@ def _some(nodes: tuple[np.ndarray, np.ndarray], launches: np.ndarray) -> tuple[n
 
 
 def _no_marks() -> Marks:
-    none = np.empty(0, dtype=np.int64)
-    return Marks(none, none, none.astype(bool), none)
+    return _cuts(np.empty(0, dtype=np.int64))
+
+
+def _cuts(times_ns: np.ndarray) -> Marks:
+    """Return marks at which a thread goes on at once."""
+    count = len(times_ns)
+    return Marks(times_ns, times_ns, np.zeros(count, dtype=bool), np.full(count, -1))
 
 
 @dataclass

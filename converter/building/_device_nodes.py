@@ -11,6 +11,7 @@ import numpy as np
 from ..chakra import NODE_COLUMNS, CollectiveType, Column, NodeType, TextColumn
 from ..linking import KERNEL, Lane, Launches
 from ..readers import PHASES, DeviceComm, DeviceTrace
+from ._host_causes import HostCauses
 from ._host_nodes import HostNodes
 from ._lane_numbers import DEVICE_LANE
 
@@ -45,7 +46,7 @@ class NodeTable:
         self.notes: set[str] = set()
         self.splits: dict[int, tuple[int, ...]] = {}
 
-    def add_host(self, lane: Lane, nodes: HostNodes, called: np.ndarray) -> int:
+    def add_host(self, lane: Lane, nodes: HostNodes, called: np.ndarray, causes: HostCauses) -> int:
         """Append the *nodes* of a host thread and return the number of the first.
 
         *called* is the number of the name of the call that a node waited for the device in, -1 for none.
@@ -64,6 +65,8 @@ class NodeTable:
         named["operator"][op < 0] = self._text("")
         waited = called >= 0
         name[waited] = self._texts(called[waited], str)
+        end_ns = nodes.start_ns + nodes.duration_ns
+        cause, place = causes.of_nodes(nodes.start_ns, end_ns, op < 0)
         return self._add(
             len(op),
             start_ns=nodes.start_ns,
@@ -72,7 +75,8 @@ class NodeTable:
             stream=lane.number,
             is_cpu_op=True,
             kind=np.where(waited, self._text("sync"), self._text("host")),
-            cause=np.where(waited, self._text("synchronisation"), self._text("")),
+            cause=np.where(waited, self._text("synchronisation"), [self._text(text) for text in cause]),
+            place=np.array([self._text(text) for text in place], dtype=np.int64),
             name=name,
             **named,
         )

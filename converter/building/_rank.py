@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from ...errors import TraceError
-from ...tracer import StepRange
+from ...tracer import StepRange, read_evidence
 from .._columns import which
 from ..chakra import Graph
 from ..linking import lend_records, with_records
@@ -40,6 +40,7 @@ from ._device_graph import device_graph
 from ._entries import flights_of, last_entries
 from ._lane_numbers import DEVICE_LANE
 from ._recorded_shapes import read_recorded_host, with_own_records
+from ._sampled_causes import SampledCauses, host_causes
 from ._steps import MarkedSteps, StepChoice, annotated_steps, named_steps, whole_trace
 from ._unnamed_groups import with_told_groups
 from ._window import Window
@@ -168,9 +169,15 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
     groups = {**host.groups, **trace.groups, **traces.groups}
     if len(trace.works):
         linked = with_records(trace, host)
-        whole = not opened.marked
         graph = device_graph(
-            traces.rank, linked, host, window, groups=groups, world_size=world_size, whole=whole
+            traces.rank,
+            linked,
+            host,
+            window,
+            groups=groups,
+            world_size=world_size,
+            whole=not opened.marked,
+            evidence=_sampled(traces),
         )
         _refuse_untied(traces, graph, trace)
         if not trace.events.is_operator.any():
@@ -244,7 +251,8 @@ def _host_graph(
     everyone = tuple(range(world_size))
     own_groups = sorted({comm.group_ranks for comm in comms} - {(), everyone})
     ids = {(): 0, everyone: 0, **{ranks: number for number, ranks in enumerate(own_groups, start=1)}}
-    graph = assemble(traces.rank, window, ops, comms, host, group_ids=ids)
+    causes = host_causes(trace, own, ops, window, _sampled(traces))
+    graph = assemble(traces.rank, window, ops, comms, host, group_ids=ids, causes=causes)
     graph.metadata["step_shares"] = window.own_times()
     graph.metadata["groups"] = [list(ranks) for ranks in own_groups]
     graph.metadata["notes"] += told + _unknown(ops, comms)
@@ -257,6 +265,11 @@ def _why_outside(traces: RankTraces) -> str:
     if traces.steps:
         return "Its clock and its manifest may disagree; choose another step or capture again."
     return "Choose another step (--step), or capture whole steps, with CPU activities on."
+
+
+def _sampled(traces: RankTraces) -> SampledCauses | None:
+    """Return what the rank's evidence says of host time, if it has any."""
+    return None if traces.evidence_path is None else SampledCauses(read_evidence(traces.evidence_path))
 
 
 def _left_out(events: Events, own: np.ndarray, window: Window, texts: Sequence[str]) -> list[str]:

@@ -27,12 +27,8 @@ class Window(msgspec.Struct, frozen=True):
         """Return the window from the first of *steps* to the end of the last."""
         return cls(min(s.start_ns for s in steps), max(s.end_ns for s in steps), tuple(steps))
 
-    def step_at(self, time_ns: int) -> int:
-        """Return the step that *time_ns* belongs to: the one that began last, the first one before all."""
-        return int(self.steps_at(np.array([time_ns]))[0])
-
     def steps_at(self, times_ns: np.ndarray) -> np.ndarray:
-        """Return the step that each of *times_ns* belongs to, as `step_at`.
+        """Return the step that each of *times_ns* belongs to: the last one to begin, else the first.
 
         What the host does after it has ended a step is that step's, until the next one begins.
         """

@@ -15,9 +15,10 @@ class RankTraces(msgspec.Struct, frozen=True):
     """Where the traces of one rank are, and what is known about them beside.
 
     *groups* map names to global ranks, () being all. *steps* are empty if only the trace itself knows; the
-    host trace, if there is one, covers all of them, or *structure* alone. *device* is what the rank computed
-    on, such as ``cuda:0`` ("" if unknown). *linked* says that the host trace is the public linker's, and if
-    it is the device trace as well, that there is no other. *process* is the one recorded (0 if unknown).
+    host trace, if there is one, covers all of them, or *structure* alone. *evidence_path* is what the tracer
+    observed beside the traces. *device* is what the rank computed on, such as ``cuda:0`` ("" if unknown).
+    *linked* says that the host trace is the public linker's, and if it is the device trace as well, that
+    there is no other. *process* is the one recorded (0 if unknown).
     *annotation* marks the steps, if one was asked for; of *steps* then those that hold it count.
     """
 
@@ -25,6 +26,7 @@ class RankTraces(msgspec.Struct, frozen=True):
     host_path: Path | None
     device_path: Path
     flight_path: Path | None = None
+    evidence_path: Path | None = None
     groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     steps: tuple[StepRange, ...] = ()
     structure: StepRange | None = None

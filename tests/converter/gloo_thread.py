@@ -36,6 +36,9 @@ class Thread:
         self._event("user_annotation", "gloo:all_reduce", span, next(self.records), thread=8)
         self.enter(start if entered is None else entered)
 
+    def mark(self, name, start, end, category="user_annotation"):
+        self._event(category, name, (start, end), next(self.records), thread=7)
+
     def enter(self, time_us):
         number = len(self.flights) + 1
         flight = {"collective_seq_id": number, "process_group": ["0", "default_pg"], "is_p2p": False}

@@ -1,0 +1,127 @@
+"""What names of operators, annotations, functions and system calls say about the cause of host time.
+
+The tables are data: to support a library, add a line. Where several lines match, the first one counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+__all__ = ["ACTIVITIES", "OPERATORS", "SYSTEM_CALLS", "Mark", "frame_cause", "mark_of"]
+
+_T = TypeVar("_T")
+
+
+class Mark(NamedTuple):
+    """What a range on a host thread says: its *cause*; *covers* that the operators inside belong to it."""
+
+    cause: str
+    covers: bool = True
+
+
+# Annotations: PyTorch's own (torch/utils/data/dataloader.py, torch/optim/optimizer.py), those of Lightning's
+# PyTorchProfiler ("[pl]..."), and what users commonly call their ranges.
+_ANNOTATIONS = (
+    (r"enumerate\(DataLoader\)#_MultiProcessing", Mark("worker_wait")),
+    (r"enumerate\((DataLoader|DataPipe)\)", Mark("input_pipeline")),
+    (r"Optimizer\.(step|zero_grad)#", Mark("optimizer", covers=False)),
+    (r"\[pl\].*(ModelCheckpoint|save_checkpoint)", Mark("checkpoint")),
+    (r"\[pl\].*(validation_step|run_evaluation|EvaluationLoop)", Mark("validation")),
+    (r"\[pl\].*(dataloader|_next\b|fetch)", Mark("input_pipeline")),
+    (r"\[pl\].*(Logger|log_metrics|ProgressBar)", Mark("logging")),
+    (r".*\(dynamo_timed\)$", Mark("compilation")),
+    (r"(?i).*\b(sav(e|ing)|writ(e|ing))[ _-]?(model|state|check-?point|ckpt)", Mark("checkpoint")),
+    (r"(?i).*\b(check-?point|ckpt)[ _-]?(sav|writ)", Mark("checkpoint")),
+    (r"(?i)(.*[ _.:/-])?(data|batch|input)s?[ _-]?(load|fetch|wait|prep|pipeline)", Mark("input_pipeline")),
+    (r"(?i)(.*[ _.:/-])?(load|get|fetch|next|prepare)[ _-]?(data|batch|inputs?)\b", Mark("input_pipeline")),
+    (r"(?i)(.*[ _.:/-])?(validat(e|ion)|evaluat(e|ion)|eval)([ _-](step|epoch|loop))?$", Mark("validation")),
+    (r"(?i)(.*[ _.:/-])?(logging|log[ _-](metrics|step|loss))\b", Mark("logging")),
+)
+# Ranges that the profiler files as operators, though they do no work of the model: torch/_dynamo/utils.py
+# (dynamo_timed), torch/_dynamo/callback.py and torch/_inductor.
+_RANGES = (
+    (r".*\(dynamo_timed\)$", Mark("compilation")),
+    (r"(dynamo|entire_(frame|backward)_compile|compile_attempt_\d+|backend_compile)$", Mark("compilation")),
+    (r"(bytecode_tracing|build_guards|create_aot_dispatcher_function|compile_file|gc)$", Mark("compilation")),
+    (r"(inductor_compile|fx_codegen_and_compile|compile_fx_inner)$", Mark("compilation")),
+    (r"(async_compile\.|GraphLowering\.|CachingAutotuner\.|PyCodeCache\.)", Mark("compilation")),
+    (r"enumerate\(DataLoader\)#_MultiProcessing", Mark("worker_wait")),
+    (r"enumerate\((DataLoader|DataPipe)\)", Mark("input_pipeline")),
+    (r"Optimizer\.(step|zero_grad)#", Mark("optimizer", covers=False)),
+)
+OPERATORS: Mapping[str, str] = {
+    "aten::item": "synchronisation",
+    "aten::_local_scalar_dense": "synchronisation",
+    "aten::is_nonzero": "synchronisation",
+    "TorchDynamo Cache Lookup": "dispatch",
+    "Pregraph bytecode": "dispatch",
+    "PythonDispatchMode": "dispatch",
+    "PythonSubclass": "dispatch",
+}
+"""Operators that compute nothing, and the cause of the time that a host thread spends in them."""
+ACTIVITIES: Sequence[str] = (
+    "validation",
+    "checkpoint",
+    "compilation",
+    "worker_wait",
+    "input_pipeline",
+    "logging",
+)
+"""Causes that own whatever runs inside them, operators too; of nested ones the earlier here counts."""
+
+# Functions as "path:qualified name".
+_FRAMES = (
+    (r"torch/serialization\.py:save\b", "checkpoint"),
+    (r"torch/distributed/checkpoint/.*:.*save", "checkpoint"),
+    (r"safetensors/.*:.*(save|serialize)", "checkpoint"),
+    (r".*[:.]_?(save|write)_(checkpoint|ckpt|pretrained|model|state)", "checkpoint"),
+    (r".*[:.]_?(validat(e|ion)|evaluat(e|ion)|eval)(_(loop|epoch|step|model|one_epoch))?$", "validation"),
+    (r"torch/_dynamo/(convert_frame|output_graph|symbolic_convert|guards)\.py:", "compilation"),
+    (r"torch/_inductor/(compile|graph|codegen|scheduler|async_compile)", "compilation"),
+    (r"torch/_functorch/(aot_autograd\.py:create_aot|_aot_autograd/(graph_compile|collect))", "compilation"),
+    (r"torch/utils/data/dataloader\.py:(.*\.)?(_try_get_data|_get_data)$", "worker_wait"),
+    (r"torch/utils/data/", "input_pipeline"),
+    (r"(webdataset|torchdata|datasets|ffcv|nvidia/dali|streaming)/", "input_pipeline"),
+    (r".*[:.]__getitem__$", "input_pipeline"),
+    (r"logging/|torch/_tensor_str\.py:|torch/utils/tensorboard/|traceback\.py:|pprint\.py:", "logging"),
+    (r"(tqdm|rich|tensorboardX?|wandb|mlflow|loguru|structlog|comet_ml|neptune|aim)/", "logging"),
+    (r"(multiprocessing/)?queues?\.py:", "lock"),
+    (r"threading\.py:(.*\.)?(wait|wait_for|acquire|join|__enter__|_wait_for_tstate_lock)$", "lock"),
+    (r"(multiprocessing/(synchronize|connection|pool)|concurrent/futures/\w+)\.py:", "lock"),
+    (r"(socket|ssl|selectors|subprocess|shutil|tempfile|ftplib|smtplib)\.py:", "io"),
+    (r"(http|urllib|urllib3|requests|httpx|httpcore|aiohttp|asyncio|redis|pymongo|sqlite3)/", "io"),
+    (r"(fsspec|s3fs|gcsfs|botocore|boto3|h5py|zarr|pyarrow|kafka|psycopg2?)/", "io"),
+    (r"torch/distributed/(distributed_c10d|_functional_collectives)\.py:", "communication_call"),
+    (r"torch/optim/|torch/amp/", "optimizer"),
+)
+_INPUT_OUTPUT = (
+    "fsync fdatasync read pread64 readv write pwrite64 writev openat sendfile getdents64 unlink unlinkat "
+    "rename close sync msync flock fallocate ftruncate recvfrom recvmsg sendto sendmsg connect accept "
+    "accept4 wait4 waitid poll ppoll select pselect6 epoll_wait epoll_pwait io_getevents"
+)
+SYSTEM_CALLS: Mapping[str, str] = {
+    "clock_nanosleep": "sleep",
+    "nanosleep": "sleep",
+    "futex": "lock",
+    **dict.fromkeys(_INPUT_OUTPUT.split(), "io"),
+}
+"""System calls in which a thread sleeps, and the cause of that."""
+
+
+@lru_cache(maxsize=1 << 14)
+def mark_of(name: str, is_operator: bool) -> Mark | None:
+    """Return what a range of this *name* says, if anything."""
+    return _first(_RANGES if is_operator else _ANNOTATIONS, name)
+
+
+@lru_cache(maxsize=1 << 14)
+def frame_cause(path: str, function: str) -> str:
+    """Return the cause that a function in the file at *path* stands for; "" if it stands for none."""
+    return _first(_FRAMES, f"{path}:{function}") or ""
+
+
+def _first(table: Sequence[tuple[str, _T]], text: str) -> _T | None:
+    return next((what for pattern, what in table if re.match(pattern, text)), None)

@@ -1,0 +1,201 @@
+"""Causes of host time that the tracer's evidence shows: Python stacks, collections, processor time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from ...tracer import Evidence
+from ..readers import DeviceTrace, Ops
+from ._cause_rules import ACTIVITIES, SYSTEM_CALLS, frame_cause
+from ._host_causes import GAPS, MOMENTS, OPERATIONS, HostCauses, Span, layered, marked_spans
+from ._window import Window
+
+__all__ = ["SampledCauses", "host_causes"]
+
+# A thread that got less of a processor than this share of an interval did not compute in it.
+_BUSY = 0.5
+# A run delay that is shorter, or a smaller share of the time between samples, comes from ordinary scheduling.
+_DELAY_NS, _DELAY_SHARE = 500_000, 0.2
+# A collection that is shorter does not matter.
+_COLLECTION_NS = 100_000
+# Samples further apart than this say nothing of the time between them.
+_APART_NS = 250_000_000
+
+
+def host_causes(
+    trace: DeviceTrace, own: np.ndarray, ops: Ops, window: Window, evidence: SampledCauses | None
+) -> HostCauses:
+    """Return the causes of one thread's host time: those of its events *own*, and what *evidence* adds."""
+    marked = marked_spans(trace, own, window)
+    return HostCauses(marked if evidence is None else layered(evidence.spans(ops, window), marked))
+
+
+class _State(NamedTuple):
+    """What the stepping thread did when a sample was taken, and since when at least."""
+
+    since_ns: int
+    time_ns: int
+    cause: str
+    place: str
+
+
+class SampledCauses:
+    """Finds spans of known cause of the thread that steps."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self.about = cache(self._about)
+
+    def spans(self, ops: Ops, window: Window) -> list[Span]:
+        """Return disjoint spans within *window*; *ops* are the operators of the thread."""
+        states = [*self._states(window)]
+        spans = [*_around(states, _Elements.of(ops, window), window)]
+        return layered(spans, self._moments(window))
+
+    def _states(self, window: Window) -> Iterator[_State]:
+        """Yield what the samples in the *window* and the one after it show."""
+        samples = self._evidence.samples
+        rows = [row for row, thread in enumerate(samples.thread) if thread == 0]
+        times = [samples.time_ns[row] for row in rows]
+        first = bisect_left(times, window.start_ns)
+        last = min(bisect_left(times, window.end_ns) + 1, len(rows))
+        for number in range(max(first, 1), last):
+            row, before = rows[number], rows[number - 1]
+            cause, place = self._cause(before, row)
+            time = samples.time_ns[row]
+            yield _State(time - samples.late_ns[row], time, cause, place)
+
+    def _cause(self, before: int, row: int) -> tuple[str, str]:
+        """Return cause and place of the sample *row* of the stepping thread, *before* the one before it."""
+        samples = self._evidence.samples
+        activity, mechanism, place = self.about(samples.stack[row])
+        if activity == "worker_wait":
+            return activity, self._dataset() or place
+        if activity:
+            return activity, place
+        wall = samples.time_ns[row] - samples.time_ns[before]
+        busy = _since(samples.cpu_ns, before, row)
+        if busy < 0 or busy > _BUSY * wall:
+            return mechanism or "python", place
+        holder = self._holder(before, row, wall)
+        blocked = SYSTEM_CALLS.get(self._evidence.waits[samples.wait[row]], "")
+        if holder is not None and blocked in ("", "lock"):
+            return "lock", holder or place
+        return blocked if blocked and blocked != "lock" else mechanism or blocked or "python", place
+
+    def _holder(self, before: int, row: int, wall: int) -> str | None:
+        """Return where another thread ran Python most of the time between two samples; None if none did."""
+        samples = self._evidence.samples
+        last: dict[int, int] = {}
+        for number in range(row, len(samples)):
+            if samples.time_ns[number] != samples.time_ns[row]:
+                break
+            last[samples.thread[number]] = number
+        for thread, number in last.items():
+            earlier = next((n for n in range(before, -1, -1) if samples.thread[n] == thread), None)
+            if not thread or earlier is None or not samples.stack[number]:
+                continue
+            if _since(samples.cpu_ns, earlier, number) > _BUSY * wall:
+                return self.about(samples.stack[number])[2]
+        return None
+
+    def _about(self, stack: int) -> tuple[str, str, str]:
+        """Return activity, mechanism and place in the script that a *stack* shows; "" where it shows none."""
+        place, mechanism, activities = "", "", set()
+        for frame in self._evidence.frames_of(stack):
+            if not place and frame.origin == "script":
+                place = frame.place
+            cause = frame_cause(frame.path, frame.function)
+            if cause in ACTIVITIES:
+                activities.add(cause)
+            mechanism = mechanism or cause
+        return next((cause for cause in ACTIVITIES if cause in activities), ""), mechanism, place
+
+    def _dataset(self) -> str:
+        """Return where the examples of the first data loader with workers are made; "" if that is unknown."""
+        for loader in self._evidence.loaders:
+            if loader.workers and loader.file >= 0:
+                return f"{loader.dataset} ({self._evidence.files[loader.file].path}:{loader.line})"
+        return ""
+
+    def _moments(self, window: Window) -> list[Span]:
+        """Return when the thread collected garbage, and when it had no processor though it could have run."""
+        samples, collections = self._evidence.samples, self._evidence.collections
+        collected = [
+            Span(start, end, "garbage_collection", "", MOMENTS)
+            for start, end, thread in zip(
+                collections.start_ns, collections.end_ns, collections.thread, strict=True
+            )
+            if thread == 0
+            and end - start >= _COLLECTION_NS
+            and start < window.end_ns
+            and end > window.start_ns
+        ]
+        rows = [row for row, thread in enumerate(samples.thread) if thread == 0]
+        delayed = []
+        for before, row in pairwise(rows):
+            start, end = samples.time_ns[before], samples.time_ns[row]
+            if end > window.start_ns and start < window.end_ns:
+                delay = min(_since(samples.delay_ns, before, row), end - start)
+                if delay >= max(_DELAY_NS, _DELAY_SHARE * (end - start)):
+                    delayed.append(Span(end - delay, end, "descheduled", "", MOMENTS))
+        return layered(delayed, sorted(collected))
+
+
+def _since(column: Sequence[int], before: int, row: int) -> int:
+    """Return how much a counter grew from row *before* to *row*, -1 if it was not read."""
+    return column[row] - column[before] if min(column[row], column[before]) >= 0 else -1
+
+
+class _Elements(NamedTuple):
+    """The outermost operators of a thread and the gaps between them, each by its start and end."""
+
+    edges: list[int]
+
+    @classmethod
+    def of(cls, ops: Ops, window: Window) -> _Elements:
+        """Return the elements of *window*."""
+        outer = ops.parent < 0
+        edges = np.unique(
+            np.concatenate([ops.start_ns[outer], ops.end_ns[outer], [window.start_ns, window.end_ns]])
+        )
+        return cls(edges.tolist())
+
+    def boundary(self, earlier_ns: int, since_ns: int, later_ns: int) -> int:
+        """Return when one state, seen at *earlier_ns*, gave way to another, seen at *later_ns*.
+
+        It held since *since_ns* at the latest. States begin and end with operators where they can.
+        """
+        middle = min((earlier_ns + later_ns) // 2, max(since_ns, earlier_ns))
+        at = bisect_left(self.edges, middle)
+        if not 0 < at < len(self.edges):
+            return middle
+        start, end = self.edges[at - 1], self.edges[at]
+        inside = [edge for edge in (start, end) if earlier_ns <= edge <= max(later_ns, middle)]
+        return min(inside, key=lambda edge: abs(edge - middle)) if inside else middle
+
+
+def _around(states: Sequence[_State], elements: _Elements, window: Window) -> Iterator[Span]:
+    """Yield a span around each run of equal *states*."""
+    begin = window.start_ns
+    for number, state in enumerate(states):
+        following = states[number + 1] if number + 1 < len(states) else None
+        if (
+            following is not None
+            and following[2:] == state[2:]
+            and following.time_ns - state.time_ns < _APART_NS
+        ):
+            continue
+        end = window.end_ns
+        if following is not None:
+            end = min(end, elements.boundary(state.time_ns, following.since_ns, following.time_ns))
+        if end > begin:
+            claims = OPERATIONS if state.cause in ACTIVITIES else GAPS
+            yield Span(begin, end, state.cause, state.place, claims)
+            begin = end

@@ -1,0 +1,180 @@
+"""Host time has a cause and a place: what the profiler marks, and what the tracer's evidence adds."""
+
+import pytest
+from evidence_file import EvidenceFile
+from gloo_thread import Thread, write_trace_set
+
+from chakrascope.converter import convert
+
+START, END = 1_000, 101_000  # microseconds
+STEP = ("train", "train.py", 40, "script")
+
+
+def converted(folder, thread, evidence=None):
+    """Return the graph of the step from `START` to `END` of *thread*."""
+    entry = thread.write(folder, [(START, END)]) | {"process_groups": []}
+    if evidence is not None:
+        evidence.write(folder / "rank0.evidence.json.gz")
+        entry["evidence"] = "rank0.evidence.json.gz"
+    write_trace_set(folder, [entry])
+    return convert(folder, step=0).graphs[0]
+
+
+def host_us(graph):
+    """Return the microseconds of host time by cause."""
+    nodes = graph.nodes[graph.nodes["kind"] == "host"]
+    return (nodes.groupby("cause")["duration_ns"].sum() // 1000).to_dict()
+
+
+def places(graph, cause):
+    nodes = graph.nodes[graph.nodes["cause"] == cause]
+    return set(nodes["place"])
+
+
+def training_thread():
+    """Return a thread that computes for 10 ms, does something else for 80 ms, and computes for 10 ms."""
+    thread = Thread(0)
+    thread.op("aten::mm", START, START + 10_000, 1)
+    thread.op("aten::add_", END - 10_000, END, 2)
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "input_pipeline"),
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "worker_wait"),
+        ("Optimizer.step#SGD.step", "optimizer"),
+        ("save_checkpoint", "checkpoint"),
+        ("[pl][profile]run_training_batch", "python"),
+        ("validation", "validation"),
+        ("something of the user's", "python"),
+    ],
+)
+def test_annotations_say_what_a_gap_was(tmp_path, name, cause):
+    thread = training_thread()
+    thread.mark(name, 15_000, 85_000)
+    times = host_us(converted(tmp_path, thread))
+    assert times[cause] >= 70_000
+    assert sum(times.values()) == 80_000
+
+
+def test_operators_inside_a_data_loader_are_part_of_it(tmp_path):
+    thread = training_thread()
+    thread.mark("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 12_000, 82_000)
+    thread.op("aten::stack", 30_000, 60_000, 3)
+    graph = converted(tmp_path, thread)
+    assert host_us(graph)["input_pipeline"] == 70_000
+    computed = graph.nodes[graph.nodes["kind"] == "compute"]
+    assert set(computed["name"]) == {"aten::mm", "aten::add_"}
+
+
+def test_compilation_owns_the_operators_that_it_traces(tmp_path):
+    thread = training_thread()
+    thread.mark("dynamo", 12_000, 82_000, "cpu_op")
+    thread.mark("entire_frame_compile", 13_000, 81_000, "cpu_op")
+    thread.op("PythonDispatchMode", 20_000, 50_000, 3)
+    thread.op("aten::empty", 30_000, 31_000, 3)
+    assert host_us(converted(tmp_path, thread))["compilation"] == 70_000
+
+
+def test_fetching_values_one_by_one_is_synchronisation(tmp_path):
+    thread = Thread(0)
+    for number in range(1_000):
+        thread.op("aten::item", START + 100 * number, START + 100 * number + 80, 3)
+    assert host_us(converted(tmp_path, thread)) == {"synchronisation": 100_000}
+
+
+def test_short_gaps_are_dispatch_and_long_ones_python(tmp_path):
+    thread = Thread(0)
+    for number in range(1_000):
+        thread.op("aten::mul", START + 50 * number, START + 50 * number + 20, 3)
+    times = host_us(converted(tmp_path, thread))
+    assert times == {"dispatch": 999 * 30, "python": 50_030}
+
+
+def test_a_gap_is_cut_where_garbage_was_collected(tmp_path):
+    evidence = EvidenceFile()
+    evidence.collection(20_000, 60_000)
+    graph = converted(tmp_path, training_thread(), evidence)
+    assert host_us(graph) == {"garbage_collection": 40_000, "python": 40_000}
+
+
+def sampled(frames, *, busy, every=5_000, **more):
+    """Return samples of *frames* in the long gap and of none elsewhere; *busy* is the share of cpu time."""
+    evidence, cpu = EvidenceFile(), 0
+    for time in range(START + 2_000, END + 5_000, every):
+        inside = 11_000 < time < 91_000
+        cpu += round(every * busy) if inside else every
+        options = more if inside else {}
+        evidence.sample(time, *(frames if inside else ()), STEP, cpu=cpu, **options)
+    return evidence
+
+
+USER, USER_PLACE = ("Images.__getitem__", "data.py", 12, "script"), "Images.__getitem__ (data.py:12)"
+STEP_PLACE = "train (train.py:40)"
+SAVE = ("save", "torch/serialization.py", 9, "library")
+WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
+
+
+@pytest.mark.parametrize(
+    ("frames", "wait", "cause", "place"),
+    [
+        ([("tokenize", "text.py", 9, "script")], "", "python", "tokenize (text.py:9)"),
+        ([("sub", "re/__init__.py", 1, "standard"), USER], "", "input_pipeline", USER_PLACE),
+        ([("Logger.info", "logging/__init__.py", 1, "standard")], "", "logging", STEP_PLACE),
+        ([("_write", "zip.py", 1, "standard"), SAVE], "", "checkpoint", STEP_PLACE),
+        ([("evaluate", "train.py", 80, "script")], "", "validation", "evaluate (train.py:80)"),
+        ([], "clock_nanosleep", "sleep", STEP_PLACE),
+        ([], "fsync", "io", STEP_PLACE),
+        ([], "futex", "lock", STEP_PLACE),
+        ([("SocketIO.readinto", "socket.py", 1, "standard")], "recvfrom", "io", STEP_PLACE),
+        ([WORKER], "poll", "worker_wait", STEP_PLACE),
+        ([("compile_inner", "torch/_dynamo/convert_frame.py", 1, "library")], "", "compilation", STEP_PLACE),
+    ],
+)
+def test_stacks_give_a_gap_its_cause_and_place(tmp_path, frames, wait, cause, place):
+    evidence = sampled(frames, busy=0 if wait else 1, wait=wait)
+    graph = converted(tmp_path, training_thread(), evidence)
+    assert host_us(graph) == {cause: 80_000}
+    assert places(graph, cause) == {place}
+
+
+def test_operators_of_logging_are_logging_and_those_beside_it_are_not(tmp_path):
+    thread = training_thread()
+    for time in range(20_000, 80_000, 1_000):
+        thread.op("aten::item", time, time + 900, 3)
+    frames = [("_tensor_str", "torch/_tensor_str.py", 3, "library")]
+    graph = converted(tmp_path, thread, sampled(frames, busy=1))
+    assert host_us(graph) == {"logging": 80_000}
+
+
+def test_a_thread_that_keeps_the_interpreter_lock_is_named(tmp_path):
+    evidence = EvidenceFile()
+    for number, time in enumerate(range(START + 2_000, END + 5_000, 5_000)):
+        evidence.sample(time, STEP, cpu=100 * number, wait="futex")
+        evidence.sample(time, ("publish", "metrics.py", 7, "script"), thread=1, cpu=4_800 * number)
+    graph = converted(tmp_path, training_thread(), evidence)
+    assert host_us(graph) == {"lock": 80_000}
+    assert places(graph, "lock") == {"publish (metrics.py:7)"}
+
+
+def test_time_without_a_processor_is_no_computation(tmp_path):
+    thread = Thread(0)
+    thread.op("aten::mm", START, END, 1)
+    evidence = EvidenceFile()
+    for number, time in enumerate(range(START, END + 5_000, 5_000)):
+        evidence.sample(time, STEP, cpu=2_000 * number, delay=3_000 * number)
+    graph = converted(tmp_path, thread, evidence)
+    assert host_us(graph) == {"descheduled": 60_000}
+    assert graph.nodes.loc[graph.nodes["kind"] == "compute", "duration_ns"].sum() == 40_000_000
+    assert (graph.nodes["duration_ns"].sum()) == 100_000_000
+
+
+def test_the_worker_that_is_waited_for_is_that_of_the_dataset(tmp_path):
+    thread = training_thread()
+    thread.mark("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 11_000, 91_000)
+    evidence = sampled([WORKER], busy=0)
+    evidence.loader("Images.__getitem__", "data.py", 12, workers=2)
+    graph = converted(tmp_path, thread, evidence)
+    assert places(graph, "worker_wait") == {USER_PLACE}
