@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from ._rank import LEFT_OUT as LEFT_OUT
     from ._rank import read_rank as read_rank
     from ._script import script_workload as script_workload
+    from ._step_times import StepTimes as StepTimes
+    from ._step_times import step_times as step_times
     from ._steps import StepChoice as StepChoice
     from ._steps import annotated_steps as annotated_steps
     from ._steps import step_choice as step_choice
@@ -57,6 +59,7 @@ __all__ = [
     "ProfilerOverhead",
     "Progress",
     "StepChoice",
+    "StepTimes",
     "annotated_steps",
     "apart",
     "batch_of",
@@ -75,6 +78,7 @@ __all__ = [
     "settle",
     "stand_in_of",
     "step_choice",
+    "step_times",
     "stood_in",
     "troubles_of",
 ]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-__all__ = ["ACTIVITIES", "OPERATORS", "SYSTEM_CALLS", "Mark", "frame_cause", "mark_of"]
+__all__ = ["ACTIVITIES", "CALLS", "OPERATORS", "SYSTEM_CALLS", "Mark", "frame_cause", "mark_of"]
 
 _T = TypeVar("_T")
 
@@ -97,6 +97,16 @@ _FRAMES = (
     (r"torch/distributed/(distributed_c10d|_functional_collectives)\.py:", "communication_call"),
     (r"torch/optim/|torch/amp/", "optimizer"),
 )
+CALLS: Mapping[str, str] = {
+    "print": "logging",
+    "item": "synchronisation",
+    "sleep": "sleep",
+    "collect": "garbage_collection",
+    **dict.fromkeys(("acquire", "__enter__", "wait", "join", "result"), "lock"),
+    **dict.fromkeys(("open", "read", "readinto", "readline", "write", "writelines", "flush", "fsync"), "io"),
+    **dict.fromkeys(("fdatasync", "recv", "recv_into", "send", "sendall", "connect", "accept"), "io"),
+}
+"""Functions that have no frame of Python's, by name, and the cause of the time in them."""
 _INPUT_OUTPUT = (
     "fsync fdatasync read pread64 readv write pwrite64 writev openat sendfile getdents64 unlink unlinkat "
     "rename close sync msync flock fallocate ftruncate recvfrom recvmsg sendto sendmsg connect accept "

@@ -23,6 +23,7 @@ from ._origin import STAND_IN_OF, STAND_INS, stand_ins_text
 from ._overhead import measured_overhead, with_overhead_told, without_overhead
 from ._rank import OpenRank, StepsDiffer, open_rank, open_ranks, read_rank
 from ._stand_ins import replicas_text, with_stand_ins
+from ._step_times import measured_steps
 from ._steps import StepChoice, choose_steps, is_annotation, typical_steps
 from ._uneven import tell_uneven
 from ._workers import Workers, workers_at
@@ -139,6 +140,7 @@ def _convert_set(
     folder = trace_set.path
     ranks = [_of_entry(folder, entry, timed) for entry in trace_set.ranks]
     known: dict[str, Any] = {"trace_set": folder.name, "torch_version": trace_set.torch_version}
+    known |= measured_steps(trace_set.ranks, folder)
     known |= measured_overhead(trace_set.ranks, [rank.steps for rank in ranks])
     assumptions = _assumptions(trace_set)
     structured = any(entry.structure_step is not None for entry in trace_set.ranks)

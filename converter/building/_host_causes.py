@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -25,18 +26,24 @@ _LEAST_NS = 20_000
 _WEAK = ("", "python", "dispatch", "optimizer")
 # What a short gap is not, though a sample near it shows it.
 _OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "communication_call")
+# The cause of moments in which whatever ran was delayed, and the share of a gap that makes it more than that.
+_DELAYED, _WORK_SHARE = "descheduled", 0.2
 # Gaps beside an operator that waits for a value belong to it.
 _SHARED = "synchronisation"
 
 
 class Span(NamedTuple):
-    """A stretch of one thread's time with its cause and place ("" if unknown)."""
+    """A stretch of one thread's time with its cause and place ("" if unknown).
+
+    *under* is the cause that it would have if nothing had claimed these moments.
+    """
 
     start_ns: int
     end_ns: int
     cause: str
     place: str = ""
     claims: int = GAPS
+    under: str = ""
 
 
 class Part(NamedTuple):
@@ -115,7 +122,8 @@ class _Cursor:
 def _stronger(lower: Span, upper: Span) -> Span:
     """Return the span whose cause counts, with the place of either."""
     ranked = sorted((upper, lower), key=_strength)
-    return ranked[0]._replace(place=ranked[0].place or ranked[1].place)
+    strong, weak = ranked
+    return strong._replace(place=strong.place or weak.place, under=weak.under or weak.cause)
 
 
 def _strength(span: Span) -> int:
@@ -177,13 +185,16 @@ class HostCauses:
         cause = OPERATORS.get(name, "")
         if not spans and not cause:
             return (Part(end_ns),)
-        place = ""
-        if cause:
-            place = next((span.place for span in self.overlapping(start_ns, end_ns)), "")
+        covered: Counter[tuple[str, str]] = Counter()
         for span in spans:
-            if span.claims == OPERATIONS and 2 * (span.end_ns - span.start_ns) > end_ns - start_ns:
-                cause, place = span.cause, span.place
-        exact = [span for span in spans if span.claims == MOMENTS]
+            owner = span.under if span.cause == _DELAYED else span.cause
+            if span.claims == OPERATIONS or owner in ACTIVITIES:
+                covered[owner, span.place] += span.end_ns - span.start_ns
+        if 2 * covered.total() > end_ns - start_ns:
+            cause, place = covered.most_common(1)[0][0]
+        else:
+            place = next((span.place for span in self.overlapping(start_ns, end_ns)), "") if cause else ""
+        exact = [span for span in spans if span.claims == MOMENTS and not (cause and span.cause == _DELAYED)]
         whole = Part(end_ns, cause, place)
         return _parts(exact, start_ns, end_ns, whole) if exact else (whole,)
 
@@ -197,11 +208,19 @@ class HostCauses:
         if not spans:
             return (Part(end_ns, default),)
         weak = _OF_LONG_GAPS if short else ("", "python", "dispatch")
-        spans = [
-            span._replace(cause=default) if span.cause in weak and span.claims == GAPS else span
-            for span in spans
-        ]
+        if not short and _had_work(spans, end_ns - start_ns):
+            spans = [span._replace(cause=span.under) if span.cause == _DELAYED else span for span in spans]
+        spans = [span._replace(cause=default) if span.cause in weak else span for span in spans]
         return _parts(spans, start_ns, end_ns, Part(end_ns, default))
+
+
+def _had_work(spans: Sequence[Span], length_ns: int) -> bool:
+    """Return whether a gap of *length_ns* is long even without the delays in it.
+
+    Then it was the work in it that was delayed, and without that work there would be no delay.
+    """
+    delayed = sum(span.end_ns - span.start_ns for span in spans if span.cause == _DELAYED)
+    return length_ns - delayed >= max(_DISPATCH_NS, _WORK_SHARE * length_ns)
 
 
 def _overlapping(spans: Sequence[Span], ends: Sequence[int], start_ns: int, end_ns: int) -> list[Span]:
@@ -213,7 +232,7 @@ def _overlapping(spans: Sequence[Span], ends: Sequence[int], start_ns: int, end_
             break
         if span.start_ns < start_ns or span.end_ns > end_ns:
             start, end = max(span.start_ns, start_ns), min(span.end_ns, end_ns)
-            span = Span(start, end, span.cause, span.place, span.claims)
+            span = Span(start, end, *span[2:])
         found.append(span)
     return found
 

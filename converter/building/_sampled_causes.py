@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import pairwise
@@ -12,7 +13,7 @@ import numpy as np
 
 from ...tracer import Evidence
 from ..readers import DeviceTrace, Ops
-from ._cause_rules import ACTIVITIES, SYSTEM_CALLS, frame_cause
+from ._cause_rules import ACTIVITIES, CALLS, SYSTEM_CALLS, frame_cause
 from ._host_causes import GAPS, MOMENTS, OPERATIONS, HostCauses, Span, layered, marked_spans
 from ._window import Window
 
@@ -24,6 +25,10 @@ _BUSY = 0.5
 _DELAY_NS, _DELAY_SHARE = 500_000, 0.2
 # A collection that is shorter does not matter.
 _COLLECTION_NS = 100_000
+# Causes in which a thread takes no processor time.
+_BLOCKED = ("lock", "sleep")
+# The activity in which the model runs, too.
+_ACROSS_THE_MODEL = "validation"
 # Samples further apart than this say nothing of the time between them.
 _APART_NS = 250_000_000
 
@@ -50,6 +55,8 @@ class SampledCauses:
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
+        self._rows = [row for row, thread in enumerate(evidence.samples.thread) if thread == 0]
+        self._times = [evidence.samples.time_ns[row] for row in self._rows]
         self.about = cache(self._about)
 
     def spans(self, ops: Ops, window: Window) -> list[Span]:
@@ -58,11 +65,24 @@ class SampledCauses:
         spans = [*_around(states, _Elements.of(ops, window), window)]
         return layered(spans, self._moments(window))
 
+    def times(self, start_ns: int, end_ns: int) -> Counter[tuple[str, str]]:
+        """Return how long each pair of cause and place was seen between two times."""
+        samples = self._evidence.samples
+        rows = self._rows
+        begin = bisect_left(self._times, start_ns)
+        shares: Counter[tuple[str, str]] = Counter()
+        for number in range(max(begin, 1), len(rows)):
+            row, before = rows[number], rows[number - 1]
+            earlier, later = max(samples.time_ns[before], start_ns), min(samples.time_ns[row], end_ns)
+            if later > earlier:
+                shares[self._cause(before, row)] += later - earlier
+            if samples.time_ns[row] >= end_ns:
+                break
+        return shares
+
     def _states(self, window: Window) -> Iterator[_State]:
         """Yield what the samples in the *window* and the one after it show."""
-        samples = self._evidence.samples
-        rows = [row for row, thread in enumerate(samples.thread) if thread == 0]
-        times = [samples.time_ns[row] for row in rows]
+        samples, rows, times = self._evidence.samples, self._rows, self._times
         first = bisect_left(times, window.start_ns)
         last = min(bisect_left(times, window.end_ns) + 1, len(rows))
         for number in range(max(first, 1), last):
@@ -82,7 +102,7 @@ class SampledCauses:
         wall = samples.time_ns[row] - samples.time_ns[before]
         busy = _since(samples.cpu_ns, before, row)
         if busy < 0 or busy > _BUSY * wall:
-            return mechanism or "python", place
+            return "python" if mechanism in ("", *_BLOCKED) else mechanism, place
         holder = self._holder(before, row, wall)
         blocked = SYSTEM_CALLS.get(self._evidence.waits[samples.wait[row]], "")
         if holder is not None and blocked in ("", "lock"):
@@ -108,10 +128,15 @@ class SampledCauses:
     def _about(self, stack: int) -> tuple[str, str, str]:
         """Return activity, mechanism and place in the script that a *stack* shows; "" where it shows none."""
         place, mechanism, activities = "", "", set()
-        for frame in self._evidence.frames_of(stack):
-            if not place and frame.origin == "script":
-                place = frame.place
+        frames = self._evidence.frames_of(stack)
+        if frames:
+            mechanism = CALLS.get(frames[0].call, "")
+        for frame in frames:
             cause = frame_cause(frame.path, frame.function)
+            is_script = frame.origin == "script"
+            # Validation runs the model, so its innermost frame says less than the function that validates.
+            if is_script and (not place or (cause == _ACROSS_THE_MODEL and cause not in activities)):
+                place = frame.place
             if cause in ACTIVITIES:
                 activities.add(cause)
             mechanism = mechanism or cause
@@ -137,9 +162,8 @@ class SampledCauses:
             and start < window.end_ns
             and end > window.start_ns
         ]
-        rows = [row for row, thread in enumerate(samples.thread) if thread == 0]
         delayed = []
-        for before, row in pairwise(rows):
+        for before, row in pairwise(self._rows):
             start, end = samples.time_ns[before], samples.time_ns[row]
             if end > window.start_ns and start < window.end_ns:
                 delay = min(_since(samples.delay_ns, before, row), end - start)

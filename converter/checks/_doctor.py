@@ -23,6 +23,7 @@ from ..building import (
     profiler_overhead,
     read_rank,
     settle,
+    step_times,
     stood_in,
 )
 from ..chakra import Workload
@@ -132,6 +133,7 @@ def _trace_set(folder: Path, how: _How) -> list[Finding]:
     findings += check_workload(workload, str(folder))
     findings += _unexplained(workload, str(folder))
     findings += _overhead(workload, str(folder))
+    findings += _steps(workload, str(folder))
     if LEFT_OUT in workload.metadata["assumptions"]:
         findings.append(
             Finding("warning", str(folder), f"{LEFT_OUT[0].upper()}{LEFT_OUT[1:]}.", _WITHOUT_HOOKS)
@@ -214,6 +216,14 @@ def _unexplained(workload: Workload, place: str) -> list[Finding]:
                 )
             )
     return findings
+
+
+def _steps(workload: Workload, place: str) -> list[Finding]:
+    """Return a note where some steps of the run take longer than the one that was converted."""
+    times = step_times(workload.metadata)
+    if times is None or not times.matters:
+        return []
+    return [Finding("note", place, times.text, "The converted step says nothing of these.")]
 
 
 def _overhead(workload: Workload, place: str) -> list[Finding]:

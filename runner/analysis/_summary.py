@@ -14,6 +14,7 @@ from ...converter.building import (
     captured_steps,
     computed_on_host,
     profiler_overhead,
+    step_times,
     stood_in,
 )
 from ...converter.kernels import unsized_communication
@@ -114,6 +115,9 @@ def summarize(
     headline = _headline(path, kinds, bound, advised, took)
     if result.backend not in _WITHOUT_NETWORK and len(path.columns["rank"]):
         headline += _network_cannot_matter(path, kinds, ranks)
+    times = step_times(workload.metadata) if result.backend in _WITHOUT_NETWORK else None
+    if times is not None and times.matters:
+        headline += f" {times.text}"
     qualifiers = _qualifiers(result, workload, bound.kind)
     return Summary(
         headline, result.makespan_ns, later(kinds), later(ranks), path, qualifiers,

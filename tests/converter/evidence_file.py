@@ -33,8 +33,7 @@ class EvidenceFile:
 
     def step(self, index, time, *, recorded=0, cpu=0, gc=0, loader=0):
         values = [(-1,)] * 12
-        values[0], values[1], values[2], values[9] = (index,), time, cpu, gc
-        values[10], values[12 - 1] = loader, (-1,)
+        values[0], values[1], values[2], values[9], values[10] = (index,), time, cpu, gc, loader
         self._add("steps", *values, (recorded,))
 
     def loader(self, dataset, path, line, workers):

@@ -125,6 +125,8 @@ WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
         ([("Logger.info", "logging/__init__.py", 1, "standard")], "", "logging", STEP_PLACE),
         ([("_write", "zip.py", 1, "standard"), SAVE], "", "checkpoint", STEP_PLACE),
         ([("evaluate", "train.py", 80, "script")], "", "validation", "evaluate (train.py:80)"),
+        ([("report", "train.py", 50, "script", "print")], "", "logging", "report (train.py:50)"),
+        ([("pause", "train.py", 60, "script", "sleep")], "unknown call", "sleep", "pause (train.py:60)"),
         ([], "clock_nanosleep", "sleep", STEP_PLACE),
         ([], "fsync", "io", STEP_PLACE),
         ([], "futex", "lock", STEP_PLACE),

@@ -1,0 +1,183 @@
+"""How long the steps of a run take when nothing records them: their spread, and what recurs among them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean, median, quantiles
+from typing import Any, NamedTuple
+
+from ...support import duration_text
+from ...tracer import Evidence, RankEntry, read_evidence
+from ..chakra import HOST_CAUSES
+from ._sampled_causes import SampledCauses
+
+__all__ = ["StepTimes", "measured_steps", "step_times"]
+
+_KEY = "step_times"
+# Fewer steps have no distribution; of more the first ones, which allocate and compile, are left out.
+_FEWEST, _FIRST = 6, 3
+# A step this many times the median is another kind of step; those others matter from this share of the run.
+_LONG, _MATTERS = 1.5, 0.05
+# Of the long steps, and of the steps that are due, so many have to be at the places of a period.
+_REGULAR = 0.8
+# The ranks of a job take steps together: so many tell of all.
+_MOST_RANKS = 16
+_ORDINALS = ("", "", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+
+
+class StepTimes(NamedTuple):
+    """Durations of so many *steps* of the slowest rank, without a profiler; *long_count* exceed 1.5 medians.
+
+    Of those, *every* so many steps one comes (0: at no period), takes *long_ns* (mean), and *cause* and
+    *place* take most of the difference ("" if unknown); all steps would take *gain_ns* less without it.
+    """
+
+    steps: int
+    least_ns: int
+    median_ns: int
+    p90_ns: int
+    most_ns: int
+    long_count: int = 0
+    every: int = 0
+    long_ns: int = 0
+    gain_ns: int = 0
+    cause: str = ""
+    place: str = ""
+
+    @property
+    def spread_text(self) -> str:
+        """The spread as a sentence."""
+        low, usual, high, most = map(
+            duration_text, (self.least_ns, self.median_ns, self.p90_ns, self.most_ns)
+        )
+        return (
+            f"{self.steps} steps without a profiler took {usual} (median), {low} at least, {high} at the "
+            f"90th percentile and {most} at most."
+        )
+
+    @property
+    def matters(self) -> bool:
+        """Whether long steps take a share of the run that is worth a sentence."""
+        return self.gain_ns >= _MATTERS * self.median_ns
+
+    @property
+    def text(self) -> str:
+        """What the long steps are, as a sentence; "" if there is nothing to say of them."""
+        if not self.matters:
+            return ""
+        long, usual = duration_text(self.long_ns), duration_text(self.median_ns)
+        if self.every:
+            word = _ORDINALS[self.every] if self.every < len(_ORDINALS) else f"{self.every}th"
+            which = f"Every {word} step takes {long} instead of {usual}"
+        else:
+            which = f"{self.long_count} of {self.steps} steps take {long} on average instead of {usual}"
+        cause = HOST_CAUSES.get(self.cause, "")
+        why = f": {cause[:1].lower()}{cause[1:]}" if cause else ""
+        return f"{which}{why}{f' in {self.place}' if cause and self.place else ''}."
+
+
+class _Step(NamedTuple):
+    """One step of one rank: its rows in the evidence, and what it took."""
+
+    rank: int
+    begin: int
+    end: int
+    took_ns: int
+
+
+def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]:
+    """Return the workload's metadata on the steps of a run; {} if too few were timed."""
+    evidence = {
+        number: read_evidence(folder / entry.evidence)
+        for number, entry in enumerate(entries[:_MOST_RANKS])
+        if entry.evidence
+    }
+    slowest = _slowest(evidence)
+    if len(slowest) > _FEWEST + _FIRST:
+        slowest = {index: slowest[index] for index in sorted(slowest)[_FIRST:]}
+    if len(slowest) < _FEWEST:
+        return {}
+    times = _times(slowest)
+    if times.matters:
+        times = _explained(times, slowest, evidence)
+    return {_KEY: times._asdict()}
+
+
+def _slowest(evidence: Mapping[int, Evidence]) -> dict[int, _Step]:
+    """Return, by number, each step that no profiler recorded, of the rank where it took longest."""
+    slowest: dict[int, _Step] = {}
+    for rank, own in evidence.items():
+        steps = own.steps
+        for index, begin, end in steps.steps():
+            took = steps.time_ns[end] - steps.time_ns[begin]
+            if not steps.recorded[end] and (index not in slowest or took > slowest[index].took_ns):
+                slowest[index] = _Step(rank, begin, end, took)
+    return slowest
+
+
+def _times(steps: Mapping[int, _Step]) -> StepTimes:
+    """Return the distribution of *steps*, and at which period the long ones come."""
+    taken = [step.took_ns for step in steps.values()]
+    usual = median(taken)
+    long = [index for index, step in steps.items() if step.took_ns > _LONG * usual]
+    every, first = _period(long, sorted(steps))
+    if every:
+        long = [index for index in long if index % every == first]
+    excess = sum(steps[index].took_ns - usual for index in long)
+    spread = StepTimes(len(taken), min(taken), round(usual), round(quantiles(taken, n=10)[-1]), max(taken))
+    if not long:
+        return spread
+    return spread._replace(
+        long_count=len(long),
+        every=every,
+        long_ns=round(mean(steps[index].took_ns for index in long)),
+        gain_ns=round(excess / len(taken)),
+    )
+
+
+def _period(long: Sequence[int], steps: Sequence[int]) -> tuple[int, int]:
+    """Return after how many of *steps* a *long* one comes, and its remainder; zeros if at no period."""
+    for every in range(2, len(steps) // 2 + 1):
+        first, count = Counter(index % every for index in long).most_common(1)[0] if long else (0, 0)
+        due = sum(index % every == first for index in steps)
+        if count >= 2 and count >= _REGULAR * len(long) and count >= _REGULAR * due:
+            return every, first
+    return 0, 0
+
+
+def _explained(times: StepTimes, steps: Mapping[int, _Step], evidence: Mapping[int, Evidence]) -> StepTimes:
+    """Return *times* with the cause that the long steps have more of than the others."""
+    by_cause = {rank: SampledCauses(own) for rank, own in evidence.items()}
+    long = [step for step in steps.values() if step.took_ns > _LONG * times.median_ns]
+    usual = [step for step in steps.values() if step.took_ns <= _LONG * times.median_ns]
+    excess: Counter[tuple[str, str]] = Counter()
+    for sign, group in ((1, long), (-1, usual)):
+        for step in group:
+            own = evidence[step.rank].steps
+            start, end = own.time_ns[step.begin], own.time_ns[step.end]
+            shares = by_cause[step.rank].times(start, end)
+            for cause, column in (("garbage_collection", own.gc_ns), ("descheduled", own.delay_ns)):
+                if min(column[step.begin], column[step.end]) >= 0:
+                    shares[cause, ""] += column[step.end] - column[step.begin]
+            for key, taken in shares.items():
+                excess[key] += round(sign * taken / len(group))
+    causes: Counter[str] = Counter()
+    for (cause, _), taken in excess.items():
+        causes[cause] += taken
+    cause, taken = max(causes.items(), key=lambda item: item[1], default=("", 0))
+    if taken < (times.long_ns - times.median_ns) / 4:
+        return times
+    place = max((key for key in excess if key[0] == cause), key=excess.__getitem__)[1]
+    return times._replace(cause=cause, place=place)
+
+
+def step_times(metadata: Mapping[str, Any]) -> StepTimes | None:
+    """Return what the *metadata* of a workload says of the steps of its run; None if nothing."""
+    stated = metadata.get(_KEY)
+    if not isinstance(stated, Mapping) or set(stated) != set(StepTimes._fields):
+        return None
+    texts = all(isinstance(stated[name], str) for name in ("cause", "place"))
+    numbers = (value for name, value in stated.items() if name not in ("cause", "place"))
+    return StepTimes(**stated) if texts and all(type(value) is int for value in numbers) else None

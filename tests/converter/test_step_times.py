@@ -1,0 +1,80 @@
+"""The steps of a run are a distribution: what recurs among them, and why."""
+
+import pytest
+from evidence_file import EvidenceFile
+from gloo_thread import Thread, write_trace_set
+
+from chakrascope.converter import convert, doctor
+from chakrascope.converter.building import step_times
+
+START = 1_000  # microseconds
+TRAIN = ("train", "train.py", 40, "script")
+SAVE = ("save", "torch/serialization.py", 9, "library")
+VALIDATE = (("Net.forward", "net.py", 4, "script"), ("validate", "train.py", 80, "script"), TRAIN)
+
+
+def run(folder, durations, frames_of=lambda _: (TRAIN,), collected=lambda _: 0):
+    """Convert a run whose unprofiled steps took *durations* and were sampled every 10 ms in *frames_of*."""
+    evidence, time, gc = EvidenceFile(), START, 0
+    evidence.step(0, time)
+    for number, duration in enumerate(durations):
+        for sampled in range(time + 10_000, time + duration + 1, 10_000):
+            evidence.sample(sampled, *frames_of(number), cpu=sampled)
+        time += duration
+        gc += collected(number)
+        evidence.step(number + 1, time, gc=gc)
+    thread = Thread(0)
+    thread.op("aten::mm", START, START + 9_000, 1)
+    entry = thread.write(folder, [(START, START + 10_000)]) | {"process_groups": []}
+    evidence.write(folder / "rank0.evidence.json.gz")
+    write_trace_set(folder, [entry | {"evidence": "rank0.evidence.json.gz"}])
+    return step_times(convert(folder).metadata)
+
+
+def test_a_checkpoint_at_every_third_step_is_found(tmp_path):
+    def saves(number):
+        return number % 3 == 2
+
+    times = run(
+        tmp_path,
+        [250_000 if saves(number) else 50_000 for number in range(24)],
+        lambda number: (SAVE, TRAIN) if saves(number) else (TRAIN,),
+    )
+    assert (times.every, times.cause, times.place) == (3, "checkpoint", "train (train.py:40)")
+    assert times.gain_ns == pytest.approx(200e6 / 3, rel=0.05)
+    text = "Every third step takes 250 ms instead of 50.0 ms: checkpoint in train (train.py:40)."
+    assert times.text == text
+    assert text in [finding.cause for finding in doctor(tmp_path)]
+
+
+def test_validation_is_placed_at_the_function_that_validates(tmp_path):
+    durations = [300_000 if number % 4 == 3 else 30_000 for number in range(24)]
+    times = run(tmp_path, durations, lambda number: VALIDATE if number % 4 == 3 else (TRAIN,))
+    assert (times.every, times.cause, times.place) == (4, "validation", "validate (train.py:80)")
+
+
+def test_collections_at_no_period_are_counted(tmp_path):
+    long = {5, 6, 13, 21}
+    durations = [90_000 if number in long else 30_000 for number in range(30)]
+    times = run(tmp_path, durations, collected=lambda number: 60_000 if number in long else 0)
+    assert (times.every, times.long_count, times.cause) == (0, 4, "garbage_collection")
+    assert times.text.startswith(
+        "4 of 27 steps take 90.0 ms on average instead of 30.0 ms: garbage collection"
+    )
+
+
+def test_even_steps_and_slow_first_ones_are_nothing_to_speak_of(tmp_path):
+    times = run(tmp_path, [400_000, 80_000, *(30_000 + 500 * (number % 5) for number in range(20))])
+    assert not times.matters
+    assert times.text == ""
+    assert times.steps == 19
+    assert times.spread_text.startswith("19 steps without a profiler took 31.0 ms (median)")
+
+
+def test_few_steps_are_no_distribution(tmp_path):
+    assert run(tmp_path, [30_000, 90_000, 30_000, 90_000]) is None
+
+
+@pytest.mark.parametrize("metadata", [{}, {"step_times": 3}, {"step_times": {"steps": 3}}])
+def test_metadata_of_something_else_has_no_step_times(metadata):
+    assert step_times(metadata) is None
