@@ -244,7 +244,8 @@ class DeviceTrace(msgspec.Struct, frozen=True):
 
     def with_annotations(self, annotations: Sequence[Events]) -> DeviceTrace:
         """Return this trace with *annotations* among its events, enclosing ones before those they enclose."""
-        return _sorted(replace(self, events=self.events.joined(*annotations)))
+        first, *rest = (*annotations, self.events)
+        return _sorted(replace(self, events=first.joined(*rest)))
 
 
 def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrace:

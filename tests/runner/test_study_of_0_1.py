@@ -38,12 +38,14 @@ def test_every_run_is_there_with_its_critical_path(study):
 
 
 @pytest.mark.parametrize("run", MAKESPANS)
-def test_every_run_simulated_again_is_the_same_run(study, run):
+def test_every_run_simulated_again_takes_as_long(study, run):
+    """It is another run: since 0.3 host work and idle time are kinds of their own, which programs say."""
     experiment = study.experiment(run)
     result = get_backend(experiment.backend).run(experiment)
     assert result.makespan_ns == MAKESPANS[run]
     if run != PACKETS:
-        assert study.add_run(experiment, result) == run
+        assert study.add_run(experiment, result) != run
+        assert study.result(run).makespan_ns == MAKESPANS[run]
 
 
 def test_what_was_called_ns3_is_packet_today(study):
@@ -61,10 +63,12 @@ def test_a_run_of_another_model_with_the_same_name_is_another_run(study):
 
 
 def test_another_answer_to_the_same_experiment_is_refused(study):
-    run = "dd5353830f5ba8b8"
-    other = replace(study.result(run), makespan_ns=6_206_352)
+    experiment = study.experiment("dd5353830f5ba8b8")
+    result = study.result("dd5353830f5ba8b8")
+    run = study.add_run(experiment, result)
+    other = replace(result, makespan_ns=6_206_352)
     with pytest.raises(StudyError, match=f"took 6,206,351 ns, and .* takes 6,206,352: .*--delete {run}"):
-        study.add_run(study.experiment(run), other)
+        study.add_run(experiment, other)
     assert study.run_info(run).makespan_ns == 6_206_351
 
 
