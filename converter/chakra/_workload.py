@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ import numpy as np
 
 from ...errors import UsageError, WorkloadError, WorkloadFormatError
 from ...support import new_file, remove_leftovers, sync_files, write_file
+from ...support.documents import unique_keys
 from ._codec import decode_graph, read_et
 from ._encode import encoded_pieces
 from ._graph import EDGE_COLUMNS, Column, EdgeKind, Graph, NodeType, TextColumn
@@ -312,8 +314,9 @@ def _load_groups(prefix: Path) -> dict[int, tuple[int, ...]]:
     if not path.exists():
         return {}
     try:
-        document = json.loads(_read(path))
-        groups = {int(key): tuple(int(rank) for rank in ranks) for key, ranks in document.items()}
+        document = json.loads(_read(path), object_pairs_hook=unique_keys)
+        by_id = unique_keys([(str(int(key)), ranks) for key, ranks in document.items()])
+        groups = {int(key): tuple(operator.index(rank) for rank in ranks) for key, ranks in by_id.items()}
         np.array([*groups, *(rank for ranks in groups.values() for rank in ranks)], np.int64)  # no larger
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise WorkloadFormatError(

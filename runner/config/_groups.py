@@ -17,12 +17,18 @@ def load_groups(path: str | Path) -> dict[int, tuple[int, ...]]:
     """Read the groups in *path*: id (> 0) to member ranks, in the order of the group's ring.
 
     ``empty`` instead of a path means that there are none, as it does to ASTRA-sim. Raises `ConfigError` for
-    an id that is not a number above 0, and for members that are not distinct ranks.
+    an id that is not a number above 0, twice the same, and for members that are not distinct ranks.
     """
     if str(path) == "empty":
         return {}
     data = read_json(Path(path), "communicator-group file")
-    return {_group_id(key, path): _members(key, value, path) for key, value in data.items()}
+    groups: dict[int, tuple[int, ...]] = {}
+    for key, value in data.items():
+        number = _group_id(key, path)
+        if number in groups:
+            raise ConfigError(f"{path}: group {number} stands there twice; give each group an id of its own.")
+        groups[number] = _members(key, value, path)
+    return groups
 
 
 def _group_id(key: str, path: str | Path) -> int:

@@ -33,8 +33,8 @@ _NUMBERS = {
 class MemoryConfig:
     """Where remote memory is and what it costs: *remote_mem_latency* in ns, *remote_mem_bw* in bytes per ns.
 
-    ASTRA-sim cuts both to whole numbers, and so does this class. A number that no machine has raises
-    `ConfigError`, which says *where* it stands.
+    Both are whole numbers. *unknown* holds comments. A number that no machine has, or a key that is none,
+    raises `ConfigError`, which says *where* it stands.
     """
 
     memory_type: str = "NO_MEMORY_EXPANSION"
@@ -46,13 +46,9 @@ class MemoryConfig:
     where: InitVar[str] = "The memory configuration"
 
     def __post_init__(self, where: str) -> None:
+        values.refuse_unknown(self.unknown, ("memory-type", *_NUMBERS), where)
         for key, allowed in _NUMBERS.items():
             limits.check_range(getattr(self, key.replace("-", "_")), allowed, key, where)
-
-    @property
-    def warnings(self) -> list[str]:
-        """Sentences about the keys that were ignored."""
-        return values.spelling_hints(self.unknown, ("memory-type", *_NUMBERS))
 
     @classmethod
     def load(cls, path: str | Path) -> MemoryConfig:

@@ -60,8 +60,8 @@ class NetworkConfig:
     a topology file of HTSim's. *devices* names the ranks and switches that *links* numbers, *assumptions*
     says what was taken for granted to make them, and with *logical* the dimensions only arrange the ranks:
     their bandwidth and latency stand for nothing. *failures* take links out of it or slow them. *efficiency*
-    is what is lost beside the wire, and *calibration* what the figures were fitted on. *unknown* holds the
-    other keys, which are ignored. A wrong value raises `ConfigError`, which says *where* it stands.
+    is what is lost beside the wire, and *calibration* what the figures were fitted on. *unknown* holds
+    comments. A wrong value or key raises `ConfigError`, which says *where* it stands.
     """
 
     topology: tuple[str, ...]
@@ -150,11 +150,6 @@ class NetworkConfig:
     def failure_text(self, failure: Failure) -> str:
         """Return in words what is the matter with the links that *failure*, one of this network, hits."""
         return failure.text(self.devices, self.num_ranks)
-
-    @property
-    def warnings(self) -> list[str]:
-        """Sentences about the keys that were ignored."""
-        return values.spelling_hints(self.unknown, (*DIMENSION_KEYS, *EXTENSIONS))
 
     @classmethod
     def load(cls, path: str | Path, options: Mapping[str, Any] | None = None) -> NetworkConfig:
@@ -246,6 +241,7 @@ class NetworkConfig:
         for key in self.unknown:
             if key in EXTENSIONS:
                 raise ConfigError(f"{where}: '{key}' is no unknown key; it has a field of its own.")
+        values.refuse_unknown(self.unknown, (*DIMENSION_KEYS, *EXTENSIONS), where)
         check_links(self.links, where)
         check_devices(self.devices, self.links, where)
         if not self.topology:

@@ -27,8 +27,6 @@ INEFFECTIVE = {
     "intra-dimension-scheduling": "ASTRA-sim 2 always goes first in, first out; see 'intra-dimension-policy'",
     "inter-dimension-scheduling": "ASTRA-sim 2 always goes upwards; see 'inter-dimension-policy'",
 }
-# JSON has no comments; ASTRA-sim skips keys it does not know.
-_COMMENTS = ("comment", "source")
 _INTEGERS = {
     "preferred-dataset-splits": (1, limits.MOST_CHUNKS),
     "active-chunks-per-dimension": (1, limits.INTEGER),
@@ -61,9 +59,9 @@ class SystemConfig:
     Field names are the keys with ``-`` replaced by ``_``; *endpoint_delay* is in ns, *local_mem_bw* in 10^9
     bytes per second, *peak_perf* in TFLOPS. Algorithm lists have one entry a network dimension. *folder* is
     what custom algorithm paths are relative to. Programs are ours: files of MSCCL XML or MSCCL++ plans, of
-    which each collective takes the first that fits it, or ``builtin``. *unknown* holds the keys that have no
-    effect. A number that
-    no machine has raises `ConfigError`, which says *where* it stands.
+    which each collective takes the first that fits it, or ``builtin``. *unknown* holds comments and keys of
+    ASTRA-sim that have no effect. A number that no machine has, or a key that is none, raises `ConfigError`,
+    which says *where* it stands.
     """
 
     scheduling_policy: str | None = None
@@ -106,6 +104,7 @@ class SystemConfig:
     where: InitVar[str] = "The system configuration"
 
     def __post_init__(self, where: str) -> None:
+        values.refuse_unknown(self.unknown, (*map(_key, _FIELDS), *INEFFECTIVE), where)
         for key, allowed in (_INTEGERS | _FLOATS).items():
             value = getattr(self, _attribute(key))
             if value is not None:
@@ -142,11 +141,10 @@ class SystemConfig:
 
     def ineffective(self) -> list[str]:
         """Return one sentence for each key that was given but has no effect."""
-        unknown = [key for key in self.unknown if key not in INEFFECTIVE and key not in _COMMENTS]
         dead = [f"'{key}' has no effect: {INEFFECTIVE[key]}." for key in self.unknown if key in INEFFECTIVE]
         if self.scheduling_policy is not None:
             dead.append("'scheduling-policy' has no effect: chunks that compete always share a priority.")
-        return dead + values.spelling_hints(unknown, [_key(name) for name in _FIELDS])
+        return dead
 
     @property
     def warnings(self) -> list[str]:
@@ -195,7 +193,7 @@ def _convert(key: str, value: Any, where: str) -> Any:
     if key in _FLOATS:
         return values.floating(value, key, where)
     if key in _FLAGS:
-        return values.flag(value)
+        return values.flag(value, key, where)
     if key in _TEXTS:
         return values.text(value, key, where)
     if key in _CUSTOMS:

@@ -1,14 +1,12 @@
-"""Convert JSON and YAML values the way ASTRA-sim converts them.
+"""Check and convert JSON and YAML values of configurations.
 
-ASTRA-sim turns a number into the type it needs (a fraction given for an integer is cut, ``true`` is 1) and
-calls a flag *on* when its value is anything but the number 0. Each function takes the value, the key and the
-file it came from and raises `ConfigError` where ASTRA-sim would abort.
+ASTRA-sim turns a value into the type it needs (it cuts a fraction given for an integer, takes ``true`` as 1
+and a flag of any text as on); here such a value is an error. Each function takes the value, the key and the
+file it came from and raises `ConfigError` for a value of another type.
 """
 
 from __future__ import annotations
 
-import difflib
-import math
 import reprlib
 import sys
 from collections.abc import Iterable
@@ -33,15 +31,19 @@ _SHOWN = _Shown()  # bounded, however large or deep the value is
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 100
 _SHOWN.maxlevel = 3
 
+# Neither format needs comments as keys, but JSON has no others.
+COMMENTS = ("comment", "source")
+
 __all__ = [
+    "COMMENTS",
     "choice",
     "flag",
     "floating",
     "integer",
     "read_json",
     "read_yaml",
+    "refuse_unknown",
     "shown",
-    "spelling_hints",
     "text",
     "texts",
 ]
@@ -57,26 +59,27 @@ def shown(value: Any) -> str:
 
 
 def integer(value: Any, key: str, where: str) -> int:
-    """Return *value* as an integer, cutting a fraction; anything but a finite number is an error."""
-    if isinstance(value, (bool, int)):
+    """Return *value* as an integer; ``2.0`` is one, while fractions and truth values are errors."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1:
         return int(value)
-    if isinstance(value, float) and math.isfinite(value):
-        return int(value)
-    raise _wrong(where, key, "a number", value)
+    raise _wrong(where, key, "a whole number", value)
 
 
 def floating(value: Any, key: str, where: str) -> float:
     """Return *value* as a float; anything but a finite number is an error."""
-    if isinstance(value, (bool, int, float)) and abs(value) <= sys.float_info.max:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and abs(value) <= sys.float_info.max:
         return float(value)
     raise _wrong(where, key, "a number", value)
 
 
-def flag(value: Any) -> bool:
-    """Return whether ASTRA-sim takes *value* as on: everything but the number 0 is, even ``false``."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+def flag(value: Any, key: str, where: str) -> bool:
+    """Return whether ASTRA-sim takes a number or truth value as on: all but 0 are, even ``false``."""
+    if isinstance(value, bool):
+        return True
+    if isinstance(value, (int, float)):
         return value != 0
-    return True
+    raise _wrong(where, key, "0 or 1", value)
 
 
 def text(value: Any, key: str, where: str) -> str:
@@ -102,12 +105,9 @@ def choice(value: Any, allowed: Iterable[str], key: str, where: str) -> str:
     return name
 
 
-def spelling_hints(unknown: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return one sentence for each *unknown* key, with the *known* key it resembles."""
+def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Raise `ConfigError` for the first of *keys* that is neither a comment nor one of the *known*."""
     names = list(known)
-    sentences = []
-    for key in unknown:
-        close = difflib.get_close_matches(key, names, n=1, cutoff=0.75)
-        hint = f"; did you mean '{close[0]}'?" if close else "."
-        sentences.append(f"'{key}' is not a key of ASTRA-sim and was ignored{hint}")
-    return sentences
+    for key in keys:
+        if key not in names and key not in COMMENTS:
+            raise ConfigError(f"{where}: there is no key {shown(key)}{did_you_mean(key, names)}")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ._read import read_json, read_text, read_yaml
+from ._read import read_json, read_text, read_yaml, unique_keys
 
-__all__ = ["read_json", "read_text", "read_yaml"]
+__all__ = ["read_json", "read_text", "read_yaml", "unique_keys"]

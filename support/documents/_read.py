@@ -13,11 +13,13 @@ import yaml
 
 from ...errors import ConfigError
 
-__all__ = ["read_json", "read_text", "read_yaml"]
+__all__ = ["read_json", "read_text", "read_yaml", "unique_keys"]
 
 _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
 _DEEPEST = 100  # PyYAML takes the time of the square of it
 _MOST_DIGITS = 3000
+_MERGE = "tag:yaml.org,2002:merge"
+_MOST_SHOWN = 100  # letters of a key in an error
 _MOST_ALIASED = 100_000  # values that aliases repeat; ten lines of them can mean more than fit into memory
 # What PyYAML raises, beside its own errors, for a value that is not of the kind it says or looks like.
 _OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -27,8 +29,22 @@ _OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeEr
 _HALF_CHARACTER = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 
 
+# A number with an exponent as YAML 1.2 has it; PyYAML wants a point and a sign, and reads ``1e30`` as text.
+_EXPONENT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the JSON object of *pairs*; raises `ValueError` for a key that it has twice."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for place, key in enumerate(names) if key in names[:place])
+        raise ValueError(f"the key {twice[:_MOST_SHOWN]!a} stands there twice")
+    return made
+
+
 class _Loader(yaml.SafeLoader):
-    """Reads YAML whose aliases (``*name``) stand for a bounded number of values."""
+    """Reads YAML without repeated keys, whose aliases (``*name``) stand for a bounded number of values."""
 
     def __init__(self, content: str) -> None:
         super().__init__(content)
@@ -51,6 +67,18 @@ class _Loader(yaml.SafeLoader):
             raise yaml.YAMLError(f"alias *{event.anchor} repeats too much {event.start_mark}")
         return node
 
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Return the next mapping, whose keys must differ; ``<<`` merges, and may stand there twice."""
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                if key.value in seen:
+                    name = ascii(key.value[:_MOST_SHOWN])
+                    raise yaml.YAMLError(f"the key {name} stands there twice {key.start_mark}")
+                seen.add(key.value)
+        return node
+
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         """Return an integer of no more digits than Python reads and shows, in whatever base."""
         if len(node.value) > _MOST_DIGITS:
@@ -59,6 +87,7 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
 
 
 def read_text(path: Path, what: str) -> str:
@@ -82,14 +111,17 @@ def _mapping(value: Any, path: Path, what: str, content: str) -> dict[str, Any]:
         raise ConfigError(
             f"The {what} {path} must be a mapping of keys to values, but is {type(value).__name__}."
         )
-    return {str(key): item for key, item in value.items()}
+    try:
+        return unique_keys([(str(key), item) for key, item in value.items()])
+    except ValueError as error:
+        raise ConfigError(f"The {what} {path} is ambiguous: {error}; leave one of the two.") from error
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
     """Return the JSON object in *path*; *what* names the file in errors."""
     content = read_text(path, what)
     try:
-        value = json.loads(content)
+        value = json.loads(content, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise ConfigError(
             f"The {what} {path} is not valid JSON ({error}); correct it at that place."

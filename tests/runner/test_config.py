@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 
 import pytest
 
@@ -21,10 +22,10 @@ def write(folder, name, content):
 
 
 def test_network_round_trip(tmp_path):
-    config = NetworkConfig.load(write(tmp_path, "n.yml", NETWORK + "extra: 1\n"))
+    config = NetworkConfig.load(write(tmp_path, "n.yml", NETWORK + "comment: 1\n"))
     assert config.num_ranks == 8
     assert config.bandwidth_bytes_per_ns[0] == 50 * 2**30 / 1e9
-    assert config.unknown == {"extra": 1}
+    assert config.unknown == {"comment": 1}
     config.save(tmp_path / "copy.yml")
     assert NetworkConfig.load(tmp_path / "copy.yml") == config
 
@@ -62,13 +63,17 @@ def test_aliases_that_stand_for_billions_of_values_are_refused(tmp_path):
 
 
 def test_a_few_aliases_are_read(tmp_path):
-    content = NETWORK.replace("[4, 2]", "&size [4, 2]") + "extra: *size\nmore: {<<: &m {a: 1}, b: *m}\n"
+    content = NETWORK.replace("[4, 2]", "&size [4, 2]") + "source: *size\n"
+    content += "comment: {<<: &m {a: 1}, b: &n {<<: *m, a: 2}, c: {<<: *n}}\n"
     config = NetworkConfig.load(write(tmp_path, "n.yml", content))
-    assert config.unknown == {"extra": [4, 2], "more": {"a": 1, "b": {"a": 1}}}
+    assert config.unknown == {
+        "source": [4, 2],
+        "comment": {"a": 1, "b": {"a": 2}, "c": {"a": 2}},
+    }
 
 
 def test_system_conversions_are_astra_sims(tmp_path):
-    data = {"preferred-dataset-splits": 4.9, "roofline-enabled": False, "replay-only": 0, "boost-mode": 1}
+    data = {"preferred-dataset-splits": 4.0, "roofline-enabled": False, "replay-only": 0, "boost-mode": 1}
     config = SystemConfig.load(write(tmp_path, "s.json", data))
     assert config.preferred_dataset_splits == 4
     assert config.roofline_enabled is True
@@ -78,11 +83,51 @@ def test_system_conversions_are_astra_sims(tmp_path):
     assert SystemConfig.load(tmp_path / "copy.json") == config
 
 
-def test_misspelt_keys_are_listed(tmp_path):
-    config = SystemConfig.load(write(tmp_path, "s.json", {"endpoint-dealy": 3}))
-    assert config.ineffective() == [
-        "'endpoint-dealy' is not a key of ASTRA-sim and was ignored; did you mean 'endpoint-delay'?"
-    ]
+@pytest.mark.parametrize(
+    ("load", "content", "message"),
+    [
+        (SystemConfig.load, '{"endpoint-dely": 3}', r"c\.json: .*did you mean 'endpoint-delay'"),
+        (MemoryConfig.load, '{"remote-memory-bw": 3}', r"c\.json: .*did you mean 'remote-mem-bw'"),
+        (NetworkConfig.load, NETWORK + "pakcet: {}\n", r"'pakcet' - did you mean 'packet'"),
+        (SystemConfig.load, '{"endpoint-delay": 3, "endpoint-delay": 4}', "'endpoint-delay' .* twice"),
+        (MemoryConfig.load, '{"num-nodes": 3, "num-nodes": 3}', "'num-nodes' stands there twice"),
+        (NetworkConfig.load, NETWORK + "latency: [1, 2]\n", r"'latency' stands there twice.*line"),
+        (load_groups, '{"1": [0, 1], "1": [2, 3]}', "'1' stands there twice"),
+        (load_groups, '{"1": [0, 1], "01": [2, 3]}', "group 1 stands there twice"),
+        (NetworkConfig.load, NETWORK + "comment: {1: a, '1': b}\n", "'1' stands there twice"),
+    ],
+)  # fmt: skip
+def test_unknown_and_repeated_keys_are_errors(tmp_path, load, content, message):
+    path = tmp_path / ("c.yml" if load == NetworkConfig.load else "c.json")
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("load", "content", "message"),
+    [
+        (SystemConfig.load, '{"preferred-dataset-splits": 2.5}', "whole number, but is 2.5"),
+        (SystemConfig.load, '{"endpoint-delay": true}', "whole number, but is True"),
+        (SystemConfig.load, '{"endpoint-delay": NaN}', "whole number"),
+        (SystemConfig.load, '{"endpoint-delay": Infinity}', "whole number"),
+        (SystemConfig.load, '{"peak-perf": true}', "must be a number"),
+        (SystemConfig.load, '{"roofline-enabled": "yes"}', "must be 0 or 1, but is 'yes'"),
+        (SystemConfig.load, '{"trace-enabled": null}', "must be 0 or 1"),
+        (MemoryConfig.load, '{"remote-mem-bw": 6.5}', "whole number, but is 6.5"),
+        (NetworkConfig.load, NETWORK.replace("[50,", "[true,"), "'bandwidth' must be a number"),
+    ],
+)
+def test_values_of_another_type_are_errors(tmp_path, load, content, message):
+    assert content != NETWORK
+    with pytest.raises(ConfigError, match=message):
+        load(write(tmp_path, "c.yml" if load == NetworkConfig.load else "c.json", content))
+
+
+@pytest.mark.parametrize("text", ["1e3", "1E+3", "1.e3", "+1e3", "10000e-1"])
+def test_numbers_with_exponents_need_neither_point_nor_sign(tmp_path, text):
+    content = re.sub(r"bandwidth: \[[^,]*,", f"bandwidth: [{text},", NETWORK)
+    assert NetworkConfig.load(write(tmp_path, "n.yml", content)).bandwidth[0] == 1000
 
 
 @pytest.mark.parametrize(
@@ -93,7 +138,7 @@ def test_misspelt_keys_are_listed(tmp_path):
         ({"all-reduce-implementation": "ring"}, "list of strings"),
         ({"all-reduce-implementation": ["rign"]}, "did you mean 'ring'"),
         ({"all-reduce-implementation-custom": ["a", "b"]}, "exactly one"),
-        ({"endpoint-delay": "10"}, "must be a number"),
+        ({"endpoint-delay": "10"}, "must be a whole number"),
         ([], "mapping"),
         ("{", "not valid JSON"),
     ],
@@ -104,7 +149,7 @@ def test_wrong_systems_are_refused(tmp_path, data, message):
 
 
 def test_memory_round_trip_and_refusal(tmp_path):
-    data = {"memory-type": "MEMORY_POOL", "remote-mem-latency": 100.7, "remote-mem-bw": 50}
+    data = {"memory-type": "MEMORY_POOL", "remote-mem-latency": 100.0, "remote-mem-bw": 50}
     config = MemoryConfig.load(write(tmp_path, "m.json", data))
     assert config.remote_mem_latency == 100
     config.save(tmp_path / "copy.json")
