@@ -24,7 +24,7 @@ __all__ = ["Step", "convert_command", "convert_latest", "kept_if_stopped", "step
 
 
 Step = int | str
-_SIDES = ("host", "device", "linked")
+_SIDES = ("host", "device", "linked", "capture")
 
 
 def parse_step(_context: click.Context, _parameter: click.Parameter, text: str) -> Step:
@@ -119,6 +119,7 @@ def convert_foreign(
             files["device"],
             prefix,
             linked_trace=files["linked"],
+            capture_trace=files["capture"],
             step=step,
             progress=counter(status, "ranks"),
             jobs=where.workers,
@@ -210,6 +211,11 @@ def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
 @click.option(
     "--linked-trace", metavar="PATTERN", help="Instead of both, what the public converter's linker wrote."
 )
+@click.option(
+    "--capture-trace",
+    metavar="FILE|FOLDER",
+    help="Traces of the capture of CUDA or HIP graphs. [default: folder capture_traces beside the traces]",
+)
 @click.option("-o", "--output", "prefix", metavar="PREFIX", help="Where the graphs go, without a STUDY.")
 @step_option
 @click.option(
@@ -239,6 +245,7 @@ def convert_command(
     device_trace: str | None,
     host_trace: str | None,
     linked_trace: str | None,
+    capture_trace: str | None,
     prefix: str | None,
     step: Step,
     rescale_host: bool,
@@ -258,7 +265,7 @@ def convert_command(
     """
     study_folder, logs = _study_and_logs(targets, prefix)
     where = Where(cluster, workers)
-    files = {"host": host_trace, "device": device_trace, "linked": linked_trace}
+    files = {"host": host_trace, "device": device_trace, "linked": linked_trace, "capture": capture_trace}
     if logs:
         _refuse_beside_logs(
             {**files, "rescale-host": rescale_host, "workers": workers, "cluster": cluster}, step
@@ -267,6 +274,10 @@ def convert_command(
     elif any(of_logs.values()):
         raise UsageError("--back-to-back and --cut-unfinished go with production logs; give those.")
     elif any(files.values()):
+        if not any(files[side] for side in ("host", "device", "linked")):
+            raise UsageError(
+                "--capture-trace goes with the trace of the launches; give that with --device-trace."
+            )
         if rescale_host:
             raise UsageError(
                 "--rescale-host needs steps that were timed without a profiler, which traces of other tools "

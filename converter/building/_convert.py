@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ...errors import TraceError, TraceFormatError
 from ...tracer import MAX_RANKS, RankEntry, TraceSet
 from ..chakra import Graph, NodeType, Workload
-from ..readers import Files, RankTraces, find_rank_traces, with_archives_open
+from ..readers import Files, RankTraces, find_rank_traces, with_archives_open, with_capture_traces
 from ._belonging import doubts_of_ranks, doubts_of_work, settle
 from ._fake_world import pose_for_all
 from ._finished import FinishedRanks, finished_ranks
@@ -169,6 +169,7 @@ def convert_files(
     output: str | Path | None = None,
     *,
     linked_trace: Files | None = None,
+    capture_trace: str | Path | None = None,
     step: StepChoice = "median",
     progress: Progress | None = None,
     jobs: int | None = 1,
@@ -182,6 +183,8 @@ def convert_files(
     0, 1, ... in order, plain or gzip; or a tar or zip archive of such files. Without host traces (None),
     costs and collectives follow from what the device traces recorded, and data dependencies are unknown.
     *linked_trace*, or linked files as *host_trace* alone, are what the public converter's linker wrote.
+    *capture_trace* is a trace, or a folder of traces, taken while CUDA or HIP graphs were captured, which
+    gives the operators of their kernels; if None, a folder ``capture_traces`` beside the device traces is.
     *output* is the prefix of the files to write, None for none. *step*, *progress*, *jobs*, *cluster* and
     *finished* are those of `convert`; with *output* finished ranks are kept beside it. Raises `UsageError`
     for patterns that match nothing or not the same ranks, `TraceError` for unusable files.
@@ -190,7 +193,7 @@ def convert_files(
         if finished is None and output is not None:
             finished = open_until_saved.enter_context(finished_ranks(output))
         with with_archives_open(host_trace, device_trace, linked_trace) as (hosts, devices, linked):
-            ranks = find_rank_traces(hosts, devices, linked)
+            ranks = with_capture_traces(find_rank_traces(hosts, devices, linked), capture_trace)
             place = str(ranks[0].device_path.parent)
             known: dict[str, Any] = {"trace_set": ranks[0].device_path.parent.name, "torch_version": ""}
             with workers_at(cluster, jobs, finished) as workers:

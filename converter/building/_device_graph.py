@@ -9,7 +9,7 @@ import numpy as np
 
 from .._columns import spans
 from ..chakra import NODE_COLUMNS, Column, EdgeKind, Graph, consistent, execution_order, replay
-from ..linking import KERNEL, Bursts, Lane, Linked, bursts, data_edges, host_lanes, link
+from ..linking import KERNEL, Bursts, CapturedGraph, Lane, Linked, bursts, data_edges, host_lanes, link
 from ..readers import DeviceTrace, HostTrace
 from ._device_costs import work_costs
 from ._device_extent import Extent
@@ -39,6 +39,7 @@ def device_graph(
     world_size: int,
     whole: bool = False,
     evidence: SampledCauses | None = None,
+    captured: Sequence[CapturedGraph] = (),
 ) -> Graph:
     """Return the graph of one rank whose operators issue work to a device.
 
@@ -47,11 +48,12 @@ def device_graph(
 
     Every host thread is a chain of nodes, cut where it issues work or waits; every piece of device work is a
     node on the lane of its stream. The groups of its communications are in ``metadata["groups"]``, a list of
-    rank lists that the ``group`` column counts from 1 on; 0 is all ranks.
+    rank lists that the ``group`` column counts from 1 on; 0 is all ranks. Work of graphs has the operators of
+    those that were *captured*.
     """
     span = (window.start_ns, window.end_ns)
     lanes = host_lanes(trace, *span)
-    linked = link(trace, lanes, host, span, groups=groups, world_size=world_size)
+    linked = link(trace, lanes, host, span, groups=groups, world_size=world_size, captured=captured)
     table = NodeTable(trace, tuple(range(world_size)))
     extent = Extent.of(linked) if whole else None
     builder = _Builder(window, extent, lanes, linked, table, _causes(trace, lanes, window, evidence))

@@ -130,6 +130,9 @@ class NodeTable:
             mine = launches.lane == lane.number
             for name, values in self._op_texts(lane, launches.op[mine]).items():
                 columns[name][mine] = values
+        for index, origin in launches.origins.items():
+            for name, text in origin._asdict().items():
+                columns[name][index] = self._text(text)
         placed = {name: values[launch] for name, values in columns.items()}
         return placed | {"stream": lane_of[launches.queue][launch]}
 

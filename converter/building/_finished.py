@@ -196,7 +196,7 @@ def _digest(facts: tuple[Any, ...]) -> str:
 
 
 def _files(traces: RankTraces) -> list[Path]:
-    paths = (traces.host_path, traces.device_path, traces.flight_path)
+    paths = (traces.host_path, traces.device_path, traces.flight_path, *traces.capture_paths)
     return [path for path in paths if path is not None]
 
 

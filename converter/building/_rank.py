@@ -36,6 +36,7 @@ from ..readers import (
 )
 from ._assemble import assemble
 from ._belonging import Identity, doubts_of_pair, settle
+from ._captures import captures_of
 from ._device_graph import device_graph
 from ._entries import flights_of, last_entries
 from ._lane_numbers import DEVICE_LANE
@@ -169,6 +170,8 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
     groups = {**host.groups, **trace.groups, **traces.groups}
     if len(trace.works):
         linked = with_records(trace, host)
+        captured, unread = captures_of(traces, trace)
+        lacking = [*lacking, *unread]
         graph = device_graph(
             traces.rank,
             linked,
@@ -178,6 +181,7 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
             world_size=world_size,
             whole=not opened.marked,
             evidence=_sampled(traces),
+            captured=captured,
         )
         _refuse_untied(traces, graph, trace)
         if not trace.events.is_operator.any():

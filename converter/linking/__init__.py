@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from ._captured import CapturedGraph as CapturedGraph
+from ._captured import captured_graphs as captured_graphs
+from ._captured import launches_graphs as launches_graphs
 from ._clocks import Clocks as Clocks
 from ._device_links import KERNEL as KERNEL
 from ._device_links import MEMCPY as MEMCPY
@@ -27,6 +30,7 @@ __all__ = [
     "KERNEL",
     "MEMCPY",
     "Bursts",
+    "CapturedGraph",
     "Clocks",
     "Lane",
     "Launches",
@@ -37,9 +41,11 @@ __all__ = [
     "Mismatch",
     "Unfinished",
     "bursts",
+    "captured_graphs",
     "data_edges",
     "host_lanes",
     "host_rows",
+    "launches_graphs",
     "lend_records",
     "link",
     "match_logs",

@@ -22,6 +22,7 @@ from ..readers import (
     is_communication,
     peer_to_peer,
 )
+from ._captured import CapturedGraph, Origin, graph_origins, is_graph_launch
 from ._host_lanes import Lane
 
 __all__ = ["KERNEL", "MEMCPY", "Launches", "Linked", "data_edges", "link"]
@@ -46,7 +47,8 @@ class Launches(msgspec.Struct):
     their number on: operators, of works without a call), *lane* the host thread, *op* is the innermost
     operator on it (-1: none). The work may start once the host has come to *cut_ns*. *comms* says, by launch,
     what it communicates: one collective, or several sends and receives of one kernel; nothing for
-    computation. *notes* say what could not be told.
+    computation. *origins* say what called for work of a graph when that was captured, as far as it is known.
+    *notes* say what could not be told.
     """
 
     work: np.ndarray
@@ -63,6 +65,7 @@ class Launches(msgspec.Struct):
     is_comm: np.ndarray
     queues: list[tuple[int, int]]
     comms: dict[int, list[DeviceComm]] = msgspec.field(default_factory=dict)
+    origins: dict[int, Origin] = msgspec.field(default_factory=dict)
     notes: set[str] = msgspec.field(default_factory=set)
 
     def __len__(self) -> int:
@@ -101,10 +104,12 @@ def link(
     *,
     groups: Mapping[str, tuple[int, ...]],
     world_size: int,
+    captured: Sequence[CapturedGraph] = (),
 ) -> Linked:
     """Match device work with the calls that issued it (by correlation) and the operators around them.
 
-    Work of traces that lack the call is matched with the operator of its ``External id``.
+    Work of traces that lack the call is matched with the operator of its ``External id``, that of a graph
+    with the graph as it was *captured*.
     """
     start_ns, end_ns = window
     works, issuers = trace.works, _issuers(trace)
@@ -147,8 +152,23 @@ def link(
         queues=[(device, stream) for device, stream in queues.tolist()],
     )
     _describe(launches, trace, lanes, host, groups=groups, world_size=world_size)
+    if captured:
+        _trace_back(launches, trace, captured)
     overruns = bool((launches.end_ns > end_ns).any())
     return Linked(launches, carried, numbers[len(issued) :], overruns)
+
+
+def _trace_back(launches: Launches, trace: DeviceTrace, captured: Sequence[CapturedGraph]) -> None:
+    """Fill in what called for the work of graphs when they were *captured*."""
+    launches.origins = graph_origins(trace, launches.work, launches.call, captured)
+    of_graphs = int(is_graph_launch(trace, launches.call).sum())
+    if of_graphs:
+        launches.notes.add(
+            f"the capture trace gives the operators of {len(launches.origins):,} of {of_graphs:,} kernels "
+            "and copies of graphs; the others have the launch's, if it has one"
+        )
+    else:
+        launches.notes.add("the capture trace is not used: the step launches no graph")
 
 
 def _unrecorded(works: Works, issued: np.ndarray, cuts: np.ndarray, call_ends: np.ndarray) -> Works:

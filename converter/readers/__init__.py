@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ._archives import holds_traces as holds_traces
 from ._archives import unpacked as unpacked
+from ._capture_files import with_capture_traces as with_capture_traces
 from ._collectives import COMM_OPS as COMM_OPS
 from ._collectives import Communication as Communication
 from ._collectives import communication_of as communication_of
@@ -108,4 +109,5 @@ __all__ = [
     "tensors",
     "unpacked",
     "with_archives_open",
+    "with_capture_traces",
 ]

@@ -1,0 +1,198 @@
+"""The operators of a graph's kernels, from the trace of its capture: a graph's launch names none."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from .._columns import groups_of, which
+from ..readers import CATEGORIES, PHASES, DeviceTrace, Ops, Threads, cut_pieces
+from ._host_lanes import Lane
+
+__all__ = [
+    "CapturedGraph",
+    "Origin",
+    "captured_graphs",
+    "graph_origins",
+    "is_graph_launch",
+    "launches_graphs",
+]
+
+# A piece of device work: its category, and the name of the kernel ("" for copies, and where it is unknown).
+_Piece = tuple[int, str]
+# Kernels of another graph share some names; of the right capture nearly all are matched.
+_LEAST_MATCHED = 0.5
+_KERNEL, _MEMCPY, _MEMSET = (CATEGORIES.index(category) for category in ("kernel", "memcpy", "memset"))
+
+
+class Origin(NamedTuple):
+    """What called for a piece of device work when its graph was captured."""
+
+    operator: str
+    module: str
+    phase: str
+
+
+class CapturedGraph(msgspec.Struct, frozen=True):
+    """What one capture put into a graph, in order of the calls; None for a call outside of any operator."""
+
+    pieces: tuple[_Piece, ...]
+    origins: tuple[Origin | None, ...]
+
+    @property
+    def is_named(self) -> bool:
+        """Whether kernels have names, as in ROCm's traces; in CUDA's they have none."""
+        return any(name for _, name in self.pieces)
+
+
+def captured_graphs(trace: DeviceTrace) -> list[CapturedGraph]:
+    """Return the graphs that were captured while *trace* was taken, in order; of a cut capture nothing.
+
+    Calls whose work the device did at once are not in a graph.
+    """
+    calls = trace.calls
+    issues = which(trace.texts, _is_captured)[calls.name]
+    issues &= ~np.isin(calls.correlation, trace.works.correlation[trace.works.correlation > 0])
+    # A runtime call may make a driver call of the same correlation: the first counts.
+    first = np.unique(calls.correlation, return_index=True)[1]
+    repeated = calls.correlation > 0
+    repeated[first] = False
+    issuing = np.flatnonzero(issues & ~repeated)
+    threads, graphs = Threads(trace), []
+    for start, end in _captures(trace):
+        inside = issuing[(calls.start_ns[issuing] >= start) & (calls.start_ns[issuing] < end)]
+        origins: dict[int, Origin | None] = {}
+        for thread, places in groups_of(calls.thread[inside]).items():
+            own = inside[places]
+            events = np.flatnonzero(trace.events.thread == thread)
+            ops = threads.operators(events, start, end)
+            around = Lane(0, thread, ops, cut_pieces(ops, start, end)).ops_at(calls.start_ns[own])
+            found = [_origin(ops, op) if op >= 0 else None for op in around.tolist()]
+            origins.update(zip(own.tolist(), found, strict=True))
+        if len(inside):
+            pieces = [_piece(trace, call) for call in inside.tolist()]
+            graphs.append(CapturedGraph(tuple(pieces), tuple(origins[call] for call in inside.tolist())))
+    return graphs
+
+
+def _is_captured(name: str) -> bool:
+    """Return whether a call of this *name* puts device work into a graph that is being captured."""
+    if "Memcpy" in name or "Memset" in name:
+        return True
+    return "Launch" in name and "Graph" not in name and "Host" not in name
+
+
+def _captures(trace: DeviceTrace) -> list[tuple[int, int]]:
+    """Return from when to when graphs were captured: from each begin to the next end on its thread."""
+    calls = trace.calls
+    begins = np.flatnonzero(which(trace.texts, lambda text: "BeginCapture" in text)[calls.name])
+    ends = np.flatnonzero(which(trace.texts, lambda text: "EndCapture" in text)[calls.name])
+    found: list[tuple[int, int]] = []
+    for begin in begins.tolist():
+        start = int(calls.end_ns[begin])
+        if found and int(calls.start_ns[begin]) < found[-1][1]:  # the driver's call within the runtime's
+            continue
+        later = ends[(calls.thread[ends] == calls.thread[begin]) & (calls.start_ns[ends] >= start)]
+        if len(later):
+            found.append((start, int(calls.start_ns[later[0]])))
+    return found
+
+
+def _origin(ops: Ops, op: int) -> Origin:
+    module, phase = ops.modules[int(ops.module[op])], PHASES[int(ops.phase[op])]
+    return Origin(ops[op].name, module, phase)
+
+
+def _piece(trace: DeviceTrace, call: int) -> _Piece:
+    """Return what *call* puts into a graph."""
+    name = trace.texts[int(trace.calls.name[call])]
+    if "Memcpy" in name:
+        return _MEMCPY, ""
+    if "Memset" in name:
+        return _MEMSET, ""
+    return _KERNEL, trace.texts[int(trace.calls.kernel[call])]
+
+
+def launches_graphs(trace: DeviceTrace) -> bool:
+    """Return whether *trace* holds the launch of a graph."""
+    return any(map(_launches_graph, trace.texts))
+
+
+def _launches_graph(name: str) -> bool:
+    return "GraphLaunch" in name
+
+
+def is_graph_launch(trace: DeviceTrace, call: np.ndarray) -> np.ndarray:
+    """Return whether each *call* (a number of `Launches`) launches a graph."""
+    is_call = (call >= 0) & (call < len(trace.calls))
+    launches = which(trace.texts, _launches_graph)
+    found = np.zeros(len(call), dtype=bool)
+    found[is_call] = launches[trace.calls.name[call[is_call]]]
+    return found
+
+
+def graph_origins(
+    trace: DeviceTrace, work: np.ndarray, call: np.ndarray, graphs: Sequence[CapturedGraph]
+) -> dict[int, Origin]:
+    """Return the origins of the works that launches of captured *graphs* issued, by place in *work*.
+
+    *work* counts the trace's works, in order of issue, *call* is what issued them. Of several captures that
+    fit a launch the one counts that was launched least, then the first: pieces of a model are launched in the
+    order in which they were captured.
+    """
+    of_graph = np.flatnonzero(is_graph_launch(trace, call))
+    fitting: dict[tuple[_Piece, ...], dict[int, list[tuple[int, int]]]] = {}
+    used: Counter[int] = Counter()
+    origins: dict[int, Origin] = {}
+    for rows in groups_of(call[of_graph]).values():
+        places = of_graph[rows]
+        works = trace.works.take(work[places])
+        names = zip(works.category.tolist(), trace.names(works.name), strict=True)
+        pieces = tuple((category, name if category == _KERNEL else "") for category, name in names)
+        if pieces not in fitting:
+            fitting[pieces] = _fitting(pieces, graphs)
+        if not fitting[pieces]:
+            continue
+        best = min(fitting[pieces], key=lambda number: (used[number], number))
+        used[best] += 1
+        for place, captured in fitting[pieces][best]:
+            if (origin := graphs[best].origins[captured]) is not None:
+                origins[int(places[place])] = origin
+    return origins
+
+
+def _fitting(pieces: tuple[_Piece, ...], graphs: Sequence[CapturedGraph]) -> dict[int, list[tuple[int, int]]]:
+    """Return the graphs that fit a launch of *pieces* best, by number, and what `_matched` gives for them."""
+    matches = {number: _matched(pieces, graph) for number, graph in enumerate(graphs)}
+    fits = {
+        number: (len(match), -len(graphs[number].pieces))
+        for number, match in matches.items()
+        if match and len(match) >= _LEAST_MATCHED * len(pieces)
+    }
+    best = max(fits.values(), default=None)
+    return {number: matches[number] for number, fit in fits.items() if fit == best}
+
+
+def _matched(pieces: Sequence[_Piece], graph: CapturedGraph) -> list[tuple[int, int]]:
+    """Match a launch's *pieces* with those of *graph*: the n-th of a kernel's name with the n-th.
+
+    Where the capture names no kernel, the n-th kernel is matched with the n-th, if there are as many.
+    """
+    if not graph.is_named:
+        pieces = [(category, "") for category, _ in pieces]
+        if Counter(pieces) != Counter(graph.pieces):
+            return []
+    captured: dict[_Piece, list[int]] = defaultdict(list)
+    for place, piece in enumerate(graph.pieces):
+        captured[piece].append(place)
+    seen: Counter[_Piece] = Counter()
+    found = []
+    for place, piece in enumerate(pieces):
+        if seen[piece] < len(captured.get(piece, ())):
+            found.append((place, captured[piece][seen[piece]]))
+            seen[piece] += 1
+    return found

@@ -1,0 +1,54 @@
+"""Traces of the capture of CUDA and HIP graphs, beside those of the graphs' launches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ...errors import UsageError
+from ._file_kinds import kind_of
+from ._file_names import rank_in_name
+from ._rank_traces import RankTraces
+
+__all__ = ["with_capture_traces"]
+
+# What vLLM's and SGLang's scripts for TraceLens call the folder.
+_FOLDER = "capture_traces"
+
+
+def with_capture_traces(ranks: Sequence[RankTraces], given: str | Path | None) -> list[RankTraces]:
+    """Return *ranks* with the capture traces that *given*, a file or folder, holds for each.
+
+    If none is given, a folder ``capture_traces`` beside a device trace is looked into. A rank takes the files
+    whose names tell it, or no rank; if there are none, those of the lowest rank, which captured the same
+    graphs. Raises `UsageError` if *given* holds no trace.
+    """
+    if given is not None:
+        files = _traces_at(Path(given))
+        if not files:
+            raise UsageError(
+                f"{given} holds no trace of a capture (Kineto JSON, plain or gzip). Give the trace that was "
+                "taken while the graphs were captured, or the folder of such traces."
+            )
+        return [replace(rank, capture_paths=_of_rank(rank, files), captures_given=True) for rank in ranks]
+    beside = {folder: _traces_at(folder / _FOLDER) for folder in {rank.device_path.parent for rank in ranks}}
+    return [replace(rank, capture_paths=_of_rank(rank, beside[rank.device_path.parent])) for rank in ranks]
+
+
+def _traces_at(path: Path) -> list[Path]:
+    """Return the device trace at *path*, or those in the folder there, by name."""
+    if not path.is_dir():
+        return [path] if path.is_file() and kind_of(path) == "device" else []
+    return sorted(file for file in path.iterdir() if file.is_file() and kind_of(file) == "device")
+
+
+def _of_rank(rank: RankTraces, files: Sequence[Path]) -> tuple[Path, ...]:
+    """Return which of *files* are those of *rank*."""
+    named = {file: rank_in_name(file) for file in files}
+    in_name = rank_in_name(rank.device_path)
+    own = rank.rank if in_name is None else in_name
+    lowest = min((number for number in named.values() if number is not None), default=None)
+    found = [file for file, number in named.items() if number in (None, own)]
+    return tuple(found or [file for file, number in named.items() if number == lowest])
