@@ -14,13 +14,18 @@ __all__ = ["Lateness"]
 
 # Shares of the makespan: above the first a result comes with a warning, above the second there is none.
 _WARNED, _REFUSED = 0.02, 0.2
+# A waiting rank wakes within this time; what is later was kept from its processor.
+_WAKES_WITHIN_NS = 20_000
+# A single pause of a processor takes milliseconds, and is most of a job that takes no longer.
+_LEAST_REFUSED_NS = 50_000_000
 
 
 @dataclass(frozen=True)
 class Lateness:
     """By how much *count* computations of all ranks ended later than the workload asks, in ns.
 
-    *total* is the sum over the computations of *rank*, the rank where it is largest.
+    *total* is the sum over the computations of *rank*, the rank where it is largest. *kept_waiting* is the
+    largest sum of a rank of what exceeds the time in which a rank wakes.
     """
 
     count: int
@@ -29,6 +34,7 @@ class Lateness:
     max: int
     rank: int
     total: int
+    kept_waiting: int
 
     @classmethod
     def of(cls, workload: Workload, nodes: pd.DataFrame) -> Lateness | None:
@@ -44,7 +50,9 @@ class Lateness:
         late = (rows["end_ns"] - rows["start_ns"] - rows["duration_ns"].clip(lower=1)).to_numpy()
         if not len(late):
             return None
-        totals = np.bincount(rows["rank"].to_numpy(), weights=late.clip(min=0))
+        ranks = rows["rank"].to_numpy()
+        totals = np.bincount(ranks, weights=late.clip(min=0))
+        waits = np.bincount(ranks, weights=(late - _WAKES_WITHIN_NS).clip(min=0))
         return cls(
             len(late),
             int(np.median(late)),
@@ -52,21 +60,23 @@ class Lateness:
             int(late.max()),
             int(totals.argmax()),
             int(totals.max()),
+            int(waits.max()),
         )
 
     def warning(self, makespan_ns: int) -> str:
         """Return what to know of a result of *makespan_ns*; "" where lateness does not matter."""
         if self.total <= _WARNED * makespan_ns:
             return ""
-        return f"{self._text(makespan_ns)} The result is about them, too."
+        return f"{self._text(makespan_ns)} The result is about this machine's processors, too."
 
     def refusal(self, makespan_ns: int) -> str:
         """Return why an emulation of *makespan_ns* is no result; "" where it is one."""
-        if self.total <= _REFUSED * makespan_ns:
+        if self.kept_waiting <= max(_REFUSED * makespan_ns, _LEAST_REFUSED_NS):
             return ""
         return (
-            f"{self._text(makespan_ns)} What was measured is about them, not about the network. Next: "
-            "emulate on more hosts or fewer ranks, at a lower rate, or on a quieter machine."
+            f"{self._text(makespan_ns)} The processors were busy with other ranks or programs: what was "
+            "measured is about them, not about the network. Next: emulate on more hosts or fewer ranks, at a "
+            "lower rate, or on a quieter machine."
         )
 
     def to_json(self) -> dict[str, int]:
@@ -77,6 +87,5 @@ class Lateness:
         return (
             f"Compute of rank {self.rank} ended late by {duration_text(self.total)} in total, "
             f"{share_text(self.total / max(makespan_ns, 1))} of the makespan (99th percentile of "
-            f"{count_text(self.count, 'operation')} of all ranks: {duration_text(self.p99)}): the processors "
-            "were busy with other ranks or programs."
+            f"{count_text(self.count, 'operation')} of all ranks: {duration_text(self.p99)})."
         )
