@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ._convert import convert_files as convert_files
     from ._finished import FinishedRanks as FinishedRanks
     from ._finished import finished_ranks as finished_ranks
-    from ._gap_name import GAP as GAP
+    from ._given_names import GAP as GAP
+    from ._given_names import SPIN as SPIN
     from ._lane_numbers import DEVICE_LANE as DEVICE_LANE
     from ._log_troubles import LogTrouble as LogTrouble
     from ._log_troubles import has_times as has_times
@@ -51,6 +52,7 @@ __all__ = [
     "DEVICE_LANE",
     "GAP",
     "LEFT_OUT",
+    "SPIN",
     "UNMARKED",
     "Doubt",
     "FinishedRanks",

@@ -164,7 +164,7 @@ class _Builder:
         causes = self.causes[lane.number]
         marks = Marks.of(_cuts(cuts), stops, _cuts(causes.boundaries()), more)
         nodes = host_nodes(lane, marks, working)
-        called = np.array([-1, *(wait.name for wait in waits)], dtype=np.int64)
+        called = self.table.numbers(["", *(wait.name for wait in waits)])
         called = called[np.maximum(nodes.stop - len(issued), -1) + 1]
         first = self.table.add_host(lane, nodes, called, causes)
         numbers = first + np.arange(len(nodes.start_ns))

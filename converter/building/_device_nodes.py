@@ -46,10 +46,14 @@ class NodeTable:
         self.notes: set[str] = set()
         self.splits: dict[int, tuple[int, ...]] = {}
 
+    def numbers(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the table's number of each of *texts*, -1 for empty ones."""
+        return np.array([self._text(text) if text else -1 for text in texts], dtype=np.int64)
+
     def add_host(self, lane: Lane, nodes: HostNodes, called: np.ndarray, causes: HostCauses) -> int:
         """Append the *nodes* of a host thread and return the number of the first.
 
-        *called* is the number of the name of the call that a node waited for the device in, -1 for none.
+        *called* numbers what a node waited for the device in (see `numbers`), -1 for none.
         """
         known = nodes.piece >= 0
         op = np.full(len(nodes.piece), -1, dtype=np.int64)
@@ -64,7 +68,7 @@ class NodeTable:
         name[op >= 0] = named["operator"][op >= 0]
         named["operator"][op < 0] = self._text("")
         waited = called >= 0
-        name[waited] = self._texts(called[waited], str)
+        name[waited] = called[waited]
         end_ns = nodes.start_ns + nodes.duration_ns
         cause, place = causes.of_nodes(nodes.start_ns, end_ns, op < 0)
         return self._add(

@@ -1,4 +1,4 @@
-"""When host threads wait for the device: synchronising calls, copies that block, and full queues."""
+"""When host threads wait for the device: synchronising calls, copies that block, full queues, and spins."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .._columns import groups_of, which
 from ..linking import MEMCPY, Lane, Launches, Linked
 from ..readers import DeviceTrace
 from ._issue_order import IssueOrder
+from ._spin_waits import spin_waits
 
 __all__ = ["HostWait", "host_waits"]
 
@@ -34,20 +35,20 @@ _QUEUE_LENGTH = 900
 class HostWait(msgspec.Struct, frozen=True):
     """A host thread (*lane*) that could not go on from *start_ns* to *resume_ns*, for launches *sources*.
 
-    Without any, it waited for work that was issued before the window. *name* is the number of the name of the
-    call it waited in, which returned at *return_ns*; -1 where that only issues work.
+    Without any, it waited for work that was issued before the window. *name* is that of the call it waited
+    in, which returned at *return_ns*; nothing and -1 where that only issues work.
     """
 
     lane: int
     start_ns: int
     resume_ns: int
     sources: tuple[int, ...]
-    name: int = -1
+    name: str = ""
     return_ns: int = -1
 
 
 def host_waits(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane]) -> list[HostWait]:
-    """Return when host threads waited for the device: synchronising calls, blocking copies, full queues."""
+    """Return when host threads waited for the device: calls that synchronise or block, full queues, spins."""
     found = [*_synchronisations(linked, trace, lanes), *_full_queues(linked)]
     launches = linked.launches
     called = launches.call < len(trace.calls)
@@ -55,8 +56,12 @@ def host_waits(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane]) -> lis
     for index in np.flatnonzero(blocking).tolist():
         cut = int(launches.cut_ns[index])
         resume = max(cut, int(launches.end_ns[index]))
-        name, returned = int(trace.calls.name[launches.call[index]]), int(launches.call_end_ns[index])
+        name = trace.texts[int(trace.calls.name[launches.call[index]])]
+        returned = int(launches.call_end_ns[index])
         found.append(HostWait(int(launches.lane[index]), cut, resume, (index,), name, returned))
+    for spin in spin_waits(launches, trace, lanes):
+        resume = min(spin.end_ns, int(launches.end_ns[spin.source]))
+        found.append(HostWait(spin.lane, spin.start_ns, resume, (spin.source,), spin.name, spin.end_ns))
     return sorted(found, key=lambda wait: (wait.lane, wait.start_ns, wait.sources))
 
 
@@ -125,9 +130,8 @@ def _covers(lane: Lane, time_ns: int) -> bool:
 
 
 class _SyncCall(msgspec.Struct, frozen=True):
-    """A call that synchronises; *number* is that of its name."""
+    """A call that synchronises."""
 
-    number: int
     name: str
     start_ns: int
     end_ns: int
@@ -137,7 +141,7 @@ class _SyncCall(msgspec.Struct, frozen=True):
     def of(cls, trace: DeviceTrace, index: int) -> _SyncCall:
         values = trace.calls.row(index)
         name = trace.texts[values["name"]]
-        return cls(values["name"], name, values["start_ns"], values["end_ns"], values["correlation"])
+        return cls(name, values["start_ns"], values["end_ns"], values["correlation"])
 
 
 class _Waits:
@@ -201,4 +205,4 @@ def _host_wait(lane: Lane, call: _SyncCall, sources: Sequence[int], launches: La
     last = int(launches.end_ns[ended].max(initial=0))
     resume = max(start, min(call.end_ns, last))
     returned = max(resume, call.end_ns)
-    return HostWait(lane.number, start, resume, tuple(sorted(ended)), call.number, returned)
+    return HostWait(lane.number, start, resume, tuple(sorted(ended)), call.name, returned)

@@ -19,7 +19,7 @@ from ...support import duration_text
 from ..chakra import EdgeKind, Graph, NodeType, Workload, unreachable
 from ..linking import LoggedMessage, MatchedCollective, MatchedLogs, match_logs
 from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text, read_logs
-from ._gap_name import GAP
+from ._given_names import GAP
 from ._lane_numbers import COMM_LANE, MESSAGE_LANE
 from ._log_troubles import has_times, troubles_of
 from ._origin import FROM_LOGS, STAND_INS

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
-from ...converter.building import GAP
+from ...converter.building import GAP, SPIN
 from ...converter.chakra import HOST_CAUSES
 from ...support import count_text, duration_text
 from .._framed import coded, sums_by
@@ -80,7 +80,7 @@ def candidates(
         *_communications(segments, rows_of.get("communication", nothing), result, is_slow),
         *_copies(segments, rows_of.get("copy", nothing)),
         *_remote_memory(segments, rows_of.get("memory", nothing)),
-        *_synchronisations(segments, rows_of.get("sync", nothing)),
+        *_synchronisations(segments, rows_of.get("sync", nothing), _uncomputed_ns(result)),
         *_host(path, workload, rows_of.get("host", nothing)),
     ]
     found = [_on_its_rank(one, path, late) for one in found] + [*_late_ranks(path, late[:_LATE_RANKS])]
@@ -199,21 +199,30 @@ def _remote_memory(segments: Columns, rows: Ints) -> Iterator[Candidate]:
         yield _scaled(segments, what, "memory", Target("operator", name), own)
 
 
-def _synchronisations(segments: Columns, rows: Ints) -> Iterator[Candidate]:
-    """Yield synchronisations by operator, with the device's work before each, which it waited for."""
+def _uncomputed_ns(result: Result) -> int:
+    """Return how long the rank that computes most does not: computing it has to, however early."""
+    return max(0, result.makespan_ns - int(result.columns("ranks")["compute_ns"].max(initial=0)))
+
+
+def _synchronisations(segments: Columns, rows: Ints, most_ns: int) -> Iterator[Candidate]:
+    """Yield synchronisations by operator, with the device's work before each, which it waited for.
+
+    The device has that work to do without them, too: they hold up *most_ns* at most.
+    """
     device = np.isin(segments["kind"], ["compute", "communication", "copy", "idle"])
     for operator, own in _groups(rows, segments["operator"][rows]):
         call, _ = _largest(segments, own, "name")
         waited = [row for sync in own.tolist() for row in _run_before(device, sync)]
         awaited = np.unique(np.array(waited, np.int64))
         what = f"Synchronisation {call}" + (f" in {operator}" if operator != call else "")
-        if len(awaited):
+        if len(awaited) and not call.startswith(SPIN):
             what += f", which waits for {_device_work(segments, awaited)}"
         every = np.union1d(own, awaited)
-        path_ns = _sum(segments, every)
+        path_ns = min(_sum(segments, every), _sum(segments, own) + most_ns)
+        bound_ns = min(path_ns, most_ns)
         target = Target("sync", operator)
         cause = "synchronisation"
-        yield Candidate(what, "sync", cause, "sync", target, _GONE, every, path_ns, path_ns)
+        yield Candidate(what, "sync", cause, "sync", target, _GONE, every, path_ns, bound_ns)
 
 
 def _device_work(segments: Columns, rows: Ints) -> str:

@@ -159,6 +159,25 @@ def test_a_synchronisation_says_which_copies_it_waits_for(tmp_path):
     )
 
 
+def test_a_synchronisation_of_a_busy_device_gains_no_more_than_its_idle_time(tmp_path):
+    nodes = []
+    for number in range(10):  # kernels of 1 ms, with 15 us of the host between them
+        first = 3 * number
+        nodes += [
+            host(first, 10_000, [first - 1] if number else []),
+            kernel(first + 1, MS, [first], operator="aten::mm"),
+            host(
+                first + 2, 5_000, [first, first + 1], kind="sync",
+                cause="synchronisation", name="spin until notify", operator="",
+            ),
+        ]  # fmt: skip
+    program = workload(nodes)
+    summary = summarize(analysed(tmp_path, program).result, program)  # bounds, as of large runs
+    assert any(one.kind == "sync" for one in summary.causes)
+    assert all(item.gain_ns <= 150_000 for item in summary.advice if item.kind == "sync")
+    assert "largest contributor is aten::mm" in summary.headline
+
+
 @pytest.mark.parametrize(
     ("name", "what", "key"),
     [
