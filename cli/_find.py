@@ -11,11 +11,13 @@ from ._studies import of_a_run, open_run
 
 __all__ = ["find_command"]
 
+_MOST = 1_000_000  # rows that a terminal, or a program behind it, is given
+
 
 @click.command("find")
 @of_a_run
 @click.argument("text")
-@click.option("--count", default=20, show_default=True, type=click.IntRange(1), help="How many.")
+@click.option("--count", default=20, show_default=True, type=click.IntRange(1, _MOST), help="How many.")
 @format_option
 def find_command(study_folder: Path, run_id: str | None, text: str, count: int, output_format: str) -> None:
     """List the longest nodes of a run of STUDY with TEXT in their name, operator or module, or as id."""

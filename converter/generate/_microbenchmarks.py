@@ -16,6 +16,8 @@ __all__ = ["MICROBENCHMARKS", "microbenchmark"]
 _COMPUTE_LANE, _COMM_LANE, _RECEIVE_LANE = 0, 100, 101
 _MAX_RANKS = 65_536
 _MAX_BYTES = 2**62
+_MAX_NODES = 10_000_000
+_BYTES_PER_NODE = 1_000  # in memory while it is made
 
 
 def microbenchmark(
@@ -39,12 +41,23 @@ def microbenchmark(
     programs = np.zeros(num_ranks, dtype=np.int32)
     for rank in range(num_ranks if pattern in _BY_RANK else 1):
         builder = _Program(rank, num_ranks, size_bytes, compute_ns)
-        for _ in range(repeats):
+        program(builder)
+        _check_size(len(builder.nodes) * repeats * (num_ranks if pattern in _BY_RANK else 1), repeats)
+        for _ in range(repeats - 1):
             program(builder)
         programs[rank] = len(graphs)
         graphs.append(Graph.build(rank, builder.nodes, builder.edges))
     metadata = {"source": f"microbenchmark {pattern}", "repeats": repeats, "size_bytes": size_bytes}
     return Workload(tuple(graphs), programs, {}, metadata)
+
+
+def _check_size(nodes: int, repeats: int) -> None:
+    """Raise `UsageError` for more nodes than can be made in reason."""
+    if nodes > _MAX_NODES:
+        raise UsageError(
+            f"{repeats:,} repeats make about {nodes:,} nodes, which need some "
+            f"{nodes * _BYTES_PER_NODE / 1e9:,.0f} GB; at most {_MAX_NODES:,} are made. Ask for fewer."
+        )
 
 
 @dataclass

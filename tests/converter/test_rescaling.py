@@ -174,3 +174,15 @@ def test_another_chip_takes_what_its_peaks_allow():
     assert (computes["duration_ns"] == np.maximum(1, np.rint(longest))).all()
     with pytest.raises(WorkloadError, match="how much it computes"):
         with_chip(microbenchmark("all-reduce", 2, 1024), 1.0, 1.0, "none")
+
+
+def test_more_replicas_than_can_be_made_are_refused_with_their_number():
+    job = microbenchmark("all-reduce", 2, 4096)
+    with pytest.raises(UsageError, match=r"1,000,000,000 ranks.*--dp 65536 or less"):
+        with_data_parallelism(job, 1_000_000_000)
+
+
+def test_more_repeats_than_can_be_made_are_refused_with_what_they_need():
+    with pytest.raises(UsageError, match=r"about [\d,]+ nodes, which need some [\d,]+ GB"):
+        microbenchmark("all-reduce", 2, 4096, repeats=1_000_000_000)
+    assert len(microbenchmark("all-reduce", 2, 4096, repeats=3).graphs[0].nodes) == 3

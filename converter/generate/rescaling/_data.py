@@ -7,6 +7,8 @@ from ...chakra import Workload, recognise
 
 __all__ = ["with_data_parallelism"]
 
+_MOST_RANKS = 65_536
+
 
 def with_data_parallelism(workload: Workload, degree: int) -> Workload:
     """Return *workload* with *degree* data-parallel replicas, a multiple of those it has.
@@ -29,5 +31,11 @@ def with_data_parallelism(workload: Workload, degree: int) -> Workload:
         raise UsageError(
             f"The captured job has {now} data-parallel replicas, and --dp {degree} is not a multiple of "
             f"that. Ask for {now}, {2 * now}, {3 * now}, ...; for fewer, capture fewer."
+        )
+    ranks = workload.num_ranks * (degree // now)
+    if ranks > _MOST_RANKS:
+        raise UsageError(
+            f"--dp {degree:,} makes a job of {ranks:,} ranks, each with a file; at most {_MOST_RANKS:,} are "
+            f"made. Ask for --dp {_MOST_RANKS * now // workload.num_ranks} or less."
         )
     return workload.scale_out(workload.num_ranks * (degree // now))
