@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from os.path import isfile
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigError
+from ...errors import ConfigError, did_you_mean
 from ...support.documents import read_text
 from . import _values as values
 from ._packet_values import SETTINGS, check_topology, read_link, read_setting, whole_number
@@ -26,7 +27,7 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
     file. Raises `ConfigError` for anything that cannot be understood.
     """
     text = read_text(path, "ns-3 configuration")
-    given, ignored = _parse_settings(text, str(path))
+    given = _parse_settings(text, str(path))
     name = str(given.get("TOPOLOGY_FILE", "topology.txt"))
     topology = _read_topology(_find_beside(name, path), str(path))
     hosts = topology.nodes - len(topology.switches)
@@ -48,23 +49,22 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
         "bandwidth": [rate / 8 / (1 << 30)] * len(counts),
         "latency": [delay_ns] * len(counts),
         "packet": packet,
-    } | dict.fromkeys(ignored)
+    }
 
 
-def _parse_settings(text: str, where: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings in the words of a config.txt, the last of each winning, and the unknown words.
+def _parse_settings(text: str, where: str) -> dict[str, Any]:
+    """Return the settings in the words of a config.txt, the last of each winning.
 
-    Like ASTRA-sim, skips what is not a setting one word at a time.
+    Like ASTRA-sim, skips what is not a setting one word at a time; a misspelt one is an error.
     """
     words = iter(text.split())
     settings: dict[str, Any] = {}
-    ignored: list[str] = []
     for word in words:
         if word in SETTINGS:
             settings[word] = read_setting(word, _take(words, word, where), where)
-        elif re.fullmatch(r"[A-Z][A-Z0-9_]{3,}", word):
-            ignored.append(word)
-    return settings, ignored
+        elif re.fullmatch(r"[A-Z][A-Z0-9_]{3,}", word) and difflib.get_close_matches(word, SETTINGS, 1, 0.8):
+            raise ConfigError(f"{where}: there is no setting '{word}'{did_you_mean(word, SETTINGS)}")
+    return settings
 
 
 def _take(words: Iterator[str], key: str, where: str) -> Any:

@@ -19,7 +19,6 @@ TOPOLOGY_FILE topo.txt
 KMIN_MAP 2 100000000000 400 400000000000 800
 RATE_AI 50Mb/s
 SIMULATOR_STOP_TIME 4000000.00
-BUFFER_SIZES 7
 CC_MODE 1
 """
 TOPOLOGY = "5 1 4\n4\n0 4 400Gbps 0.0005ms 0\n1 4 400Gbps 0.0005ms 0\n2 4 100Gbps 1us 0\n3 4 50GBps 0 0.25\n"
@@ -45,8 +44,13 @@ def test_the_files_of_ns3_are_read(config, tmp_path):
     assert packet.settings["CC_MODE"] == 1
     assert packet.settings["KMIN_MAP"] == {10**11: 400.0, 4 * 10**11: 800.0}
     assert packet.settings["VAR_WIN"] == 0
-    assert any("BUFFER_SIZES" in text and "BUFFER_SIZE" in text for text in network.warnings)
     assert any("SIMULATOR_STOP_TIME" in text for text in packet.warnings())
+
+
+def test_a_misspelt_setting_is_refused(config):
+    config.write_text(CONFIG + "BUFFER_SIZES 7\n")
+    with pytest.raises(ConfigError, match=r"no setting 'BUFFER_SIZES'.*BUFFER_SIZE"):
+        NetworkConfig.load(config)
 
 
 def test_files_of_astra_sim_s_count_time_as_it_does(config):
@@ -283,4 +287,3 @@ def test_no_topology_raises_anything_but_our_errors(tmp_path_factory, words):
 def test_a_network_with_a_packet_part_still_serves_the_other_backends(config, tmp_path):
     network = NetworkConfig.load(config)
     assert json.loads(json.dumps(network.to_dict()))["packet"]["nodes"] == 5
-    assert not [text for text in network.warnings if "'packet'" in text]
