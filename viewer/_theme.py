@@ -27,7 +27,7 @@ __all__ = [
 KIND_COLOURS: dict[str, str] = {
     "compute": "#3b82c4",
     "communication": "#e08214",
-    "copy": "#7a9e3f",
+    "copy": "#937c3c",
     "memory": "#1b9e77",
     "host": "#7fbfe6",
     "sync": "#e0b16c",
