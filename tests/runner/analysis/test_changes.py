@@ -40,10 +40,17 @@ def test_sensitivity_lists_the_most_helpful_first(simulated):
     assert (table["delta_ns"] < 0).all()
 
 
-@pytest.mark.parametrize("times", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("times", [0.0, -1.0, float("nan")])
 def test_impossible_speeds_are_refused(run, times):
     with pytest.raises(UsageError, match=r"0\.01 to 1000"):
         simulate_faster(run.experiment(), Target("kind", "host"), times)
+
+
+def test_a_network_cannot_be_taken_away_but_host_work_can(run):
+    with pytest.raises(UsageError, match=r"0\.01 to 1000"):
+        simulate_faster(run.experiment(), Target("bandwidth", "0"), float("inf"))
+    gone = simulate_faster(run.experiment(), Target("kind", "host"), float("inf"))
+    assert gone < run.result.makespan_ns
 
 
 @pytest.mark.parametrize("key", ["", "operator", "operator:", "__class__:x", "bandwidth"])
