@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -26,7 +28,13 @@ class Lifeline:
         self.reading, self._writing = os.pipe()
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """Return what to run for *command*; with ``pass_fds`` of `reading`, and in a session of its own."""
+        """Return what to run for *command*; with ``pass_fds`` of `reading`, and in a session of its own.
+
+        Raises `OSError` where its program cannot be started, which would show only later.
+        """
+        if shutil.which(command[0]) is None:
+            code = errno.EACCES if os.path.exists(command[0]) else errno.ENOENT
+            raise OSError(code, os.strerror(code), command[0])
         return [sys.executable, "-I", "-S", str(_GUARD), str(self.reading), *command]
 
     def close(self) -> None:

@@ -296,7 +296,7 @@ def test_a_process_that_cannot_start_is_reported(study):
 def test_a_changed_workload_is_not_simulated_in_its_place(study):
     store = JobStore(study, launch=lambda *_: 0)
     job = store.submit(experiment_of(study, 1))
-    study.add_workload(workload([comp(0, 6)], [comp(0, 9)]), "job")
+    study.add_workload(workload([comp(0, 6)], [comp(0, 9)]), "job", replace_other=True)
     store.database.update(job.id, state="running")
     Attempt(store, job.id).run()
     assert "changed" in store.job(job.id).message
