@@ -55,13 +55,15 @@ def summary_command(study_folder: Path, run_id: str | None, view: str | None, ou
     Gains are replays of the run with the change that `what-if --faster KEY` makes, or else upper bounds.
     """
     from ..converter.checks import step_kinds, step_rows
-    from ..runner.analysis import TABLES, TIME_FORMULA, advice_text
+    from ..runner.analysis import TIME_FORMULA, advice_text
 
     run = open_run(study_folder, run_id)
     if view == "steps":
         if output_format == "table":
             _print_steps(step_rows(run.workload))
         else:
+            from ..runner.analysis import TABLES
+
             print_frame(TABLES["steps"](run), output_format)
         return
     summary = run.summary

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from ....errors import UsageError
 from ..._experiment import Experiment, WorkloadSource
@@ -17,6 +16,9 @@ from ._network import with_faster_network
 from ._skew import without_skew
 from ._target import COLUMNS, MEASURED, NETWORK, NODES, Target
 from ._workload import with_faster_nodes, without_edge
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["sensitivity", "simulate_faster", "what_if"]
 
@@ -50,6 +52,8 @@ def sensitivity(
     simulate: Callable[[Experiment, Target, float], int] = simulate_faster,
 ) -> pd.DataFrame:
     """Return a row a target of what the step takes when it alone is *times* as fast, most helpful first."""
+    import pandas as pd  # noqa: PLC0415
+
     rows = [(target.label, target.key, simulate(experiment, target, times)) for target in chosen]
     table = pd.DataFrame(rows, columns=["target", "key", "makespan_ns"])
     table["delta_ns"] = table["makespan_ns"] - makespan_ns

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from ....converter.chakra import HOST_CAUSES
 from ....errors import UsageError
 from ...gpu import GPU_BACKEND
 from .._critical_path import CriticalPath
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["MEASURED", "NETWORK", "Target", "targets"]
 
