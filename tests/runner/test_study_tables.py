@@ -44,7 +44,7 @@ def test_a_run_that_is_asked_for_again_is_the_newest_and_unchanged(tmp_path):
         ("traces", "kineto_{rank}.json.gz", "kineto_-rank-.json.gz"),
         ("graphs", "a/<b>", "b"),
         ("trace set", ".", "imported"),
-        ("graphs", "x" * 300, "x" * 60),
+        ("graphs", "x" * 300, "x" * 80),
     ],
 )
 def test_name_is_proposed_from_the_place(kind, place, name):

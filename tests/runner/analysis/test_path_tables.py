@@ -74,8 +74,8 @@ def test_slack_table_has_every_node_the_critical_ones_first(run):
 def test_layers_hold_all_work_in_modules(run):
     table = layer_table(run.result, run.workload, run.path)
     assert table["module"].tolist() == [f"layers.{layer}" for layer in range(6)]
-    # Computation and host work of the two ranks differ, so the figures are means.
-    assert set(table["forward_ns"]) == {470_000}
+    # Computation of the two ranks differs, so the figures are means; host work is in no layer of a device.
+    assert set(table["forward_ns"]) == {450_000}
     assert set(table["communication_ns"]) == {300_000}
     assert table["on_path_ns"].sum() == run.path.makespan_ns
     assert table["share"].sum() == pytest.approx(1)
