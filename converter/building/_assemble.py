@@ -88,7 +88,11 @@ class _Builder:
 
     def _parts(self, piece: _Piece, begin_ns: int) -> Sequence[Part]:
         if piece.op >= 0:
-            return self.causes.of_operator(self.names[piece.op], begin_ns, piece.end_ns)
+            parts = self.causes.of_operator(self.names[piece.op], begin_ns, piece.end_ns)
+            if piece.place in self.costs and all(part.cause == "descheduled" for part in parts):
+                # Its work was done, however little of its time it had a processor.
+                parts = [*parts[:-1], Part(parts[-1].end_ns, "", parts[-1].place)]
+            return parts
         before, after = (self.names[op] if op >= 0 else "" for op in (self.last_op, piece.next_op))
         return self.causes.of_gap(begin_ns, piece.end_ns, before, after)
 
