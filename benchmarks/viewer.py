@@ -39,13 +39,13 @@ LONG_S, LONGEST_MS = 5.0, 300_000
 NESTED = "/timeline?rows=nested&same=apart"
 # Moves the window by a few pixels a frame for as long as asked, and counts the frames.
 FRAMES = """([zoom, seconds]) => new Promise((resolve) => {
-  const timeline = document.getElementById("timeline").timeline, middle = timeline.makespan / 2;
-  timeline.window(middle - timeline.makespan / zoom / 2, middle + timeline.makespan / zoom / 2);
+  const view = document.getElementById("timeline").timeline.view, middle = view.makespan / 2;
+  view.window(middle - view.makespan / zoom / 2, middle + view.makespan / zoom / 2);
   setTimeout(() => {
     const begin = performance.now();
     let count = 0;
     const frame = () => {
-      timeline.pan(count % 2 ? -7 : 7);
+      view.pan(count % 2 ? -7 : 7);
       count += 1;
       const passed = performance.now() - begin;
       if (passed < 1000 * seconds) { requestAnimationFrame(frame); } else { resolve(1000 * count / passed); }

@@ -47,6 +47,8 @@ def new_dash(prefix: str = "/") -> Dash:
         suppress_callback_exceptions=True,
         compress=True,
         assets_folder="assets",
+        # ES modules, which are no scripts of every page: 10_timeline.js imports them.
+        assets_path_ignore=["^timeline$"],
         routes_pathname_prefix="/",
         requests_pathname_prefix=prefix,
         on_error=_report_error,

@@ -113,8 +113,15 @@ def test_a_run_of_another_study_is_chosen_and_aligned(two, page):
         page.wait_for_url("**beside=after%40**")
         page.locator("#timeline-align").click()
         places = "() => { const t = document.getElementById('timeline').timeline; return %s; }"
-        assert page.evaluate(places % "t.counter.start_ns + t.sources[1].shift - t.selected.start_ns") == 0
-        assert page.evaluate(places % "t.rows.some((row) => t.rankFacts(row).includes('after'))")
+        assert (
+            page.evaluate(
+                places % "t.selection.counterpart.start_ns + t.sources[1].shift - t.selection.node.start_ns"
+            )
+            == 0
+        )
+        assert page.evaluate(
+            places % "t.rows.all.some((row) => row.source === t.sources[1]) && t.beside.name === 'after'"
+        )
     assert page.complaints == []
 
 
@@ -133,9 +140,9 @@ def test_what_lies_beside_is_chosen_and_aligned_by_keyboard_alone(two, browser, 
         tab_to(page, "timeline-align")
         page.keyboard.press("Enter")
         page.wait_for_function("() => document.getElementById('timeline').timeline.settings.align")
-        shown = page.evaluate("document.getElementById('timeline').timeline.t1")
+        shown = page.evaluate("document.getElementById('timeline').timeline.view.t1")
         page.keyboard.press("w")
-        page.wait_for_function("t1 => document.getElementById('timeline').timeline.t1 !== t1", arg=shown)
+        page.wait_for_function("t1 => document.getElementById('timeline').timeline.view.t1 !== t1", arg=shown)
         page.wait_for_load_state("networkidle")
         assert serious(page) == []
         assert page.complaints == []

@@ -108,12 +108,13 @@ def slice_at(page, level="slice"):
     found = page.evaluate(
         f"""() => {{
           {TIMELINE}
-          const row = t.rows.find((row) => row.source.lanes[row.lane].level === '{level}');
+          const row = t.rows.all.find((row) => row.source.lanes[row.lane].level === '{level}');
           const batch = row.source.batch;
           const own = [...batch.lane.keys()].filter((i) => batch.lane[i] === row.lane);
-          const from = (i) => Math.max(batch.start[i], t.t0), to = (i) => Math.min(batch.end[i], t.t1);
+          const from = (i) => Math.max(batch.start[i], t.view.t0);
+          const to = (i) => Math.min(batch.end[i], t.view.t1);
           const i = own.sort((a, b) => (to(b) - from(b)) - (to(a) - from(a)))[0];
-          return {{ x: t.x((from(i) + to(i)) / 2), y: t.y(row) + row.height / 2 }};
+          return {{ x: t.view.x((from(i) + to(i)) / 2), y: t.rows.y(row) + row.height / 2 }};
         }}"""
     )
     box = page.locator("#timeline-canvas").bounding_box()
@@ -123,7 +124,7 @@ def slice_at(page, level="slice"):
 def test_keys_work_without_a_click_at_typing_speed(timeline):
     page = timeline("&t0=1000000&t1=3000000")
     page.keyboard.type("wwdsa", delay=TYPED_MS)
-    span = state(page, "t.t1 - t.t0")
+    span = state(page, "t.view.t1 - t.view.t0")
     assert span == pytest.approx(2_000_000 * 0.7, rel=1e-6)
     assert page.locator("#node-search").input_value() == ""
 
@@ -133,23 +134,28 @@ def test_zoom_stays_where_the_pointer_is(timeline):
     x, y = slice_at(page)
     page.mouse.move(x, y)
     box = page.locator("#timeline-canvas").bounding_box()
-    before = state(page, f"t.t({x - box['x']})")
+    before = state(page, f"t.view.t({x - box['x']})")
     page.keyboard.type("ww", delay=TYPED_MS)
     page.keyboard.down("Control")
     page.mouse.wheel(0, -120)
     page.keyboard.up("Control")
-    wait_until(page, "t.t1 - t.t0 < 900000")
-    assert state(page, f"t.t({x - box['x']})") == pytest.approx(before, abs=1_500)  # a pixel
+    wait_until(page, "t.view.t1 - t.view.t0 < 900000")
+    assert state(page, f"t.view.t({x - box['x']})") == pytest.approx(before, abs=1_500)  # a pixel
 
 
 def test_f_fits_the_selection_then_everything(timeline):
     page = timeline("&rank=1&node=4")
     page.wait_for_selector("#timeline[data-selected='1:4']")
     page.keyboard.press("f")
-    assert state(page, "[t.t0 < t.selected.start_ns, t.t1 > t.selected.end_ns]") == [True, True]
-    assert state(page, "(t.t1 - t.t0) / (t.selected.end_ns - t.selected.start_ns)") == pytest.approx(1.2)
+    assert state(page, "[t.view.t0 < t.selection.node.start_ns, t.view.t1 > t.selection.node.end_ns]") == [
+        True,
+        True,
+    ]
+    assert state(
+        page, "(t.view.t1 - t.view.t0) / (t.selection.node.end_ns - t.selection.node.start_ns)"
+    ) == pytest.approx(1.2)
     page.keyboard.press("f")
-    assert state(page, "(t.t1 - t.t0) / t.makespan") == pytest.approx(1.02)
+    assert state(page, "(t.view.t1 - t.view.t0) / t.view.makespan") == pytest.approx(1.02)
 
 
 @pytest.mark.parametrize("after", ["click", "[", "Escape", "wheel"])
@@ -173,12 +179,12 @@ def test_tooltip_goes_away(timeline, after):
 
 def test_area_and_its_label_move_with_the_rows(timeline, made):
     page = timeline("&rows=nested&same=apart", made.run_b)
-    state(page, "t.markRows(0, 2e6, t.rows.slice(4, 6))")
+    state(page, "t.mark(0, 2e6, t.rows.all.slice(4, 6))")
     label = dict(texts(page))["2.00 ms"]
     page.keyboard.press("ArrowDown")
-    moved = state(page, "t.scroll")
+    moved = state(page, "t.rows.scroll")
     assert moved > 0
-    assert dict(texts(page)).get("2.00 ms") in (None, max(label - moved, state(page, "t.scrollTop") + 8))
+    assert dict(texts(page)).get("2.00 ms") in (None, max(label - moved, state(page, "t.rows.top") + 8))
     page.keyboard.press("Escape")
     assert state(page, "t.area") is None
 
@@ -206,7 +212,7 @@ def test_nothing_stays_empty_below(timeline, rows):
 
 def test_rows_and_colours_are_chosen_and_in_the_address(timeline):
     page = timeline()
-    levels = "[...new Set(t.rows.map((row) => row.source.lanes[row.lane].level))]"
+    levels = "[...new Set(t.rows.all.map((row) => row.source.lanes[row.lane].level))]"
     assert state(page, levels) == ["phase", "module", "slice"]
     page.select_option("#timeline-colour", "operator")
     page.wait_for_selector("#timeline-legend :text('aten::mm')")
@@ -260,22 +266,22 @@ def test_help_names_the_keys(timeline):
     page.keyboard.press("Escape")
     page.wait_for_selector("#timeline-keys", state="detached")
     page.keyboard.press("w")
-    assert state(page, "(t.t1 - t.t0) / t.makespan") < 0.8
+    assert state(page, "(t.view.t1 - t.view.t0) / t.view.makespan") < 0.8
 
 
 def test_equal_ranks_are_one_until_taken_apart(timeline, made):
     page = timeline("&rows=flat", made.run_b)
-    assert state(page, "t.rows.length") == 4
+    assert state(page, "t.rows.all.length") == 4
     assert "ranks 0, 2 … 6" in dict(texts(page))
     page.locator("#timeline-same").click()
     page.wait_for_selector("#timeline[data-rows='16']")
     page.locator("#timeline-filter").type("1-2, 5", delay=TYPED_MS)
     page.wait_for_selector("#timeline[data-rows='6']")
     page.select_option("#timeline-order", "waiting")
-    order = "[...new Set(t.rows.map((row) => row.group.facts.waiting_ns))]"
+    order = "[...new Set(t.rows.all.map((row) => row.group.facts.waiting_ns))]"
     assert state(page, order) == sorted(state(page, order), reverse=True)
     page.get_by_role("button", name="Pin rank 5").click()
-    assert state(page, "[t.rows[0].group.rank, t.rows[0].pinned, t.pinnedRows]") == [5, True, 2]
+    assert state(page, "[t.rows.all[0].group.rank, t.rows.all[0].pinned, t.rows.pinnedCount]") == [5, True, 2]
     page.get_by_role("button", name="Hide rank 2").click()
     page.wait_for_selector("#timeline[data-rows='4']")
     page.wait_for_url(re.compile("(?=.*hidden=2)(?=.*pinned=5)(?=.*same=apart)(?=.*order=waiting)"))
@@ -307,7 +313,7 @@ def test_notes_are_kept_with_the_run_and_lead_back(timeline, made):
     link = page.locator("#timeline-notes a")
     assert re.search(r"rank=1&node=4", link.get_attribute("href"))
     link.click()
-    wait_until(page, "t.t1 - t.t0 < t.makespan / 2")
+    wait_until(page, "t.view.t1 - t.view.t0 < t.view.makespan / 2")
     page.get_by_role("button", name="Remove the note").click()
     page.wait_for_selector("#timeline[data-notes='0']")
     assert page.complaints == []
@@ -320,7 +326,9 @@ def test_another_run_lies_beside_on_the_same_clock(timeline, made):
     wait_until(page, "t.sources.length === 2")
     page.wait_for_selector("#timeline-details dt:text-is('Beside')")
     page.locator("#timeline-align").click()
-    assert state(page, "t.counter.start_ns + t.sources[1].shift") == state(page, "t.selected.start_ns")
+    assert state(page, "t.selection.counterpart.start_ns + t.sources[1].shift") == state(
+        page, "t.selection.node.start_ns"
+    )
     page.wait_for_url(re.compile("beside="))
     page.locator("#timeline-starts").click()
     assert state(page, "t.sources[1].shift") == 0

@@ -7,17 +7,17 @@ from typing import Any
 from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 
 from .. import _perfetto as perfetto
 from .._state import OpenRun, Selection, StudyView
 from ..queries import Sides, stand_ins_note
-from ._parts import option_address, page_address
+from ._parts import page_address
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/timeline", "Timeline"
-# The parts of the panel, which assets/15_timeline_panel.js fills.
+# The parts of the panel, which assets/timeline/panel.js fills.
 _TABS = ("details", "ranks", "arrivals", "notes")
 
 
@@ -33,12 +33,13 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     )
     return html.Div(
         [
-            dmc.Group([dmc.Title("Timeline", order=2), _controls(run, selection)], justify="space-between"),
+            dmc.Group([dmc.Title("Timeline", order=2), _controls(run)], justify="space-between"),
             html.Div(id="timeline-tools", className="timeline-tools"),
             html.Div(id="timeline-legend", className="legend"),
             *_stand_ins(run),
             html.Div(canvas, id="timeline", className="timeline",
-                     **{"data-run": run.info.id, "data-scheme": scheme, "data-beside": _beside(run)}),
+                     **{"data-run": run.info.id, "data-scheme": scheme, "data-beside": _beside(run),
+                        "data-measured": "yes" if run.is_measured else "no"}),
             dcc.Store(id="timeline-sink"),
             html.Div([html.Div(id="timeline-tabs", className="timeline-tabs"), *parts], id="timeline-panel",
                      className="timeline-panel"),
@@ -58,7 +59,7 @@ def _stand_ins(run: OpenRun) -> list[Any]:
     return [dmc.Text(note, size="xs", id="timeline-stand-ins")] if note else []
 
 
-def _controls(run: OpenRun, selection: Selection) -> dmc.Group:
+def _controls(run: OpenRun) -> dmc.Group:
     query = f"?{urlencode({'run': run.info.id})}"
     export = html.A("Export for Perfetto", href=page_address("/export/timeline.json", query),
                     download="timeline.json", className="text-link", title="" if perfetto.is_available()
@@ -67,32 +68,18 @@ def _controls(run: OpenRun, selection: Selection) -> dmc.Group:
     if perfetto.is_available():
         links = [html.A("Open in Perfetto", href=page_address("/perfetto", query), target="_blank",
                         className="text-link"), export]  # fmt: skip
-    measured = dmc.Switch(
-        id="timeline-measured", label="Measured above simulated", disabled=not run.is_measured,
-        checked=run.is_measured and selection.option("measured") == "1",
-        description=None if run.is_measured else "this workload was not captured",
-    )  # fmt: skip
     keys = html.Button("Keys ( ? )", id="timeline-help-open", type="button", className="timeline-button")
-    return dmc.Group(
-        [html.Div(id="timeline-beside", className="timeline-tools"), measured, *links, keys], gap="lg"
-    )
+    beside = html.Div(id="timeline-beside", className="timeline-tools")
+    return dmc.Group([html.Div(beside, className="timeline-tools"), *links, keys], gap="lg")
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Hand the selection to the canvas whenever it or the page changes; keep the switch in the address."""
+    """Hand the run and the selection to the scripts, which keep everything else in the address themselves."""
     del view
     app.clientside_callback(
         ClientsideFunction("chakrascope", "timeline"),
         Output("timeline-sink", "data"),
         Input("timeline", "data-run"),
         Input("timeline", "data-scheme"),
-        Input("timeline-measured", "checked"),
         Input("selection", "data"),
     )
-
-    @app.callback(
-        Output("url", "search", allow_duplicate=True), Input("timeline-measured", "checked"),
-        State("run", "data"), State("url", "search"), prevent_initial_call=True,
-    )  # fmt: skip
-    def keep(measured: bool, run: str, search: str | None) -> Any:
-        return option_address(search, run, "measured", "1" if measured else "", "")

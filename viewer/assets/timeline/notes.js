@@ -1,0 +1,90 @@
+/* Notes on slices and ranges: written here, kept with the run, drawn on the timeline, each with an address. */
+import { button, element } from "./dom.js";
+
+const { durationText, instantText } = window.chakrascopeUnits;
+const MOST_CHARACTERS = 4000;
+const EMPTY = "No notes yet: mark a range or select a slice, and press T. They are kept with the run, and stand in its report.";
+
+export class Notes {
+  constructor(timeline) { Object.assign(this, { timeline, all: [], problem: "" }); }
+
+  get url() { return `./api/notes?${this.timeline.query({})}`; }
+
+  async load() {
+    const { run } = this.timeline, reply = await fetch(this.url);
+    if (run === this.timeline.run && (reply.ok || reply.status === 409)) { this.take(await reply.json()); }
+  }
+
+  /* Send the server a note, or one to remove, and show the notes it keeps then. */
+  async change(change) {
+    const headers = { "Content-Type": "application/json" };
+    const reply = await fetch(this.url, { method: "POST", headers, body: JSON.stringify(change) });
+    const isAnswer = reply.ok || reply.status === 409;
+    this.take(isAnswer ? await reply.json() : { problem: `The server answered ${reply.status}; nothing was kept.` });
+    return reply.ok;
+  }
+
+  take({ notes, problem }) {
+    this.all = notes || this.all;
+    this.problem = problem || "";
+    this.timeline.holder.dataset.notes = this.all.length;
+    if (this.timeline.panel.tab === "notes") { this.show(); }
+    this.timeline.draw();
+  }
+
+  /* Return what a new note is about: what is marked, or else selected, or else the window. */
+  subject() {
+    const { area, selection: { node }, view } = this.timeline;
+    if (area) { return { words: `the marked ${durationText(Math.round(area.t1 - area.t0))}`, t0: Math.round(area.t0), t1: Math.round(area.t1) }; }
+    if (node && node.lane >= 0) { return { words: `node ${node.node} of rank ${node.rank}`, t0: node.start_ns, t1: node.end_ns, rank: node.rank, node: node.node }; }
+    return { words: "the window shown", t0: Math.round(view.t0), t1: Math.round(view.t1) };
+  }
+
+  get input() { return document.getElementById("timeline-note-text"); }
+
+  write() {
+    this.timeline.panel.open("notes");
+    this.input.focus();
+  }
+
+  show() {
+    const before = this.input, isFocused = Boolean(before) && before === document.activeElement;
+    const problem = this.problem ? [element("p", this.problem, "note-problem", { role: "alert" })] : [];
+    const listed = element("ul", null, "note-list");
+    listed.append(...this.all.map((note) => this.item(note)));
+    this.timeline.panel.part("notes").replaceChildren(this.form(before ? before.value : ""), ...problem, this.all.length ? listed : element("p", EMPTY));
+    if (isFocused) { this.input.focus(); }
+  }
+
+  form(value) {
+    const { words, ...about } = this.subject(), form = element("form", null, "note-form"), { timeline } = this;
+    const input = element("input", null, "timeline-input", { id: "timeline-note-text", type: "text", value, maxLength: MOST_CHARACTERS, placeholder: `a note on ${words}` });
+    input.setAttribute("aria-label", `A note on ${words}`);
+    input.addEventListener("keydown", (event) => { if (event.key === "Escape") { event.preventDefault(); timeline.focus(); } });
+    form.append(input, element("button", "Keep", "timeline-button", { type: "submit" }));
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      if (await this.change({ text: input.value, ...about })) { this.input.value = ""; timeline.focus(); }
+    });
+    return form;
+  }
+
+  item(note) {
+    const { timeline } = this, item = element("li"), isNode = note.node >= 0, room = Math.max(200, 0.3 * (note.t1_ns - note.t0_ns));
+    const where = isNode ? `${note.about || "node"} (node ${note.node} of rank ${note.rank})` : `${instantText(note.t0_ns)} to ${instantText(note.t1_ns)}`;
+    const query = new URLSearchParams(window.location.search);
+    for (const [name, value] of Object.entries({ run: timeline.run, t0: Math.round(note.t0_ns - room), t1: Math.round(note.t1_ns + room) })) { query.set(name, value); }
+    for (const name of ["rank", "node"]) { if (isNode) { query.set(name, note[name]); } else { query.delete(name); } }
+    const link = element("a", where, "text-link", { href: `./timeline?${query}` });
+    link.addEventListener("click", (event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) { return; }
+      event.preventDefault();
+      timeline.view.window(note.t0_ns - room, note.t1_ns + room);
+      if (isNode) { timeline.selection.choose(note.rank, note.node).then(() => timeline.panel.open("notes")); }
+    });
+    const remove = button("Remove", () => this.change({ remove: note.id }));
+    remove.setAttribute("aria-label", `Remove the note: ${note.text.slice(0, 60)}`);
+    item.append(link, " ", element("span", note.text, "note-text"), " ", remove);
+    return item;
+  }
+}

@@ -1,0 +1,210 @@
+/* Draws the rows on the canvas: slices with their names, the critical path, arrows, the marked area, notes. */
+import { INK, paintAxis, paintLabels, paintOverview, paintScrollbar } from "./frame.js";
+import { LABEL_WIDTH, TOP } from "./view.js";
+
+const { durationText } = window.chakrascopeUnits;
+const LINE = { light: "#d9dee3", dark: "#3a4148" };
+const BAND = { light: "#f3f5f7", dark: "#1d2125" }, BESIDE = { light: "#fbf6ec", dark: "#262219" };
+const FOUND = { light: "#111820", dark: "#ffffff" }, NOTED = "#8a5cd0";
+const CHARACTER = 6.3, LEAST_TEXT = 30, LEAST_CROSSING = 6, MEASURED_ALPHA = 0.55, NOT_FOUND_ALPHA = 0.22, COUNTERPART = [4, 3];
+
+export function paint(timeline) {
+  const { canvas, context, rows, view, scheme } = timeline, ratio = window.devicePixelRatio || 1;
+  if (canvas.width !== Math.round(canvas.clientWidth * ratio) || canvas.height !== Math.round(canvas.clientHeight * ratio)) {
+    canvas.width = Math.round(canvas.clientWidth * ratio); canvas.height = Math.round(canvas.clientHeight * ratio);
+    timeline.overview = null;
+  }
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
+  if (!timeline.sources.length) { return; }
+  paintRegion(timeline, false, rows.top, view.height);
+  if (rows.pinnedCount) {
+    paintRegion(timeline, true, TOP, rows.top);
+    context.fillStyle = INK[scheme];
+    context.fillRect(0, rows.top - 2, view.right, 1.5);
+  }
+  paintAxis(timeline);
+  paintOverview(timeline, ratio);
+  paintScrollbar(timeline);
+}
+
+/* Draw the pinned rows, or the others, into their part of the canvas. */
+function paintRegion(timeline, pinned, top, bottom) {
+  const { context, view, sources } = timeline;
+  context.save();
+  context.beginPath();
+  context.rect(0, top, view.right, bottom - top);
+  context.clip();
+  paintBands(timeline, pinned);
+  paintLabels(timeline, pinned);
+  context.beginPath();
+  context.rect(LABEL_WIDTH, top, view.width, bottom - top);
+  context.clip();
+  for (const source of sources) { paintSlices(timeline, source, pinned, top, bottom); }
+  if (timeline.showPath) { for (const source of sources) { paintPath(timeline, source, pinned); } }
+  paintFlows(timeline);
+  paintSelected(timeline);
+  paintNotes(timeline, pinned);
+  paintArea(timeline, pinned, top, bottom);
+  context.restore();
+}
+
+/* Give measured rows and those of the run beside a background, and draw a line between ranks. */
+function paintBands(timeline, pinned) {
+  const { context, rows, view, scheme, main } = timeline;
+  let before = null;
+  for (const row of rows.all) {
+    const y = rows.y(row), other = before && (before.group !== row.group || before.source !== row.source);
+    if (row.pinned === pinned && y > -row.height && y < view.height) {
+      if (row.measured || row.source !== main) {
+        context.fillStyle = (row.source !== main ? BESIDE : BAND)[scheme];
+        context.fillRect(0, y, view.right, row.height);
+      }
+      if (other) { context.fillStyle = LINE[scheme]; context.fillRect(0, y - 3, view.right, 1); }
+    }
+    before = row;
+  }
+}
+
+function paintSlices(timeline, source, pinned, top, bottom) {
+  const { context, rows: { all }, rows, view, scheme } = timeline, { batch } = source;
+  if (!batch) { return; }
+  const { scale, right } = view, from = view.t0 - source.shift, seeks = Boolean(timeline.settings.seek);
+  const tops = all.map((row) => (row.pinned === pinned ? rows.y(row) : -1e6)), dark = scheme === "dark";
+  context.font = "11px system-ui, sans-serif";
+  context.textBaseline = "middle";
+  for (let i = 0; i < batch.count; i++) {
+    const place = source.rowOf[batch.lane[i]];
+    if (place < 0) { continue; }
+    const row = all[place], y = tops[place], tall = row.height;
+    if (y < top - tall || y > bottom) { continue; }
+    const x = LABEL_WIDTH + (batch.start[i] - from) * scale, width = (batch.end[i] - batch.start[i]) * scale;
+    if (x > right || x + width < LABEL_WIDTH) { continue; }
+    const isHit = batch.found[i] === 1, isFaint = seeks && !isHit;
+    context.globalAlpha = (row.measured ? MEASURED_ALPHA : 1) * (isFaint ? NOT_FOUND_ALPHA : 1);
+    context.fillStyle = source.palette[batch.colour[i]];
+    context.fillRect(x, y + 1, Math.max(width > 3 ? width - 0.5 : width, 0.6), tall - (row.isGroup ? 2 : 5));
+    if (isHit) {
+      context.fillStyle = FOUND[scheme];
+      context.fillRect(x, y, Math.max(width, 2), 2.5);
+    }
+    if (batch.name[i] >= 0) {
+      context.globalAlpha = isFaint ? 0.6 : 1;
+      context.fillStyle = dark && (row.measured || isFaint) ? INK.dark : source.ink;
+      paintName(context, batch.names[batch.name[i]], x, width, y + tall / 2 - (row.isGroup ? 0 : 1), right, row.isGroup);
+    }
+    context.globalAlpha = 1;
+  }
+}
+
+/* Write a name into the visible part of its slice, cut to what fits; a module that is too long loses its parents' names. */
+function paintName(context, name, x, width, y, right, isGroup) {
+  const left = Math.max(x, LABEL_WIDTH), room = Math.min(x + width, right) - left - 6;
+  if (room < LEAST_TEXT - 6) { return; }
+  const most = Math.floor(room / CHARACTER);
+  if (isGroup && name.length > most && name.includes(".")) { name = name.slice(name.lastIndexOf(".") + 1); }
+  context.fillText(name.length <= most ? name : `${name.slice(0, most - 1)}…`, left + 3, y, room);
+}
+
+/* Segments that follow each other in a row are one line. A path that goes to and fro between two rows faster than can be
+   seen would hide the slices between them: of such crossings one is drawn every few pixels. */
+function paintPath({ context, rows, view }, source, pinned) {
+  const { path } = source, { scale, right } = view, zero = LABEL_WIDTH + (source.shift - view.t0) * scale;
+  const bottom = (row) => rows.y(row) + row.height;
+  context.fillStyle = path.colour;
+  const crossed = new Map();
+  let row = null, from = 0, to = 0;
+  const flush = () => { if (row) { context.fillRect(from, bottom(row) - 4, Math.max(to - from, 0.6), 3); } };
+  for (let i = 0; i < path.lane.length; i++) {
+    const x = zero + path.start_ns[i] * scale, end = zero + path.end_ns[i] * scale, place = source.rowOf[path.lane[i]];
+    const next = end < LABEL_WIDTH || x > right || place < 0 || rows.all[place].pinned !== pinned ? null : rows.all[place];
+    if (next && next === row && x - to < 1) { to = end; continue; }
+    flush();
+    if (next && row && next !== row) {
+      const [above, below] = [bottom(row) - 3, bottom(next) - 3].sort((a, b) => a - b), pair = 1e6 * above + below;
+      if (!(x - crossed.get(pair) < LEAST_CROSSING)) {
+        crossed.set(pair, x);
+        context.fillRect(x - 0.6, above, 1.2, below - above);
+      }
+    }
+    row = next; from = x; to = end;
+  }
+  flush();
+}
+
+/* Frame the selected slice, and with dashes what does the same in the run beside. */
+function paintSelected(timeline) {
+  const { context, rows, view, sources, selection: { node, counterpart } } = timeline;
+  const framed = [[timeline.main, node, []], [sources[1], node && counterpart, COUNTERPART]];
+  for (const [source, slice, dashes] of framed) {
+    const row = source && slice && rows.of(source, slice.lane);
+    if (!row) { continue; }
+    const x = view.x(slice.start_ns + source.shift), width = Math.max(view.x(slice.end_ns + source.shift) - x, 3);
+    context.strokeStyle = INK[timeline.scheme];
+    context.lineWidth = 2.5;
+    context.setLineDash(dashes);
+    context.strokeRect(x - 1, rows.y(row), width + 2, row.height - 3);
+    context.setLineDash([]);
+  }
+}
+
+/* Draw an arrow from each node the selected one waits for, and to each that waits for it. */
+function paintFlows({ context, rows, view, main, selection: { node } }) {
+  if (!node || !rows.of(main, node.lane)) { return; }
+  for (const flow of node.flows || []) {
+    const [from, to] = flow.before ? [flow, node] : [node, flow], a = rows.of(main, from.lane), b = rows.of(main, to.lane);
+    if (!a || !b) { continue; }
+    const late = flow.before && flow.start_ns === flow.end_ns && flow.start_ns > node.start_ns;
+    paintArrow(context, view.x(from.end_ns), rows.y(a) + a.height / 2, view.x(late ? flow.start_ns : to.start_ns), rows.y(b) + b.height / 2, flow.colour);
+  }
+}
+
+function paintArrow(context, x0, y0, x1, y1, colour) {
+  const bend = Math.max(20, Math.abs(x1 - x0) / 2);
+  context.strokeStyle = context.fillStyle = colour;
+  context.lineWidth = 1.6;
+  context.beginPath();
+  context.moveTo(x0, y0);
+  context.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1 - 5, y1);
+  context.stroke();
+  context.beginPath();
+  context.moveTo(x1, y1); context.lineTo(x1 - 7, y1 - 4); context.lineTo(x1 - 7, y1 + 4);
+  context.fill();
+}
+
+/* The area keeps its place in time and rows, so it stays where it is while the window moves; so does its label. */
+function paintArea({ context, rows, view, area, scheme }, pinned, top, bottom) {
+  const marked = area ? area.rows().filter((row) => row.pinned === pinned) : [];
+  if (!marked.length) { return; }
+  const last = marked[marked.length - 1], x = view.x(area.t0), y = rows.y(marked[0]);
+  const box = [x, y, view.x(area.t1) - x, rows.y(last) + last.height - y];
+  context.globalAlpha = 0.13;
+  context.fillStyle = context.strokeStyle = INK[scheme];
+  context.fillRect(...box);
+  context.globalAlpha = 1;
+  context.lineWidth = 1;
+  context.strokeRect(...box);
+  if (y + box[3] < top + 14 || y > bottom) { return; }
+  const text = durationText(Math.round(area.t1 - area.t0));
+  context.font = "600 12px system-ui, sans-serif";
+  context.textBaseline = "middle";
+  const left = Math.max(box[0], LABEL_WIDTH), wide = context.measureText(text).width + 8;
+  if (left > view.right || box[0] + box[2] < LABEL_WIDTH) { return; }
+  context.fillRect(left, Math.max(top, y), wide, 16);
+  context.fillStyle = scheme === "dark" ? INK.light : "#ffffff";
+  context.fillText(text, left + 4, Math.max(top, y) + 8);
+}
+
+/* Mark what notes are about: a flag at a slice, a bracket over a range. */
+function paintNotes({ context, rows, view, main, notes }, pinned) {
+  for (const note of notes.all) {
+    const row = note.node >= 0 ? rows.of(main, note.lane) : null, x = view.x(note.t0_ns), wide = Math.max(view.x(note.t1_ns) - x, 2);
+    if (note.node >= 0 && (!row || row.pinned !== pinned)) { continue; }
+    context.fillStyle = NOTED;
+    const y = row ? rows.y(row) : (pinned ? TOP : rows.top) + 1;
+    context.fillRect(x, y, wide, 3);
+    context.beginPath();
+    context.moveTo(x, y); context.lineTo(x + 9, y + 4); context.lineTo(x, y + 9);
+    context.fill();
+  }
+}

@@ -1,0 +1,91 @@
+/* The panel below the timeline: the selected slice or marked area, the ranks, arrivals, notes. */
+import { showArrivals } from "./arrivals.js";
+import { button, element, exportLinks, list, table } from "./dom.js";
+import { ranksText } from "./ranks.js";
+import { ORDERS } from "./rows.js";
+
+const { durationText } = window.chakrascopeUnits;
+const TABS = { details: "Details", ranks: "Ranks", arrivals: "Who came when", notes: "Notes" };
+const MOST_GROUPS = 300;
+
+export class Panel {
+  constructor(timeline) {
+    this.timeline = timeline;
+    const tabs = document.getElementById("timeline-tabs");
+    tabs.setAttribute("role", "tablist");
+    this.tabs = Object.fromEntries(Object.entries(TABS).map(([name, title]) => {
+      const tab = element("button", title, "timeline-tab", { type: "button", onclick: () => this.open(name) });
+      tab.setAttribute("role", "tab");
+      tab.setAttribute("aria-controls", `timeline-${name}`);
+      return [name, tab];
+    }));
+    tabs.replaceChildren(...Object.values(this.tabs));
+    this.open("ranks");
+  }
+
+  part(name) { return document.getElementById(`timeline-${name}`); }
+
+  open(name) {
+    this.tab = name;
+    for (const [each, tab] of Object.entries(this.tabs)) {
+      tab.setAttribute("aria-selected", String(each === name));
+      this.part(each).hidden = each !== name;
+    }
+    this.showTab();
+  }
+
+  /* Fill in the tab that is open, if it follows what the timeline shows. */
+  showTab() {
+    if (!this.timeline.isLoaded) { return; }
+    if (this.tab === "arrivals") { showArrivals(this.timeline, this.part("arrivals")); }
+    if (this.tab === "notes") { this.timeline.notes.show(); }
+  }
+
+  showDetails(details) {
+    const out = this.part("details");
+    out.replaceChildren(list(details, "details"));
+    delete out.dataset.area;
+    // Whoever writes notes goes on, on what is selected now.
+    this.open(this.tab === "notes" ? "notes" : "details");
+  }
+
+  showArea(parts) {
+    const out = this.part("details");
+    out.replaceChildren(...parts);
+    out.dataset.area = "yes";
+    this.open("details");
+  }
+
+  /* List the ranks: those that did the same as one, with what they are sorted by; pin, hide, show again. */
+  showRanks() {
+    const { main, run, settings } = this.timeline, out = this.part("ranks");
+    const focused = out.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+    const column = ORDERS[settings.order], groups = [...main.groups];
+    if (column) { groups.sort((a, b) => b.facts[column] - a.facts[column]); }
+    const ranks = table(
+      ["Ranks", "Finish", "Exposed communication", "Waiting for others", "Pin or hide"], [1, 2, 3], groups.slice(0, MOST_GROUPS),
+      (group) => [rankWords(group), ...Object.values(ORDERS).map((name) => durationText(group.facts[name])), this.rankButtons(group.rank)],
+    );
+    const more = groups.length > MOST_GROUPS ? [element("p", `and ${groups.length - MOST_GROUPS} more; choose which with "Ranks"`)] : [];
+    out.replaceChildren(exportLinks("standings", new URLSearchParams({ run })), ranks, ...more);
+    const again = focused && out.querySelector(`[data-key="${focused}"]`);
+    if (again) { again.focus(); }
+  }
+
+  rankButtons(rank) {
+    const { rows } = this.timeline, both = element("span");
+    const made = [["pinned", "Pin", "Unpin"], ["hidden", "Hide", "Show"]].map(([setting, ...words]) => {
+      const isOn = rows.has(setting, rank), word = words[Number(isOn)], toggle = button(word, () => rows.toggle(setting, rank));
+      toggle.setAttribute("aria-pressed", String(isOn));
+      toggle.setAttribute("aria-label", `${word} rank ${rank}`);
+      toggle.dataset.key = `${setting}:${rank}`;
+      return toggle;
+    });
+    both.append(made[0], " ", made[1]);
+    return both;
+  }
+}
+
+function rankWords({ ranks, apart }) {
+  return `${ranksText(ranks)}${ranks.length > 1 ? `: ${ranks.length} did the same${apart ? `, within ${durationText(apart)}` : ""}` : ""}`;
+}

@@ -1,0 +1,143 @@
+/* The rows: their order and height, ranks that did the same folded, sorted, pinned, hidden; and which row lies where. */
+import { rangesText, ranksOf } from "./ranks.js";
+import { TOP } from "./view.js";
+
+const GROUP_HEIGHT = 18, LANE_HEIGHTS = [22, 36], LEAST_PANEL = 176, LEAST_HEIGHT = 220, GAP = 4;
+export const ORDERS = { finish: "finish_ns", exposed: "exposed_comm_ns", waiting: "waiting_ns" };
+
+/* Return the groups of ranks of a source that are to be shown, in order. */
+function groupsOf(source, settings) {
+  const groups = new Map(), only = ranksOf(settings.ranks), hidden = ranksOf(settings.hidden) || new Set();
+  for (const facts of source.ranks) {
+    const key = settings.same === "apart" ? facts.rank : facts.same_as;
+    if (!groups.has(key)) { groups.set(key, { rank: key, ranks: [], facts, stood_in: false, apart: 0 }); }
+    const group = groups.get(key);
+    group.ranks.push(facts.rank);
+    group.apart = Math.max(group.apart, facts.apart_ns);
+    group.stood_in = group.stood_in || facts.stood_in;
+  }
+  const column = ORDERS[settings.order];
+  source.groups = [...groups.values()].filter((group) => source.lanesOf.has(group.rank));
+  const shown = source.groups.filter((group) => !hidden.has(group.rank) && (!only || group.ranks.some((rank) => only.has(rank))));
+  if (column) { shown.sort((a, b) => b.facts[column] - a.facts[column] || a.rank - b.rank); }
+  return shown;
+}
+
+/* Return the rows of a group of ranks, one per lane; a label that would repeat the row above is left out. */
+function rowsOf(source, group, pinned) {
+  const lanes = source.lanesOf.get(group.rank);
+  return lanes.map((lane, place) => {
+    const facts = source.lanes[lane], before = place ? source.lanes[lanes[place - 1]] : null, isGroup = facts.level !== "slice";
+    const repeats = before && before.level === facts.level && before.label === facts.label && before.measured === facts.measured;
+    const label = !isGroup ? facts.label : repeats ? "" : facts.level;
+    return { source, group, lane, place, label, isGroup, measured: facts.measured, pinned };
+  });
+}
+
+export class Rows {
+  constructor(timeline) {
+    Object.assign(this, { timeline, all: [], scroll: 0, pinnedCount: 0, pinnedHeight: 0, restHeight: 0, laneHeight: LANE_HEIGHTS[0] });
+  }
+
+  /* Make the rows anew: pinned ranks first, which stay in sight; of runs beside each other rank by rank. */
+  arrange() {
+    const { sources, settings, holder } = this.timeline;
+    const pinned = ranksOf(settings.pinned) || new Set(), listed = sources.map((source) => groupsOf(source, settings));
+    const byRank = listed.map((groups) => new Map(groups.map((group) => [group.rank, group]))), order = [...new Set(listed.flat().map((group) => group.rank))];
+    this.all = [];
+    for (const source of sources) { source.rowOf.fill(-1); }
+    for (const rank of [...order.filter((each) => pinned.has(each)), ...order.filter((each) => !pinned.has(each))]) {
+      byRank.forEach((groups, i) => { if (groups.has(rank)) { this.add(rowsOf(sources[i], groups.get(rank), pinned.has(rank))); } });
+    }
+    this.pinnedCount = this.all.filter((row) => row.pinned).length;
+    this.fitHeight();
+    holder.dataset.rows = this.all.length;
+  }
+
+  add(rows) {
+    const [{ source, group }] = rows;
+    for (const row of rows) {
+      for (const rank of group.ranks) {
+        const own = source.lanesOf.get(rank) || [];
+        if (own.length === rows.length) { source.rowOf[own[row.place]] = this.all.length; }
+      }
+      this.all.push(row);
+    }
+  }
+
+  /* Take as much of the screen as the rows need; the panel below has the rest, at least what it needs. */
+  fitHeight() {
+    const { holder } = this.timeline, top = holder.getBoundingClientRect().top + window.scrollY;
+    const most = Math.max(LEAST_HEIGHT, window.innerHeight - top - LEAST_PANEL), lanes = this.all.filter((row) => !row.isGroup).length;
+    const fixed = (this.all.length - lanes) * GROUP_HEIGHT + TOP + 10;
+    this.laneHeight = LANE_HEIGHTS[0];
+    if (lanes) { this.laneHeight = Math.max(LANE_HEIGHTS[0], Math.min(LANE_HEIGHTS[1], Math.floor((most - fixed - GAP * lanes) / lanes))); }
+    [this.pinnedHeight, this.restHeight] = [true, false].map((pinned) => this.stack(this.all.filter((row) => row.pinned === pinned)));
+    // The gap below the last pinned rank.
+    if (this.pinnedHeight && this.restHeight) { this.pinnedHeight += GAP; }
+    holder.style.height = `${Math.min(most, TOP + this.pinnedHeight + this.restHeight + 10)}px`;
+    this.scroll = Math.max(0, Math.min(this.scroll, this.mostScroll));
+    const panel = document.getElementById("timeline-panel");
+    if (panel) { panel.style.height = `${Math.max(LEAST_PANEL, window.innerHeight - top - holder.offsetHeight - 28)}px`; }
+  }
+
+  /* Give each of *rows* its top and height, and return the height of all of them. */
+  stack(rows) {
+    let at = 0, before = null;
+    for (const row of rows) {
+      if (before && (before.group !== row.group || before.source !== row.source)) { at += GAP; }
+      row.top = at;
+      row.height = row.isGroup ? GROUP_HEIGHT : this.laneHeight;
+      at += row.height;
+      before = row;
+    }
+    return at;
+  }
+
+  /* The top of the rows that scroll. */
+  get top() { return TOP + this.pinnedHeight; }
+  get mostScroll() { return Math.max(0, this.restHeight + this.top + 8 - this.timeline.view.height); }
+
+  scrollBy(pixels) {
+    this.scroll = Math.max(0, Math.min(this.mostScroll, this.scroll + pixels));
+    this.timeline.refresh();
+  }
+
+  /* Return the top of a row on the canvas. */
+  y(row) { return row.pinned ? TOP + row.top : this.top + row.top - this.scroll; }
+
+  /* Return the row that shows a lane of a source, also if the lane is of a rank folded into another; else null. */
+  of(source, lane) { return lane >= 0 && source.rowOf[lane] >= 0 ? this.all[source.rowOf[lane]] : null; }
+
+  /* Return the place of the row at a height of the canvas: -1 above all of them, their number below. */
+  placeAt(y) {
+    if (y < TOP) { return -1; }
+    const fixed = y < this.top, low = fixed ? 0 : this.pinnedCount, high = fixed ? this.pinnedCount : this.all.length;
+    const at = fixed ? y - TOP : y - this.top + this.scroll;
+    for (let i = low; i < high; i++) { if (at < this.all[i].top + this.all[i].height) { return i; } }
+    return high;
+  }
+
+  at(y) { return this.all[this.placeAt(y)]; }
+
+  /* Return the lanes of a source whose rows are in sight, or at most *margin* rows away. */
+  lanesInSight(source, margin) {
+    const room = margin * this.laneHeight, low = this.top - room, high = this.timeline.view.height + room;
+    return this.all.filter((row) => row.source === source && (row.pinned || (this.y(row) > low && this.y(row) < high))).map((row) => row.lane);
+  }
+
+  /* Return all ranks of a source that have a row, folded ones too. */
+  ranksOf(source) { return [...new Set(this.all.filter((row) => row.source === source).flatMap((row) => row.group.ranks))]; }
+
+  /* Return one rank of each group of a source that has a row: the others did the same. */
+  representatives(source) { return [...new Set(this.all.filter((row) => row.source === source).map((row) => row.group.rank))]; }
+
+  /* Pin, hide, or show again the ranks that a row stands for. */
+  toggle(setting, rank) {
+    const ranks = ranksOf(this.timeline.settings[setting]) || new Set();
+    if (!ranks.delete(rank)) { ranks.add(rank); }
+    this.timeline.set(setting, rangesText(ranks));
+  }
+
+  has(setting, rank) { return (ranksOf(this.timeline.settings[setting]) || new Set()).has(rank); }
+}

@@ -1,0 +1,39 @@
+/* What comes from the server: the lanes of a run, and the slices in a window of them. */
+
+/* Return the JSON that *path* answers, or null if the server refuses. */
+export async function ask(path, query) {
+  const reply = await fetch(`./api/${path}?${query}`);
+  return reply.ok ? reply.json() : null;
+}
+
+/* Read what SliceBatch.encode wrote. */
+function decode(buffer) {
+  const count = new DataView(buffer).getUint32(0, true);
+  let at = 8;
+  const take = (Type) => { const column = new Type(buffer, at, count); at += column.byteLength; return column; };
+  const columns = {
+    count, edition: new DataView(buffer).getUint32(4, true), start: take(Float64Array), end: take(Float64Array), node: take(Float64Array),
+    lane: take(Int32Array), merged: take(Int32Array), name: take(Int32Array), colour: take(Uint8Array), found: take(Uint8Array),
+  };
+  return Object.assign(columns, { names: JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, at))) });
+}
+
+export async function askSlices(query) {
+  const reply = await fetch(`./api/slices?${query}`);
+  return reply.ok ? decode(await reply.arrayBuffer()) : null;
+}
+
+/* Return a run's lanes, its path and colours as a source of slices; throws an Error for people to read. */
+export async function askSource(run, query) {
+  const reply = await fetch(`./api/lanes?${query}`);
+  if (!reply.ok) { throw new Error(`The timeline of ${run} cannot be read: the server answered ${reply.status}. Reload the page, or choose another run.`); }
+  const data = await reply.json(), lanesOf = new Map(), lanes = [];
+  // Lanes of a large run have numbers with room between those of one rank and the next.
+  data.lanes.forEach((lane, i) => {
+    const number = lane.lane === undefined ? i : lane.lane;
+    lanes[number] = lane;
+    if (!lanesOf.has(lane.rank)) { lanesOf.set(lane.rank, []); }
+    lanesOf.get(lane.rank).push(number);
+  });
+  return { run, ...data, lanes, makespan: data.makespan_ns, lanesOf, batch: null, shift: 0, rowOf: new Int32Array(lanes.length).fill(-1) };
+}

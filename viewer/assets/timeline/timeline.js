@@ -1,0 +1,207 @@
+/* The timeline: puts its parts together, loads the runs it shows, and fetches the slices in sight. Each part has one
+   concern and reaches the others through this object. */
+import { readSettings, readWindow, writeAddress } from "./address.js";
+import { Area } from "./area.js";
+import { Beside } from "./beside.js";
+import { element } from "./dom.js";
+import { Help, press } from "./keys.js";
+import { Notes } from "./notes.js";
+import { paint } from "./paint.js";
+import { Panel } from "./panel.js";
+import { Pointer } from "./pointer.js";
+import { rangesText } from "./ranks.js";
+import { Rows } from "./rows.js";
+import { Search } from "./search.js";
+import { Selection } from "./selection.js";
+import { ask, askSlices, askSource } from "./server.js";
+import { Tools } from "./tools.js";
+import { View } from "./view.js";
+
+const FETCH_DELAY_MS = 90, ADDRESS_DELAY_MS = 400, ROWS_OF_MARGIN = 4;
+// Settings that change what the server answers.
+const SERVER_SETTINGS = ["rows", "colour", "beside", "measured"];
+
+export class Timeline {
+  constructor(holder) {
+    const canvas = holder.querySelector("canvas");
+    Object.assign(this, { holder, canvas, context: canvas.getContext("2d"), settings: readSettings() });
+    Object.assign(this, { run: "", sources: [], area: null, showPath: true, sequence: 0, turn: Promise.resolve() });
+    this.view = new View(canvas, () => this.refresh());
+    this.rows = new Rows(this);
+    this.selection = new Selection(this);
+    this.pointer = new Pointer(this);
+    this.notes = new Notes(this);
+    this.panel = new Panel(this);
+    this.search = new Search(this);
+    this.tools = new Tools(this);
+    this.beside = new Beside(this);
+    this.help = new Help(this);
+    this.problem = element("p", "", "timeline-problem");
+    this.problem.setAttribute("role", "alert");
+    this.listenWhileShown();
+  }
+
+  get isLoaded() { return this.sources.length > 0 && this.main.run === this.run; }
+  get main() { return this.sources[0]; }
+  get scheme() { return this.holder.dataset.scheme === "dark" ? "dark" : "light"; }
+  get isMeasured() { return this.holder.dataset.measured === "yes"; }
+
+  query(more) { return new URLSearchParams({ run: this.run, measured: this.isMeasured && this.settings.measured ? 1 : 0, nested: this.nested ? 1 : 0, ...more }); }
+
+  /* The run beside has the colours of the one shown. */
+  colouring(run) { return { colour: this.settings.colour, ...(run === this.run ? {} : { like: this.run }) }; }
+
+  details(source, rank, node, flows) { return ask("node", this.query({ run: source.run, rank, node, flows: flows ? 1 : 0 })); }
+
+  async load(run) {
+    const isSame = this.isLoaded && this.run === run, load = {};
+    this.run = run; this.current = load; this.holder.dataset.selected = "";
+    const nested = { nested: 1, flat: 0 }[this.settings.rows], first = await this.source(run, nested === undefined ? "auto" : nested);
+    const second = first && this.settings.beside ? await this.source(this.beside.run, first.nested ? 1 : 0) : null;
+    if (load !== this.current || !first) { return; }
+    this.nested = first.nested;
+    this.sources = [first, second].filter(Boolean);
+    this.view.makespan = Math.max(...this.sources.map((source) => source.makespan));
+    Object.assign(this, { overview: null, area: null });
+    this.beside.place();
+    this.arrange();
+    this.notes.load();
+    const [t0, t1] = (!isSame && readWindow(run)) || [];
+    if (isSame) { this.refresh(); } else if (t1 > t0) { this.view.window(t0, t1); } else { this.view.fit(); }
+    if (this.selection.wanted) { this.selection.show(this.selection.wanted); }
+  }
+
+  /* Ask for the lanes again, and keep in its place the rank that is uppermost. */
+  async loadAgain() {
+    const { rows } = this, top = rows.all.find((row) => !row.pinned && rows.y(row) >= rows.top - row.height), y = top && rows.y(top);
+    await this.load(this.run);
+    const same = top && rows.all.find((row) => !row.pinned && row.group.rank === top.group.rank && row.place === top.place);
+    if (same) { rows.scrollBy(rows.y(same) - y); }
+  }
+
+  /* Return what the server has of a run; what goes wrong stands where the slices would be. */
+  async source(run, nested) {
+    try {
+      const source = await askSource(run, this.query({ run, nested, ...this.colouring(run) }));
+      this.problem.remove();
+      return source;
+    } catch (error) {
+      this.problem.textContent = error.message;
+      this.holder.append(this.problem);
+      return null;
+    }
+  }
+
+  /* Make the rows anew, and show in the tools and the panel what there is. */
+  arrange() {
+    this.rows.arrange();
+    this.tools.shown();
+    this.search.shown();
+    this.beside.shown();
+    this.panel.showRanks();
+    this.panel.showTab();
+  }
+
+  /* Change a setting; those that the server has to know of are asked for anew. */
+  set(name, value) {
+    if (this.settings[name] === value) { return; }
+    this.settings[name] = value;
+    if (SERVER_SETTINGS.includes(name)) { this.load(this.run); } else { this.arrange(); this.refresh(); }
+    this.writeSoon();
+  }
+
+  draw() { paint(this); }
+
+  refresh() {
+    this.draw();
+    clearTimeout(this.fetching);
+    this.fetching = setTimeout(() => this.fetch(), FETCH_DELAY_MS);
+    this.writeSoon();
+  }
+
+  writeSoon() {
+    clearTimeout(this.writing);
+    this.writing = setTimeout(() => { if (this.holder.isConnected) { writeAddress(this.settings, this.view); } }, ADDRESS_DELAY_MS);
+  }
+
+  /* Fetch the slices of the rows in sight, with half a window before and after. */
+  async fetch() {
+    const sequence = ++this.sequence, { t0, t1, span, width } = this.view;
+    const batches = await Promise.all(this.sources.map(async (source) => {
+      const lanes = this.rows.lanesInSight(source, ROWS_OF_MARGIN);
+      return lanes.length ? askSlices(this.query({
+        run: source.run, ...this.colouring(source.run), lanes: rangesText(lanes), px: Math.round(2 * width),
+        t0: Math.floor(t0 - source.shift - span / 2), t1: Math.ceil(t1 - source.shift + span / 2), ...(this.settings.seek ? { seek: this.settings.seek } : {}),
+      })) : null;
+    }));
+    if (sequence !== this.sequence) { return; }
+    // How many lanes a rank of a large run has is known once it was read: another edition has others.
+    if (this.sources.some((source, i) => batches[i] && batches[i].edition !== source.edition)) { this.loadAgain(); return; }
+    this.sources.forEach((source, i) => { source.batch = batches[i] || source.batch; });
+    this.draw();
+    this.holder.dataset.slices = batches.reduce((sum, batch) => sum + (batch ? batch.count : 0), 0);
+  }
+
+  /* Select a slice; of the run beside, which no other page shows, only the details are shown. */
+  async choose(source, rank, node) {
+    if (source === this.main) { this.selection.choose(rank, node); return; }
+    const found = await this.details(source, rank, node, true);
+    if (found) { this.panel.showDetails([["Run", "the one beside"], ...found.details]); }
+  }
+
+  mark(t0, t1, rows) {
+    this.area = new Area(this, t0, t1, rows);
+    this.draw();
+  }
+
+  markSelected() {
+    const { node } = this.selection;
+    if (node && node.lane >= 0) { this.mark(node.start_ns, node.end_ns, this.rows.all); this.measure(); }
+  }
+
+  /* Sum up what lies in the marked area. */
+  async measure() {
+    const { area } = this, parts = await area.measure();
+    if (area === this.area) { this.panel.showArea(parts); }
+  }
+
+  escape() {
+    if (this.help.isOpen) { this.help.toggle(); }
+    else if (this.area) { this.area = null; this.draw(); }
+    else if (this.settings.seek) { this.search.stop(); }
+  }
+
+  /* Do one thing after the other, however fast the keys come; what fails, as without a server, stops none after it. */
+  next(act) { this.turn = this.turn.then(act).catch(() => undefined); }
+
+  focus() { this.canvas.focus({ preventScroll: true }); }
+
+  /* Keys work wherever the focus is, unless something is being typed; all of it ends with the page. */
+  listenWhileShown() {
+    const isTyping = (target) => target instanceof Element && target.closest("input, textarea, select, [contenteditable], [role='dialog'], [role='listbox']");
+    const ends = new AbortController(), resize = new ResizeObserver(() => { if (this.isLoaded) { this.refresh(); } });
+    const listen = (target, name, act) => target.addEventListener(name, (event) => {
+      if (this.holder.isConnected) { act(event); } else { ends.abort(); resize.disconnect(); }
+    }, { signal: ends.signal });
+    listen(document, "keydown", (event) => { if (!event.defaultPrevented && !isTyping(event.target)) { press(this, event); } });
+    listen(window, "resize", () => { this.rows.fitHeight(); this.refresh(); });
+    listen(window, "scroll", () => this.pointer.hideTip());
+    resize.observe(this.holder);
+  }
+}
+
+/* The address may be ahead of a selection that is still on its way from the server; then this one is old. */
+function isOld(selection) {
+  const query = new URLSearchParams(window.location.search), rank = query.get("rank");
+  return Boolean(selection && selection.node >= 0 && rank !== null && (Number(rank) !== selection.rank || Number(query.get("node")) !== selection.node));
+}
+
+/* Show a run and what is selected, as the page has them. */
+export function show(run, selection) {
+  const holder = document.getElementById("timeline");
+  if (!holder || !run) { return; }
+  holder.timeline = holder.timeline || new Timeline(holder);
+  const { timeline } = holder;
+  if (timeline.run !== run) { timeline.load(run); } else { timeline.draw(); }
+  if (!isOld(selection)) { timeline.selection.show(selection); }
+}
