@@ -260,7 +260,7 @@ def convert_command(
     not exist; without it they become PREFIX.{rank}.et.
 
     LOGS are production logs without a profiler, files, folders or archives: dumps of PyTorch's flight
-    recorder, NCCL Inspector's JSON, torchcomms' ClogHook text. They give the collectives, and the time
+    recorder, NCCL Inspector's JSON. They give the collectives, and the time
     between them where they hold times.
     """
     study_folder, logs = _study_and_logs(targets, prefix)

@@ -50,8 +50,8 @@ def inspect_command(
 ) -> None:
     """Print the counts and sizes of a workload, or one node in full.
 
-    Of production logs (PyTorch's flight recorder, NCCL Inspector, torchcomms' ClogHook; files, folders or
-    archives): who hangs, who comes last and by how much, and how fast the collectives were.
+    Of production logs (PyTorch's flight recorder, NCCL Inspector; files, folders or archives): who hangs, who
+    comes last and by how much, and how fast the collectives were.
     """
     from ..converter import inspect_node, inspect_workload
 

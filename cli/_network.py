@@ -41,7 +41,7 @@ def _formats() -> Iterable[str]:
     "--as",
     "kind",
     type=LateChoice(_formats),
-    help="Write it for ASTRA-sim's ns-3 or HTSim, or as our YAML; needs -o.",
+    help="Write it for ASTRA-sim's ns-3, or as our YAML; needs -o.",
 )
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path), help="Folder to write into.")
 @format_option

@@ -122,8 +122,7 @@ def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
         begins = {rank: min((item.begin_ns for item in own), default=0) for rank, own in items.items()}
         together = matched.clocks.known_from != "nothing"
         window = {rank: min(begins.values()) if together else begins[rank] for rank in items}
-        sure = 1 if logs.kind == "clog" else 0  # what lies in one millisecond may have been at the same time
-        graphs = [_timed_graph(rank, own, window[rank], sure) for rank, own in items.items()]
+        graphs = [_timed_graph(rank, own, window[rank], 0) for rank, own in items.items()]
         if _would_deadlock(graphs):
             notes[notes.index(_WAITS)] = _NO_WAITS
             graphs = [_timed_graph(rank, own, window[rank], _NEVER_NS) for rank, own in items.items()]

@@ -14,7 +14,7 @@ from ._file_names import rank_in_name
 
 __all__ = ["FileKind", "kind_of", "stated_process", "stated_rank"]
 
-FileKind = Literal["device", "host", "linked", "archive", "flight", "inspector", "clog", "other"]
+FileKind = Literal["device", "host", "linked", "archive", "flight", "inspector", "other"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BZIP2_MAGIC, _XZ_MAGIC = b"BZh", b"\xfd7zXZ\0"
@@ -28,7 +28,6 @@ _EVENTS, _NODES = re.compile(rb'"traceEvents"\s*:'), re.compile(rb'"nodes"\s*:\s
 # What only a linker adds to a node.
 _LINKED = re.compile(rb'"(?:inclusive_dur|exclusive_dur|inter_thread_dep)"\s*:')
 # Production logs. A flight record that is pickled, as PyTorch does by itself, has its keys in plain sight.
-_CLOG = re.compile(rb"V\|\d+\|base_timestamp=")
 _INSPECTOR = re.compile(rb'"(?:coll_perf|p2p_perf|dump_stats)"\s*:\s*\{')
 _FLIGHT = re.compile(rb'"(?:pg_config|profiling_name)"\s*:')
 _PICKLE, _PICKLED_FLIGHT = re.compile(rb"\x80[\x02-\x05]"), (b"pg_config", b"profiling_name")
@@ -52,8 +51,6 @@ def kind_of(path: Path) -> FileKind:
 
 def _log_kind(head: bytes) -> FileKind:
     """Return which tool's log begins with *head*; ``other`` if none's."""
-    if _CLOG.match(head):
-        return "clog"
     if _PICKLE.match(head):
         return "flight" if any(key in head for key in _PICKLED_FLIGHT) else "other"
     if _INSPECTOR.search(head):

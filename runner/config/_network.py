@@ -38,7 +38,6 @@ EXTENSIONS = (
     "dimensions",
     "efficiency",
     "failures",
-    "htsim-topology",
     "links",
     "packet",
     "tcp",
@@ -56,8 +55,8 @@ class NetworkConfig:
     *bandwidth* its links' speed in units of 2^30 bytes per second and *latency* its links' delay in ns, as in
     the file. A dimension joins two ranks or more; a rank on its own, which ASTRA-sim does not know, is one
     dimension of size 1. *links* take the place of the dimensions where congestion counts, *packet* is what
-    packet-level backends need beside them, *tcp* what hosts and switches do with TCP, *htsim_topology* names
-    a topology file of HTSim's. *devices* names the ranks and switches that *links* numbers, *assumptions*
+    packet-level backends need beside them, *tcp* what hosts and switches do with TCP.
+    *devices* names the ranks and switches that *links* numbers, *assumptions*
     says what was taken for granted to make them, and with *logical* the dimensions only arrange the ranks:
     their bandwidth and latency stand for nothing. *failures* take links out of it or slow them. *efficiency*
     is what is lost beside the wire, and *calibration* what the figures were fitted on. *unknown* holds
@@ -72,7 +71,6 @@ class NetworkConfig:
     links: tuple[Link, ...] = ()
     packet: PacketPart | None = None
     tcp: TcpPart | None = None
-    htsim_topology: str | None = None
     devices: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     logical: bool = False
@@ -162,11 +160,6 @@ class NetworkConfig:
         file = Path(path)
         if file.suffix == ".txt":
             return cls.load_packet(file)
-        if file.suffix == ".topo":
-            raise ConfigError(
-                f"{file} is a topology of HTSim. Give the network YAML it belongs to, and name it there: "
-                f"`htsim-topology: {file.name}`; the backend astra-sim:htsim passes it on."
-            )
         return cls.from_mapping(read_network(file, options or {}), str(file), file.stem)
 
     @classmethod
@@ -213,7 +206,6 @@ class NetworkConfig:
                 raise ConfigError(
                     f"{where}: '{key}' must be a list with one entry per dimension, not {shown(data[key])}."
                 )
-        named = data.get("htsim-topology")
         return cls(
             topology=tuple(values.choice(item, TOPOLOGIES, "topology", where) for item in data["topology"]),
             npus_count=tuple(_whole(item, where) for item in data["npus_count"]),
@@ -222,7 +214,6 @@ class NetworkConfig:
             links=read_links(data.get("links"), where),
             packet=PacketPart.from_mapping(data["packet"], where) if "packet" in data else None,
             tcp=TcpPart.from_mapping(data["tcp"], where) if "tcp" in data else None,
-            htsim_topology=None if named is None else values.text(named, "htsim-topology", where),
             devices=values.texts(data.get("devices", []), "devices", where),
             assumptions=values.texts(data.get("assumptions", []), "assumptions", where),
             logical="dimensions" in data
@@ -293,8 +284,6 @@ class NetworkConfig:
             known["efficiency"] = self.efficiency.to_dict()
         if self.calibration:
             known["calibration"] = dict(self.calibration)
-        if self.htsim_topology is not None:
-            known["htsim-topology"] = self.htsim_topology
         return known | dict(self.unknown)
 
     def save(self, path: str | Path) -> None:

@@ -105,7 +105,6 @@ def _refuse_paths(data: Mapping[str, Any], name: str) -> None:
     tcp = data.get("tcp")
     for where, found in (
         ("infragraph", isinstance(data.get("infragraph"), str)),
-        ("htsim-topology", "htsim-topology" in data),
         ("pcap of tcp", isinstance(tcp, Mapping) and tcp.get("pcap") is not None),
     ):
         if found:

@@ -1,4 +1,4 @@
-"""A job that never ran, and the logs that PyTorch, NCCL Inspector and torchcomms would have written of it."""
+"""A job that never ran, and the logs that PyTorch and NCCL Inspector would have written of it."""
 
 import json
 from dataclasses import dataclass, field
@@ -156,45 +156,15 @@ class Job:
             lines.append(({} if marked else about) | {f"{kind}_perf": perf})
         return "".join(json.dumps(line) + "\n" for line in lines)
 
-    def clog(self, rank, *, lifecycle=True):
-        """Return torchcomms' text of *rank*; its times are in milliseconds."""
-        lines = [(0, f"V|1|base_timestamp={BEGIN_NS / 1e9:.3f}")]
-        lines += [
-            (0, f"new_comm|comm={name}|rank={members.index(rank)}|world_size={len(members)}")
-            for name, members in self.groups.items()
-            if name == WORLD
-        ]
-        lines += [
-            (0, f"split|parent={WORLD}|child={name.split('-')[0]}|ranks={','.join(map(str, members))}")
-            for name, members in self.groups.items()
-            if name != WORLD and rank in members
-        ]
-        known = {}
-        for work, (record, begin, end) in enumerate(self.of(rank), start=1):
-            members = self.groups[record.group]
-            text = f"{clog_signature(record, len(members))}|async_op=f|comm={record.group.split('-')[0]}"
-            if text not in known:
-                known[text] = len(known) + 1
-                lines.append((begin, f"C{known[text]}|sig|{text}"))
-            number = known[text]
-            lines.append((begin, f"C{number}|Q|work_id={work}|+{(begin - BEGIN_NS) / 1e9:.3f}"))
-            if lifecycle:
-                lines.append((begin, f"C{number}|S|+{(begin - BEGIN_NS) / 1e9:.3f}"))
-                if end is not None:
-                    lines.append((end, f"C{number}|E|+{(end - BEGIN_NS) / 1e9:.3f}"))
-        return "".join(f"{line}\n" for _, line in sorted(lines, key=lambda pair: pair[0]))
-
     def write(self, folder, kind="flight", ranks=None, **options):
         """Write the logs of *ranks* (all) into *folder*, which is returned."""
         folder.mkdir(exist_ok=True, parents=True)
         for rank in range(self.num_ranks) if ranks is None else ranks:
             if kind == "flight":
                 (folder / f"nccl_trace_rank_{rank}.json").write_text(json.dumps(self.flight(rank, **options)))
-            elif kind == "inspector":
+            else:
                 name = f"host{rank // 2}-pid{100 + rank}.log"
                 (folder / name).write_text(self.inspector(rank, **options))
-            else:
-                (folder / f"rank{rank}.clog").write_text(self.clog(rank, **options))
         return folder
 
 
@@ -205,16 +175,6 @@ def flight_sizes(record, ranks):
     if record.name == "reduce_scatter":
         return [[record.floats]], [[record.floats // ranks]]
     return [[record.floats]], [[record.floats]]
-
-
-def clog_signature(record, ranks):
-    """Return a signature up to its dtype, as ClogHook writes it."""
-    if record.peer >= 0:
-        counts = (record.floats, 0) if record.name == "send" else (0, record.floats)
-        return f"{record.name}|in_count={counts[0]}|out_count={counts[1]}|dtype=f32|peer={record.peer}"
-    given, taken = (shapes[0][0] for shapes in flight_sizes(record, ranks))
-    single = "_single" if record.name in FLIGHT_NAMES else ""
-    return f"{record.name}{single}|in_count={given}|out_count={taken}|dtype=f32"
 
 
 def straggling_job(steps=4, ahead_ns=None):

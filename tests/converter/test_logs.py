@@ -49,7 +49,7 @@ def collectives(matched):
 # What each tool's log of one job gives
 
 
-@pytest.mark.parametrize("kind", ["flight", "inspector", "clog"])
+@pytest.mark.parametrize("kind", ["flight", "inspector"])
 def test_all_tools_tell_the_same_collectives_of_one_job(tmp_path, job, kind):
     matched = match_logs(read_logs([job.write(tmp_path / kind, kind)]))
     expected = [("all_gather", 2048, pair) for pair in ((0, 1), (2, 3))] * 4
@@ -85,18 +85,15 @@ def test_a_workload_of_a_flight_record_has_the_collectives_and_the_gaps_as_measu
     assert workload.metadata["captured"] is True
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"), [("flight", {}), ("inspector", {"verbose": True}), ("clog", {})]
-)
+@pytest.mark.parametrize(("kind", "options"), [("flight", {}), ("inspector", {"verbose": True})])
 @pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware"])
 def test_every_workload_runs_to_its_end_and_takes_the_measured_time(tmp_path, job, kind, options, backend):
     workload = convert_logs([job.write(tmp_path / kind, kind, **options)], tmp_path / "w")
     assert Workload.load(tmp_path / "w") == workload
     result = simulate(workload, "default", network(tmp_path), backend=backend)
     measured = max(workload.metadata["measured_step_ns"].values())
-    # A fast network saves at most the transfers: 100, 300, 50 and 200 us of four steps; ClogHook's are in ms.
-    saved_us = 650 if kind != "clog" else 1650
-    assert measured - 4 * saved_us * US <= result.makespan_ns <= measured
+    # A fast network saves at most the transfers: 100, 300, 50 and 200 us of four steps.
+    assert measured - 4 * 650 * US <= result.makespan_ns <= measured
     assert not [finding for finding in doctor(tmp_path / "w") if finding.severity == "error"]
 
 
@@ -197,7 +194,7 @@ def test_logs_of_any_legal_job_become_a_workload_that_ends(tmp_path_factory, job
     kind, options = data.draw(
         st.sampled_from(
             [("flight", {}), ("flight", {"timed": False}), ("inspector", {"verbose": True}),
-             ("inspector", {}), ("clog", {})]
+             ("inspector", {})]
         )
     )  # fmt: skip
     folder = job.write(tmp_path / "logs", kind, **options)
@@ -287,10 +284,6 @@ def test_a_rank_given_twice_is_refused(tmp_path, job):
     (inspector / "copy.log").write_text(job.inspector(1))
     with pytest.raises(TraceError, match="both log process 101 on host0"):
         read_logs([inspector])
-    clog = job.write(tmp_path / "clog", "clog")
-    (clog / "other_1.clog").write_text(job.clog(1))
-    with pytest.raises(TraceError, match="is of rank 1, like"):
-        read_logs([clog])
 
 
 def test_a_log_that_was_copied_onto_itself_is_refused(tmp_path, job):
@@ -341,8 +334,8 @@ def test_logs_of_different_jobs_are_refused(tmp_path):
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(job.flight(rank)))
     assert len(read_logs([tmp_path]).groups) == 1  # a group is known by its ranks, too
     for rank in (0, 1):
-        (tmp_path / f"rank{rank}.clog").write_text(Job(2).clog(0))
-    with pytest.raises(UsageError, match="logs of torchcomms' ClogHook and PyTorch's flight recorder"):
+        (tmp_path / f"rank{rank}.log").write_text(job.inspector(rank))
+    with pytest.raises(UsageError, match="logs of PyTorch's flight recorder and NCCL Inspector"):
         read_logs([tmp_path])
 
 
@@ -390,46 +383,6 @@ def test_without_a_communicator_of_all_ranks_host_and_process_number_them(tmp_pa
     logs = read_logs([job.write(tmp_path / "logs", "inspector")])
     assert sorted(logs.groups.values()) == [(0, 1), (2, 3)]
     assert any("numbered by host and process" in note for note in logs.notes)
-
-
-# torchcomms
-
-
-def test_a_graph_that_runs_again_counts_each_time(tmp_path):
-    text = """V|1|base_timestamp=100.000
-new_comm|comm=w|rank={rank}|world_size=2
-C1|sig|all_reduce|in_count=8|out_count=8|dtype=bf16|red_op=sum|async_op=f|comm=w
-C2|sig|batch_op_issue|num_ops=2|async_op=f|comm=w
-G7|C1|Q|work_id=1|+0.001
-C2|Q|work_id=2|+0.002
-G7|R1|C1|S|+0.010
-G7|R1|C1|E|+0.012
-G7|R2|C1|S|+0.020
-G7|R2|C1|E|+0.021
-WARN|something odd
-"""
-    for rank in (0, 1):
-        (tmp_path / f"{rank}.clog").write_text(text.format(rank=rank))
-    matched = match_logs(read_logs([tmp_path]))
-    assert [found.first.size_bytes for found in matched.collectives] == [16, 16]
-    op = matched.collectives[1].first
-    assert (op.started_ns, op.ended_ns) == (100_020_000_000, 100_021_000_000)
-    said = " ".join(matched.logs.notes)
-    assert "batch_op_issue (1), recorded into a CUDA graph (1)" in said
-    assert "1 warnings of its own" in said
-
-
-def test_without_lifecycle_events_nothing_is_taken_for_a_hang(tmp_path, job):
-    matched = match_logs(read_logs([job.write(tmp_path / "logs", "clog", lifecycle=False)]))
-    assert not matched.unfinished
-    assert matched.clocks.known_from == "order"
-
-
-def test_a_cut_last_line_is_no_damage(tmp_path):
-    job = Job(1)
-    job.collective()
-    (tmp_path / "a.clog").write_text(job.clog(0) + "C1|Q|wor")
-    assert len(read_logs([tmp_path]).ranks[0].ops) == 1
 
 
 # Real dumps

@@ -46,7 +46,6 @@ def test_kinds_are_told_by_content(tmp_path, job):
     files = {
         "flight": json.dumps(dump).encode(),
         "inspector": job.inspector(0).encode(),
-        "clog": job.clog(0).encode(),
     }
     for kind, data in files.items():
         (tmp_path / "x").write_bytes(data)
@@ -150,13 +149,6 @@ def test_groups_of_impossible_ranks_are_refused(tmp_path, job, ranks):
         ("inspector", '"coll_msg_size_bytes": 2048', '"coll_msg_size_bytes": 99999999999999999999'),
         ("inspector", '"coll_sn": 0', '"coll_sn": 1e999'),
         ("inspector", '"coll_perf": {', '"coll_perf": [{'),
-        ("clog", "dtype=f32", "dtype=f31"),
-        ("clog", "in_count=512", "in_count=9999999999999999999"),
-        ("clog", "C1|Q", "C9|Q"),
-        ("clog", "rank=0|world_size=4", "rank=4|world_size=4"),
-        ("clog", "V|1|", "V|2|"),
-        ("clog", "C1|S", "\x1b[2JC1|S"),
-        ("clog", "peer=1", "peer=x"),
     ],
 )
 def test_a_line_that_cannot_be_is_named_with_its_file(tmp_path, job, kind, old, new):
@@ -198,12 +190,11 @@ def test_a_bomb_is_not_unpacked(tmp_path):
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_damage_of_any_kind_is_an_error_and_no_crash(tmp_path, job, data):
-    kind = data.draw(st.sampled_from(["json", "pickle", "inspector", "clog"]))
+    kind = data.draw(st.sampled_from(["json", "pickle", "inspector"]))
     whole = {
         "json": lambda: json.dumps(job.flight(0)).encode(),
         "pickle": lambda: pickle.dumps(job.flight(0)),
         "inspector": lambda: job.inspector(0, verbose=True).encode(),
-        "clog": lambda: job.clog(0).encode(),
     }[kind]()
     changed = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 4))):

@@ -54,7 +54,7 @@ def test_all_issued_and_none_completed_blames_the_network(tmp_path):
         convert_logs([job.write(tmp_path / "logs")])
 
 
-@pytest.mark.parametrize("kind", ["flight", "inspector", "clog"])
+@pytest.mark.parametrize("kind", ["flight", "inspector"])
 def test_ranks_that_disagree_are_named_with_what_each_says(tmp_path, kind):
     job = Job(3)
     job.collective(floats=1024)

@@ -196,12 +196,3 @@ def test_a_network_that_is_still_to_be_measured_is_refused(tmp_path, monkeypatch
     write_collective(tmp_path, "all_reduce", 8)
     assert run_main("all_reduce", UNAWARE) == 40
     assert "'bandwidth' must be a number, but is 'tbd'" in capsys.readouterr().err
-
-
-def test_a_topology_of_htsim_is_named_as_that(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    write_cluster(tmp_path, *CLUSTERS["ring-8"])
-    write_collective(tmp_path, "all_reduce", 8)
-    (tmp_path / "8nodes.topo").write_text("Nodes 8\nTiers 2\nPodsize 4\n\nTier 0\nRadix_Up 2\n")
-    assert run_main("all_reduce", UNAWARE, network="8nodes.topo") == 40
-    assert "`htsim-topology: 8nodes.topo`" in " ".join(capsys.readouterr().err.split())

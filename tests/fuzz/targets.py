@@ -375,7 +375,6 @@ TARGETS = {
     "flight": Target(_logs("flight"), lambda folder: read_logs([folder])),
     "pickle": Target(_pickled, lambda folder: read_logs([folder])),
     "inspector": Target(_logs("inspector"), lambda folder: read_logs([folder])),
-    "clog": Target(_logs("clog"), lambda folder: read_logs([folder])),
     "text": Target(_texts({"w.txt": _TEXT_WORKLOAD}), lambda folder: read_text_workload(folder / "w.txt", 4)),
     "system": Target(
         lambda: [

@@ -76,7 +76,6 @@ def test_absurd_memories_are_refused(key, value, tmp_path):
         ("links", {"a": 1}),
         ("links", "0-4"),
         ("links", 7),
-        ("htsim-topology", ["a"]),
     ],
 )
 def test_absurd_networks_are_refused(key, value, tmp_path):

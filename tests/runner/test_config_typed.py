@@ -38,7 +38,6 @@ MORE = {
     },
     "topology": {"packet": {"nodes": 5, "switches": [4], "links": STAR}},
     "fabric": {"packet": {"fabric": {"hosts_per_leaf": 2, "oversubscription": 1}}},
-    "htsim": {"htsim-topology": "some/where.topo"},
     "unknown": {"comment": {"a": 1}, "links": [[0, 1, 10, 5]]},
     "nothing": {"packet": {}},
 }
@@ -87,7 +86,6 @@ def test_presets_keep_their_hashes(preset, system, expected):
         ("packet", "56fc8049fab80158", "2edb0dccf8c0aae0"),
         ("topology", "1f486e15836a16ef", "808eabbe438f3848"),
         ("fabric", "812c9c70b6c5cd05", "759ae86051847017"),
-        ("htsim", "1aeed5d50383a501", "98ee8ac186df05a9"),
         ("unknown", "8fe1d9b85f5ca8a9", "478eba5406cad73c"),
         ("nothing", "3991be4e84a9e767", "8de4a09a918c179f"),
     ],
@@ -107,7 +105,7 @@ def test_what_was_read_is_written_back(name, tmp_path):
     assert NetworkConfig.load(tmp_path / "network.yml") == network
 
 
-@pytest.mark.parametrize("nothing", [{"links": []}, {"links": None}, {"htsim-topology": None}])
+@pytest.mark.parametrize("nothing", [{"links": []}, {"links": None}])
 def test_a_list_of_no_links_changes_no_hash_when_it_is_written_back(nothing, tmp_path):
     network = NetworkConfig.from_mapping(DIMENSIONS | nothing, "here")
     network.save(tmp_path / "network.yml")
@@ -136,17 +134,14 @@ def test_each_part_has_a_type():
     assert (topology.nodes, topology.switches) == (5, (4,))
     assert [link.rate_bps for link in topology.links] == [4 * 10**11] * 4
     assert network_of("fabric").packet.fabric == Clos(hosts_per_leaf=2)
-    assert network_of("htsim").htsim_topology == "some/where.topo"
 
 
 def test_only_comments_are_unknown():
     for name in set(MORE) - {"unknown"}:
         assert network_of(name).unknown == {}
     assert network_of("unknown").unknown == {"comment": {"a": 1}}
-    with pytest.raises(
-        ConfigError, match="here: there is no key 'htsim_topology' - did you mean 'htsim-topology'"
-    ):
-        NetworkConfig.from_mapping(DIMENSIONS | {"htsim_topology": "x"}, "here")
+    with pytest.raises(ConfigError, match="here: there is no key 'failure' - did you mean 'failures'"):
+        NetworkConfig.from_mapping(DIMENSIONS | {"failure": []}, "here")
     with pytest.raises(ConfigError, match="'packet' is no unknown key"):
         NetworkConfig(("Switch",), (4,), (50.0,), (500.0,), unknown={"packet": {}})
 

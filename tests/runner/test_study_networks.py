@@ -57,7 +57,6 @@ def test_json_is_one_too_and_an_infragraph_is_written_out(study):
         (".yml", {}, "has a plain name"),
         ("config.txt", {}, "use the command line"),
         ("mine.yml", {"infragraph": "/etc/passwd"}, "names another file .'infragraph'"),
-        ("mine.yml", {"htsim-topology": "a.topo"}, "names another file .'htsim-topology'"),
         ("mine.yml", {"tcp": {"pcap": "/tmp/packets"}}, "names another file .'pcap of tcp'"),
         ("mine.yml", {"bandwidth": [0]}, "'bandwidth' must be more than 0"),
     ],

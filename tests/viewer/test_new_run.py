@@ -138,7 +138,6 @@ WHOLE = {
     "dimensions": "logical",
     "packet": {"CC_MODE": 1},
     "tcp": {"buffer": "1MiB"},
-    "htsim-topology": "fabric.topo",
     "efficiency": {"wire": 0.9415},
     "calibration": {"fitted-on": "the capture capture-1"},
 }

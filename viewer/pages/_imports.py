@@ -41,7 +41,7 @@ _KINDS = {
     "trace set": "What `chakrascope trace` leaves: a folder with a manifest.json and two traces per rank.",
     "traces": "Host and device traces captured by other tools: et_0.json.gz and kineto_0.json.gz, and so on.",
     "logs": "Production logs without a profiler, of one job in a folder: dumps of PyTorch's flight "
-    "recorder, NCCL Inspector's JSON, torchcomms' ClogHook text.",
+    "recorder, NCCL Inspector's JSON.",
     "archive": "A tar or zip archive of one of the others: it is unpacked to look at it, and to import it.",
     "graphs": "Chakra graphs, one per rank: job.0.et, job.1.et, and so on.",
 }

@@ -1,4 +1,4 @@
-"""Read production logs: flight recorder dumps, NCCL Inspector's JSON, torchcomms' ClogHook text."""
+"""Read production logs: flight recorder dumps, NCCL Inspector's JSON."""
 
 from __future__ import annotations
 

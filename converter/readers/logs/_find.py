@@ -14,7 +14,6 @@ import msgspec
 from ....errors import TraceError, UsageError
 from .._archives import unpacked
 from .._file_kinds import kind_of, stated_rank
-from ._clog import read_clog
 from ._flight import read_flight
 from ._inspector import read_inspector
 from ._model import UNKNOWN, LogKind, Logs, RankLog, ranks_text
@@ -27,7 +26,6 @@ _TRACES = {"device", "host", "linked"}
 _TOOLS = {
     "flight": "PyTorch's flight recorder",
     "inspector": "NCCL Inspector",
-    "clog": "torchcomms' ClogHook",
 }
 
 
@@ -65,7 +63,7 @@ def read_logs(targets: Sequence[str | Path]) -> Logs:
         if not kinds:
             raise UsageError(
                 f"{place} holds no logs of collectives. Known are dumps of PyTorch's flight recorder (JSON "
-                "or pickle), NCCL Inspector's JSON, and torchcomms' ClogHook text."
+                "or pickle), and NCCL Inspector's JSON."
             )
         if len(kinds) > 1:
             tools = " and ".join(_TOOLS[kind] for kind in kinds)
@@ -101,19 +99,10 @@ def _read(kind: LogKind, paths: Sequence[Path]) -> tuple[list[RankLog], list[str
     """Read the files of one tool; the rank of each log is known then."""
     if kind == "inspector":
         return read_inspector(paths)
-    if kind == "flight":
-        ranks = [_rank_by_name(path, alone=len(paths) == 1) for path in paths]
-        for at, rank in enumerate(ranks):
-            _refuse_twice(rank, paths[at], paths[ranks.index(rank)])
-        return [read_flight(path, rank) for path, rank in zip(paths, ranks, strict=True)], []
-    logs = [read_clog(path) for path in paths]
-    stated = [log.rank for log in logs]
-    if UNKNOWN in stated or len(set(stated)) < len(stated):  # no communicator spans the job
-        named = [_rank_by_name(path, alone=len(paths) == 1) for path in paths]
-        if len(set(named)) == len(named):
-            note = "no communicator spans all ranks: the names of the logs tell the ranks"
-            return [_with_rank(log, rank) for log, rank in zip(logs, named, strict=True)], [note]
-    return logs, []
+    ranks = [_rank_by_name(path, alone=len(paths) == 1) for path in paths]
+    for at, rank in enumerate(ranks):
+        _refuse_twice(rank, paths[at], paths[ranks.index(rank)])
+    return [read_flight(path, rank) for path, rank in zip(paths, ranks, strict=True)], []
 
 
 def _rank_by_name(path: Path, *, alone: bool) -> int:
@@ -139,10 +128,6 @@ def _with_place(log: RankLog, archives: dict[str, str]) -> RankLog:
         if log.place.startswith(folder):
             return msgspec.structs.replace(log, place=log.place.replace(folder, archive, 1))
     return log
-
-
-def _with_rank(log: RankLog, rank: int) -> RankLog:
-    return msgspec.structs.replace(log, rank=rank)
 
 
 def _together(kind: LogKind, place: str, logs: Sequence[RankLog], notes: Sequence[str]) -> Logs:

@@ -25,7 +25,7 @@ __all__ = [
     "damaged",
 ]
 
-LogKind = Literal["flight", "inspector", "clog"]
+LogKind = Literal["flight", "inspector"]
 UNKNOWN = -1
 MOST_BYTES = 2**56
 _MOST_NS = 2**62

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from ....errors import BackendError, BackendTimeout, Cancelled, SimulationStalled
+from ....errors import BackendError, BackendTimeout, Cancelled
 from ..._experiment import Experiment
 from ..._result import Result
 from ...config import PacketNetwork
@@ -23,7 +23,7 @@ _LINES_BETWEEN_QUESTIONS = 10_000
 
 
 class AstraSimBackend:
-    """Runs the ASTRA-sim program of *kind* (``analytical-unaware``, ``analytical-aware``, ns3, htsim).
+    """Runs the ASTRA-sim program of *kind* (``analytical-unaware``, ``analytical-aware``, ns3).
 
     The program is *program* if given, else found by `locate` when it is run. It is stopped after *timeout_s*
     seconds: by default those of the variable ``CHAKRASCOPE_BACKEND_TIMEOUT``, else an hour.
@@ -43,17 +43,10 @@ class AstraSimBackend:
         `SimulationStalled` if ranks never finish, `BackendTimeout` and `Cancelled`.
         """
         packet = PacketNetwork.of(experiment.network) if self.kind == "ns3" else None
-        if self.kind in {"htsim", "ns3"}:
+        if packet is not None:
             refuse_endless(experiment, progress)
         try:
             return self._run(experiment, packet, progress)
-        except SimulationStalled as error:
-            if self.kind != "htsim":
-                raise
-            raise BackendError(
-                "HTSim ended before all ranks had finished: ASTRA-sim gives it 4 s of simulated time. "
-                "Simulate a shorter step, or use the backend 'packet', which has no limit."
-            ) from error
         except BackendTimeout as error:
             if packet is None or not packet.lossy:
                 raise

@@ -18,7 +18,6 @@ __all__ = ["KINDS", "AstraSimProgram", "find_astra_sim", "locate"]
 _NAMES = {
     "analytical-aware": ("AstraSim_Analytical_Congestion_Aware",),
     "analytical-unaware": ("AstraSim_Analytical_Congestion_Unaware",),
-    "htsim": ("AstraSim_HTSim",),
     # The fastest build profile first: ns-3's "default" and "debug" builds are about ten times slower.
     "ns3": (
         "AstraSimNetwork-optimized",
@@ -30,7 +29,6 @@ _NAMES = {
 _FOLDERS = {
     "analytical-aware": ("build/astra_analytical/build/bin",),
     "analytical-unaware": ("build/astra_analytical/build/bin",),
-    "htsim": ("build/astra_htsim/build/bin",),
     "ns3": ("extern/network_backend/ns-3/build/scratch",),
 }
 KINDS = tuple(sorted(_NAMES))

@@ -13,7 +13,6 @@ from ....errors import BackendError, ConfigError
 from ..._experiment import Experiment
 from ...config import NetworkConfig, PacketNetwork, SystemConfig, read_yaml, refuse_programs
 from .._native import device_links, refuse_linkless
-from ._htsim import htsim_topology
 
 __all__ = ["TRACE_LIMIT_NODES", "refuse_links", "refuse_single", "write_inputs"]
 
@@ -136,10 +135,7 @@ def _network_options(experiment: Experiment, kind: str, folder: Path) -> list[st
     if kind == "analytical-unaware":
         refuse_linkless(network, f"astra-sim:{kind}")
     replace(network, efficiency=None, calibration={}).save(folder / "network.yml")
-    options = ["--network-configuration=network.yml"]
-    if kind == "htsim":
-        options += ["--htsim_opts", *_htsim_options(experiment, folder)]
-    return options
+    return ["--network-configuration=network.yml"]
 
 
 def refuse_single(network: NetworkConfig) -> None:
@@ -158,21 +154,3 @@ def refuse_links(network: NetworkConfig) -> None:
             f"The network '{network.name}' is a graph of links, of which ASTRA-sim's analytical backend "
             "would see the dimensions alone; use our 'analytical-aware', or ASTRA-sim's ns-3."
         )
-
-
-def _htsim_options(experiment: Experiment, folder: Path) -> list[str]:
-    """Return HTSim's own options: the topology file the network names, else one made from the network."""
-    if experiment.network.failures:
-        raise ConfigError(
-            f"The network '{experiment.network.name}' has failures of links, which HTSim's topology file "
-            "cannot say; use 'packet', or leave 'failures' out."
-        )
-    named = experiment.network.htsim_topology
-    if named is None:
-        path = folder / "htsim.topo"
-        path.write_text(htsim_topology(experiment.network), encoding="utf-8")
-    else:
-        path = Path(named).expanduser().resolve()
-        if not path.is_file():
-            raise ConfigError(f"The file {path}, named by 'htsim-topology' in the network, does not exist.")
-    return ["-nodes", str(experiment.network.num_ranks), "-topo", str(path)]

@@ -1,4 +1,4 @@
-"""Write a network as the files of ASTRA-sim's ns-3, of HTSim, or as our own YAML."""
+"""Write a network as the files of ASTRA-sim's ns-3, or as our own YAML."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 
 from ....support import write_file
 from ...config import NetworkConfig, PacketNetwork
-from ._htsim import htsim_topology
 
 __all__ = ["NETWORK_FORMATS", "parallel_warning", "write_network"]
 
-NETWORK_FORMATS = ("htsim", "ns3", "yaml")
+NETWORK_FORMATS = ("ns3", "yaml")
 """What `write_network` writes."""
 
 
@@ -20,17 +19,12 @@ def write_network(network: NetworkConfig, kind: str, folder: Path) -> tuple[list
     """Write *network* into *folder* as one of `NETWORK_FORMATS`; return the files, and what they cannot say.
 
     ``ns3``: config.txt, topology.txt and logical.json, and the empty files that ASTRA-sim insists on;
-    ``htsim``: a topology file of HTSim's; ``yaml``: our network YAML. Raises `ConfigError` for a network that
+    ``yaml``: our network YAML. Raises `ConfigError` for a network that
     the format cannot hold, `OSError` where *folder* cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if kind == "ns3":
         return _write_ns3(network, folder)
-    if kind == "htsim":
-        path = folder / f"{network.name}.topo"
-        write_file(path, htsim_topology(network))
-        remarks = ["HTSim's file has whole Gb/s and whole ns, at least one of each."]
-        return [path], remarks + _without_efficiency(network)
     path = folder / f"{network.name}.yml"
     network.save(path)
     return [path], []

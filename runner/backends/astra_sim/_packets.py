@@ -25,10 +25,7 @@ _PAUSE = "1"
 
 
 def refuse_endless(experiment: Experiment, progress: Progress | None = None) -> None:
-    """Raise `SimulationStalled` for a workload that cannot end.
-
-    ASTRA-sim's ns-3 would sample its queues for ever, and HTSim end after 4 s of simulated time.
-    """
+    """Raise `SimulationStalled` for a workload that cannot end: ASTRA-sim's ns-3 would run for ever."""
     plain = replace(experiment, backend="analytical-unaware")
     NativeBackend(congestion_aware=False).simulate(
         plain, lambda now, done: progress is None or progress(0, 0)

@@ -56,14 +56,6 @@ def test_the_straggler_is_named_with_share_and_median(tmp_path, kind, options, k
     ]
 
 
-def test_milliseconds_are_all_that_a_clog_tells(tmp_path):
-    found = matched(uneven_job(late_us=40_000), tmp_path / "logs", "clog")
-    table = logged_stragglers(found)
-    assert table["rank"].tolist() == [3, 1]
-    assert all(abs(median - 40 * MS) <= MS for median in table["median_behind_ns"])
-    assert set(logged_table(found)["known_from"]) == {"begin"}
-
-
 def test_wrong_clocks_do_not_make_a_straggler(tmp_path):
     wrong = {1: 5 * MS, 2: -(10**15), 3: 700 * MS}
     right = logged_stragglers(matched(uneven_job(), tmp_path / "right", timed=False))

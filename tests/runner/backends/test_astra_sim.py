@@ -289,7 +289,7 @@ def executable(path: Path, content: bytes = b"#!/bin/sh\n") -> Path:
 
 def test_programs_are_found_in_settings_checkout_and_path(tmp_path):
     home = tmp_path / "astra"
-    aware = executable(home / "build/astra_analytical/build/bin/AstraSim_Analytical_Congestion_Aware")
+    aware = executable(tmp_path / "bin/AstraSim_Analytical_Congestion_Aware")
     scratch = home / "extern/network_backend/ns-3/build/scratch"
     executable(scratch / "ns3.42-AstraSimNetwork-default", b"\x7fELF.debug_info\0")
     fast = executable(scratch / "ns3.42-AstraSimNetwork-optimized")
@@ -298,7 +298,6 @@ def test_programs_are_found_in_settings_checkout_and_path(tmp_path):
     (home / ".git/HEAD").write_text("ref: refs/heads/main\n")
     (home / ".git/refs/heads/main").write_text("0123456789abcdef0123\n")
     mine = executable(tmp_path / "mine")
-    htsim = executable(tmp_path / "bin/AstraSim_HTSim")
     settings_file = tmp_path / "config/chakrascope/backends.yml"
     settings_file.parent.mkdir(parents=True)
     settings_file.write_text(f"astra-sim: {{analytical-unaware: {mine}}}\n")
@@ -309,9 +308,8 @@ def test_programs_are_found_in_settings_checkout_and_path(tmp_path):
     }
     found = find_astra_sim(variables)
     assert {kind: (item.path, item.source) for kind, item in found.items()} == {
-        "analytical-aware": (aware, "ASTRA_SIM_HOME"),
+        "analytical-aware": (aware, "PATH"),
         "analytical-unaware": (mine, "backends.yml"),
-        "htsim": (htsim, "PATH"),
         "ns3": (fast, "ASTRA_SIM_HOME"),
     }
     assert found["ns3"].version == "0123456789ab"
@@ -325,7 +323,7 @@ def test_programs_are_found_in_settings_checkout_and_path(tmp_path):
 
 def test_absent_programs_are_named_with_the_next_step(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    for kind in ("analytical-aware", "analytical-unaware", "htsim", "ns3"):
+    for kind in ("analytical-aware", "analytical-unaware", "ns3"):
         with pytest.raises(BackendUnavailable, match="ASTRA_SIM_HOME"):
             get_backend(f"astra-sim:{kind}").run(experiment())
 

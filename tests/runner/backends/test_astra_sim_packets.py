@@ -1,4 +1,4 @@
-"""ASTRA-sim's ns-3 and HTSim as backends: the network they are given, and what they write beside the log."""
+"""ASTRA-sim's ns-3 as a backend: the network it is given, and what it writes beside its log."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from packets import star
 from workloads import coll, comp, workload
 
 from chakrascope.converter import NodeType
-from chakrascope.errors import BackendError, BackendTimeout, ChakrascopeError, ConfigError, SimulationStalled
+from chakrascope.errors import BackendError, BackendTimeout, ChakrascopeError, SimulationStalled
 from chakrascope.runner import NetworkConfig, Result, prepare, simulate
 from chakrascope.runner.backends import write_inputs
 from chakrascope.runner.backends.astra_sim import AstraSimBackend, AstraSimProgram, find_astra_sim
 from chakrascope.runner.backends.astra_sim._packets import read_flows, read_pauses
-from chakrascope.runner.config import Link, PacketNetwork, PacketPart
+from chakrascope.runner.config import PacketNetwork, PacketPart
 
 FAKE = Path(__file__).with_name("fake_astra_sim.py")
 NODES = [[0, 0, 0, 9000], [1, 0, 0, 9000]]
@@ -113,14 +113,6 @@ def test_what_would_never_end_is_refused(ns3):
         AstraSimBackend("ns3", ns3, 120.0).run(experiment(model=waiting))
 
 
-def test_what_htsim_cuts_off_is_no_stall(ns3, monkeypatch):
-    monkeypatch.setenv("FAKE_MODE", "stall")
-    program = AstraSimProgram("htsim", ns3.path, "test")
-    network = NetworkConfig(("Switch",), (2,), (46.566,), (500.0,))
-    with pytest.raises(BackendError, match="4 s of simulated time"):
-        AstraSimBackend("htsim", program, 120.0).run(experiment(network))
-
-
 def test_a_timeout_on_a_lossy_network_says_what_ns3_lacks(ns3, monkeypatch):
     monkeypatch.setenv("FAKE_MODE", "hang")
     with pytest.raises(BackendTimeout, match="waits for ever"):
@@ -176,78 +168,7 @@ def test_the_real_ns3_and_ours_answer_alike(monkeypatch, control):
     ],
 )
 def test_a_build_without_optimisation_is_recognised(tmp_path, content, debug):
-    path = tmp_path / "AstraSim_HTSim"
+    path = tmp_path / "AstraSim_Analytical_Congestion_Aware"
     path.write_bytes(content)
     path.chmod(0o755)
-    assert find_astra_sim({"PATH": str(tmp_path), "HOME": str(tmp_path)})["htsim"].debug is debug
-
-
-CLOS = {"hosts_per_leaf": 4, "leaves_per_pod": 2, "oversubscription": 2}
-
-
-@pytest.mark.parametrize(
-    ("ranks", "packet", "tiers"),
-    [
-        (4, {}, [(4, 1), (1, 0)]),
-        (16, {"fabric": {"hosts_per_leaf": 4}}, [(4, 4), (4, 0)]),
-        (16, {"fabric": {"hosts_per_leaf": 4, "oversubscription": 2}}, [(4, 2), (4, 0)]),
-        (8, {"fabric": CLOS}, [(4, 2), (2, 0)]),
-        (32, {"fabric": CLOS}, [(4, 2), (2, 1), (4, 0)]),
-    ],
-)
-def test_one_description_of_a_network_serves_htsim_too(tmp_path, ranks, packet, tiers):
-    network = NetworkConfig(
-        ("Switch",), (ranks,), (46.566,), (500.0,), packet=PacketPart.from_mapping(packet)
-    )
-    model = workload(*[[coll(0, 1 << 20)] for _ in range(ranks)])
-    ready = prepare(model, "default", network, backend="astra-sim:htsim", semantics="astra-sim")
-    options = write_inputs(ready, "htsim", tmp_path, trace=False)
-    assert options[-5:] == ["--htsim_opts", "-nodes", str(ranks), "-topo", str(tmp_path / "htsim.topo")]
-    words = (tmp_path / "htsim.topo").read_text().split()
-    down = [int(words[place + 1]) for place, word in enumerate(words) if word == "Radix_Down"]
-    up = [int(words[place + 1]) for place, word in enumerate(words) if word == "Radix_Up"]
-    assert list(zip(down, [*up, 0], strict=True)) == tiers
-    assert words.count("Downlink_speed_Gbps") == words.count("400") == len(tiers)
-
-
-@pytest.mark.parametrize(
-    "network",
-    [
-        NetworkConfig(("Ring",), (4,), (50.0,), (500.0,)),
-        NetworkConfig(("Switch", "Switch"), (2, 2), (50.0, 50.0), (500.0, 500.0)),
-        NetworkConfig(
-            ("Switch",),
-            (2,),
-            (50.0,),
-            (500.0,),
-            links=tuple(Link(rank, switch, 50.0, 500.0) for rank in (0, 1) for switch in (2, 3)),
-        ),
-        NetworkConfig(
-            ("Switch",),
-            (6,),
-            (50.0,),
-            (500.0,),
-            packet=PacketPart.from_mapping({"fabric": {"hosts_per_leaf": 4}}),
-        ),
-    ],
-)
-def test_networks_that_are_no_fat_tree_are_refused_for_htsim(tmp_path, network):
-    model = workload(*[[coll(0, 1 << 20)] for _ in range(network.num_ranks)])
-    ready = prepare(model, "default", network, backend="astra-sim:htsim", semantics="astra-sim")
-    with pytest.raises(ConfigError, match="htsim-topology"):
-        write_inputs(ready, "htsim", tmp_path, trace=False)
-
-
-@pytest.mark.skipif(not HOME, reason="ASTRA_SIM_TEST_HOME names no ASTRA-sim to test against")
-@pytest.mark.parametrize("packet", [{}, {"fabric": {"hosts_per_leaf": 4, "oversubscription": 2}}])
-def test_the_real_htsim_answers(monkeypatch, packet):
-    monkeypatch.setenv("ASTRA_SIM_HOME", HOME)
-    network = NetworkConfig(("Switch",), (8,), (46.566,), (500.0,), packet=PacketPart.from_mapping(packet))
-    model = workload(*[[coll(0, 1 << 20)] for _ in range(8)])
-    real, plain = (
-        simulate(model, "default", network, backend=backend, semantics="astra-sim")
-        for backend in ("astra-sim:htsim", "analytical-unaware")
-    )
-    # TCP in its slow start, against messages that never wait.
-    assert 1 < real.makespan_ns / plain.makespan_ns < 10
-    assert len(real.nodes) == 8
+    assert find_astra_sim({"PATH": str(tmp_path), "HOME": str(tmp_path)})["analytical-aware"].debug is debug

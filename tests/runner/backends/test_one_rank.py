@@ -35,7 +35,7 @@ def test_a_network_of_one_rank_survives_its_file(tmp_path):
     assert NetworkConfig.load(tmp_path / "alone.yml").npus_count == (1,)
 
 
-@pytest.mark.parametrize("kind", ["analytical-unaware", "analytical-aware", "ns3", "htsim"])
+@pytest.mark.parametrize("kind", ["analytical-unaware", "analytical-aware", "ns3"])
 def test_astra_sim_is_not_asked(kind, tmp_path):
     experiment = prepare(job(), "default", alone(), backend=f"astra-sim:{kind}")
     with pytest.raises(ConfigError, match=REFUSED):
