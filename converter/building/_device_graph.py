@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...tracer import Evidence, StepRange
 from .._columns import spans
 from ..chakra import NODE_COLUMNS, Column, EdgeKind, Graph, consistent, execution_order, replay
 from ..linking import KERNEL, Bursts, CapturedGraph, Lane, Linked, bursts, data_edges, host_lanes, link
@@ -20,7 +21,8 @@ from ._host_causes import HostCauses
 from ._host_nodes import HostNodes, Marks, host_nodes
 from ._host_waits import HostWait, host_waits
 from ._lane_numbers import DEVICE_LANE
-from ._sampled_causes import SampledCauses, host_causes
+from ._profiler_cost import cost_of_recording, without_recording
+from ._sampled_causes import host_causes
 from ._window import Window
 
 __all__ = ["device_graph"]
@@ -38,7 +40,8 @@ def device_graph(
     groups: Mapping[str, tuple[int, ...]],
     world_size: int,
     whole: bool = False,
-    evidence: SampledCauses | None = None,
+    evidence: Evidence | None = None,
+    recorded: Sequence[StepRange] = (),
     captured: Sequence[CapturedGraph] = (),
 ) -> Graph:
     """Return the graph of one rank whose operators issue work to a device.
@@ -49,7 +52,7 @@ def device_graph(
     Every host thread is a chain of nodes, cut where it issues work or waits; every piece of device work is a
     node on the lane of its stream. The groups of its communications are in ``metadata["groups"]``, a list of
     rank lists that the ``group`` column counts from 1 on; 0 is all ranks. Work of graphs has the operators of
-    those that were *captured*.
+    those that were *captured*. Of *recorded* steps *evidence* has what recording them cost.
     """
     span = (window.start_ns, window.end_ns)
     lanes = host_lanes(trace, *span)
@@ -62,11 +65,13 @@ def device_graph(
     coinciding, held_ns = coinciding_waits(linked, waits)
     costs = work_costs(trace, linked.launches, lanes, host)
     builder.add_works([*waits, *coinciding], held_ns, data_edges(linked.launches, lanes, host), costs)
-    return builder.graph(rank)
+    events = {lane.number: trace.events.take(trace.events.thread == lane.thread) for lane in lanes}
+    cost_ns = cost_of_recording(evidence, events[0], recorded)
+    return without_recording(builder.graph(rank), events, window, cost_ns)
 
 
 def _causes(
-    trace: DeviceTrace, lanes: Sequence[Lane], window: Window, evidence: SampledCauses | None
+    trace: DeviceTrace, lanes: Sequence[Lane], window: Window, evidence: Evidence | None
 ) -> list[HostCauses]:
     """Return the causes of each lane's host time; the evidence is of the main one."""
     return [

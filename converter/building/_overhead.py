@@ -25,7 +25,7 @@ __all__ = [
 
 _CAPTURED, _UNPROFILED, _RESCALED = "captured_step_ns", "unprofiled_step_ns", "host_rescaled"
 _SCATTER = "unprofiled_quartiles_ns"
-_KEY = "profiler_overhead"
+_KEY, _REMOVED = "profiler_overhead", "profiler_ns"
 # Fewer steps are no baseline: the first ones of a job, or one that also saves, would decide.
 _LEAST_STEPS = 5
 # Steps whose middle half is wider than that, relative to the median, are no baseline either.
@@ -37,12 +37,14 @@ _WORTH_TELLING = 1.1
 class ProfilerOverhead(NamedTuple):
     """What the median captured and the median unprofiled step took on the slowest rank.
 
-    *host_rescaled* says that the workload's host time is without the difference. *quartiles_ns* are those of
-    the unprofiled steps, None in workloads of versions that did not record them.
+    *removed_ns* is what recording operators cost, which the workload's host time is without. *host_rescaled*
+    says that it is without the rest of the difference, too. *quartiles_ns* are those of the unprofiled steps,
+    None in workloads of versions that did not record them.
     """
 
     captured_ns: int
     unprofiled_ns: int
+    removed_ns: int = 0
     host_rescaled: bool = False
     quartiles_ns: tuple[int, int] | None = None
 
@@ -54,8 +56,8 @@ class ProfilerOverhead(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times an unprofiled step a captured one takes."""
-        return self.captured_ns / self.unprofiled_ns
+        """How many times an unprofiled step a captured one takes, without the cost of recording."""
+        return (self.captured_ns - self.removed_ns) / self.unprofiled_ns
 
     @property
     def matters(self) -> bool:
@@ -72,7 +74,11 @@ class ProfilerOverhead(NamedTuple):
                 f"much longer the profiler made the captured ones ({duration_text(self.captured_ns)})"
             )
         times = f"{duration_text(self.captured_ns)} against {duration_text(self.unprofiled_ns)}"
-        return f"captured steps take {self.ratio:.1f} times as long as unprofiled ones ({times})"
+        ratio = self.captured_ns / self.unprofiled_ns
+        text = f"captured steps take {ratio:.1f} times as long as unprofiled ones ({times})"
+        if not self.removed_ns:
+            return text
+        return f"{text}; {duration_text(self.removed_ns)}, the cost of recording operators, is taken out"
 
 
 def measured_overhead(
@@ -113,15 +119,29 @@ def profiler_overhead(metadata: Mapping[str, Any]) -> ProfilerOverhead | None:
     if not (isinstance(quartiles, list) and [type(value) for value in quartiles] == [int, int]):
         quartiles = None
     scatter = (quartiles[0], quartiles[1]) if quartiles else None
-    return ProfilerOverhead(int(captured or 0), int(unprofiled or 0), told.get(_RESCALED) is True, scatter)
+    rescaled = told.get(_RESCALED) is True
+    return ProfilerOverhead(
+        int(captured or 0), int(unprofiled or 0), _removed_ns(metadata), rescaled, scatter
+    )
+
+
+def _removed_ns(metadata: Mapping[str, Any]) -> int:
+    """Return what recording cost the rank that it cost most, as far as that was taken out of a step."""
+    accounting, steps = metadata.get("accounting"), metadata.get("steps")
+    figures = accounting.values() if isinstance(accounting, Mapping) else ()
+    removed = [one.get(_REMOVED) for one in figures if isinstance(one, Mapping)]
+    count = len(steps) if isinstance(steps, list) else 1
+    return max((value for value in removed if type(value) is int), default=0) // max(1, count)
 
 
 def with_overhead_told(workload: Workload) -> Workload:
-    """Return *workload* with the overhead among its assumptions, if it matters."""
+    """Return *workload* with the overhead among its assumptions, if it matters or was taken out."""
     overhead = profiler_overhead(workload.metadata)
-    if overhead is None or not overhead.matters:
+    if overhead is None or not (overhead.matters or overhead.removed_ns):
         return workload
-    said = f"{overhead.text}, so host time is that much too long; 'convert --rescale-host' scales it"
+    said = overhead.text
+    if overhead.matters:
+        said += ", so host time is that much too long; 'convert --rescale-host' scales it"
     return _assuming(workload, said, {})
 
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from ...errors import TraceError
-from ...tracer import StepRange, read_evidence
+from ...tracer import Evidence, StepRange, read_evidence
 from .._columns import which
 from ..chakra import Graph
 from ..linking import lend_records, with_records
@@ -40,8 +40,9 @@ from ._captures import captures_of
 from ._device_graph import device_graph
 from ._entries import flights_of, last_entries
 from ._lane_numbers import DEVICE_LANE
+from ._profiler_cost import cost_of_recording, without_recording
 from ._recorded_shapes import read_recorded_host, with_own_records
-from ._sampled_causes import SampledCauses, host_causes
+from ._sampled_causes import host_causes
 from ._steps import MarkedSteps, StepChoice, annotated_steps, named_steps, whole_trace
 from ._unnamed_groups import with_told_groups
 from ._window import Window
@@ -168,6 +169,7 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
     if traces.structure is not None:
         trace, host = _with_lent_records(trace, host, traces.structure, window)
     groups = {**host.groups, **trace.groups, **traces.groups}
+    evidence = None if traces.evidence_path is None else read_evidence(traces.evidence_path)
     if len(trace.works):
         linked = with_records(trace, host)
         captured, unread = captures_of(traces, trace)
@@ -180,7 +182,8 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
             groups=groups,
             world_size=world_size,
             whole=not opened.marked,
-            evidence=_sampled(traces),
+            evidence=evidence,
+            recorded=opened.steps,
             captured=captured,
         )
         _refuse_untied(traces, graph, trace)
@@ -188,7 +191,9 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
             lacking = [*lacking, _NO_OPERATOR]
     else:
         _refuse_lost_device(traces, trace, host)
-        graph = _host_graph(opened, trace, host, window, groups=groups, world_size=world_size)
+        graph = _host_graph(
+            opened, trace, host, window, groups=groups, world_size=world_size, evidence=evidence
+        )
     graph.metadata["notes"] += lacking
     graph.metadata["identity"] = identity
     return graph
@@ -238,6 +243,7 @@ def _host_graph(
     *,
     groups: dict[str, tuple[int, ...]],
     world_size: int,
+    evidence: Evidence | None,
 ) -> Graph:
     """Return the graph of a rank that computes on the host itself."""
     traces = opened.traces
@@ -255,13 +261,14 @@ def _host_graph(
     everyone = tuple(range(world_size))
     own_groups = sorted({comm.group_ranks for comm in comms} - {(), everyone})
     ids = {(): 0, everyone: 0, **{ranks: number for number, ranks in enumerate(own_groups, start=1)}}
-    causes = host_causes(trace, own, ops, window, _sampled(traces))
+    causes = host_causes(trace, own, ops, window, evidence)
     graph = assemble(traces.rank, window, ops, comms, host, group_ids=ids, causes=causes)
     graph.metadata["step_shares"] = window.own_times()
     graph.metadata["groups"] = [list(ranks) for ranks in own_groups]
     graph.metadata["notes"] += told + _unknown(ops, comms)
     graph.metadata["notes"] += _left_out(trace.events, own, window, trace.texts)
-    return graph
+    events = trace.events.take(own)
+    return without_recording(graph, {0: events}, window, cost_of_recording(evidence, events, opened.steps))
 
 
 def _why_outside(traces: RankTraces) -> str:
@@ -269,11 +276,6 @@ def _why_outside(traces: RankTraces) -> str:
     if traces.steps:
         return "Its clock and its manifest may disagree; choose another step or capture again."
     return "Choose another step (--step), or capture whole steps, with CPU activities on."
-
-
-def _sampled(traces: RankTraces) -> SampledCauses | None:
-    """Return what the rank's evidence says of host time, if it has any."""
-    return None if traces.evidence_path is None else SampledCauses(read_evidence(traces.evidence_path))
 
 
 def _left_out(events: Events, own: np.ndarray, window: Window, texts: Sequence[str]) -> list[str]:

@@ -34,11 +34,13 @@ _APART_NS = 250_000_000
 
 
 def host_causes(
-    trace: DeviceTrace, own: np.ndarray, ops: Ops, window: Window, evidence: SampledCauses | None
+    trace: DeviceTrace, own: np.ndarray, ops: Ops, window: Window, evidence: Evidence | None
 ) -> HostCauses:
     """Return the causes of one thread's host time: those of its events *own*, and what *evidence* adds."""
     marked = marked_spans(trace, own, window)
-    return HostCauses(marked if evidence is None else layered(evidence.spans(ops, window), marked))
+    return HostCauses(
+        marked if evidence is None else layered(SampledCauses(evidence).spans(ops, window), marked)
+    )
 
 
 class _State(NamedTuple):

@@ -180,7 +180,7 @@ def _of_the_profiler(overhead: ProfilerOverhead, bound_by: str) -> str:
     text = f"{overhead.text[0].upper()}{overhead.text[1:]}"
     if overhead.host_rescaled:
         return f"{text}; host time was scaled by it."
-    if overhead.is_scattered:
+    if overhead.is_scattered or (overhead.removed_ns and not overhead.matters):
         return f"{text}."
     scale = "'convert --rescale-host' scales host time by it"
     if overhead.matters and bound_by in _ON_HOST:
@@ -210,7 +210,9 @@ def _measured_text(workload: Workload) -> str:
     if not measured_ns:
         return ""
     which = f" on {count_text(ranks, 'rank')}" if ranks != workload.num_ranks else ""
-    return f" (measured{which}: {duration_text(measured_ns)})"
+    overhead = profiler_overhead(workload.metadata)
+    profiled = " with the profiler" if overhead is not None and overhead.removed_ns else ""
+    return f" (measured{profiled}{which}: {duration_text(measured_ns)})"
 
 
 def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advised, took: str) -> str:
