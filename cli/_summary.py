@@ -52,10 +52,11 @@ def print_headline(summary: Summary) -> None:
 def summary_command(study_folder: Path, run_id: str | None, view: str | None, output_format: str) -> None:
     """Say in one sentence what bounds a run of STUDY, and what would help, with the gain of each.
 
-    Gains are replays of the run with the change that `what-if --faster KEY` makes, or else upper bounds.
+    Gains are replays of the run with the change that `what-if --faster KEY` makes; "at most" marks upper
+    bounds, where replays take too long.
     """
     from ..converter.checks import step_kinds, step_rows
-    from ..runner.analysis import TIME_FORMULA, advice_text
+    from ..runner.analysis import TIME_FORMULA, advice_text, gain_text
 
     run = open_run(study_folder, run_id)
     if view == "steps":
@@ -77,7 +78,7 @@ def summary_command(study_folder: Path, run_id: str | None, view: str | None, ou
     else:
         print_headline(summary)
         rows = [
-            {"what": item.what, "how": advice_text(item), "gain_ns": item.gain_ns, "share": item.share}
+            {"what": item.what, "how": advice_text(item), "gain": gain_text(item), "share": item.share}
             for item in summary.advice
         ]
         print_rows(rows, title="What would help, and what it gains")

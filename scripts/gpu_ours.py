@@ -6,7 +6,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from gpu_intervals import CLASSES, Times, times_of
 
 from chakrascope.converter import Workload, convert_files
 from chakrascope.errors import ChakrascopeError
-from chakrascope.runner import RunAnalysis, Study, analyse_run, get_backend, prepare
+from chakrascope.runner import Detail, RunAnalysis, Study, analyse_run, get_backend, prepare
 from chakrascope.runner.analysis import Target, what_if
 
 __all__ = ["Gain", "Ours", "Replay", "measure"]
@@ -156,13 +156,10 @@ def _answer(run: RunAnalysis, device: pd.DataFrame) -> Times:
 
 
 def _gains(run: RunAnalysis) -> Iterator[Gain]:
-    """Yield every advice whose gain is promised, with what its what-if gives; the others are bounds."""
-    experiment = run.study.experiment(run.info.id)
+    """Yield every advice with what its own what-if gives."""
+    experiment = replace(run.study.experiment(run.info.id), detail=Detail.TOTALS)
     for item in run.advices():
-        key = str(getattr(item, "key", ""))
-        if not key or getattr(item, "is_bound", False):
-            continue
-        name, _, times = key.rpartition("=")
+        name, _, times = item.key.rpartition("=")
         try:
             after_ns = what_if(experiment, [(Target.parse(name), float(times))]).makespan_ns
         except ChakrascopeError:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ._advice import advice as advice
     from ._advice import advice_table as advice_table
     from ._advice import advice_text as advice_text
+    from ._advice import gain_text as gain_text
     from ._area import area_names as area_names
     from ._area import area_overview as area_overview
     from ._area import area_table as area_table
@@ -237,6 +238,7 @@ __all__ = [
     "flow_differences",
     "folded",
     "found_nodes",
+    "gain_text",
     "graph_tables",
     "judge",
     "layer_table",

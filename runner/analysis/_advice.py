@@ -12,7 +12,7 @@ import numpy as np
 from ...converter import Workload
 from ...converter.chakra import KINDS
 from ...errors import ChakrascopeError
-from ...support import share_text
+from ...support import duration_text, share_text
 from .._framed import columns_of
 from .._recorded_nodes import Columns
 from .._result import Result
@@ -29,19 +29,17 @@ __all__ = [
     "Advice",
     "Advised",
     "Cause",
-    "Simulate",
+    "Replays",
     "advice",
     "advice_table",
     "advice_text",
     "advise",
+    "gain_text",
     "link_bytes_per_ns",
 ]
 
-Simulate = Callable[[Target, float], Result]
-"""Simulates the step with a target so many times as fast; infinitely fast takes no time."""
-
 _LEAST_SHARE = 0.01
-_MOST_REPLAYS = 6
+_MOST_REPLAYED = 6
 _MOST_ADVICE = 4
 _MOST_PATH_NODES = 200_000  # of a larger replay the path is not walked for what bounds it then
 _SLOW = 0.1  # of what the network carries: below, something else than its bandwidth takes the time
@@ -49,6 +47,17 @@ _LEAST_RATE = 0.125  # bytes/ns: an Ethernet of 1 Gb/s, where nothing else is kn
 _COVERED = 0.5
 _NAMED_SHARE = 0.1
 _MOST_CAUSES = 10
+
+
+@dataclass(frozen=True)
+class Replays:
+    """Replays of a step: *simulate* makes one with a target so many times as fast, *most* can be afforded.
+
+    Infinitely fast takes no time.
+    """
+
+    simulate: Callable[[Target, float], Result]
+    most: int
 
 
 @dataclass(frozen=True)
@@ -129,9 +138,9 @@ def advise(
     *,
     link_bytes_per_ns: float = 0.0,
     messages: Columns | None = None,
-    simulate: Simulate | None = None,
+    replays: Replays | None = None,
 ) -> Advised:
-    """Return what would help the step of *result*, by replays where *simulate* is given, else by bounds.
+    """Return what would help the step of *result*, by *replays* where these are given, else by bounds.
 
     *link_bytes_per_ns* is what a link of the slowest dimension carries, 0 if unknown: a collective, or one of
     *messages* (as `messages_on_path` has them), that is far below is not helped by smaller messages.
@@ -140,15 +149,16 @@ def advise(
     found = candidates(path, result, workload, slow.__contains__)
     least_ns = _LEAST_SHARE * max(1, path.makespan_ns)
     mattering = [one for one in found if one.bound_ns >= least_ns]
-    chosen = _distinct(mattering)[:_MOST_REPLAYS]
+    halves = _halves(path, replays, result)
+    most = _MOST_REPLAYED if replays is None else min(_MOST_REPLAYED, max(1, replays.most - len(halves)))
+    chosen = _distinct(mattering)[:most]
     total = max(1, path.makespan_ns)
-    items = [(one, _advice_of(one, path, result, workload, simulate)) for one in chosen]
+    items = [(one, _advice_of(one, path, result, workload, replays)) for one in chosen]
     helpful = [(one, item) for one, item in items if item.gain_ns / total >= _LEAST_SHARE]
     helpful.sort(key=lambda pair: -pair[1].gain_ns)
     kept = _without_covered(helpful)[:_MOST_ADVICE]
     top = _contributor(found)
     causes = tuple(_cause(one, path) for one in _distinct(found)[:_MOST_CAUSES])
-    halves = _halves(path, simulate, result)
     return Advised(tuple(_with_overlaps(kept)), None if top is None else _cause(top, path), causes, halves)
 
 
@@ -171,18 +181,13 @@ def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _advice_of(
-    one: Candidate, path: CriticalPath, result: Result, workload: Workload, simulate: Simulate | None
+    one: Candidate, path: CriticalPath, result: Result, workload: Workload, replays: Replays | None
 ) -> Advice:
     """Return the advice on a candidate, by a replay if it can be simulated."""
     gain_ns, is_bound, then = one.bound_ns, True, ""
-    if simulate is not None:
-        try:
-            after = simulate(one.target, one.times)
-        except ChakrascopeError:
-            pass  # The backend cannot change it: the bound stays, and is called one.
-        else:
-            gain_ns, is_bound = result.makespan_ns - after.makespan_ns, False
-            then = _bound_by(after, workload)
+    after = _replayed(replays, one.target, one.times)
+    if after is not None:
+        gain_ns, is_bound, then = result.makespan_ns - after.makespan_ns, False, _bound_by(after, workload)
     rank, node_id, place = _longest(path, one)
     how = REMEDIES.get(one.remedy, UNKNOWN)
     number = "inf" if one.times == math.inf else f"{one.times:g}"
@@ -246,18 +251,26 @@ def _contributor(found: Sequence[Candidate]) -> Candidate | None:
     return ordered[0] if ordered else None
 
 
-def _halves(path: CriticalPath, simulate: Simulate | None, result: Result) -> dict[str, int]:
-    """Return what halving each of the two kinds that hold most of the path, and computation, gains."""
+def _halves(path: CriticalPath, replays: Replays | None, result: Result) -> dict[str, int]:
+    """Return what halving each of the two kinds that hold most of the path, and computation, gains.
+
+    They are at most a third of the replays.
+    """
     kinds = [str(key) for key in breakdown_columns(path, "kind")["key"][:2]]
-    gains = {}
-    for kind in dict.fromkeys([*kinds, "compute"]):
-        if simulate is None or kind in ("idle", "wait"):
-            continue
-        try:
-            gains[kind] = result.makespan_ns - simulate(Target("kind", kind), 2.0).makespan_ns
-        except ChakrascopeError:
-            continue  # nothing of this kind, or nothing that could change
-    return gains
+    chosen = [kind for kind in dict.fromkeys([*kinds, "compute"]) if kind not in ("idle", "wait")]
+    most = 0 if replays is None else replays.most // 3
+    halved = {kind: _replayed(replays, Target("kind", kind), 2.0) for kind in chosen[:most]}
+    return {
+        kind: result.makespan_ns - after.makespan_ns for kind, after in halved.items() if after is not None
+    }
+
+
+def _replayed(replays: Replays | None, target: Target, times: float) -> Result | None:
+    """Return a replay, or None where none is affordable or there is nothing that could change."""
+    try:
+        return None if replays is None else replays.simulate(target, times)
+    except ChakrascopeError:
+        return None
 
 
 def advice(
@@ -276,14 +289,17 @@ def advice(
     return list(found.advice)
 
 
+def gain_text(item: Advice) -> str:
+    """Return the gain of *item* such as ``12 ms``, or ``at most 12 ms`` where nothing was replayed."""
+    return f"{'at most ' * item.is_bound}{duration_text(item.gain_ns)}"
+
+
 def advice_text(item: Advice) -> str:
-    """Return how to shrink the cause of *item*, and what its gain is: a replay or a bound."""
+    """Return how to shrink the cause of *item*, and what bounds its replay."""
     parts = [item.how]
     if item.overlaps:
         parts.append(f"overlaps with: {item.overlaps}")
-    if item.is_bound:
-        parts.append("the gain is an upper bound, not a replay")
-    elif item.then:
+    if item.then:
         parts.append(f"then bound by {item.then}")
     return "; ".join(parts)
 

@@ -192,7 +192,7 @@ class RunAnalysis:
                 self._overview,
                 link_bytes_per_ns=link_bytes_per_ns(self._own_network()),
                 messages=None if messages is None else columns_of(messages),
-                simulate=replays_of(self.result, self.experiment),
+                replays=replays_of(self.result, self.experiment),
             )
 
         return advised_beside(self.study.kept_file(self.info.id, "advice.json"), self._made_of, make)

@@ -48,6 +48,7 @@ def networks(draw):
         semantics=draw(st.sampled_from(["astra-sim", "trace"])),
         native_collectives=draw(st.booleans()),
         groups=_groups_along(draw(st.integers(0, dimensions - 1)), counts),
+        replay_only=draw(st.sampled_from([False, False, True])),
     )
 
 
@@ -134,6 +135,15 @@ def test_two_kinds_of_ranks_are_two_classes():
     output = build.run(ranks)
     assert output.folded
     assert output.rank_representative.tolist() == [0, 1] * 4
+
+
+def test_a_replay_of_equal_ranks_is_one_of_one_rank():
+    together = [build.comp(node, 5, stream=node) for node in range(3)]
+    root = build.coll(4, 64, (2,), "BROADCAST")
+    ranks = [[*together, build.send(3, rank, (rank + 1) % 4, 8, after=(0, 1)), root] for rank in range(4)]
+    output = build.run(ranks, build.config(semantics="trace", replay_only=True))
+    assert output.folded
+    assert set(output.rank_representative.tolist()) == {0}
 
 
 def test_groups_with_other_numbers_are_alike():

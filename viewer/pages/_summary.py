@@ -10,7 +10,7 @@ from dash import Dash, Input, Output, State, html, no_update
 from ...converter.building import captured_steps
 from ...converter.checks import step_kinds, step_rows
 from ...errors import ChakrascopeError
-from ...runner.analysis import TABLES, Advice, advice_text, contributors, nameless_text
+from ...runner.analysis import TABLES, Advice, advice_text, contributors, gain_text, nameless_text
 from ...support import count_text, duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_name
@@ -95,7 +95,7 @@ _STEPS_NOTE = (
 )
 _ADVICE_NOTE = (
     "Largest gain first. A gain is what a replay of the run with this change saves, so it counts whatever "
-    "bounds the step then; where no replay was made, the text says that it is an upper bound."
+    'bounds the step then; "at most" marks the upper bounds of what was not replayed.'
 )
 _CLICK = "Select a bar to see its longest piece on the timeline."
 
@@ -299,7 +299,7 @@ def _anomalies(run: OpenRun) -> list[Any]:
 
 def _advice(run: OpenRun, search: str) -> dmc.Paper:
     rows = [
-        [_cause(item, search), f"{duration_text(item.gain_ns)} ({share_text(item.share)})", advice_text(item)]
+        [_cause(item, search), f"{gain_text(item)} ({share_text(item.share)})", advice_text(item)]
         for item in run.advices()
     ]
     links = [link_to("See the critical path, and simulate what would help", "/critical-path", search)]

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from ...errors import StudyError
 from ...runner import BREAKDOWNS, Study
-from ...runner.analysis import advice_text, link_table, packet_facts, segment_table
+from ...runner.analysis import advice_text, gain_text, link_table, packet_facts, segment_table
 from ...runner.study import timeline_notes
 from ...support import bytes_text, count_text, duration_text, instant_text, share_text, write_file, writing
 from .._state import OpenRun, StudyView
@@ -62,7 +62,7 @@ def _sections(run: OpenRun) -> list[Section]:
         Section("Where the step's time goes", [Stack.of_kinds(run.summary.kinds)], "The critical path by "
                 "kind: the chain of work that must get shorter for the step to get shorter."),
         Section("What would help", _advice(run), "A saving is what a replay of the run with this change "
-                "gains; where no replay was made, the text says that it is an upper bound."),
+                "gains; \"at most\" marks the upper bounds of what was not replayed."),
         *_memory(run),
         Section("The critical path across ranks", [Picture(path_picture(run))]),
         Section("Timeline", [Picture(timeline_picture(run))], timeline_note(run)),
@@ -82,10 +82,13 @@ def _sections(run: OpenRun) -> list[Section]:
 
 def _advice(run: OpenRun) -> Sequence[Part]:
     return Table.of(
-        run.advice.assign(how=[advice_text(item) for item in run.advices()]),
+        run.advice.assign(
+            how=[advice_text(item) for item in run.advices()],
+            gain=[gain_text(item) for item in run.advices()],
+        ),
         {
             "what": ("Cause", str),
-            "gain_ns": ("Saves", duration_text),
+            "gain": ("Saves", str),
             "share": ("Share", share_text),
             "how": ("What helps", str),
         },

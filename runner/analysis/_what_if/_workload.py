@@ -100,9 +100,15 @@ def _nodes_of(graph: Graph, target: Target) -> Flags:
     if target.what == "copy":
         is_copy = texts_where(nodes, "kind", "copy".__eq__)
         return is_copy & texts_where(nodes, "name", lambda name: copy_direction(name) == target.name)
-    if target.what not in ("sync", "stall", "host"):
+    named = texts_where(nodes, "name", is_it)
+    if target.what == "operator":
+        # As the critical path has it: what no operator issued stands under its own name.
+        named &= texts_where(nodes, "operator", "".__eq__)
+    if target.what not in ("sync", "stall", "host", "operator"):
         return texts_where(nodes, target.what, is_it)
-    named = texts_where(nodes, "operator", is_it) | texts_where(nodes, "name", is_it)
+    named |= texts_where(nodes, "operator", is_it)
+    if target.what == "operator":
+        return named
     if target.what == "sync":
         return named & texts_where(nodes, "kind", "sync".__eq__)
     is_long: Flags = np.asarray(nodes["duration_ns"]) > STALL_TIMES * typical_host_ns(graph)

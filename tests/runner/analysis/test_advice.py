@@ -13,7 +13,7 @@ from workloads import coll, comp, workload
 
 from chakrascope.converter.chakra import HOST_CAUSES
 from chakrascope.runner import Study, advice, get_backend, prepare, summarize
-from chakrascope.runner.analysis import Target, advice_text, analyse_run, what_if
+from chakrascope.runner.analysis import Target, analyse_run, gain_text, what_if
 from chakrascope.runner.analysis._critical_path import SEGMENT_COLUMNS, CriticalPath
 from chakrascope.runner.analysis._remedies import REMEDIES
 from chakrascope.runner.analysis._summary import _network_cannot_matter
@@ -260,7 +260,23 @@ def test_a_run_that_takes_long_to_replay_has_bounds_and_says_so(tmp_path, monkey
     run = analysed(tmp_path, launched(stall_ns=5 * MS))
     first = run.advices()[0]
     assert first.is_bound
-    assert "the gain is an upper bound, not a replay" in advice_text(first)
+    assert gain_text(first) == "at most 5.00 ms"
+
+
+@pytest.mark.parametrize(("most_replays", "advised"), [(9, 2), (1, 1)])
+def test_no_more_is_advised_than_can_be_replayed(tmp_path, monkeypatch, most_replays, advised):
+    program = launched(slow_ns=500_000, stall_ns=3 * MS)
+    events = analysed(tmp_path / "first", program).result.provenance["events"]
+    monkeypatch.setattr("chakrascope.runner.analysis._replays._MOST_EVENTS", most_replays * events)
+    advices = analysed(tmp_path / "second", program).advices()
+    assert len(advices) == advised
+    assert not any(item.is_bound for item in advices)
+
+
+def test_a_kernel_without_operator_is_simulated_by_its_name(tmp_path):
+    program = launched(more=[kernel(100, 4 * MS, (78,), name="lonely<float>", operator="")])
+    (item,) = (item for item in analysed(tmp_path, program).advices() if item.what == "lonely<float>")
+    assert (item.is_bound, item.gain_ns) == (False, 2 * MS)
 
 
 def test_the_answer_is_kept_beside_the_run(tmp_path, monkeypatch):

@@ -157,7 +157,8 @@ class FoldFinder {
         for (int round = 0; round < kMaxRounds; ++round) {
             const std::size_t now = recolour(round == 0);
             if (now * 2 > colours_.size()) return false;
-            if (now == classes) return choose_representatives(now);
+            // In a replay no rank waits for another.
+            if (now == classes || config_.replay_only) return choose_representatives(now);
             classes = now;
         }
         return false;

@@ -76,7 +76,7 @@ void Rank::watch_order() {
 
 // Which of two nodes that end at the same time is first decides what starts.
 void Rank::watch_ties() {
-    if (cluster_.fold == nullptr || cluster_.fold->is_given()) return;
+    if (cluster_.fold == nullptr || cluster_.fold->is_given() || cluster_.config.replay_only) return;
     if (last_end_ == cluster_.events.now()) cluster_.tied = true;
     last_end_ = cluster_.events.now();
 }
