@@ -31,7 +31,7 @@ CCACHE := $(shell command -v ccache)
 JOBS ?= 2
 WORKERS := -n $(JOBS) --dist loadfile
 
-SANITIZED := tests/engine tests/converter tests/support/test_parquet.py tests/runner/gpu \
+SANITIZED := tests/engine tests/converter tests/runner/gpu \
 	$(addprefix tests/runner/backends/test_,flow.py gpu_backend.py link_changes.py packet.py packet_flows.py packet_loss.py packet_trains.py)
 
 .PHONY: demo emulate test fuzz lint types format clean docs man sanitize wheels check-wheel release

@@ -10,7 +10,7 @@ import click
 
 from ..errors import UsageError
 from ..support import new_file
-from ..support.parquet import frame_bytes
+from ..support.table import frame_bytes
 from ._output import console, error_console, format_option, print_coded, print_frame, print_json
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import StudyError
 from ..support import count_text, duration_text, new_folder, writing
-from ..support.parquet import ParquetFile
+from ..support.table import ParquetFile
 from ._framed import columns_of, frame_of, framed, later, rows_of
 from ._notebook import block, html_table
 from ._recorded_nodes import Columns, RecordedNodes

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import StudyError
-from ..support.parquet import ParquetFile, ParquetWriter
+from ..support.table import ParquetFile, ParquetWriter
 from ._recorded_nodes import LEAST_ROWS, Columns
 
 __all__ = ["SavedNodes", "write_columns", "write_nodes", "write_pieces"]
@@ -20,7 +20,7 @@ def write_pieces(pieces: Iterable[Columns], types: Mapping[str, str], path: Path
 
     *types* are the columns, and the type of each.
     """
-    with path.open("wb") as file, ParquetWriter(file, types) as writer:
+    with ParquetWriter(path, types) as writer:
         for columns in pieces:
             writer.write(columns)
 

@@ -79,7 +79,7 @@ def install(wheel: Path, folder: Path, links: Path | None, python: str) -> Path:
     (site,) = folder.glob("lib/python*/site-packages")
     own = sum(file.stat().st_size for file in (site / "chakrascope").rglob("*") if file.is_file())
     print(f"installed: {own / _MIB:.1f} MiB of ours")
-    for name in ("ns3", "dash", "torch", "pyarrow", "duckdb"):
+    for name in ("ns3", "dash", "torch", "duckdb"):
         if (site / name).exists():
             sys.exit(f"{name} was installed, and nothing in the base dependencies may need it")
     return programs

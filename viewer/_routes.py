@@ -13,7 +13,7 @@ from ..runner import find_items, read_sweep
 from ..runner.analysis import COMPARISONS, OVERVIEWS, TABLES, Words, csv_text, graph_tables, search_hits
 from ..runner.study import item_table, run_table
 from ..runner.sweep import SWEEP_TABLES
-from ..support.parquet import frame_bytes
+from ..support.table import frame_bytes
 from ._note_routes import register_notes
 from ._state import OpenRun, Selection, StudyView
 from ._timeline_routes import area_asked_for, open_asked_for, register_timeline, source_asked_for

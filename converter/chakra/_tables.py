@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...support import new_file
-from ...support.parquet import ParquetFile
+from ...support.table import ParquetFile
 from ._archive import DAMAGES, Archive, SavedColumns
 from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Graph, byte_table
 

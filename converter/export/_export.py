@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import UsageError, did_you_mean
 from ...support import new_file
-from ...support.parquet import frame_bytes
+from ...support.table import frame_bytes
 from ..chakra import NODE_COLUMNS, EdgeKind, Graph, NodeType, Workload, replay
 
 __all__ = ["EXPORT_FORMATS", "export_graph"]

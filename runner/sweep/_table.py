@@ -14,7 +14,7 @@ import pandas as pd
 
 from ...errors import StudyError
 from ...support import new_file, writing
-from ...support.parquet import frame_bytes, read_frame
+from ...support.table import ParquetFile, frame_bytes
 from ..study import Study
 from ._goal import Goal
 from ._point import MEASURES, Answer
@@ -143,15 +143,13 @@ def read_table(path: Path) -> pd.DataFrame:
 
 def _stored_rows(path: Path) -> list[dict[str, Any]]:
     try:
-        table = read_frame(path)
         # Tables of earlier versions have no prices, and only those of plans have memory.
-        table = table.assign(cost=table.get("cost"), memory_bytes=table.get("memory_bytes"))[list(_FIXED)]
+        absent = {"cost": None, "memory_bytes": None}
+        return [{name: (absent | row)[name] for name in _FIXED} for row in ParquetFile(path).records()]
     except (OSError, ValueError, KeyError) as error:
         raise StudyError(
             f"The sweep's table {path} is damaged ({error}); delete it and run the sweep again."
         ) from error
-    records = table.astype(object).where(table.notna(), None).to_dict(orient="records")
-    return [{str(name): value for name, value in record.items()} for record in records]
 
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import yaml
@@ -53,7 +52,7 @@ from chakrascope.runner.emulation._wire import algorithms_of, columns_from_wire,
 from chakrascope.runner.gpu import load_machine
 from chakrascope.runner.programs import inspect_program, read_program
 from chakrascope.runner.sweep import Prices, read_points
-from chakrascope.support.parquet import ParquetFile, frame_bytes
+from chakrascope.support.table import ParquetFile, frame_bytes
 from chakrascope.tracer import TraceSet
 
 __all__ = ["CORPUS", "TARGETS", "Target"]
@@ -194,27 +193,20 @@ def _use_infragraph(folder: Path) -> None:
 
 
 def _parquet_files() -> list[Files]:
-    """Files of ours and of PyArrow's, whose pages have no checksums that would end each reading at once."""
-    numbers: dict[str, Any] = {
-        "n": np.arange(60) * 1000,
-        "r": np.arange(60) // 15,
-        "f": np.linspace(0, 1, 60),
-    }
-    missing = {"i": [1, None, 3] * 20, "t": ["a", None, "bc"] * 20, "b": [True, None, False] * 20}
-    made = [{"a.parquet": frame_bytes(pd.DataFrame(missing))}]
-    for table in (pa.table(numbers), pa.table(missing)):
-        for way in ({}, {"use_dictionary": False}, {"data_page_version": "2.0"}, {"compression": "none"}):
+    """Files of ours, and of other settings without the checksums that would end each reading at once."""
+    missing = pa.table({"i": [1, None, 3] * 20, "t": ["a", None, "bc"] * 20, "b": [True, None, False] * 20})
+    numbers = pa.table({"n": np.arange(60) * 1000, "r": np.arange(60) // 15, "f": np.linspace(0, 1, 60)})
+    made = [{"a.parquet": frame_bytes(missing.to_pandas())}]
+    for table in (numbers, missing):
+        for settings in ({}, {"use_dictionary": False}, {"compression": "none"}):
             file = io.BytesIO()
-            pyarrow.parquet.write_table(table, file, **way)
+            pyarrow.parquet.write_table(table, file, **settings)
             made.append({"a.parquet": file.getvalue()})
-    file = io.BytesIO()
-    differences = {"use_dictionary": False, "column_encoding": {"n": "DELTA_BINARY_PACKED"}}
-    pyarrow.parquet.write_table(pa.table(numbers), file, **differences)
-    return [*made, {"a.parquet": file.getvalue()}]
+    return made
 
 
 def _use_parquet(folder: Path) -> None:
-    """Read as those do who turn what is wrong with a file into an error of their own."""
+    """Read as the commands do, which turn what is wrong with a file into an error of their own."""
     try:
         file = ParquetFile(folder / "a.parquet")
         file.read()

@@ -1,4 +1,4 @@
-"""Tables as the Arrow streams that the worker reads; PyArrow comes with the extra ``query``."""
+"""Tables as the Arrow streams that the worker reads."""
 
 from __future__ import annotations
 

@@ -1,0 +1,82 @@
+"""Columns of numpy as Arrow's and back, through their buffers: pyarrow's own conversions import pandas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["TEXT", "kind_of", "to_arrow", "to_numpy"]
+
+TEXT = "text"
+_NUMBERS = (
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    "float32",
+    "float64",
+)
+_KINDS = {pa.from_numpy_dtype(np.dtype(name)): name for name in ("bool", *_NUMBERS)} | {
+    pa.string(): TEXT,
+    pa.large_string(): TEXT,
+    pa.null(): TEXT,
+}
+
+
+def kind_of(arrow: pa.DataType) -> str:
+    """Return the numpy name of an Arrow type, ``text``, or ``other`` for what columns do not hold."""
+    while pa.types.is_dictionary(arrow):
+        arrow = arrow.value_type
+    return _KINDS.get(arrow, "other")
+
+
+def to_arrow(column: npt.NDArray[Any]) -> pa.Array:
+    """Return a column of numbers or truth values, of which numbers are not copied."""
+    arrow = pa.from_numpy_dtype(column.dtype)
+    if column.dtype == np.bool_:
+        data = pa.py_buffer(np.packbits(column, bitorder="little"))
+    else:
+        data = pa.py_buffer(np.ascontiguousarray(column))
+    return pa.Array.from_buffers(arrow, len(column), [None, data])
+
+
+def to_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return the values of a column: texts as objects, None where missing.
+
+    Numbers of which some are missing are floats, NaN where they are missing.
+    """
+    kind = kind_of(column.type)
+    if not len(column):
+        return np.empty(0, object if kind in (TEXT, "other") else kind)
+    parts = [_part(chunk, kind) for chunk in column.chunks]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _part(chunk: pa.Array, kind: str) -> npt.NDArray[Any]:
+    if kind == TEXT:
+        return _texts(chunk)
+    if pa.types.is_dictionary(chunk.type):
+        return _part(chunk.dictionary_decode(), kind)
+    values = _values(chunk, kind)
+    if not chunk.null_count:
+        return values
+    return np.where(_values(chunk.is_valid(), "bool"), values.astype(np.float64), np.nan)
+
+
+def _values(chunk: pa.Array, kind: str) -> npt.NDArray[Any]:
+    data = chunk.buffers()[1]
+    if data is None:
+        return np.empty(0, kind)
+    if kind == "bool":
+        bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+        return bits[chunk.offset : chunk.offset + len(chunk)].view(np.bool_)
+    return np.frombuffer(data, kind, len(chunk), chunk.offset * np.dtype(kind).itemsize)
+
+
+def _texts(chunk: pa.Array) -> npt.NDArray[Any]:
+    if not pa.types.is_dictionary(chunk.type):
+        return np.array([*chunk.to_pylist(), None], object)[:-1]
+    texts = np.array([*chunk.dictionary.to_pylist(), None], object)
+    indices = chunk.indices.fill_null(len(texts) - 1) if chunk.null_count else chunk.indices
+    found: npt.NDArray[Any] = texts[_values(indices, kind_of(indices.type))]
+    return found

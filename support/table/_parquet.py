@@ -1,0 +1,179 @@
+"""Parquet files of flat columns, read by row group and column, and written one row group at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ParquetFile", "ParquetWriter"]
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+class ParquetFile:
+    """The file at *path*: its columns by row group; nothing of it stays open.
+
+    *kinds* has the columns in their order: a numpy type's name, ``text``, or ``other`` for what is not read
+    here (dates, decimals, lists). *rows* has the number of rows of each row group. Everything raises
+    `ValueError` for a file that is damaged or not Parquet, and `OSError`.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        from ._arrow import kind_of  # noqa: PLC0415 - PyArrow takes 0.1 s to import
+
+        self.path = Path(path)
+        self._metadata: pa.FileMetaData | None = None
+        with self._opened() as file:
+            self._metadata = file.metadata
+            fields = list(file.schema_arrow)
+            groups = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
+            self.rows: Sequence[int] = tuple(int(group.num_rows) for group in groups)
+        self.kinds: Mapping[str, str] = {field.name: kind_of(field.type) for field in fields}
+        if len(self.kinds) != len(fields):
+            raise ValueError("two of its columns have the same name")
+        if any(group.num_columns != len(fields) for group in groups):
+            raise ValueError("it holds nested columns, and only flat tables are read")
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows all row groups have together."""
+        return sum(self.rows)
+
+    def bounds(self, name: str) -> list[tuple[int, int]] | None:
+        """Return the least and greatest value of a column of integers by row group; None if unknown."""
+        if self._metadata is None or not self.kinds[name].startswith(("int", "uint")):
+            return None
+        place = [*self.kinds].index(name)
+        bounds = []
+        with _errors():
+            for group in range(len(self.rows)):
+                statistics = self._metadata.row_group(group).column(place).statistics
+                if statistics is None or not statistics.has_min_max:
+                    return None
+                bounds.append((int(statistics.min), int(statistics.max)))
+        return bounds
+
+    def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
+        """Return columns, all or those called *names*, of some row groups or of all, one behind the other.
+
+        Texts are objects, None where missing. Numbers of which some are missing are floats, NaN there.
+        """
+        from ._arrow import to_numpy  # noqa: PLC0415
+
+        table = self._read(names, groups)
+        with _errors():
+            return {name: to_numpy(table.column(name)) for name in table.column_names}
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return every row as plain values by column, None where missing."""
+        table = self._read(None, None)
+        with _errors():
+            rows: list[dict[str, Any]] = table.to_pylist()
+            return rows
+
+    def _read(self, names: Sequence[str] | None, groups: Sequence[int] | None) -> pa.Table:
+        chosen = [*self.kinds] if names is None else [*names]
+        for name in chosen:
+            if name not in self.kinds:
+                raise ValueError(f"it has no column {name}")
+            if self.kinds[name] == "other" and self.num_rows:
+                raise ValueError(f"its column {name} holds neither numbers, truth values nor text")
+        picked = [*range(len(self.rows))] if groups is None else [*groups]
+        with self._opened() as file:
+            table = file.read_row_groups(picked, columns=chosen, use_threads=False)
+        if table.num_rows != sum(self.rows[group] for group in picked):
+            raise ValueError("its columns do not have as many rows as its metadata says")
+        return table.select(chosen)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        with (
+            self.path.open("rb") as opened,
+            _errors(),
+            pq.ParquetFile(opened, metadata=self._metadata, page_checksum_verification=True) as file,
+        ):
+            yield file
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Raise `ValueError` for what PyArrow raises of a damaged file."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+class ParquetWriter:
+    """Writes the file at *path*, a row group at a time; a context manager, at whose end the file is whole.
+
+    *kinds* are the columns: each the name of a numpy type. Pages are compressed with snappy and have
+    checksums; the same columns give the same bytes.
+    """
+
+    def __init__(self, path: str | Path, kinds: Mapping[str, str]) -> None:
+        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        self._kinds = dict(kinds)
+        self._schema = pa.schema([
+            pa.field(name, pa.from_numpy_dtype(np.dtype(kind)), nullable=False)
+            for name, kind in kinds.items()
+        ])  # fmt: skip
+        # Ids and times grow from row to row: their differences take a third of the space of dictionaries.
+        growing = [name for name, kind in kinds.items() if kind in ("int64", "uint64")]
+        self._writer = pq.ParquetWriter(
+            path,
+            self._schema,
+            column_encoding=dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
+            use_dictionary=[name for name in kinds if name not in growing],
+            write_page_checksum=True,
+            store_schema=False,
+        )
+
+    def __enter__(self) -> ParquetWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._writer.close()
+        except OSError:
+            if error is None:
+                raise
+
+    def write(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Write a row group of *columns*, which must be all there are, of one length."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        from ._arrow import to_arrow  # noqa: PLC0415
+
+        arrays = [to_arrow(_of_kind(columns[name], kind)) for name, kind in self._kinds.items()]
+        table = pa.Table.from_arrays(arrays, schema=self._schema)
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+
+def _of_kind(column: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
+    """Return *column* as *kind*; raises `ValueError` where that would change its values."""
+    if column.dtype == kind:
+        return column
+    as_kind = column.astype(kind)
+    if not np.array_equal(as_kind, column):
+        raise ValueError(f"a column of {column.dtype} does not fit into {kind}")
+    return as_kind

@@ -1,0 +1,281 @@
+"""Parquet files: ours, those of other writers, tables of pandas, and damaged ones."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from chakrascope.support.table import ParquetFile, ParquetWriter, frame_bytes
+
+DATA = Path(__file__).parents[1] / "data" / "support"
+KINDS = (
+    "bool",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    "float32",
+    "float64",
+)
+TEXTS = st.lists(st.one_of(st.none(), st.text(max_size=8)), min_size=1, max_size=40)
+
+
+def written(path, *groups, kinds=None):
+    """Return *path*, a file with these *groups* of columns."""
+    kinds = kinds or {name: column.dtype.name for name, column in groups[0].items()}
+    with ParquetWriter(path, kinds) as writer:
+        for group in groups:
+            writer.write(group)
+    return path
+
+
+def saved(path, content):
+    path.write_bytes(content)
+    return path
+
+
+def assert_same(read, columns):
+    assert list(read) == list(columns)
+    for name, column in columns.items():
+        assert read[name].dtype == column.dtype
+        np.testing.assert_array_equal(read[name], column)
+
+
+@given(data=st.data(), lengths=st.lists(st.integers(0, 300), min_size=1, max_size=3))
+def test_columns_come_back_by_row_group(tmp_path_factory, data, lengths):
+    kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
+    columns = {f"{i} {kind}": data.draw(arrays.arrays(kind, sum(lengths))) for i, kind in enumerate(kinds)}
+    ends = np.cumsum([0, *lengths])
+    groups = [
+        {name: column[start:end] for name, column in columns.items()}
+        for start, end in itertools.pairwise(ends)
+    ]
+    path = written(tmp_path_factory.getbasetemp() / "ours.parquet", *groups)
+    content = path.read_bytes()
+    file = ParquetFile(path)
+    assert file.rows == tuple(lengths)
+    assert_same(file.read(), columns)
+    assert_same(file.read(groups=[len(groups) - 1]), groups[-1])
+    assert written(path, *groups).read_bytes() == content
+
+
+def test_a_file_of_the_writer_of_earlier_versions_is_read():
+    file = ParquetFile(DATA / "own_writer.parquet")
+    rows = np.arange(100)
+    assert file.rows == (100, 100)
+    assert file.bounds("rank") == [(0, 0), (1, 1)]
+    read = file.read(groups=[1])
+    assert_same(
+        {name: read[name] for name in ("rank", "node_id", "cause_node", "cause_is_dependency", "queue_ns")},
+        {
+            "rank": np.full(100, 1, np.int32),
+            "node_id": rows * 3 + 1,
+            "cause_node": rows - 1,
+            "cause_is_dependency": rows % 3 == 0,
+            "queue_ns": np.full(100, (1 << 62) + 1),
+        },
+    )
+    np.testing.assert_array_equal(read["share"], rows / 7)
+    np.testing.assert_array_equal(read["size"], np.where(rows % 4 > 0, rows % 5, np.nan))
+    names = ["gemm", "all-reduce", "ü"]
+    assert read["name"].tolist() == [names[row % 3] if row % 7 else None for row in range(100)]
+
+
+@given(texts=TEXTS, in_dictionary=st.booleans())
+def test_texts_of_other_writers_are_read(tmp_path_factory, texts, in_dictionary):
+    path = tmp_path_factory.getbasetemp() / "texts.parquet"
+    table = pa.table({"text": pa.array(texts, pa.string())})
+    pq.write_table(pa.table([table["text"].dictionary_encode()], ["text"]) if in_dictionary else table, path)
+    assert ParquetFile(path).kinds == {"text": "text"}
+    assert ParquetFile(path).read()["text"].tolist() == texts
+    assert ParquetFile(path).records() == [{"text": text} for text in texts]
+
+
+def test_missing_numbers_are_not_numbers(tmp_path):
+    table = pa.table({"i": [1, None, 3] * 9, "b": [None, True, False] * 9, "none": pa.nulls(27)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=7)
+    file = ParquetFile(tmp_path / "a.parquet")
+    np.testing.assert_array_equal(file.read()["i"], [1, np.nan, 3] * 9)
+    np.testing.assert_array_equal(file.read()["b"], [np.nan, 1, 0] * 9)
+    assert file.records()[1] == {"i": None, "b": True, "none": None}
+
+
+def test_those_of_duckdb_are_read_and_ours_by_it(tmp_path):
+    columns = {
+        "n": np.arange(5000) * 3,
+        "f": np.linspace(0, 1, 5000),
+        "r": np.repeat(np.arange(5, dtype="int32"), 1000),
+    }
+    path = written(tmp_path / "ours.parquet", columns)
+    with duckdb.connect() as connection:
+        found = connection.execute(f"SELECT * FROM '{path}'").fetchnumpy()
+        assert_same({name: np.asarray(column) for name, column in found.items()}, columns)
+        connection.execute(f"COPY (SELECT *, 't' || n AS t FROM '{path}') TO '{tmp_path / 'duck.parquet'}'")
+    read = ParquetFile(tmp_path / "duck.parquet").read()
+    assert read.pop("t").tolist() == [f"t{n}" for n in columns["n"]]
+    assert_same(read, columns)
+
+
+def test_bounds_of_integers_are_those_of_each_row_group(tmp_path):
+    groups = [
+        {"r": np.array([3, -5], "int32"), "f": np.ones(2)},
+        {"r": np.array([7], "int32"), "f": np.ones(1)},
+    ]
+    file = ParquetFile(written(tmp_path / "a.parquet", *groups))
+    assert file.bounds("r") == [(-5, 3), (7, 7)]
+    assert file.bounds("f") is None
+    assert_same(file.read(["r"], [1]), {"r": groups[1]["r"]})
+
+
+def test_tables_of_pandas_keep_numbers_and_write_the_rest_as_text(tmp_path):
+    frame = pd.DataFrame({
+        "Int64": pd.array([1, None, -3], "Int64"), "Float64": pd.array([1.5, None, np.inf], "Float64"),
+        "boolean": pd.array([True, None, False], "boolean"), "float": [1.0, np.nan, 3.0], "int": [1, 2, 3],
+        "str": pd.Series(["a", None, "ü"], dtype="str"), "category": pd.Categorical(["x", None, "x"]),
+        "objects": pd.Series([True, None, False], dtype=object),
+        "whole": pd.Series([1, None, 2], dtype=object), "large": pd.Series([1 << 70, 1, 2], dtype=object),
+        "mixed": pd.Series([1, "a", None], dtype=object), "uint8": np.array([1, 2, 255], "uint8"),
+        "list": pd.Series([[1], None, [2]], dtype=object), "date": pd.to_datetime(["2026-01-01"] * 3),
+    })  # fmt: skip
+    path = saved(tmp_path / "a.parquet", frame_bytes(frame))
+    expected = {
+        name: [None if pd.isna(value) else value for value in frame[name].astype(object)]
+        for name in frame
+        if name not in ("large", "mixed", "list", "date")
+    } | {
+        "large": [str(1 << 70), "1", "2"],
+        "mixed": ["1", "a", None],
+        "list": ["[1]", None, "[2]"],
+        "date": ["2026-01-01 00:00:00"] * 3,
+    }
+    rows = ParquetFile(path).records()
+    assert {name: [row[name] for row in rows] for name in frame} == expected
+    assert [*pd.read_parquet(path)] == [*frame]
+    assert ParquetFile(path).kinds["uint8"] == "uint8"
+
+
+def test_tables_without_rows_or_columns_are_files(tmp_path):
+    for frame in (pd.DataFrame({"a": np.empty(0, "int64"), "t": pd.Series([], dtype="str")}), pd.DataFrame()):
+        file = ParquetFile(saved(tmp_path / "a.parquet", frame_bytes(frame)))
+        assert [*file.read()] == [*frame]
+        assert file.records() == []
+    dates = pd.DataFrame({"d": pd.to_datetime([]), "a": np.empty(0, "int8")})
+    pq.ParquetWriter(tmp_path / "b.parquet", pa.Schema.from_pandas(dates)).close()
+    file = ParquetFile(tmp_path / "b.parquet")
+    assert file.rows == ()
+    assert {name: column.dtype for name, column in file.read().items()} == {"d": object, "a": np.int8}
+
+
+@pytest.mark.parametrize(("table", "message"), [
+    ({"d": pd.to_datetime(["2026-01-01"])}, "column d holds neither"),
+    ({"l": [[1, 2]]}, "column l holds neither"),
+    ({"s": [{"x": 1, "y": 2}]}, "only flat tables are read"),
+])  # fmt: skip
+def test_columns_that_are_not_read_are_named(tmp_path, table, message):
+    pq.write_table(pa.Table.from_pandas(pd.DataFrame(table)), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=message):
+        ParquetFile(tmp_path / "a.parquet").read()
+
+
+def test_a_column_that_is_absent_is_named(tmp_path):
+    file = ParquetFile(written(tmp_path / "a.parquet", {"a": np.arange(3)}))
+    with pytest.raises(ValueError, match="no column b"):
+        file.read(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PAR1", b"PAR1PAR1", b"PAR1\xff\xff\xff\xffPAR1", b"PAR1" + bytes(50) + b"PARE"]
+)
+def test_what_is_not_parquet_is_an_error(tmp_path, content):
+    with pytest.raises(ValueError, match=r"."):
+        ParquetFile(saved(tmp_path / "a.parquet", content))
+
+
+def test_a_file_that_is_absent_is_an_os_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        ParquetFile(tmp_path / "a.parquet")
+
+
+def test_columns_that_do_not_fit_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="length"):
+        written(tmp_path / "a.parquet", {"a": np.arange(3), "b": np.arange(4)})
+    with pytest.raises(ValueError, match="does not fit"):
+        written(tmp_path / "a.parquet", {"a": np.array([300])}, kinds={"a": "int8"})
+
+
+def small_file(path, writer):
+    """Write a small file with *writer*; PyArrow's own default has no checksums."""
+    columns = {
+        "n": np.arange(40) * 1000,
+        "r": np.repeat(np.arange(4, dtype="int32"), 10),
+        "b": np.arange(40) % 3 == 0,
+    }
+    if writer == "arrow":
+        content = io.BytesIO()
+        table = pa.table(columns | {"t": [f"text {n % 5}" for n in range(40)]})
+        pq.write_table(table, content, row_group_size=25)
+        return content.getvalue()
+    return written(
+        path, {name: column[:25] for name, column in columns.items()}, {n: c[25:] for n, c in columns.items()}
+    ).read_bytes()
+
+
+@pytest.mark.parametrize("writer", ["ours", "arrow"])
+def test_a_file_that_was_cut_off_is_an_error_at_every_byte(tmp_path, writer):
+    content = small_file(tmp_path / "a.parquet", writer)
+    for size in range(len(content)):
+        with pytest.raises(ValueError, match=r"."):
+            ParquetFile(saved(tmp_path / "a.parquet", content[:size])).read()
+
+
+def test_a_damaged_page_is_an_error(tmp_path):
+    """Pages have checksums: a byte that changed in one is an error, or in none of the values."""
+    content = small_file(tmp_path / "a.parquet", "ours")
+    whole = ParquetFile(saved(tmp_path / "a.parquet", content)).read()
+    pages_end = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    refused = 0
+    for place in range(4, pages_end):
+        changed = bytearray(content)
+        changed[place] ^= 16
+        try:
+            read = ParquetFile(saved(tmp_path / "a.parquet", bytes(changed))).read()
+        except ValueError:
+            refused += 1
+            continue
+        assert_same(read, whole)
+    assert refused > pages_end / 2
+
+
+@pytest.mark.parametrize("writer", ["ours", "arrow"])
+@given(data=st.data())
+def test_a_changed_file_is_read_or_refused(tmp_path_factory, writer, data):
+    path = tmp_path_factory.getbasetemp() / "changed.parquet"
+    content = bytearray(small_file(path, writer))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(ValueError):
+        ParquetFile(saved(path, bytes(content))).read()
+
+
+def test_reading_and_writing_numbers_imports_no_pandas(tmp_path):
+    code = (
+        "import sys, numpy as np; from chakrascope.support.table import ParquetFile, ParquetWriter\n"
+        "with ParquetWriter(sys.argv[1], {'a': 'int64', 'b': 'bool'}) as writer:\n"
+        "    writer.write({'a': np.arange(3), 'b': np.arange(3) > 1})\n"
+        "print(ParquetFile(sys.argv[1]).read()['b'].tolist(), 'pandas' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "a.parquet")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n")[0] == "[False, False, True] False"
