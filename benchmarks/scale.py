@@ -275,9 +275,9 @@ def measure_answers(options: argparse.Namespace) -> None:
     sums = "SELECT rank, count(*), sum(end_ns - start_ns) FROM nodes GROUP BY rank"
     named = "SELECT name, avg(end_ns - start_ns) FROM nodes WHERE kind = 'compute' GROUP BY name"
     for words in (
-        ["slack", study],
-        ["slack", study, "--rank", "1"],
-        ["slack", study, "--format", "csv"],
+        ["summary", study, "--view", "slack"],
+        ["summary", study, "--view", "slack", "--rank", "1"],
+        ["summary", study, "--view", "slack", "--format", "csv"],
         ["compare", study],
         ["compare", study, "--view", "overview"],
         ["compare", study, "--view", "nodes", "--format", "csv"],

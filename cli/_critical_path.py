@@ -48,7 +48,7 @@ def print_critical_path(result: Result, workload: Workload, *, segments: int = 8
 @format_option
 def critical_path_command(study_folder: Path, run_id: str | None, by: str | None, output_format: str) -> None:
     """Print the critical path across ranks of a run of STUDY; its segments sum to the step exactly."""
-    run = open_run(study_folder, run_id)
+    run = open_run(study_folder, run_id, output_format)
     if by == "link":
         from ..runner.analysis import why_no_links
 

@@ -1,4 +1,4 @@
-"""``chakrascope diagnose``: which NIC, link or host is slow, by how much, and what that costs the step."""
+"""``chakrascope diagnose``: which rank, NIC, link or host is slow, by how much, and what that costs."""
 
 from __future__ import annotations
 
@@ -8,44 +8,66 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import UsageError
 from ..support import duration_text, share_text
+from ._logs import LOG_VIEWS, are_logs, print_logs
 from ._output import console, format_option, print_frame, print_json, print_next, print_rows
-from ._studies import of_a_run, open_run
+from ._studies import open_run, run_option
 
 if TYPE_CHECKING:
-    from ..runner.analysis import Anomaly, Diagnosis
+    from ..runner.analysis import Anomaly, Diagnosis, SlowestRank
 
 __all__ = ["diagnose_command"]
 
 
 @click.command("diagnose")
-@of_a_run
+@click.argument("targets", metavar="STUDY|LOGS...", nargs=-1, required=True)
+@run_option
+@click.option(
+    "--view",
+    type=click.Choice(list(LOG_VIEWS)),
+    help="Of logs: print this table only. [default: all of them]",
+)
 @format_option
-def diagnose_command(study_folder: Path, run_id: str | None, output_format: str) -> None:
-    """Name the NIC, link or host that is slow in a run of STUDY, and when links stood still.
+def diagnose_command(
+    targets: tuple[str, ...], run_id: str | None, view: str | None, output_format: str
+) -> None:
+    """Name the rank, NIC, link or host that slows a run of STUDY, and what it costs the step.
 
-    From the run's own messages and computations, each held against its peers. What it costs the step comes
-    from replaying the run with and without it.
+    Messages and computations are compared with those of their peers; costs come from simulating the run with
+    and without each anomaly. LOGS are production logs (PyTorch's flight recorder, NCCL Inspector; files,
+    folders or archives): which rank hangs or comes last, by how much, and how fast the collectives were.
     """
-    run = open_run(study_folder, run_id)
-    diagnosis = run.diagnosis
+    from ..runner import Study
+    from ..runner.analysis import slowest_rank
+
+    if not Study.is_study(targets[0]) and are_logs(targets):
+        print_logs(targets, view, output_format)
+        return
+    if view is not None or len(targets) > 1:
+        raise UsageError(f"{targets[0]} holds no logs. Next: name one STUDY, without --view.")
+    study_folder = Path(targets[0])
+    run = open_run(study_folder, run_id, output_format)
+    diagnosis, slowest = run.diagnosis, slowest_rank(run.result)
     if output_format == "json":
-        print_json(_as_json(diagnosis))
+        print_json(_as_json(diagnosis) | {"slowest_rank": slowest and slowest.to_json()})
     elif output_format == "csv":
         print_frame(diagnosis.table, "csv")
     else:
-        _print(diagnosis)
+        _print(diagnosis, slowest)
         command, *options = _next(diagnosis)
         print_next(command, study_folder, "--run", run.info.id, *options)
 
 
-def _print(diagnosis: Diagnosis) -> None:
+def _print(diagnosis: Diagnosis, slowest: SlowestRank | None) -> None:
     if diagnosis.anomalies:
         print_rows([_row(one) for one in diagnosis.anomalies], title="Anomalies, those that cost most first")
         for place, one in enumerate(diagnosis.anomalies, 1):
             _say(f"{place}. {one.sentence}")
     elif diagnosis.checked:
-        _say("Nothing is slower than its peers.")
+        _say("No NIC, link or host is slower than its peers.")
+    if slowest is not None:
+        _say(slowest.sentence)
     if diagnosis.checked:
         _say(f"Looked at: {'; '.join(diagnosis.checked)}.")
     for remark in diagnosis.remarks:
@@ -85,7 +107,7 @@ def _next(diagnosis: Diagnosis) -> tuple[str, ...]:
         return ("summary",)
     if first.what == "stall":
         return "timeline", "--from", f"{first.begin_ns}ns", "--to", f"{first.end_ns}ns"
-    return ("timeline",) if first.what.endswith("host") else ("links", "--view", "flows")
+    return ("timeline",) if first.what.endswith("host") else ("summary", "--view", "flows")
 
 
 def _say(text: str) -> None:

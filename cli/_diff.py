@@ -12,19 +12,29 @@ from rich.markup import escape
 
 from ..errors import UsageError
 from ..runner.analysis import PARTS
-from ..support import bytes_text, change_text, duration_text, parse_number
+from ..support import bytes_text, change_text, count_text, duration_text, parse_number
 from ._junit import Case, junit_option, write_junit
-from ._output import console, counter, format_option, print_frame, print_json, print_rows, stage
+from ._output import (
+    console,
+    counter,
+    error_console,
+    format_option,
+    print_frame,
+    print_json,
+    print_rows,
+    stage,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..runner import StepDiff
-    from ..runner.analysis import Judgement
+    from ..runner.analysis import Judgement, Side
 
-__all__ = ["LIMIT_PASSED", "diff_command"]
+__all__ = ["LIMIT_PASSED", "UNDECIDED", "diff_command"]
 
-LIMIT_PASSED = 70
+LIMIT_PASSED, UNDECIDED = 70, 71
+_STARTS = 4  # a side, from which the noise between starts is estimated
 VIEWS = ("waterfall", "figures", "operators", "modules", "collectives", "paths")
 _VERDICT = ["verdict", "change"]
 # What of each table fits on a terminal.
@@ -76,7 +86,7 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
     "limits",
     metavar="LIMIT",
     multiple=True,
-    help=f"Exit with {LIMIT_PASSED} if e.g. 'step > +3%'; may be repeated.",
+    help=f"Exit with {LIMIT_PASSED} if e.g. 'step > +3%', with {UNDECIDED} if noise hides it. Repeatable.",
 )
 @click.option(
     "--strict", is_flag=True, help="Let limits fail also within the noise, and where it is unknown."
@@ -95,7 +105,7 @@ def diff_command(
     junit_file: Path | None,
     output_format: str,
 ) -> int:
-    """Say what changed from STUDY_A to STUDY_B: before and after a change of the code.
+    """Compare two captures, steps or runs: STUDY_A before a change, STUDY_B after it.
 
     WHAT is a capture (all its steps are compared), CAPTURE/STEP, a workload, the first letters of a run's id,
     several of these with commas between, or `all` captures. Without it, the newest capture, else the newest
@@ -111,6 +121,8 @@ def diff_command(
     for text in (base, other):
         with stage(f"read {text}") as status:
             sides.append(read_side(text, counter(status, "steps")))
+    if asked and between_starts is None:
+        _print_too_few_starts(sides)
     found = diff_steps(*sides, between_starts=between_starts)
     judgements = judge(found, asked)
     if output_format == "json" and view is None:
@@ -122,7 +134,23 @@ def diff_command(
         _print_judgements(judgements, strict=strict)
     if junit_file is not None:
         write_junit(junit_file, f"diff {base} {other}", [_case(one, strict=strict) for one in judgements])
-    return LIMIT_PASSED if any(_fails(one, strict=strict) for one in judgements) else 0
+    if any(_fails(one, strict=strict) for one in judgements):
+        return LIMIT_PASSED
+    return UNDECIDED if any(one.outcome == "undecided" for one in judgements) else 0
+
+
+def _print_too_few_starts(sides: Sequence[Side]) -> None:
+    """Warn that limits can stay undecided, where a captured side has too few starts to know their noise."""
+    few = [side for side in sides if len(side.starts) < _STARTS and len(side.steps) > 1]
+    if few:
+        starts = " and ".join(f"{side.name} has {count_text(len(side.starts), 'start')}" for side in few)
+        error_console.print(
+            f"Note: {starts} of the job; below {_STARTS} a side a limit can stay undecided (exit code "
+            f"{UNDECIDED}). Capture more, or give --between-starts PERCENT.",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _table(found: StepDiff, name: str, by: str) -> pd.DataFrame:

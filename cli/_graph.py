@@ -1,4 +1,4 @@
-"""``chakrascope graph``: what a node waits for and what waits for it, or the graph folded."""
+"""``chakrascope graph``: find nodes, what one waits for and what waits for it, or the graph folded."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ._studies import of_a_run, open_run
 
 __all__ = ["graph_command"]
 
+_MOST_ROWS = 1_000_000  # that a terminal, or a program behind it, is given
 # What does not fit on a terminal beside the rest.
 _WIDE = ("start_ns", "kind", "hops", "band")
 
@@ -28,6 +29,14 @@ def _kinds() -> dict[str, int]:
 
 @click.command("graph")
 @of_a_run
+@click.argument("text", required=False)
+@click.option(
+    "--count",
+    type=click.IntRange(1, _MOST_ROWS),
+    default=20,
+    show_default=True,
+    help="With TEXT: how many nodes.",
+)
 @click.option(
     "--rank", type=int, help="The node's rank. [default: where the longest segment of the critical path ran]"
 )
@@ -61,6 +70,8 @@ def graph_command(
     *,
     study_folder: Path,
     run_id: str | None,
+    text: str | None,
+    count: int,
     rank: int | None,
     node: int | None,
     hops: int,
@@ -69,10 +80,19 @@ def graph_command(
     view: str | None,
     output_format: str,
 ) -> None:
-    """Show what a node of a run of STUDY waits for, what waits for it, and why; or fold the graph."""
-    from ..runner.analysis import graph_tables, longest_segment
+    """Show what a node of a run of STUDY waits for, what waits for it, and why; or fold the graph.
 
-    run = open_run(study_folder, run_id)
+    With TEXT, list instead the longest nodes with TEXT in their name, operator or module, or as id.
+    """
+    from ..runner.analysis import found_nodes, graph_tables, longest_segment
+
+    run = open_run(study_folder, run_id, output_format)
+    if text is not None:
+        nodes = found_nodes(run.nodes, run.words, text, count)
+        print_frame(
+            nodes.drop(columns="kind") if output_format == "table" else nodes, output_format, title="Nodes"
+        )
+        return
     longest_rank, longest_node = longest_segment(run.path)
     rank = longest_rank if rank is None else rank
     if not 0 <= rank < run.info.num_ranks:
@@ -81,7 +101,7 @@ def graph_command(
     if fold == "nodes" and (node is None or run.row(rank, node) < 0):
         asked = "no --node is given" if node is None else f"no node {node} of rank {rank} ran"
         raise UsageError(
-            f"{asked[:1].upper()}{asked[1:]}. Next: `chakrascope find {study_folder} TEXT "
+            f"{asked[:1].upper()}{asked[1:]}. Next: `chakrascope graph {study_folder} TEXT "
             f"--run {run.info.id}` lists nodes with their ids."
         )
     known = _kinds()

@@ -1,4 +1,4 @@
-"""``chakrascope inspect`` and ``export``: look into Chakra workloads, and hand them to other tools."""
+"""``chakrascope inspect``: what a workload holds, one node in full, and its graph for other tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..support import ranks_text
 from ._doctor import print_findings
 from ._late_choice import LateChoice
-from ._logs import LOG_VIEWS, are_logs, print_logs
+from ._logs import are_logs
 from ._output import console, format_option, print_frame, print_json
 
 if TYPE_CHECKING:
@@ -20,9 +20,15 @@ if TYPE_CHECKING:
 
     from ..converter import Workload
 
-__all__ = ["export_command", "inspect_command"]
+__all__ = ["inspect_command"]
 
 _MOST_COLUMNS = 2
+
+
+def _formats() -> Iterable[str]:
+    from ..converter import EXPORT_FORMATS
+
+    return EXPORT_FORMATS
 
 
 def open_workload(target: str) -> Workload:
@@ -36,33 +42,45 @@ def open_workload(target: str) -> Workload:
 
 
 @click.command("inspect")
-@click.argument("targets", metavar="STUDY|PREFIX|FILE.et|LOGS...", nargs=-1, required=True)
-@click.option("--rank", default=0, show_default=True, help="The rank of --node.")
-@click.option("--node", type=int, help="Show everything known about this node instead.")
+@click.argument("target", metavar="STUDY|PREFIX|FILE.et")
 @click.option(
-    "--show",
-    type=click.Choice(list(LOG_VIEWS)),
-    help="Of logs: who comes last, each collective, or how fast they are by size. [default: all of them]",
+    "--rank", default=0, show_default=True, help="The rank of --node, and of formats that hold one rank."
+)
+@click.option("--node", type=int, help="Print every attribute of this node instead.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write the graph to this file instead: JSON, GraphML, DOT, Parquet, or a Chrome trace for Perfetto.",
+)
+@click.option(
+    "--as", "file_format", type=LateChoice(_formats), help="Format of -o. [default: from the file's name]"
 )
 @format_option
 def inspect_command(
-    targets: tuple[str, ...], rank: int, node: int | None, show: str | None, output_format: str
+    *,
+    target: str,
+    rank: int,
+    node: int | None,
+    output: Path | None,
+    file_format: str | None,
+    output_format: str,
 ) -> None:
-    """Print the counts and sizes of a workload, or one node in full.
+    """Count the nodes, messages and bytes of a workload, print one node in full, or export the graph.
 
-    Of production logs (PyTorch's flight recorder, NCCL Inspector; files, folders or archives): who hangs, who
-    comes last and by how much, and how fast the collectives were.
+    Parquet holds the nodes of all ranks, or their edges (FILE.edges.parquet); GraphML and DOT hold one rank.
     """
     from ..converter import inspect_node, inspect_workload
+    from ..runner import Study
 
-    if are_logs(targets):
-        if node is not None:
-            raise UsageError("--node shows a node of a workload. Convert the logs first.")
-        print_logs(targets, show, output_format)
+    if not Study.is_study(target) and are_logs([target]):
+        raise UsageError(f"{target} holds production logs. Next: 'chakrascope diagnose {target}'.")
+    workload = open_workload(target)
+    if output is not None:
+        _export(workload, output, file_format, rank)
         return
-    if show is not None or len(targets) > 1:
-        raise UsageError(f"{targets[0]} holds no logs: --show, and several files, go with production logs.")
-    workload = open_workload(targets[0])
+    if file_format is not None:
+        raise UsageError("--as is the format of a file. Next: add -o FILE.")
     if node is None:
         facts = inspect_workload(workload)
         if output_format == "json":
@@ -73,6 +91,19 @@ def inspect_command(
     if not 0 <= rank < workload.num_ranks:
         raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")
     print_json(inspect_node(workload.graphs[workload.program_of_rank[rank]], node))
+
+
+def _export(workload: Workload, file: Path, file_format: str | None, rank: int) -> None:
+    """Write *workload* to *file* in *file_format*, or in the one that its name says."""
+    from ..converter import export_graph
+
+    by_name = {".json": "json", ".graphml": "graphml", ".dot": "dot", ".gv": "dot", ".parquet": "parquet"}
+    chosen = file_format or by_name.get(file.suffix)
+    if file_format is None and file.name.endswith(".edges.parquet"):
+        chosen = "parquet-edges"
+    if chosen is None:
+        raise UsageError(f"The name {file} does not say which format to write. Next: add --as FORMAT.")
+    console.print(f"Wrote {export_graph(workload, file, chosen, rank=rank)}")
 
 
 def _print_workload(facts: dict[str, Any], output_format: str) -> None:
@@ -130,35 +161,3 @@ def _whose(values: Sequence[int], value: int, ranks: Sequence[Sequence[int]]) ->
         return "all"
     having = [rank for own, those in zip(values, ranks, strict=True) if own == value for rank in those]
     return ranks_text(having, most=1)
-
-
-def _formats() -> Iterable[str]:
-    from ..converter import EXPORT_FORMATS
-
-    return EXPORT_FORMATS
-
-
-@click.command("export")
-@click.argument("target", metavar="STUDY|PREFIX|FILE.et")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The file to write.")
-@click.option(
-    "--as",
-    "file_format",
-    type=LateChoice(_formats),
-    help="[default: what the file's name says]",
-)
-@click.option("--rank", default=0, show_default=True, help="The rank, where the format holds one.")
-def export_command(target: str, output: Path, file_format: str | None, rank: int) -> None:
-    """Write a workload's graph for other tools: JSON, GraphML, DOT, Parquet, or a Chrome trace for Perfetto.
-
-    Parquet holds the nodes of all ranks, or their edges (FILE.edges.parquet).
-    """
-    from ..converter import export_graph
-
-    by_name = {".json": "json", ".graphml": "graphml", ".dot": "dot", ".gv": "dot", ".parquet": "parquet"}
-    chosen = file_format or by_name.get(output.suffix)
-    if file_format is None and output.name.endswith(".edges.parquet"):
-        chosen = "parquet-edges"
-    if chosen is None:
-        raise UsageError(f"The name {output} does not say which format to write; add --as FORMAT.")
-    console.print(f"Wrote {export_graph(open_workload(target), output, chosen, rank=rank)}")

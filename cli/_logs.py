@@ -1,4 +1,4 @@
-"""How ``chakrascope inspect`` shows production logs: troubles, stragglers, collectives, speeds."""
+"""How ``chakrascope diagnose`` shows production logs: troubles, stragglers, collectives, speeds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NARROW = {
 _FROM = (
     "last: the rank that came last, - where none did. from: how that is known. duration: the operation took "
     "least there, which needs no clocks; begin or enqueue: by when each rank began or issued it, with clocks "
-    "corrected as far as the logs allow. All columns: --show collectives --format csv"
+    "corrected as far as the logs allow. All columns: --view collectives --format csv"
 )
 _SPEED = (
     "transfer: the median on the rank that came last, which waited for nobody; longest: on the one that "
@@ -76,7 +76,7 @@ def print_logs(targets: Sequence[str], show: str | None, output_format: str) -> 
     matched = match_logs(read_logs(targets))
     findings = check_matched(matched)
     if output_format == "csv" and show is None:
-        raise UsageError(f"CSV holds one table. Add --show {', '.join(LOG_VIEWS)}.")
+        raise UsageError(f"CSV holds one table. Add --view {', '.join(LOG_VIEWS)}.")
     if show is not None and output_format != "table":
         print_frame(_views()[show](matched), output_format)
     elif output_format == "json":

@@ -7,7 +7,7 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 
@@ -24,78 +24,79 @@ _NO_ROOM = {errno.EDQUOT, errno.ENOSPC}
 EXIT_CODES = """\b
 Exit codes
   0    success
-  1    an error without a class of its own
+  1    other error
   2    wrong usage
   10   the training script could not be launched or captured
-  11   it ran, but no training step was seen
-  20   a trace cannot be used (21: a trace file is damaged)
-  30   a workload cannot be used (31: a file is damaged, 32: dependencies)
-  40   a configuration is wrong
-  50   a backend failed (51: not found, 52: too slow, 53: deadlock)
-  60   a study folder is missing or lacks what was asked for
-  70   a limit of `diff --fail-if` was passed
+  11   the script ran without a training step
+  20   unusable trace (21: damaged file)
+  30   unusable workload (31: damaged file, 32: dependencies)
+  40   wrong configuration
+  50   backend failed (51: not found, 52: too slow, 53: deadlock)
+  60   study missing, or it lacks what was asked for
+  70   a limit of `diff --fail-if` was exceeded (71: undecided)
   130  cancelled
-A training script that fails hands its own exit code through `trace` and `profile`.
+`trace` and `profile` return the exit code of a training script that fails.
 """
 
 
 _SECTIONS = {
     "From a job to an answer": {
-        "demo": "See it work, on a captured job that ships with the package.",
-        "profile": "Capture a training command, convert, simulate and explain it.",
+        "demo": "Run the whole chain on a captured job that ships with the package.",
+        "profile": "Capture a training command and print what bounds its step.",
         "trace": "Capture a training command, unchanged.",
-        "doctor": "Find what is wrong with traces, graphs or backends.",
-        "convert": "Turn traces or logs into one Chakra graph per rank.",
+        "doctor": "Check traces, graphs, a study or the backends for errors.",
+        "convert": "Convert traces or logs to one Chakra graph per rank.",
         "import": "Import traces or graphs from a folder into a study.",
-        "run": "Simulate them on a cluster.",
-        "emulate": "Run their messages over a real network, without GPUs.",
+        "run": "Simulate a workload on a cluster.",
+        "emulate": "Send a workload's messages over a real network, without GPUs.",
         "view": "Open a study in the browser.",
-        "report": "Write the answer into one HTML file.",
+        "report": "Write the answer to one HTML file, to hand over.",
     },
     "What bounds the step": {
-        "summary": "In one sentence, and what would help most.",
-        "critical-path": "The segments across ranks that sum to the step.",
-        "slack": "How much later each node could end.",
-        "layers": "Time per module.",
-        "collectives": "Size, skew, transfer and bandwidth of each.",
-        "links": "How busy each link is, and who sends to whom.",
-        "diagnose": "Which NIC, link or host is slow, and what that costs.",
-        "timeline": "What fills a window of it; or all of it, for Perfetto.",
-        "graph": "What a node waits for, and what waits for it.",
-        "find": "Nodes by name, operator, module or number.",
-        "query": "Free questions in SQL.",
-    },
-    "A job that was never run": {
-        "predict": "Its step, its memory and what bounds it, from the model's sizes.",
+        "summary": "Print what bounds the step, what would help, and its tables.",
+        "critical-path": "List the segments across ranks that sum to the step.",
+        "diagnose": "Name the slow rank, NIC, link or host; also from production logs.",
+        "timeline": "List what runs in a time window, or export to Perfetto.",
+        "graph": "Find nodes; show what a node waits for and what waits for it.",
+        "query": "Query a run in SQL.",
     },
     "What would change it": {
-        "what-if": "Simulate a run again with something changed.",
-        "compare": "Backends, networks or the measurement side by side.",
-        "diff": "Two captures, steps or runs: what changed, beyond the noise?",
-        "sweep": "Many clusters, the best first.",
-        "rescale": "Of a captured job, make a larger one.",
-        "presets": "The clusters that ship with the package.",
-        "algorithm": "Collective programs: what they do, their proof, their messages.",
-        "network": "What a network is, and its files for other simulators.",
-        "emulate-agent": "One host's part in `emulate`.",
-        "calibrate": "A network file from what was measured.",
+        "what-if": "Simulate a run again with something faster, smaller or gone.",
+        "compare": "Compare backends, networks and the measurement.",
+        "diff": "Compare two captures, steps or runs; fail CI on a regression.",
+        "sweep": "Simulate many clusters and rank them.",
+        "rescale": "Scale a captured job up.",
+        "predict": "Predict step time and memory from model sizes.",
     },
-    "What there is": {
-        "studies": "The studies of a folder.",
-        "runs": "The runs of a study: label, tag, note, delete.",
-        "jobs": "What runs in the background.",
-        "inspect": "What is in a graph, or in production logs: who holds the job up.",
-        "export": "A graph for other tools.",
-        "generate": "Graphs without a job: microbenchmarks, text workloads.",
-        "completion": "Completion of commands and options in your shell.",
+    "Networks and collectives": {
+        "presets": "List the clusters that ship with the package.",
+        "network": "Describe a network; write its files for other simulators.",
+        "calibrate": "Fit a network to measurements.",
+        "algorithm": "Check, prove, simulate and export collective programs.",
+    },
+    "Studies and workloads": {
+        "studies": "List the studies of a folder.",
+        "runs": "List, label, annotate or delete the runs of a study.",
+        "jobs": "List, cancel or resume background jobs.",
+        "inspect": "Count what a graph holds, or export it for other tools.",
+        "generate": "Write microbenchmarks as Chakra graphs.",
     },
 }
-
+_HIDDEN = ("completion", "emulate-agent")
+# Old names, each with the command that replaced it; they warn, and go two minor versions later.
+MOVED: Mapping[str, tuple[str, ...]] = {
+    "collectives": ("summary", "--view", "collectives"),
+    "export": ("inspect",),
+    "find": ("graph",),
+    "layers": ("summary", "--view", "layers"),
+    "links": ("summary", "--view", "links"),
+    "slack": ("summary", "--view", "slack"),
+}
 
 # The modules of commands that are not in one of their own name.
-_MODULES = {"export": "inspect", "studies": "workspace"}
+_MODULES = {"studies": "workspace"}
 _TEXTS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
-_NAMES = list(_TEXTS)
+_NAMES = [*_TEXTS, *_HIDDEN]
 
 
 class _Sections(click.Group):
@@ -106,7 +107,7 @@ class _Sections(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, in the order of their use."""
-        return _NAMES
+        return list(_TEXTS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command called *cmd_name*, or None."""
@@ -115,20 +116,26 @@ class _Sections(click.Group):
         name = cmd_name.replace("-", "_")
         module = _imported(f"_{_MODULES.get(name, name)}")
         command: click.Command = getattr(module, f"{name}_command")
-        command.short_help = _TEXTS[cmd_name]
+        command.short_help = _TEXTS.get(cmd_name, "")
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that *args* begin with; raises `UsageError` that says which may be meant."""
+        if args[0] in MOVED:
+            new = MOVED[args[0]]
+            error_console.print(
+                f"Warning: '{args[0]}' is now '{' '.join(new)}'; the old name goes in 0.5.", style="yellow"
+            )
+            args = [*new, *args[1:]]
         if args[0] not in _NAMES and not ctx.resilient_parsing:
             raise UsageError(f"There is no command '{args[0]}'{did_you_mean(args[0], _NAMES)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list of commands a section."""
-        width = max(map(len, _NAMES))
+        width = max(map(len, _TEXTS))
         for title, commands in _SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])

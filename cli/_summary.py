@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError
+from ._late_choice import LateChoice
 from ._output import console, format_option, print_columns, print_frame, print_json, print_rows
 from ._studies import of_a_run, open_run
 
@@ -41,37 +42,56 @@ def print_headline(summary: Summary) -> None:
     console.print(f"\n{summary.headline}\n", style="bold", markup=False)
 
 
+def _views() -> tuple[str, ...]:
+    from ._views import VIEWS
+
+    return tuple(VIEWS)
+
+
 @click.command("summary")
 @of_a_run
 @click.option(
     "--view",
-    type=click.Choice(["advice", "kinds", "ranks", "steps"]),
-    help="Print this table only. [default: all of them; with --format csv the advice]",
+    type=LateChoice(_views),
+    metavar="TABLE",
+    help="Print one table instead: advice, kinds, ranks, steps, layers, collectives, slack, links, "
+    "dimensions, loads, traffic, traffic-busy, traffic-flows, link-use, flows, packets or calibration.",
 )
+@click.option("--rank", type=int, help="With --view: only rows of this rank.")
+@click.option("--node", type=int, help="With --view: only rows of the node with this id.")
 @format_option
-def summary_command(study_folder: Path, run_id: str | None, view: str | None, output_format: str) -> None:
-    """Say in one sentence what bounds a run of STUDY, and what would help, with the gain of each.
+def summary_command(
+    *,
+    study_folder: Path,
+    run_id: str | None,
+    view: str | None,
+    rank: int | None,
+    node: int | None,
+    output_format: str,
+) -> None:
+    """Print what bounds a run of STUDY, and the changes that would help most, each with its gain.
 
-    Gains are replays of the run with the change that `what-if --faster KEY` makes; "at most" marks upper
-    bounds, where replays take too long.
+    Gains come from simulating the run with the change, as `what-if` does; "at most" marks upper bounds, where
+    that takes too long.
     """
     from ..converter.checks import step_kinds, step_rows
     from ..runner.analysis import TIME_FORMULA, advice_text, gain_text
 
-    run = open_run(study_folder, run_id)
-    if view == "steps":
-        if output_format == "table":
-            _print_steps(step_rows(run.workload))
-        else:
-            from ..runner.analysis import TABLES
+    if view is None and (rank is not None or node is not None):
+        raise UsageError("--rank and --node select rows of a table. Next: add --view, such as --view slack.")
+    run = open_run(study_folder, run_id, output_format)
+    if view is not None and (view != "steps" or output_format != "table"):
+        from ._views import print_view
 
-            print_frame(TABLES["steps"](run), output_format)
+        print_view(run, view, output_format, rank=rank, node=node)
+        return
+    if view == "steps":
+        _print_steps(step_rows(run.workload))
+        return
+    if output_format == "csv":
+        print_frame(run.advice, "csv")
         return
     summary = run.summary
-    if view is not None or output_format == "csv":
-        frames = {"kinds": lambda: summary.kinds, "ranks": lambda: summary.ranks}
-        print_frame(frames.get(view or "advice", lambda: run.advice)(), output_format)
-        return
     if output_format == "json":
         steps = step_rows(run.workload)
         print_json(summary.to_json() | {"steps": steps, "steps_by_kind": step_kinds(steps)})

@@ -75,7 +75,7 @@ def timeline_command(
     """
     from ..runner.analysis import area_names, area_overview, area_table
 
-    run = open_run(study_folder, run_id)
+    run = open_run(study_folder, run_id, output_format)
     if measured and not run.is_measured:
         raise UsageError("The workload of this run was not captured, so nothing was measured.")
     lanes = _lanes(run, nested=nested, measured=measured)

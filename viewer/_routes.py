@@ -107,8 +107,8 @@ def _register_exports(server: Flask, view: StudyView) -> None:
         if run.is_large and name in _OF_ALL_NODES:
             raise StudyError(
                 f"This table is made of all {run.result.num_nodes:,} nodes, more than the viewer reads. "
-                "Next: `chakrascope query` asks for what you need of them; `slack`, `compare` and "
-                "`diagnose` give the others."
+                "Next: `chakrascope query` asks for what you need of them; `summary --view slack`, "
+                "`compare` and `diagnose` give the others."
             )
         if name in TABLES:
             return table_file(TABLES[name](run), name, extension)

@@ -79,7 +79,7 @@ def convert_logs(
     if not timed and not back_to_back:
         raise UsageError(
             f"{matched.logs.place} tells how long collectives took, not when they ran: that calibrates a "
-            "network and makes no step. 'chakrascope inspect' tabulates it; --back-to-back makes a workload "
+            "network and makes no step. 'chakrascope diagnose' tabulates it; --back-to-back makes a workload "
             "of the collectives without the computation between them."
         )
     workload = _workload(matched, timed=timed and not back_to_back)

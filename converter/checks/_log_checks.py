@@ -15,7 +15,7 @@ from ._workload_checks import check_workload
 __all__ = ["check_logs", "check_matched"]
 
 _FOR_CALIBRATION = (
-    "'chakrascope inspect' tabulates how long they took, by size: that calibrates a network. A workload of "
+    "'chakrascope diagnose' tabulates how long they took, by size: that calibrates a network. A workload of "
     "collectives alone is made by 'convert --back-to-back'."
 )
 

@@ -112,6 +112,8 @@ if TYPE_CHECKING:
     from ._slack_tables import longest_with_slack as longest_with_slack
     from ._slack_tables import slack_shares as slack_shares
     from ._slack_tables import slack_table as slack_table
+    from ._slowest_rank import SlowestRank as SlowestRank
+    from ._slowest_rank import slowest_rank as slowest_rank
     from ._summary import TIME_FORMULA as TIME_FORMULA
     from ._summary import Summary as Summary
     from ._summary import summarize as summarize
@@ -190,6 +192,7 @@ __all__ = [
     "Neighbourhood",
     "RunAnalysis",
     "Side",
+    "SlowestRank",
     "SqlTable",
     "Step",
     "StepDiff",
@@ -277,6 +280,7 @@ __all__ = [
     "slack_columns",
     "slack_shares",
     "slack_table",
+    "slowest_rank",
     "sql_columns",
     "straggler_texts",
     "summarize",

@@ -72,14 +72,14 @@ def answer(capfd, *arguments: str | Path) -> str:
     [
         ["summary"],
         ["critical-path"],
-        ["slack"],
-        ["collectives"],
-        ["links"],
-        ["links", "--view", "dimensions"],
-        ["links", "--view", "traffic"],
-        ["links", "--view", "traffic", "--of", "busy"],
-        ["links", "--view", "loads"],
-        ["layers"],
+        ["summary", "--view", "slack"],
+        ["summary", "--view", "collectives"],
+        ["summary", "--view", "links"],
+        ["summary", "--view", "dimensions"],
+        ["summary", "--view", "traffic"],
+        ["summary", "--view", "traffic-busy"],
+        ["summary", "--view", "loads"],
+        ["summary", "--view", "layers"],
         ["timeline"],
         ["timeline", "--nested"],
         ["timeline", "--from", "0.1", "--to", "0.4", "--ranks", "1-2"],
@@ -87,7 +87,7 @@ def answer(capfd, *arguments: str | Path) -> str:
         ["graph", "--rank", "2", "--node", "1", "--hops", "1", "--edge", "data"],
         *(["graph", "--fold", fold] for fold in ("modules", "phases", "streams", "ranks")),
         ["graph", "--view", "edges"],
-        ["find", "aten::mm"],
+        ["graph", "aten::mm"],
         ["runs"],
         ["what-if", "--faster", "bandwidth:0=2"],
         ["compare"],
@@ -101,6 +101,45 @@ def test_every_answer_comes_as_a_table_json_and_csv(study, capfd, command):
     assert "," in answer(capfd, name, study.path, *options, "--format", "csv").splitlines()[0]
 
 
+def test_a_table_begins_with_what_it_is_of(study, capfd):
+    first = answer(capfd, "summary", study.path).splitlines()[0]
+    assert first == f"Run {study.run_info().id[:8]}: job, 4 ranks, analytical-aware on switch-4"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (["slack"], ["summary", "--view", "slack"]),
+        (["links", "--view", "dimensions"], ["summary", "--view", "dimensions"]),
+        (["layers"], ["summary", "--view", "layers"]),
+        (["collectives", "--format", "csv"], ["summary", "--view", "collectives", "--format", "csv"]),
+    ],
+)
+def test_an_old_name_warns_and_does_the_same(study, capfd, old, new):
+    with pytest.raises(SystemExit) as stop:
+        main([old[0], str(study.path), *old[1:]])
+    shown = capfd.readouterr()
+    assert stop.value.code == 0
+    assert f"'{old[0]}' is now 'summary --view" in shown.err
+    assert shown.out == answer(capfd, new[0], study.path, *new[1:])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--rank", "1"], "add --view"),
+        (["--view", "layers", "--rank", "1"], "has no ranks"),
+        (["--view", "ranks", "--rank", "9"], "no row with --rank 9"),
+        (["--view", "layer"], "layers"),
+    ],
+)
+def test_a_view_says_which_rows_it_has(study, capfd, options, words):
+    with pytest.raises(SystemExit) as stop:
+        main(["summary", str(study.path), *options])
+    assert stop.value.code == 2
+    assert words in " ".join(capfd.readouterr().err.split())
+
+
 def test_the_summary_says_what_would_help(study, capfd):
     said = json.loads(answer(capfd, "summary", study.path, "--format", "json"))
     assert said["headline"].startswith("The step takes ")
@@ -111,27 +150,27 @@ def test_the_summary_says_what_would_help(study, capfd):
 
 def test_slack_of_one_node_of_a_rank_that_waits(study, capfd):
     options = ["--rank", "0", "--node", "1", "--format", "json"]
-    (row,) = json.loads(answer(capfd, "slack", study.path, *options))
+    (row,) = json.loads(answer(capfd, "summary", study.path, "--view", "slack", *options))
     assert row["slack_ns"] == 150_000
     assert (row["name"], row["module"]) == ("aten::mm", "layers.0")
 
 
 def test_slack_of_a_node_that_is_not_there_is_an_error(study, capfd):
     with pytest.raises(SystemExit) as stop:
-        main(["slack", str(study.path), "--rank", "0", "--node", "999"])
+        main(["summary", str(study.path), "--view", "slack", "--rank", "0", "--node", "999"])
     assert stop.value.code == 2
     assert "--rank 0 --node 999" in capfd.readouterr().err.replace("\n", " ")
 
 
 def test_collectives_have_bandwidths_and_skew(study, capfd):
-    (row,) = json.loads(answer(capfd, "collectives", study.path, "--format", "json"))
+    (row,) = json.loads(answer(capfd, "summary", study.path, "--view", "collectives", "--format", "json"))
     assert row["skew_ns"] == 150_000
     assert row["bus_bytes_per_ns"] == pytest.approx(row["algorithm_bytes_per_ns"] * 2 * 3 / 4)
 
 
 def test_the_traffic_matrix_holds_every_byte_of_the_links(study, capfd):
-    matrix = json.loads(answer(capfd, "links", study.path, "--view", "traffic", "--format", "json"))
-    links = json.loads(answer(capfd, "links", study.path, "--format", "json"))
+    matrix = json.loads(answer(capfd, "summary", study.path, "--view", "traffic", "--format", "json"))
+    links = json.loads(answer(capfd, "summary", study.path, "--view", "links", "--format", "json"))
     total = sum(value for row in matrix for value in row.values() if not isinstance(value, str))
     assert total == sum(link["bytes"] for link in links) > 0
 
@@ -227,12 +266,12 @@ def test_a_terminal_without_these_signs_is_told_the_same(study):
 
 
 def test_links_of_a_backend_without_messages_say_which_has_them(study, capfd):
-    assert answer(capfd, "links", study.path, "--view", "over-time", "--format", "csv").startswith(
+    assert answer(capfd, "summary", study.path, "--view", "link-use", "--format", "csv").startswith(
         "src,dst,start_ns"
     )
-    for view in (["flows"], ["packets"], ["traffic", "--of", "end-to-end"]):
+    for view in ("flows", "packets", "traffic-flows"):
         with pytest.raises(SystemExit) as stop:
-            main(["links", str(study.path), "--view", *view])
+            main(["summary", str(study.path), "--view", view])
         assert stop.value.code == 50
         assert "'packet'" in capfd.readouterr().err
 

@@ -38,19 +38,19 @@ def hang(tmp_path):
 
 
 def test_inspect_names_the_straggler_and_prints_all_tables(logs, capfd):
-    code, out, _ = run(capfd, "inspect", logs)
+    code, out, _ = run(capfd, "diagnose", logs)
     assert code == 0
     assert "Rank 3 comes last in " in out
     for title in ("Who comes last", "Collectives", "Speed by size, for calibration"):
         assert title in out
     assert out.splitlines()[-1] == f"Next: chakrascope convert {logs} -o PREFIX"
-    code, out, _ = run(capfd, "inspect", *sorted(logs.iterdir()), "--show", "speeds")
+    code, out, _ = run(capfd, "diagnose", *sorted(logs.iterdir()), "--view", "speeds")
     assert "Who comes last" not in out
     assert "Speed by size" in out
 
 
 def test_inspect_as_json_and_csv(logs, capfd):
-    _, out, _ = run(capfd, "inspect", logs, "--format", "json")
+    _, out, _ = run(capfd, "diagnose", logs, "--format", "json")
     facts = json.loads(out)
     assert facts["ranks"] == [0, 1, 2, 3]
     assert facts["groups"]["tp-1"] == [2, 3]
@@ -59,16 +59,16 @@ def test_inspect_as_json_and_csv(logs, capfd):
     assert facts["findings"] == []
     assert len(facts["collectives"]) == 20
     for show, rows in (("collectives", 20), ("stragglers", len(facts["stragglers"])), ("speeds", 3)):
-        _, out, _ = run(capfd, "inspect", logs, "--show", show, "--format", "csv")
+        _, out, _ = run(capfd, "diagnose", logs, "--view", show, "--format", "csv")
         assert len(list(csv.DictReader(io.StringIO(out)))) == rows
-    code, _, err = run(capfd, "inspect", logs, "--format", "csv")
+    code, _, err = run(capfd, "diagnose", logs, "--format", "csv")
     assert code == 2
     assert "CSV holds one table" in err
 
 
 def test_a_hang_is_named_by_every_command(hang, capfd, tmp_path):
     said = "did not complete: rank 0 issued it, rank 1 never did."
-    out = run(capfd, "inspect", hang)[1]
+    out = run(capfd, "diagnose", hang)[1]
     assert said in out
     assert "Next: " not in out  # what to do about it is among the findings
     code, out, _ = run(capfd, "doctor", hang)
@@ -102,8 +102,8 @@ def test_a_study_from_logs_answers(logs, capfd, tmp_path):
         (["convert", "LOGS", "-o", "w", "--device-trace", "x"], "--device-trace does not go with"),
         (["convert", "nowhere", "-o", "w"], "There is no file or folder nowhere"),
         (["convert"], "Give a STUDY"),
-        (["inspect", "LOGS", "--node", "3"], "Convert the logs first"),
-        (["inspect", "w", "--show", "speeds"], "holds no logs"),
+        (["inspect", "LOGS", "--node", "3"], "chakrascope diagnose"),
+        (["diagnose", "w", "--view", "speeds"], "holds no logs"),
     ],
 )
 def test_what_makes_no_sense_is_refused(logs, capfd, monkeypatch, arguments, said):
@@ -123,6 +123,6 @@ def test_names_in_logs_do_not_reach_the_terminal(tmp_path, capfd):
     job = Job(2, {"\x1b[31mred": [0, 1]})
     for _ in range(3):
         job.collective(group="\x1b[31mred")
-    _, out, err = run(capfd, "inspect", job.write(tmp_path / "logs"))
+    _, out, err = run(capfd, "diagnose", job.write(tmp_path / "logs"))
     assert "\x1b[31mred" not in out + err
     assert "red" in out

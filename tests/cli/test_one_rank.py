@@ -56,7 +56,7 @@ def test_a_replay_is_of_one_rank_in_every_answer(study, capsys):
     path = str(study.path)
     replay = answer(capsys, "run", path, "--backend", "replay")
     assert (len(replay["ranks"]), replay["makespan_ns"]) == (1, COMPUTE_NS + COLLECTIVE_NS)
-    for command in ("summary", "critical-path", "slack", "collectives", "timeline"):
+    for command in ("summary", "critical-path", "diagnose", "graph", "timeline"):
         assert set(ranks_in(answer(capsys, command, path))) <= {0}, command
     measured = answer(capsys, "compare", path, "--measured")
     assert set(ranks_in(measured)) == {0}

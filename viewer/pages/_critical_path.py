@@ -116,8 +116,8 @@ def _slack(run: OpenRun, scheme: str) -> Any:
     if run.is_large:
         text = (
             f"How much every one of {run.result.num_nodes:,} nodes could end later is more than a page works "
-            "out. Next: `chakrascope slack` on a machine with 200 bytes of memory per node, or a run of "
-            "fewer ranks."
+            "out. Next: `chakrascope summary --view slack` on a machine with 200 bytes of memory per node, "
+            "or a run of fewer ranks."
         )
         return card("Slack", empty(text))
     if run.slack_ns.empty:

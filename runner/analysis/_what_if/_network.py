@@ -79,7 +79,7 @@ def _found(links: Any, ends: set[int]) -> Any:
     if not any({link[0], link[1]} == ends for link in links):
         raise UsageError(
             f"The network has no link between {' and '.join(map(str, sorted(ends)))}; switches are numbered "
-            "after the ranks, and 'chakrascope links STUDY' lists all links."
+            "after the ranks, and 'chakrascope summary STUDY --view links' lists all links."
         )
     return links
 

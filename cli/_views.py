@@ -1,0 +1,208 @@
+"""The tables that ``chakrascope summary --view`` prints: what fits on a terminal, and what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BackendError, UsageError
+from ._output import console, print_coded, print_frame
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pandas as pd
+
+    from ..runner.analysis import RunAnalysis
+
+__all__ = ["VIEWS", "print_view"]
+
+_BANDWIDTHS = {"bytes_per_ns": "GB/s", "algorithm_bytes_per_ns": "GB/s", "bus_bytes_per_ns": "bus GB/s"}
+_LINKS = "analytical-aware"
+_MESSAGES = "packet"
+
+
+@dataclass(frozen=True)
+class _View:
+    """A view: its *table* in `runner.analysis.TABLES`, and what of it a terminal shows.
+
+    *needs* names what a backend must record for it, and a backend that does; *pairs* the value of a matrix.
+    """
+
+    table: str
+    title: str
+    without: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    limit: int = 40
+    needs: tuple[str, str] | None = None
+    pairs: str = ""
+
+
+VIEWS: Mapping[str, _View] = {
+    "advice": _View(
+        "advice", "What would help, and what it gains", columns=("what", "how", "gain_ns", "share")
+    ),
+    "kinds": _View("kinds", "Critical path by kind"),
+    "ranks": _View("ranks", "Ranks", limit=1000),
+    "steps": _View("steps", "Captured steps"),
+    "layers": _View(
+        "layers",
+        "Layers",
+        without=("other_ns", "share"),
+        names={"communication_ns": "comm_ns"},
+        note="Means over all ranks; on path: their part of the critical path.",
+        limit=60,
+    ),
+    "collectives": _View(
+        "collectives",
+        "Collectives",
+        without=("collective", "group", "ranks", "start_ns", "share", "rank", "node_id"),
+        names=_BANDWIDTHS,
+        note="skew: from the first rank's arrival to the last one's; transfer: the rest. GB/s: bytes of the "
+        "collective over its transfer; bus GB/s: that times 2(n-1)/n for an all-reduce and (n-1)/n for the "
+        "others of n ranks, to compare with the hardware's.",
+    ),
+    "slack": _View(
+        "slack",
+        "Slack",
+        note="slack: how much later a node could end without delaying the step. All other durations and the "
+        "order are kept; `what-if` simulates instead.",
+        limit=20,
+    ),
+    "links": _View(
+        "links",
+        "Links",
+        columns=("source", "target", "share", "bytes", "busy_ns", "queue_ns", "bytes_per_ns"),
+        names=_BANDWIDTHS,
+        needs=("links", _LINKS),
+    ),
+    "dimensions": _View("dimensions", "Dimensions", needs=("links", _LINKS)),
+    "loads": _View("loads", "Loads of switches", needs=("links", _LINKS)),
+    "traffic": _View("traffic-bytes", "Bytes per hop", needs=("links", _LINKS), pairs="bytes"),
+    "traffic-busy": _View("traffic-busy_ns", "Busy time per hop", needs=("links", _LINKS), pairs="busy_ns"),
+    "traffic-flows": _View(
+        "traffic-flows", "Bytes from end to end", needs=("messages", _MESSAGES), pairs="bytes"
+    ),
+    "link-use": _View("link-use", "Bytes of each link over time", needs=("links over time", _LINKS)),
+    "flows": _View("flows", "Messages", needs=("messages", _MESSAGES)),
+    "packets": _View("packets", "Queues and pauses", needs=("messages", _MESSAGES)),
+    "calibration": _View("calibration", "Calibration of the network"),
+}
+_SLACK_FACTS = ["name", "kind", "operator", "module", "phase"]
+_EMPTY = {
+    "calibration": "The network of this run was not fitted to measurements. Next: 'chakrascope calibrate' "
+    "writes such a network file for --network.",
+    "loads": "Loads are those of switches, and this network links its ranks directly. Next: --view traffic.",
+    "steps": "The workload of this run has no captured steps: it was not converted from traces, or by an "
+    "earlier version. Convert the traces again.",
+}
+
+
+def print_view(
+    run: RunAnalysis, name: str, output_format: str, *, rank: int | None = None, node: int | None = None
+) -> None:
+    """Print the view *name* of *run*, of one *rank* or *node* where asked.
+
+    Raises `BackendError` if the backend of the run records nothing of it, `UsageError` if no row is left.
+    """
+    if name == "slack":
+        _print_slack(run, output_format, rank, node)
+        return
+    view = VIEWS[name]
+    table = _chosen(_table(run, name, view), name, rank, node)
+    if output_format != "table":
+        print_frame(table, output_format)
+        return
+    shown = _largest_pairs(table, view.pairs) if view.pairs else table
+    shown = shown[list(view.columns or shown.columns)]
+    shown = shown.drop(columns=list(view.without)).rename(columns=dict(view.names))
+    print_frame(shown, "table", title=view.title, limit=view.limit)
+    if view.note:
+        console.print(f"[dim]{view.note}[/]")
+
+
+def _table(run: RunAnalysis, name: str, view: _View) -> pd.DataFrame:
+    """Return the whole table of *view*; raises `BackendError` that says what would record it."""
+    from ..runner.analysis import TABLES
+
+    if name == "kinds":
+        return run.summary.kinds
+    table = TABLES[view.table](run)
+    if view.needs is not None and (
+        table.empty if name in ("link-use", "flows", "packets") else _records_none(run, view.needs[0])
+    ):
+        what, other = view.needs
+        raise BackendError(
+            f"The backend '{run.result.backend}' records no {what}. Next: run the study with another "
+            f"backend, such as '{other}'."
+        )
+    if table.empty and name in _EMPTY:
+        raise BackendError(_EMPTY[name])
+    return table
+
+
+def _records_none(run: RunAnalysis, what: str) -> bool:
+    return bool((run.result.links if what == "links" else run.result.flows).empty)
+
+
+def _chosen(table: pd.DataFrame, name: str, rank: int | None, node: int | None) -> pd.DataFrame:
+    """Return the rows of *rank* and *node*; raises `UsageError` if the view has no such column or row."""
+    for option, column, wanted in (("--rank", "rank", rank), ("--node", "node_id", node)):
+        if wanted is None:
+            continue
+        if column not in table:
+            raise UsageError(f"The view '{name}' has no {option[2:]}s. Next: leave {option} out.")
+        table = table[table[column] == wanted]
+        if table.empty:
+            raise UsageError(
+                f"The view '{name}' has no row with {option} {wanted}. Next: leave {option} out."
+            )
+    return table
+
+
+def _largest_pairs(table: pd.DataFrame, value: str) -> pd.DataFrame:
+    """Return the pairs of a matrix that are not 0, the largest first."""
+    pairs = table.melt(id_vars="from", var_name="to", value_name=value)
+    shown: pd.DataFrame = pairs[pairs[value] > 0].sort_values(value, ascending=False, kind="stable")
+    return shown
+
+
+def _print_slack(run: RunAnalysis, output_format: str, rank: int | None, node: int | None) -> None:
+    """Print slack from columns: a million nodes need no data frame."""
+    from ..runner.analysis import coded_facts, slack_columns
+
+    columns = slack_columns(run.study.result(run.info.id), run.workload)
+    columns["duration_ns"] = columns.pop("end_ns") - columns["start_ns"]
+    for name, wanted in (("rank", rank), ("node_id", node)):
+        if wanted is not None:
+            columns = _rows_of(columns, columns[name] == wanted)
+    count = len(columns["rank"])
+    if not count:
+        chosen = {"--rank": rank, "--node": node}
+        asked = "".join(f" {option} {value}" for option, value in chosen.items() if value is not None)
+        raise UsageError(
+            f"No node that ran matches{asked}. Ranks count from 0. Next: `chakrascope critical-path STUDY "
+            f"--run {run.info.id} --format csv` lists ids of nodes."
+        )
+    view = VIEWS["slack"]
+    if output_format == "table":
+        columns = _rows_of(columns, sorted(_most_critical_first(columns)[: view.limit].tolist()))
+    facts = ["name", "module"] if output_format == "table" else _SLACK_FACTS
+    texts = coded_facts(run.workload, columns["rank"], columns["node_id"], facts)
+    keys = {name: columns.pop(name) for name in ("rank", "node_id")} | texts
+    print_coded(keys | columns, _most_critical_first(columns), output_format, title=view.title, count=count)
+    if output_format == "table":
+        console.print(f"[dim]{view.note}[/]")
+
+
+def _rows_of(columns: dict[str, npt.NDArray[Any]], rows: Any) -> dict[str, npt.NDArray[Any]]:
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def _most_critical_first(columns: dict[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return the order of the rows by slack, the longest of equal slack first."""
+    import numpy as np
+
+    return np.lexsort((-columns["duration_ns"], columns["slack_ns"]))
