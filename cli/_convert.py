@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..converter.building import FinishedRanks
     from ..runner import Study
 
-__all__ = ["Step", "convert_command", "convert_latest", "kept_if_stopped", "step_option"]
+__all__ = ["Step", "capture_option", "convert_command", "convert_latest", "kept_if_stopped", "step_option"]
 
 
 Step = int | str
@@ -34,6 +34,11 @@ def parse_step(_context: click.Context, _parameter: click.Parameter, text: str) 
     return step_choice(text)
 
 
+capture_option = click.option(
+    "--capture-trace",
+    metavar="FILE|FOLDER",
+    help="Traces of the capture of CUDA or HIP graphs. [default: folder capture_traces beside the traces]",
+)
 step_option = click.option(
     "--step",
     default="median",
@@ -211,11 +216,7 @@ def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
 @click.option(
     "--linked-trace", metavar="PATTERN", help="Instead of both, what the public converter's linker wrote."
 )
-@click.option(
-    "--capture-trace",
-    metavar="FILE|FOLDER",
-    help="Traces of the capture of CUDA or HIP graphs. [default: folder capture_traces beside the traces]",
-)
+@capture_option
 @click.option("-o", "--output", "prefix", metavar="PREFIX", help="Where the graphs go, without a STUDY.")
 @step_option
 @click.option(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
 
 from ..errors import StudyError, WorkloadError, did_you_mean
-from ._convert import Step, kept_if_stopped, step_option
+from ._convert import Step, capture_option, kept_if_stopped, step_option
 from ._doctor import print_findings
 from ._output import console, counter, format_option, print_frame, print_next, stage
 from ._study import new_study
@@ -26,6 +26,7 @@ __all__ = ["import_command"]
 @click.argument("place", metavar="[WHAT]", required=False)
 @click.option("--name", help="Name of the workload. [default: from WHAT]")
 @step_option
+@capture_option
 @click.option("--check", is_flag=True, help="Only report what is wrong with it.")
 @format_option
 def import_command(
@@ -35,6 +36,7 @@ def import_command(
     place: str | None,
     name: str | None,
     step: Step,
+    capture_trace: str | None,
     check: bool,
     output_format: str,
 ) -> None:
@@ -52,9 +54,10 @@ def import_command(
         _print_items(items, study_folder, folder, output_format)
         return
     item = _chosen(items, folder, place)
+    asked: dict[str, Any] = {"step": step, "capture_trace": capture_trace}
     with kept_if_stopped(Study(study_folder).import_target(item.id)) as finished:
         with stage(f"checked {item.place}") as status:
-            findings = check_item(folder, item.id, counter(status, "ranks"), step=step, finished=finished)
+            findings = check_item(folder, item.id, counter(status, "ranks"), finished=finished, **asked)
         print_findings(findings, item.place)
         errors = sum(finding.severity == "error" for finding in findings)
         if errors:
@@ -65,7 +68,7 @@ def import_command(
             with new_study(study_folder) as study, stage(f"imported {item.place}") as status:
                 chosen = name or proposed_name(item)
                 made = import_item(
-                    study, folder, item.id, chosen, counter(status, "ranks"), step=step, finished=finished
+                    study, folder, item.id, chosen, counter(status, "ranks"), finished=finished, **asked
                 )
     if not check:
         console.print(f"It is now the workload '{escape(made)}' of {escape(str(study_folder))}.")

@@ -169,7 +169,7 @@ def convert_files(
     output: str | Path | None = None,
     *,
     linked_trace: Files | None = None,
-    capture_trace: str | Path | None = None,
+    capture_trace: str | Path | Sequence[Path] | None = None,
     step: StepChoice = "median",
     progress: Progress | None = None,
     jobs: int | None = 1,
@@ -185,6 +185,7 @@ def convert_files(
     *linked_trace*, or linked files as *host_trace* alone, are what the public converter's linker wrote.
     *capture_trace* is a trace, or a folder of traces, taken while CUDA or HIP graphs were captured, which
     gives the operators of their kernels; if None, a folder ``capture_traces`` beside the device traces is.
+    Several files may be such traces; those that are not are left out.
     *output* is the prefix of the files to write, None for none. *step*, *progress*, *jobs*, *cluster* and
     *finished* are those of `convert`; with *output* finished ranks are kept beside it. Raises `UsageError`
     for patterns that match nothing or not the same ranks, `TraceError` for unusable files.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ._archives import holds_traces as holds_traces
 from ._archives import unpacked as unpacked
+from ._capture_files import CAPTURE_FOLDER as CAPTURE_FOLDER
 from ._capture_files import with_capture_traces as with_capture_traces
 from ._collectives import COMM_OPS as COMM_OPS
 from ._collectives import Communication as Communication
@@ -57,6 +58,7 @@ from ._timeline import Threads as Threads
 from ._timeline import cut_pieces as cut_pieces
 
 __all__ = [
+    "CAPTURE_FOLDER",
     "CATEGORIES",
     "COMM_OPS",
     "LINKED_LACKS",

@@ -12,20 +12,22 @@ from ._file_kinds import kind_of
 from ._file_names import rank_in_name
 from ._rank_traces import RankTraces
 
-__all__ = ["with_capture_traces"]
+__all__ = ["CAPTURE_FOLDER", "with_capture_traces"]
 
-# What vLLM's and SGLang's scripts for TraceLens call the folder.
-_FOLDER = "capture_traces"
+CAPTURE_FOLDER = "capture_traces"
+"""What vLLM's and SGLang's scripts for TraceLens call the folder."""
 
 
-def with_capture_traces(ranks: Sequence[RankTraces], given: str | Path | None) -> list[RankTraces]:
+def with_capture_traces(
+    ranks: Sequence[RankTraces], given: str | Path | Sequence[Path] | None
+) -> list[RankTraces]:
     """Return *ranks* with the capture traces that *given*, a file or folder, holds for each.
 
-    If none is given, a folder ``capture_traces`` beside a device trace is looked into. A rank takes the files
-    whose names tell it, or no rank; if there are none, those of the lowest rank, which captured the same
-    graphs. Raises `UsageError` if *given* holds no trace.
+    If none is given, a folder ``capture_traces`` beside a device trace is looked into; several files are what
+    was in such a folder. A rank takes the files whose names tell it, or no rank; if there are none, those of
+    the lowest rank, which captured the same graphs. Raises `UsageError` if *given* holds no trace.
     """
-    if given is not None:
+    if isinstance(given, (str, Path)):
         files = _traces_at(Path(given))
         if not files:
             raise UsageError(
@@ -33,7 +35,10 @@ def with_capture_traces(ranks: Sequence[RankTraces], given: str | Path | None) -
                 "taken while the graphs were captured, or the folder of such traces."
             )
         return [replace(rank, capture_paths=_of_rank(rank, files), captures_given=True) for rank in ranks]
-    beside = {folder: _traces_at(folder / _FOLDER) for folder in {rank.device_path.parent for rank in ranks}}
+    folders = {rank.device_path.parent for rank in ranks}
+    beside = {
+        folder: _traces_at(folder / CAPTURE_FOLDER) if given is None else list(given) for folder in folders
+    }
     return [replace(rank, capture_paths=_of_rank(rank, beside[rank.device_path.parent])) for rank in ranks]
 
 

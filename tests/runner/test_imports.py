@@ -31,7 +31,7 @@ from chakrascope.runner import (
     sweep_experiment,
 )
 from chakrascope.runner.jobs._work import WORK
-from chakrascope.runner.study import check_item, import_item, proposed_name
+from chakrascope.runner.study import check_item, import_item, item_table, proposed_name
 
 NETWORK = {"topology": ["Ring"], "npus_count": [2], "bandwidth": [50.0], "latency": [500.0]}
 
@@ -178,6 +178,62 @@ def test_a_step_that_is_not_there_is_refused(study, folder):
     with pytest.raises(StudyError, match="holds graphs, which have no steps"):
         import_item(study, folder, by_kind["graphs"].id, "job", unheard, step="all")
     assert study.workloads() == []
+
+
+@pytest.fixture
+def graphs(tmp_path):
+    """A trace that launches a CUDA graph, with the trace of its capture in a folder beside."""
+    at = {"ph": "X", "pid": 1, "tid": 1, "dur": 5.0}
+    captured = [
+        {"cat": "cuda_runtime", "name": "cudaStreamBeginCapture", "ts": 10, "args": {"correlation": 1}},
+        {"cat": "cpu_op", "name": "flash::attention", "ts": 20, "args": {"External id": 1}, "dur": 9.0},
+        {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 22, "args": {"correlation": 2}},
+        {"cat": "cuda_runtime", "name": "cudaStreamEndCapture", "ts": 40, "args": {"correlation": 3}},
+    ]
+    launched = [
+        {"cat": "cuda_runtime", "name": "cudaGraphLaunch", "ts": 10, "args": {"correlation": 1}},
+        {"cat": "kernel", "name": "sgemm", "ts": 30, "args": {"correlation": 1, "stream": 7, "device": 0}},
+    ]
+    folder = tmp_path / "server"
+    for name, events in {"capture_traces/graphs": captured, "decode": launched}.items():
+        path = folder / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [at | event for event in events]}))
+    return folder
+
+
+def _operators(study, name):
+    nodes = study.workload(name).graphs[0].nodes
+    return nodes.loc[nodes["name"] == "sgemm", "operator"].tolist()
+
+
+def test_traces_of_captures_go_with_those_of_the_launches(study, graphs):
+    (item,) = find_items(graphs)
+    assert (item.place, item.capture_files) == ("decode.json", ("capture_traces/graphs.json",))
+    assert item_table([item])["files"].tolist() == [2]
+    name = import_item(study, graphs, item.id, "mine", unheard)
+    assert _operators(study, name) == ["flash::attention"]
+    assert [item.place for item in find_items(graphs / "capture_traces")] == ["graphs.json"]
+
+
+def test_captures_elsewhere_are_given_and_links_to_them_not_followed(study, graphs, tmp_path, capsys):
+    elsewhere = (graphs / "capture_traces").rename(tmp_path / "elsewhere")
+    (graphs / "capture_traces").symlink_to(elsewhere)
+    (item,) = find_items(graphs)
+    assert _operators(study, import_item(study, graphs, item.id, "mine", unheard)) == [""]
+    asked = ["import", str(study.path), str(graphs), item.place, "--name", "given", "--capture-trace"]
+    with pytest.raises(SystemExit):
+        main([*asked, str(elsewhere)])
+    assert _operators(study, "given") == ["flash::attention"]
+    with pytest.raises(SystemExit):
+        main([*asked, str(tmp_path / "absent")])
+    assert "holds no trace of a capture" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_captures_go_with_traces_alone(study, folder):
+    item = next(item for item in find_items(folder) if item.kind == "graphs")
+    with pytest.raises(StudyError, match="goes with device traces"):
+        import_item(study, folder, item.id, "mine", unheard, capture_trace=folder)
 
 
 def test_findings_name_places_as_seen_from_the_folder(folder):

@@ -25,37 +25,48 @@ __all__ = ["check_item", "import_item"]
 _WORTH_PROCESSES_BYTES = 32 << 20
 _NAMED = 8
 _WITHOUT_STEPS = ("graphs", "logs")
+_WITH_CAPTURES = ("traces", "archive")
 
 
 @dataclass(frozen=True)
 class _How:
     """How ranks are converted: *jobs* at a time, heard of through *progress*, *finished* ones kept.
 
-    *step* is the one to convert, of traces.
+    *step* is the one to convert, of traces, and *capture_trace* holds the capture of their graphs.
     """
 
     jobs: int
     progress: Progress
     finished: FinishedRanks
     step: StepChoice
+    capture_trace: str | Path | None
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return them as `convert` takes them, without the step."""
-        return {name: value for name, value in vars(self).items() if name != "step"}
+        """Return what `convert` and `doctor` take."""
+        return {name: getattr(self, name) for name in ("jobs", "progress", "finished")}
 
     @classmethod
     def of(
-        cls, item: ImportItem, progress: Progress, finished: FinishedRanks | None, step: StepChoice
+        cls,
+        item: ImportItem,
+        progress: Progress,
+        finished: FinishedRanks | None,
+        step: StepChoice,
+        capture_trace: str | Path | None,
     ) -> _How:
         """Return how *item* is converted; its size says by how many processes.
 
-        Raises `StudyError` for a *step* of what has none.
+        Raises `StudyError` for a *step* of what has none, and for captures of what launches no graphs.
         """
         if step != "median" and item.kind in _WITHOUT_STEPS:
             raise StudyError(f"{item.place} holds {item.kind}, which have no steps: leave out step '{step}'.")
+        if capture_trace is not None and item.kind not in _WITH_CAPTURES:
+            raise StudyError(
+                f"{item.place} is a {item.kind}, and --capture-trace goes with device traces: leave it out."
+            )
         jobs = (os.cpu_count() or 1) if item.size_bytes >= _WORTH_PROCESSES_BYTES else 1
-        return cls(jobs, progress, finished or FinishedRanks.nowhere(), step)
+        return cls(jobs, progress, finished or FinishedRanks.nowhere(), step, capture_trace)
 
 
 def check_item(
@@ -64,17 +75,19 @@ def check_item(
     progress: Progress,
     *,
     step: StepChoice = "median",
+    capture_trace: str | Path | None = None,
     finished: FinishedRanks | None = None,
 ) -> list[Finding]:
     """Return what the doctor finds in the item *identity* of *folder*; places are relative to *folder*.
 
-    Of traces *step* is converted for it. Of large ones *finished* keeps the ranks that were converted, for
-    another check or the import. Raises `StudyError` if the item is gone, has changed or may not be imported.
+    Of traces *step* is converted for it, graphs with *capture_trace* as `import_item` does. Of large ones
+    *finished* keeps the ranks that were converted, for another check or the import. Raises `StudyError` if
+    the item is gone, has changed or may not be imported.
     """
     item = find_item(folder, identity)
     progress(0, item.ranks)
     try:
-        found = _findings(folder, item, _How.of(item, progress, finished, step))
+        found = _findings(folder, item, _How.of(item, progress, finished, step, capture_trace))
     except Cancelled:
         raise
     except ChakrascopeError as error:
@@ -106,19 +119,22 @@ def import_item(
     progress: Progress,
     *,
     step: StepChoice = "median",
+    capture_trace: str | Path | None = None,
     finished: FinishedRanks | None = None,
 ) -> str:
     """Make the item *identity* of *folder* a workload of *study* and return its name.
 
     A trace set is copied into the study first. The workload is called *name*, or *name*-2 and so on where
-    that is taken. Of traces *step* is converted. Ranks of large traces that *finished* keeps are not
-    converted again. Raises `StudyError` for a name that cannot be one and for a *step* of what has none,
-    `TraceError`, `UsageError` and `WorkloadError` for what cannot be converted; the study is then as it was.
+    that is taken. Of traces *step* is converted; *capture_trace* is the trace, or the folder of traces, of
+    the capture of CUDA or HIP graphs (None: those beside the traces). Ranks of large traces that *finished*
+    keeps are not converted again. Raises `StudyError` for a name that cannot be one, and for a *step* or
+    *capture_trace* of what has none; `TraceError`, `UsageError` and `WorkloadError` for what cannot be
+    converted; the study is then as it was.
     """
     check_name(name, "a workload")
     item = find_item(folder, identity)
     progress(0, item.ranks)
-    how = _How.of(item, progress, finished, step)
+    how = _How.of(item, progress, finished, step, capture_trace)
     if item.kind == "archive":
         with unpacked(folder / item.place) as inside:
             return _import(study, inside, _only_item(inside, item), name, how)
@@ -178,7 +194,8 @@ def _import_trace_set(study: Study, folder: Path, item: ImportItem, name: str, h
 def _convert_files(folder: Path, item: ImportItem, how: _How) -> Workload:
     hosts = [folder / file for file in item.host_files] or None
     devices = [folder / file for file in item.files]
-    return convert_files(hosts, devices, step=how.step, **how.options)
+    captures = how.capture_trace or [folder / file for file in item.capture_files]
+    return convert_files(hosts, devices, capture_trace=captures, step=how.step, **how.options)
 
 
 def _free_name(study: Study, name: str) -> str:

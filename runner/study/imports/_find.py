@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 from ....converter.readers import (
+    CAPTURE_FOLDER,
     common_name,
     holds_traces,
     host_ranks,
@@ -44,8 +45,8 @@ class ImportItem:
 
     How many *ranks* an archive has shows when it is unpacked, and of logs when they are read: 0 until then.
     *id* is another one as soon as a file changes. *files* are relative to the folder, of graphs and of
-    traces in the order of ranks; *host_files* are those of traces that have a host side too. *problem* says
-    why it cannot be imported.
+    traces in the order of ranks; *host_files* are those of traces that have a host side too, *capture_files*
+    those of the capture of CUDA or HIP graphs, in a folder beside. *problem* says why it cannot be imported.
     """
 
     id: str
@@ -55,6 +56,7 @@ class ImportItem:
     files: tuple[str, ...]
     size_bytes: int
     host_files: tuple[str, ...] = ()
+    capture_files: tuple[str, ...] = ()
     problem: str = ""
 
 
@@ -75,7 +77,7 @@ def find_items(folder: Path) -> list[ImportItem]:
         else:
             items += [
                 *_graphs(folder, place, names, links),
-                *_traces(folder, place, names_at),
+                *([] if _is_of_captures(folder, place, names_at) else _traces(folder, place, names_at)),
                 *_logs(folder, place, names),
                 *_archives(folder, place, names),
             ]
@@ -184,17 +186,30 @@ def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterato
         for other, hosts in hosts_at.items()
         for pattern, ranks in _by_pattern(host_ranks(hosts, devices_at)).items()
     }
+    inner = _join(place, CAPTURE_FOLDER)
+    captured = _side(folder, inner, names_at.get(inner, []), "device")
     for pattern, devices in _by_pattern(devices_at).items():
         partners = [name for name, ranks in hosts_of.items() if ranks.keys() == devices.keys()]
         partner = max(
             partners, key=lambda name: SequenceMatcher(None, name[1], pattern).ratio(), default=None
         )
         files = _in_order(folder, devices)
+        captures = tuple(path.relative_to(folder).as_posix() for path in captured)
         host_files = _in_order(folder, hosts_of[partner]) if partner else []
         # One rank alone stands for all, whichever it is.
         problem = _gap(devices) if len(devices) > 1 else ""
-        made = _item(folder, "traces", _join(place, pattern), [*files, *host_files], problem)
-        yield replace(made, ranks=len(devices), files=tuple(files), host_files=tuple(host_files))
+        made = _item(folder, "traces", _join(place, pattern), [*files, *host_files, *captures], problem)
+        yield replace(
+            made, ranks=len(devices), files=tuple(files), host_files=tuple(host_files), capture_files=captures
+        )
+
+
+def _is_of_captures(folder: Path, place: str, names_at: dict[str, list[str]]) -> bool:
+    """Return whether *place* has only what goes with traces in the folder above: those of captures."""
+    above = _parent(place)
+    if place.rpartition("/")[2] != CAPTURE_FOLDER or above not in names_at:
+        return False
+    return bool(_side(folder, above, names_at[above], "device"))
 
 
 def _parent(place: str) -> str | None:

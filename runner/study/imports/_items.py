@@ -19,7 +19,11 @@ _COLUMNS = ["id", "place", "kind", "ranks", "files", "size_bytes", "problem"]
 def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
     """Return a row per item; ``ranks`` is None where only reading it tells."""
     rows = [
-        vars(item) | {"ranks": item.ranks or None, "files": len(item.files) + len(item.host_files)}
+        vars(item)
+        | {
+            "ranks": item.ranks or None,
+            "files": sum(map(len, (item.files, item.host_files, item.capture_files))),
+        }
         for item in items
     ]
     table: pd.DataFrame = pd.DataFrame(rows, columns=_COLUMNS).astype({"ranks": object})
