@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import StudyError
 from ..support import count_text, duration_text, new_folder, writing
 from ..support.table import ParquetFile
+from ._checksums import refuse_damaged, write_checksums
 from ._framed import columns_of, frame_of, framed, later, rows_of
 from ._notebook import block, html_table
 from ._recorded_nodes import Columns, RecordedNodes
@@ -203,6 +204,7 @@ class Result:
             raise StudyError(f"The result folder {target} exists already; results are never overwritten.")
         with writing(target, StudyError), new_folder(target) as temporary:
             self.write_into(temporary)
+            write_checksums(temporary)
 
     def write_into(self, folder: Path) -> None:
         """Write the files of the result into *folder*, which is created, without any care for readers."""
@@ -223,6 +225,7 @@ class Result:
     def num_ranks(folder: str | Path) -> int:
         """Return how many ranks a saved result has, without reading them; raises like `load`."""
         path = Path(folder) / "ranks.parquet"
+        refuse_damaged(path.parent, lambda name: name == path.name)
         try:
             return ParquetFile(path).num_rows
         except (OSError, ValueError) as error:
@@ -234,9 +237,10 @@ class Result:
     def load(cls, folder: str | Path) -> Result:
         """Read a saved result, the table of many nodes when it is asked for.
 
-        Raises `StudyError` if a file is missing or damaged; that of many nodes, as far as its end tells.
+        Raises `StudyError` if a file is missing or damaged.
         """
         source = Path(folder)
+        refuse_damaged(source)
         try:
             head = json.loads((source / "result.json").read_text(encoding="utf-8"))
             tables = {name: _read_table(source, name) for name in COLUMNS if name != "nodes"}

@@ -10,16 +10,16 @@ from flask import Flask, Response, abort, jsonify, request
 
 from ..errors import ChakrascopeError, StudyError
 from ..runner import find_items, read_sweep
-from ..runner.analysis import COMPARISONS, OVERVIEWS, TABLES, Words, csv_text, graph_tables, search_hits
+from ..runner.analysis import COMPARISONS, OVERVIEWS, TABLES, Words, graph_tables, search_hits
 from ..runner.study import item_table, run_table
 from ..runner.sweep import SWEEP_TABLES
-from ..support.table import frame_bytes
+from ._exports import table_file
 from ._note_routes import register_notes
 from ._state import OpenRun, Selection, StudyView
 from ._timeline_routes import area_asked_for, open_asked_for, register_timeline, source_asked_for
 from .queries import edge_kinds, focus_of, fold_of, has_selected, hops_of, opened_nodes
 
-__all__ = ["register", "table_file"]
+__all__ = ["register"]
 
 _LONGEST_SEARCH = 200
 _OF_ALL_NODES = ("anomalies", "error-distribution", "node-differences", "nodes", "slack")
@@ -64,22 +64,25 @@ def _register_exports(server: Flask, view: StudyView) -> None:
     @server.get("/export/area.<extension>")
     def area_file(extension: str) -> Response:
         run = source_asked_for(view)
-        return table_file(area_asked_for(run), "area", extension)
+        return table_file(lambda: area_asked_for(run), "area", extension)
 
     @server.get("/export/graph-<part>.<extension>")
     def graph(part: str, extension: str) -> Response:
         run, selection = open_asked_for(view), Selection.parse(request.query_string.decode())
         if part not in {"nodes", "edges"} or not has_selected(run, selection):
             abort(404)
-        tables = graph_tables(
-            run,
-            *focus_of(run, selection),
-            fold=fold_of(selection.option("fold")),
-            hops=hops_of(selection.option("hops")),
-            kinds=edge_kinds(selection.option("edges")),
-            opened=opened_nodes(selection.option("open")),
-        )
-        return table_file(tables[part], f"graph-{part}", extension)
+
+        def table() -> pd.DataFrame:
+            return graph_tables(
+                run,
+                *focus_of(run, selection),
+                fold=fold_of(selection.option("fold")),
+                hops=hops_of(selection.option("hops")),
+                kinds=edge_kinds(selection.option("edges")),
+                opened=opened_nodes(selection.option("open")),
+            )[part]
+
+        return table_file(table, f"graph-{part}", extension)
 
     @server.get("/export/sweep.<extension>")
     @server.get("/export/sweep-<part>.<extension>")
@@ -90,16 +93,22 @@ def _register_exports(server: Flask, view: StudyView) -> None:
             abort(404)
         if part not in SWEEP_TABLES:
             abort(404)
-        return table_file(SWEEP_TABLES[part](points, request.args.get("against", "")), "sweep", extension)
+        against = request.args.get("against", "")
+        return table_file(lambda: SWEEP_TABLES[part](points, against), "sweep", extension, is_small=True)
 
     @server.get("/export/imports.<extension>")
     def imports(extension: str) -> Response:
         folder = view.near.import_from
-        return table_file(item_table([] if folder is None else find_items(folder)), "imports", extension)
+        return table_file(
+            lambda: item_table([] if folder is None else find_items(folder)),
+            "imports",
+            extension,
+            is_small=True,
+        )
 
     @server.get("/export/runs.<extension>")
     def runs(extension: str) -> Response:
-        return table_file(run_table(view.runs()), "runs", extension)
+        return table_file(lambda: run_table(view.runs()), "runs", extension, is_small=True)
 
     @server.get("/export/<name>.<extension>")
     def export(name: str, extension: str) -> Response:
@@ -111,24 +120,14 @@ def _register_exports(server: Flask, view: StudyView) -> None:
                 "`compare` and `diagnose` give the others."
             )
         if name in TABLES:
-            return table_file(TABLES[name](run), name, extension)
+            return table_file(lambda: TABLES[name](run), name, extension)
         if name in OVERVIEWS:
-            return table_file(OVERVIEWS[name]([run, *_others(view)]), name, extension)
+            others = _others(view)
+            return table_file(lambda: OVERVIEWS[name]([run, *others]), name, extension)
         if name not in COMPARISONS:
             abort(404)
-        return table_file(COMPARISONS[name](run, open_asked_for(view, "against")), name, extension)
-
-
-def table_file(table: pd.DataFrame, name: str, extension: str) -> Response:
-    """Return *table* as a file to download, by *extension* as CSV or Parquet; anything else is not found."""
-    if extension == "csv":
-        content, kind = csv_text(table).encode(), "text/csv"
-    elif extension == "parquet":
-        content, kind = frame_bytes(table), "application/vnd.apache.parquet"
-    else:
-        abort(404)
-    headers = {"Content-Disposition": f'attachment; filename="{name}.{extension}"'}
-    return Response(content, mimetype=kind, headers=headers)
+        other = open_asked_for(view, "against")
+        return table_file(lambda: COMPARISONS[name](run, other), name, extension)
 
 
 def _others(view: StudyView) -> list[OpenRun]:

@@ -14,7 +14,7 @@ from flask import Flask, Response, abort
 
 from ..runner import Workspace
 from ._app import create_app
-from ._routes import table_file
+from ._exports import table_file
 from ._shell import frame, new_dash
 from ._state import Surroundings
 from .pages import STUDIES
@@ -84,7 +84,7 @@ def _front(workspace: Workspace) -> Dash:
 
     @app.server.get("/export/studies.<extension>")
     def export(extension: str) -> Response:
-        return table_file(workspace.table(), "studies", extension)
+        return table_file(workspace.table, "studies", extension, is_small=True)
 
     @app.server.get(f"{_BELOW}<name>/export/<path:file>")
     def unknown(name: str, file: str) -> Response:

@@ -17,6 +17,7 @@ from ..runner.analysis import (
     counterpart,
 )
 from ..support import count_text
+from ._exports import export
 from ._state import OpenRun, StudyView
 from ._theme import ON_KIND_INK, PATH_COLOUR, kind_colour
 from .queries import flows, node_details, open_beside
@@ -112,9 +113,8 @@ def register_timeline(server: Flask, view: StudyView) -> None:
     @server.get("/export/timeline.json")
     def timeline() -> Response:
         run = open_asked_for(view)
-        headers = {"Content-Disposition": 'attachment; filename="timeline.json"'}
-        pieces = run.trace(_ids("ranks", 0) or None)
-        return Response(pieces, mimetype="application/json", headers=headers)
+        ranks = _ids("ranks", 0) or None
+        return export(lambda: run.trace(ranks), "timeline.json", "application/json")
 
 
 def open_asked_for(view: StudyView, argument: str = "run") -> OpenRun:

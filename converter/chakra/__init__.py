@@ -5,6 +5,7 @@ from __future__ import annotations
 from ._archive import DAMAGES as DAMAGES
 from ._codec import decode_graph as decode_graph
 from ._codec import encode_graph as encode_graph
+from ._codec import has_unknown_type as has_unknown_type
 from ._codec import other_attributes as other_attributes
 from ._codec import read_et as read_et
 from ._cycles import shortest_cycle as shortest_cycle
@@ -52,6 +53,7 @@ __all__ = [
     "dependencies",
     "encode_graph",
     "execution_order",
+    "has_unknown_type",
     "keep_graph",
     "kept_graph",
     "other_attributes",

@@ -14,7 +14,9 @@ from ._extra import Extra
 from ._graph import Column, Graph, TextColumn
 from ._kinds import with_current_kinds
 
-__all__ = ["decode_graph", "encode_graph", "other_attributes", "read_et"]
+__all__ = ["decode_graph", "encode_graph", "has_unknown_type", "other_attributes", "read_et"]
+
+_TYPE_FIELD = b"\x18"  # begins what is kept of a node whose type is none of `NodeType`
 
 
 def read_et(path: str | Path) -> bytes:
@@ -53,3 +55,8 @@ def decode_graph(data: bytes, *, rank: int = 0, source: str = "<bytes>") -> Grap
 def other_attributes(graph: Graph, node_id: int) -> dict[str, Any]:
     """Return what the file of *graph* says of a node that has no column, by name."""
     return read_attributes(graph.extra.get(node_id, b""))
+
+
+def has_unknown_type(graph: Graph, node_id: int) -> bool:
+    """Return whether the file of *graph* gives a node a type that this version does not know."""
+    return graph.extra.get(node_id, b"").startswith(_TYPE_FIELD)

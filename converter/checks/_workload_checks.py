@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..chakra import CollectiveType, EdgeKind, Graph, NodeType, Workload, shortest_cycle, unreachable
+from ..chakra import (
+    CollectiveType,
+    EdgeKind,
+    Graph,
+    NodeType,
+    Workload,
+    has_unknown_type,
+    shortest_cycle,
+    unreachable,
+)
 from ..kernels import unsized_communication
 from ._circular_waits import circular_wait
 from ._findings import Finding
@@ -124,7 +133,12 @@ def _check_nodes(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
         (nodes["type"] == NodeType.COMM_RECV) & (nodes["comm_src"] < 0)
     )
     unsimulated = nodes["comm_type"].isin([int(kind) for kind in _NOT_SIMULATED])
+    invalid = nodes["type"] == NodeType.INVALID
+    newer = nodes["node_id"].isin(
+        [node for node in nodes.loc[invalid, "node_id"].tolist() if has_unknown_type(graph, node)]
+    )
     errors = {
+        "nodes of a type that simulators do not know, which they refuse": newer,
         "communication marked as a CPU operation, which ASTRA-sim refuses": comm & nodes["is_cpu_op"],
         "communication without a size": comm & (sizes < 0),
         "point-to-point messages of no bytes, on which ASTRA-sim stops": peer & (sizes == 0),
@@ -134,8 +148,7 @@ def _check_nodes(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
     warnings = {
         "METADATA nodes, on which ASTRA-sim stops (they take no time here)": nodes["type"]
         == NodeType.METADATA,
-        "nodes of type INVALID or of one that simulators do not know, on which ASTRA-sim hangs (they take no "
-        "time here)": nodes["type"] == NodeType.INVALID,
+        "nodes of type INVALID, on which ASTRA-sim hangs (they take no time here)": invalid & ~newer,
         "collectives on which ASTRA-sim stops (only the native engine has them)": collective & unsimulated,
     }
     for severity, named in (("error", errors), ("warning", warnings)):

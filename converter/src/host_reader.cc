@@ -1,5 +1,6 @@
 #include "host_reader.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -7,7 +8,7 @@ namespace chakrascope::converter {
 
 // What is needed of a node besides its arguments.
 struct HostReader::Node {
-    Token id, name, record_id, thread, schema, input_shapes, output_shapes;
+    Token id, name, parent, record_id, thread, schema, input_shapes, output_shapes;
 
     Token* attribute(std::string_view key) {
         if (key == "rf_id") return &record_id;
@@ -19,6 +20,7 @@ struct HostReader::Node {
     Token* field(std::string_view key) {
         if (key == "id") return &id;
         if (key == "name") return &name;
+        if (key == "ctrl_deps" || key == "parent") return &parent;  // the latter before schema 1.0.3
         if (key == "input_shapes") return &input_shapes;
         if (key == "output_shapes") return &output_shapes;
         return attribute(key);
@@ -28,6 +30,8 @@ struct HostReader::Node {
 namespace {
 
 constexpr std::string_view kGroupsNode = "process_group:init";
+// Begins the name of the node that is its own parent: the process.
+constexpr std::string_view kRootNode = "[pytorch|profiler|execution_";
 // Of a tensor: tensor, storage, offset, elements, bytes per element, device.
 constexpr std::size_t kTensorFields = 6;
 constexpr std::size_t kDeepest = 512;
@@ -46,6 +50,13 @@ void append(std::string& text, const Token& token) {
 }
 
 }  // namespace
+
+void HostReader::finish() {
+    document_.finish();
+    if (!std::is_sorted(ids_.begin(), ids_.end())) std::sort(ids_.begin(), ids_.end());
+    const auto found = std::adjacent_find(ids_.begin(), ids_.end());
+    if (found != ids_.end()) throw FormatError("two nodes have the id " + std::to_string(*found));
+}
 
 void HostReader::Side::clear() {
     values.clear();
@@ -95,9 +106,13 @@ void HostReader::member(std::string_view key, const Token& value) {
 }
 
 void HostReader::keep(const Node& node) {
-    std::int64_t id = 0, record = 0, thread = 0;
+    std::int64_t id = 0, parent = 0, record = 0, thread = 0;
     if (!node.id.is_true_integer(id)) throw FormatError("a node has no number");
     if (node.name.kind != Kind::String) throw FormatError("node " + std::to_string(id) + " has no name");
+    if (node.parent.is_true_integer(parent) && parent == id && !node.name.raw.starts_with(kRootNode))
+        throw FormatError("node " + std::to_string(id) + " '" + std::string(node.name.raw) +
+                          "' depends on itself");
+    ids_.push_back(id);
     if (node.name.raw.find(kGroupsNode) != std::string_view::npos) {
         group_lists.emplace_back(inputs_.raw);
         return;

@@ -36,7 +36,7 @@ class HostReader : private Parts {
     // Take the next bytes of the file. Raises FormatError.
     void feed(std::string_view bytes) { document_.feed(bytes); }
     // Take the end of the file. Raises FormatError.
-    void finish() { document_.finish(); }
+    void finish();
 
     OperatorColumns operators;
     KindColumns kinds;
@@ -74,6 +74,7 @@ class HostReader : private Parts {
     Document document_;
     Texts kind_numbers_;
     Side inputs_, outputs_;
+    std::vector<std::int64_t> ids_;  // of all nodes
     std::string scratch_;
 };
 

@@ -19,6 +19,7 @@ __all__ = [
     "checked_label",
     "checked_note",
     "checked_tags",
+    "note_problem",
     "read_note",
     "write_note",
 ]
@@ -53,17 +54,29 @@ def read_note(folder: Path) -> dict[str, Any]:
 
     A damaged file costs no more than itself: the note then says so.
     """
+    problem = note_problem(folder)
+    return {"note": f"({problem})"} if problem else _stored(folder)
+
+
+def note_problem(folder: Path) -> str:
+    """Return what is wrong with the note of *folder* and what to do, "" if nothing is."""
+    try:
+        _stored(folder)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, StudyError) as error:
+        return f"{NOTE_FILE} of {folder.name} is damaged: {error!r}; write label and note again"
+    return ""
+
+
+def _stored(folder: Path) -> dict[str, Any]:
     try:
         data = json.loads((folder / NOTE_FILE).read_text(encoding="utf-8"))
-        texts = {
-            "label": checked_label(data["label"]),
-            "note": checked_note(data["note"]),
-            "tags": checked_tags(data.get("tags", ())),
-        }
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, StudyError) as error:
-        return {"note": f"({NOTE_FILE} of {folder.name} is damaged: {error}; write the note again)"}
+    texts = {
+        "label": checked_label(data["label"]),
+        "note": checked_note(data["note"]),
+        "tags": checked_tags(data.get("tags", ())),
+    }
     return {key: text for key, text in texts.items() if text}
 
 
@@ -78,7 +91,7 @@ def write_note(folder: Path, label: str | None, note: str | None, tags: Iterable
         "tags": None if tags is None else checked_tags(tags),
     }
     with _lock:
-        texts = {"label": "", "note": "", "tags": ()} | read_note(folder)
+        texts = {"label": "", "note": "", "tags": ()} | ({} if note_problem(folder) else _stored(folder))
         texts |= {key: text for key, text in asked.items() if text is not None}
         with writing(
             f"The note of {folder.name}", StudyError, "was it deleted, and may you write to the study?"

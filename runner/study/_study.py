@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import StudyError, did_you_mean
 from ...support import new_folder, remove_folder, write_file, writing
+from .._checksums import refuse_damaged, write_checksums
 from ._layout import RUN_FILE, StudyLayout
 from ._names import check_name, safe_name
 from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, read_note, write_note
@@ -240,6 +241,8 @@ class Study(StudyLayout):
 
     def run_info(self, run_id: str | None = None) -> RunInfo:
         """Return the run whose id is, or alone begins with, *run_id*; without one the newest."""
+        if run_id in (folder.name for folder in self.run_dirs()):
+            return self._info(self.run_dir(str(run_id)))
         runs = self.runs()
         if not runs:
             raise StudyError(f"The study {self.path} has no run yet; make one with 'chakrascope run'.")
@@ -260,6 +263,11 @@ class Study(StudyLayout):
         info = self.run_info(run_id)
         result = Result.load(self.run_dir(info.id))
         self._check_ranks(info, len(result.columns("ranks")["rank"]))
+        if result.makespan_ns != info.makespan_ns:
+            raise StudyError(
+                f"{self.run_file(info.id)} says a makespan of {info.makespan_ns:,} ns, but its result.json "
+                f"{result.makespan_ns:,}; delete the folder and run it again."
+            )
         return replace(result, backend=info.backend) if result.backend == _PACKETS_OF_0_1 else result
 
     def _check_ranks(self, info: RunInfo, ranks: int) -> None:
@@ -289,6 +297,7 @@ class Study(StudyLayout):
 
         info = self.run_info(run_id)
         folder = self.run_dir(info.id)
+        refuse_damaged(folder, _is_input)
         stored = _read_json(folder / "experiment.json", f"The run {info.id} has no readable experiment.json")
         inputs: dict[str, Any] = {
             "workload": WorkloadSource.of_model(self.run_workload(info.id)),
@@ -312,6 +321,7 @@ class Study(StudyLayout):
         from ..config import NetworkConfig, SystemConfig  # noqa: PLC0415 - listing runs does without
 
         folder = self.run_dir(self.run_info(run_id).id)
+        refuse_damaged(folder, _is_input)
         return NetworkConfig.load(folder / "network.yml"), SystemConfig.load(folder / "system.json")
 
     def has_run(self, experiment: Experiment) -> bool:
@@ -349,6 +359,7 @@ class Study(StudyLayout):
             _write_inputs(temporary, experiment)
             info = self._new_info(experiment, result, label, workload)
             (temporary / RUN_FILE).write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
+            write_checksums(temporary)
         return run_id
 
     def _check_same(self, run_id: str, result: Result) -> None:
@@ -436,7 +447,7 @@ class Study(StudyLayout):
             ) from error
 
     def _run_folder(self, run_id: str) -> Path:
-        known = [info.id for info in self._infos()]
+        known = [folder.name for folder in self.run_dirs()]
         if run_id not in known:
             raise StudyError(f"The study {self.path} has no run '{run_id}'{did_you_mean(run_id, known)}")
         return self.run_dir(run_id)
@@ -450,6 +461,7 @@ class Study(StudyLayout):
                     raise
 
     def _info(self, folder: Path) -> RunInfo:
+        refuse_damaged(folder, lambda name: name == RUN_FILE)
         data = _read_json(folder / RUN_FILE, f"The run {folder.name} of the study is damaged")
         try:
             wrong = [key for key, kind in _RUN_TYPES.items() if not _is(kind, data.get(key))]
@@ -470,6 +482,11 @@ class Study(StudyLayout):
 def _is(kind: type, value: Any) -> bool:
     """Return whether *value* is of the *kind*; numbers of a run fit into 64 bits and are never negative."""
     return isinstance(value, kind) and (not isinstance(value, int) or 0 <= value < 1 << 63)
+
+
+def _is_input(name: str) -> bool:
+    """Return whether the file *name* of a run is part of its experiment, not of its result."""
+    return not name.endswith(".parquet") and name != "result.json"
 
 
 def _backend_today(folder: Path, backend: str) -> str:

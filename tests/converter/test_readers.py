@@ -219,9 +219,18 @@ def test_what_an_operator_writes_are_its_outputs_or_else_what_it_changes(tmp_pat
 
 
 def test_a_record_that_comes_twice_is_the_last_one(tmp_path):
-    host = read_host_trace(_written(tmp_path, {"nodes": [NODES[1], NODES[1] | {"name": "again"}]}))
+    host = read_host_trace(_written(tmp_path, {"nodes": [NODES[1], NODES[1] | {"id": 99, "name": "again"}]}))
     assert len(host) == 1
     assert host.operator(4).name == "again"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({}, "two nodes have the id 3"), ({"id": 99, "ctrl_deps": 99}, "node 99 .* depends on itself")],
+)
+def test_nodes_with_one_id_or_waiting_for_themselves_are_refused(tmp_path, change, message):
+    with pytest.raises(TraceFormatError, match=rf"trace\.json is not the trace it should be \({message}"):
+        read_host_trace(_written(tmp_path, {"nodes": [NODES[1], NODES[1] | change]}))
 
 
 def test_compressed_files_may_have_members_and_padding(tmp_path):

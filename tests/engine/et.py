@@ -75,6 +75,11 @@ def attribute(name: str, value) -> bytes:
     return _block(10, _block(1, name.encode()) + content)
 
 
+def attribute_of_int64(name: str, value: int) -> bytes:
+    """Encode an attribute whose type has a sign, as other tools write sizes."""
+    return _block(10, _block(1, name.encode()) + _number(9, value % (1 << 64)))
+
+
 def node(data: dict) -> bytes:
     """Encode a node given as the mapping that the reference data uses."""
     body = _number(1, data["id"]) + _block(2, data.get("name", "").encode())

@@ -37,9 +37,20 @@ def test_unknown_fields_and_attributes_are_skipped():
     assert output.rank_finish_ns.tolist() == [3000, 1000]
 
 
-def test_a_repeated_id_adds_its_dependencies_and_takes_the_last_content():
-    nodes = [build.comp(0, 5), build.comp(1, 9), build.comp(2, 1, after=(0,)), build.comp(2, 2, after=(1,))]
-    assert build.finish([nodes, nodes])[0] == 16_000
+@pytest.mark.parametrize("order", [(0, 1, 2, 2), (2, 0, 1, 2), (2, 2, 1, 0)])
+def test_a_repeated_id_is_refused(order):
+    with pytest.raises(WorkloadFormatError, match=r"program 0, node 2 at byte \d+: another node has this id"):
+        decode(et.program([build.comp(number) for number in order]))
+
+
+def test_zeros_are_no_graph():
+    with pytest.raises(WorkloadFormatError, match="another node has this id"):
+        decode(bytes(64))
+
+
+def test_a_dependency_that_is_listed_twice_is_one():
+    nodes = [build.comp(0, 5), build.comp(1, 9, after=(0, 0)) | {"data_deps": (0,)}]
+    assert build.finish([nodes, nodes]) == [14_000] * 2
 
 
 def test_a_node_may_wait_for_more_others_than_a_byte_counts():
@@ -83,12 +94,26 @@ def test_a_cycle_without_a_start_is_refused():
         (build.send(0, 1, 0), "another rank"),
         (build.coll(0, is_cpu_op=True), "is_cpu_op"),
         ({"id": 0, "type": "MEM_LOAD", "tensor_size": 8}, "NO_MEMORY_EXPANSION"),
-        ({"id": 0, "type": 99}, "unknown type"),
+        ({"id": 0, "type": 99}, "its type 99 is unknown"),
+        (build.comp(1 << 63), "its id is above"),
+        (build.comp(3, after=(3,)), r"node 3 at byte \d+: it depends on itself"),
+        (build.comp(0, after=(1 << 63,)), "it waits for an id above"),
+        (build.comp(0, 1 << 60), "its duration is 1152921504606846976 us"),
+        (build.comp(0) | {"duration_ns": 1 << 63}, "duration_ns is 9223372036854775808"),
+        (build.comp(0) | {"num_ops": 1 << 63}, "num_ops is"),
+        (build.coll(0) | {"comm_size": 1 << 63}, "comm_size is 9223372036854775808, above"),
+        (build.coll(0) | {"comm_type": 99}, "comm_type 99 is not a collective"),
     ],
 )
 def test_impossible_nodes_are_refused(node, message):
     with pytest.raises(ChakrascopeError, match=message):
         decode(et.program([node]))
+
+
+def test_a_negative_size_is_refused():
+    node = et.node(build.coll(0) | {"comm_size": None}) + et.attribute_of_int64("comm_size", -5)
+    with pytest.raises(WorkloadFormatError, match=r"node 0 at byte \d+: comm_size is -5, below 0"):
+        decode(et.varint(0) + et.varint(len(node)) + node)
 
 
 def test_a_missing_file_is_named(tmp_path):

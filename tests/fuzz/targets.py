@@ -128,7 +128,9 @@ def _saved_study() -> list[Files]:
         study.import_workload(Path(folder) / "job" / "w")
         experiment = Experiment(WorkloadSource.of_model(job), _system(), network, MemoryConfig())
         study.add_run(experiment, simulate(job, _system(), network))
-        return [_folder(study.path)]
+        files = _folder(study.path)
+        # With checksums every change would end there, and no reader behind them see any.
+        return [files, {name: each for name, each in files.items() if not name.endswith("/SHA256SUMS")}]
 
 
 def _captured() -> list[Files]:

@@ -16,7 +16,7 @@ from ...errors import Cancelled, ChakrascopeError
 from ...runner import StepDiff
 from ...runner.analysis import PARTS
 from ...support import parse_number
-from .._routes import table_file
+from .._exports import table_file
 from .._state import Selection, StudyView
 from ..charts import graph, steps_strip, waterfall_bars
 from ..queries import DIFF_TABLES, Reading, Sides
@@ -296,7 +296,7 @@ def register(app: Dash, view: StudyView) -> None:
             found = sides.diff(asked["before"], asked["after"], _share(asked["starts"]))
         except ChakrascopeError:
             abort(404)
-        return table_file(sides.table(found, part, asked["by"]), f"diff-{part}", extension)
+        return table_file(lambda: sides.table(found, part, asked["by"]), f"diff-{part}", extension)
 
 
 def _register_reading(app: Dash, sides: Sides) -> None:

@@ -16,7 +16,7 @@ from flask import Response, abort, request
 from ...errors import BackendTimeout, Cancelled, ChakrascopeError
 from ...runner.analysis import SQL_EXAMPLES, SQL_TABLES, query_run, sql_columns
 from ...support import count_text
-from .._routes import table_file
+from .._exports import table_file
 from .._state import OpenRun, Selection, StudyView
 from ._parts import card, column, empty, export_links, option_address, table, text_column
 
@@ -175,9 +175,12 @@ def register(app: Dash, view: StudyView) -> None:
     @app.server.get("/export/query.<extension>")
     def export_query(extension: str) -> Response:
         selection = Selection.parse(request.query_string.decode())
-        try:
+
+        def answer() -> pd.DataFrame:
             run = view.open(view.resolve(selection.run))
-            found, _ = queries.ask(run, uuid.uuid4().hex, selection.option("sql"), _MOST_EXPORTED)
+            return queries.ask(run, uuid.uuid4().hex, selection.option("sql"), _MOST_EXPORTED)[0]
+
+        try:
+            return table_file(answer, "query", extension)
         except ChakrascopeError:
             abort(404)
-        return table_file(found, "query", extension)

@@ -1,7 +1,6 @@
 #include "columns.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -11,7 +10,6 @@
 namespace chakrascope::chakra {
 namespace {
 
-constexpr std::uint64_t kLargest = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMetadataId = -1;
 constexpr std::size_t kGroupDigits = 18;
 // Types of nodes that are not computation.
@@ -60,7 +58,7 @@ class Intake {
     void commit_edges();
     void commit_rest();
     void keep(std::string_view bytes);
-    [[noreturn]] void refuse(const std::string& why) const;
+    [[noreturn]] void refuse(std::string_view why) const { refuse_node(id_, place_, why); }
 
     const std::size_t rows_, size_;
     NodeColumns columns_;
@@ -92,12 +90,11 @@ bool Intake::add(const Reader& message) {
     clear();
     place_ = message.place();
     read_node<Care::Everything>(message, *this);
-    if (id_ > kLargest) refuse("its id is above 2^63. Write the workload again.");
+    if (id_ > kLargest) refuse(kIdBeyond);
     if (!columns_.id.empty()) {
         const std::int64_t last = columns_.id.back();
         if (static_cast<std::int64_t>(id_) < last) return false;
-        if (static_cast<std::int64_t>(id_) == last)
-            refuse("another node has this id. Write the workload again.");
+        if (static_cast<std::int64_t>(id_) == last) refuse(kIdRepeated);
     }
     commit();
     return true;
@@ -156,15 +153,8 @@ void Intake::other(std::uint32_t key, std::string_view whole, const Reader& read
 }
 
 std::int64_t Intake::bounded(const Attribute& found) const {
-    const std::uint64_t bits = found.value.bits;
-    if (is_unsigned_long(found.value.kind) && bits > kLargest) {
-        refuse(std::string(found.name) + " is " + std::to_string(bits) +
-               ", above 2^63. Write the workload again.");
-    }
-    const auto value = static_cast<std::int64_t>(bits);
-    if (found.key == Key::CommType && (value < 0 || value >= kCollectiveTypes))
-        refuse("comm_type " + std::to_string(value) + " is not a collective. Use 0 (all-reduce) to 9.");
-    return value;
+    if (const std::string why = wrong_with(found); !why.empty()) refuse(why);
+    return static_cast<std::int64_t>(found.value.bits);
 }
 
 // Return the number of group *name*; "" and "0" are all ranks.
@@ -182,10 +172,7 @@ std::int64_t Intake::group_named(std::string_view name) const {
 
 void Intake::commit() {
     const std::size_t row = columns_.id.size();
-    if (micros_ > kLargest / 1000) {
-        refuse("its duration is " + std::to_string(micros_) +
-               " us, above 2^63 ns. Write the workload again.");
-    }
+    if (const std::string why = wrong_with_micros(micros_); !why.empty()) refuse(why);
     columns_.id.push_back(static_cast<std::int64_t>(id_));
     columns_.type.push_back(type_ < 0 || type_ > kLastNodeType ? 0 : static_cast<std::uint8_t>(type_));
     constexpr auto kDuration = static_cast<std::size_t>(Key::DurationNs);
@@ -221,7 +208,8 @@ void Intake::commit_edges() {
     for (std::size_t i = 0; i < sources_.size(); ++i) {
         const auto& [source, kind] = sources_[i];
         if (i > 0 && sources_[i - 1].first == source) continue;
-        if (source > kLargest) refuse("it waits for an id above 2^63. Write the workload again.");
+        if (source > kLargest) refuse(kSourceBeyond);
+        if (source == id_) refuse(kWaitsForItself);
         columns_.edges.push_back(static_cast<std::int64_t>(source));
         columns_.edges.push_back(static_cast<std::int64_t>(id_));
         columns_.edges.push_back(kind);
@@ -247,10 +235,6 @@ void Intake::commit_rest() {
 void Intake::keep(std::string_view bytes) {
     if (columns_.extra.bytes.empty()) columns_.extra.bytes.reserve(bytes.size() + size_);
     columns_.extra.bytes.insert(columns_.extra.bytes.end(), bytes.begin(), bytes.end());
-}
-
-void Intake::refuse(const std::string& why) const {
-    throw Refusal(", node " + std::to_string(id_) + " at byte " + std::to_string(place_) + ": " + why);
 }
 
 // Raise for a file that starts with a node, or whose metadata has attributes where the version is.

@@ -3,20 +3,15 @@
 
 #include <array>
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "../texts.h"
+#include "limits.h"
 #include "schema.h"
 
 namespace chakrascope::chakra {
-
-// The file is not read. The text is a sentence without its subject, the file's name, which it follows.
-struct Refusal : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
 
 // Why a node waits for another one, as far as a file tells.
 inline constexpr std::int64_t kDataEdge = 0, kCtrlEdge = 8;

@@ -1,10 +1,12 @@
 // What ASTRA-sim makes of a Chakra .et file, which the codec reads.
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <type_traits>
 #include <utility>
 
 #include "../errors.h"
+#include "chakra/limits.h"
 #include "chakra/message.h"
 #include "program.h"
 #include "program_builder.h"
@@ -22,14 +24,16 @@ constexpr std::size_t kMaxNodes = 200'000'000;
 class NodeIntake {
   public:
     // *ctrl_parents* is empty, and lent so that not every node allocates it.
-    NodeIntake(RawNode& raw, std::vector<std::uint64_t>& ctrl_parents)
-        : raw_(raw), node_(raw.node), ctrl_parents_(ctrl_parents) {}
+    NodeIntake(RawNode& raw, std::vector<std::uint64_t>& ctrl_parents, std::size_t place)
+        : raw_(raw), node_(raw.node), ctrl_parents_(ctrl_parents), place_(place) {}
 
     // What `read_node` tells.
     void id(std::uint64_t number, const Reader&) { node_.id = number; }
     void name(std::string_view text, const Reader&) { node_.name = text; }
-    void type(std::int32_t number, const Reader& reader) {
-        if (number < 0 || number > chakra::kLastNodeType) fail(reader, "", " has an unknown type");
+    void type(std::int32_t number, const Reader&) {
+        if (number < 0 || number > chakra::kLastNodeType)
+            refuse("its type " + std::to_string(number) +
+                   " is unknown. Use 1 (metadata) to 7 (a collective).");
         node_.type = static_cast<NodeType>(number);
     }
     void ctrl_dep(std::uint64_t id) { ctrl_parents_.push_back(id); }
@@ -38,16 +42,18 @@ class NodeIntake {
     void attribute(const Attribute& attribute, std::string_view, const Reader& reader);
     void other(std::uint32_t, std::string_view, const Reader&) {}
 
+    // Put together what it waits for, and look at the node as a whole.
+    void finish();
+
   private:
-    std::uint64_t number_of(const Attribute& attribute, const Reader& reader) const;
-    std::int64_t group_of(const Attribute& attribute, const Reader& reader) const;
-    [[noreturn]] void fail(const Reader& reader, const std::string& before, const std::string& after) const {
-        reader.fail(before + "node " + std::to_string(node_.id) + after);
-    }
+    std::uint64_t number_of(const Attribute& attribute) const;
+    std::int64_t group_of(const Attribute& attribute) const;
+    [[noreturn]] void refuse(std::string_view why) const { chakra::refuse_node(node_.id, place_, why); }
 
     RawNode& raw_;
     Node& node_;
     std::vector<std::uint64_t>& ctrl_parents_;
+    const std::size_t place_;  // of the node in the file
 };
 
 // Kinds of nodes in which a device is not at work (converter/chakra/_kinds.py), and those of version 0.2.
@@ -79,17 +85,32 @@ std::vector<std::uint64_t> read_numbers(const Attribute& attribute, const Reader
     return numbers;
 }
 
-std::uint64_t NodeIntake::number_of(const Attribute& attribute, const Reader& reader) const {
-    if (attribute.holds_integer()) return attribute.value.bits;
-    fail(reader, "attribute " + std::string(attribute.name) + " of ", " is not a whole number");
+void NodeIntake::finish() {
+    auto& parents = raw_.parents;
+    parents.insert(parents.end(), ctrl_parents_.begin(), ctrl_parents_.end());
+    ctrl_parents_.clear();
+    if (node_.id > chakra::kLargest) refuse(chakra::kIdBeyond);
+    if (const std::string why = chakra::wrong_with_micros(node_.duration_micros); !why.empty()) refuse(why);
+    for (const std::uint64_t parent : parents) {
+        if (parent > chakra::kLargest) refuse(chakra::kSourceBeyond);
+        if (parent == node_.id) refuse(chakra::kWaitsForItself);
+    }
 }
 
-std::int64_t NodeIntake::group_of(const Attribute& attribute, const Reader& reader) const {
-    if (!attribute.holds_string()) return static_cast<std::int64_t>(number_of(attribute, reader));
+std::uint64_t NodeIntake::number_of(const Attribute& attribute) const {
+    if (!attribute.holds_integer())
+        refuse("its attribute " + std::string(attribute.name) +
+               " is not a whole number. Write the workload again.");
+    if (const std::string why = chakra::wrong_with(attribute); !why.empty()) refuse(why);
+    return attribute.value.bits;
+}
+
+std::int64_t NodeIntake::group_of(const Attribute& attribute) const {
+    if (!attribute.holds_string()) return static_cast<std::int64_t>(number_of(attribute));
     std::int64_t group = 0;
     for (const char letter : attribute.value.text) {
         if (letter < '0' || letter > '9' || group > 100'000'000'000'000)
-            fail(reader, "pg_name of ", " is not a group number");
+            refuse("its pg_name is not a group number. Number the groups.");
         group = group * 10 + (letter - '0');
     }
     return group;
@@ -98,12 +119,12 @@ std::int64_t NodeIntake::group_of(const Attribute& attribute, const Reader& read
 void NodeIntake::attribute(const Attribute& attribute, std::string_view, const Reader& reader) {
     const auto take = [&](auto& target, std::uint16_t flag) {
         if (flag != 0 && (node_.has & flag) != 0) return;  // the first of two equal names counts
-        target = static_cast<std::remove_reference_t<decltype(target)>>(number_of(attribute, reader));
+        target = static_cast<std::remove_reference_t<decltype(target)>>(number_of(attribute));
         node_.has |= flag;
     };
     switch (attribute.key) {
         case Key::IsCpuOp:
-            node_.is_cpu = number_of(attribute, reader) != 0;
+            node_.is_cpu = number_of(attribute) != 0;
             break;
         case Key::NumOps:
             take(node_.num_ops, kHasOps);
@@ -139,7 +160,7 @@ void NodeIntake::attribute(const Attribute& attribute, std::string_view, const R
             if (attribute.holds_string()) node_.work = work_of(attribute.value.text);
             break;
         case Key::Group:
-            node_.group = group_of(attribute, reader);
+            node_.group = group_of(attribute);
             break;
         case Key::InvolvedDims:
             if (attribute.field == chakra::list_field(chakra::ValueKind::Bool))
@@ -154,46 +175,45 @@ void NodeIntake::attribute(const Attribute& attribute, std::string_view, const R
     }
 }
 
-// Sort by id and merge repeated ids: dependencies add up, the last occurrence supplies the content.
-void normalise(std::vector<RawNode>& raw) {
-    const auto earlier = [](const RawNode& a, const RawNode& b) { return a.node.id < b.node.id; };
-    if (!std::is_sorted(raw.begin(), raw.end(), earlier)) std::stable_sort(raw.begin(), raw.end(), earlier);
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < raw.size(); ++i) {
-        if (kept > 0 && raw[kept - 1].node.id == raw[i].node.id) {
-            auto& parents = raw[i].parents;
-            parents.insert(parents.end(), raw[kept - 1].parents.begin(), raw[kept - 1].parents.end());
-            raw[kept - 1] = std::move(raw[i]);
-        } else {
-            if (kept != i) raw[kept] = std::move(raw[i]);
-            ++kept;
-        }
-    }
-    raw.resize(kept);
+// Raise `Refusal` for an id that two nodes have; *places* are ids with the bytes of their nodes.
+void refuse_repeated(std::vector<std::pair<std::uint64_t, std::size_t>> places) {
+    std::sort(places.begin(), places.end());
+    const auto same = [](const auto& one, const auto& other) { return one.first == other.first; };
+    const auto found = std::adjacent_find(places.begin(), places.end(), same);
+    if (found != places.end())
+        chakra::refuse_node(found->first, std::next(found)->second, chakra::kIdRepeated);
 }
 
-// Hand each node of an .et file, in file order, to *take*, whose false ends it; *take* may keep the node.
-// *count* is told beforehand how many there are.
+// Hand each node of an .et file, in file order, with its byte to *take*, whose false ends it; *take* may keep
+// the node. *count* is told beforehand how many there are.
 template <class Count, class Take>
-void each_node(std::string_view bytes, const std::string& name, Count count, Take take) {
+void each_node(std::string_view bytes, Count count, Take take) {
+    Reader reader(bytes);
+    if (reader.done()) reader.fail("it is empty");
+    reader.message();  // GlobalMetadata, whose content means nothing to a simulation
+    std::size_t nodes = 0;
+    RawNode raw;
+    std::vector<std::uint64_t> ctrl_parents;
+    // Moving nodes as a list grows would cost more than finding out beforehand how many there are.
+    count(std::min(chakra::count_messages(reader), kMaxNodes));
+    while (!reader.done()) {
+        if (nodes++ == kMaxNodes) reader.fail("it holds more nodes than can be simulated");
+        raw.clear();
+        const Reader message = reader.within(reader.message());
+        NodeIntake intake(raw, ctrl_parents, message.place());
+        chakra::read_node<chakra::Care::WhatMatters>(message, intake);
+        intake.finish();
+        if (!take(raw, message.place())) return;
+    }
+}
+
+// Call *read*, whose errors are those of the file *name*.
+template <class Read>
+void in_file(const std::string& name, Read read) {
     try {
-        Reader reader(bytes);
-        if (reader.done()) reader.fail("it is empty");
-        reader.message();  // GlobalMetadata, whose content means nothing to a simulation
-        std::size_t nodes = 0;
-        RawNode raw;
-        std::vector<std::uint64_t> ctrl_parents;
-        // Moving nodes as a list grows would cost more than finding out beforehand how many there are.
-        count(std::min(chakra::count_messages(reader), kMaxNodes));
-        while (!reader.done()) {
-            if (nodes++ == kMaxNodes) reader.fail("it holds more nodes than can be simulated");
-            raw.clear();
-            NodeIntake intake(raw, ctrl_parents);
-            chakra::read_node<chakra::Care::WhatMatters>(reader.within(reader.message()), intake);
-            raw.parents.insert(raw.parents.end(), ctrl_parents.begin(), ctrl_parents.end());
-            ctrl_parents.clear();
-            if (!take(raw)) return;
-        }
+        read();
+    } catch (const chakra::Refusal& refusal) {
+        throw WorkloadFormatError(name + refusal.what());
     } catch (const chakra::Damaged& error) {
         throw WorkloadFormatError(name + " is not a complete Chakra .et file: " + error.what() + " (byte " +
                                   std::to_string(error.byte) +
@@ -213,12 +233,17 @@ void RawNode::clear() {
 
 std::vector<RawNode> read_nodes(std::string_view bytes, const std::string& name) {
     std::vector<RawNode> raw;
-    each_node(
-        bytes, name, [&](std::size_t count) { raw.reserve(count); },
-        [&](RawNode& node) {
-            raw.push_back(std::move(node));
-            return true;
-        });
+    in_file(name, [&] {
+        std::vector<std::pair<std::uint64_t, std::size_t>> places;
+        each_node(
+            bytes, [&](std::size_t count) { raw.reserve(count); },
+            [&](RawNode& node, std::size_t place) {
+                places.emplace_back(node.node.id, place);
+                raw.push_back(std::move(node));
+                return true;
+            });
+        refuse_repeated(std::move(places));
+    });
     return raw;
 }
 
@@ -226,18 +251,20 @@ Program decode_program(std::string_view bytes, const std::string& name) {
     ProgramBuilder builder(name);
     std::uint64_t last = 0;
     bool is_first = true, ascends = true;
-    each_node(
-        bytes, name, [&](std::size_t count) { builder.reserve(count); },
-        [&](RawNode& raw) {
-            ascends = is_first || raw.node.id > last;
-            is_first = false;
-            last = raw.node.id;
-            if (ascends) builder.add(raw);
-            return ascends;
-        });
+    in_file(name, [&] {
+        each_node(
+            bytes, [&](std::size_t count) { builder.reserve(count); },
+            [&](RawNode& raw, std::size_t) {
+                ascends = is_first || raw.node.id > last;
+                is_first = false;
+                last = raw.node.id;
+                if (ascends) builder.add(raw);
+                return ascends;
+            });
+    });
     if (ascends) return builder.build();
     std::vector<RawNode> raw = read_nodes(bytes, name);
-    normalise(raw);
+    std::sort(raw.begin(), raw.end(), [](const auto& a, const auto& b) { return a.node.id < b.node.id; });
     ProgramBuilder sorted(name);
     sorted.reserve(raw.size());
     for (RawNode& node : raw) sorted.add(node);

@@ -1,0 +1,71 @@
+"""The checksums of a result's files, as ``sha256sum`` writes them: damage is named wherever one is read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+from ..errors import StudyError
+
+__all__ = ["CHECKSUMS_FILE", "refuse_damaged", "write_checksums"]
+
+CHECKSUMS_FILE = "SHA256SUMS"
+_BLOCK = 1 << 20
+_HEX_DIGITS = 64
+
+
+def write_checksums(folder: Path) -> None:
+    """Write the checksums of all files in *folder* beside them; `sha256sum -c` checks them, too."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != CHECKSUMS_FILE)
+    lines = [f"{_digest(file)}  {file.relative_to(folder).as_posix()}\n" for file in files]
+    (folder / CHECKSUMS_FILE).write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
+
+
+def refuse_damaged(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> None:
+    """Raise `StudyError` if a file of *folder* is not as it was written: any, or one whose name is *wanted*.
+
+    Results of version 0.2 and earlier have no checksums, and pass.
+    """
+    problem = _problem(folder, wanted)
+    if problem:
+        raise StudyError(
+            f"{folder / problem[0]} {problem[1]}; restore it, or delete the folder and run it again."
+        )
+
+
+def _problem(folder: Path, wanted: Callable[[str], bool]) -> tuple[str, str] | None:
+    """Return the first file that is damaged, and in which way; None if there is none."""
+    try:
+        text = (folder / CHECKSUMS_FILE).read_bytes().decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return CHECKSUMS_FILE, f"cannot be read ({error.strerror})"
+    for number, line in enumerate(text.splitlines(), 1):
+        digest, _, name = line.partition("  ")
+        if len(digest) != _HEX_DIGITS or not _is_inside(name):
+            return CHECKSUMS_FILE, f"is damaged (line {number})"
+        if wanted(name):
+            try:
+                differs = _digest(folder / name) != digest
+            except FileNotFoundError:
+                return name, "is missing"
+            except OSError as error:
+                return name, f"cannot be read ({error.strerror})"
+            if differs:
+                return name, f"is damaged: it differs from its checksum in {CHECKSUMS_FILE}"
+    return None
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return bool(name) and "\0" not in name and not path.is_absolute() and ".." not in path.parts
+
+
+def _digest(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

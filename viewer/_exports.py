@@ -1,0 +1,113 @@
+"""Give out whole tables as files: a few at a time, piece by piece, and only while somebody waits for them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from flask import Response, abort, request
+
+from ..runner.analysis import csv_text
+from ..support.table import frame_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["export", "table_file"]
+
+_AT_ONCE = 2
+_ROWS = 1 << 12  # of a piece: while one is written, nobody else is answered
+_BYTES = 1 << 18
+_LOOK_S = 0.2
+_MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
+_places = threading.BoundedSemaphore(_AT_ONCE)
+
+
+def table_file(
+    make: Callable[[], pd.DataFrame], name: str, extension: str, *, is_small: bool = False
+) -> Response:
+    """Return the table that *make* makes as a file to download, CSV or Parquet by *extension*, as `export`.
+
+    One that *is_small* waits for no other. Any other extension is not found.
+    """
+    if extension not in _MIME:
+        abort(404)
+    pieces = _csv if extension == "csv" else _parquet
+    if is_small:
+        return _file(pieces(make()), f"{name}.{extension}", _MIME[extension])
+    return export(lambda: pieces(make()), f"{name}.{extension}", _MIME[extension])
+
+
+def export(make: Callable[[], Iterable[str | bytes]], file: str, mimetype: str) -> Response:
+    """Return the pieces that *make* makes as a *file* to download.
+
+    It waits until fewer than `_AT_ONCE` others are made and read, and ends with the client that asked for it.
+    Errors of *make* are raised.
+    """
+    client: socket.socket | None = request.environ.get("werkzeug.socket")
+    while not _places.acquire(timeout=_LOOK_S):
+        if _is_gone(client):
+            abort(408)
+    leave = _once(_places.release)
+    try:
+        pieces = _while_read(make(), client, leave)
+    except BaseException:
+        leave()
+        raise
+    response = _file(pieces, file, mimetype)
+    response.call_on_close(leave)  # a client that goes before the first piece starts no iterator
+    return response
+
+
+def _file(pieces: Iterable[str | bytes], file: str, mimetype: str) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{file}"'}
+    return Response(pieces, mimetype=mimetype, headers=headers)
+
+
+def _while_read(
+    pieces: Iterable[str | bytes], client: socket.socket | None, leave: Callable[[], None]
+) -> Iterator[str | bytes]:
+    try:
+        for piece in pieces:
+            if _is_gone(client):
+                return
+            yield piece
+    finally:
+        leave()
+
+
+def _csv(table: pd.DataFrame) -> Iterator[bytes]:
+    yield csv_text(table.iloc[:0]).encode()
+    for start in range(0, len(table), _ROWS):
+        yield csv_text(table.iloc[start : start + _ROWS]).partition("\n")[2].encode()
+
+
+def _parquet(table: pd.DataFrame) -> Iterator[bytes]:
+    content = frame_bytes(table)
+    for start in range(0, len(content), _BYTES):
+        yield content[start : start + _BYTES]
+
+
+def _is_gone(client: socket.socket | None) -> bool:
+    """Return whether the *client* has closed its end, as one that gave up does."""
+    if client is None:
+        return False
+    try:
+        return not client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def _once(act: Callable[[], None]) -> Callable[[], None]:
+    """Return what does *act* the first time it is called, and nothing later."""
+    left = [act]
+
+    def call() -> None:
+        if left:
+            left.pop()()
+
+    return call
