@@ -61,19 +61,19 @@ def export(make: Callable[[], Iterable[str | bytes]], file: str, mimetype: str) 
     return response
 
 
-def _file(pieces: Iterable[str | bytes], file: str, mimetype: str) -> Response:
+def _file(pieces: Iterable[bytes], file: str, mimetype: str) -> Response:
     headers = {"Content-Disposition": f'attachment; filename="{file}"'}
     return Response(pieces, mimetype=mimetype, headers=headers)
 
 
 def _while_read(
     pieces: Iterable[str | bytes], client: socket.socket | None, leave: Callable[[], None]
-) -> Iterator[str | bytes]:
+) -> Iterator[bytes]:
     try:
         for piece in pieces:
             if _is_gone(client):
                 return
-            yield piece
+            yield piece.encode() if isinstance(piece, str) else piece
     finally:
         leave()
 

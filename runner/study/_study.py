@@ -241,8 +241,8 @@ class Study(StudyLayout):
 
     def run_info(self, run_id: str | None = None) -> RunInfo:
         """Return the run whose id is, or alone begins with, *run_id*; without one the newest."""
-        if run_id in (folder.name for folder in self.run_dirs()):
-            return self._info(self.run_dir(str(run_id)))
+        if run_id is not None and run_id in [folder.name for folder in self.run_dirs()]:
+            return self._info(self.run_dir(run_id))
         runs = self.runs()
         if not runs:
             raise StudyError(f"The study {self.path} has no run yet; make one with 'chakrascope run'.")
