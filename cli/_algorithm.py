@@ -35,20 +35,20 @@ th{{text-align:left;font-weight:600;padding:2px 24px 2px 0;vertical-align:top}}
 </body></html>
 """
 _source = click.argument("source", metavar="PROGRAM")
-_collective = click.option("--collective", help="Of a program by its name, such as all-reduce.")
-_ranks = click.option("--ranks", type=click.IntRange(2), help="Of a program by its name.")
+_collective = click.option("--collective", help="Collective of a built-in program, such as all-reduce.")
+_ranks = click.option("--ranks", type=click.IntRange(2), help="Number of ranks of a built-in program.")
 _size = click.option(
     "--size",
     default="1MiB",
     show_default=True,
     callback=quantity(parse_size),
-    help="Of the collective; of an all-gather, each rank's shard.",
+    help="Size of the collective; of an all-gather, each rank's shard.",
 )
 
 
 @click.group("algorithm")
 def algorithm_command() -> None:
-    """Look at, prove and export collective programs.
+    """Inspect, prove and export collective programs.
 
     PROGRAM is an MSCCL XML or an MSCCL++ plan (either also as .gz), or a name with --collective and --ranks:
     a built-in algorithm (ring, direct, halvingDoubling, doubleBinaryTree), NCCL's (nccl, or nccl-ring,
@@ -67,14 +67,14 @@ def algorithm_command() -> None:
     type=click.Choice(["facts", "traffic"]),
     default="facts",
     show_default=True,
-    help="Figures, or who sends what to whom in which step.",
+    help="Figures, or the messages of each step.",
 )
 @click.option(
     "-o",
     "--output",
     "output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Draw who sends what to whom in which step: a .svg, or a .html with the figures too.",
+    help="Draw the messages of each step: a .svg, or a .html with the figures.",
 )
 @format_option
 def inspect_command(
@@ -87,7 +87,7 @@ def inspect_command(
     output: Path | None,
     output_format: str,
 ) -> None:
-    """Show what PROGRAM does: steps, messages, bytes per rank and pair, what is least, and its proof."""
+    """Show what PROGRAM does: steps, messages, bytes per rank and pair, the lower bounds, and its proof."""
     import pandas as pd
 
     from ..runner.programs import inspect_program, inspection_facts, prove
@@ -139,10 +139,10 @@ def _draw(found: Inspection, output: Path) -> None:
 def prove_command(
     *, sources: tuple[str, ...], collective: str | None, ranks: int | None, output_format: str
 ) -> int:
-    """Prove that PROGRAM is right on every rank in every order it allows; exit with 1 if it is not.
+    """Prove that PROGRAM is correct on every rank in every order it allows; exit with 1 if it is not.
 
-    No read of what is not there yet, no overwriting of what is still needed, no deadlock, and each rank ends
-    with what the collective promises. A mistake comes with the shortest run that shows it.
+    It checks for reads before writes, overwritten data, deadlocks and wrong results, and prints the shortest
+    execution that shows an error.
     """
     from ..runner.programs import prove
 
@@ -198,7 +198,7 @@ def export_command(
     """Write PROGRAM as messages, which ASTRA-sim runs, or as MSCCL XML for the public interpreter.
 
     The graphs are a workload of their own, and a custom algorithm for a system file
-    (all-reduce-implementation-custom). A program that is not proved is not written.
+    (all-reduce-implementation-custom). Only proved programs are written.
     """
     from ..runner.programs import lower, prove, workload_of, write_msccl
 

@@ -66,7 +66,7 @@ def _share(text: str) -> float:
     callback=quantity(parse_size),
     default="2MiB",
     show_default=True,
-    help="The largest message to measure with.",
+    help="Largest message to measure.",
 )
 @click.option(
     "-o",
@@ -77,16 +77,18 @@ def _share(text: str) -> float:
 @click.option(
     "--workload", help="Fit to this workload of the study. [default: all steps of the newest capture]"
 )
-@click.option("--system", default="default", show_default=True, help="The system it will be simulated with.")
+@click.option(
+    "--system", default="default", show_default=True, help="System file or preset to simulate it with."
+)
 @click.option(
     "--bandwidth",
     callback=quantity(lambda text: float(parse_bandwidth(text))),
-    help="The links' bandwidth where it is known, such as 10Gb/s: what is not reached of it is told apart.",
+    help="Nominal link bandwidth, such as 10Gb/s; the unreached share is reported separately.",
 )
 @click.option(
     "--latency",
     callback=quantity(lambda text: float(parse_duration(text))),
-    help="The links' latency where it is known, such as 5us.",
+    help="Nominal link latency, such as 5us.",
 )
 @click.option(
     "--wire",
@@ -119,9 +121,9 @@ def calibrate_command(
 ) -> None:
     """Fit a network to the collectives that a capture in STUDY, or production LOGS, hold, or measure --hosts.
 
-    Waiting for the last rank is told from transfer; bandwidth and latency come with 95 % intervals, and what
-    a library needs beside its messages is kept apart, by collective and size. What could not be determined
-    is said. With -o, writes a network file for --network, and a picture of fit against measurements.
+    Waiting for the last rank is separated from the transfer; bandwidth and latency have 95 % intervals. The
+    library's own cost is a separate figure by collective and size. Quantities that the measurements do not
+    determine are listed. With -o, write a network file for --network, and a picture of the fit.
     """
     from ..runner import Study
     from ..runner.calibration import calibrate_records, calibration_facts

@@ -74,8 +74,8 @@ def compare_command(
 ) -> None:
     """Compare runs of STUDY: backends or networks with each other, or with the measurement.
 
-    In total, by rank, node, collective and message (of backends that simulate messages), how the errors are
-    distributed, and where the critical paths diverge. Nodes are aligned by their ids.
+    It compares totals, ranks, nodes, collectives and messages, the distribution of errors, and where the
+    critical paths diverge. Nodes are aligned by their ids.
     """
     import numpy as np
 

@@ -19,7 +19,7 @@ _HOW = "\b\n" + "\n".join(f"  {line}" for line in _SHELLS.values())
 @click.argument("shell", type=click.Choice(list(_SHELLS)))
 @click.pass_context
 def completion_command(context: click.Context, shell: str) -> None:
-    """Print the script with which SHELL completes `chakrascope` and all its options."""
+    """Print the completion script for SHELL."""
     kind = get_completion_class(shell)
     assert kind is not None, f"click completes in {shell}"
     root = context.find_root()

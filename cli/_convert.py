@@ -214,15 +214,19 @@ def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
 )
 @click.option("--host-trace", metavar="PATTERN", help="The host traces of the same run: et_{rank}.json.gz.")
 @click.option(
-    "--linked-trace", metavar="PATTERN", help="Instead of both, what the public converter's linker wrote."
+    "--linked-trace",
+    metavar="PATTERN",
+    help="Traces written by the public converter's linker, instead of both.",
 )
 @capture_option
-@click.option("-o", "--output", "prefix", metavar="PREFIX", help="Where the graphs go, without a STUDY.")
+@click.option(
+    "-o", "--output", "prefix", metavar="PREFIX", help="Prefix of the graphs' files, without a STUDY."
+)
 @step_option
 @click.option(
     "--rescale-host",
     is_flag=True,
-    help="Scale host time by what an unprofiled step takes of a captured one.",
+    help="Scale host time by the ratio of unprofiled to captured step time.",
 )
 @click.option(
     "--workers",
@@ -233,12 +237,12 @@ def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
 @click.option(
     "--back-to-back",
     is_flag=True,
-    help="Of logs: the collectives alone, one after the other, without the time between them.",
+    help="Of logs: only the collectives, back to back, without the time between them.",
 )
 @click.option(
     "--cut-unfinished",
     is_flag=True,
-    help="Of logs: leave out collectives that did not complete, as the log of a running job has.",
+    help="Of logs: leave out collectives that did not complete, as in logs of a running job.",
 )
 def convert_command(
     *,
@@ -256,13 +260,13 @@ def convert_command(
 ) -> None:
     """Turn the newest trace set of STUDY into one Chakra graph per rank (.et files ASTRA-sim reads).
 
-    Or convert traces captured by other tools, with {rank} for the rank in their names. Kineto traces are
+    Or convert traces of other tools, with {rank} for the rank in their names. Kineto traces are
     enough; host traces add costs and data dependencies. STUDY keeps the graphs and is created if it does
     not exist; without it they become PREFIX.{rank}.et.
 
     LOGS are production logs without a profiler, files, folders or archives: dumps of PyTorch's flight
-    recorder, NCCL Inspector's JSON. They give the collectives, and the time
-    between them where they hold times.
+    recorder, NCCL Inspector's JSON. They give the collectives and, if they
+    hold times, the time between them.
     """
     study_folder, logs = _study_and_logs(targets, prefix)
     where = Where(cluster, workers)

@@ -34,9 +34,9 @@ _BACKENDS = ("analytical-unaware", "analytical-aware")
     help="The study folder; it must not exist.",
 )
 @click.option("--port", default=8050, show_default=True, help="Port of the viewer; 0 picks a free one.")
-@click.option("--no-view", is_flag=True, help="Print the answer, and do not open the viewer.")
+@click.option("--no-view", is_flag=True, help="Print the answer without opening the viewer.")
 def demo_command(study_folder: Path, port: int, no_view: bool) -> None:
-    """Show what Chakrascope answers, on a captured job that ships with it.
+    """Run the whole chain on a captured job that ships with the package.
 
     Two ranks of a transformer with DistributedDataParallel become Chakra graphs, which are simulated on
     sixteen nodes with two network models. Needs no torch, no compiler and no network.

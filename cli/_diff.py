@@ -73,13 +73,13 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
     type=click.Choice(PARTS),
     default="part",
     show_default=True,
-    help="What the waterfall explains the difference by.",
+    help="Breakdown of the waterfall.",
 )
 @click.option(
     "--between-starts",
     metavar="PERCENT",
     callback=_share,
-    help="How much starts of the job are known to differ, where a side has fewer than four.",
+    help="Noise between starts of the job, if a side has fewer than four.",
 )
 @click.option(
     "--fail-if",
@@ -88,9 +88,7 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
     multiple=True,
     help=f"Exit with {LIMIT_PASSED} if e.g. 'step > +3%', with {UNDECIDED} if noise hides it. Repeatable.",
 )
-@click.option(
-    "--strict", is_flag=True, help="Let limits fail also within the noise, and where it is unknown."
-)
+@click.option("--strict", is_flag=True, help="Fail limits even within the noise, or if the noise is unknown.")
 @junit_option
 @format_option
 def diff_command(

@@ -31,22 +31,29 @@ __all__ = ["emulate_command"]
 @click.option(
     "--workload", metavar="PREFIX", help="Run PREFIX.{rank}.et, or the workload of STUDY with this name."
 )
-@click.option("-o", "--output", "output", metavar="STUDY", help="Keep the workload and the run there.")
-@click.option("--hosts", "hosts", metavar="FILE", help="The hosts to run on; an agent of each joins.")
+@click.option("-o", "--output", "output", metavar="STUDY", help="Study that keeps the workload and the run.")
+@click.option("--hosts", "hosts", metavar="FILE", help="Hosts to run on; an agent joins from each.")
 @click.option(
     "--namespaces",
     metavar="N",
     type=click.IntRange(min=1),
-    help="Run on N hosts of this machine's own, made of network namespaces (as root).",
+    help="Run on N network namespaces of this machine, as root.",
 )
 @click.option("--link", metavar="RATE", help="Shape each namespace's link, such as 400Mbit.")
-@click.option("--slow", multiple=True, metavar="HOST=RATE", help="But this one's to RATE. May be repeated.")
-@click.option("--nics", type=click.IntRange(min=1), help="Network interfaces of each namespace.")
-@click.option("--transport", help="What carries messages: tcp, gloo or libfabric:PROVIDER. [default: tcp]")
 @click.option(
-    "--repeat", type=click.IntRange(min=1), help="Run as often; the median run counts. [default: 1]"
+    "--slow",
+    multiple=True,
+    metavar="HOST=RATE",
+    help="Shape this namespace's link to RATE instead. Repeatable.",
 )
-@click.option("--label", default="", help="What to call the run in STUDY.")
+@click.option("--nics", type=click.IntRange(min=1), help="Network interfaces of each namespace.")
+@click.option(
+    "--transport", help="Transport of the messages: tcp, gloo or libfabric:PROVIDER. [default: tcp]"
+)
+@click.option(
+    "--repeat", type=click.IntRange(min=1), help="Number of runs; the median run is the result. [default: 1]"
+)
+@click.option("--label", default="", help="Label of the run in STUDY.")
 @click.option("--limit", metavar="TIME", help="End a run that takes longer. [default: an hour]")
 @click.option("--system", default="default", show_default=True, help="System JSON file or preset.")
 @click.option(
@@ -56,7 +63,9 @@ __all__ = ["emulate_command"]
 @click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
 @algorithm_option
 @click.option("--num-queues-per-dim", default=1, help="Logical queues per network dimension.")
-@click.option("--rendezvous-protocol", is_flag=True, flag_value=True, help="Handshake before every message.")
+@click.option(
+    "--rendezvous-protocol", is_flag=True, flag_value=True, help="Exchange a handshake before every message."
+)
 @format_option
 def emulate_command(
     *,
@@ -82,8 +91,8 @@ def emulate_command(
 ) -> None:
     """Run the newest workload of STUDY, or --workload, over a real network and without GPUs.
 
-    Compute is waited out, and collectives go out as the messages that a simulation would carry: on --hosts,
-    on --namespaces of this machine, or else over its loopback.
+    Ranks sleep for compute times, and send collectives as the messages that a simulation would carry: on
+    --hosts, on --namespaces of this machine, or else over its loopback.
     """
     from ..runner import Study
 

@@ -15,8 +15,10 @@ __all__ = ["emulate_agent_command"]
 
 
 @click.command("emulate-agent")
-@click.option("--join", "address", metavar="HOST:PORT", required=True, help="Where `emulate` listens.")
-@click.option("--name", help="What the hosts file calls this host. [default: its host name]")
+@click.option(
+    "--join", "address", metavar="HOST:PORT", required=True, help="Address on which `emulate` listens."
+)
+@click.option("--name", help="Name of this host in the hosts file. [default: its host name]")
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -24,13 +26,13 @@ __all__ = ["emulate_agent_command"]
 )
 @click.option("--wait", default="60s", show_default=True, help="How long to wait for `emulate`.")
 @click.option("--limit", default="3600s", show_default=True, help="End ranks that run for longer.")
-@click.option("--keep", is_flag=True, help="Join the next one afterwards, until none comes in --wait.")
+@click.option("--keep", is_flag=True, help="Join further emulations, until none starts within --wait.")
 def emulate_agent_command(
     *, address: str, name: str | None, token_file: Path | None, wait: str, limit: str, keep: bool
 ) -> None:
     """Run this host's ranks of `chakrascope emulate --hosts`; started there as jobs are (ssh, srun, pdsh).
 
-    It obeys who knows the token, and runs nothing but the workload that it is sent.
+    It accepts commands only with the token, and runs only the workload it receives.
     """
     from ..runner.emulation import join, parse_address, read_token
 

@@ -46,7 +46,7 @@ def _kinds() -> dict[str, int]:
     type=click.IntRange(1, MOST_HOPS),
     default=FEW_HOPS,
     show_default=True,
-    help="How many hops around the node.",
+    help="Number of hops around the node.",
 )
 @click.option(
     "--fold",
@@ -60,7 +60,7 @@ def _kinds() -> dict[str, int]:
     "edges",
     multiple=True,
     type=LateChoice(_kinds),
-    help="Follow only these edges; may be repeated.",
+    help="Follow only these edges. Repeatable.",
 )
 @click.option(
     "--view", type=click.Choice(["nodes", "edges"]), help="Print this table only. [default: both; CSV: nodes]"

@@ -27,7 +27,7 @@ __all__ = ["import_command"]
 @click.option("--name", help="Name of the workload. [default: from WHAT]")
 @step_option
 @capture_option
-@click.option("--check", is_flag=True, help="Only report what is wrong with it.")
+@click.option("--check", is_flag=True, help="Check it without importing.")
 @format_option
 def import_command(
     *,
@@ -42,8 +42,8 @@ def import_command(
 ) -> None:
     """List what STUDY could import from FOLDER; or check WHAT of it and import it.
 
-    Found are trace sets, host and device traces captured by other tools, production logs, and Chakra graphs,
-    at most four folders deep. WHAT is an entry of the list's first column. STUDY is created if it does
+    It finds trace sets, host and device traces of other tools, production logs and Chakra graphs, up to four
+    folders deep. WHAT is an entry of the list's first column. STUDY is created if it does
     not exist.
     """
     from ..runner import Study, find_items

@@ -20,7 +20,7 @@ junit_option = click.option(
     "junit_file",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Also write what was checked there as JUnit XML, for CI systems.",
+    help="Also write the checks to this file as JUnit XML, for CI systems.",
 )
 
 

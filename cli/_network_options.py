@@ -26,16 +26,15 @@ def network_changes(command: Command) -> Command:
             "failed",
             multiple=True,
             metavar="A,B[=SHARE][@TIME]",
-            help="The link of two devices is down, or has SHARE of its bandwidth (0.25). One device: all its "
-            "links. @5ms: from then on; @5ms..8ms: and back; else from the start. May be repeated.",
+            help="Take a link down, or to SHARE of its bandwidth (0.25); with one device, all its links. From "
+            "the start, from @5ms on, or during @5ms..8ms. Repeatable.",
         ),
         click.option(
             "--link-default",
             "link_default",
             multiple=True,
             metavar="LINK=BANDWIDTH,LATENCY",
-            help="For links of an InfraGraph that lack figures: pcie=32GB/s,500ns; '*' for all. May be "
-            "repeated.",
+            help="Figures of InfraGraph links that have none: pcie=32GB/s,500ns; '*' for all. Repeatable.",
         ),
     ):
         command = decorate(command)

@@ -53,28 +53,31 @@ def plan_options(command: Command) -> Command:
     from ..converter.generate.models import AXES, RECOMPUTATIONS, SCHEDULES
 
     for decorate in reversed((
-        _degree("tp", "Tensor parallelism."),
-        _degree("pp", "Pipeline stages."),
-        _degree("dp", "Data parallelism. [default: what the network has left]", None),
-        _degree("cp", "Context parallelism."),
-        _degree("ep", "Expert parallelism, within data parallelism."),
-        _degree("micro-batch", "Sequences of a micro-batch on each data-parallel rank."),
-        _degree("global-batch", "Sequences of a step. [default: 4 micro-batches a pipeline stage]", None),
-        _degree("sequence", "Tokens of a sequence. [default: the model's]", None),
-        click.option("--fsdp", is_flag=True, help="Shard weights over data parallelism; as --zero 3."),
+        _degree("tp", "Tensor-parallel size."),
+        _degree("pp", "Number of pipeline stages."),
+        _degree("dp", "Data-parallel size. [default: the remaining ranks]", None),
+        _degree("cp", "Context-parallel size."),
+        _degree("ep", "Expert-parallel size, within data parallelism."),
+        _degree("micro-batch", "Sequences per micro-batch and data-parallel rank."),
+        _degree("global-batch", "Sequences per step. [default: 4 micro-batches per pipeline stage]", None),
+        _degree("sequence", "Tokens per sequence. [default: the model's]", None),
+        click.option("--fsdp", is_flag=True, help="Shard weights over data parallelism; same as --zero 3."),
         click.option("--zero", type=click.IntRange(0, 3), help="Shard optimizer, gradients, weights (3)."),
         click.option("--recompute", type=click.Choice(RECOMPUTATIONS), default="none", show_default=True),
-        click.option("--schedule", type=click.Choice(SCHEDULES), help="Of the pipeline. [default: 1f1b]"),
-        _degree("interleave", "Parts of the model on each pipeline stage (the schedule interleaved)."),
-        click.option("--precision", help="Of computation. [default: the chip's]"),
+        click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
+        _degree("interleave", "Model chunks per pipeline stage (interleaved schedule)."),
+        click.option("--precision", help="Compute precision. [default: the chip's]"),
         click.option("--sequence-parallel/--no-sequence-parallel", "sequence_parallel", default=None),
         click.option("--fused-attention/--no-fused-attention", "fused_attention", default=None),
-        click.option("--overlap/--no-overlap", "overlap", default=None, help="Gradients with computation."),
+        click.option("--overlap/--no-overlap", "overlap", default=None,
+                     help="Overlap gradient communication with computation."),
         click.option("--tensor-overlap/--no-tensor-overlap", "tensor_overlap", default=None,
-                     help="Collectives of tensor parallelism with products."),
-        _degree("lora", "Train adapters of this rank on queries, keys and values alone.", None),
-        click.option("--whole-experts", is_flag=True, help="Tensor parallelism does not cut experts."),
-        click.option("--placement", default="-".join(AXES), show_default=True, help="Axes, innermost first."),
+                     help="Overlap tensor-parallel collectives with matrix products."),
+        _degree("lora", "Train only LoRA adapters of this rank, on queries, keys and values.", None),
+        click.option("--whole-experts", is_flag=True,
+                     help="Keep each expert whole under tensor parallelism."),
+        click.option("--placement", default="-".join(AXES), show_default=True,
+                     help="Order of the parallel axes on the network, innermost first."),
     )):  # fmt: skip
         command = decorate(command)
     return command
@@ -183,8 +186,10 @@ def _sizes(model: Transformer) -> dict[str, Any]:
 @click.option(
     "--script", type=click.Path(path_type=Path), help="Your own training script, its arguments after `--`."
 )
-@click.option("--world", type=click.IntRange(1), help="Ranks of the script's job. [default: the network's]")
-@click.option("--mesh", default="", metavar="DIMS", help="How the script splits them: dp=32,tp=8,pp=2.")
+@click.option(
+    "--world", type=click.IntRange(1), help="Ranks of the script's job. [default: those of the network]"
+)
+@click.option("--mesh", default="", metavar="DIMS", help="Device mesh of the script: dp=32,tp=8,pp=2.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--list-models",
@@ -192,19 +197,28 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     is_eager=True,
     expose_value=False,
     callback=_list_models,
-    help="Print the models that have a name.",
+    help="List the built-in models.",
 )
-@click.option("--chip", "chip_name", required=True, metavar="NAME|FILE", help="A chip that ships, or a YAML.")
 @click.option(
-    "--network", required=True, metavar="NAME|FILE", help="What `run` takes; hgx-h100-64x8 is 64 nodes."
+    "--chip", "chip_name", required=True, metavar="NAME|FILE", help="A built-in chip, or a YAML file."
+)
+@click.option(
+    "--network", required=True, metavar="NAME|FILE", help="Network preset or file; hgx-h100-64x8 is 64 nodes."
 )
 @plan_options
 @click.option(
-    "--software", metavar="NAME", help="Whose costs the chip file gives. [default: what suits the plan]"
+    "--software",
+    metavar="NAME",
+    help="Software stack whose costs are used. [default: the best fit for the plan]",
 )
-@click.option("--backend", default="analytical-unaware", show_default=True, help="Others need --all-ranks.")
 @click.option(
-    "--all-ranks", "every_rank", is_flag=True, help="Make the graphs of all ranks, not one of each kind."
+    "--backend",
+    default="analytical-unaware",
+    show_default=True,
+    help="Backend; all but the default need --all-ranks.",
+)
+@click.option(
+    "--all-ranks", "every_rank", is_flag=True, help="Build a graph for every rank, not one per kind."
 )
 @click.option(
     "-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path), help="Keep it."
@@ -234,9 +248,9 @@ def predict_command(
     output_format: str,
     **given: Any,
 ) -> None:
-    """Predict a training step from the sizes of a model: its time, its memory and what bounds it.
+    """Predict the time, memory and bound of a training step from model sizes.
 
-    Or from your own script, which is run as it stands with tensors that have no values. Nothing is
+    Or from your own script, which runs unmodified on tensors without values. Nothing is
     downloaded. What was measured, and how far off such predictions were, is in docs/predictions.md. The best
     parallelism for so many GPUs: `chakrascope predict search`.
     """

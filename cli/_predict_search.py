@@ -55,61 +55,73 @@ def _values(_ctx: click.Context, param: click.Parameter, value: str | None) -> t
 def _choices(command: Command) -> Command:
     """Add the options that leave only some plans."""
     for decorate in reversed((
-        _only("tp", "tp", "Only these degrees of tensor parallelism. [default: all]"),
-        _only("pp", "pp", "Only so many pipeline stages."),
-        _only("dp", "dp", "Only these degrees of data parallelism."),
-        _only("cp", "cp", "Only these degrees of context parallelism."),
-        _only("ep", "ep", "Only these degrees of expert parallelism."),
-        _only("zero", "zero", "Only these stages of ZeRO; 3 is FSDP."),
-        _only("micro-batch", "micro_batch", "Only micro-batches of so many sequences."),
-        _only("recompute", "recompute", "Only these of none, selective, full."),
-        _only("schedule", "schedule", "Only these of 1f1b, interleaved, zero-bubble."),
-        _only("interleave", "chunks", "Only so many parts of the model on a stage."),
+        _only("tp", "tp", "Tensor-parallel sizes to try. [default: all]"),
+        _only("pp", "pp", "Numbers of pipeline stages to try."),
+        _only("dp", "dp", "Data-parallel sizes to try."),
+        _only("cp", "cp", "Context-parallel sizes to try."),
+        _only("ep", "ep", "Expert-parallel sizes to try."),
+        _only("zero", "zero", "ZeRO stages to try; 3 is FSDP."),
+        _only("micro-batch", "micro_batch", "Micro-batch sizes to try, in sequences."),
+        _only("recompute", "recompute", "Recomputation modes to try: none, selective, full."),
+        _only("schedule", "schedule", "Pipeline schedules to try: 1f1b, interleaved, zero-bubble."),
+        _only("interleave", "chunks", "Numbers of model chunks per stage to try."),
     )):  # fmt: skip
         command = decorate(command)
     return command
 
 
 @click.command("search")
-@click.option("--model", required=True, metavar="NAME|FILE", help="As `predict` takes it.")
-@click.option("--gpus", callback=_values, metavar="N[,N]", help="How many. [default: the network's]")
+@click.option(
+    "--model", required=True, metavar="NAME|FILE", help="A name, a YAML file or a Hugging Face config.json."
+)
+@click.option(
+    "--gpus", callback=_values, metavar="N[,N]", help="Number of GPUs. [default: those of the network]"
+)
 @click.option("--chip", "chips", multiple=True, default=("h100",), show_default=True, metavar="NAME|FILE",
-              help="May be repeated, to compare.")  # fmt: skip
-@click.option("--network", metavar="NAME|FILE", help="[default: nodes as they are sold with the chip]")
-@click.option("--global-batch", type=click.IntRange(1), help="Sequences of a step. [default: one a GPU]")
-@click.option("--sequence", type=click.IntRange(1), help="Tokens of a sequence. [default: the model's]")
-@click.option("--precision", help="Of computation. [default: the chip's]")
-@click.option("--software", metavar="NAME", help="Whose costs. [default: what suits each plan]")
+              help="Chip to compare. Repeatable.")  # fmt: skip
+@click.option(
+    "--network", metavar="NAME|FILE", help="Network preset or file. [default: the chip's usual nodes]"
+)
+@click.option("--global-batch", type=click.IntRange(1), help="Sequences per step. [default: one per GPU]")
+@click.option("--sequence", type=click.IntRange(1), help="Tokens per sequence. [default: the model's]")
+@click.option("--precision", help="Compute precision. [default: the chip's]")
+@click.option(
+    "--software",
+    metavar="NAME",
+    help="Software stack whose costs are used. [default: the best fit for each plan]",
+)
 @_choices
 @click.option("--limit", "limits", multiple=True, metavar="WHAT=MOST",
-              help="memory=80GiB of a rank, step=10s, cost=2.5. May be repeated.")  # fmt: skip
-@click.option("--price", "prices", multiple=True, metavar="[CHIP=]NUMBER", help="Of a chip for an hour.")
+              help="memory=80GiB of a rank, step=10s, cost=2.5. Repeatable.")  # fmt: skip
+@click.option("--price", "prices", multiple=True, metavar="[CHIP=]NUMBER", help="Price per chip-hour.")
 @click.option("--simulate", "most", type=click.IntRange(1), default=16, show_default=True,
-              help="How many plans to simulate at most; all are estimated.")  # fmt: skip
-@click.option("--rows", type=click.IntRange(1), help="How many to print. [default: 20; all as CSV or JSON]")
+              help="Maximum number of plans to simulate; all are estimated.")  # fmt: skip
+@click.option(
+    "--rows", type=click.IntRange(1), help="Number of plans to print. [default: 20; all as CSV or JSON]"
+)
 @click.option(
     "--front",
     "only_front",
     is_flag=True,
-    help="Print only what none beats in step, memory, cost.",
+    help="Print only the Pareto front of step time, memory and cost.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Processes to use.",
+    help="Number of worker processes.",
 )
-@click.option("--cluster", metavar="ADDRESS", help="A Dask cluster, as `sweep` takes it.")
+@click.option("--cluster", metavar="ADDRESS", help="A Dask scheduler, its file, or a dask-jobqueue YAML.")
 @click.option("-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path),
-              help="Keep the search there, as a sweep; again, it goes on where it stopped.")  # fmt: skip
-@click.option("--name", help="Name of that sweep. [default: derived from what is searched]")
+              help="Study that keeps the search as a sweep; the same command resumes it.")  # fmt: skip
+@click.option("--name", help="Name of the sweep. [default: derived from the search]")
 @click.option(
     "--keep",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="How many of the best to keep as runs.",
+    help="Number of best plans to keep as runs.",
 )
 @format_option
 def search_command(
@@ -135,7 +147,7 @@ def search_command(
     output_format: str,
     **only: tuple[Any, ...],
 ) -> None:
-    """Find the best parallelism for a model on so many GPUs: every plan that is possible, best first.
+    """Find the best parallelism for a model on a number of GPUs: every possible plan, best first.
 
     All plans that fit in memory are estimated, and those that may be the best are simulated. What was not
     possible, what did not fit and what was only estimated is counted.

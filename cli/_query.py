@@ -21,9 +21,13 @@ _LONGEST_NS = 86_400 * 10**9
 @of_a_run
 @click.argument("sql", required=False)
 @click.option("--tables", is_flag=True, help="List the tables with their columns and units.")
-@click.option("--examples", is_flag=True, help="Print queries to begin with.")
+@click.option("--examples", is_flag=True, help="Print example queries.")
 @click.option(
-    "--rows", default=1_000, show_default=True, type=click.IntRange(1, 10_000_000), help="At most so many."
+    "--rows",
+    default=1_000,
+    show_default=True,
+    type=click.IntRange(1, 10_000_000),
+    help="Maximum number of rows.",
 )
 @click.option(
     "--timeout",
@@ -45,7 +49,7 @@ def query_command(
     timeout_ns: float,
     output_format: str,
 ) -> None:
-    """Ask a run of STUDY in SQL: one SELECT over its nodes, ranks, collectives, links and more.
+    """Query a run of STUDY in SQL: one SELECT over its nodes, ranks, collectives, links and more.
 
     Nothing is written, and a query reaches neither files nor the network. It needs the extra [query]
     (DuckDB).

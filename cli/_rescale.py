@@ -27,19 +27,19 @@ _TERAOPS_PER_NS, _GIGABYTES_PER_NS = 1e3, 1.0
 @click.option("--workload", "name", metavar="NAME", help="The workload to change. [default: the newest]")
 @click.option("--dp", type=click.IntRange(1), help="Data-parallel replicas.")
 @click.option(
-    "--pp", type=click.IntRange(1), help="Pipeline stages; the captured layers are shared out anew."
+    "--pp", type=click.IntRange(1), help="Pipeline stages; the captured layers are distributed over them."
 )
 @click.option("--micro-batches", type=click.IntRange(1), help="Micro-batches of a pipeline.")
 @click.option("--layers", type=click.IntRange(1), help="Layers of the model.")
-@click.option("--chip", metavar="NAME", help="Another chip, of which a system preset has the peaks: h100.")
+@click.option("--chip", metavar="NAME", help="Another chip, by its system preset: h100.")
 @click.option(
     "--activation",
     metavar="SIZE",
     default="0",
     callback=quantity(parse_size),
-    help="What a layer hands on for a micro-batch (--pp), where the capture does not tell: 16MiB.",
+    help="Activation size between stages per micro-batch (--pp), if the capture does not show it: 16MiB.",
 )
-@click.option("--tp", type=click.IntRange(1), help="Refused: says what to do instead.")
+@click.option("--tp", type=click.IntRange(1), help="Not possible from a capture; prints the alternative.")
 @click.option(
     "--name", "new_name", help="Name of the new workload. [default: the old one's and what changed]"
 )
@@ -56,10 +56,10 @@ def rescale_command(
     tp: int | None,
     new_name: str | None,
 ) -> None:
-    """Make of a captured workload of STUDY that of a larger job, and keep it beside it.
+    """Scale a captured workload of STUDY to a larger job, and keep it as a new workload.
 
-    Only what a capture shows is done: more replicas, other pipeline stages and micro-batches, more equal
-    layers, another chip's peaks.
+    A capture supports more replicas, other pipeline stages and micro-batches, more equal layers, and
+    another chip's peaks.
     """
     from ..converter import Workload
     from ..converter.generate.rescaling import (

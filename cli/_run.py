@@ -314,7 +314,9 @@ def _print_remarks(results: list[Result]) -> None:
     "--num-queues-per-dim", default=1, show_default=True, help="Logical queues per network dimension."
 )
 @click.option("--injection-scale", default=1.0, show_default=True, help="Scales the system's endpoint delay.")
-@click.option("--rendezvous-protocol", is_flag=True, flag_value=True, help="Handshake before every message.")
+@click.option(
+    "--rendezvous-protocol", is_flag=True, flag_value=True, help="Exchange a handshake before every message."
+)
 @click.option(
     "--semantics",
     type=click.Choice(["astra-sim", "trace"]),
@@ -322,15 +324,15 @@ def _print_remarks(results: list[Result]) -> None:
     "[default: trace for captures]",
 )
 @click.option(
-    "--error", "error", metavar="SHARE", help="How far off --backend auto may be, such as 2%. [default: 2%]"
+    "--error", "error", metavar="SHARE", help="Error that --backend auto may have, such as 2%. [default: 2%]"
 )
 @machine_option
-@click.option("--queue", is_flag=True, help="Do not wait: run in the background, see `chakrascope jobs`.")
+@click.option("--queue", is_flag=True, help="Run in the background; see `chakrascope jobs`.")
 @click.option(
     "--check",
     "only_check",
     is_flag=True,
-    help="Only check whether it can run, and estimate how long it takes.",
+    help="Check whether it can run, and estimate how long it takes, without running it.",
 )
 @format_option
 def run_command(

@@ -22,7 +22,7 @@ __all__ = ["runs_command"]
 @click.option("--label", help='A new label for the run; "" restores the original one.')
 @click.option("--tag", "tags", multiple=True, help='Tags that replace those of the run; "" removes all.')
 @click.option("--note", help='A note on the run; "" removes it.')
-@click.option("--delete", "doomed", multiple=True, metavar="ID", help="Delete a run; may be repeated.")
+@click.option("--delete", "doomed", multiple=True, metavar="ID", help="Delete a run. Repeatable.")
 @format_option
 def runs_command(
     *,

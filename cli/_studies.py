@@ -12,7 +12,7 @@ from ..support import count_text
 from ._output import console
 
 if TYPE_CHECKING:
-    from ..runner import RunInfo
+    from ..runner import RunInfo, Study
     from ..runner.analysis import RunAnalysis
 
 __all__ = ["of_a_run", "open_run", "print_run", "run_option"]
@@ -21,8 +21,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 run_option = click.option(
-    "--run", "run_id", metavar="ID", help="The run to explain; see `chakrascope runs`. [default: the newest]"
+    "--run",
+    "run_id",
+    metavar="ID",
+    help="The run to explain, by the start of its id; `measured` is the job as captured. [default: the newest]",
 )
+_MEASURED = "measured"
 
 
 def of_a_run(command: Command) -> Command:
@@ -35,19 +39,38 @@ def of_a_run(command: Command) -> Command:
 def open_run(study_folder: Path, run_id: str | None, output_format: str = "") -> RunAnalysis:
     """Return a run of a study, the newest unless *run_id* names one, with every answer derived from it.
 
-    A table for people begins with what the run is of.
+    Of a study without a run, and with ``measured``, it is the replay of the newest capture. A table for
+    people begins with what the run is of.
     """
     from ..runner import Study
     from ..runner.analysis import analyse_run
 
-    run = analyse_run(Study.open(study_folder), run_id)
+    study = Study.open(study_folder)
+    runs = study.runs()
+    if run_id == _MEASURED or (run_id is None and not runs and study.workloads()):
+        run_id = _measured(study)
+    run = analyse_run(study, run_id)
     if output_format == "table":
-        print_run(run.info)
+        print_run(run.info, newest_of=len(runs) if run_id is None else 0)
     return run
 
 
-def print_run(info: RunInfo) -> None:
+def _measured(study: Study) -> str:
+    """Return the replay of the newest captured workload, simulated if the study has none yet."""
+    from ._run import Target, simulate_study
+
+    newest = study.workload_prefix().parent.name
+    for info in reversed(study.runs()):
+        if info.backend == "replay" and info.workload == newest:
+            return info.id
+    target = Target(system="default", network=None, memory=None, backends=("replay",))
+    return simulate_study(study, target)[-1][0]
+
+
+def print_run(info: RunInfo, newest_of: int = 0) -> None:
     """Print what an answer is about: the run, its workload, ranks, backend and network."""
     ranks = count_text(info.num_ranks, "rank")
     where = "as measured" if info.backend == "replay" else f"{info.backend} on {info.network}"
-    console.print(f"Run {info.id[:8]}: {info.workload}, {ranks}, {where}", style="dim", markup=False)
+    newest = f" (the newest of {newest_of} runs)" if newest_of > 1 else ""
+    text = f"Run {info.id[:8]}: {info.workload}, {ranks}, {where}{newest}"
+    console.print(text, style="dim", markup=False, soft_wrap=True)

@@ -36,7 +36,7 @@ _MOST_ROWS = 20
     multiple=True,
     metavar="KEY=VALUE,VALUE,...",
     help="An axis: network, system, memory, workload, a field such as network.bandwidth, or a collective's "
-    "algorithms, algorithm.all-reduce=ring,FILE; may be repeated.",
+    "algorithms, algorithm.all-reduce=ring,FILE. Repeatable.",
 )
 @click.option(
     "--list", "points_file", metavar="FILE", help="A file of points, one JSON object of settings per line."
@@ -50,22 +50,22 @@ _MOST_ROWS = 20
 @click.option("--backend", "backends", multiple=True, help="May be repeated. [default: analytical-unaware]")
 @machine_option
 @click.option(
-    "--show", "shown", metavar="NAME", help="Print the table of an earlier sweep, and simulate nothing."
+    "--show", "shown", metavar="NAME", help="Print the table of an earlier sweep without simulating."
 )
 @click.option(
     "--front",
     is_flag=True,
-    help="Print only the Pareto front: points that no other beats in both objectives.",
+    help="Print only the Pareto front of two objectives.",
 )
 @click.option(
     "--against",
     metavar="SETTING",
-    help="With --front, the objective beside the step time. [default: ranks or cost]",
+    help="With --front: the second objective, next to the step time. [default: ranks or cost]",
 )
 @click.option(
     "--pairs",
     is_flag=True,
-    help="Print the shortest step for each pair of values of the two settings that have most.",
+    help="Print the shortest step for each pair of values of the two settings with most values.",
 )
 @click.option("--name", help="Name of the sweep. [default: derived from its points]")
 @click.option(
@@ -78,14 +78,18 @@ _MOST_ROWS = 20
     "--trials", type=click.IntRange(1), help="Let Optuna choose this many points; axes may be LOW..HIGH."
 )
 @click.option(
-    "--least", type=click.Choice(FIGURES), default="makespan_ns", show_default=True, help="What is best."
+    "--least",
+    type=click.Choice(FIGURES),
+    default="makespan_ns",
+    show_default=True,
+    help="The objective to minimise.",
 )
 @click.option(
     "--at-most",
     "limits",
     multiple=True,
     metavar="FIGURE=NUMBER",
-    help="A limit that the best points keep to.",
+    help="A constraint on the best points. Repeatable.",
 )
 @click.option(
     "--price",
@@ -99,7 +103,7 @@ _MOST_ROWS = 20
     default=1,
     show_default=True,
     type=click.IntRange(0),
-    help="How many of the best points to keep as runs.",
+    help="Number of best points to keep as runs.",
 )
 @format_option
 def sweep_command(

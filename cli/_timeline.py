@@ -41,18 +41,20 @@ def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None)
     callback=_MILLISECONDS,
     default="0",
     show_default=True,
-    help="Where to begin, such as 1.5ms; a number alone is in ms.",
+    help="Start of the window, such as 1.5ms; a number alone is in ms.",
 )
 @click.option(
     "--to",
     "to_ms",
     metavar="TIME",
     callback=_MILLISECONDS,
-    help="Where to end, such as 2ms. [default: the end of the step]",
+    help="End of the window, such as 2ms. [default: the end of the step]",
 )
-@click.option("--ranks", callback=parse_ranks, metavar="FIRST[-LAST]", help="Only these. [default: all]")
-@click.option("--nested", is_flag=True, help="Sum up phases, modules and operators too, by name.")
-@click.option("--measured", is_flag=True, help="Show measured times beside simulated ones.")
+@click.option(
+    "--ranks", callback=parse_ranks, metavar="FIRST[-LAST]", help="Ranks to include. [default: all]"
+)
+@click.option("--nested", is_flag=True, help="Also sum up phases, modules and operators, by name.")
+@click.option("--measured", is_flag=True, help="Show measured next to simulated times.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Also write the whole timeline as a Chrome trace."
 )
@@ -69,7 +71,7 @@ def timeline_command(
     output: Path | None,
     output_format: str,
 ) -> None:
-    """Sum up a window of a run's timeline by operator: how often, how long, of which kind.
+    """List the operators in a time window of a run: count, time and kind.
 
     With -o FILE.json, also write the whole timeline and its critical path for Perfetto.
     """

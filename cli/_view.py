@@ -62,7 +62,7 @@ def _of_run(url: str, run_id: str) -> str:
     help="Folder from which the Import page may import traces and graphs.  [default: none]",
 )
 @click.option("--run", "run_id", help="The run to open first. [default: the newest]")
-@click.option("--no-token", is_flag=True, help="Answer everybody on this machine, of whatever user.")
+@click.option("--no-token", is_flag=True, help="Accept requests from any local user.")
 def view_command(
     *,
     folders: tuple[Path, ...],
