@@ -24,7 +24,7 @@ run_option = click.option(
     "--run",
     "run_id",
     metavar="ID",
-    help="The run to explain, by the start of its id; `measured` is the job as captured. [default: the newest]",
+    help="The run to explain, by the start of its id, or `measured`: the capture. [default: the newest]",
 )
 _MEASURED = "measured"
 

@@ -103,7 +103,29 @@ def test_every_answer_comes_as_a_table_json_and_csv(study, capfd, command):
 
 def test_a_table_begins_with_what_it_is_of(study, capfd):
     first = answer(capfd, "summary", study.path).splitlines()[0]
-    assert first == f"Run {study.run_info().id[:8]}: job, 4 ranks, analytical-aware on switch-4 (the newest of 2 runs)"
+    run = f"Run {study.run_info().id[:8]}: job, 4 ranks, analytical-aware on switch-4"
+    assert first == f"{run} (the newest of 2 runs)"
+
+
+def test_a_study_without_a_run_answers_for_the_capture(tmp_path, capfd):
+    made = Study.create(tmp_path / "study")
+    with pytest.raises(SystemExit) as stop:
+        main(["summary", str(made.path)])
+    assert stop.value.code == 60
+    capfd.readouterr()
+    measured = [(0, 1, 0), (1, 2, 0)]
+    nodes = [
+        {"node_id": number, "name": "aten::mm", "type": NodeType.COMP, "kind": "compute"}
+        | {"duration_ns": 1000, "measured_start_ns": 1000 * number, "measured_end_ns": 1000 * (number + 1)}
+        for number in range(3)
+    ]
+    graphs = (Graph.build(0, nodes, measured),)
+    ranks = pd.Series([0], dtype="int32").to_numpy()
+    made.add_workload(Workload(graphs, ranks, {}, {"measured_step_ns": {"0": 3000}}), "job")
+    first = answer(capfd, "summary", made.path).splitlines()[0]
+    assert first == f"Run {made.run_info().id[:8]}: job, 1 rank, as measured"
+    assert answer(capfd, "summary", made.path, "--run", "measured").splitlines()[0] == first
+    assert len(made.runs()) == 1
 
 
 @pytest.mark.parametrize(
