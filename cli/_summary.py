@@ -40,6 +40,8 @@ def print_headline(summary: Summary) -> None:
     for line in summary.qualifiers:
         console.print(f"Note: {line}", style="yellow", markup=False, soft_wrap=True)
     console.print(f"\n{summary.headline}\n", style="bold", markup=False)
+    if summary.step:
+        console.print(f"{summary.step}\n", style="dim", markup=False)
 
 
 def _views() -> tuple[str, ...]:
@@ -102,8 +104,8 @@ def summary_command(
             for item in summary.advice
         ]
         print_rows(rows, title="What would help, and what it gains")
-        for item in summary.advice[:1]:
-            again = f"chakrascope what-if {study_folder} --run {run.info.id} --faster {shlex.quote(item.key)}"
+        for key in [item.key for item in summary.advice if item.key][:1]:
+            again = f"chakrascope what-if {study_folder} --run {run.info.id} --faster {shlex.quote(key)}"
             console.print(f"Simulate the first again: {again}\n", style="dim", markup=False, soft_wrap=True)
         print_columns(summary.columns("kinds"), title="Critical path by kind", limit=16)
         print_columns(summary.columns("ranks"), title="Ranks", limit=16)

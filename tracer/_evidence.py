@@ -158,8 +158,8 @@ class Frame(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The frame as ``function (path:line)``."""
-        return f"{self.function} ({self.path}:{self.line})"
+        """The frame as ``function (path:line)``; a generator in a function has that function's name."""
+        return f"{self.function.partition('.<locals>.<')[0]} ({self.path}:{self.line})"
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):

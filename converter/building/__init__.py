@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from ._finished import FinishedRanks as FinishedRanks
     from ._finished import finished_ranks as finished_ranks
     from ._given_names import GAP as GAP
+    from ._given_names import HOST_BEFORE as HOST_BEFORE
     from ._given_names import SPIN as SPIN
     from ._lane_numbers import DEVICE_LANE as DEVICE_LANE
+    from ._late_ranks import is_usually_late as is_usually_late
     from ._log_troubles import LogTrouble as LogTrouble
     from ._log_troubles import has_times as has_times
     from ._log_troubles import troubles_of as troubles_of
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from ._origin import captured_steps as captured_steps
     from ._origin import computed_on_host as computed_on_host
     from ._origin import stand_in_of as stand_in_of
+    from ._origin import step_choice_text as step_choice_text
     from ._origin import stood_in as stood_in
     from ._overhead import ProfilerOverhead as ProfilerOverhead
     from ._overhead import profiler_overhead as profiler_overhead
@@ -51,6 +54,7 @@ else:
 __all__ = [
     "DEVICE_LANE",
     "GAP",
+    "HOST_BEFORE",
     "LEFT_OUT",
     "SPIN",
     "UNMARKED",
@@ -74,12 +78,14 @@ __all__ = [
     "doubts_of_ranks",
     "finished_ranks",
     "has_times",
+    "is_usually_late",
     "profiler_overhead",
     "read_rank",
     "script_workload",
     "settle",
     "stand_in_of",
     "step_choice",
+    "step_choice_text",
     "step_times",
     "stood_in",
     "troubles_of",

@@ -16,6 +16,7 @@ from ._cause_rules import OPERATORS
 from ._costs import counts_whole, operator_cost
 from ._dependencies import data_dependencies, uses_of, wait_pieces, with_settled_messages
 from ._gaps import Gaps
+from ._given_names import HOST_BEFORE
 from ._host_causes import HostCauses, Part
 from ._lane_numbers import COMM_LANE, MESSAGE_LANE
 from ._window import Window
@@ -44,7 +45,7 @@ class _Builder:
     """A graph in the making, and when its nodes end when it is replayed.
 
     *names*, *modules* and *phases* are the operators'; *costs* are those of the pieces that bear one;
-    *computes* marks the pieces that are their operator's own time alone.
+    *computes* marks the pieces that are their operator's own time alone, *places* say where they lie.
     """
 
     window: Window
@@ -55,6 +56,7 @@ class _Builder:
     phases: list[str]
     causes: HostCauses
     computes: list[bool]
+    places: list[str]
     nodes: list[dict[str, Any]] = field(default_factory=list)
     edges: list[tuple[int, int, int]] = field(default_factory=list)
     node_of_op: dict[int, int] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class _Builder:
     def add_host(self, piece: _Piece, begin_ns: int, waits: Sequence[int]) -> None:
         """Append the parts of *piece* from *begin_ns* on, after the communication nodes *waits*."""
         if self.computes[piece.place]:
-            self._add_part(piece, begin_ns, Part(piece.end_ns), waits)
+            self._add_part(piece, begin_ns, Part(piece.end_ns, "", self.places[piece.place]), waits)
             return
         for part in self._parts(piece, begin_ns):
             self._add_part(piece, begin_ns, part, waits)
@@ -128,7 +130,7 @@ class _Builder:
         if about >= 0:
             node |= {"module": self.modules[about], "phase": self.phases[about]}
         if piece.op < 0:
-            name = f"host before {self.names[about]}" if about >= 0 else "host until the end of the step"
+            name = f"{HOST_BEFORE}{self.names[about]}" if about >= 0 else "host until the end of the step"
             return node | {"name": name, "kind": "host", "cause": part.cause}
         cause = part.cause
         if not cause and self.names[about].startswith(_COMM_LIBRARIES):
@@ -250,6 +252,7 @@ def _builder(
         phases=[PHASES[number] for number in ops.phase.tolist()],
         causes=causes,
         computes=computes.tolist(),
+        places=causes.places((pieces.start_ns + pieces.end_ns) // 2),
     )
 
 

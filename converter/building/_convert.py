@@ -13,14 +13,16 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...errors import TraceError, TraceFormatError
+from ...support import duration_text
 from ...tracer import MAX_RANKS, RankEntry, TraceSet
 from ..chakra import Graph, NodeType, Workload
 from ..readers import Files, RankTraces, find_rank_traces, with_archives_open, with_capture_traces
 from ._belonging import doubts_of_ranks, doubts_of_work, settle
 from ._fake_world import pose_for_all
 from ._finished import FinishedRanks, finished_ranks
-from ._origin import STAND_IN_OF, STAND_INS, stand_ins_text
-from ._overhead import measured_overhead, with_overhead_told, without_overhead
+from ._late_ranks import lateness
+from ._origin import STAND_IN_OF, STAND_INS, STEP_CHOICE, stand_ins_text
+from ._overhead import measured_overhead, usual_step_ns, with_overhead_told, without_overhead
 from ._rank import OpenRank, StepsDiffer, open_rank, open_ranks, read_rank
 from ._stand_ins import replicas_text, with_stand_ins
 from ._step_times import measured_steps
@@ -104,14 +106,25 @@ def _convert_a_step(
     trace_set = replace(whole, ranks=[entry for entry in whole.ranks if entry.rank not in lost])
     convert_set = partial(_convert_set, trace_set, why, progress=progress, workers=workers)
     # An annotation covers a part of a step, to which no host trace of another step can be lent.
-    timed = not is_annotation(step) and all(entry.structure_step is not None for entry in trace_set.ranks)
+    structured = {entry.structure_step is not None for entry in trace_set.ranks}
+    timed = not is_annotation(step) and structured == {True}
     choices: list[StepChoice] = [step]
-    if timed and step == "median":
-        choices += typical_steps([entry.steps for entry in trace_set.ranks])[1:]
+    usual_ns = 0
+    if step == "median" and len(structured) == 1:
+        usual_ns = usual_step_ns(trace_set.ranks)
+        ordered = typical_steps([entry.steps for entry in trace_set.ranks], usual_ns)
+        choices = [*ordered] if usual_ns and ordered else [step, *ordered[1:]]
     for choice in choices:
         with suppress(StepsDiffer):
-            return convert_set(choice, timed=timed)
+            return convert_set(choice, timed=timed, step_choice=_near(usual_ns, len(choices)))
     return convert_set("median", timed=False)
+
+
+def _near(usual_ns: int, count: int) -> str:
+    """Return why a step of *count* captured ones was chosen, if it is the one nearest to *usual_ns*."""
+    if not usual_ns or count < 2:
+        return ""
+    return f"of {count} captured steps the nearest to the median unprofiled one ({duration_text(usual_ns)})"
 
 
 def _damaged(trace_set: TraceSet, lost: Sequence[int]) -> Iterator[int]:
@@ -130,16 +143,18 @@ def _convert_set(
     step: StepChoice,
     *,
     timed: bool,
+    step_choice: str = "",
     progress: Progress | None,
     workers: Workers,
 ) -> Workload:
     """Convert the trace set; only its steps with a host trace of their own unless *timed*.
 
-    *why_missing* says why ranks are not in it.
+    *why_missing* says why ranks are not in it, and *step_choice* why this *step* was chosen, if known.
     """
     folder = trace_set.path
     ranks = [_of_entry(folder, entry, timed) for entry in trace_set.ranks]
     known: dict[str, Any] = {"trace_set": folder.name, "torch_version": trace_set.torch_version}
+    known |= {STEP_CHOICE: step_choice} if step_choice else {}
     known |= measured_steps(trace_set.ranks, folder)
     known |= measured_overhead(trace_set.ranks, [rank.steps for rank in ranks])
     assumptions = _assumptions(trace_set)
@@ -231,11 +246,17 @@ def _convert(
         progress = _each_once(progress)
         opened = _opened(ranks, step, place, workers, known_size=known_size, progress=progress)
         settle(doubts_of_ranks([rank.identity for rank in opened], known_size))
-        chosen = choose_steps([rank.steps for rank in opened], _which(step, opened[0]), place)
+        which = _which(step, opened[0])
+        chosen = choose_steps([rank.steps for rank in opened], which, place)
+        if which == "median" and len(opened[0].steps) > 1:
+            known[STEP_CHOICE] = f"the median of {len(opened[0].steps)} captured steps, by the slowest rank"
         world_size = max(len(ranks), known_size, *(rank.world_size for rank in opened))
         if world_size > MAX_RANKS:
             raise TraceError(f"{place}: a trace claims {world_size} ranks, which no job has. Capture again.")
         graphs = _graphs(opened, chosen, world_size, progress, workers)
+    issued = {graph.rank: graph.metadata.pop("arrivals") for graph in graphs}
+    if len({rank.host for rank in ranks}) == 1 and ranks[0].host:
+        known |= lateness(issued)
     notes = [*assumptions, *_belonging(opened, graphs, chosen, place, known_size)]
     if not all(rank.marked for rank in opened):
         notes.append(UNMARKED)
@@ -372,6 +393,7 @@ def _of_entry(folder: Path, entry: RankEntry, timed: bool) -> RankTraces:
         structure=structure if timed else None,
         device=entry.device,
         process=entry.pid,
+        host=entry.hostname,
     )
 
 

@@ -29,7 +29,7 @@ from ._steps import StepChoice
 
 __all__ = ["FinishedRanks", "finished_ranks"]
 
-_FORMAT = 3
+_FORMAT = 4
 _NAME = "rank{rank}.graph"
 # Traces that are smaller together are converted again sooner than they are looked up.
 _WORTH_KEEPING_BYTES = 128 << 20
@@ -51,12 +51,13 @@ class _Head(msgspec.Struct):
     accounting: dict[str, Any]
     step_shares: list[list[int]]
     splits: dict[int, tuple[int, ...]]
+    arrivals: dict[int, list[int]]
     identity: Identity
 
 
 # Of these fields of a head, some are an open rank's, others stand in a graph's metadata.
 _OF_OPEN = ("steps", "marked", "names", "which", "world_size", "stated_rank")
-_NOTED = ("groups", "notes", "accounting", "step_shares", "splits", "identity")
+_NOTED = ("groups", "notes", "accounting", "step_shares", "splits", "arrivals", "identity")
 
 
 class FinishedRanks:

@@ -173,6 +173,15 @@ class HostCauses:
         """Return the spans that overlap the given time, in order, cut to it."""
         return _overlapping(self.spans, self._ends, start_ns, end_ns)
 
+    def places(self, times_ns: np.ndarray) -> list[str]:
+        """Return where the thread was at each of *times_ns*, "" if that is unknown."""
+        after = np.searchsorted(self._ends, times_ns, side="right").tolist()
+        near = [self.spans[row] if row < len(self.spans) else None for row in after]
+        return [
+            span.place if span is not None and span.start_ns <= time else ""
+            for span, time in zip(near, times_ns.tolist(), strict=True)
+        ]
+
     def touched(self, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
         """Return which of these pieces of operators' time a span claims."""
         begun = np.searchsorted([span.start_ns for span in self._claiming], end_ns)
@@ -193,7 +202,7 @@ class HostCauses:
         if 2 * covered.total() > end_ns - start_ns:
             cause, place = covered.most_common(1)[0][0]
         else:
-            place = next((span.place for span in self.overlapping(start_ns, end_ns)), "") if cause else ""
+            place = next((span.place for span in self.overlapping(start_ns, end_ns)), "")
         exact = [span for span in spans if span.claims == MOMENTS and not (cause and span.cause == _DELAYED)]
         whole = Part(end_ns, cause, place)
         return _parts(exact, start_ns, end_ns, whole) if exact else (whole,)

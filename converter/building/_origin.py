@@ -14,10 +14,12 @@ __all__ = [
     "FROM_LOGS",
     "STAND_INS",
     "STAND_IN_OF",
+    "STEP_CHOICE",
     "captured_steps",
     "computed_on_host",
     "stand_in_of",
     "stand_ins_text",
+    "step_choice_text",
     "stood_in",
 ]
 
@@ -25,6 +27,8 @@ FROM_LOGS = "logs"
 STAND_INS = "stand_ins"
 # Which rank's program each of these ranks has, where a replica stands in for single ones.
 STAND_IN_OF = "stand_in_of"
+# Why this step of several was converted.
+STEP_CHOICE = "step_choice"
 _NAMED_AT_MOST = 8
 
 
@@ -32,6 +36,14 @@ def captured_steps(metadata: Mapping[str, Any]) -> int:
     """Return how many training steps a workload with this *metadata* holds: 1 unless it says more."""
     steps = metadata.get("steps")
     return max(1, len(steps)) if isinstance(steps, list) else 1
+
+
+def step_choice_text(metadata: Mapping[str, Any]) -> str:
+    """Return which step a workload with this *metadata* holds and why that one; "" where nobody chose."""
+    steps, why = metadata.get("steps"), metadata.get(STEP_CHOICE)
+    if not isinstance(steps, list) or len(steps) != 1 or not isinstance(why, str):
+        return ""
+    return f"Step {steps[0]} is shown: {why}."
 
 
 def computed_on_host(workload: Workload) -> bool:

@@ -19,6 +19,7 @@ __all__ = [
     "ProfilerOverhead",
     "measured_overhead",
     "profiler_overhead",
+    "usual_step_ns",
     "with_overhead_told",
     "without_overhead",
 ]
@@ -101,6 +102,12 @@ def measured_overhead(
             _SCATTER: [round(low), round(high)],
         }
     }
+
+
+def usual_step_ns(entries: Sequence[RankEntry]) -> int:
+    """Return the median unprofiled step of the slowest rank (ns); 0 if such steps are few, or scatter."""
+    overhead = profiler_overhead(measured_overhead(entries, [entry.steps for entry in entries]))
+    return 0 if overhead is None or overhead.is_scattered else overhead.unprofiled_ns
 
 
 def _durations_ns(steps: Sequence[StepRange]) -> list[int]:

@@ -40,6 +40,7 @@ from ._captures import captures_of
 from ._device_graph import device_graph
 from ._entries import flights_of, last_entries
 from ._lane_numbers import DEVICE_LANE
+from ._late_ranks import arrivals
 from ._profiler_cost import cost_of_recording, without_recording
 from ._recorded_shapes import read_recorded_host, with_own_records
 from ._sampled_causes import host_causes
@@ -196,6 +197,7 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
         )
     graph.metadata["notes"] += lacking
     graph.metadata["identity"] = identity
+    graph.metadata.setdefault("arrivals", {})
     return graph
 
 
@@ -267,6 +269,7 @@ def _host_graph(
     graph.metadata["groups"] = [list(ranks) for ranks in own_groups]
     graph.metadata["notes"] += told + _unknown(ops, comms)
     graph.metadata["notes"] += _left_out(trace.events, own, window, trace.texts)
+    graph.metadata["arrivals"] = arrivals(trace, own, opened.steps)
     events = trace.events.take(own)
     return without_recording(graph, {0: events}, window, cost_of_recording(evidence, events, opened.steps))
 

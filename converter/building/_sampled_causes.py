@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -27,6 +28,9 @@ _DELAY_NS, _DELAY_SHARE = 500_000, 0.2
 _COLLECTION_NS = 100_000
 # Causes in which a thread takes no processor time.
 _BLOCKED = ("lock", "sleep")
+# A place, and how often a function has to go back to an earlier line for what is between to be a loop.
+_PLACE = re.compile(r"(?P<function>.+:)(?P<line>\d+)\)")
+_TURNS = 2
 # The activity in which the model runs, too.
 _ACROSS_THE_MODEL = "validation"
 # Samples further apart than this say nothing of the time between them.
@@ -63,7 +67,7 @@ class SampledCauses:
 
     def spans(self, ops: Ops, window: Window) -> list[Span]:
         """Return disjoint spans within *window*; *ops* are the operators of the thread."""
-        states = [*self._states(window)]
+        states = _with_loops_joined([*self._states(window)], window)
         spans = [*_around(states, _Elements.of(ops, window), window)]
         return layered(spans, self._moments(window))
 
@@ -103,16 +107,21 @@ class SampledCauses:
             return activity, place
         wall = samples.time_ns[row] - samples.time_ns[before]
         busy = _since(samples.cpu_ns, before, row)
+        # What it waited for a processor says nothing of what it would have done with one.
+        wall -= min(max(0, _since(samples.delay_ns, before, row)), wall - max(0, busy))
         if busy < 0 or busy > _BUSY * wall:
             return "python" if mechanism in ("", *_BLOCKED) else mechanism, place
-        holder = self._holder(before, row, wall)
+        holder = self._holder(before, row, wall - busy)
         blocked = SYSTEM_CALLS.get(self._evidence.waits[samples.wait[row]], "")
         if holder is not None and blocked in ("", "lock"):
             return "lock", holder or place
         return blocked if blocked and blocked != "lock" else mechanism or blocked or "python", place
 
-    def _holder(self, before: int, row: int, wall: int) -> str | None:
-        """Return where another thread ran Python most of the time between two samples; None if none did."""
+    def _holder(self, before: int, row: int, idle: int) -> str | None:
+        """Return where another thread ran Python in most of the *idle* time between two samples.
+
+        None if no thread had a processor for so long.
+        """
         samples = self._evidence.samples
         last: dict[int, int] = {}
         for number in range(row, len(samples)):
@@ -123,7 +132,7 @@ class SampledCauses:
             earlier = next((n for n in range(before, -1, -1) if samples.thread[n] == thread), None)
             if not thread or earlier is None or not samples.stack[number]:
                 continue
-            if _since(samples.cpu_ns, earlier, number) > _BUSY * wall:
+            if _since(samples.cpu_ns, earlier, number) > _BUSY * idle:
                 return self.about(samples.stack[number])[2]
         return None
 
@@ -169,8 +178,14 @@ class SampledCauses:
             start, end = samples.time_ns[before], samples.time_ns[row]
             if end > window.start_ns and start < window.end_ns:
                 delay = min(_since(samples.delay_ns, before, row), end - start)
-                if delay >= max(_DELAY_NS, _DELAY_SHARE * (end - start)):
+                if delay < max(_DELAY_NS, _DELAY_SHARE * (end - start)):
+                    continue
+                # Without the interpreter lock the thread could not have run either.
+                holder = self._holder(before, row, delay)
+                if holder is None:
                     delayed.append(Span(end - delay, end, "descheduled", "", MOMENTS))
+                else:
+                    delayed.append(Span(end - delay, end, "lock", holder, MOMENTS))
         return layered(delayed, sorted(collected))
 
 
@@ -205,6 +220,30 @@ class _Elements(NamedTuple):
         start, end = self.edges[at - 1], self.edges[at]
         inside = [edge for edge in (start, end) if earlier_ns <= edge <= max(later_ns, middle)]
         return min(inside, key=lambda edge: abs(edge - middle)) if inside else middle
+
+
+def _with_loops_joined(states: Sequence[_State], window: Window) -> list[_State]:
+    """Return *states* with one place for all lines of a loop: the one seen most.
+
+    A loop is where a function goes back to an earlier line twice or more within one step.
+    """
+    begins = sorted(step.start_ns for step in window.steps)
+    visits: dict[tuple[str, int], list[int]] = {}
+    for state in states:
+        if match := _PLACE.fullmatch(state.place):
+            step = bisect_right(begins, state.time_ns)
+            visits.setdefault((match["function"], step), []).append(int(match["line"]))
+    joined: dict[str, str] = {}
+    for (function, _), lines in visits.items():
+        back = [(later, earlier) for earlier, later in pairwise(lines) if later < earlier]
+        loop: list[int] = []
+        for line, following in pairwise([*sorted(set(lines)), 0]):
+            loop.append(line)
+            if sum(first <= line and following <= last for first, last in back) * bool(following) < _TURNS:
+                usual = max(loop, key=lines.count)
+                joined |= {f"{function}{line})": f"{function}{usual})" for line in loop if line != usual}
+                loop = []
+    return [state._replace(place=joined.get(state.place, state.place)) for state in states]
 
 
 def _around(states: Sequence[_State], elements: _Elements, window: Window) -> Iterator[Span]:

@@ -20,8 +20,12 @@ _KEY = "step_times"
 _FEWEST, _FIRST = 6, 3
 # A step this many times the median is another kind of step; those others matter from this share of the run.
 _LONG, _MATTERS = 1.5, 0.05
-# Of the long steps, and of the steps that are due, so many have to be at the places of a period.
+# Of the time of long steps so much has to be at the places of a period, and of these so many have to be long.
 _REGULAR = 0.8
+# Fewer long steps are at some period by chance, and say nothing of the job.
+_TIMES = 3
+# Causes that are counted for each step, beside what the samples in it show.
+_COLLECTING, _DELAYED = "garbage_collection", "descheduled"
 # The ranks of a job take steps together: so many tell of all.
 _MOST_RANKS = 16
 _ORDINALS = ("", "", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -61,6 +65,15 @@ class StepTimes(NamedTuple):
     def matters(self) -> bool:
         """Whether long steps take a share of the run that is worth a sentence."""
         return self.gain_ns >= _MATTERS * self.median_ns
+
+    @property
+    def is_the_scripts(self) -> bool:
+        """Whether the script makes them long: regularly, or for a cause that is not the machine's."""
+        return (
+            self.matters
+            and self.long_count >= _TIMES
+            and (self.every > 0 or self.cause not in ("", _DELAYED))
+        )
 
     @property
     def text(self) -> str:
@@ -122,7 +135,7 @@ def _times(steps: Mapping[int, _Step]) -> StepTimes:
     taken = [step.took_ns for step in steps.values()]
     usual = median(taken)
     long = [index for index, step in steps.items() if step.took_ns > _LONG * usual]
-    every, first = _period(long, sorted(steps))
+    every, first = _period({index: steps[index].took_ns - usual for index in long}, sorted(steps))
     if every:
         long = [index for index in long if index % every == first]
     excess = sum(steps[index].took_ns - usual for index in long)
@@ -137,12 +150,19 @@ def _times(steps: Mapping[int, _Step]) -> StepTimes:
     )
 
 
-def _period(long: Sequence[int], steps: Sequence[int]) -> tuple[int, int]:
-    """Return after how many of *steps* a *long* one comes, and its remainder; zeros if at no period."""
+def _period(excess: Mapping[int, float], steps: Sequence[int]) -> tuple[int, int]:
+    """Return after how many of *steps* a long one comes, and its remainder; zeros if at no period.
+
+    *excess* is how much longer each long one takes: others may be long, too, if that is little in comparison.
+    """
     for every in range(2, len(steps) // 2 + 1):
-        first, count = Counter(index % every for index in long).most_common(1)[0] if long else (0, 0)
+        by_place: Counter[int] = Counter()
+        for index, longer in excess.items():
+            by_place[index % every] += round(longer)
+        first, longer_ns = by_place.most_common(1)[0] if excess else (0, 0)
+        count = sum(index % every == first for index in excess)
         due = sum(index % every == first for index in steps)
-        if count >= 2 and count >= _REGULAR * len(long) and count >= _REGULAR * due:
+        if count >= max(_TIMES, _REGULAR * due) and longer_ns >= _REGULAR * sum(excess.values()):
             return every, first
     return 0, 0
 
@@ -158,7 +178,7 @@ def _explained(times: StepTimes, steps: Mapping[int, _Step], evidence: Mapping[i
             own = evidence[step.rank].steps
             start, end = own.time_ns[step.begin], own.time_ns[step.end]
             shares = by_cause[step.rank].times(start, end)
-            for cause, column in (("garbage_collection", own.gc_ns), ("descheduled", own.delay_ns)):
+            for cause, column in ((_COLLECTING, own.gc_ns), (_DELAYED, own.delay_ns)):
                 if min(column[step.begin], column[step.end]) >= 0:
                     shares[cause, ""] += column[step.end] - column[step.begin]
             for key, taken in shares.items():
@@ -166,8 +186,12 @@ def _explained(times: StepTimes, steps: Mapping[int, _Step], evidence: Mapping[i
     causes: Counter[str] = Counter()
     for (cause, _), taken in excess.items():
         causes[cause] += taken
-    cause, taken = max(causes.items(), key=lambda item: item[1], default=("", 0))
-    if taken < (times.long_ns - times.median_ns) / 4:
+    longer_ns = times.long_ns - times.median_ns
+    # Without a period it may be the machine, whatever ran meanwhile.
+    counted = [one for one in (_COLLECTING, _DELAYED) if causes[one] >= longer_ns / 2 and not times.every]
+    sampled = [one for one in causes if one != _DELAYED or not times.every]
+    cause = max(counted or sampled, key=causes.__getitem__, default="")
+    if causes[cause] < longer_ns / 4:
         return times
     place = max((key for key in excess if key[0] == cause), key=excess.__getitem__)[1]
     return times._replace(cause=cause, place=place)

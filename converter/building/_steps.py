@@ -177,19 +177,24 @@ def whole_trace(device: DeviceTrace) -> StepRange:
     return StepRange(0, min(starts), max(ends))
 
 
-def typical_steps(steps: Sequence[Sequence[StepRange]]) -> list[int]:
-    """Return the numbers of the steps that every rank has, the median one first, the most unlike it last."""
-    return _from_the_median(steps, _common(steps))
+def typical_steps(steps: Sequence[Sequence[StepRange]], usual_ns: int = 0) -> list[int]:
+    """Return the numbers of the steps that every rank has, the most typical first.
+
+    That is the one nearest to *usual_ns*, what a step usually takes; if that is unknown (0), the median one.
+    """
+    return _from_the_typical(steps, _common(steps), usual_ns)
 
 
 def _common(steps: Sequence[Sequence[StepRange]]) -> set[int]:
     return set.intersection(*({item.index for item in own if item.end_ns > item.start_ns} for own in steps))
 
 
-def _from_the_median(steps: Sequence[Sequence[StepRange]], common: set[int]) -> list[int]:
+def _from_the_typical(steps: Sequence[Sequence[StepRange]], common: set[int], usual_ns: int = 0) -> list[int]:
     slowest = dict.fromkeys(common, 0)
     for item in (item for own in steps for item in own if item.index in common):
         slowest[item.index] = max(slowest[item.index], item.end_ns - item.start_ns)
+    if usual_ns:
+        return sorted(common, key=lambda index: (abs(slowest[index] - usual_ns), index))
     ordered = sorted(common, key=lambda index: (slowest[index], index))
     middle = (len(ordered) - 1) // 2
     return [ordered[place] for place in sorted(range(len(ordered)), key=lambda place: abs(place - middle))]
@@ -207,7 +212,7 @@ def choose_steps(steps: Sequence[Sequence[StepRange]], step: StepChoice, place: 
     if step == "all":
         return common
     if step == "median":
-        return {_from_the_median(steps, common)[0]}
+        return {_from_the_typical(steps, common)[0]}
     if step not in common:
         raise UsageError(
             f"Step {step} was not captured on every rank of {place}. "

@@ -18,7 +18,7 @@ class RankTraces(msgspec.Struct, frozen=True):
     host trace, if there is one, covers all of them, or *structure* alone. *evidence_path* is what the tracer
     observed beside the traces. *device* is what the rank computed on, such as ``cuda:0`` ("" if unknown).
     *linked* says that the host trace is the public linker's, and if it is the device trace as well, that
-    there is no other. *process* is the one recorded (0 if unknown).
+    there is no other. *process* is the one recorded (0 if unknown), *host* the machine it ran on ("").
     *capture_paths* are traces of the capture of graphs that this one launches; unless *captures_given*, those
     that cannot be read are left out.
     *annotation* marks the steps, if one was asked for; of *steps* then those that hold it count.
@@ -35,6 +35,7 @@ class RankTraces(msgspec.Struct, frozen=True):
     device: str = ""
     linked: bool = False
     process: int = 0
+    host: str = ""
     annotation: str = ""
     capture_paths: tuple[Path, ...] = ()
     captures_given: bool = False

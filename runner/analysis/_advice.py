@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...converter import Workload
+from ...converter.building import step_times
 from ...converter.chakra import KINDS
 from ...errors import ChakrascopeError
 from ...support import duration_text, share_text
@@ -20,7 +21,7 @@ from ._candidates import Candidate, candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._path_facts import collective_label
 from ._remedies import REMEDIES, UNKNOWN
-from ._what_if import Target
+from ._what_if import MEASURED, Target
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,8 +67,9 @@ class Advice:
 
     *gain_ns* is what a replay of the step with *key* changed gains (``what-if --faster KEY``), and *share*
     its part of the step; where *is_bound*, nothing was replayed and it is the most that the change can gain.
-    *then* says what bounds the replay, *overlaps* which other advice counts the same time. *rank* and
-    *node_id* are the longest piece, -1 if no node stands for it; *place* its function, file and line.
+    Recurring steps have no key: their gain is measured. *then* says what bounds the replay, *overlaps* which
+    other advice counts the same time. *rank* and *node_id* are the longest piece, -1 if no node stands for
+    it; *place* its function, file and line.
     """
 
     what: str
@@ -153,13 +155,15 @@ def advise(
     most = _MOST_REPLAYED if replays is None else min(_MOST_REPLAYED, max(1, replays.most - len(halves)))
     chosen = _distinct(mattering)[:most]
     total = max(1, path.makespan_ns)
-    items = [(one, _advice_of(one, path, result, workload, replays)) for one in chosen]
-    helpful = [(one, item) for one, item in items if item.gain_ns / total >= _LEAST_SHARE]
+    replayed = [(one, _advice_of(one, path, result, workload, replays)) for one in chosen]
+    helpful = [(one, item) for one, item in replayed if item.gain_ns / total >= _LEAST_SHARE]
     helpful.sort(key=lambda pair: -pair[1].gain_ns)
     kept = _without_covered(helpful)[:_MOST_ADVICE]
+    items = [*_recurring(result, workload), *_with_overlaps(kept)]
+    items = sorted(items, key=lambda item: -item.gain_ns)[:_MOST_ADVICE]
     top = _contributor(found)
     causes = tuple(_cause(one, path) for one in _distinct(found)[:_MOST_CAUSES])
-    return Advised(tuple(_with_overlaps(kept)), None if top is None else _cause(top, path), causes, halves)
+    return Advised(tuple(items), None if top is None else _cause(top, path), causes, halves)
 
 
 def _cause(one: Candidate, path: CriticalPath) -> Cause:
@@ -197,6 +201,21 @@ def _advice_of(
         one.what, how, gain_ns, gain_ns / max(1, path.makespan_ns), f"{one.target.key}={number}", is_bound,
         one.kind, one.cause, one.path_ns, then, "", rank, node_id, place,
     )  # fmt: skip
+
+
+def _recurring(result: Result, workload: Workload) -> list[Advice]:
+    """Return the advice on steps of the run that are longer than the others, if they matter; else none.
+
+    Its gain is measured: how far the mean of the unprofiled steps is above that of the others. It has no
+    key, as the step that is simulated does not contain the cause.
+    """
+    times = step_times(workload.metadata) if result.backend in MEASURED else None
+    if times is None or not times.is_the_scripts:
+        return []
+    share = times.gain_ns / (times.median_ns + times.gain_ns)
+    how = REMEDIES.get(times.cause, UNKNOWN)
+    what = times.text.removesuffix(".")
+    return [Advice(what, how, times.gain_ns, share, "", False, "host", times.cause, 0, place=times.place)]
 
 
 def _bound_by(after: Result, workload: Workload) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
-from ...converter.building import GAP, SPIN
+from ...converter.building import GAP, HOST_BEFORE, SPIN, is_usually_late
 from ...converter.chakra import HOST_CAUSES
 from ...support import count_text, duration_text
 from .._framed import coded, sums_by
@@ -33,7 +33,13 @@ _MOST_OF_IT = 2 / 3
 _MOST_SKEW_NODES = 3_000_000  # of larger workloads ranks are not compared, which reads every node
 _LATE_RANKS = 2
 _LONGEST_NAME = 100
-_SCALED_CAUSES = ("optimizer",)
+# A loop in a script calls an operator at least so often, and most of its operators are shorter than that.
+_LOOP_CALLS, _SHORT_NS = 100, 50_000
+# A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in one pass;
+# operators on whole tensors read two and write one each.
+_FUSED_STREAMS, _OPERATOR_STREAMS, _MOST_FUSED = 7, 3, 10.0
+_SYNCHRONISATION = "synchronisation"
+_LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
 # Operators that only wait for others, whatever a trace takes them for.
 _WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
 _DIRECTIONS = {
@@ -75,13 +81,18 @@ def candidates(
     rows_of = {str(kind): np.flatnonzero(segments["kind"] == kind) for kind in set(segments["kind"].tolist())}
     nothing = np.zeros(0, np.int64)
     late = _late(workload)
+    computed, hosted = (rows_of.get(kind, nothing) for kind in ("compute", "host"))
+    loops = dict(_loops(segments, np.union1d(computed, hosted)))
+    looped = np.isin(hosted, np.concatenate([nothing, *loops.values()]))
     found = [
-        *_computations(segments, rows_of.get("compute", nothing)),
+        *_computations(segments, computed),
+        *_optimizer(segments, computed, hosted),
+        *(_loop(segments, place, own) for place, own in loops.items()),
         *_communications(segments, rows_of.get("communication", nothing), result, is_slow),
         *_copies(segments, rows_of.get("copy", nothing)),
         *_remote_memory(segments, rows_of.get("memory", nothing)),
         *_synchronisations(segments, rows_of.get("sync", nothing), _uncomputed_ns(result)),
-        *_host(path, workload, rows_of.get("host", nothing)),
+        *_host(path, workload, hosted[~looped]),
     ]
     found = [_on_its_rank(one, path, late) for one in found] + [*_late_ranks(path, late[:_LATE_RANKS])]
     return sorted(found, key=lambda one: (-one.bound_ns, one.what))
@@ -131,13 +142,61 @@ def _computations(segments: Columns, rows: Ints) -> Iterator[Candidate]:
         if len(owners) > 1:
             what = f"Kernel {_short(kernel)} of {count_text(len(owners), 'operator')}"
             yield _scaled(segments, what, "compute", Target("kernel", kernel), own)
-    own = rows[segments["phase"][rows] == "optimizer"]
-    if len(set(operators[own].tolist())) > 1:
-        kernel, kernel_ns = _largest(segments, own, "name")
-        if kernel_ns < _MOST_OF_IT * _sum(segments, own):
-            what = f"The optimizer's operators, the largest {_short(kernel)}"
-            target = Target("phase", "optimizer")
-            yield _scaled(segments, what, "compute", target, own, remedy="optimizer_phase")
+
+
+def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:
+    """Yield the optimizer as one: its operators, unless one is most of it, and the host work between them."""
+    own = computed[segments["phase"][computed] == "optimizer"]
+    kernel, kernel_ns = _largest(segments, own, "name") if len(own) else ("", 0)
+    if kernel_ns >= _MOST_OF_IT * _sum(segments, own) or len(set(segments["operator"][own].tolist())) < 2:
+        own = own[:0]  # that operator has a candidate of its own
+    rows = np.union1d(own, hosted[segments["cause"][hosted] == "optimizer"])
+    if not len(rows):
+        return
+    times, what = _HALF, f"{HOST_CAUSES['optimizer']}{_where(segments, rows)}"
+    if len(own):
+        calls = np.unique(coded(segments["name"][own])[0], return_counts=True)[1]
+        passes = len(own) / float(np.median(calls))
+        times = min(max(_HALF, passes * _OPERATOR_STREAMS / _FUSED_STREAMS), _MOST_FUSED)
+        what = f"The optimizer{_where(segments, rows)}, most for {_short(kernel)}"
+    path_ns = _sum(segments, rows)
+    kind, bound_ns = "compute" if len(own) else "host", round(path_ns * (1 - 1 / times))
+    target = Target("phase", "optimizer")
+    yield Candidate(what, kind, "optimizer", "optimizer", target, times, rows, path_ns, bound_ns)
+
+
+def _loops(segments: Columns, rows: Ints) -> Iterator[tuple[str, Ints]]:
+    """Yield places at which a script calls short operators over and over, with all that runs there."""
+    phases, causes = segments["phase"][rows], segments["cause"][rows]
+    everything = sums_by(segments["duration_ns"], segments["place"])
+    rows = rows[~np.isin(phases, ["backward", "optimizer"]) & np.isin(causes, _LOOP_CAUSES)]
+    placed = rows[segments["place"][rows] != ""]
+    for place, own in _groups(placed, segments["place"][placed]):
+        if _sum(segments, own) < _MOST_OF_IT * int(everything[place]):
+            continue  # the loop is not all that the line does
+        called = own[~_is_gap(segments, own)]
+        if len(called) < _LOOP_CALLS or np.median(segments["duration_ns"][called]) > _SHORT_NS:
+            continue
+        if np.bincount(coded(segments["operator"][called])[0]).max() >= _LOOP_CALLS:
+            yield place, own
+
+
+def _is_gap(segments: Columns, rows: Ints) -> npt.NDArray[np.bool_]:
+    """Return which of *rows* are host work between operators."""
+    names = segments["name"][rows].tolist()
+    is_named = np.array([name.startswith(HOST_BEFORE) for name in names], bool)
+    gaps: npt.NDArray[np.bool_] = is_named & (segments["kind"][rows] == "host")
+    return gaps
+
+
+def _loop(segments: Columns, place: str, own: Ints) -> Candidate:
+    """Return a loop of operators as one, with the host work between them."""
+    path_ns, calls = _sum(segments, own), int((~_is_gap(segments, own)).sum())
+    cause, cause_ns = _largest(segments, own, "cause")
+    cause = cause if cause == _SYNCHRONISATION and cause_ns else "dispatch"
+    what = f"{HOST_CAUSES[cause]} of {count_text(calls, 'short operator')} in {place}"
+    target, remedy = Target("place", place), "operators" if cause == "dispatch" else cause
+    return Candidate(what, "host", cause, remedy, target, _GONE, own, path_ns, path_ns)
 
 
 def _short(name: str) -> str:
@@ -249,19 +308,17 @@ def _host(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candid
     segments = path.columns
     causes, places = segments["cause"][rows], segments["place"][rows]
     diffuse = np.isin(causes, DIFFUSE_CAUSES)
-    for cause, own in _groups(rows[~diffuse], causes[~diffuse]):
+    special = ~diffuse & (causes != "optimizer")
+    for cause, own in _groups(rows[special], causes[special]):
         path_ns, label = _sum(segments, own), HOST_CAUSES.get(cause, cause)
-        times = _HALF if cause in _SCALED_CAUSES else _GONE
-        what = f"{label}{_where(segments, own)}"
-        remedy, target = cause, Target("cause", cause)
-        bound_ns = round(path_ns * (1 - 1 / times))
-        yield Candidate(what, "host", cause, remedy, target, times, own, path_ns, bound_ns)
+        what, target = f"{label}{_where(segments, own)}", Target("cause", cause)
+        yield Candidate(what, "host", cause, cause, target, _GONE, own, path_ns, path_ns)
     placed = diffuse & (places != "")
     for place, own in _groups(rows[placed], places[placed]):
         path_ns = _sum(segments, own)
-        cause = str(segments["cause"][own[0]])
-        what = f"{HOST_CAUSES.get(cause, 'Host work')} in {place}"
-        yield Candidate(what, "host", cause, "python", Target("place", place), _GONE, own, path_ns, path_ns)
+        cause, _ = _largest(segments, own, "cause")
+        what, target = f"{HOST_CAUSES.get(cause, 'Host work')} in {place}", Target("host", place)
+        yield Candidate(what, "host", cause, "python", target, _GONE, own, path_ns, path_ns)
     yield from _diffuse(path, workload, rows[diffuse & (places == "")])
 
 
@@ -308,9 +365,11 @@ def _place(segments: Columns, rows: Ints) -> str:
 
 
 def _late(workload: Workload) -> list[Excess]:
-    """Return the ranks that take longer than their peers, of workloads that are not too large to compare."""
-    nodes = sum(graph.num_nodes for graph in workload.graphs)
-    return excess_of_ranks(workload) if nodes <= _MOST_SKEW_NODES else []
+    """Return the ranks that take longer than their peers in most steps; none of too large workloads."""
+    if sum(graph.num_nodes for graph in workload.graphs) > _MOST_SKEW_NODES:
+        return []
+    found = excess_of_ranks(workload)
+    return [one for one in found if is_usually_late(workload.metadata, one.rank, one.total_ns)]
 
 
 def _on_its_rank(one: Candidate, path: CriticalPath, late: Sequence[Excess]) -> Candidate:

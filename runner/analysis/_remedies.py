@@ -12,7 +12,6 @@ REMEDIES: Mapping[str, str] = {
     "latency": "fewer and larger messages (fusing, larger buckets), or less latency: its bytes are too few "
     "for its time, so neither bandwidth nor compression would help",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",
-    "optimizer_phase": "a fused or foreach optimizer, fewer and larger parameter tensors, or lower precision",
     "copy": "fewer or smaller copies, pinned memory with non_blocking=True, or copies beside computation",
     "memory": "keep the data local, or a faster remote memory",
     "wait": "a more even load: this operator waits for other ranks or the device",
@@ -41,7 +40,8 @@ REMEDIES: Mapping[str, str] = {
     "(TORCH_LOGS=recompiles names the reason)",
     "communication_call": "fewer, larger communications (buckets), issuing them earlier, or cores left free "
     "for the communication library's threads: the host thread was inside the call",
-    "optimizer": "a fused optimizer (fused=True), or fewer and larger parameter tensors",
+    "optimizer": "a fused optimizer (fused=True), fewer and larger parameter tensors, or states in lower "
+    "precision",
     "python": "less Python here: vectorise the loop, or use batched and foreach operators",
 }  # fmt: skip
 """Remedy of each kind of time and of each host cause, by its key."""

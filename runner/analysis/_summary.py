@@ -14,6 +14,7 @@ from ...converter.building import (
     captured_steps,
     computed_on_host,
     profiler_overhead,
+    step_choice_text,
     step_times,
     stood_in,
 )
@@ -67,6 +68,7 @@ class Summary:
     last rank finishes) add up to the makespan.
     *qualifiers* are sentences on what makes the answer less than it seems, to be read before it. *advice* is
     what would help, and *causes* are what takes most of the path, each added up over all of its pieces.
+    *step* says which of several captured steps it is, and why that one.
     """
 
     headline: str
@@ -77,6 +79,7 @@ class Summary:
     qualifiers: tuple[str, ...] = ()
     advice: tuple[Advice, ...] = ()
     causes: tuple[Cause, ...] = ()
+    step: str = ""
 
     def columns(self, name: str) -> Columns:
         """Return the columns of :attr:`kinds` or :attr:`ranks`, without a table being made."""
@@ -87,6 +90,7 @@ class Summary:
         return {
             "headline": self.headline,
             "qualifiers": list(self.qualifiers),
+            "step": self.step,
             "makespan_ns": self.makespan_ns,
             "critical_path_by_kind": rows_of(self.columns("kinds")),
             "causes": [
@@ -121,7 +125,7 @@ def summarize(
     qualifiers = _qualifiers(result, workload, bound.kind)
     return Summary(
         headline, result.makespan_ns, later(kinds), later(ranks), path, qualifiers,
-        advised.advice, advised.causes,
+        advised.advice, advised.causes, step_choice_text(workload.metadata),
     )  # fmt: skip
 
 

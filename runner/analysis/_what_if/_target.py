@@ -27,8 +27,8 @@ NODES = ("kernel", "copy", "sync", "stall", "host")
 _EDGE = re.compile(r"(\d+)/(\d+)-(\d+)")
 _WAYS = (
     "operator:NAME, module:NAME, phase:PHASE, kind:KIND, cause:CAUSE, place:PLACE, kernel:NAME, "
-    "copy:DIRECTION, sync:NAME, stall:NAME, host:dispatch, skew:RANK, collective:TYPE, bandwidth:DIMENSION, "
-    "latency:DIMENSION, link:FROM-TO, machine:FIGURE (on 'gpu') or edge:RANK/FROM-TO"
+    "copy:DIRECTION, sync:NAME, stall:NAME, host:dispatch, host:PLACE, skew:RANK, collective:TYPE, "
+    "bandwidth:DIMENSION, latency:DIMENSION, link:FROM-TO, machine:FIGURE (on 'gpu') or edge:RANK/FROM-TO"
 )
 _LABELS = {
     "sync": "synchronisation {}",
@@ -36,7 +36,7 @@ _LABELS = {
     "copy": "copies {}",
     "host": "host work: {}",
     "skew": "rank {} as fast as its peers",
-    "place": "host work in {}",
+    "place": "everything in {}",
 }
 # What is offered of a machine of the GPU model, in words; the last two only with several nodes.
 _FIGURES = {
@@ -59,9 +59,10 @@ class Target:
     Nodes with a *name* as their ``operator``, ``module``, ``phase``, ``kind``, ``cause`` or ``place``; a
     ``kernel`` by name; a ``copy`` by direction ("HtoD"); a ``sync`` by its operator or name, which waits for
     nothing once it is gone; a ``stall`` by its operator or name, which is then cut to the median piece of
-    host work; ``host`` "dispatch", all host work without stalls and special causes; the ``skew`` of a rank,
-    whose work then takes as long as that of its peers. A ``collective`` by its type, ``send_recv``, or as the
-    critical path describes it; the ``bandwidth`` or ``latency`` of a network dimension (from 0), a ``link``
+    host work; ``host`` "dispatch", all host work without stalls and special causes, or a place, such work
+    there (``place`` has its operators, too); the ``skew`` of a rank, whose work then takes as long as that of
+    its peers. A ``collective`` by its type, ``send_recv``, or as the critical path describes it; the
+    ``bandwidth`` or ``latency`` of a network dimension (from 0), a ``link``
     ("0-8"), a figure of the ``machine`` of the GPU model ("scale_up.latency_ns"), or one dependency, an
     ``edge`` ("0/17-23": of rank 0, from node 17 to node 23).
     """

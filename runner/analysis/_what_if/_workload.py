@@ -100,6 +100,11 @@ def _nodes_of(graph: Graph, target: Target) -> Flags:
     if target.what == "copy":
         is_copy = texts_where(nodes, "kind", "copy".__eq__)
         return is_copy & texts_where(nodes, "name", lambda name: copy_direction(name) == target.name)
+    if target.key == "phase:optimizer":
+        # Host work before its first operator is the script's.
+        on_host = texts_where(nodes, "kind", "host".__eq__)
+        own = texts_where(nodes, "phase", is_it) & ~on_host
+        return own | texts_where(nodes, "cause", is_it)
     named = texts_where(nodes, "name", is_it)
     if target.what == "operator":
         # As the critical path has it: what no operator issued stands under its own name.
@@ -111,6 +116,8 @@ def _nodes_of(graph: Graph, target: Target) -> Flags:
         return named
     if target.what == "sync":
         return named & texts_where(nodes, "kind", "sync".__eq__)
+    if target.what == "host" and target.name != "dispatch":
+        return diffuse_host(graph) & texts_where(nodes, "place", is_it)
     is_long: Flags = np.asarray(nodes["duration_ns"]) > STALL_TIMES * typical_host_ns(graph)
     if target.what == "stall":
         return named & diffuse_host(graph) & is_long
@@ -146,9 +153,8 @@ def _names(workload: Workload, target: Target) -> list[str]:
         return sorted(
             {name for graph in workload.graphs for names, _ in _collectives(graph) for name in names}
         )
-    column = {"kernel": "name", "copy": "name", "sync": "name", "stall": "name"}.get(target.what, target.what)
-    if target.what == "host":
-        return ["dispatch"]
+    columns = {"kernel": "name", "copy": "name", "sync": "name", "stall": "name", "host": "place"}
+    column = columns.get(target.what, target.what)
     texts = {text for graph in workload.graphs for text in graph.node_columns[column].texts}
     return sorted({copy_direction(text) for text in texts} if target.what == "copy" else texts - {""})
 

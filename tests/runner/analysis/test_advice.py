@@ -11,6 +11,7 @@ import pytest
 from studies import LAYERS
 from workloads import coll, comp, workload
 
+from chakrascope.converter.building import StepTimes
 from chakrascope.converter.chakra import HOST_CAUSES
 from chakrascope.runner import Study, advice, get_backend, prepare, summarize
 from chakrascope.runner.analysis import Target, analyse_run, gain_text, what_if
@@ -122,7 +123,82 @@ def test_python_between_operators_is_named_by_its_place(tmp_path):
         host(100 + n, MS, (99 + n if n else 78,), cause="python", place="step (a.py:3)") for n in range(5)
     ]
     first = analysed(tmp_path, launched(more=more)).advices()[0]
-    assert (first.what, first.key) == ("Python between operators in step (a.py:3)", "place:step (a.py:3)=inf")
+    assert (first.what, first.key) == ("Python between operators in step (a.py:3)", "host:step (a.py:3)=inf")
+
+
+def looping(place="ema (train.py:9)"):
+    """Return the nodes of one rank: a matrix product, then 150 times two short operators and a gap."""
+    nodes = [comp(0, 2 * MS, operator="aten::mm", name="aten::mm")]
+    for number in range(1, 451):
+        before, name = (number - 1,), ("host before aten::mul_", "aten::mul_", "aten::add_")[number % 3]
+        if number % 3:
+            nodes.append(comp(number, 8_000, before, name=name, operator=name, place=place))
+        else:
+            nodes.append(host(number, 4_000, before, name=name, cause="dispatch", place=place))
+    return nodes
+
+
+def test_a_loop_over_short_operators_is_one_entry_with_all_its_time(tmp_path):
+    run = analysed(tmp_path, workload(looping()))
+    first = run.advices()[0]
+    assert first.what == "Dispatch and launches of 300 short operators in ema (train.py:9)"
+    assert (first.key, first.cause) == ("place:ema (train.py:9)=inf", "dispatch")
+    assert first.gain_ns == 300 * 8_000 + 150 * 4_000
+    assert [item.key for item in run.advices()].count("host:ema (train.py:9)=inf") == 0
+
+
+def test_operators_at_one_line_that_does_more_are_no_loop(tmp_path):
+    large = comp(451, 9 * MS, (450,), phase="backward", place="ema (train.py:9)")
+    run = analysed(tmp_path, workload([*looping(), large]))
+    assert not any(item.key.startswith("place:") for item in run.advices())
+
+
+def test_the_optimizer_is_one_entry_without_the_work_before_it(tmp_path):
+    names = ("mul_", "add_", "sqrt", "div", "addcdiv_", "lerp_", "mul", "sub")
+    nodes = [host(0, 3 * MS, cause="sleep", phase="optimizer", place="limit (train.py:7)")]
+    for number in range(1, 33):
+        facts = {"operator": f"aten::{names[number % 8]}", "name": f"aten::{names[number % 8]}"}
+        nodes.append(comp(number, MS // 2, (number - 1,), phase="optimizer", **facts))
+        nodes[-1]["place"] = "DoubleAdam.step (train.py:20)"
+    nodes.append(host(33, 2 * MS, (32,), cause="optimizer", place="DoubleAdam.step (train.py:20)"))
+    first, *others = analysed(tmp_path, workload(nodes)).advices()
+    assert first.what.startswith("The optimizer in DoubleAdam.step (train.py:20), most for aten::")
+    passes = 8 * 3 / 7  # eight operators of three streams each, for one pass over seven
+    assert first.gain_ns == pytest.approx(18 * MS * (1 - 1 / passes), rel=0.001)
+    assert first.path_ns == 18 * MS
+    assert any(item.cause == "sleep" for item in others)
+
+
+def recurring(**changed):
+    times = StepTimes(
+        40, 9 * MS, 10 * MS, 30 * MS, 31 * MS, 10, 4, 30 * MS, 5 * MS, "validation", "evaluate (a.py:8)"
+    )
+    return {"step_times": times._replace(**changed)._asdict()}
+
+
+def test_steps_that_recur_are_advice_with_what_they_cost_on_average(tmp_path):
+    program = dataclasses.replace(launched(), metadata=recurring())
+    first = analysed(tmp_path, program).advices()[0]
+    assert first.what == "Every fourth step takes 30.0 ms instead of 10.0 ms: validation in evaluate (a.py:8)"
+    assert (first.gain_ns, first.share, first.is_bound) == (5 * MS, 1 / 3, False)
+    assert (first.cause, first.place, first.key) == ("validation", "evaluate (a.py:8)", "")
+    assert REMEDIES["validation"] in first.how
+
+
+@pytest.mark.parametrize("changed", [{"gain_ns": MS // 4}, {"every": 0, "cause": "descheduled"}])
+def test_long_steps_that_do_not_matter_or_are_the_machines_are_no_advice(tmp_path, changed):
+    program = dataclasses.replace(launched(), metadata=recurring(**changed))
+    assert all(item.key for item in analysed(tmp_path, program).advices())
+
+
+@pytest.mark.parametrize(("lateness", "named"), [([5 * MS] * 4, 1), ([5 * MS, 0, 0, 0], 0), ([5 * MS], 1)])
+def test_a_rank_is_late_if_most_steps_say_so(tmp_path, lateness, named):
+    punctual = [comp(0, MS), coll(1, 1024, (0,), duration_ns=5 * MS + 1000)]
+    late = [comp(0, 6 * MS), coll(1, 1024, (0,))]
+    stated = {"lateness_ns": {"0": [0] * len(lateness), "1": lateness}}
+    program = workload(punctual, late, metadata=stated)
+    advices = analysed(tmp_path, program).advices()
+    assert sum(item.key == "skew:1=inf" for item in advices) == named
 
 
 def test_a_synchronisation_names_its_operator_and_what_it_waits_for(tmp_path):

@@ -1,0 +1,85 @@
+"""How late a rank is, in every captured step, and which of these steps is converted."""
+
+import json
+
+from evidence_file import EvidenceFile
+from gloo_thread import Thread, write_trace_set
+
+from chakrascope.converter import convert
+from chakrascope.converter.building import is_usually_late, step_choice_text
+
+STEPS = [(1_000, 11_000), (12_000, 22_000), (23_000, 33_000)]  # microseconds
+
+
+def captured(folder, late_us, *, hosts=("node1", "node1")):
+    """Write two ranks with an all-reduce in each of three steps; the second comes *late_us* later to each."""
+    entries = []
+    for rank, host in enumerate(hosts):
+        thread = Thread(rank)
+        for (start, end), late in zip(STEPS, late_us, strict=True):
+            issued = start + 1_000 + rank * late
+            thread.op("aten::mm", start + 10 * rank, issued, 1)
+            thread.all_reduce(issued, issued + 100, 2, end - 1_000)
+            thread.op("aten::add_", end - 900, end, 2)
+        entries.append(thread.write(folder, STEPS) | {"hostname": host})
+    write_trace_set(folder, entries)
+    return folder
+
+
+def test_each_step_tells_how_late_each_rank_came(tmp_path):
+    metadata = convert(captured(tmp_path, [4_000, 0, 5_000])).metadata
+    assert metadata["lateness_ns"] == {"0": [-4_000_000, 0, -5_000_000], "1": [4_000_000, 0, 5_000_000]}
+    assert not is_usually_late(metadata, 1, 4_000_000)
+
+
+def test_a_rank_that_is_late_in_all_steps_is_usually_late(tmp_path):
+    metadata = convert(captured(tmp_path, [4_000, 3_000, 5_000])).metadata
+    assert is_usually_late(metadata, 1, 5_000_000)
+    assert not is_usually_late(metadata, 1, 20_000_000)
+    assert not is_usually_late(metadata, 0, 5_000_000)
+
+
+def test_clocks_of_two_machines_are_not_compared(tmp_path):
+    metadata = convert(captured(tmp_path, [4_000, 0, 5_000], hosts=("node1", "node2"))).metadata
+    assert "lateness_ns" not in metadata
+    assert is_usually_late(metadata, 1, 1)
+
+
+def test_the_step_nearest_to_unprofiled_ones_is_converted_and_says_so(tmp_path):
+    thread = Thread(0)
+    spans = [(1_000, 31_000), (32_000, 52_000), (53_000, 65_000)]
+    for number, (start, end) in enumerate(spans):
+        thread.op("aten::mm", start, end, number)
+    entry = thread.write(tmp_path, spans) | {"process_groups": []}
+    write_trace_set(tmp_path, [entry])
+    metadata = convert(tmp_path).metadata
+    assert (
+        step_choice_text(metadata) == "Step 1 is shown: the median of 3 captured steps, by the slowest rank."
+    )
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    steps = [{"index": 9 + n, "start_ns": 0, "end_ns": 11_000_000} for n in range(6)]
+    manifest["ranks"][0] |= {"unprofiled_steps": steps, "structure_step": None}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    metadata = convert(tmp_path).metadata
+    assert metadata["steps"] == [2]
+    reason = "of 3 captured steps the nearest to the median unprofiled one (11.0 ms)"
+    assert step_choice_text(metadata) == f"Step 2 is shown: {reason}."
+    assert step_choice_text(convert(tmp_path, step=0).metadata) == ""
+
+
+def test_lines_of_a_loop_are_one_place_and_those_around_it_are_not(tmp_path):
+    thread, evidence = Thread(0), EvidenceFile()
+    thread.op("aten::mm", 1_000, 2_000, 1)
+    lines = [40, 41, *[42, 43, 44] * 5, 43, 45, 46]
+    for number, line in enumerate(lines):
+        evidence.sample(3_500 + 5_000 * number, ("train", "a.py", line, "script"), cpu=5_000 * number)
+    end = 3_500 + 5_000 * len(lines)
+    thread.op("aten::mm", end - 500, end, 2)
+    evidence.write(tmp_path / "rank0.evidence.json.gz")
+    entry = thread.write(tmp_path, [(1_000, end)]) | {"process_groups": []}
+    write_trace_set(tmp_path, [entry | {"evidence": "rank0.evidence.json.gz"}])
+    nodes = convert(tmp_path, step=0).graphs[0].nodes
+    lasting = nodes[nodes["kind"] == "host"].groupby("place")["duration_ns"].sum()
+    assert set(lasting.index) >= {"train (a.py:41)", "train (a.py:43)", "train (a.py:45)"}
+    assert not {"train (a.py:42)", "train (a.py:44)"} & set(lasting.index)
+    assert lasting["train (a.py:43)"] >= 15 * 5_000_000

@@ -1,0 +1,64 @@
+"""Causes planted into a training script are named by `profile`, at their line, with what they cost."""
+
+import json
+import subprocess
+import sys
+from statistics import mean
+
+import pytest
+
+pytestmark = pytest.mark.torch
+SCRIPT = """
+import json, sys, time
+import torch
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+spent = []
+def CALLED():
+    begin = time.perf_counter()
+    time.sleep(SECONDS)
+    spent.append(1e9 * (time.perf_counter() - begin))
+for step in range(24):
+    model(torch.ones(32, 64)).sum().backward()
+    optimizer.step()
+    if step % EVERY == EVERY - 1:
+        CALLED()
+with open("spent.json", "w") as file:
+    json.dump(spent, file)
+"""
+LINE = 8
+
+
+def advice(folder, called, every, seconds):
+    """Profile the script that sleeps in *called* at *every* so many steps; return its advice by cause.
+
+    With it comes what the sleep costs each step on average. On busy cores `descheduled` may be worth more.
+    """
+    script = SCRIPT.strip("\n").replace("CALLED", called).replace("EVERY", str(every))
+    script = script.replace("SECONDS", str(seconds))
+    (folder / "train.py").write_text(script)
+    command = [sys.executable, "-m", "chakrascope.cli"]
+    for words in (
+        ["profile", "-o", "s", "--", sys.executable, "train.py"],
+        ["summary", "s", "--format", "json"],
+    ):
+        done = subprocess.run([*command, *words], cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    answer = json.loads(done.stdout)
+    found = {item["cause"]: item for item in answer["advice"]}
+    return found, mean(json.loads((folder / "spent.json").read_text())) / every
+
+
+def test_a_sleep_in_each_step_is_named_and_gains_what_it_takes(tmp_path):
+    found, cost_ns = advice(tmp_path, "wait_for_token", 1, 0.15)
+    assert found["sleep"]["key"] == "cause:sleep=inf"
+    assert f"wait_for_token (train.py:{LINE})" in found["sleep"]["what"]
+    assert found["sleep"]["gain_ns"] == pytest.approx(cost_ns, rel=0.2)
+
+
+def test_a_checkpoint_at_every_third_step_is_named_and_gains_its_mean(tmp_path):
+    found, cost_ns = advice(tmp_path, "save_checkpoint", 3, 0.4)
+    assert found["checkpoint"]["key"] == ""
+    assert found["checkpoint"]["what"].startswith("Every third step takes ")
+    assert found["checkpoint"]["place"] == f"save_checkpoint (train.py:{LINE})"
+    assert found["checkpoint"]["gain_ns"] == pytest.approx(cost_ns, rel=0.2)
