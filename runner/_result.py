@@ -11,17 +11,16 @@ import numpy as np
 
 from ..errors import StudyError
 from ..support import count_text, duration_text, new_folder, writing
-from ..support.table import ParquetFile
+from ..support.table import Columns, ParquetFile, Table, TableField, frame_of
 from ._checksums import refuse_damaged, write_checksums
-from ._framed import columns_of, frame_of, framed, later, rows_of
+from ._framed import rows_of
 from ._notebook import block, html_table
-from ._recorded_nodes import Columns, RecordedNodes
-from ._saved_nodes import SavedNodes, write_columns, write_nodes, write_pieces
+from ._saved_nodes import SavedNodes, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "Result", "empty_columns", "empty_table"]
+__all__ = ["COLUMNS", "MANY_NODES", "Result", "empty_columns", "empty_table"]
 
 COLUMNS: dict[str, dict[str, str]] = {
     "ranks": {
@@ -69,8 +68,8 @@ COLUMNS: dict[str, dict[str, str]] = {
 }
 _KINDS = "iub"  # of numpy: signed and unsigned integers, and truth values
 _NS_BEYOND = 1 << 63
-# Of so many nodes a result holds no table until somebody asks for it: 50 bytes each.
-_MANY_NODES = 1 << 18
+MANY_NODES = 1 << 18
+"""So many nodes, of 50 bytes each, stay where they are until a table of all is asked for."""
 _MOST_NOTES = 4
 # Columns that results of version 0.2 lack: their ranks count copies as computation.
 _SINCE_0_3 = ("copy_ns", "exposed_copy_ns")
@@ -88,7 +87,6 @@ def empty_table(name: str) -> pd.DataFrame:
     return frame_of(empty_columns(name))
 
 
-@framed(*COLUMNS)
 @dataclass(frozen=True, eq=False)
 class Result:
     """The answer of one backend to one experiment. Times are ns from the start of the simulation.
@@ -105,77 +103,36 @@ class Result:
 
     backend: str
     makespan_ns: int
-    ranks: pd.DataFrame
-    nodes: pd.DataFrame = field(default_factory=lambda: later(empty_columns("nodes")))
-    collectives: pd.DataFrame = field(default_factory=lambda: later(empty_columns("collectives")))
-    links: pd.DataFrame = field(default_factory=lambda: later(empty_columns("links")))
-    flows: pd.DataFrame = field(default_factory=lambda: later(empty_columns("flows")))
-    link_use: pd.DataFrame = field(default_factory=lambda: later(empty_columns("link_use")))
+    ranks: TableField = TableField()
+    nodes: TableField = TableField(COLUMNS["nodes"])
+    collectives: TableField = TableField(COLUMNS["collectives"])
+    links: TableField = TableField(COLUMNS["links"])
+    flows: TableField = TableField(COLUMNS["flows"])
+    link_use: TableField = TableField(COLUMNS["link_use"])
     provenance: dict[str, Any] = field(default_factory=dict)
 
-    def __getattr__(self, name: str) -> Any:
-        """Read the nodes of a large result, all of them, when somebody asks for the table."""
-        saved = vars(self).get("kept_nodes")
-        if name != "nodes" or saved is None:
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        if isinstance(saved, RecordedNodes):
-            vars(self)["nodes"] = saved.whole()
-            return self.nodes
-        try:
-            vars(self)["nodes"] = _read_table(saved.path.parent, "nodes")
-        except (OSError, ValueError) as error:
-            raise StudyError(
-                f"{saved.path} is missing or damaged ({error}); delete the folder and run it again."
-            ) from error
-        return self.nodes
+    def table(self, name: str) -> Table:
+        """Return the table *name*, of which no more is read than is asked for."""
+        table: Table = vars(self)[name]
+        return table
 
     def columns(self, name: str) -> Columns:
-        """Return the columns of the table *name*, without a table being made."""
-        held = vars(self).get(name)
-        return columns_of(getattr(self, name) if held is None else held)
+        """Return the columns of the table *name*, without a table of pandas being made."""
+        return self.table(name).columns()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the engine's records out of pickles and copies: the table says the same."""
-        if isinstance(vars(self).get("kept_nodes"), RecordedNodes):
-            return {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return vars(self)
-
-    def with_columns(self, *, provenance: dict[str, Any] | None = None, **tables: Columns) -> Result:
+    def with_columns(self, *, provenance: dict[str, Any] | None = None, **tables: Columns | Table) -> Result:
         """Return this result with *tables* by name, and *provenance* if given, instead of those it has.
 
-        Unlike `dataclasses.replace`, which reads every table, it makes none.
+        Unlike `dataclasses.replace`, which reads every table, it reads none.
         """
-        changed = object.__new__(type(self))
-        told = {} if provenance is None else {"provenance": provenance}
-        vars(changed).update(vars(self) | tables | told)
-        return changed
-
-    def with_recorded(self, recorded: RecordedNodes) -> Result:
-        """Return this result with the nodes that were *recorded*, as a table when somebody asks for it.
-
-        Of few nodes the table is made at once.
-        """
-        if recorded.num_rows < _MANY_NODES:
-            return self.with_columns(nodes=recorded.whole())
-        return self.with_columns()._keeping(recorded)
-
-    def _keeping(self, source: RecordedNodes | SavedNodes) -> Result:
-        del vars(self)["nodes"]
-        vars(self)["kept_nodes"] = source
-        return self
-
-    @property
-    def nodes_by_rank(self) -> SavedNodes | None:
-        """The nodes to be read by rank and column: of a large saved result whose table nobody asked for."""
-        kept = None if "nodes" in vars(self) else vars(self).get("kept_nodes")
-        return kept if isinstance(kept, SavedNodes) else None
+        told = self.provenance if provenance is None else provenance
+        every = {name: self.table(name) for name in COLUMNS} | tables
+        return Result(self.backend, self.makespan_ns, **every, provenance=told)
 
     @property
     def num_nodes(self) -> int:
         """How many nodes were executed."""
-        if "nodes" in vars(self):
-            return len(self.columns("nodes")["rank"])
-        return int(vars(self)["kept_nodes"].num_rows)
+        return self.table("nodes").num_rows
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as plain JSON: makespan and one entry per rank, with the provenance."""
@@ -209,15 +166,10 @@ class Result:
     def write_into(self, folder: Path) -> None:
         """Write the files of the result into *folder*, which is created, without any care for readers."""
         folder.mkdir(parents=True, exist_ok=True)
-        kept = None if "nodes" in vars(self) else vars(self)["kept_nodes"]
-        if isinstance(kept, RecordedNodes):
-            write_pieces(kept.pieces(), COLUMNS["nodes"], folder / "nodes.parquet")
-        else:
-            write_nodes(self.columns("nodes"), folder / "nodes.parquet")
         for name in COLUMNS:
-            columns = self.columns(name) if name != "nodes" else {}
-            if columns and (name not in _OPTIONAL or len(columns["src"])):
-                write_columns(columns, folder / f"{name}.parquet")
+            table = self.table(name)
+            if name not in _OPTIONAL or table.num_rows:
+                write_table(table, folder / f"{name}.parquet")
         head = {"backend": self.backend, "makespan_ns": self.makespan_ns, "provenance": self.provenance}
         (folder / "result.json").write_text(json.dumps(head, indent=2, default=str) + "\n", encoding="utf-8")
 
@@ -243,23 +195,19 @@ class Result:
         refuse_damaged(source)
         try:
             head = json.loads((source / "result.json").read_text(encoding="utf-8"))
-            tables = {name: _read_table(source, name) for name in COLUMNS if name != "nodes"}
+            tables: dict[str, Columns | Table] = {
+                name: _read_table(source, name) for name in COLUMNS if name != "nodes"
+            }
             backend, provenance = head["backend"], _provenance(head["provenance"])
             makespan_ns = _makespan_ns(head["makespan_ns"])
-            saved = _saved_nodes(source)
-            if saved.num_rows < _MANY_NODES:
-                tables["nodes"] = _read_table(source, "nodes")
+            nodes = _saved_nodes(source)
+            is_small = nodes.num_rows < MANY_NODES
+            tables["nodes"] = _read_table(source, "nodes") if is_small else Table(nodes)
         except (ArithmeticError, OSError, ValueError, KeyError, RecursionError, TypeError) as error:
             raise StudyError(
                 f"The result in {source} is missing or damaged ({error}); delete the folder and run it again."
             ) from error
-        result = cls(
-            backend,
-            makespan_ns,
-            **{name: later(table) for name, table in tables.items()},
-            provenance=provenance,
-        )
-        return result if saved.num_rows < _MANY_NODES else result._keeping(saved)
+        return cls(backend, makespan_ns, **tables, provenance=provenance)
 
 
 def _provenance(stored: Any) -> dict[str, Any]:
@@ -281,7 +229,8 @@ def _saved_nodes(source: Path) -> SavedNodes:
     """Return the nodes saved in *source*; raises `ValueError` for columns that are not those of nodes."""
     saved = SavedNodes(source / "nodes.parquet")
     for column in COLUMNS["nodes"]:
-        if saved.kinds.get(column, "") not in _KINDS or not saved.kinds.get(column):
+        kind = saved.kinds.get(column, "other")
+        if kind in ("text", "other") or np.dtype(kind).kind not in _KINDS:
             raise ValueError(f"nodes.parquet has no column {column} of whole numbers")
     return saved
 

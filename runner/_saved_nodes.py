@@ -1,81 +1,53 @@
-"""The nodes of a saved result, read by rank and column: never more of them than is asked for."""
+"""The tables of a saved result: files that are written and read a piece of whole ranks at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..errors import StudyError
-from ..support.table import ParquetFile, ParquetWriter
-from ._recorded_nodes import LEAST_ROWS, Columns
+from ..support.table import Columns, ParquetFile, ParquetWriter, Table
+from ._recorded_nodes import LEAST_ROWS
 
-__all__ = ["SavedNodes", "write_columns", "write_nodes", "write_pieces"]
+__all__ = ["SavedNodes", "write_table"]
 
 
-def write_pieces(pieces: Iterable[Columns], types: Mapping[str, str], path: Path) -> None:
-    """Write the columns of *pieces*, each of whole ranks in ascending order, to *path*: one row group each.
-
-    *types* are the columns, and the type of each.
-    """
-    with ParquetWriter(path, types) as writer:
+def write_table(table: Table, path: Path) -> None:
+    """Write *table* to *path*, each of its pieces, or some whole ranks of one in memory, as a row group."""
+    pieces = _pieces(table)
+    first = next(pieces)
+    with ParquetWriter(path, {name: column.dtype.name for name, column in first.items()}) as writer:
+        writer.write(first)
         for columns in pieces:
             writer.write(columns)
 
 
-def write_nodes(nodes: Columns, path: Path) -> None:
-    """Write *nodes* to *path* in pieces (row groups) of whole ranks, if they stand in order."""
-    ranks = nodes["rank"]
-    ends = [len(ranks)]
+def _pieces(table: Table) -> Iterator[Columns]:
+    if not table.in_memory:
+        for piece in range(len(table.rows)):
+            yield table.read(pieces=[piece])
+        return
+    columns = table.columns()
+    ranks = columns.get("rank", np.empty(0, np.int32))
+    ends = [table.num_rows]
     if len(ranks) > LEAST_ROWS and not (ranks[1:] < ranks[:-1]).any():
-        ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), len(ranks)]
-    write_pieces(_pieces(nodes, ends), _types(nodes), path)
-
-
-def _pieces(nodes: Columns, ends: Sequence[int]) -> Iterable[Columns]:
+        ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), *ends]
     start = 0
     for end in ends:
         if end - start >= LEAST_ROWS or end == ends[-1]:
-            yield {name: column[start:end] for name, column in nodes.items()}
+            yield {name: column[start:end] for name, column in columns.items()}
             start = end
 
 
-def write_columns(columns: Columns, path: Path) -> None:
-    """Write a table of *columns* to *path*."""
-    write_pieces([columns], _types(columns), path)
+class SavedNodes(ParquetFile):
+    """The file of nodes of a result; made, it raises as a `ParquetFile`, and read, `StudyError`."""
 
-
-def _types(columns: Columns) -> dict[str, str]:
-    return {name: column.dtype.name for name, column in columns.items()}
-
-
-class SavedNodes:
-    """The file of nodes at *path*; made, it raises `OSError` or `ValueError` where that is missing or bad."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = ParquetFile(path)
-        self.kinds = {
-            name: np.dtype(kind).kind if kind not in ("text", "other") else "O"
-            for name, kind in self._file.kinds.items()
-        }
-        self.num_rows = self._file.num_rows
-
-    @property
-    def num_pieces(self) -> int:
-        """How many pieces the file has."""
-        return len(self._file.rows)
-
-    def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return the least and the greatest value of a column in each piece; None if that is not known."""
-        return self._file.bounds(name)
-
-    def read(self, pieces: Sequence[int], names: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
-        """Return some columns of some pieces, one behind the other."""
+    def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
+        """Return columns of some pieces, or of all."""
         try:
-            return self._file.read(names, pieces)
+            return super().read(names, groups)
         except (OSError, ValueError) as error:
             raise StudyError(
                 f"{self.path} is missing or damaged ({error}); delete the folder and run it again."

@@ -14,8 +14,7 @@ from ...converter.building import step_times
 from ...converter.chakra import KINDS
 from ...errors import ChakrascopeError
 from ...support import duration_text, share_text
-from .._framed import columns_of
-from .._recorded_nodes import Columns
+from ...support.table import Columns, Table
 from .._result import Result
 from ._candidates import Candidate, candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
@@ -304,7 +303,9 @@ def advice(
 
     The gains are bounds; those of a run of a study (`RunAnalysis.advices`) are replays.
     """
-    found = advise(path, result, workload, columns_of(collectives), link_bytes_per_ns=link_bytes_per_ns)
+    found = advise(
+        path, result, workload, Table.of(collectives).columns(), link_bytes_per_ns=link_bytes_per_ns
+    )
     return list(found.advice)
 
 

@@ -15,8 +15,8 @@ from ...converter import Workload
 from ...converter.building import GAP, HOST_BEFORE, SPIN, is_usually_late
 from ...converter.chakra import HOST_CAUSES
 from ...support import count_text, duration_text
+from ...support.table import Columns
 from .._framed import coded, sums_by
-from .._recorded_nodes import Columns
 from .._result import Result
 from ._critical_path import CriticalPath
 from ._host_time import DIFFUSE_CAUSES, STALL_TIMES, typical_host_ns

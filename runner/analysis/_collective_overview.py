@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import CollectiveType
-from .._framed import frame_of, sums_by
-from .._recorded_nodes import Columns
+from ...support.table import Columns, frame_of
+from .._framed import sums_by
 from .._result import Result
 from ._critical_path import CriticalPath
 from ._stood_for import group_members

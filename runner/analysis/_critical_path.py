@@ -11,9 +11,9 @@ import numpy.typing as npt
 from ...converter import NodeType, Workload
 from ...errors import BackendError, ConfigError, did_you_mean
 from ...support import count_text, duration_text, share_text
-from .._framed import columns_of, frame_of, sums_by
+from ...support.table import Columns, Table, frame_of
+from .._framed import sums_by
 from .._notebook import Bar, Figure, bars, block, html_table
-from .._recorded_nodes import Columns
 from .._result import Result
 from ._choices import BREAKDOWNS
 from ._path_facts import NodeFacts, describe_collectives
@@ -122,7 +122,7 @@ class CriticalPath:
         """The columns of :attr:`unreasoned`."""
         known = vars(self)
         if "_columns" not in known:
-            known["_columns"] = columns_of(known["segments"])
+            known["_columns"] = Table.of(known["segments"]).columns()
         columns: Columns = known["_columns"]
         return columns
 

@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ...support import count_text
-from .._framed import frame_of
-from .._recorded_nodes import Columns
+from ...support.table import Columns, frame_of
 from .._result import Result
 from ._node_differences import difference_columns, worst_first
 from ._schedule import Ints

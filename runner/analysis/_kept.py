@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ...converter import Workload
 from ...support import new_file, write_file
-from .._recorded_nodes import Columns
+from ...support.table import Columns
 from .._result import Result
 from ._advice import Advised
 from ._critical_path import CriticalPath, critical_path

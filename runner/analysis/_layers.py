@@ -10,7 +10,6 @@ import pandas as pd
 
 from ...converter import Workload
 from .._result import Result
-from ._by_rank import nodes_by_rank
 from ._critical_path import CriticalPath
 from ._path_facts import NodeFacts
 from ._stood_for import ranks_stood_for
@@ -47,7 +46,7 @@ def layer_table(result: Result, workload: Workload, path: CriticalPath, most: in
     """
     sums: dict[str, npt.NDArray[np.float64]] = {}
     ranks, stood_for = 0, ranks_stood_for(result).to_dict()
-    for rank, nodes in nodes_by_rank(result, ["start_ns", "end_ns"]):
+    for rank, nodes in result.table("nodes").by_rank(["start_ns", "end_ns"]):
         ranks += stood_for[rank]
         facts = NodeFacts(workload, np.full(len(nodes["node_id"]), rank), nodes["node_id"])
         for module, times in _of_rank(facts, nodes["end_ns"] - nodes["start_ns"]):

@@ -8,7 +8,6 @@ import numpy as np
 
 from ...converter import NodeType
 from .._result import Result
-from ._by_rank import nodes_by_rank
 from ._critical_path import CriticalPath
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def _read(result: Result, places: pd.DataFrame, names: list[str]) -> pd.DataFram
 
     wanted = {int(str(rank)): part.to_numpy(np.int64) for rank, part in places.groupby("rank")["node_id"]}
     parts = []
-    for rank, columns in nodes_by_rank(result, names, wanted.__contains__):
+    for rank, columns in result.table("nodes").by_rank(names, wanted.__contains__):
         rows = np.flatnonzero(np.isin(columns["node_id"], wanted[rank]))
         parts.append(pd.DataFrame({"rank": rank, **{name: column[rows] for name, column in columns.items()}}))
     found: pd.DataFrame = pd.concat(parts) if parts else pd.DataFrame(columns=[*_KEYS, *names], dtype="int64")

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from ...converter import Workload
 from ...converter.chakra import TextColumn
-from .._recorded_nodes import Columns
+from ...support.table import Columns
 from .._result import Result
-from ._by_rank import nodes_by_rank
 from ._path_facts import coded_facts
 from ._schedule import Ints, NodePlaces
 
@@ -92,9 +91,9 @@ def worst_first(delta_ns: Ints) -> Ints:
 
 def _common_ranks(base: Result, other: Result) -> Iterator[tuple[int, Columns, Columns]]:
     """Yield each rank of both, with its nodes in the one and the other."""
-    others = nodes_by_rank(other, _TIMES)
+    others = other.table("nodes").by_rank(_TIMES)
     reached, theirs = next(others, (None, {}))
-    for rank, nodes in nodes_by_rank(base, _TIMES):
+    for rank, nodes in base.table("nodes").by_rank(_TIMES):
         while reached is not None and reached < rank:
             reached, theirs = next(others, (None, {}))
         if reached is None:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...converter import NODE_COLUMNS, Graph, Workload
 from ...converter.chakra import TextColumn
-from .._recorded_nodes import Columns
 from .._result import COLUMNS, Result
-from ._by_rank import ranks_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,14 +26,7 @@ class RankReader:
     def __init__(self, result: Result, workload: Workload) -> None:
         self._result = result
         self._workload = workload
-        self._piece: tuple[int, tuple[str, ...], dict[int, Columns]] = (-1, (), {})
         self._lock = threading.Lock()
-        saved = result.nodes_by_rank
-        bounds = saved.bounds("rank") if saved is not None else None
-        # No rank may go on in the next piece.
-        if bounds is not None and any(low <= most for (_, most), (low, _) in pairwise(bounds)):
-            bounds = None
-        self._firsts = None if bounds is None else [least for least, _ in bounds]
 
     def nodes(self, rank: int, names: Iterable[str] | None = None, *, coded: bool = False) -> pd.DataFrame:
         """Return the executed nodes of *rank* as `RunAnalysis.nodes` has them; all columns, or some *names*.
@@ -46,34 +35,12 @@ class RankReader:
         """
         wanted = [*COLUMNS["nodes"], *NODE_COLUMNS] if names is None else [*names]
         simulated = [name for name in COLUMNS["nodes"] if name in wanted and name not in _KEYS]
-        nodes = self._read(rank, tuple(simulated))
+        with self._lock:
+            nodes = self._result.table("nodes").of_rank(rank, simulated)
         table = {"rank": np.full(len(nodes["node_id"]), rank, COLUMNS["nodes"]["rank"])}
         table |= {name: nodes[name] for name in ("node_id", *simulated)}
         described = [name for name in NODE_COLUMNS if name in wanted and name not in _KEYS]
         return _frame(table | _said(_graph(self._workload, rank), nodes["node_id"], described, coded=coded))
-
-    def _read(self, rank: int, names: tuple[str, ...]) -> Columns:
-        """Return what was simulated of *rank*; the piece of the file that was read last is kept."""
-        none = {name: np.empty(0, COLUMNS["nodes"][name]) for name in ("node_id", *names)}
-        if self._firsts is None:
-            return self._of_table(rank, names)
-        place = bisect_right(self._firsts, rank) - 1
-        saved = self._result.nodes_by_rank
-        if place < 0:
-            return none
-        # Somebody asked for the table of all.
-        if saved is None:
-            return self._of_table(rank, names)
-        with self._lock:
-            if self._piece[:2] != (place, names):
-                self._piece = place, names, dict(ranks_of(saved.read([place], ["rank", "node_id", *names])))
-            return self._piece[2].get(rank, none)
-
-    def _of_table(self, rank: int, names: tuple[str, ...]) -> Columns:
-        nodes = self._result.columns("nodes")
-        rows = np.flatnonzero(nodes["rank"] == rank)
-        rows = rows[np.argsort(nodes["node_id"][rows], kind="stable")]
-        return {name: nodes[name][rows] for name in ("node_id", *names)}
 
 
 def program_of_rank(workload: Workload, rank: int) -> pd.DataFrame:

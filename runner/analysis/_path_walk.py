@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import errors
-from .._recorded_nodes import Columns
+from ...support.table import Columns, Table
 from .._result import Result
-from .._saved_nodes import SavedNodes
 from ..engine import PathWalk
 
 __all__ = ["Steps", "path_steps"]
@@ -70,7 +69,7 @@ class _Records:
 class _SavedRecords:
     """The same of a saved result, of which only the ranks are read that the path crosses."""
 
-    def __init__(self, saved: SavedNodes, ranks: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, saved: Table, ranks: Sequence[tuple[int, int]]) -> None:
         self._saved = saved
         self._ranks = ranks
         self._piece = lru_cache(_KEPT_PIECES)(self._read)
@@ -91,16 +90,16 @@ class _SavedRecords:
         return tuple(piece for piece, (least, most) in enumerate(self._ranks) if least <= rank <= most)
 
     def _read(self, pieces: tuple[int, ...]) -> _Records:
-        return _Records(self._saved.read(pieces, ["rank", *_COLUMNS]))
+        return _Records(self._saved.read(["rank", *_COLUMNS], pieces))
 
 
 def _records(result: Result) -> _Records | _SavedRecords:
     """Return the records of *result*; of a saved one those of its file, if its ranks stand in order."""
-    saved = result.nodes_by_rank
-    ranks = saved.bounds("rank") if saved is not None else None
-    if saved is None or ranks is None or saved.bounds("end_ns") is None or sorted(ranks) != ranks:
-        return _Records(result.columns("nodes"))
-    return _SavedRecords(saved, ranks)
+    nodes = result.table("nodes")
+    ranks = None if nodes.in_memory else nodes.bounds("rank")
+    if ranks is None or nodes.bounds("end_ns") is None or sorted(ranks) != ranks:
+        return _Records(nodes.columns())
+    return _SavedRecords(nodes, ranks)
 
 
 def path_steps(result: Result) -> Steps:

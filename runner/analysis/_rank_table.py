@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 
 from ...converter import Workload
-from .._recorded_nodes import Columns
+from ...support.table import Columns
 from .._result import Result
-from ._by_rank import nodes_by_rank
 from ._summary import rank_times
 
 __all__ = ["rank_standings"]
@@ -47,7 +46,7 @@ def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
     shared = set(np.flatnonzero(np.bincount(programs)[programs] > 1).tolist()) if len(programs) else set()
     kinds: dict[int, list[tuple[int, Columns]]] = {}
     found: dict[int, tuple[int, int]] = {}
-    for rank, own in nodes_by_rank(result, ["start_ns", "end_ns"], shared.__contains__):
+    for rank, own in result.table("nodes").by_rank(["start_ns", "end_ns"], shared.__contains__):
         known = kinds.setdefault(int(programs[rank]), [])
         apart = ((other, _apart_ns(own, its)) for other, its in known)
         like = next((pair for pair in apart if 0 <= pair[1] <= _SAME_SHARE * result.makespan_ns), None)

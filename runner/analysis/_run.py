@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from ...converter import NODE_COLUMNS, NodeType, Workload
 from ...errors import ChakrascopeError
-from .._framed import columns_of, frame_of
+from ...support.table import Columns, Table, frame_of
 from .._memory import check_table
-from .._recorded_nodes import Columns
 from .._result import Result
 from ..study import RunInfo, Study
 from ._advice import Advice, Advised, advice_table, advise, link_bytes_per_ns
@@ -191,7 +190,7 @@ class RunAnalysis:
                 self.workload,
                 self._overview,
                 link_bytes_per_ns=link_bytes_per_ns(self._own_network()),
-                messages=None if messages is None else columns_of(messages),
+                messages=None if messages is None else Table.of(messages).columns(),
                 replays=replays_of(self.result, self.experiment),
             )
 
@@ -346,7 +345,7 @@ class RunAnalysis:
 
         def make() -> Columns:
             made = layer_table(self.result, self.workload, self.path)
-            return columns_of(made.astype({"module": object}))
+            return Table.of(made.astype({"module": object})).columns()
 
         file = self.study.kept_file(self.info.id, "layers.json")
         kept: pd.DataFrame = frame_of(table_beside(file, self._made_of, make)).astype({"module": "str"})

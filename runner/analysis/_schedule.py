@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import NodeType, Workload
-from .._recorded_nodes import Columns
+from ...support.table import Columns
 from .._result import Result
-from ._by_rank import nodes_by_rank
 from ._path_facts import NodeFacts
 
 __all__ = ["Ints", "NodePlaces", "Schedule", "among"]
@@ -60,7 +59,7 @@ class Schedule:
         parts: dict[str, list[npt.NDArray[np.generic]]] = {}
         self.bounds: dict[int, tuple[int, int]] = {}
         count = 0
-        for rank, nodes in nodes_by_rank(result, _TIMES):
+        for rank, nodes in result.table("nodes").by_rank(_TIMES):
             for name, column in _of_rank(rank, nodes, workload, semantics).items():
                 parts.setdefault(name, []).append(column)
             self.bounds[rank] = (count, count + len(nodes["node_id"]))

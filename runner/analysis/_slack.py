@@ -10,11 +10,9 @@ import numpy.typing as npt
 from ... import errors
 from ...converter import Graph, NodeType, Workload
 from ...errors import BackendError
-from .._framed import frame_of
-from .._recorded_nodes import Columns
+from ...support.table import Columns, frame_of
 from .._result import Result
 from ..engine import lower_room
-from ._by_rank import node_columns
 from ._schedule import Ints, Schedule, among
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ def slack(result: Result, workload: Workload) -> pd.DataFrame:
     nodes, or not this workload's.
     """
     found = slack_columns(result, workload)["slack_ns"]
-    places = node_columns(result, ["rank", "node_id"])
+    places = result.table("nodes").read(["rank", "node_id"])
     ordered = np.empty_like(found)
     ordered[np.lexsort((places["node_id"], places["rank"]))] = found
     return frame_of(places | {"slack_ns": ordered})

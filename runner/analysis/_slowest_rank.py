@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...support import duration_text, share_text
-from .._recorded_nodes import Columns
+from ...support.table import Columns
 from .._result import Result
 
 __all__ = ["SlowestRank", "slowest_rank"]

@@ -20,9 +20,9 @@ from ...converter.building import (
 )
 from ...converter.kernels import unsized_communication
 from ...support import count_text, duration_text, share_text
+from ...support.table import Columns, Table, TableField, frame_of
 from .._captured import is_captured
-from .._framed import columns_of, frame_of, framed, later, rows_of
-from .._recorded_nodes import Columns
+from .._framed import rows_of
 from .._result import Result
 from ._advice import Advice, Advised, Cause, advise
 from ._collective_overview import overview_columns
@@ -58,7 +58,6 @@ _CONTRADICTED = 0.5  # of what the path promises: a what-if that gains less than
 _WITHOUT_NETWORK = ("replay", "fake")
 
 
-@framed("kinds", "ranks")
 @dataclass(frozen=True, eq=False)
 class Summary:
     """What bounds a step. *headline* is one sentence; *kinds* is the critical path by kind.
@@ -73,9 +72,9 @@ class Summary:
 
     headline: str
     makespan_ns: int
-    kinds: pd.DataFrame
-    ranks: pd.DataFrame
     path: CriticalPath
+    kinds: TableField = TableField()
+    ranks: TableField = TableField()
     qualifiers: tuple[str, ...] = ()
     advice: tuple[Advice, ...] = ()
     causes: tuple[Cause, ...] = ()
@@ -83,7 +82,8 @@ class Summary:
 
     def columns(self, name: str) -> Columns:
         """Return the columns of :attr:`kinds` or :attr:`ranks`, without a table being made."""
-        return columns_of(vars(self)[name])
+        table: Table = vars(self)[name]
+        return table.columns()
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain JSON."""
@@ -124,7 +124,7 @@ def summarize(
         headline += f" {times.text}"
     qualifiers = _qualifiers(result, workload, bound.kind)
     return Summary(
-        headline, result.makespan_ns, later(kinds), later(ranks), path, qualifiers,
+        headline, result.makespan_ns, path, kinds, ranks, qualifiers,
         advised.advice, advised.causes, step_choice_text(workload.metadata),
     )  # fmt: skip
 

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import NodeType, Workload
-from .._framed import frame_of
-from .._recorded_nodes import Columns
+from ...support.table import Columns, frame_of
 from .._result import COLUMNS, empty_columns
 
 if TYPE_CHECKING:

@@ -13,12 +13,13 @@ import numpy as np
 
 from ...converter import encode_graph
 from ...errors import BackendError, ConfigError
+from ...support.table import Columns, Table
 from .. import engine
 from .._experiment import Detail, Experiment
-from .._framed import later, typed
+from .._framed import typed
 from .._memory import check_simulation
-from .._recorded_nodes import Columns, RecordedNodes
-from .._result import COLUMNS, Result
+from .._recorded_nodes import RecordedNodes
+from .._result import COLUMNS, MANY_NODES, Result
 from ..config import NetworkConfig, PacketNetwork, check_failures, read_per_node
 from ..programs import graphs_of
 from ._base import Progress
@@ -321,7 +322,7 @@ def _set_programs(config: Any, experiment: Experiment) -> None:
 
 def _nodes_of_all(output: Any, recorded: RecordedNodes) -> Columns:
     """Return the node times of all ranks; of those that behave alike, each gets the simulated one's."""
-    simulated = recorded.whole()  # in ascending order of ranks
+    simulated = recorded.read()  # in ascending order of ranks
     instead = output.rank_representative
     bounds = zip(
         *(np.searchsorted(simulated["rank"], instead, side) for side in ("left", "right")), strict=True
@@ -355,7 +356,7 @@ def _result(experiment: Experiment, output: Any) -> Result:
     result = Result(
         backend=experiment.backend,
         makespan_ns=int(output.makespan_ns),
-        ranks=later(ranks),
+        ranks=ranks,
         provenance=run_provenance(experiment, output),
     )
     return _with_tables(result, experiment, output) if experiment.detail is Detail.EVERYTHING else result
@@ -380,7 +381,9 @@ def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
     recorded = RecordedNodes(output)
     if of_all:
         return told.with_columns(nodes=_nodes_of_all(output, recorded))
-    return told.with_recorded(recorded)
+    # The columns of few nodes are made at once: then the engine's records may go.
+    is_small = sum(recorded.rows) < MANY_NODES
+    return told.with_columns(nodes=recorded.read() if is_small else Table(recorded))
 
 
 def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 from ...errors import BackendTimeout
+from ...support.table import Columns
 from .. import engine
 from .._experiment import Experiment
 from .._framed import typed
-from .._recorded_nodes import Columns
 from .._result import COLUMNS, Result
 from ..config import NO_CONTROL, PacketNetwork
 from ._base import Progress

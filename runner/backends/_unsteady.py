@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._recorded_nodes import Columns
+from ...support.table import Columns
 
 if TYPE_CHECKING:
     import pandas as pd

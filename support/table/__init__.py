@@ -10,7 +10,23 @@ if TYPE_CHECKING:
     from ._frame import frame_bytes as frame_bytes
     from ._parquet import ParquetFile as ParquetFile
     from ._parquet import ParquetWriter as ParquetWriter
+    from ._table import Columns as Columns
+    from ._table import Memory as Memory
+    from ._table import Table as Table
+    from ._table import TableField as TableField
+    from ._table import frame_of as frame_of
+    from ._table import ranks_of as ranks_of
 
-__all__ = ["ParquetFile", "ParquetWriter", "frame_bytes"]
+__all__ = [
+    "Columns",
+    "Memory",
+    "ParquetFile",
+    "ParquetWriter",
+    "Table",
+    "TableField",
+    "frame_bytes",
+    "frame_of",
+    "ranks_of",
+]
 
 __getattr__ = exports_of(__name__, __file__)

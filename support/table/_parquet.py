@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ._table import Columns
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["ParquetFile", "ParquetWriter"]
-
-Columns = dict[str, npt.NDArray[Any]]
 
 
 class ParquetFile:

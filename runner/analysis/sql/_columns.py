@@ -12,7 +12,6 @@ from ....converter import NODE_COLUMNS
 from ....converter.chakra import TextColumn
 from ....errors import ChakrascopeError
 from ..._result import COLUMNS
-from .._by_rank import nodes_by_rank
 from .._path_facts import NodeFacts, coded_facts
 from .._run import RunAnalysis
 from .._slack import slack_columns
@@ -38,7 +37,7 @@ def _nodes(run: RunAnalysis, names: Sequence[str]) -> Made:
         name: [np.empty(0, COLUMNS["nodes"].get(name) or NODE_COLUMNS[name][0])]
         for name in dict.fromkeys(("rank", "node_id", *recorded, *numbers))
     }
-    for rank, nodes in nodes_by_rank(run.result, [name for name in recorded if name != "rank"]):
+    for rank, nodes in run.result.table("nodes").by_rank([name for name in recorded if name != "rank"]):
         facts = NodeFacts(run.workload, np.full(len(nodes["node_id"]), rank), nodes["node_id"])
         told = {name: facts.numbers(name).astype(NODE_COLUMNS[name][0]) for name in numbers}
         for name, column in ({"rank": np.full(len(nodes["node_id"]), rank, np.int32)} | nodes | told).items():

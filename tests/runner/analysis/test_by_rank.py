@@ -16,6 +16,7 @@ from chakrascope.runner import _recorded_nodes as recorded_nodes
 from chakrascope.runner import _result as results
 from chakrascope.runner import _saved_nodes as saved_nodes
 from chakrascope.runner.analysis import layer_table, rank_standings
+from chakrascope.runner.backends import _native as native
 
 RANKS, LAYERS = 4, 30
 
@@ -53,7 +54,8 @@ def simulated(workload):
 @pytest.fixture
 def by_rank(monkeypatch):
     """Treat every result as a large one, and every rank as a piece of its file."""
-    monkeypatch.setattr(results, "_MANY_NODES", 1)
+    monkeypatch.setattr(results, "MANY_NODES", 1)
+    monkeypatch.setattr(native, "MANY_NODES", 1)
     for module in (recorded_nodes, saved_nodes):
         monkeypatch.setattr(module, "LEAST_ROWS", LAYERS)
 
@@ -63,9 +65,9 @@ def test_each_rank_is_a_piece_of_the_file_and_all_are_the_table(result, by_rank,
     assert pyarrow.parquet.ParquetFile(tmp_path / "r" / "nodes.parquet").num_row_groups == RANKS
     loaded = Result.load(tmp_path / "r")
     assert loaded.num_nodes == len(result.nodes)
-    assert loaded.nodes_by_rank is not None
+    assert not loaded.table("nodes").in_memory
     pd.testing.assert_frame_equal(loaded.nodes, result.nodes)
-    assert loaded.nodes_by_rank is None
+    assert loaded.table("nodes").in_memory
 
 
 def test_what_the_engine_recorded_is_written_and_pickled_without_a_table_of_all(
@@ -73,7 +75,7 @@ def test_what_the_engine_recorded_is_written_and_pickled_without_a_table_of_all(
 ):
     large = simulated(workload)
     large.save(tmp_path / "r")
-    assert "nodes" not in vars(large)
+    assert not large.table("nodes").in_memory
     assert large.num_nodes == len(result.nodes)
     assert pyarrow.parquet.ParquetFile(tmp_path / "r" / "nodes.parquet").num_row_groups == RANKS
     for other in (Result.load(tmp_path / "r"), pickle.loads(pickle.dumps(large)), large):
@@ -88,7 +90,7 @@ def test_the_answers_are_those_of_the_table_which_nobody_reads(result, workload,
         critical_path(loaded, workload).segments, critical_path(result, workload).segments
     )
     assert summarize(loaded, workload).headline == summarize(result, workload).headline
-    assert "nodes" not in vars(loaded)
+    assert not loaded.table("nodes").in_memory
 
 
 @pytest.mark.parametrize("times", [1, 4])
@@ -96,8 +98,8 @@ def test_no_answer_reads_a_node_twice_however_many_there_are(times, by_rank, mon
     read = []
     reading = saved_nodes.SavedNodes.read
 
-    def counted(self, pieces, names):
-        columns = reading(self, pieces, names)
+    def counted(self, names, pieces):
+        columns = reading(self, names, pieces)
         read.append(len(columns[names[0]]))
         return columns
 
@@ -113,7 +115,7 @@ def test_no_answer_reads_a_node_twice_however_many_there_are(times, by_rank, mon
     read.clear()
     assert rank_standings(saved, workload)["same_as"].tolist() == [*range(RANKS)]
     assert not read
-    assert "nodes" not in vars(saved)
+    assert not saved.table("nodes").in_memory
     pd.testing.assert_frame_equal(layers, layer_table(simulated(workload), workload, path))
 
 

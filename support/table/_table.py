@@ -1,0 +1,207 @@
+"""The table of a record: its columns whole, or of one rank after the other, from memory or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol, overload
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Columns", "Memory", "Source", "Table", "TableField", "frame_of", "ranks_of"]
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+class Source(Protocol):
+    """What a table is read from, a piece at a time: a `ParquetFile`, for one."""
+
+    rows: Sequence[int]
+
+    def bounds(self, name: str) -> list[tuple[int, int]] | None:
+        """Return the least and greatest value of a column in each piece; None if unknown."""
+
+    def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
+        """Return columns, all or those called *names*, of some pieces or of all."""
+
+
+class Table:
+    """Columns of equal length. Of those in a file no more is read than is asked for.
+
+    *rows* has the number of rows of each piece (row group). Reading raises what the *source* raises.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._frame: pd.DataFrame | None = None
+        self._last: tuple[int, Sequence[str], dict[int, Columns]] = (-1, (), {})
+
+    @classmethod
+    def of(cls, rows: Table | Columns | pd.DataFrame) -> Table:
+        """Return the table of columns, or of a pandas table, which `frame` returns again."""
+        if isinstance(rows, Table):
+            return rows
+        if isinstance(rows, dict):
+            return cls(Memory(rows))
+        table = cls(Memory({str(name): rows[name].to_numpy() for name in rows.columns}))
+        table._frame = rows
+        return table
+
+    @property
+    def rows(self) -> Sequence[int]:
+        """How many rows each piece has."""
+        return self._source.rows
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return sum(self._source.rows)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether all columns are in memory."""
+        return isinstance(self._source, Memory)
+
+    def columns(self) -> Columns:
+        """Return all columns, which stay in memory from then on."""
+        if not isinstance(self._source, Memory):
+            self._source = Memory(self._source.read())
+        return self._source.columns
+
+    def frame(self) -> pd.DataFrame:
+        """Return the table of pandas, the same each time."""
+        if self._frame is None:
+            self._frame = frame_of(self.columns())
+        return self._frame
+
+    def read(self, names: Sequence[str] | None = None, pieces: Sequence[int] | None = None) -> Columns:
+        """Return columns, all or those called *names*, of some pieces or of all, one behind the other."""
+        return self._source.read(names, pieces)
+
+    def bounds(self, name: str) -> list[tuple[int, int]] | None:
+        """Return the least and greatest value of a column in each piece; None if unknown."""
+        return self._source.bounds(name)
+
+    def by_rank(
+        self, names: Sequence[str], wanted: Callable[[int], bool] = lambda rank: True
+    ) -> Iterator[tuple[int, Columns]]:
+        """Yield each *wanted* rank with rows, and its columns *names* in ascending order of ``node_id``."""
+        columns = [*dict.fromkeys(("rank", "node_id", *names))]
+        bounds = self._ranks()
+        if bounds is None:
+            every = self.columns()
+            own_ranks = ranks_of({name: every[name] for name in columns})
+            yield from ((rank, own) for rank, own in own_ranks if wanted(rank))
+            return
+        for piece, (least, most) in enumerate(bounds):
+            if any(wanted(rank) for rank in range(least, most + 1)):
+                own_ranks = ranks_of(self.read(columns, [piece]))
+                yield from ((rank, own) for rank, own in own_ranks if wanted(rank))
+
+    def of_rank(self, rank: int, names: Sequence[str]) -> Columns:
+        """Return ``node_id`` and the columns *names* of one rank, as `by_rank` does.
+
+        The piece that was read last stays in memory.
+        """
+        bounds = self._ranks()
+        place = next((i for i, (least, most) in enumerate(bounds or ()) if least <= rank <= most), -1)
+        columns = [*dict.fromkeys(("rank", "node_id", *names))]
+        if bounds is None or place < 0:
+            every = self.columns() if bounds is None else self.read(columns, [])
+            rows = np.flatnonzero(every["rank"] == rank)
+            rows = rows[np.argsort(every["node_id"][rows], kind="stable")]
+            return {name: every[name][rows] for name in columns if name != "rank"}
+        last = self._last
+        if last[:2] != (place, columns):
+            last = self._last = place, columns, dict(ranks_of(self.read(columns, [place])))
+        none = {name: column[:0] for own in last[2].values() for name, column in own.items()}
+        return last[2].get(rank, none)
+
+    def _ranks(self) -> list[tuple[int, int]] | None:
+        """Return the first and last rank of each piece, if no rank goes on in the next one."""
+        bounds = self._source.bounds("rank")
+        if bounds is None or any(low <= most for (_, most), (low, _) in pairwise(bounds)):
+            return None
+        return bounds
+
+
+class Memory:
+    """Columns in memory: a source of one piece."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.rows: Sequence[int] = (len(next(iter(columns.values()))) if columns else 0,)
+
+    def bounds(self, name: str) -> list[tuple[int, int]] | None:
+        """Return the least and greatest value of a column; None if it has none, or no integers."""
+        column = self.columns[name]
+        return [(int(column.min()), int(column.max()))] if len(column) and column.dtype.kind in "iu" else None
+
+    def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
+        """Return columns, all or those called *names*."""
+        rows = slice(None) if groups is None or len(groups) else slice(0)
+        return {name: self.columns[name][rows] for name in (self.columns if names is None else names)}
+
+
+class TableField:
+    """A field of a dataclass that takes columns or tables, and is read as a table of pandas.
+
+    With *kinds*, its columns and their types, it may be left out: then it has no rows.
+    """
+
+    def __init__(self, kinds: Mapping[str, str] | None = None) -> None:
+        self._kinds = kinds
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Table: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> pd.DataFrame: ...
+
+    def __get__(self, instance: object | None, owner: type) -> Table | pd.DataFrame:
+        if instance is not None and self._name in vars(instance):
+            table: Table = vars(instance)[self._name]
+            return table.frame()
+        if instance is not None or self._kinds is None:
+            raise AttributeError(self._name)
+        return Table.of({name: np.empty(0, kind) for name, kind in self._kinds.items()})
+
+    def __set__(self, instance: object, value: pd.DataFrame | Columns | Table) -> None:
+        if isinstance(value, Table) and not value.num_rows:
+            value = value.columns()  # the default is shared, and a table of pandas must not be
+        vars(instance)[self._name] = Table.of(value)
+
+
+def frame_of(columns: Columns) -> pd.DataFrame:
+    """Return *columns* as a table of pandas."""
+    import pandas as pd  # noqa: PLC0415 - slow to import
+
+    # Given as they are, texts would be looked through and stored in another way first.
+    series = {
+        name: pd.Series(column if column.flags.writeable else column.copy(), dtype=column.dtype)
+        for name, column in columns.items()
+    }
+    table: pd.DataFrame = pd.DataFrame(series, copy=False)
+    return table
+
+
+def ranks_of(columns: Columns) -> Iterator[tuple[int, Columns]]:
+    """Yield each rank of *columns*, and its own in ascending order of ``node_id``."""
+    ranks, ids = columns["rank"], columns["node_id"]
+    if ((ranks[1:] < ranks[:-1]) | ((ranks[1:] == ranks[:-1]) & (ids[1:] < ids[:-1]))).any():
+        order = np.lexsort((ids, ranks))
+        columns = {name: column[order] for name, column in columns.items()}
+        ranks = columns["rank"]
+    ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), len(ranks)]
+    start = 0
+    for end in ends if len(ranks) else []:
+        rank, own = int(ranks[start]), slice(start, end)
+        start = end
+        yield rank, {name: column[own] for name, column in columns.items() if name != "rank"}
