@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
-from ._output import console, error_console, format_option, print_frame, stage
+from ._output import console, error_console, format_option, print_frame, print_json, stage
 from ._studies import of_a_run
 
 if TYPE_CHECKING:
@@ -59,7 +60,6 @@ def what_if_command(
     The step is simulated, not estimated, so whatever becomes critical next counts. Without changes, each
     of the largest contributors is made 10 % faster in turn.
     """
-    from ..converter.kernels import unsized_communication
     from ..runner import Study
     from ..runner.analysis import Target, analyse_run
 
@@ -67,12 +67,15 @@ def what_if_command(
     info = study.run_info(run_id)
     changes = [*map(_faster, faster), *((Target.parse(f"edge:{edge}"), 1.0) for edge in edges)]
     with stage(f"simulated run {info.id} again"):
-        table = (
-            _answer(study, info.id, changes) if changes else analyse_run(study, info.id).each_faster(times)
-        )
-    unsized = unsized_communication(study.experiment(info.id).workload.model)
-    if unsized is not None:
-        error_console.print(f"Note: {unsized.text}", style="yellow", markup=False, soft_wrap=True)
+        run = analyse_run(study, info.id)
+        table = _answer(study, info.id, changes) if changes else run.each_faster(times)
+    qualifiers = run.summary.qualifiers
+    if output_format == "json":
+        rows = json.loads(table.to_json(orient="records", double_precision=15))
+        print_json([row | {"qualifiers": qualifiers} for row in rows])
+        return
+    for line in qualifiers:
+        error_console.print(f"Note: {line}", style="yellow", markup=False, soft_wrap=True)
     title = "With this changed" if changes else f"Each {times:g} times as fast"
     print_frame(table if output_format != "table" else table.drop(columns="key"), output_format, title=title)
     if output_format == "table":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 
@@ -278,6 +279,8 @@ def _describe(
 ) -> None:
     """Fill in what the communication kernels among *launches* do."""
     is_peer = which(trace.texts, _PEER_OPS.__contains__)
+    callers = list(zip(launches.lane.tolist(), launches.op.tolist(), strict=True))
+    calls = Counter(callers[index] for index in np.flatnonzero(launches.is_comm).tolist())
     waiting_of = [dict.fromkeys(np.flatnonzero(is_peer[lane.ops.name]).tolist()) for lane in lanes]
     for index in np.flatnonzero(launches.is_comm).tolist():
         lane, waiting = lanes[launches.lane[index]], waiting_of[launches.lane[index]]
@@ -286,7 +289,7 @@ def _describe(
         chain = [lane.ops[op] for op in around]
         mine = [op for op in around if op in waiting] or _issued_before(waiting, lane, called)
         work = trace.work(int(launches.work[index]))
-        comm = describe(work, chain, host, groups, world_size)
+        comm = describe(work, chain, host, groups, world_size, alone=calls[callers[index]] == 1)
         if comm is not None:
             launches.comms[index] = [comm]
             continue

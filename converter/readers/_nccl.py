@@ -49,6 +49,10 @@ _SPELLINGS = {
     "all_reduce_barrier": "barrier",
 }
 _BARRIER_BYTES = 64
+# Operators that compute, too: their first tensor is not what is communicated.
+_COMPUTES = re.compile(r"matmul|gemm|linear|_mm")
+_MOST_IN_NODE = 8  # the custom all-reduces of vLLM, SGLang and PyTorch have no more ranks
+_ALL_RANKS = "custom and symmetric-memory collectives are of all ranks, as the only process group is"
 _DTYPE_BYTES = {
     "float": 4, "double": 8, "half": 2, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int": 4,
     "long": 8, "short": 2, "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "int32": 4, "int64": 8,
@@ -169,11 +173,14 @@ def describe(
     host: HostTrace,
     groups: Mapping[str, tuple[int, ...]],
     world_size: int,
+    *,
+    alone: bool = False,
 ) -> DeviceComm | None:
     """Return what the kernel *work* communicates; None when nothing tells.
 
     *chain* are the operators around its launch, innermost first; *groups* map names to global ranks, () being
-    all. Point-to-point kernels are described by `peer_to_peer`.
+    all. The kernel is *alone* if the innermost operator launched no other that communicates. Point-to-point
+    kernels are described by `peer_to_peer`.
     """
     holder, stated = _parameters_of(chain, host)
     record = host.operator(holder) if holder is not None else None
@@ -186,6 +193,8 @@ def describe(
     size = _size(kind, name, arguments, record)
     if size < 0:
         size = _size_by_operator(chain, host)
+    if size < 0 and alone and _by_kernel(work.name):
+        size, ranks, notes = _by_launcher(name, chain, host, groups, world_size), (), (_ALL_RANKS,)
     if size < 0:
         return None
     return DeviceComm(
@@ -322,6 +331,38 @@ def _size_by_operator(chain: Sequence[Op], host: HostTrace) -> int:
         if spec is not None and record is not None and 0 <= spec.sized_by < len(record.inputs):
             return sum(tensor.size_bytes for tensor in tensors(record.inputs[spec.sized_by]))
     return -1
+
+
+def _by_launcher(
+    collective: str,
+    chain: Sequence[Op],
+    host: HostTrace,
+    groups: Mapping[str, tuple[int, ...]],
+    world_size: int,
+) -> int:
+    """Return the bytes that a kernel of a custom or symmetric-memory collective of all ranks moves, else -1.
+
+    The operator around its launch that is named after the *collective* has what is communicated as its first
+    tensor, in PyTorch's, vLLM's, SGLang's and TensorRT-LLM's signatures.
+    """
+    for op in chain:
+        record, called = host.operator(op.record_id), op.name.rpartition("::")[2].lower()
+        if record is None or collective.replace("_", "") not in called.replace("_", ""):
+            continue
+        moved = tensors(record.inputs)[:1]
+        named = [groups[value] for value in record.inputs if isinstance(value, str) and value in groups]
+        everyone = _of_everyone(named[:1] or list(groups.values()), world_size)
+        return moved[0].size_bytes if moved and everyone and not _COMPUTES.search(called) else -1
+    return -1
+
+
+def _of_everyone(groups: Sequence[tuple[int, ...]], world_size: int) -> bool:
+    """Return whether those of *groups* that have several ranks have all.
+
+    Without any, all ranks communicate if they fit into one node, which such kernels do not leave.
+    """
+    sizes = {len(ranks) or world_size for ranks in groups} - {1}
+    return sizes == {world_size} or (not sizes and 1 < world_size <= _MOST_IN_NODE)
 
 
 def dtype_bytes(name: str) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from workloads import comp, workload
 
+from chakrascope.cli import main
 from chakrascope.converter.checks._workload_checks import check_workload
 from chakrascope.converter.kernels import unsized_communication
-from chakrascope.runner import compare, simulate, summarize
+from chakrascope.runner import Study, compare, get_backend, prepare, simulate, summarize
 from chakrascope.runner.analysis import layer_table
 
 DISPATCH = "void deep_ep::internode::dispatch<false, 8, true, 8>(int4*, float*, long*)"
@@ -58,6 +61,21 @@ def test_answers_name_it():
     notes = [finding for finding in check_workload(model) if finding.cause == found.text]
     assert [finding.severity for finding in notes] == ["note"]
     assert not any("never communicate" in finding.cause for finding in check_workload(model))
+
+
+def test_the_command_line_has_it_in_summary_and_what_if(tmp_path, capfd):
+    study = Study.create(tmp_path / "study")
+    prefix = study.add_workload(job(), "job")
+    experiment = prepare(prefix, "default", "ring-2", backend="analytical-unaware", semantics="trace")
+    study.add_run(experiment, get_backend("analytical-unaware").run(experiment), workload="job")
+    said = []
+    for command, *options in (["summary"], ["what-if", "--faster", "kind:compute=2"], ["what-if"]):
+        with pytest.raises(SystemExit, match="0"):
+            main([command, str(study.path), *options, "--format", "json"])
+        answer = json.loads(capfd.readouterr().out)
+        said += [one["qualifiers"] for one in (answer if isinstance(answer, list) else [answer])]
+    assert unsized_communication(job()).text in said[0]
+    assert all(one == said[0] for one in said)
 
 
 def test_ranks_repeated_for_a_larger_job_are_not_said_never_to_communicate():
