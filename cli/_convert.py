@@ -187,7 +187,7 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
         return None, targets
     if not targets:
         raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for files of their own.")
-    logs = which_logs(targets[0]) is not None or Path(targets[0]).is_file()
+    logs = bool(which_logs(targets[0])) or Path(targets[0]).is_file()
     if logs and not _study_type().is_study(targets[0]):
         raise UsageError(
             f"{targets[0]} is not a study but logs, or a file. Name a STUDY before them, or add -o PREFIX "
@@ -264,9 +264,8 @@ def convert_command(
     enough; host traces add costs and data dependencies. STUDY keeps the graphs and is created if it does
     not exist; without it they become PREFIX.{rank}.et.
 
-    LOGS are production logs without a profiler, files, folders or archives: dumps of PyTorch's flight
-    recorder, NCCL Inspector's JSON. They give the collectives and, if they
-    hold times, the time between them.
+    LOGS are production logs without a profiler, such as dumps of PyTorch's flight recorder: files, folders
+    or archives. They give the collectives and, if they hold times, the time between them.
     """
     study_folder, logs = _study_and_logs(targets, prefix)
     where = Where(cluster, workers)

@@ -47,9 +47,7 @@ __all__ = ["emulate_command"]
     help="Shape this namespace's link to RATE instead. Repeatable.",
 )
 @click.option("--nics", type=click.IntRange(min=1), help="Network interfaces of each namespace.")
-@click.option(
-    "--transport", help="Transport of the messages: tcp, gloo or libfabric:PROVIDER. [default: tcp]"
-)
+@click.option("--transport", help="Transport of the messages: tcp, gloo or a plug-in's. [default: tcp]")
 @click.option(
     "--repeat", type=click.IntRange(min=1), help="Number of runs; the median run is the result. [default: 1]"
 )

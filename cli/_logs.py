@@ -58,7 +58,7 @@ def are_logs(targets: Sequence[str]) -> bool:
     from ..converter.readers.logs import which_logs
 
     path = Path(targets[0])
-    return which_logs(path) is not None or (path.is_file() and kind_of(path) == "archive")
+    return bool(which_logs(path)) or (path.is_file() and kind_of(path) == "archive")
 
 
 def _views() -> dict[str, Callable[[MatchedLogs], pd.DataFrame]]:

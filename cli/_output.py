@@ -79,7 +79,7 @@ error_console = _Console(stderr=True, highlight=False)
 cluster_option = click.option(
     "--cluster",
     metavar="ADDRESS",
-    help="A Dask scheduler (tcp://host:8786), its file, or a dask-jobqueue YAML.",
+    help="A Dask scheduler (tcp://host:8786), its file, or a batch system's YAML.",
 )
 
 format_option = click.option(

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from chakrascope.runner.config.infragraph import make_blueprint
+from chakrascope.runner.config.blueprints import make_blueprint
 
 SAMPLES: dict[str, dict[str, Any]] = {
     "clos": {},

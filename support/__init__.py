@@ -18,6 +18,7 @@ from ._files import (
     writing,
 )
 from ._lifeline import Lifeline, end_with_parent
+from ._plugins import load_plugin, plugin_names
 from ._text import spreadsheet_text, visible
 from ._units import (
     bandwidth_text,
@@ -46,6 +47,7 @@ __all__ = [
     "exports_of",
     "instant_text",
     "is_temporary",
+    "load_plugin",
     "new_file",
     "new_folder",
     "parse_bandwidth",
@@ -53,6 +55,7 @@ __all__ = [
     "parse_flops",
     "parse_number",
     "parse_size",
+    "plugin_names",
     "ranks_text",
     "remove_folder",
     "remove_leftover_of",

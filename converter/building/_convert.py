@@ -54,12 +54,12 @@ def convert(
     the fourth (they count from 0), ``"NAME#all"``, or a glob. *progress* is called with (ranks done, ranks).
     *jobs* processes convert ranks at the same time (None: as many as there are cores, if the files are large
     enough); with more than one, the caller's main module must be safe to import. On a Dask *cluster* (an
-    address or a scheduler file) its workers do, which need the traces at the same path; of a dask-jobqueue
-    YAML, *jobs* are asked for. *rescale_host* scales host time by what an unprofiled step takes of a captured
-    one. Of large traces *finished* keeps each rank's graph on the disk when it is made: the workload reads it
-    from there, and another conversion of the same goes on from there. Raises `TraceError` for an unusable
-    trace set, `UsageError` for a step that was not captured, or for *rescale_host* where no step was timed
-    before the capture, and `BackendError` for a cluster that does not answer.
+    address or a scheduler file) its workers do, which need the traces at the same path; of a batch
+    system's YAML, *jobs* are asked for. *rescale_host* scales host time by what an unprofiled step takes of
+    a captured one. Of large traces *finished* keeps each rank's graph on the disk when it is made: the
+    workload reads it from there, and another conversion of the same goes on from there. Raises `TraceError`
+    for an unusable trace set, `UsageError` for a step that was not captured, or for *rescale_host* where no
+    step was timed before the capture, and `BackendError` for a cluster that does not answer.
     """
     trace_set = TraceSet.load(trace_dir)
     unusable = trace_set.unusable_ranks

@@ -185,7 +185,8 @@ def _cuts(matched: MatchedLogs) -> list[str]:
     """Return what of the logs is not in the workload."""
     lost, late = sum(matched.before.values()), sum(matched.after.values())
     notes = []
-    if any(not log.from_the_start for log in matched.logs.ranks.values()) and matched.logs.kind == "flight":
+    logs = matched.logs
+    if logs.reader.keeps_newest and not all(log.from_the_start for log in logs.ranks.values()):
         notes.append(
             "a flight recorder keeps the newest operations: the beginning of the job is lost, and the "
             "workload begins with the first collective that all logs still have"
@@ -272,7 +273,7 @@ def _intervals(matched: MatchedLogs, items: dict[int, list[_Item]]) -> list[str]
                 item.end_ns = item.begin_ns + op.duration_ns
             elif op.ended_ns != UNKNOWN:
                 item.end_ns = max(item.begin_ns, op.ended_ns - ahead[rank])
-                if matched.logs.kind == "flight":
+                if matched.logs.reader.sees_ends_late:
                     notes.add(_SEEN_LATE)
             else:
                 latest = last_entry.get(id(op), item.begin_ns) if comparable else item.begin_ns

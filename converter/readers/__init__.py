@@ -12,6 +12,7 @@ from ._collectives import communication_of as communication_of
 from ._collectives import communications as communications
 from ._collectives import issuing as issuing
 from ._collectives import lost_communications as lost_communications
+from ._file_kinds import kind_and_tool as kind_and_tool
 from ._file_kinds import kind_of as kind_of
 from ._file_kinds import stated_rank as stated_rank
 from ._file_names import common_name as common_name
@@ -97,6 +98,7 @@ __all__ = [
     "is_communication",
     "is_of_one_rank",
     "issuing",
+    "kind_and_tool",
     "kind_of",
     "lost_communications",
     "parameters",

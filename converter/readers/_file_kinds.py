@@ -10,11 +10,15 @@ import zlib
 from pathlib import Path
 from typing import Literal
 
+from ...support import load_plugin, plugin_names
 from ._file_names import rank_in_name
 
-__all__ = ["FileKind", "kind_of", "stated_process", "stated_rank"]
+__all__ = ["LOG_READERS", "FileKind", "kind_and_tool", "kind_of", "stated_process", "stated_rank"]
 
-FileKind = Literal["device", "host", "linked", "archive", "flight", "inspector", "other"]
+LOG_READERS = "log_readers"
+"""The group of plug-ins that read production logs, each a `LogReader`."""
+
+FileKind = Literal["device", "host", "linked", "archive", "log", "other"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BZIP2_MAGIC, _XZ_MAGIC = b"BZh", b"\xfd7zXZ\0"
@@ -27,10 +31,6 @@ _ZSTD_MAGIC, _ZSTD_NAMES = b"\x28\xb5\x2f\xfd", (".tar.zst", ".tzst")
 _EVENTS, _NODES = re.compile(rb'"traceEvents"\s*:'), re.compile(rb'"nodes"\s*:\s*\[')
 # What only a linker adds to a node.
 _LINKED = re.compile(rb'"(?:inclusive_dur|exclusive_dur|inter_thread_dep)"\s*:')
-# Production logs. A flight record that is pickled, as PyTorch does by itself, has its keys in plain sight.
-_INSPECTOR = re.compile(rb'"(?:coll_perf|p2p_perf|dump_stats)"\s*:\s*\{')
-_FLIGHT = re.compile(rb'"(?:pg_config|profiling_name)"\s*:')
-_PICKLE, _PICKLED_FLIGHT = re.compile(rb"\x80[\x02-\x05]"), (b"pg_config", b"profiling_name")
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"')
 _DISTRIBUTED_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"rank"\s*:\s*(\d{1,9})\b')
 _HOST_PROCESS = re.compile(rb'"pid"\s*:\s*(\d{1,19})\b')
@@ -39,23 +39,22 @@ _DEVICE_PROCESS = re.compile(rb'"cat"\s*:\s*"cpu_op"[^{}]*?"pid"\s*:\s*(\d{1,19}
 
 def kind_of(path: Path) -> FileKind:
     """Return what the file at *path* is; anything but a trace, a log or an archive of those is ``other``."""
+    return kind_and_tool(path)[0]
+
+
+def kind_and_tool(path: Path) -> tuple[FileKind, str]:
+    """Return what `kind_of` does and, of a log, the name of the plug-in that reads it, else ``""``."""
     if _is_archive(path):
-        return "archive"
+        return "archive", ""
     head = _head(path)
     if _EVENTS.search(head):
-        return "device"
+        return "device", ""
     if _NODES.search(head) and _SCHEMA.search(head):
-        return "linked" if _LINKED.search(head) else "host"
-    return _log_kind(head)
-
-
-def _log_kind(head: bytes) -> FileKind:
-    """Return which tool's log begins with *head*; ``other`` if none's."""
-    if _PICKLE.match(head):
-        return "flight" if any(key in head for key in _PICKLED_FLIGHT) else "other"
-    if _INSPECTOR.search(head):
-        return "inspector"
-    return "flight" if _FLIGHT.search(head) else "other"
+        return ("linked" if _LINKED.search(head) else "host"), ""
+    for name in plugin_names(LOG_READERS):
+        if load_plugin(LOG_READERS, name).recognises(head):
+            return "log", name
+    return "other", ""
 
 
 def stated_rank(path: Path) -> int | None:

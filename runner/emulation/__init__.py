@@ -22,11 +22,10 @@ from ._namespaces import what_namespaces_lack as what_namespaces_lack
 from ._run import emulate as emulate
 from ._tables import MeasuredTables as MeasuredTables
 from ._tables import flow_interfaces as flow_interfaces
-from ._transports import TRANSPORTS as TRANSPORTS
+from ._transports import transport_names as transport_names
 from ._wire import EngineJob as EngineJob
 
 __all__ = [
-    "TRANSPORTS",
     "Channel",
     "ClockEstimate",
     "EngineJob",
@@ -49,5 +48,6 @@ __all__ = [
     "parse_rate",
     "read_setup",
     "read_token",
+    "transport_names",
     "what_namespaces_lack",
 ]

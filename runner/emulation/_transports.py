@@ -1,38 +1,53 @@
-"""The transports that there are, by name."""
+"""The transports by name: sockets, Gloo, and those of plug-ins."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from ...errors import ConfigError, did_you_mean
+from ...support import load_plugin, plugin_names
 from ._gloo import GlooEntrance
-from ._libfabric import LibfabricEntrance
 from ._rank import Entrance, Rank
 from ._tcp import TcpEntrance
 
-__all__ = ["TRANSPORTS", "check_transport", "entrance_of"]
+__all__ = ["check_transport", "entrance_of", "transport_names"]
 
-_ENTRANCES: dict[str, Callable[[Rank], Entrance]] = {
-    "tcp": TcpEntrance,
-    "gloo": GlooEntrance,
-    "libfabric": LibfabricEntrance,
-}
-TRANSPORTS = ("tcp", "gloo", "libfabric:PROVIDER")
+_PLUGINS = "transports"
+_ENTRANCES: dict[str, Callable[[Rank], Entrance]] = {"tcp": TcpEntrance, "gloo": GlooEntrance}
+
+
+def transport_names() -> list[str]:
+    """Return the names of all transports; one that takes an argument as ``NAME:ARGUMENT``."""
+    kinds = [*_ENTRANCES, *plugin_names(_PLUGINS)]
+    return [kind + (f":{_argument(kind)}" if _argument(kind) else "") for kind in kinds]
 
 
 def check_transport(name: str, where: str) -> str:
     """Return *name* if there is such a transport; raises `ConfigError`, naming *where*.
 
-    Which providers there are, only a host can say.
+    Whether its argument is right, only a host can say.
     """
-    kind, colon, provider = name.partition(":")
-    if kind not in _ENTRANCES or (colon and kind != "libfabric"):
-        raise ConfigError(f"{where}: there is no transport '{name}'{did_you_mean(name, TRANSPORTS)}")
-    if kind == "libfabric" and not provider:
-        raise ConfigError(f"{where}: '{kind}' needs a provider, such as {kind}:tcp or {kind}:verbs.")
+    kind, colon, argument = name.partition(":")
+    known = kind in _ENTRANCES or kind in plugin_names(_PLUGINS)
+    if not known or (colon and not _argument(kind)):
+        names = transport_names()
+        raise ConfigError(f"{where}: there is no transport '{name}'{did_you_mean(name, names)}")
+    if _argument(kind) and not argument:
+        raise ConfigError(f"{where}: '{kind}' needs an argument: {kind}:{_argument(kind)}.")
     return name
 
 
 def entrance_of(rank: Rank) -> Entrance:
-    """Return the way of *rank* into the network of its transport; raises `ConfigError`."""
-    return _ENTRANCES[check_transport(rank.transport, f"Rank {rank.number}").partition(":")[0]](rank)
+    """Return the entrance of *rank* into the network of its transport; raises `ConfigError`."""
+    kind = check_transport(rank.transport, f"Rank {rank.number}").partition(":")[0]
+    return _entrance(kind)(rank)
+
+
+def _entrance(kind: str) -> Callable[[Rank], Entrance]:
+    entrance: Callable[[Rank], Entrance] = _ENTRANCES.get(kind) or load_plugin(_PLUGINS, kind)
+    return entrance
+
+
+def _argument(kind: str) -> str:
+    """Return what must follow the colon in names of *kind*, ``""`` for nothing."""
+    return str(getattr(_entrance(kind), "argument", ""))

@@ -7,7 +7,7 @@ all ranks at once, of which the WINDOWED_ALGORITHMS may have a number behind the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ... import errors
@@ -84,9 +84,7 @@ __all__ = [
     "Transport",
     "collectives",
     "emulate",
-    "fabric_transport",
     "is_algorithm",
-    "join_fabric",
     "lower_room",
     "refusals",
     "replay_gpu_program",
@@ -183,40 +181,6 @@ def tcp_transport(connections: Iterable[tuple[int, int, int]]) -> Transport:
     that has the fewest bytes before it. Raises `BackendError` for a descriptor that is not a socket.
     """
     return _TcpTransport(errors, list(connections))
-
-
-def fabric_transport(provider: str, addresses: Iterable[str], rank: int, key: bytes) -> FabricTransport:
-    """Return a *rank*'s transport over libfabric's *provider*: an endpoint for each address, with its name.
-
-    `join_fabric` makes it of use. *key* is known to all ranks of a job: others are ignored. Raises
-    `ConfigError` for a provider that there is not, and `BackendUnavailable` where the engine was built
-    without libfabric.
-    """
-    if not FabricTransport.is_built():
-        raise errors.BackendUnavailable(
-            "This engine was built without libfabric. Next: install libfabric-dev (or the headers of "
-            "your network's libfabric) on every host, and build again: pip install ."
-        )
-    try:
-        return FabricTransport.open(errors, provider, list(addresses), rank, key)
-    except errors.ConfigError:
-        known = FabricTransport.providers(errors)
-        if provider.partition(";")[0] in known:
-            raise
-        raise errors.ConfigError(
-            f"libfabric has no provider '{provider}' on this host{errors.did_you_mean(provider, known)}"
-        ) from None
-
-
-def join_fabric(
-    transport: FabricTransport, peers: Mapping[int, Sequence[bytes]], deadline_ns: int
-) -> FabricTransport:
-    """Return *transport* once it has met its *peers*, by their ranks and the names of their endpoints.
-
-    Raises `BackendError` for one that has not been heard of by *deadline_ns* of the monotonic clock.
-    """
-    transport.join(errors, {peer: list(names) for peer, names in peers.items()}, deadline_ns)
-    return transport
 
 
 def threaded_transport(post: Callable[[int, bytes, int, bool], None]) -> ThreadedTransport:

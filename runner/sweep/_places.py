@@ -19,7 +19,7 @@ class Places:
     """Where to simulate: a Dask *cluster*, or so many *workers* here, but not more than *points*.
 
     *workers* is the number of processes, 0 for none but this one, None for one for each processor; of a
-    dask-jobqueue YAML, the number of jobs.
+    batch system's YAML, the number of jobs.
     """
 
     cluster: str | None

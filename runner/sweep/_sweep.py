@@ -126,7 +126,7 @@ def run_sweep(
 
     Points that the sweep's table or the study already answers are not simulated again; a point that fails
     becomes a row with its error. *workers* is the number of processes (0: in this one), *cluster* the
-    address of a Dask scheduler, or its file, to use instead, or a dask-jobqueue YAML, of which *workers* is
+    address of a Dask scheduler, or its file, to use instead, or a batch system's YAML, of which *workers* is
     the number of jobs. With *trials*, Optuna chooses that many points of the space instead of all, and keys
     may have a `Range`. The best points have the *least* of a figure, and keep to limits *at_most*; the
     ``cost`` of a step is known by *prices*. The full results of the *keep* best become runs of the study.

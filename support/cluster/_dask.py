@@ -6,12 +6,13 @@ import queue
 import uuid
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ...errors import BackendError, BackendUnavailable
-from ._batch import batch_cluster
+from ...errors import BackendError, BackendUnavailable, ConfigError
+from .. import load_plugin, plugin_names
+from ..documents import read_yaml
 
 __all__ = ["Cluster", "connected"]
 
@@ -20,6 +21,11 @@ _TICK_S = 1.0
 _AHEAD = 4
 _BATCH_FILES = (".yml", ".yaml")
 _GIVEN_UP = ("error", "cancelled")
+_CLUSTERS = "clusters"
+
+# Takes the YAML file, the number of jobs and what for. Yields Dask's cluster, and a list that gets what the
+# batch system says of jobs it refuses.
+BatchCluster = Callable[[Path, int, str], AbstractContextManager[tuple[Any, list[str]]]]
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -29,17 +35,29 @@ A = TypeVar("A")
 def connected(cluster: str, jobs: int, what: str) -> Iterator[Cluster]:
     """Connect to the cluster at an address such as ``tcp://host:8786``, or of a scheduler file.
 
-    Of a YAML file as dask-jobqueue reads it, so many *jobs* of the batch system become a cluster, which ends
-    with the block. *what* the calls make up together, such as ``sweep``, is in errors. Raises
-    `BackendUnavailable` without the package, `BackendError` without a cluster, `ConfigError` for a YAML file
-    that is wrong.
+    A YAML file describes a batch system, so many *jobs* of which become a cluster that ends with the block.
+    The plug-in of ``chakrascope.clusters`` that is named by one of its keys starts it. *what* the calls make
+    up together, such as ``sweep``, is in errors. Raises `BackendUnavailable` without the package,
+    `BackendError` without a cluster, `ConfigError` for a YAML file that is wrong.
     """
     distributed = _distributed(what)
     if Path(cluster).suffix in _BATCH_FILES and "://" not in cluster:
-        with batch_cluster(Path(cluster), jobs, what) as (started, refusals):
+        with _batch_cluster(Path(cluster))(Path(cluster), jobs, what) as (started, refusals):
             yield from _closing(distributed.Client(started, set_as_default=False), what, refusals)
     else:
         yield from _closing(_client(distributed, cluster), what, [])
+
+
+def _batch_cluster(file: Path) -> BatchCluster:
+    """Return the plug-in that starts the cluster *file* describes; raises `ConfigError` if there is none."""
+    keys = read_yaml(file, "cluster file")
+    names = plugin_names(_CLUSTERS)
+    name = next((name for name in names if name in keys), None)
+    if name is None:
+        known = ", ".join(f"'{each}'" for each in names) or "none, as no plug-in is installed"
+        raise ConfigError(f"{file} does not describe a batch system; its key must be one of: {known}.")
+    start: BatchCluster = load_plugin(_CLUSTERS, name)
+    return start
 
 
 def _closing(client: Any, what: str, refusals: list[str]) -> Iterator[Cluster]:

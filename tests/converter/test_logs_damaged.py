@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from log_files import straggling_job
 
 from chakrascope.converter import convert_logs, doctor, read_logs
-from chakrascope.converter.readers import kind_of
+from chakrascope.converter.readers import kind_and_tool, kind_of
 from chakrascope.errors import ChakrascopeError, TraceFormatError
 
 
@@ -49,9 +49,9 @@ def test_kinds_are_told_by_content(tmp_path, job):
     }
     for kind, data in files.items():
         (tmp_path / "x").write_bytes(data)
-        assert kind_of(tmp_path / "x") == kind
+        assert kind_and_tool(tmp_path / "x") == ("log", kind)
     (tmp_path / "x").write_bytes(pickle.dumps(dump, protocol=2))
-    assert kind_of(tmp_path / "x") == "flight"
+    assert kind_and_tool(tmp_path / "x") == ("log", "flight")
     (tmp_path / "x").write_bytes(pickle.dumps({"weights": 1}))
     assert kind_of(tmp_path / "x") == "other"
 

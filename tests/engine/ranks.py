@@ -9,6 +9,7 @@ import threading
 import time
 
 from chakrascope.runner import engine
+from chakrascope.runner.emulation.libfabric import fabric_transport, join_fabric
 
 LONGEST_S = 20.0
 
@@ -40,11 +41,11 @@ class OverFabric:
 
         def enter(rank):
             addresses = [f"127.0.0.{path + 1}" for path in range(paths)]
-            transport = engine.fabric_transport(self.provider, addresses, rank, b"k" * 16)
+            transport = fabric_transport(self.provider, addresses, rank, b"k" * 16)
             names[rank] = transport.names()
             met.wait(LONGEST_S)
             others = {peer: ends for peer, ends in names.items() if peer != rank}
-            return engine.join_fabric(transport, others, time.monotonic_ns() + 10_000_000_000)
+            return join_fabric(transport, others, time.monotonic_ns() + 10_000_000_000)
 
         return [functools.partial(enter, rank) for rank in range(count)]
 

@@ -12,6 +12,7 @@ from ranks import OverFabric, emulate, sent_messages, simulated_messages
 from build import coll, comp, config, recv, send
 from chakrascope.errors import BackendError, ConfigError
 from chakrascope.runner import engine
+from chakrascope.runner.emulation.libfabric import fabric_transport, join_fabric
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -90,14 +91,14 @@ def test_several_interfaces_take_turns():
 
 @needs_libfabric
 def test_strangers_are_not_met():
-    one = engine.fabric_transport("tcp", ["127.0.0.1"], 0, KEY)
-    other = engine.fabric_transport("tcp", ["127.0.0.1"], 1, b"x" * 16)
+    one = fabric_transport("tcp", ["127.0.0.1"], 0, KEY)
+    other = fabric_transport("tcp", ["127.0.0.1"], 1, b"x" * 16)
     deadline_ns = time.monotonic_ns() + SECOND
     errors = []
 
     def meet(transport, peer, names):
         try:
-            engine.join_fabric(transport, {peer: names}, deadline_ns)
+            join_fabric(transport, {peer: names}, deadline_ns)
         except BackendError as error:
             errors.append(error.message)
 
@@ -118,14 +119,14 @@ def test_an_unknown_provider_or_address_is_named():
     with pytest.raises(
         ConfigError, match=r"no provider 'tpc' on this host - did you mean '\w+'\? Allowed: .*tcp"
     ):
-        engine.fabric_transport("tpc", ["127.0.0.1"], 0, KEY)
+        fabric_transport("tpc", ["127.0.0.1"], 0, KEY)
     with pytest.raises(BackendError, match=r"endpoint of tcp.* at 192\.0\.2\.1: Cannot assign"):
-        engine.fabric_transport("tcp", ["192.0.2.1"], 0, KEY)
+        fabric_transport("tcp", ["192.0.2.1"], 0, KEY)
 
 
 @needs_libfabric
 def test_a_rank_without_a_way_to_its_peer_says_so():
-    transport = engine.join_fabric(engine.fabric_transport("tcp", ["127.0.0.1"], 0, KEY), {}, 0)
+    transport = join_fabric(fabric_transport("tcp", ["127.0.0.1"], 0, KEY), {}, 0)
     with pytest.raises(BackendError, match="no connection to rank 1"):
         engine.emulate(
             config(npus_count=[2]),

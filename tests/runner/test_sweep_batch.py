@@ -83,7 +83,7 @@ def test_the_local_system_of_dask_jobqueue_works_too(study, tmp_path):
     [
         ("jobqueue: {slrm: {cores: 1}}", (ConfigError, "slurm")),
         ("jobqueue: {slurm: {}, pbs: {}}", (ConfigError, "2 batch systems")),
-        ("slurm: {cores: 1}", (ConfigError, "no batch systems under 'jobqueue'")),
+        ("slurm: {cores: 1}", (ConfigError, "its key must be one of: 'jobqueue'")),
         ("[1, 2", (ConfigError, "not valid YAML")),
         ("just text", (ConfigError, "must be a mapping")),
         ("jobqueue: {slurm: {cores: 1, memory: 1GB}}", (BackendUnavailable, "sbatch")),

@@ -40,8 +40,8 @@ _COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 _KINDS = {
     "trace set": "What `chakrascope trace` leaves: a folder with a manifest.json and two traces per rank.",
     "traces": "Host and device traces captured by other tools: et_0.json.gz and kineto_0.json.gz, and so on.",
-    "logs": "Production logs without a profiler, of one job in a folder: dumps of PyTorch's flight "
-    "recorder, NCCL Inspector's JSON.",
+    "logs": "Production logs without a profiler, of one job in a folder, such as dumps of PyTorch's flight "
+    "recorder.",
     "archive": "A tar or zip archive of one of the others: it is unpacked to look at it, and to import it.",
     "graphs": "Chakra graphs, one per rank: job.0.et, job.1.et, and so on.",
 }

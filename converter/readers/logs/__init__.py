@@ -1,14 +1,39 @@
-"""Read production logs: flight recorder dumps, NCCL Inspector's JSON."""
+"""Production logs: what plug-ins of `LOG_READERS` read of each rank, put together for a job."""
 
 from __future__ import annotations
 
 from ._find import read_logs as read_logs
 from ._find import which_logs as which_logs
+from ._model import MOST_BYTES as MOST_BYTES
 from ._model import UNKNOWN as UNKNOWN
+from ._model import Comm as Comm
 from ._model import LoggedOp as LoggedOp
-from ._model import LogKind as LogKind
+from ._model import LogReader as LogReader
 from ._model import Logs as Logs
 from ._model import RankLog as RankLog
+from ._model import Reader as Reader
+from ._model import bounded as bounded
+from ._model import collective_op as collective_op
+from ._model import counted as counted
+from ._model import damaged as damaged
+from ._model import ranks_by_name as ranks_by_name
 from ._model import ranks_text as ranks_text
 
-__all__ = ["UNKNOWN", "LogKind", "LoggedOp", "Logs", "RankLog", "ranks_text", "read_logs", "which_logs"]
+__all__ = [
+    "MOST_BYTES",
+    "UNKNOWN",
+    "Comm",
+    "LogReader",
+    "LoggedOp",
+    "Logs",
+    "RankLog",
+    "Reader",
+    "bounded",
+    "collective_op",
+    "counted",
+    "damaged",
+    "ranks_by_name",
+    "ranks_text",
+    "read_logs",
+    "which_logs",
+]

@@ -7,38 +7,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import cast, get_args
 
 import msgspec
 
 from ....errors import TraceError, UsageError
+from ....support import load_plugin, plugin_names
 from .._archives import unpacked
-from .._file_kinds import kind_of, stated_rank
-from ._flight import read_flight
-from ._inspector import read_inspector
-from ._model import UNKNOWN, LogKind, Logs, RankLog, ranks_text
+from .._file_kinds import LOG_READERS, kind_and_tool, kind_of
+from ._model import UNKNOWN, LogReader, Logs, RankLog, ranks_text, refuse_twice
 
 __all__ = ["read_logs", "which_logs"]
 
 _MOST_FILES = 20_000
 _MOST_RANKS = 2**24
 _TRACES = {"device", "host", "linked"}
-_TOOLS = {
-    "flight": "PyTorch's flight recorder",
-    "inspector": "NCCL Inspector",
-}
 
 
-def which_logs(target: str | Path) -> LogKind | None:
-    """Return of which tool *target*, a log or a folder of logs, is; None if it is neither.
+def which_logs(target: str | Path) -> str:
+    """Return of which tool *target*, a log or a folder of logs, is: the name of its `LogReader`; else "".
 
     Of a folder the first file that is any trace or log decides. An archive is not opened for it.
     """
     path = Path(target)
     files = _files(path) if path.is_dir() else [path] if path.is_file() else []
-    kinds = (kind_of(file) for file in files)
-    kind = next((kind for kind in kinds if kind not in ("other", "archive")), "other")
-    return cast(LogKind, kind) if kind in _TOOLS else None
+    kinds = (kind_and_tool(file) for file in files)
+    return next((tool for kind, tool in kinds if kind not in ("other", "archive")), "")
 
 
 def read_logs(targets: Sequence[str | Path]) -> Logs:
@@ -49,29 +42,35 @@ def read_logs(targets: Sequence[str | Path]) -> Logs:
     """
     archives: dict[str, str] = {}
     with ExitStack() as stack:
-        found: dict[str, list[Path]] = defaultdict(list)
+        kinds: set[str] = set()
+        of_tool: dict[str, list[Path]] = defaultdict(list)
         for target in targets:
             for path in _opened(Path(target), stack, archives):
-                found[kind_of(path)].append(path)
-        kinds = sorted(found.keys() & set(get_args(LogKind)))
+                kind, tool = kind_and_tool(path)
+                kinds.add(kind)
+                if tool:
+                    of_tool[tool].append(path)
+        readers: dict[str, LogReader] = {
+            name: load_plugin(LOG_READERS, name) for name in plugin_names(LOG_READERS)
+        }
         place = str(targets[0]) if len(targets) == 1 else f"{targets[0]} and {len(targets) - 1} more"
-        if not kinds and found.keys() & _TRACES:
+        if not of_tool and kinds & _TRACES:
             raise UsageError(
                 f"{place} holds traces, not logs. Give them with --device-trace {targets[0]}, and the host "
                 "traces among them with --host-trace."
             )
-        if not kinds:
+        if not of_tool:
             raise UsageError(
-                f"{place} holds no logs of collectives. Known are dumps of PyTorch's flight recorder (JSON "
-                "or pickle), and NCCL Inspector's JSON."
+                f"{place} holds no logs of collectives. Logs can be read of: "
+                f"{', '.join(reader.title for reader in readers.values())}."
             )
-        if len(kinds) > 1:
-            tools = " and ".join(_TOOLS[kind] for kind in kinds)
+        if len(of_tool) > 1:
+            tools = " and ".join(sorted(readers[tool].title for tool in of_tool))
             raise UsageError(f"{place} holds logs of {tools}. Give those of one tool at a time.")
-        kind = cast(LogKind, kinds[0])
-        logs, notes = _read(kind, sorted(set(found[kind])))
+        tool, paths = of_tool.popitem()
+        logs, notes = readers[tool].read(sorted(set(paths)))
         logs = [_with_place(log, archives) for log in logs]
-    return _together(kind, place, logs, notes)
+    return _together(tool, readers[tool], place, logs, notes)
 
 
 def _opened(target: Path, stack: ExitStack, archives: dict[str, str]) -> Iterator[Path]:
@@ -95,33 +94,6 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in islice(folder.rglob("*"), _MOST_FILES) if path.is_file())
 
 
-def _read(kind: LogKind, paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
-    """Read the files of one tool; the rank of each log is known then."""
-    if kind == "inspector":
-        return read_inspector(paths)
-    ranks = [_rank_by_name(path, alone=len(paths) == 1) for path in paths]
-    for at, rank in enumerate(ranks):
-        _refuse_twice(rank, paths[at], paths[ranks.index(rank)])
-    return [read_flight(path, rank) for path, rank in zip(paths, ranks, strict=True)], []
-
-
-def _rank_by_name(path: Path, *, alone: bool) -> int:
-    rank = stated_rank(path)
-    if rank is None and not alone:
-        raise UsageError(
-            f"{path} does not say of which rank it is. Name each log after its rank, such as rank_3.json."
-        )
-    return rank or 0
-
-
-def _refuse_twice(rank: int, path: Path, other: Path) -> None:
-    if path != other:
-        raise TraceError(
-            f"{path} is of rank {rank}, like {other}. Give each rank's log once; if they were taken at "
-            "different times, give the later ones alone."
-        )
-
-
 def _with_place(log: RankLog, archives: dict[str, str]) -> RankLog:
     """Return *log* as it is called in the archive it came from, if any."""
     for folder, archive in archives.items():
@@ -130,12 +102,14 @@ def _with_place(log: RankLog, archives: dict[str, str]) -> RankLog:
     return log
 
 
-def _together(kind: LogKind, place: str, logs: Sequence[RankLog], notes: Sequence[str]) -> Logs:
+def _together(
+    kind: str, reader: LogReader, place: str, logs: Sequence[RankLog], notes: Sequence[str]
+) -> Logs:
     """Put the logs of the ranks together: who is in which group follows from all of them."""
     ranks: dict[int, RankLog] = {}
     for log in sorted(logs, key=lambda log: log.rank):
         if log.rank in ranks:
-            _refuse_twice(log.rank, Path(log.place), Path(ranks[log.rank].place))
+            refuse_twice(log.rank, Path(log.place), Path(ranks[log.rank].place))
         ranks[log.rank] = log
     stated = [max(comm.ranks) + 1 for log in logs for comm in log.comms.values() if comm.ranks]
     sizes = [comm.size for log in logs for comm in log.comms.values()]
@@ -159,7 +133,7 @@ def _together(kind: LogKind, place: str, logs: Sequence[RankLog], notes: Sequenc
             members[group] = tuple(range(world))
         elif not size and len(ranks) == 1:  # nobody communicates alone
             sizes_of[group] = max(2, sizes_of[group])
-    return Logs(kind, place, ranks, members, labels, sizes_of, world, tuple(told))
+    return Logs(kind, reader, place, ranks, members, labels, sizes_of, world, tuple(told))
 
 
 def _distinct(labels: dict[str, str], members: dict[str, tuple[int, ...]]) -> dict[str, str]:

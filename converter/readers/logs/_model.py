@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
 
 import msgspec
 
-from ....errors import TraceFormatError
+from ....errors import TraceError, TraceFormatError, UsageError
 from ...chakra import CollectiveType, NodeType
+from .._file_kinds import stated_rank
 from .._nccl import LoggedCollective
 
 __all__ = [
     "MOST_BYTES",
     "UNKNOWN",
     "Comm",
-    "LogKind",
+    "LogReader",
     "LoggedOp",
     "Logs",
     "RankLog",
     "Reader",
     "bounded",
     "collective_op",
+    "counted",
     "damaged",
+    "ranks_by_name",
+    "ranks_text",
+    "refuse_twice",
 ]
 
-LogKind = Literal["flight", "inspector"]
 UNKNOWN = -1
 MOST_BYTES = 2**56
 _MOST_NS = 2**62
@@ -91,14 +97,33 @@ class RankLog(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class LogReader:
+    """How the production logs of one tool are recognised and read: a plug-in of `LOG_READERS`.
+
+    *title* names the tool. *recognises* tells by the first megabyte of a file, decompressed, whether it is a
+    log of the tool. *read* returns the logs of the ranks in files of one job, and what had to be assumed; it
+    raises `TraceFormatError` for a damaged one, and `TraceError` for logs that do not belong together. A
+    tool that *keeps_newest* overwrites its oldest records, and one that *sees_ends_late* records an end when
+    a thread notices it.
+    """
+
+    title: str
+    recognises: Callable[[bytes], bool]
+    read: Callable[[Sequence[Path]], tuple[list[RankLog], list[str]]]
+    keeps_newest: bool = False
+    sees_ends_late: bool = False
+
+
 class Logs(msgspec.Struct, frozen=True):
     """The logs of a job: *ranks* by global rank, and the global ranks of each group, in its own order.
 
-    Of a *short* group the logs do not tell all members: it has more than are listed. *labels* are what
-    people call the groups.
+    *kind* is the name of their *reader*. Of a *short* group the logs do not tell all members: it has more
+    than are listed. *labels* are what people call the groups.
     """
 
-    kind: LogKind
+    kind: str
+    reader: LogReader
     place: str
     ranks: dict[int, RankLog]
     groups: dict[str, tuple[int, ...]]
@@ -163,6 +188,31 @@ def collective_op(
         note=told.note,
         **more,
     )
+
+
+def ranks_by_name(paths: Sequence[Path]) -> list[tuple[Path, int]]:
+    """Return each of *paths* with the rank in its name; one file alone may lack it.
+
+    Raises `UsageError` for a name without a rank, and `TraceError` for two files of one rank.
+    """
+    first: dict[int, Path] = {}
+    for path in paths:
+        rank = stated_rank(path)
+        if rank is None and len(paths) > 1:
+            raise UsageError(
+                f"{path} does not say of which rank it is. Name each log after its rank, such as rank_3.json."
+            )
+        refuse_twice(rank or 0, path, first.setdefault(rank or 0, path))
+    return [(path, rank) for rank, path in first.items()]
+
+
+def refuse_twice(rank: int, path: Path, other: Path) -> None:
+    """Raise `TraceError` if *path* and *other*, both logs of *rank*, are two files."""
+    if path != other:
+        raise TraceError(
+            f"{path} is of rank {rank}, like {other}. Give each rank's log once; if they were taken at "
+            "different times, give the later ones alone."
+        )
 
 
 def ranks_text(ranks: Sequence[int], most: int = 8) -> str:

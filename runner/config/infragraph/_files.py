@@ -1,4 +1,4 @@
-"""Read a network from an InfraGraph file, a blueprint, or the XML that lstopo and NCCL write."""
+"""Read a network from an InfraGraph file, a blueprint, or a file that a plug-in reads as an InfraGraph."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ....errors import ConfigError
+from ....errors import ConfigError, did_you_mean
+from ....support import load_plugin, plugin_names
 from .._values import read_json, read_yaml, shown
 from ._keys import OPTION_KEYS, looks_like_infragraph
 
 __all__ = ["read_network"]
 
+_BLUEPRINTS, _FILES = "blueprints", "network_files"
+_YAML = ("yml", "yaml")
 _DIMENSIONS = ("topology", "npus_count", "bandwidth", "latency")
 
 
@@ -35,24 +38,23 @@ def read_network(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    if path.suffix.lower() == ".xml":
-        from ._package import import_xml  # noqa: PLC0415 - most networks are none
-
-        return import_xml(path)
-    if path.suffix.lower() == ".json":
+    suffix = path.suffix.lower().removeprefix(".")
+    if suffix == "json":
         return read_json(path, "network configuration")
+    if suffix not in _YAML and suffix in plugin_names(_FILES):
+        content: dict[str, Any] = load_plugin(_FILES, suffix)(path)
+        return content
     return read_yaml(path, "network configuration")
 
 
 def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the network that a YAML describes by an InfraGraph and keys of its own beside it."""
     from ._network import network_mapping  # noqa: PLC0415 - most networks are none
-    from ._package import make_blueprint  # noqa: PLC0415
 
     source = data["infragraph"]
     remarks: list[str] = []
     if isinstance(source, Mapping):
-        inner, remarks = make_blueprint(source, f"{path}: 'infragraph'")
+        inner, remarks = _blueprint(source, f"{path}: 'infragraph'")
         where = f"{path}: 'infragraph'"
     elif isinstance(source, str):
         file = path.parent / Path(source).expanduser()
@@ -80,6 +82,22 @@ def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) 
     more = beside.pop("assumptions", [])
     made["assumptions"] += more if isinstance(more, list) else [more]
     return made | beside
+
+
+def _blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the blueprint that *settings* name, as a file would have it, and what was corrected in it.
+
+    Plug-ins of ``chakrascope.blueprints`` make them: modules with ``BLUEPRINTS`` (names) and
+    ``make_blueprint``.
+    """
+    name = str(settings.get("blueprint", "")).lower().replace("_", "-")
+    plugins = [load_plugin(_BLUEPRINTS, each) for each in plugin_names(_BLUEPRINTS)]
+    for plugin in plugins:
+        if name in plugin.BLUEPRINTS:
+            made: tuple[dict[str, Any], list[str]] = plugin.make_blueprint(settings, where)
+            return made
+    known = [each for plugin in plugins for each in plugin.BLUEPRINTS]
+    raise ConfigError(f"{where}: there is no blueprint '{name[:60]}'{did_you_mean(name, known)}")
 
 
 def _merged(first: Any, second: Any) -> Any:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from pathlib import Path
-from typing import get_args
 
 from ....converter.readers import (
     CAPTURE_FOLDER,
@@ -19,10 +18,10 @@ from ....converter.readers import (
     holds_traces,
     host_ranks,
     is_of_one_rank,
+    kind_and_tool,
     kind_of,
     stated_rank,
 )
-from ....converter.readers.logs import LogKind
 from ....errors import StudyError, TraceError
 from ....tracer import MANIFEST_NAME, TraceSet
 
@@ -34,7 +33,6 @@ _MOST_DEPTH = 4
 _GRAPH = re.compile(r"(?P<prefix>.+)\.(?P<rank>\d{1,9})\.et")
 _TRACE_NAMES = (".json", ".json.gz")
 _ARCHIVE_NAMES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
-_LOGS: tuple[str, ...] = get_args(LogKind)
 _NO_LOGS = (*_ARCHIVE_NAMES, ".et", ".npz", ".parquet")
 _REMEMBERED = 4096
 
@@ -251,16 +249,15 @@ def _logs(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:
     for name in names:
         if not name.endswith(_NO_LOGS):
             found.setdefault(_side_and_rank(folder / place / name)[0], []).append(name)
-    for kind in _LOGS:
-        own = sorted(found.get(kind, []))
-        if own:
-            patterns = {common_name(name) for name in own}
-            pattern = own[0] if len(own) == 1 else patterns.pop() if len(patterns) == 1 else f"{kind} logs"
-            yield _item(folder, "logs", _join(place, pattern), [_join(place, name) for name in own], "")
+    for tool in sorted(found.keys() - {"host", "device", ""}):
+        own = sorted(found[tool])
+        patterns = {common_name(name) for name in own}
+        pattern = own[0] if len(own) == 1 else patterns.pop() if len(patterns) == 1 else f"{tool} logs"
+        yield _item(folder, "logs", _join(place, pattern), [_join(place, name) for name in own], "")
 
 
 def _side_and_rank(path: Path) -> tuple[str, int | None]:
-    """Return whether a file is a host or device trace or whose log, or ``""``; and the rank, if told."""
+    """Return ``host``, ``device``, the tool of a log, or ``""``; and the rank, if the file states it."""
     try:
         stat = path.stat()
     except OSError:
@@ -270,10 +267,8 @@ def _side_and_rank(path: Path) -> tuple[str, int | None]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _told(path: Path, _size: int, _mtime_ns: int) -> tuple[str, int | None]:
-    kind = kind_of(path)
-    if kind in ("host", "device"):
-        return kind, stated_rank(path)
-    return (kind, None) if kind in _LOGS else ("", None)
+    kind, tool = kind_and_tool(path)
+    return (kind, stated_rank(path)) if kind in ("host", "device") else (tool, None)
 
 
 def _archives(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:

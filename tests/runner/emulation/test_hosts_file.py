@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chakrascope.errors import ConfigError
-from chakrascope.runner.emulation import TRANSPORTS, parse_address, parse_rate, read_setup, read_token
+from chakrascope.runner.emulation import parse_address, parse_rate, read_setup, read_token, transport_names
 
 TOKEN = "0123456789abcdef"
 HOSTS = "hosts:\n  - {name: a, address: 10.0.0.1}\n"
@@ -151,4 +151,4 @@ def test_rates_and_addresses_are_read_as_people_write_them():
         parse_rate("400Mbit", "x") == parse_rate("400Mb/s", "x") == parse_rate("50MB/s", "x") == 400_000_000
     )
     assert parse_address("[::1]:80", "x") == ("::1", 80)
-    assert "tcp" in TRANSPORTS
+    assert "tcp" in transport_names()

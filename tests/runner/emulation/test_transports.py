@@ -25,7 +25,7 @@ from workloads import workload
 from chakrascope.converter import NodeType
 from chakrascope.errors import BackendError, BackendUnavailable, ChakrascopeError, ConfigError
 from chakrascope.runner import engine, get_backend, prepare
-from chakrascope.runner.emulation import Setup, emulate
+from chakrascope.runner.emulation import Setup, emulate, libfabric
 from chakrascope.runner.emulation._rank import Rank
 from chakrascope.runner.emulation._transports import entrance_of
 
@@ -141,7 +141,7 @@ def test_a_lost_rank_ends_the_run(transport, shared_memory):
     [
         ("glo", "no transport 'glo' - did you mean 'gloo'"),
         ("gloo:tcp", "no transport 'gloo:tcp' - did you mean"),
-        ("libfabric", "'libfabric' needs a provider, such as libfabric:tcp"),
+        ("libfabric", "'libfabric' needs an argument: libfabric:PROVIDER"),
         ("fabric:tcp", "no transport 'fabric:tcp' - did you mean 'libfabric:PROVIDER'"),
     ],
 )
@@ -160,7 +160,7 @@ def test_an_unknown_provider_is_named_by_the_host():
 def test_without_libfabric_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr(engine, "FabricTransport", NotBuilt)
     with pytest.raises(BackendUnavailable, match="install libfabric-dev"):
-        engine.fabric_transport("tcp", ["127.0.0.1"], 0, b"")
+        libfabric.fabric_transport("tcp", ["127.0.0.1"], 0, b"")
 
 
 class NotBuilt:

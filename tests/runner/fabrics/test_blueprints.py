@@ -10,7 +10,7 @@ import yaml
 
 from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig
-from chakrascope.runner.config import infragraph as ours
+from chakrascope.runner.config.blueprints import BLUEPRINTS
 from chakrascope.runner.config.infragraph import _expand, _schema
 
 SAMPLES = sorted((Path(__file__).parents[2] / "data" / "runner" / "infragraph").glob("*.json"))
@@ -74,7 +74,7 @@ def blueprint(tmp_path: Path, name: str, **settings: object) -> NetworkConfig:
     return NetworkConfig.load(path)
 
 
-@pytest.mark.parametrize("name", ours.BLUEPRINTS)
+@pytest.mark.parametrize("name", BLUEPRINTS)
 def test_every_blueprint_loads(name, tmp_path):
     need_package()
     network = blueprint(tmp_path, name, **FABRICS.get(name, {}))

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...errors import BackendUnavailable, ConfigError, did_you_mean
-from ..documents import read_yaml
+from ....errors import BackendUnavailable, ConfigError, did_you_mean
+from ...documents import read_yaml
 
 __all__ = ["batch_cluster"]
 

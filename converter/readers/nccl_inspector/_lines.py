@@ -7,6 +7,7 @@ NCCL_INSPECTOR_DUMP_VERBOSE=1. Serial numbers count the collectives of one kind 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,10 +19,22 @@ from ....errors import TraceError
 from ..._files import unpacked_file
 from ...chakra import NodeType
 from .._nccl import logged_collective
-from ._model import MOST_BYTES, UNKNOWN, Comm, LoggedOp, RankLog, Reader, bounded, collective_op, counted
+from ..logs import (
+    MOST_BYTES,
+    UNKNOWN,
+    Comm,
+    LoggedOp,
+    LogReader,
+    RankLog,
+    Reader,
+    bounded,
+    collective_op,
+    counted,
+)
 
-__all__ = ["read_inspector"]
+__all__ = ["READER"]
 
+_KEYS = re.compile(rb'"(?:coll_perf|p2p_perf|dump_stats)"\s*:\s*\{')
 _MOST_US = 2**52
 _NS_PER_US = 1_000
 # What NCCL counts of these is one rank's share of what simulators count.
@@ -95,7 +108,7 @@ class _Process(msgspec.Struct):
     left_out: dict[str, int] = {}
 
 
-def read_inspector(paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
+def _read(paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
     """Read the logs at *paths*; returns those of the ranks they are of, and what that assumes.
 
     Raises `TraceFormatError` naming file and line, `TraceError` where the logs do not tell whose they are.
@@ -258,3 +271,6 @@ def _alone(parts: Sequence[tuple[_Process, Mapping[str, Comm], list[LoggedOp]]],
     """Return whether the largest communicators are several that share no process: none spans the job."""
     spanning = [{name for name, comm in comms.items() if comm.size == world} for _, comms, _ in parts]
     return len(parts) > 1 and not set.intersection(*spanning)
+
+
+READER = LogReader("NCCL Inspector", lambda head: _KEYS.search(head) is not None, _read)

@@ -15,23 +15,28 @@ from ....errors import TraceFormatError
 from ..._files import unpacked_file
 from ...chakra import NodeType
 from .._nccl import LoggedCollective, dtype_bytes, logged_collective
-from ._model import (
+from ..logs import (
     MOST_BYTES,
     UNKNOWN,
     Comm,
     LoggedOp,
+    LogReader,
     RankLog,
     Reader,
     bounded,
     collective_op,
     counted,
     damaged,
+    ranks_by_name,
 )
 from ._pickles import NotPlain, plain_values
 
-__all__ = ["read_flight"]
+__all__ = ["READER"]
 
 _PICKLE = b"\x80"
+# PyTorch pickles the record by itself, with its keys in plain sight.
+_JSON_KEYS = re.compile(rb'"(?:pg_config|profiling_name)"\s*:')
+_PICKLE_HEAD, _PICKLED_KEYS = re.compile(rb"\x80[\x02-\x05]"), (b"pg_config", b"profiling_name")
 # Kinds of backends that record neither begin nor end: there, what is retired has ended.
 _ENDS_WHEN_RETIRED = frozenset({"gloo", "mpi"})
 _COALESCED = "coalesced"
@@ -71,7 +76,17 @@ class _Dump(msgspec.Struct):
     version: str = ""
 
 
-def read_flight(path: Path, rank: int) -> RankLog:
+def _recognises(head: bytes) -> bool:
+    if _PICKLE_HEAD.match(head):
+        return any(key in head for key in _PICKLED_KEYS)
+    return _JSON_KEYS.search(head) is not None
+
+
+def _read(paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
+    return [_read_dump(path, rank) for path, rank in ranks_by_name(paths)], []
+
+
+def _read_dump(path: Path, rank: int) -> RankLog:
     """Read the dump at *path*, of *rank*; raises `TraceFormatError` naming file, rank and entry."""
     dump = _dump(path)
     reader = Reader(str(path), "entry", rank)
@@ -262,3 +277,6 @@ def _bytes(reader: Reader, shapes: Sequence[Sequence[int]], dtypes: Sequence[str
             reader.fail(f"a tensor has the type '{dtype[:40]}', which PyTorch does not have")
         total = bounded(reader, "the size of its tensors", total + math.prod(shape) * width, MOST_BYTES)
     return total
+
+
+READER = LogReader("PyTorch's flight recorder", _recognises, _read, keeps_newest=True, sees_ends_late=True)

@@ -1,0 +1,7 @@
+"""Messages over libfabric: a plug-in for verbs, EFA, Slingshot, TCP and shared memory, by its providers."""
+
+from ._entrance import LibfabricEntrance as LibfabricEntrance
+from ._entrance import fabric_transport as fabric_transport
+from ._entrance import join_fabric as join_fabric
+
+__all__ = ["LibfabricEntrance", "fabric_transport", "join_fabric"]

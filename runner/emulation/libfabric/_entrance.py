@@ -1,0 +1,77 @@
+"""Join a rank to the others by libfabric's endpoints, one for each network interface."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .... import errors
+from ... import engine
+from .._rank import JOIN_S, Rank
+
+__all__ = ["LibfabricEntrance", "fabric_transport", "join_fabric"]
+
+
+class LibfabricEntrance:
+    """Joins a rank to the others by an endpoint for each network interface.
+
+    Providers with Internet addresses bind their endpoints to those of the interfaces.
+    """
+
+    argument = "PROVIDER"
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank = rank
+        provider = rank.transport.partition(":")[2]
+        self._transport = fabric_transport(provider, rank.addresses, rank.number, rank.key)
+
+    def listen(self) -> list[str]:
+        """Return the name of each endpoint, in hexadecimal digits."""
+        return [name.hex() for name in self._transport.names()]
+
+    def connect(self, ends: dict[int, Any]) -> engine.Transport:
+        """Return the transport once all ranks have greeted each other."""
+        peers = {
+            peer: [bytes.fromhex(name) for name in names]
+            for peer, names in ends.items()
+            if peer != self.rank.number
+        }
+        deadline_ns = time.monotonic_ns() + round(JOIN_S * 1e9)
+        return join_fabric(self._transport, peers, deadline_ns)
+
+
+def fabric_transport(
+    provider: str, addresses: Iterable[str], rank: int, key: bytes
+) -> engine.FabricTransport:
+    """Return a *rank*'s transport over libfabric's *provider*: an endpoint for each address, with its name.
+
+    Not usable until `join_fabric` is called. All ranks of a job share *key*: others are ignored. Raises
+    `ConfigError` for an unknown provider, and `BackendUnavailable` where the engine was built without
+    libfabric.
+    """
+    if not engine.FabricTransport.is_built():
+        raise errors.BackendUnavailable(
+            "This engine was built without libfabric. Next: install libfabric-dev (or the headers of "
+            "your network's libfabric) on every host, and build again: pip install ."
+        )
+    try:
+        return engine.FabricTransport.open(errors, provider, list(addresses), rank, key)
+    except errors.ConfigError:
+        known = engine.FabricTransport.providers(errors)
+        if provider.partition(";")[0] in known:
+            raise
+        raise errors.ConfigError(
+            f"libfabric has no provider '{provider}' on this host{errors.did_you_mean(provider, known)}"
+        ) from None
+
+
+def join_fabric(
+    transport: engine.FabricTransport, peers: Mapping[int, Sequence[bytes]], deadline_ns: int
+) -> engine.FabricTransport:
+    """Return *transport* once it has met its *peers*, by their ranks and the names of their endpoints.
+
+    Raises `BackendError` for one that has not answered by *deadline_ns* of the monotonic clock.
+    """
+    transport.join(errors, {peer: list(names) for peer, names in peers.items()}, deadline_ns)
+    return transport

@@ -1,0 +1,57 @@
+"""Plug-ins: objects that installed distributions register under names, as entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["load_plugin", "plugin_names"]
+
+
+def plugin_names(group: str) -> list[str]:
+    """Return the names registered in the entry-point group ``chakrascope.GROUP``, sorted.
+
+    Raises `ConfigError` if two distributions registered one name.
+    """
+    return sorted(_entries(group))
+
+
+@cache
+def load_plugin(group: str, name: str) -> Any:
+    """Import the object registered as *name* in ``chakrascope.GROUP``; one of `plugin_names`.
+
+    Raises `ConfigError` naming the distribution where it cannot be imported.
+    """
+    entry = _entries(group)[name]
+    try:
+        return entry.load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"The plug-in '{name}' ({entry.value}) of {_distribution(entry)} cannot be imported ({error}). "
+            "Next: install that distribution again, or uninstall it."
+        ) from error
+
+
+@cache
+def _entries(group: str) -> Mapping[str, EntryPoint]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - reads the metadata of all distributions
+
+    entries: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=f"chakrascope.{group}"):
+        other = entries.setdefault(entry.name, entry)
+        if other.value != entry.value:
+            raise ConfigError(
+                f"{_distribution(other)} and {_distribution(entry)} both register '{entry.name}' as "
+                f"chakrascope.{group}. Next: uninstall one of them."
+            )
+    return entries
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else "an unknown distribution"

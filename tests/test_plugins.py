@@ -1,0 +1,127 @@
+"""Plug-ins, ours and those of others, are found by entry points, and the core names none of them."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import entry_points
+
+import pytest
+
+from chakrascope.converter import read_logs
+from chakrascope.errors import ConfigError, UsageError
+from chakrascope.support import load_plugin, plugin_names
+
+from .source_tree import ROOT, imports, modules
+
+GROUP = re.compile(r'^\[project\.entry-points\."(chakrascope\.\w+)"\]$', re.MULTILINE)
+ENTRY = re.compile(r'^(\w+) = "chakrascope\.([\w.]+)(?::\w+)?"$', re.MULTILINE)
+
+TOY = """
+from chakrascope.converter import CollectiveType, NodeType
+from chakrascope.converter.readers.logs import Comm, LoggedOp, LogReader, RankLog
+
+def read(paths):
+    op = LoggedOp("all", 0, "all_reduce", NodeType.COMM_COLL, CollectiveType.ALL_REDUCE, 64)
+    return [RankLog(rank, str(path), [op], {"all": Comm(2, rank)}) for rank, path in enumerate(paths)], []
+
+READER = LogReader("Toy", lambda head: head.startswith(b"TOY"), read)
+"""
+
+
+def registered():
+    """Return group, name and module of every plug-in that pyproject.toml registers."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    groups = GROUP.split(text)[1:]
+    return [
+        (group, name, module)
+        for group, body in zip(groups[::2], groups[1::2], strict=True)
+        for name, module in ENTRY.findall(body.partition("\n[")[0])
+    ]
+
+
+def folder_of(module: str) -> str:
+    return module if modules()[module].is_package else module.rpartition(".")[0]
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """Return what installs a distribution with a module and entry points, as others would."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def install(distribution, entries, **files):
+        metadata = tmp_path / f"{distribution}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+        (metadata / "entry_points.txt").write_text(entries)
+        for name, text in files.items():
+            (tmp_path / f"{name}.py").write_text(text)
+        forget()
+
+    yield install
+    forget()
+
+
+def forget():
+    load_plugin.cache_clear()
+    from chakrascope.support import _plugins
+
+    _plugins._entries.cache_clear()
+
+
+def test_all_of_ours_are_installed_and_can_be_imported():
+    for group, name, module in registered():
+        installed = {entry.name: entry.value for entry in entry_points(group=group)}
+        assert installed[name].partition(":")[0] == f"chakrascope.{module}", "install the package again"
+        assert load_plugin(group.removeprefix("chakrascope."), name) is not None
+    assert len(registered()) >= 6
+
+
+def test_the_core_imports_no_plugin():
+    folders = {folder_of(module) for _, _, module in registered()}
+    wrong = [
+        f"{found.where} imports {found.target}"
+        for found in imports()
+        for folder in folders
+        if f"{found.target}.".startswith(f"{folder}.") and not f"{found.module}.".startswith(f"{folder}.")
+    ]
+    assert wrong == []
+
+
+def test_the_core_names_no_plugin():
+    for folder in {folder_of(module) for _, _, module in registered()}:
+        word = re.compile(rf"\b{folder.rpartition('.')[2].replace('_', '[ _]')}\b", re.IGNORECASE)
+        if folder.endswith((".blueprints", ".flight_recorder")):  # what InfraGraph and PyTorch call theirs
+            continue
+        for source in modules().values():
+            if not f"{source.name}.".startswith(f"{folder}."):
+                text = (ROOT / source.file).read_text(encoding="utf-8")
+                assert not word.search(text), f"{source.file} names {folder}"
+
+
+def test_logs_of_a_tool_that_another_distribution_reads(site, tmp_path):
+    site("toy-logs", "[chakrascope.log_readers]\ntoy = toy_logs:READER\n", toy_logs=TOY)
+    assert {"toy", "flight", "inspector"} <= set(plugin_names("log_readers"))
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for rank in (0, 1):
+        (folder / f"{rank}.toy").write_text("TOY")
+    logs = read_logs([folder])
+    assert (logs.kind, logs.world_size, logs.groups) == ("toy", 2, {"all": (0, 1)})
+    (folder / "0.toy").write_text("TOI")
+    (folder / "1.toy").write_text("TOI")
+    with pytest.raises(UsageError, match=r"Logs can be read of: .*Toy"):
+        read_logs([folder])
+
+
+def test_two_distributions_with_one_name_are_named(site):
+    site("one", "[chakrascope.transports]\nwire = one:Wire\n")
+    site("other", "[chakrascope.transports]\nwire = other:Wire\n")
+    with pytest.raises(ConfigError, match=r"o\w+ and o\w+ both register 'wire' as chakrascope.transports"):
+        plugin_names("transports")
+
+
+@pytest.mark.parametrize("text", ["import nothing_of_this_name", "Other = 1"])
+def test_a_plugin_that_cannot_be_imported_is_named_with_its_distribution(site, text):
+    site("broken", "[chakrascope.clusters]\nbroken = broken_cluster:Cluster\n", broken_cluster=text)
+    with pytest.raises(ConfigError, match=r"plug-in 'broken' \(broken_cluster:Cluster\) of broken cannot be"):
+        load_plugin("clusters", "broken")
