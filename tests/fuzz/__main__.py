@@ -65,16 +65,14 @@ def limit_memory() -> None:
 def work(work_dir: Path, names: list[str], seed: int, until: float, most: int) -> None:
     """Read at most *most* damaged files until *until*; a line on stdout says how each input ended."""
     from mutate import damaged
-    from targets import CORPUS, TARGETS
+    from targets import TARGETS, saved_cases
 
     faulthandler.enable()
     limit_memory()
     random_ = random.Random(seed)
     seeds = {}
     for name in names:
-        kept = [file for file in sorted((CORPUS / name).glob("*")) if file.is_dir()]
-        found = [{str(f.relative_to(k)): f.read_bytes() for f in k.rglob("*") if f.is_file()} for k in kept]
-        seeds[name] = TARGETS[name].seeds() + found
+        seeds[name] = TARGETS[name].seeds() + list(saved_cases(name).values())
     weights = [TARGETS[name].weight for name in names]
     for _ in range(most):
         if time.time() >= until:

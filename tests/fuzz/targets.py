@@ -10,6 +10,7 @@ import pickle
 import socket
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,9 +56,9 @@ from chakrascope.runner.sweep import Prices, read_points
 from chakrascope.support.table import ParquetFile, frame_bytes
 from chakrascope.tracer import TraceSet
 
-__all__ = ["CORPUS", "TARGETS", "Target"]
+__all__ = ["TARGETS", "Target", "saved_cases"]
 
-CORPUS = Path(__file__).parent / "corpus"
+_CORPUS = Path(__file__).parent / "corpus"
 _TESTS = Path(__file__).parents[1]
 _DATA = _TESTS / "data"
 sys.path[:0] = [str(_TESTS / "converter"), str(_TESTS / "runner")]
@@ -67,6 +68,15 @@ import workloads  # noqa: E402
 
 Files = dict[str, bytes]
 _DEFAULTS = {"link-defaults": {"*": {"bandwidth": "100Gb/s", "latency": "1us"}}}
+
+
+def saved_cases(name: str) -> dict[str, Files]:
+    """Return the files of each case that once crashed the reader *name*: ``corpus/NAME/CASE.zip``."""
+    cases = {}
+    for path in sorted((_CORPUS / name).glob("*.zip")):
+        with zipfile.ZipFile(path) as archive:
+            cases[path.stem] = {each: archive.read(each) for each in archive.namelist()}
+    return cases
 
 
 @dataclass(frozen=True)
