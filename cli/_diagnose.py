@@ -35,7 +35,7 @@ def diagnose_command(
     """Name the rank, NIC, link or host that slows a run of STUDY, and what it costs the step.
 
     Messages and computations are compared with those of their peers; costs come from simulating the run with
-    and without each anomaly. LOGS are production logs (PyTorch's flight recorder, NCCL Inspector; files,
+    and without each anomaly. LOGS are production logs, such as dumps of PyTorch's flight recorder (files,
     folders or archives): which rank hangs or comes last, by how much, and how fast the collectives were.
     """
     from ..runner import Study
