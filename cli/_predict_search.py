@@ -112,7 +112,7 @@ def _choices(command: Command) -> Command:
     show_default=True,
     help="Number of worker processes.",
 )
-@click.option("--cluster", metavar="ADDRESS", help="A Dask scheduler, its file, or a dask-jobqueue YAML.")
+@click.option("--cluster", metavar="ADDRESS", help="A Dask scheduler, its file, or a batch system's YAML.")
 @click.option("-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path),
               help="Study that keeps the search as a sweep; the same command resumes it.")  # fmt: skip
 @click.option("--name", help="Name of the sweep. [default: derived from the search]")
