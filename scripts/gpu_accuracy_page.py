@@ -23,7 +23,10 @@ step. Work that no converted step issued is left out, for
 HTA too: TraceLens's tables hold the whole file. Computation counts first, then communication, then
 copies: what is left of a later kind is *exposed*. HTA counts `cuda_sync` records and calls of HIP that
 name a stream as kernels, and takes no kernels but NCCL's for communication; where its figures differ from
-plain sums for that, the sums decide.
+plain sums for that, the sums decide. HTA gives each `cudaEventQuery` an edge from the work before the
+event. A query returns at once, whether or not that work has ended, so the edge would make the host wait in
+a replay with a slower kernel. Here only queries in a loop wait; two edges of
+`cuda_event_sync_multi_stream` are left out for that.
 """
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from ...tracer import Evidence
 from ..readers import DeviceTrace, Ops
 from ._cause_rules import ACTIVITIES, CALLS, SYSTEM_CALLS, frame_cause
+from ._frame_causes import framed_spans
 from ._host_causes import GAPS, MOMENTS, OPERATIONS, HostCauses, Span, layered, marked_spans
 from ._window import Window
 
@@ -41,7 +42,7 @@ def host_causes(
     trace: DeviceTrace, own: np.ndarray, ops: Ops, window: Window, evidence: Evidence | None
 ) -> HostCauses:
     """Return the causes of one thread's host time: those of its events *own*, and what *evidence* adds."""
-    marked = marked_spans(trace, own, window)
+    marked = layered(framed_spans(trace, own, ops, window), marked_spans(trace, own, window))
     return HostCauses(
         marked if evidence is None else layered(SampledCauses(evidence).spans(ops, window), marked)
     )

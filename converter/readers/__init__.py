@@ -31,6 +31,7 @@ from ._host_trace import Kinds as Kinds
 from ._host_trace import read_host_trace as read_host_trace
 from ._host_trace import tensors as tensors
 from ._kineto import CATEGORIES as CATEGORIES
+from ._kineto import MODULE_FRAME as MODULE_FRAME
 from ._kineto import MODULE_RANGE as MODULE_RANGE
 from ._kineto import CommArguments as CommArguments
 from ._kineto import DeviceTrace as DeviceTrace
@@ -63,6 +64,7 @@ __all__ = [
     "CATEGORIES",
     "COMM_OPS",
     "LINKED_LACKS",
+    "MODULE_FRAME",
     "MODULE_RANGE",
     "PARAMETERS",
     "PHASES",

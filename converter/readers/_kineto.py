@@ -17,6 +17,7 @@ from .._files import stream
 from .._native import DeviceReader
 
 __all__ = [
+    "MODULE_FRAME",
     "MODULE_RANGE",
     "Call",
     "Calls",
@@ -25,6 +26,7 @@ __all__ = [
     "DeviceTrace",
     "Event",
     "Events",
+    "Frames",
     "Sync",
     "Syncs",
     "Work",
@@ -37,6 +39,8 @@ __all__ = [
 CATEGORIES = ("kernel", "memcpy", "memset")
 # An annotation, but made in the profiler's quick way, which files it as an operator.
 MODULE_RANGE = "chakrascope::module "
+# How the profiler's Python frames (with_stack) name calls of modules.
+MODULE_FRAME = "nn.Module: "
 _MAX_BASE_NS = 2**61
 _MAX_NS = 2**63
 
@@ -140,6 +144,23 @@ class Events(Columns, frozen=True):
     arguments: np.ndarray
 
 
+class Frames(Columns, frozen=True):
+    """Calls of Python functions and modules on host threads, as ``with_stack`` records them.
+
+    Of functions only those of 20 us and more; texts are numbers of the trace's texts.
+    """
+
+    name: np.ndarray
+    thread: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+
+    @classmethod
+    def none(cls) -> Frames:
+        """Return a table without rows."""
+        return cls(*(np.empty(0, dtype=np.int64) for _ in cls.__struct_fields__))
+
+
 class Calls(Columns, frozen=True):
     """`Call` by columns; texts are numbers of the trace's texts."""
 
@@ -196,7 +217,8 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     *rank* and *world_size* are -1 and 0 in traces of jobs that were not distributed; *groups* are the process
     groups the trace lists, by name. *arguments* are what operators were called with, if that was asked for:
     JSON arrays of shapes, types and values. *process* is the number of the process, -1 if it is not told.
-    *unread* counts the events of each kind that is not read, such as those of another accelerator.
+    *unread* counts the events of each kind that is not read, such as those of another accelerator. *frames*
+    are Python calls in order of start, enclosing ones first.
     """
 
     events: Events
@@ -211,6 +233,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     arguments: Sequence[str] = ()
     process: int = -1
     unread: dict[str, int] = msgspec.field(default_factory=dict)
+    frames: Frames = msgspec.field(default_factory=Frames.none)
 
     def names(self, numbers: np.ndarray) -> list[str]:
         """Return the texts of *numbers*."""
@@ -260,7 +283,8 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
     base = _base_ns(about, path)
     info = _distributed(about)
     events, calls, works = Events(**reader.events()), Calls(**reader.calls()), Works(**reader.works())
-    for table in (events, calls, works):
+    frames = Frames(**reader.frames())
+    for table in (events, calls, works, frames):
         if len(table) and int(table.end_ns.max()) + base >= _MAX_NS:
             raise TraceFormatError(f"{path} has an event of an impossible time. Capture again.")
         table.start_ns[:] += base
@@ -283,6 +307,7 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
         arguments=reader.arguments(),
         process=reader.process(),
         unread=reader.unread(),
+        frames=frames.take(np.lexsort((-frames.end_ns, frames.start_ns))),
     )
 
 

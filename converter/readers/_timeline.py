@@ -8,9 +8,9 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from .._columns import Columns
+from .._columns import Columns, which
 from .._native import Nesting, cut
-from ._kineto import MODULE_RANGE, CommArguments, DeviceTrace
+from ._kineto import MODULE_FRAME, MODULE_RANGE, CommArguments, DeviceTrace, Frames
 
 __all__ = ["PHASES", "Op", "Ops", "Pieces", "Threads", "cut_pieces"]
 
@@ -94,6 +94,7 @@ class Threads:
     Nesting is by time, since recorded parents are wrong with gloo. Annotations become context (module,
     phase), never operators; gloo's own may overlap what follows and are left out. A backward operator's
     module is that of the forward operator with its autograd sequence number, on whichever thread that ran.
+    Modules are those of the tracer's annotations, else the profiler's Python frames of modules.
     """
 
     def __init__(self, trace: DeviceTrace) -> None:
@@ -112,8 +113,9 @@ class Threads:
             if text.startswith(MODULE_RANGE):
                 module = text[len(MODULE_RANGE) :]
                 self._module[number] = numbers.setdefault(module, len(numbers))
-        self._modules = list(numbers)
         self._roles = roles
+        self._frames, self._module_of_frame = _module_frames(trace, numbers)
+        self._modules = list(numbers)
 
     def operators(self, events: np.ndarray, start_ns: int, end_ns: int, *, phase: str = "forward") -> Ops:
         """Return the operators among *events* (of one thread, in order) that touch the given stretch.
@@ -121,18 +123,50 @@ class Threads:
         *phase* is that of operators that nothing encloses.
         """
         own = self._trace.events.take(events)
-        columns = self._nesting.operators(
-            own.start_ns,
-            own.end_ns,
-            own.sequence,
-            self._roles[own.is_operator.astype(np.int8), own.name],
-            self._module[own.name],
-            start_ns,
-            end_ns,
-            PHASES.index(phase),
-        )
-        columns["event"] = events[columns["event"]]
-        return Ops(self._trace, self._modules, **columns)
+        roles = self._roles[own.is_operator.astype(np.int8), own.name]
+        columns = (own.start_ns, own.end_ns, own.sequence, roles, self._module[own.name])
+        if len(self._frames) and len(own):
+            events, *columns = self._with_frames(int(own.thread[0]), events, columns)
+        nested = self._nesting.operators(*columns, start_ns, end_ns, PHASES.index(phase))
+        nested["event"] = events[nested["event"]]
+        return Ops(self._trace, self._modules, **nested)
+
+    def _with_frames(
+        self, thread: int, events: np.ndarray, columns: Sequence[np.ndarray]
+    ) -> tuple[np.ndarray, ...]:
+        """Return *events* and their *columns* with the calls of modules on *thread* among them."""
+        mine = self._frames.thread == thread
+        frames, nothing = self._frames.take(mine), np.full(int(mine.sum()), -1)
+        roles = np.full(len(frames), _MODULE)
+        added = (nothing, frames.start_ns, frames.end_ns, nothing, roles, self._module_of_frame[mine])
+        pairs = zip((events, *columns), added, strict=True)
+        joined = [np.concatenate([one, other.astype(one.dtype)]) for one, other in pairs]
+        order = np.lexsort((-joined[2], joined[1]))
+        return tuple(column[order] for column in joined)
+
+
+def _module_frames(trace: DeviceTrace, numbers: dict[str, int]) -> tuple[Frames, np.ndarray]:
+    """Return the calls of modules that *trace* has, and the number of each module, added to *numbers*.
+
+    None if there are modules already, which are the tracer's. A module is named with those that call it
+    first: ``GPT_0.Block_3.Linear_12``.
+    """
+    frames = Frames.none() if len(numbers) > 1 else trace.frames
+    frames = frames.take(which(trace.texts, lambda text: text.startswith(MODULE_FRAME))[frames.name])
+    modules = np.zeros(len(frames), dtype=np.int32)
+    around: dict[int, list[tuple[int, str]]] = {}
+    paths: dict[str, str] = {}
+    columns = (frames.thread, frames.start_ns, frames.end_ns, frames.name)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for row, (thread, start, end, name) in enumerate(rows):
+        callers = around.setdefault(thread, [])
+        while callers and callers[-1][0] <= start:
+            callers.pop()
+        own = trace.texts[name][len(MODULE_FRAME) :]
+        path = paths.setdefault(own, f"{callers[-1][1]}.{own}" if callers else own)
+        callers.append((end, path))
+        modules[row] = numbers.setdefault(path, len(numbers))
+    return frames, modules
 
 
 def cut_pieces(ops: Ops, start_ns: int, end_ns: int) -> Pieces:

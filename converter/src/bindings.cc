@@ -54,6 +54,16 @@ void bind_device_reader(nb::module_& module) {
                      .add("arguments", from.arguments)
                      .take();
              })
+        .def("frames",
+             [](DeviceReader& self) {
+                 FrameColumns& from = self.frames;
+                 return Table()
+                     .add("name", from.name)
+                     .add("thread", from.thread)
+                     .add("start_ns", from.start_ns)
+                     .add("end_ns", from.end_ns)
+                     .take();
+             })
         .def("calls",
              [](DeviceReader& self) {
                  CallColumns& from = self.calls;

@@ -23,7 +23,7 @@ namespace {
 
 constexpr double kMaxMicroseconds = 4503599627370496.0;  // 2^52
 
-enum class Category { Other, Operator, Annotation, Call, Kernel, Copy, Memset, Sync };
+enum class Category { Other, Operator, Annotation, Frame, Call, Kernel, Copy, Memset, Sync };
 
 struct CategoryName {
     std::string_view name;
@@ -34,6 +34,7 @@ struct CategoryName {
 constexpr CategoryName kCategories[] = {
     {"cpu_op", Category::Operator},
     {"user_annotation", Category::Annotation},
+    {"python_function", Category::Frame},
     {"cuda_runtime", Category::Call},
     {"cuda_driver", Category::Call},
     {"hip_runtime", Category::Call},
@@ -53,7 +54,10 @@ constexpr CategoryName kCategories[] = {
 };
 constexpr std::string_view kParameters = "record_param_comms";
 // Not read, but nothing that a graph would lack.
-constexpr std::string_view kPythonFunction = "python_function", kTrace = "Trace";
+constexpr std::string_view kTrace = "Trace";
+// Calls of modules are kept whatever they take, and of other functions those of this long.
+constexpr std::string_view kModuleFrame = "nn.Module: ";
+constexpr std::int64_t kLeastFrameNs = 20'000;
 constexpr std::size_t kMaxUnread = 50;
 
 Category category_of(std::string_view name) {
@@ -171,7 +175,7 @@ void DeviceReader::member(std::string_view key, const Token& value) {
 void DeviceReader::keep(const Event& event) {
     const Category category = category_of(event.cat.raw);
     if (category == Category::Other) {
-        if (event.cat.raw == kPythonFunction || event.cat.raw == kTrace) return;
+        if (event.cat.raw == kTrace) return;
         const auto known = unread.find(event.cat.raw);
         if (known != unread.end()) {
             ++known->second;
@@ -180,6 +184,7 @@ void DeviceReader::keep(const Event& event) {
         }
         return;
     }
+    if (category == Category::Frame) return keep_frame(event);
     if (category == Category::Sync) {
         syncs.kind.push_back(text_of(event.sync_kind));
         syncs.stream.push_back(event.stream.integer(-1));
@@ -231,6 +236,16 @@ void DeviceReader::keep(const Event& event) {
             works.external_id.push_back(event.external_id.integer(0));
             works.size_bytes.push_back(event.size_bytes.integer(-1));
     }
+}
+
+void DeviceReader::keep_frame(const Event& event) {
+    std::int64_t start = 0, length = 0;
+    if (!to_ns(event.ts, -kMaxMicroseconds, start) || !to_ns(event.dur, 0, length)) return;
+    if (length < kLeastFrameNs && !event.name.raw.starts_with(kModuleFrame)) return;
+    frames.name.push_back(text_of(event.name));
+    frames.thread.push_back(text_of(event.tid));
+    frames.start_ns.push_back(start);
+    frames.end_ns.push_back(start + length);
 }
 
 // Keep what *event* says about a communication, if anything, and return its row.

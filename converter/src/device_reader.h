@@ -21,6 +21,13 @@ struct EventColumns {
     std::vector<std::int64_t> start_ns, end_ns, record_id, sequence, external_id;
 };
 
+// Calls of Python functions and modules that the profiler saw (``with_stack``): those of a module, and those
+// that take long enough to be where a host thread stalled.
+struct FrameColumns {
+    std::vector<std::int32_t> name, thread;
+    std::vector<std::int64_t> start_ns, end_ns;
+};
+
 // Calls of the accelerator's runtime; *kernel* is what they launch, where the trace says so.
 struct CallColumns {
     std::vector<std::int32_t> name, thread, kernel;
@@ -60,6 +67,7 @@ class DeviceReader : private Parts {
     void finish() { document_.finish(); }
 
     EventColumns events;
+    FrameColumns frames;
     CallColumns calls;
     WorkColumns works;
     SyncColumns syncs;
@@ -80,6 +88,7 @@ class DeviceReader : private Parts {
     void element(Scanner& scanner) override;
     void member(std::string_view key, const Token& value) override;
     void keep(const Event& event);
+    void keep_frame(const Event& event);
     std::int32_t comm_of(const Event& event);
     std::int32_t arguments_of(const Event& event);
     std::int32_t text_of(const Token& token) { return texts.number(token.text(scratch_)); }

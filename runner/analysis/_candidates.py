@@ -313,13 +313,13 @@ def _host(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candid
         path_ns, label = _sum(segments, own), HOST_CAUSES.get(cause, cause)
         what, target = f"{label}{_where(segments, own)}", Target("cause", cause)
         yield Candidate(what, "host", cause, cause, target, _GONE, own, path_ns, path_ns)
-    placed = diffuse & (places != "")
+    placed = diffuse & (places != "") & (causes == "python")
     for place, own in _groups(rows[placed], places[placed]):
         path_ns = _sum(segments, own)
         cause, _ = _largest(segments, own, "cause")
         what, target = f"{HOST_CAUSES.get(cause, 'Host work')} in {place}", Target("host", place)
         yield Candidate(what, "host", cause, "python", target, _GONE, own, path_ns, path_ns)
-    yield from _diffuse(path, workload, rows[diffuse & (places == "")])
+    yield from _diffuse(path, workload, rows[diffuse & ~placed])
 
 
 def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
@@ -360,8 +360,9 @@ def _where(segments: Columns, rows: Ints) -> str:
 
 
 def _place(segments: Columns, rows: Ints) -> str:
-    module, _ = _largest(segments, rows, "module")
-    return f" of {module}" if module else ""
+    """Return the module and the function that hold most of the *rows*, as far as they are known."""
+    module, place = (_largest(segments, rows, column)[0] for column in ("module", "place"))
+    return f" of {module}" * bool(module) + f", {place}" * bool(place)
 
 
 def _late(workload: Workload) -> list[Excess]:

@@ -1,62 +1,75 @@
-"""Known bottlenecks planted into a real trace of GPUs, one at a time: the summary names each."""
+"""Edits of a real trace of GPUs keep its order, and what waits for a change comes later."""
 
 from __future__ import annotations
 
-import random
+import gzip
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "planted_bottlenecks"))
 
-import planted_bottlenecks as planted
+import plants
+import trace_edits
 
-TRACES = Path(__file__).resolve().parents[1] / "data" / "converter" / "dlrm_v100_8"
-
-
-@pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("dlrm")
-    for rank in range(2):
-        (folder / f"kineto_{rank}.json.gz").write_bytes((TRACES / f"kineto_{rank}.json.gz").read_bytes())
-    return planted.read_traces(folder)
+TRACE = Path(__file__).resolve().parents[1] / "data" / "converter" / "dlrm_v100_8" / "kineto_0.json.gz"
 
 
 @pytest.fixture(scope="module")
-def step_us(job, tmp_path_factory):
-    traces, world_size = job
-    run = planted.analysed(traces, world_size, tmp_path_factory.mktemp("plain") / "run")
-    return run.result.makespan_ns / 1000
+def events():
+    timed = trace_edits.timed_events(json.loads(gzip.decompress(TRACE.read_bytes()))["traceEvents"])
+    timed = [event for event in timed if event.get("cat") != "gpu_user_annotation"]
+    first = min(event["ts"] for event in timed)
+    return [event | {"ts": event["ts"] - first} for event in timed]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        planted.slower_kernel,
-        planted.slower_collective,
-        planted.longer_gap,
-        planted.longer_operator,
-        planted.late_rank,
-    ],
-    ids=lambda make: make.__name__,
-)
-def test_a_planted_bottleneck_is_named(job, step_us, tmp_path, make):
-    traces, world_size = job
-    plant = make(traces, 2 * step_us, random.Random(5))
-    run = planted.analysed(plant.traces, world_size, tmp_path / "run")
-    assert run.result.makespan_ns > planted.LEAST_LONGER * step_us * 1000
-    assert planted.is_named(run, plant), run.summary.headline
-
-
-def test_an_edit_keeps_the_order_of_the_trace(job):
-    events = job[0][0]
-    middle = planted.leaves(events, planted.steps(events)[0])[100]["ts"]
-    later = planted.edited(events, planted.Edit([(middle, 500.0)], lambda event: 0.5 * event["dur"]))
-    streams: dict[int, float] = {}
-    for event in sorted((e for e in later if e.get("cat") in planted.DEVICE), key=planted._starts):
-        assert event["ts"] >= streams.get(event["args"]["stream"], 0.0) - 1e-6
+def in_order(events):
+    """Whether the device's events of each stream follow one another."""
+    streams = {}
+    for event in sorted((e for e in events if e.get("cat") in trace_edits.DEVICE), key=plants.starts):
+        if event["ts"] < streams.get(event["args"]["stream"], 0.0) - 1e-6:
+            return False
         streams[event["args"]["stream"]] = event["ts"] + event["dur"]
-    pairs = [pair for pair in zip(events, later, strict=True) if pair[0].get("ph") == "X"]
+    return True
+
+
+def test_an_edit_that_changes_nothing_moves_nothing(events):
+    same = trace_edits.edited(events, trace_edits.Edit())
+    assert all(new["ts"] == pytest.approx(old["ts"]) for old, new in zip(events, same, strict=True))
+    assert all(new["dur"] == pytest.approx(old["dur"]) for old, new in zip(events, same, strict=True))
+
+
+def test_an_edit_keeps_the_order_of_the_trace(events):
+    middle = plants.leaves(events, plants.steps(events)[0])[100]["ts"]
+    later = trace_edits.edited(events, trace_edits.Edit([(middle, 500.0)], lambda event: 0.5 * event["dur"]))
+    assert in_order(later)
+    pairs = list(zip(events, later, strict=True))
     assert all(new["ts"] >= old["ts"] - 1e-6 and new["dur"] >= old["dur"] - 1e-6 for old, new in pairs)
     assert any(new["ts"] >= old["ts"] + 500 for old, new in pairs)
+
+
+def test_an_added_synchronisation_returns_after_the_work_that_was_issued_before_it(events):
+    place = plants.outermost(events, plants.steps(events)[0])[-40]["ts"] - 1e-3
+    issued = trace_edits.launches_of(events)
+    before = {number for number, call in issued.items() if call["ts"] < place}
+    slow = [e for e in plants.kernels(events, communication=False) if e["args"]["correlation"] in before][-5:]
+
+    def synchronise(ts, number):
+        args = {"correlation": number, trace_edits.PLANTED: True}
+        own = {key: slow[0][key] for key in ("pid", "tid")}
+        call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaDeviceSynchronize", "ts": ts + 2, "dur": 4}
+        return [own | call | {"args": args}]
+
+    added = trace_edits.with_calls(events, [place], 24.0, synchronise)
+    later = plants.longer(added, [e for e in added if e["args"].get("correlation") in before], 5_000.0)
+    (call,) = [e for e in later if trace_edits.PLANTED in (e.get("args") or {})]
+    ends = [
+        event["ts"] + event["dur"]
+        for event in later
+        if event.get("cat") in trace_edits.DEVICE and event["args"].get("correlation") in before
+    ]
+    assert in_order(later)
+    assert call["ts"] + call["dur"] == pytest.approx(max(ends), abs=0.01)
+    assert call["dur"] > 100  # 4 us where nothing is to be waited for

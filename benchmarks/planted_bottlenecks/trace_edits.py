@@ -1,0 +1,210 @@
+"""Edit Kineto traces of GPUs: longer or additional events, and the delay of everything that waits for them.
+
+An edit keeps every order that the trace has: what ended before something began still does, a kernel starts
+after its launch and after the kernels before it on its stream, and a call that waited for the device returns
+after what it waited for.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+Event = dict[str, Any]
+DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+RUNTIME = ("cuda_runtime", "cuda_driver")
+PLANTED = "planted"
+"""An argument of calls that are added: they wait for all work that was issued before them."""
+WAITS = re.compile(r"Synchronize")
+_WAITED_WITHIN_US = 20.0
+_CLOSE_US = 1.0
+
+
+@dataclass
+class Edit:
+    """What changes in one rank: time (us) inserted on the host by place, and added to device events."""
+
+    inserted: list[tuple[float, float]] = field(default_factory=list)
+    longer: Callable[[Event], float] = lambda _: 0.0
+
+
+def edited(events: list[Event], edit: Edit) -> list[Event]:
+    """Return *events* with an edit, and everything that has to wait for it later."""
+    return _Edited([dict(event) for event in events], edit).run()
+
+
+def with_calls(
+    events: list[Event], places: list[float], room_us: float, make: Callable[[float, int], list[Event]]
+) -> list[Event]:
+    """Return *events* with those that *make* returns for each place on the host, which take *room_us*.
+
+    *make* is called with the time at which its events may begin, and a correlation of their own.
+    """
+    edit = _Edited([dict(event) for event in events], Edit([(place, room_us) for place in places]))
+    moved = edit.run()
+    free = 1 + max(int(_arguments(event).get("correlation") or 0) for event in events)
+    for number, place in enumerate(sorted(places)):
+        moved += make(edit.new_time(place), free + 10 * number)
+    return edited(moved, Edit())
+
+
+def timed_events(events: list[Event]) -> list[Event]:
+    """Return the events that have a duration."""
+    return [event for event in events if event.get("ph") == "X"]
+
+
+def launches_of(events: list[Event]) -> dict[Any, Event]:
+    """Return the runtime calls by correlation."""
+    return {
+        event["args"]["correlation"]: event
+        for event in timed_events(events)
+        if event.get("cat") in RUNTIME and "correlation" in _arguments(event)
+    }
+
+
+def span_us(events: list[Event]) -> float:
+    """Return the time from the first event to the end of the last one."""
+    timed = [event for event in timed_events(events) if event.get("cat") in (*DEVICE, *RUNTIME, "cpu_op")]
+    return float(max(e["ts"] + e["dur"] for e in timed) - min(e["ts"] for e in timed))
+
+
+def _arguments(event: Event) -> Mapping[str, Any]:
+    return event.get("args") or {}
+
+
+@dataclass
+class _Wait:
+    """A call that returns once device events have ended, which are the last ones of their streams."""
+
+    call: Event
+    awaited: list[Event]
+
+    @property
+    def end_us(self) -> float:
+        return float(self.call["ts"] + self.call["dur"])
+
+    @property
+    def is_planted(self) -> bool:
+        return bool(_arguments(self.call).get(PLANTED))
+
+
+class _Edited:
+    """The events of a rank while they are moved, in order of their old times."""
+
+    def __init__(self, events: list[Event], edit: Edit) -> None:
+        self._events, self._edit = events, edit
+        self._timed = timed_events(events)
+        self._launches = launches_of(events)
+        self._device = [event for event in self._timed if event.get("cat") in DEVICE]
+        self._queues: dict[Any, list[Event]] = {}  # by stream, in order of issue
+        for event in sorted(self._device, key=lambda event: (self._issued(event), event["ts"])):
+            self._queues.setdefault(event["args"].get("stream"), []).append(event)
+        self._moved: dict[Any, int] = dict.fromkeys(self._queues, 0)
+        self._warp = _Warp(edit.inserted)
+        self._new: dict[int, tuple[float, float]] = {}
+        self._ended: list[tuple[float, float]] = []  # old and new ends, in order of the old
+        self._on_stream: dict[Any, float] = {}
+
+    def run(self) -> list[Event]:
+        """Return the moved events."""
+        points = [(event["ts"], 1, event) for event in self._device]
+        points += [(wait.end_us, 0, wait) for wait in self._waits()]
+        for time, is_device, what in sorted(points, key=lambda point: point[:2]):
+            if is_device:
+                self._move(what)
+            else:
+                for event in what.awaited:
+                    self._move(event)
+                ends = [self._new[id(event)][1] for event in what.awaited]
+                self._warp.delay_until(time, max(ends, default=float("-inf")))
+        for event in self._timed:
+            start, end = event["ts"], event["ts"] + event["dur"]
+            start, end = self._new.get(id(event)) or (self._warp.at(start), self._warp.at(end, is_end=True))
+            event["ts"], event["dur"] = start, end - start
+        return self._events
+
+    def new_time(self, place: float) -> float:
+        """Return where the time inserted at *place* on the host begins, once all is moved."""
+        return self._warp.at(place, is_end=True)
+
+    def _issued(self, event: Event) -> float:
+        launch = self._launches.get(_arguments(event).get("correlation"))
+        return float(event["ts"] if launch is None else launch["ts"])
+
+    def _waits(self) -> list[_Wait]:
+        """Return calls that synchronise with what they wait for, and calls that return with their copy."""
+        waits = []
+        for call in self._launches.values():
+            if WAITS.search(call["name"]):
+                found = [self._last(own, call) for own in self._queues.values()]
+                awaited = [event for event in found if event is not None]
+                if "Device" not in call["name"] and not _arguments(call).get(PLANTED):
+                    since = call["ts"] - _CLOSE_US
+                    awaited = [event for event in awaited if event["ts"] + event["dur"] >= since]
+                waits.append(_Wait(call, awaited))
+        for event in self._device:
+            call = self._launches.get(_arguments(event).get("correlation"))
+            is_copy = event["cat"] == "gpu_memcpy" and call is not None
+            if is_copy and event["ts"] + event["dur"] <= call["ts"] + call["dur"]:
+                waits.append(_Wait(call, [event]))
+        return waits
+
+    def _last(self, own: list[Event], call: Event) -> Event | None:
+        """Return the last event of a stream that was issued before *call*, and that it can have awaited."""
+        number = bisect_left(own, call["ts"], key=self._issued)
+        if not _arguments(call).get(PLANTED):
+            ends = call["ts"] + call["dur"] + _CLOSE_US
+            number = min(number, bisect_right(own, ends, key=lambda event: event["ts"] + event["dur"]))
+        return own[number - 1] if number else None
+
+    def _move(self, event: Event) -> None:
+        """Move *event* after all that was issued to its stream before."""
+        stream = event["args"].get("stream")
+        while id(event) not in self._new:
+            self._moved[stream] += 1
+            self._move_next(self._queues[stream][self._moved[stream] - 1])
+
+    def _move_next(self, event: Event) -> None:
+        time, stream = event["ts"], _arguments(event).get("stream")
+        launch = self._launches.get(_arguments(event).get("correlation"))
+        issued = self._warp.at(launch["ts"]) if launch is not None else time
+        # A queued kernel that began when one of another stream had just ended waited for it.
+        asked = launch["ts"] + launch["dur"] if launch is not None else time
+        awaited = self._latest(max(asked, time - _WAITED_WITHIN_US), time)
+        start = max(time, issued, awaited, self._on_stream.get(stream, time))
+        end = start + event["dur"] + self._edit.longer(event)
+        self._new[id(event)] = (start, end)
+        insort(self._ended, (time + event["dur"], end))
+        self._on_stream[stream] = end
+
+    def _latest(self, since: float, until: float) -> float:
+        """Return the latest new end of what ended in a span of old time."""
+        low, high = (bisect_left(self._ended, (time,)) for time in (since, until + 1e-6))
+        return max((new for _, new in self._ended[low:high]), default=float("-inf"))
+
+
+class _Warp:
+    """Time on the host: what was inserted, in order."""
+
+    def __init__(self, inserted: list[tuple[float, float]]) -> None:
+        self._times = [time for time, _ in sorted(inserted)]
+        self._sums = list(accumulate(us for _, us in sorted(inserted)))
+
+    def at(self, time: float, *, is_end: bool = False) -> float:
+        """Return the new time of an old one; an end is not moved by what is inserted at that instant."""
+        number = bisect_left(self._times, time) if is_end else bisect_right(self._times, time)
+        return time + (self._sums[number - 1] if number else 0.0)
+
+    def delay_until(self, time: float, moment: float) -> None:
+        """Have the wait that ended at *time* end no earlier than *moment*."""
+        late = moment - self.at(time, is_end=True)
+        if late > 0:
+            before = time - 1e-3
+            number = bisect_right(self._times, before)
+            self._times.insert(number, before)
+            self._sums.insert(number, self._sums[number - 1] if number else 0.0)
+            self._sums[number:] = [total + late for total in self._sums[number:]]
