@@ -124,16 +124,19 @@ class Threads:
         """
         own = self._trace.events.take(events)
         roles = self._roles[own.is_operator.astype(np.int8), own.name]
-        columns = (own.start_ns, own.end_ns, own.sequence, roles, self._module[own.name])
+        columns = [own.start_ns, own.end_ns, own.sequence, roles, self._module[own.name]]
         if len(self._frames) and len(own):
             events, *columns = self._with_frames(int(own.thread[0]), events, columns)
-        nested = self._nesting.operators(*columns, start_ns, end_ns, PHASES.index(phase))
+        starts, ends, sequences, roles, modules = columns
+        nested = self._nesting.operators(
+            starts, ends, sequences, roles, modules, start_ns, end_ns, PHASES.index(phase)
+        )
         nested["event"] = events[nested["event"]]
         return Ops(self._trace, self._modules, **nested)
 
     def _with_frames(
         self, thread: int, events: np.ndarray, columns: Sequence[np.ndarray]
-    ) -> tuple[np.ndarray, ...]:
+    ) -> list[np.ndarray]:
         """Return *events* and their *columns* with the calls of modules on *thread* among them."""
         mine = self._frames.thread == thread
         frames, nothing = self._frames.take(mine), np.full(int(mine.sum()), -1)
@@ -142,7 +145,7 @@ class Threads:
         pairs = zip((events, *columns), added, strict=True)
         joined = [np.concatenate([one, other.astype(one.dtype)]) for one, other in pairs]
         order = np.lexsort((-joined[2], joined[1]))
-        return tuple(column[order] for column in joined)
+        return [column[order] for column in joined]
 
 
 def _module_frames(trace: DeviceTrace, numbers: dict[str, int]) -> tuple[Frames, np.ndarray]:

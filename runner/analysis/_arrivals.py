@@ -7,6 +7,7 @@ import pandas as pd
 
 from .._result import Result
 from ._collective_overview import operation_name
+from ._replay_clocks import arrivals_on_one_clock
 
 __all__ = ["collective_arrivals"]
 
@@ -15,13 +16,15 @@ def collective_arrivals(result: Result, nodes: pd.DataFrame) -> pd.DataFrame:
     """Return a row per collective and rank in order: who came when to it.
 
     Columns ``collective, operation, module, rank, node_id, start_ns, late_ns`` and ``end_ns``; ``late_ns`` is
-    the time from the first rank's arrival, *nodes* has the modules. Collectives of one rank are left out.
+    the time from the first rank's arrival (see `arrivals_on_one_clock`), *nodes* has the modules. Collectives
+    of one rank are left out.
     """
     calls = result.collectives[
         ["collective", "comm_type", "rank", "node_id", "start_ns", "end_ns"]
     ].reset_index(drop=True)
-    of_one = calls.groupby("collective")["start_ns"]
-    calls = calls.assign(late_ns=calls["start_ns"] - of_one.transform("min"), ranks=of_one.transform("size"))
+    arrivals = pd.Series(arrivals_on_one_clock(result))
+    of_one = arrivals.groupby(calls["collective"])
+    calls = calls.assign(late_ns=arrivals - of_one.transform("min"), ranks=of_one.transform("size"))
     calls = calls[calls["ranks"] > 1].assign(operation=calls["comm_type"].map(operation_name))
     table = calls.merge(nodes[["rank", "node_id", "module"]], on=["rank", "node_id"], how="left")
     table["module"] = table["module"].fillna("").astype(str)

@@ -396,7 +396,11 @@ def _late_ranks(path: CriticalPath, found: Sequence[Excess]) -> Iterator[Candida
         own = np.flatnonzero(segments["rank"] == late.rank)
         keys = zip(*(segments[column][own].tolist() for column in ("kind", "cause", "operator")), strict=True)
         rows = own[np.array([key in late.work for key in keys], bool)] if len(own) else own
-        more = f"{HOST_CAUSES[cause]}: {name}" if cause in HOST_CAUSES else name
+        longest = int(segments["duration_ns"][rows].max(initial=0))
+        label = HOST_CAUSES.get(cause, "")
+        if label and cause in DIFFUSE_CAUSES and 2 * longest > ns:
+            label = "Host stall"
+        more = f"{label}: {name}" if label else name
         what = f"Rank {late.rank} is late: {duration_text(late.total_ns)} more work than its peers"
         what += f", {duration_text(ns)} of it {more}" if len(late.work) > 1 else f" in {more}"
         bound_ns = min(late.total_ns, path.makespan_ns)

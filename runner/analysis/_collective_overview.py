@@ -13,6 +13,7 @@ from ...support.table import Columns, frame_of
 from .._framed import sums_by
 from .._result import Result
 from ._critical_path import CriticalPath
+from ._replay_clocks import arrivals_on_one_clock
 from ._stood_for import group_members
 
 if TYPE_CHECKING:
@@ -49,11 +50,12 @@ def operation_name(comm_type: int) -> str:
 def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
     """Return a row per collective in order of start; *nodes* has the ``module`` of ``rank, node_id``.
 
-    ``skew_ns`` is the time from the first rank's arrival to the last one's, ``transfer_ns`` the longest time
-    any rank spent in it after everybody it needed had come. ``algorithm_bytes_per_ns`` (GB/s) is the bytes
-    of the whole operation over that time; the bus bandwidth scales it by what a ring of as many ranks must
-    move over each link, so that it compares with the hardware's figure. ``on_path_ns`` is its part of the
-    critical path. ``rank`` and ``node_id`` are the last arrival's.
+    ``skew_ns`` is the time from the first rank's arrival to the last one's (see `arrivals_on_one_clock`),
+    ``transfer_ns`` the longest time any rank spent in it after everybody it needed had come.
+    ``algorithm_bytes_per_ns`` (GB/s) is the bytes of the whole operation over that time; the bus bandwidth
+    scales it by what a ring of as many ranks must move over each link, so that it compares with the
+    hardware's figure. ``on_path_ns`` is its part of the critical path. ``rank`` and ``node_id`` are
+    the last arrival's.
     """
     return frame_of(overview_columns(result, path, lambda ranks, ids: _modules(nodes, ranks, ids)))
 
@@ -62,7 +64,7 @@ def overview_columns(
     result: Result, path: CriticalPath, modules_of: Callable[[Ints, Ints], npt.NDArray[Any]]
 ) -> Columns:
     """Return the columns of `collective_overview`; *modules_of* tells those of nodes by rank and id."""
-    calls = result.columns("collectives")
+    calls = {**result.columns("collectives"), "arrival_ns": arrivals_on_one_clock(result)}
     rows = np.lexsort([calls[name] for name in ("rank", *reversed(_KEYS))])
     calls = {name: column[rows] for name, column in calls.items()}
     firsts = np.flatnonzero(_changes([calls[name] for name in _KEYS]))
@@ -73,7 +75,7 @@ def overview_columns(
     known = np.unique(table["collective"])
     last = _last_arrivals(calls)[np.searchsorted(known, table["collective"])]
     rank, node_id = calls["rank"][last], calls["node_id"][last]
-    start_ns = np.minimum.reduceat(calls["start_ns"], firsts)
+    start_ns, arrival_ns = np.minimum.reduceat(calls["start_ns"], firsts), calls["arrival_ns"]
     transfer_ns = np.maximum.reduceat(calls["transfer_ns"], firsts)
     on_path_ns = _on_path(calls, path, table["collective"])
     algorithm = _whole_bytes(table, ranks) / np.maximum(transfer_ns, 1)
@@ -83,7 +85,7 @@ def overview_columns(
         "module": modules_of(rank.astype(np.int64), node_id),
         "ranks": ranks,
         "start_ns": start_ns,
-        "skew_ns": np.maximum.reduceat(calls["start_ns"], firsts) - start_ns,
+        "skew_ns": np.maximum.reduceat(arrival_ns, firsts) - np.minimum.reduceat(arrival_ns, firsts),
         "transfer_ns": transfer_ns,
         "algorithm_bytes_per_ns": algorithm,
         "bus_bytes_per_ns": algorithm * _bus_factor(table, ranks),
@@ -122,7 +124,7 @@ def _changes(key: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
 
 def _last_arrivals(calls: Columns) -> Ints:
     """Return for each collective, in ascending order, the row of its last arrival (of the lowest rank)."""
-    rows = np.lexsort([calls["rank"], -calls["start_ns"], calls["collective"]])
+    rows = np.lexsort([calls["rank"], -calls["arrival_ns"], calls["collective"]])
     last: Ints = rows[_changes([calls["collective"][rows]])]
     return last
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chakrascope.runner.analysis import collective_arrivals, counterpart, rank_standings
+from chakrascope.converter import convert_files
+from chakrascope.runner import Study, get_backend, prepare
+from chakrascope.runner.analysis import analyse_run, collective_arrivals, counterpart, rank_standings
 
 
 def test_ranks_of_one_program_that_did_the_same_are_one(simulated):
@@ -39,6 +41,22 @@ def test_arrivals_are_counted_from_the_first(run):
     assert skew.tolist() == run.collectives.set_index("collective").loc[skew.index, "skew_ns"].tolist()
     assert (table.groupby("collective")["late_ns"].min() == 0).all()
     assert set(table["operation"]) == {"all_reduce"}
+
+
+def test_a_rank_whose_step_began_later_is_late_for_its_first_collective_only(data_dir, tmp_path):
+    folder = data_dir / "converter" / "dlrm_v100_8"
+    study = Study.create(tmp_path / "study")
+    prefix = study.add_workload(convert_files(device_trace=f"{folder}/kineto_{{rank}}.json.gz"), "dlrm")
+    experiment = prepare(prefix, "default", None, backend="replay", semantics="trace")
+    study.add_run(experiment, get_backend("replay").run(experiment), workload="dlrm")
+    run = analyse_run(study)
+    # By the ends of the collectives, rank 0 began its step 4.14 ms after rank 1.
+    assert run.collectives["skew_ns"].iloc[0] == pytest.approx(5_490_000, rel=0.02)
+    assert run.collectives["rank"].iloc[0] == 0
+    assert (run.collectives["skew_ns"].iloc[1:] < 100_000).all()
+    arrivals = collective_arrivals(run.result, run.nodes).groupby("collective")["late_ns"]
+    assert arrivals.max().tolist() == run.collectives["skew_ns"].tolist()
+    assert (arrivals.min() == 0).all()
 
 
 def test_the_fifth_of_one_run_is_the_fifth_of_the_other(run, simulated):
