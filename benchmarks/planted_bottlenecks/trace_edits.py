@@ -22,6 +22,8 @@ PLANTED = "planted"
 WAITS = re.compile(r"Synchronize")
 _WAITED_WITHIN_US = 20.0
 _CLOSE_US = 1.0
+# A call returns this soon after what it waited for, and takes so long itself.
+_NOTICED_WITHIN_US, _CALLED_US = 100.0, 20.0
 
 
 @dataclass
@@ -113,19 +115,34 @@ class _Edited:
         """Return the moved events."""
         points = [(event["ts"], 1, event) for event in self._device]
         points += [(wait.end_us, 0, wait) for wait in self._waits()]
-        for time, is_device, what in sorted(points, key=lambda point: point[:2]):
+        for _, is_device, what in sorted(points, key=lambda point: point[:2]):
             if is_device:
                 self._move(what)
             else:
                 for event in what.awaited:
                     self._move(event)
-                ends = [self._new[id(event)][1] for event in what.awaited]
-                self._warp.delay_until(time, max(ends, default=float("-inf")))
+                self._end(what)
         for event in self._timed:
             start, end = event["ts"], event["ts"] + event["dur"]
             start, end = self._new.get(id(event)) or (self._warp.at(start), self._warp.at(end, is_end=True))
-            event["ts"], event["dur"] = start, end - start
+            event["ts"], event["dur"] = start, max(0.0, end - start)
         return self._events
+
+    def _end(self, wait: _Wait) -> None:
+        """Have a wait end when the last it waits for does, by as much later as it was noticed before.
+
+        That may be sooner after its beginning than it was: a host that comes later waits less.
+        """
+        if not wait.awaited:
+            return
+        moment, last = max((self._new[id(event)][1], event["ts"] + event["dur"]) for event in wait.awaited)
+        start, length = wait.call["ts"], wait.call["dur"]
+        noticed = wait.end_us - last
+        if last > start and 0 <= noticed < _NOTICED_WITHIN_US and not wait.is_planted:
+            least = self._warp.at(start) + min(length, _CALLED_US)
+            self._warp.end_at(wait.end_us, max(moment + noticed, least))
+        else:
+            self._warp.end_at(wait.end_us, max(moment, self._warp.at(wait.end_us, is_end=True)))
 
     def new_time(self, place: float) -> float:
         """Return where the time inserted at *place* on the host begins, once all is moved."""
@@ -199,10 +216,10 @@ class _Warp:
         number = bisect_left(self._times, time) if is_end else bisect_right(self._times, time)
         return time + (self._sums[number - 1] if number else 0.0)
 
-    def delay_until(self, time: float, moment: float) -> None:
-        """Have the wait that ended at *time* end no earlier than *moment*."""
+    def end_at(self, time: float, moment: float) -> None:
+        """Have the wait that ended at *time* end at *moment*."""
         late = moment - self.at(time, is_end=True)
-        if late > 0:
+        if late:
             before = time - 1e-3
             number = bisect_right(self._times, before)
             self._times.insert(number, before)
