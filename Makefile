@@ -1,6 +1,7 @@
 # make demo   set everything up, capture a real training job, simulate it and open the viewer
 # make emulate   the same job over a healthy and a degraded network of this machine, and the viewer comparing them
 # make test   set everything up and run every test, two at a time (JOBS=4 four at a time, JOBS=0 one; TESTS=tests/cli only these)
+# make check   the daily round: lint, and the tests without browser, PyTorch and Dask (TESTS=tests/cli only these)
 # make fuzz   every reader with damaged files, for SECONDS=600, and the tests of properties with new random examples
 # make lint / types / format   what continuous integration also checks
 # make docs   the documentation as a site that works offline, in build/site
@@ -34,7 +35,7 @@ WORKERS := -n $(JOBS) --dist loadfile
 SANITIZED := tests/engine tests/converter tests/runner/gpu \
 	$(addprefix tests/runner/backends/test_,flow.py gpu_backend.py link_changes.py packet.py packet_flows.py packet_loss.py packet_trains.py)
 
-.PHONY: demo emulate test fuzz lint types format clean docs man sanitize wheels check-wheel release
+.PHONY: demo emulate test check fuzz lint types format clean docs man sanitize wheels check-wheel release
 
 demo: .stamps/package
 	@rm -rf $(DEMO_STUDY)
@@ -50,6 +51,9 @@ emulate: .stamps/package
 
 test: .stamps/dev .stamps/browser .stamps/ns3
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(WORKERS) $(TESTS)
+
+check: lint
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(WORKERS) -m "not browser and not torch and not dask" $(TESTS)
 
 # What crashes a reader is kept in build/fuzz; READERS=et,study are only these, SEED=7 the same inputs again.
 fuzz: .stamps/dev .stamps/ns3

@@ -28,7 +28,6 @@ _ALIVE_S = 0.5
 _SILENCE_S = 10.0  # the coordinator says something every second
 _RETRY_S = 0.2
 _MOST_RANKS = 1024
-_REAP_S = 5.0
 
 
 @dataclass

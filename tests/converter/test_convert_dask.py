@@ -21,6 +21,8 @@ from chakrascope.errors import BackendError, BackendUnavailable, TraceFormatErro
 from chakrascope.runner import Study
 from chakrascope.support.cluster import _dask, connected
 
+pytestmark = pytest.mark.dask
+
 RANKS = 24
 
 

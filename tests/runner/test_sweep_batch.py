@@ -12,6 +12,8 @@ from workloads import coll, comp, workload
 from chakrascope.errors import BackendError, BackendUnavailable, ConfigError
 from chakrascope.runner import Study, run_sweep
 
+pytestmark = pytest.mark.dask
+
 OVER = {"network.latency": [1, 2, 3, 4]}
 SLURM = "jobqueue: {slurm: {cores: 1, memory: 1GB, interface: lo, walltime: '00:10:00', log-directory: LOGS}}"
 # What SLURM's commands do, on this machine: a job is a process group, its script is copied.

@@ -19,6 +19,8 @@ from chakrascope.runner import NetworkConfig, Study, run_sweep
 from chakrascope.runner.chips import find_chip
 from chakrascope.runner.planning import Cluster, Request, search_plans
 
+pytestmark = pytest.mark.dask
+
 POINTS = 24
 
 
