@@ -9,14 +9,19 @@ if TYPE_CHECKING:
     from ._answers import best_by as best_by
     from ._answers import best_point as best_point
     from ._answers import known_goal as known_goal
+    from ._answers import point_label as point_label
+    from ._answers import setting_title as setting_title
     from ._answers import swept_settings as swept_settings
     from ._answers import value_text as value_text
-    from ._figures import FIGURES as FIGURES
-    from ._front import frontier as frontier
+    from ._goal import FIGURES as FIGURES
     from ._goal import Goal as Goal
     from ._goal import parse_limits as parse_limits
+    from ._objectives import SWEEP_TABLES as SWEEP_TABLES
+    from ._objectives import front_table as front_table
+    from ._objectives import frontier as frontier
     from ._objectives import more_is_cheaper as more_is_cheaper
     from ._objectives import objectives as objectives
+    from ._objectives import pair_table as pair_table
     from ._objectives import worth_their_cost as worth_their_cost
     from ._places import Places as Places
     from ._point import Answer as Answer
@@ -41,13 +46,8 @@ if TYPE_CHECKING:
     from ._sweep import read_sweep as read_sweep
     from ._sweep import run_sweep as run_sweep
     from ._sweep import sweep_names as sweep_names
-    from ._sweep_tables import SWEEP_TABLES as SWEEP_TABLES
-    from ._sweep_tables import front_table as front_table
-    from ._sweep_tables import pair_table as pair_table
     from ._table import PointTable as PointTable
     from ._table import points_file as points_file
-    from ._titles import point_label as point_label
-    from ._titles import setting_title as setting_title
 else:
     __getattr__ = exports_of(__name__, __file__)
 

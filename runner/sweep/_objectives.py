@@ -1,13 +1,23 @@
-"""The objectives beside the step time of a sweep, and which points are worth their cost."""
+"""Objectives of a sweep besides the step time, the points worth their cost, and the tables of both."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+import numpy as np
 import pandas as pd
 
-from ._answers import swept_settings
-from ._front import frontier
+from ._answers import answered, swept_settings
 
-__all__ = ["more_is_cheaper", "objectives", "worth_their_cost"]
+__all__ = [
+    "SWEEP_TABLES",
+    "front_table",
+    "frontier",
+    "more_is_cheaper",
+    "objectives",
+    "pair_table",
+    "worth_their_cost",
+]
 
 
 def objectives(points: pd.DataFrame) -> list[str]:
@@ -29,3 +39,51 @@ def worth_their_cost(points: pd.DataFrame, objective: str) -> pd.Series:
     """
     sign = -1 if more_is_cheaper(objective) else 1
     return frontier(points.assign(**{objective: sign * points[objective].astype(float)}), objective)
+
+
+def frontier(points: pd.DataFrame, against: str = "ranks") -> pd.Series:
+    """Return which of the answered points no other beats: none has as little *against* and is as fast."""
+    ordered = points.sort_values([against, "makespan_ns"], kind="stable")
+    best = ordered["makespan_ns"].astype(np.int64).cummin()
+    first = ~ordered.duplicated([against]) & (ordered["makespan_ns"] == best)
+    improves = first & (best < best.shift(fill_value=np.iinfo(np.int64).max))
+    chosen: pd.Series = improves.reindex(points.index)
+    return chosen
+
+
+def pair_table(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the shortest ``makespan_ns`` for each pair of values of the two settings with most of them.
+
+    Without a second setting, for each value of the one there is.
+    """
+    done = answered(points)
+    settings = swept_settings(points)[:2]
+    if not settings:
+        only: pd.DataFrame = done[["makespan_ns"]].head(1)
+        return only
+    best = done.groupby(settings, sort=True, dropna=False)["makespan_ns"].min()
+    table: pd.DataFrame = best.reset_index()
+    return table
+
+
+def front_table(points: pd.DataFrame, against: str) -> pd.DataFrame:
+    """Return the points that no other beats in both the step and what it costs, by their cost.
+
+    *against* is one of the :func:`objectives`; anything else means the first of them. Where nothing costs
+    anything, the fastest point is all.
+    """
+    done = answered(points)
+    names = objectives(done)
+    if not names:
+        fastest: pd.DataFrame = done.head(1)
+        return fastest
+    cost = against if against in names else names[0]
+    front: pd.DataFrame = done[worth_their_cost(done, cost)].sort_values(cost, ignore_index=True)
+    return front
+
+
+SWEEP_TABLES: Mapping[str, Callable[[pd.DataFrame, str], pd.DataFrame]] = {
+    "points": lambda points, _against: points,
+    "pairs": lambda points, _against: pair_table(points),
+    "front": front_table,
+}

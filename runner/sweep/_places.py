@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from ._on_cluster import answer_on_cluster
-from ._point import Work
+from ...errors import BackendError
+from ...support.cluster import connected
+from ._point import Answer, Solver, Work, failure
 from ._pool import Answers, answer_here, answer_in_processes
 
 __all__ = ["Places"]
@@ -32,8 +35,36 @@ class Places:
         Workers open the folder *study* if a task asks for it; what they print goes to *log*.
         """
         if self.cluster is not None:
-            return answer_on_cluster(study, tasks, self.cluster, self.workers or 1)
+            return _answer_on_cluster(study, tasks, self.cluster, self.workers or 1)
         if self.workers == 0:
             return answer_here(study, tasks)
         workers = self.workers or len(os.sched_getaffinity(0))
         return answer_in_processes(study, tasks, min(workers, self.points), log)
+
+
+def _answer_on_cluster(study: Path, tasks: Iterator[Work], cluster: str, jobs: int = 1) -> Answers:
+    """Simulate the *tasks* on the *cluster*, of so many *jobs* if it is one of a batch system.
+
+    The workers need the study's folder at the same path. A worker that dies is Dask's to make good: its tasks
+    go to another. Raises what `connected` does.
+    """
+    with (
+        connected(cluster, jobs, "sweep") as place,
+        closing(place.answers(functools.partial(_solve, str(study)), tasks)) as answers,  # type: ignore[type-var]
+    ):
+        for answered in answers:
+            if answered is None:
+                yield None
+            else:
+                task, answer = answered
+                yield task, failure(answer.message) if isinstance(answer, BackendError) else answer
+
+
+def _solve(study: str, task: Work) -> Answer:
+    """Answer one task, on a worker."""
+    return _solver(study).solve(task)
+
+
+@functools.lru_cache(maxsize=1)
+def _solver(study: str) -> Solver:
+    return Solver(study)

@@ -20,7 +20,7 @@ from .._simulate import load_memory, load_network
 from ..backends import get_backend
 from ..config import MemoryConfig, NetworkConfig, SystemConfig
 from ..study import Study, check_name
-from ._answers import swept_settings, value_text
+from ._answers import point_label, setting_title, swept_settings, value_text
 from ._goal import Goal
 from ._places import Places
 from ._point import Answer, Task, failure, measure
@@ -30,7 +30,6 @@ from ._settings import Base, Builder, check_keys
 from ._space import Settings, grid, point_key
 from ._start import finish_start, planned_points, write_start
 from ._table import PointTable, points_file, read_table
-from ._titles import point_label, setting_title
 
 __all__ = ["Sweep", "SweepInterrupted", "SweepProgress", "read_sweep", "run_sweep", "sweep_names"]
 
