@@ -73,8 +73,8 @@ def summary_command(
 ) -> None:
     """Print what bounds a run of STUDY, and the changes that would help most, each with its gain.
 
-    Gains come from simulating the run with the change, as `what-if` does; "at most" marks upper bounds, where
-    that takes too long.
+    Gains come from simulating the run with the change, as `what-if` does. "At most" marks upper bounds, which
+    runs of more than 250,000 events have instead.
     """
     from ..converter.checks import step_kinds, step_rows
     from ..runner.analysis import TIME_FORMULA, advice_text, gain_text

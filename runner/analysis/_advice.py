@@ -29,7 +29,7 @@ __all__ = [
     "Advice",
     "Advised",
     "Cause",
-    "Replays",
+    "Simulate",
     "advice",
     "advice_table",
     "advice_text",
@@ -37,6 +37,9 @@ __all__ = [
     "gain_text",
     "link_bytes_per_ns",
 ]
+
+Simulate = Callable[[Target, float], Result]
+"""Simulates the step with a target so many times as fast; infinitely fast takes no time."""
 
 _LEAST_SHARE = 0.01
 _MOST_REPLAYED = 6
@@ -47,17 +50,6 @@ _LEAST_RATE = 0.125  # bytes/ns: an Ethernet of 1 Gb/s, where nothing else is kn
 _COVERED = 0.5
 _NAMED_SHARE = 0.1
 _MOST_CAUSES = 10
-
-
-@dataclass(frozen=True)
-class Replays:
-    """Replays of a step: *simulate* makes one with a target so many times as fast, *most* can be afforded.
-
-    Infinitely fast takes no time.
-    """
-
-    simulate: Callable[[Target, float], Result]
-    most: int
 
 
 @dataclass(frozen=True)
@@ -139,9 +131,9 @@ def advise(
     *,
     link_bytes_per_ns: float = 0.0,
     messages: Columns | None = None,
-    replays: Replays | None = None,
+    simulate: Simulate | None = None,
 ) -> Advised:
-    """Return what would help the step of *result*, by *replays* where these are given, else by bounds.
+    """Return what would help the step of *result*, by replays where *simulate* is given, else by bounds.
 
     *link_bytes_per_ns* is what a link of the slowest dimension carries, 0 if unknown: a collective, or one of
     *messages* (as `messages_on_path` has them), that is far below is not helped by smaller messages.
@@ -150,11 +142,10 @@ def advise(
     found = candidates(path, result, workload, slow.__contains__)
     least_ns = _LEAST_SHARE * max(1, path.makespan_ns)
     mattering = [one for one in found if one.bound_ns >= least_ns]
-    halves = _halves(path, replays, result)
-    most = _MOST_REPLAYED if replays is None else min(_MOST_REPLAYED, max(1, replays.most - len(halves)))
-    chosen = _distinct(mattering)[:most]
+    halves = _halves(path, simulate, result)
+    chosen = _distinct(mattering)[:_MOST_REPLAYED]
     total = max(1, path.makespan_ns)
-    replayed = [(one, _advice_of(one, path, result, workload, replays)) for one in chosen]
+    replayed = [(one, _advice_of(one, path, result, workload, simulate)) for one in chosen]
     helpful = [(one, item) for one, item in replayed if item.gain_ns / total >= _LEAST_SHARE]
     helpful.sort(key=lambda pair: -pair[1].gain_ns)
     kept = _without_covered(helpful)[:_MOST_ADVICE]
@@ -184,11 +175,11 @@ def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _advice_of(
-    one: Candidate, path: CriticalPath, result: Result, workload: Workload, replays: Replays | None
+    one: Candidate, path: CriticalPath, result: Result, workload: Workload, simulate: Simulate | None
 ) -> Advice:
     """Return the advice on a candidate, by a replay if it can be simulated."""
     gain_ns, is_bound, then = one.bound_ns, True, ""
-    after = _replayed(replays, one.target, one.times)
+    after = _replayed(simulate, one.target, one.times)
     if after is not None:
         gain_ns, is_bound, then = result.makespan_ns - after.makespan_ns, False, _bound_by(after, workload)
     rank, node_id, place = _longest(path, one)
@@ -269,24 +260,20 @@ def _contributor(found: Sequence[Candidate]) -> Candidate | None:
     return ordered[0] if ordered else None
 
 
-def _halves(path: CriticalPath, replays: Replays | None, result: Result) -> dict[str, int]:
-    """Return what halving each of the two kinds that hold most of the path, and computation, gains.
-
-    They are at most a third of the replays.
-    """
+def _halves(path: CriticalPath, simulate: Simulate | None, result: Result) -> dict[str, int]:
+    """Return what halving each of the two kinds that hold most of the path, and computation, gains."""
     kinds = [str(key) for key in breakdown_columns(path, "kind")["key"][:2]]
     chosen = [kind for kind in dict.fromkeys([*kinds, "compute"]) if kind not in ("idle", "wait")]
-    most = 0 if replays is None else replays.most // 3
-    halved = {kind: _replayed(replays, Target("kind", kind), 2.0) for kind in chosen[:most]}
+    halved = {kind: _replayed(simulate, Target("kind", kind), 2.0) for kind in chosen}
     return {
         kind: result.makespan_ns - after.makespan_ns for kind, after in halved.items() if after is not None
     }
 
 
-def _replayed(replays: Replays | None, target: Target, times: float) -> Result | None:
-    """Return a replay, or None where none is affordable or there is nothing that could change."""
+def _replayed(simulate: Simulate | None, target: Target, times: float) -> Result | None:
+    """Return a replay, or None where there is none or nothing that could change."""
     try:
-        return None if replays is None else replays.simulate(target, times)
+        return None if simulate is None else simulate(target, times)
     except ChakrascopeError:
         return None
 

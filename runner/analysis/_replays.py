@@ -1,32 +1,35 @@
-"""Replay a run with something changed, as often as that can be afforded."""
+"""Replay a run with something changed, unless it is too large."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from .._experiment import Detail, Experiment
 from .._result import Result
-from ._advice import Replays
-from ._what_if import MEASURED, what_if
+from ._what_if import MEASURED
+
+if TYPE_CHECKING:
+    from .._experiment import Experiment
+    from ._advice import Simulate
 
 __all__ = ["replays_of"]
 
-_MOST_EVENTS = 12_000_000
-"""Of all replays for one answer together, which takes some ten seconds once."""
-_MOST_REPLAYS = 9
+_MOST_EVENTS = 250_000
+"""Of a run that is replayed: up to nine replays then take less than two seconds."""
 _MOST_PATH_NODES = 200_000
 # Backends that take time in proportion to their events and need nothing but the engine.
 _QUICK = (*MEASURED, "analytical-unaware", "analytical-aware")
 
 
-def replays_of(result: Result, experiment: Callable[[], Experiment]) -> Replays | None:
-    """Return the replays of the *experiment* of *result* that can be afforded; None where not even one."""
+def replays_of(result: Result, experiment: Callable[[], Experiment]) -> Simulate | None:
+    """Return the function that replays the *experiment* of *result*; None where the run is too large."""
     events = int(result.provenance.get("events", result.num_nodes))
     if result.backend not in _QUICK or not 0 < events <= _MOST_EVENTS:
         return None
+    from .._experiment import Detail  # noqa: PLC0415 - what simulates; the answers to large runs do without
+    from ._what_if import what_if  # noqa: PLC0415
+
     detail = Detail.EVERYTHING if result.num_nodes <= _MOST_PATH_NODES else Detail.TOTALS
     asked = dataclasses.replace(experiment(), detail=detail)
-    return Replays(
-        lambda target, times: what_if(asked, [(target, times)]), min(_MOST_REPLAYS, _MOST_EVENTS // events)
-    )
+    return lambda target, times: what_if(asked, [(target, times)])

@@ -93,12 +93,13 @@ def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
     named = np.where(nameless, names.numbers[rows] + len(operators.texts), operators.numbers[rows])
     texts = [*operators.texts, *names.texts]
     kinds, causes = nodes["kind"], nodes["cause"]
-    keys = np.stack([kinds.numbers[rows], causes.numbers[rows], named])
-    distinct, number = np.unique(keys, axis=1, return_inverse=True)
-    works = [
-        (kinds.texts[kind], causes.texts[cause], texts[name]) for kind, cause, name in distinct.T.tolist()
-    ]
-    return number.reshape(-1).astype(np.int64), works, rows
+    sizes = max(1, len(kinds.texts)), max(1, len(causes.texts)), max(1, len(texts))
+    # As one number each, which sorts much faster than columns of three.
+    keys = np.ravel_multi_index((kinds.numbers[rows], causes.numbers[rows], named), sizes)
+    distinct, number = np.unique(keys, return_inverse=True)
+    found = zip(*(part.tolist() for part in np.unravel_index(distinct, sizes)), strict=True)
+    works = [(kinds.texts[kind], causes.texts[cause], texts[name]) for kind, cause, name in found]
+    return number, works, rows
 
 
 def _work_ns(graph: Graph) -> dict[Work, int]:

@@ -331,22 +331,14 @@ def test_the_headline_follows_the_what_if_where_it_contradicts_the_path(tmp_path
     assert "is bound by computation: halving it gains 900 µs, halving host work, which holds" in headline
 
 
-def test_a_run_that_takes_long_to_replay_has_bounds_and_says_so(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("chakrascope.runner.analysis._replays._MOST_EVENTS", 10)
-    run = analysed(tmp_path, launched(stall_ns=5 * MS))
-    first = run.advices()[0]
-    assert first.is_bound
-    assert gain_text(first) == "at most 5.00 ms"
-
-
-@pytest.mark.parametrize(("most_replays", "advised"), [(9, 2), (1, 1)])
-def test_no_more_is_advised_than_can_be_replayed(tmp_path, monkeypatch, most_replays, advised):
-    program = launched(slow_ns=500_000, stall_ns=3 * MS)
+@pytest.mark.parametrize(("spare_events", "gain"), [(0, "4.60 ms"), (-1, "at most 5.00 ms")])
+def test_a_run_that_is_too_large_to_replay_has_bounds(tmp_path, monkeypatch, spare_events, gain):
+    program = launched(stall_ns=5 * MS)
     events = analysed(tmp_path / "first", program).result.provenance["events"]
-    monkeypatch.setattr("chakrascope.runner.analysis._replays._MOST_EVENTS", most_replays * events)
-    advices = analysed(tmp_path / "second", program).advices()
-    assert len(advices) == advised
-    assert not any(item.is_bound for item in advices)
+    monkeypatch.setattr("chakrascope.runner.analysis._replays._MOST_EVENTS", events + spare_events)
+    run = analysed(tmp_path / "second", program)
+    assert gain_text(run.advices()[0]) == gain
+    assert bool(run._advised.half_kinds_ns) == (spare_events == 0)
 
 
 def test_a_kernel_without_operator_is_simulated_by_its_name(tmp_path):
