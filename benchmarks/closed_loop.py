@@ -1,7 +1,7 @@
 """Predict training steps on networks that the jobs have not seen, run them there, and compare.
 
     python benchmarks/closed_loop.py [--jobs ddp,fsdp] [--rates 50,100,200,500] [--rounds 3]
-        [--folder FOLDER] [--page docs/closed-loop.md]
+        [--folder FOLDER] [--page docs/validation/closed-loop.md]
 
 Each job (two ranks on gloo, a network namespace and a core each) is captured on a path that is not shaped.
 Each rate's network is calibrated with gloo's own collectives, without the job. The step is predicted from
@@ -438,7 +438,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
         summary.append(f"| {name} | | | | " + " | ".join(f"{error:.1%}" for error in errors) + " | | |")
     return "\n".join([
         "# The closed loop: predicted, then run", "",
-        "Written by `python benchmarks/closed_loop.py --page docs/closed-loop.md`; do not edit.", "",
+        "Written by `benchmarks/closed_loop.py --page docs/validation/closed-loop.md`; do not edit.", "",
         f"Jobs of `examples/closed_loop/train.py`, {RANKS} ranks on gloo, a network namespace and a core "
         "each. Each was captured on a path that is not shaped. At each rate the step was predicted, and "
         "then the job ran there for real; the columns are predicted over measured, less one. "

@@ -1,4 +1,4 @@
-"""Measure how true and how fast packet trains are: the experiments of docs/fidelity.md with and without them.
+"""Measure the error and speed of packet trains on the experiments of docs/validation/fidelity.md.
 
 Example: ``python benchmarks/packet_trains.py --sizes 16KiB,256KiB,4MiB``. Each experiment runs with
 ``PACKET_TRAIN: 1``, every packet an event of its own, and then with trains; the error is that of the

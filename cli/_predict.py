@@ -251,7 +251,7 @@ def predict_command(
     """Predict the time, memory and bound of a training step from model sizes.
 
     Or from your own script, which runs unmodified on tensors without values. Nothing is
-    downloaded. What was measured, and how far off such predictions were, is in docs/predictions.md. The best
+    downloaded. docs/validation/predictions.md compares predictions with public measurements. The best
     parallelism for so many GPUs: `chakrascope predict search`.
     """
     from ..converter.generate.models import find_model

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/accuracy.md: how long captured steps take when simulated on the network they ran on.
+"""Write docs/validation/accuracy.md: how long captured steps take when simulated on the network they ran on.
 
 ``python scripts/accuracy_report.py [--traces FOLDER]... [-o FOLDER]`` converts every trace set captured on
 CPUs in the folders and in those of the tests, replays and simulates its median step, and divides by the
@@ -52,7 +52,9 @@ def main() -> None:
     """Read the command line, simulate every capture and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=Path, action="append", default=[], help="more trace sets")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs", help="folder to write (docs)")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=ROOT / "docs" / "validation", help="folder to write"
+    )
     given = parser.parse_args()
     try:
         rows = predictions(distinct(step for folder in [TRACES, *given.traces] for step in steps_in(folder)))
@@ -148,7 +150,7 @@ _READING = (
     "in communication. What gloo's calls take on the host (copies, waking a thread for each message), and "
     "that ranks share cores and memory with it, is in no bandwidth and latency: steps that send and receive "
     "one message after the other (`ring_2`, `pp_2`, `interleaved_2`) are too short by the most. How far "
-    "profiled steps are from unprofiled ones is another question: [captures say it](capture.md).",
+    "profiled steps are from unprofiled ones is another question: [captures say it](../how-to/capture.md).",
 )
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/fidelity.md: how far each backend is from the packet-level one, where, and what it costs.
+"""Write docs/validation/fidelity.md: errors of each backend against packets, and its cost.
 
 ``python scripts/fidelity_report.py [-o FOLDER]`` simulates every pattern of communication, of every size, on
 every network, with every backend, and some larger messages and pauses; `packet` is the measure of the others.
@@ -26,7 +26,7 @@ from chakrascope.runner import NetworkConfig, Result, simulate
 from chakrascope.runner.backends.ns3 import build_driver
 from chakrascope.runner.config import PacketPart, TcpPart
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parent.parent / "docs" / "validation"
 PATTERNS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ring-shift", "incast")
 SIZES = {"16 KiB": 1 << 14, "256 KiB": 1 << 18, "4 MiB": 1 << 22, "16 MiB": 1 << 24}
 # Ranks behind leaf switches whose way up is half as wide as their way down: two tiers, 100 Gb/s.
@@ -80,8 +80,8 @@ _READING = (
     "is what counts. It stores every message whole at each device before it passes it on, as ASTRA-sim "
     "does, where packets follow one another: a large message over two links takes almost twice its time, "
     "over four almost four times.",
-    "* `flow` is good everywhere but where its [flags](backends.md#flow) say so: they stand beside its "
-    "error. `auto` keeps its answer without a flag and asks `packet` with one: below, the row "
+    "* `flow` is good everywhere but where its [flags](../reference/backends.md#flow) say so, next to "
+    "its error. `auto` keeps its answer without a flag and asks `packet` with one: below, the row "
     f"*{_AUTO}*, whose cost is that of both.",
     f"* `{TRAINS}` gains where messages are large and windows deep, as on the links of `ring-8` and "
     "`dgx-a100-2x8`, and changes nothing where windows leave no room for trains. Where pauses come near, "
@@ -100,7 +100,7 @@ _CELL, _LEFT, _TOP = 64, 260, 70
 def main() -> None:
     """Read the command line, simulate the grid and write the report with its figure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", type=Path, default=DOCS, help="folder to write (docs)")
+    parser.add_argument("-o", "--output", type=Path, default=DOCS, help="folder to write")
     folder = parser.parse_args().output
     grid = [(name, *rest) for name in NETWORKS for rest in itertools.product(PATTERNS, SIZES)]
     try:
@@ -201,11 +201,13 @@ def report(table: pd.DataFrame) -> str:
         "Written by `python scripts/fidelity_report.py`; do not edit. The makespan of one operation on each "
         "backend, relative to `packet`, which simulates every packet: +5 % means that the backend takes 5 % "
         "longer. System `default` (ring algorithms, direct all-to-all, 4 chunks), no congestion control. "
-        "`packet` is a model as well: [how true it is](backends.md#packet). Times are processor time on one "
+        "`packet` is a model as well: [how true it is](../reference/backends.md#packet). "
+        "Times are processor time on one "
         "core of the machine that wrote the page, with what every simulation begins with (about 2 ms). "
-        f"*{TRAINS}* is `packet` with [`PACKET_TRAIN: {_TRAIN}`](backends.md#packet-trains). "
+        f"*{TRAINS}* is `packet` with [`PACKET_TRAIN: {_TRAIN}`](../reference/backends.md#packet-trains). "
         f"*{TCP}* is another transport, so that what stands there is no error: how much longer the same job "
-        "takes on [ns-3's TCP](backends.md#ns3-on-tcp-networks) (Cubic, Linux's defaults, 1 MiB of buffer a "
+        "takes on [ns-3's TCP](../reference/backends.md#ns3-on-tcp-networks) "
+        "(Cubic, Linux's defaults, 1 MiB of buffer a "
         "port). It has messages up to 4 MiB, without the all-gathers of that size and without pauses: what "
         "it can answer in seconds.",
         "",

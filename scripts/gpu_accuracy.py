@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/gpu-accuracy.md: what Chakrascope says of public GPU traces, beside HTA and TraceLens.
+"""Write docs/validation/gpu-accuracy.md: public GPU traces, compared with HTA and TraceLens.
 
 ``python scripts/gpu_accuracy.py --traces TraceLens=FOLDER --traces HTA=FOLDER ... [--hta-python PYTHON]``
 converts every Kineto trace in the folders, replays and explains it, and holds the figures against plain sums
@@ -39,7 +39,9 @@ def main() -> None:
     parser.add_argument("--hta-kept", type=Path, metavar="FILE", help="keep what HTA says, and read it again")
     parser.add_argument("--only", default="", metavar="TEXT", help="part of a trace's name")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures here, too")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs", help="folder to write (docs)")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=ROOT / "docs" / "validation", help="folder to write"
+    )
     given = parser.parse_args()
     rows, absent = [], []
     hta = Hta(given.hta_python, given.hta_kept)

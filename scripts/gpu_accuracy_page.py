@@ -1,4 +1,4 @@
-"""The page docs/gpu-accuracy.md: a table of demands, a row per trace, each miss and each refusal."""
+"""The page docs/validation/gpu-accuracy.md: demands, a row per trace, misses and refusals."""
 
 from __future__ import annotations
 

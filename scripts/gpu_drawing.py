@@ -1,4 +1,4 @@
-"""Draws the curves of docs/gpu-validation.md for gpu_report.py."""
+"""Draws the curves of docs/validation/gpu-validation.md for gpu_report.py."""
 
 from __future__ import annotations
 

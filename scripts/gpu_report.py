@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/gpu-validation.md: the GPU model against measured collectives and ASTRA-sim 3.0's findings.
+"""Write docs/validation/gpu-validation.md: the GPU model against measurements and ASTRA-sim 3.0.
 
 ``python scripts/gpu_report.py [-o FOLDER] [-j PROCESSES]`` simulates everything and draws it; minutes.
 """
@@ -31,7 +31,7 @@ from chakrascope.runner.programs import (
 from chakrascope.support import bytes_text
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCS = ROOT / "docs"
+DOCS = ROOT / "docs" / "validation"
 MEASURED = ROOT / "tests" / "data" / "runner" / "gpu" / "measured.yml"
 PLANS = ROOT / "tests" / "data" / "runner" / "programs"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -175,7 +175,10 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
     }
     yield "# The GPU model against measurements and against ASTRA-sim 3.0"
     yield ""
-    yield "Written by `scripts/gpu_report.py`. The model and its limits: [GPU model](gpu-model.md)."
+    yield (
+        "Written by `scripts/gpu_report.py`. The model and its limits: "
+        "[GPU model](../explanation/gpu-model.md)."
+    )
     yield ""
     yield "## All-reduce on 8 H100"
     yield ""

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/predictions.md: every measured training step against what `predict` says, and a picture.
+"""Write docs/validation/predictions.md: measured training steps against `predict`.
 
 ``python scripts/predictions_report.py [-o FOLDER]`` predicts each step of ``../shared/reference/training``
 with the costs as they stand in ``runner/chips``, by simulating it; nothing is fitted here. Beside it stands
@@ -57,7 +57,9 @@ class Row(NamedTuple):
 def main() -> None:
     """Read the command line, predict every step and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs", help="folder to write (docs)")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=ROOT / "docs" / "validation", help="folder to write"
+    )
     folder: Path = parser.parse_args().output
     rows = [row for steps in _by(every_step(), lambda step: step.data).values() for row in predicted(steps)]
     never = [

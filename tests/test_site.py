@@ -68,7 +68,7 @@ def test_search_works_from_the_disk(site, browser):
 def test_the_tables_of_a_result_are_described_with_all_their_columns():
     from chakrascope.runner._result import COLUMNS
 
-    text = (ROOT / "docs" / "file-formats.md").read_text("utf-8")
+    text = (ROOT / "docs" / "reference" / "file-formats.md").read_text("utf-8")
     for table, columns in COLUMNS.items():
         row = next(line for line in text.splitlines() if line.startswith(f"| `{table}` |"))
         assert set(columns) <= set(re.findall(r"`(\w+)`", row)), table

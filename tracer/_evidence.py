@@ -1,6 +1,6 @@
 """The evidence of one rank: step times of the whole run, Python stacks, counters and garbage collections.
 
-The reader of ``rankR.evidence.json.gz``, which ``_agent.evidence`` writes; docs/capture.md describes it.
+The reader of ``rankR.evidence.json.gz``, which ``_agent.evidence`` writes; see docs/how-to/capture.md.
 """
 
 from __future__ import annotations

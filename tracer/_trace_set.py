@@ -82,7 +82,7 @@ class RankEntry(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``manifest.json`` says of a capture; see docs/capture.md.
+    """What ``manifest.json`` says of a capture; see docs/how-to/capture.md.
 
     *partial* says that a rank or a step is missing, and *reasons* why, one sentence each; *notes* what to
     know though nothing is missing. *exit_code* is the training command's, 128 + n when signal n ended it. In

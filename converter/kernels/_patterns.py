@@ -111,7 +111,8 @@ def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
         ) from error
     except (msgspec.MsgspecError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(
-            f"The kernel patterns {path} are wrong ({_first_line(error)}); docs/converter.md has an example."
+            f"The kernel patterns {path} are wrong ({_first_line(error)}); "
+            "docs/explanation/converter.md has an example."
         ) from error
     if sum(len(library.kernels) for library in libraries) > _MOST_PATTERNS:
         raise ConfigError(f"The kernel patterns {path} hold more than {_MOST_PATTERNS:,} kernels.")

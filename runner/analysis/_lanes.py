@@ -14,7 +14,7 @@ from ._lane_rows import SLICES, Groups, nested_groups, tracks
 __all__ = ["Lanes", "is_communication", "lane_table"]
 
 Ints = npt.NDArray[np.int64]
-# Lanes of a captured graph (docs/converter.md): host threads from 0, stream s of device d at
+# Lanes of a captured graph (docs/explanation/converter.md): host threads from 0, stream s of device d at
 # 1000 x (d + 1) + s.
 _DEVICE = 1000
 

@@ -137,7 +137,8 @@ def _trains(network: PacketNetwork, report: engine.FabricReport) -> list[str]:
         ]
     told = (
         f"Up to {report.largest_train} packets of a message travelled as one event (PACKET_TRAIN {asked}), "
-        "which moved the makespans of the 120 experiments of docs/fidelity.md by 0.00 % (median), and by "
+        "which moved the makespans of the 120 experiments of docs/validation/fidelity.md "
+        "by 0.00 % (median), and by "
         "0.6 % at most. Every packet by itself: PACKET_TRAIN 1."
     )
     ended = " Where pauses were near, and from the first loss on, packets travelled by themselves."

@@ -88,7 +88,7 @@ def test_the_picture_has_a_dot_for_each_simulation_and_two_rings_a_backend(scrip
 
 
 def test_the_published_page_is_of_the_experiments_of_the_script(script):
-    page = (SCRIPT.parent.parent / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    page = (SCRIPT.parent.parent / "docs" / "validation" / "fidelity.md").read_text(encoding="utf-8")
     grid = [(name, *rest) for name in script.NETWORKS for rest in product(script.PATTERNS, script.SIZES)]
     for experiment in grid + script.BEYOND:
         assert page.count(f"\n| {' | '.join(experiment)} |") == 1, experiment

@@ -122,7 +122,7 @@ def test_the_page_is_made_of_what_was_simulated(report):
 
 
 def test_the_published_page_is_of_what_was_measured(report):
-    page = (SCRIPT.parent.parent / "docs" / "gpu-validation.md").read_text(encoding="utf-8")
+    page = (SCRIPT.parent.parent / "docs" / "validation" / "gpu-validation.md").read_text(encoding="utf-8")
     for size in report.times_of("mscclpp_allreduce"):
         assert (
             page.count(f"\n| {report.bytes_text(size)} | packets | ")
@@ -131,4 +131,4 @@ def test_the_published_page_is_of_what_was_measured(report):
         ), size
     for name in ("gpu-h100", "gpu-reduce-scatter", "gpu-all-gather", "gpu-scale"):
         assert f"(images/{name}.svg)" in page
-        assert (SCRIPT.parent.parent / "docs" / "images" / f"{name}.svg").is_file()
+        assert (SCRIPT.parent.parent / "docs" / "validation" / "images" / f"{name}.svg").is_file()
