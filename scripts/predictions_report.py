@@ -68,6 +68,7 @@ def main() -> None:
     (folder / "images").mkdir(parents=True, exist_ok=True)
     (folder / "images" / "predictions.svg").write_text(scatter(rows), encoding="utf-8")
     (folder / "predictions.md").write_text(page(rows, never), encoding="utf-8")
+    (folder / "predictions.csv").write_text("\n".join([*_every(rows), ""]), encoding="utf-8")
 
 
 def predicted(steps: Sequence[Step]) -> Iterator[Row]:
@@ -97,17 +98,15 @@ def page(rows: Sequence[Row], never: Sequence[Row]) -> str:
     """Return the whole page."""
     return "\n".join([
         "# Predicted and measured training steps", "",
-        f"`chakrascope predict` on {len(rows)} training steps that others measured and published, all of "
-        "them, as `scripts/predictions_report.py` writes this page. The costs of operators are those of the "
-        "chip files in `runner/chips`, which `scripts/fit_chips.py` fitted on these very rows; so the first "
-        "error below is that of the fit. What counts is the second one: rows left out of the fit in turn "
-        "(eight parts, twice), and the third: all rows of a model size or recipe left out.", "",
+        f"Written by `scripts/predictions_report.py`; do not edit. It runs `chakrascope predict` on "
+        f"{len(rows)} published measurements. `scripts/fit_chips.py` fitted the chip files in `runner/chips` "
+        "on these rows, so *fitted* is the error of the fit. *Unseen rows* were left out of the fit in turn "
+        "(eight parts, twice); for *unseen families* all rows of a model size or recipe were left out.", "",
         *_overview(rows), "",
         "![predicted against measured](images/predictions.svg)", "",
-        f"An odd row is one that is more than {ODD:.0%} off. Constant utilisation is the median of the same "
-        "rows, so it is as good as it can be. *In their range* is the share of unseen rows between "
-        "`step_low_ns` and `step_high_ns`, which should hold nine of ten; such a row had no part in the "
-        "costs nor in the range.",
+        f"An odd row has an error above {ODD:.0%}. *Constant utilisation* applies the median utilisation of "
+        "the same rows. *In their range* is the share of unseen rows between `step_low_ns` and "
+        "`step_high_ns`; it should be 90 %.",
         "",
         "## Other labs, never fitted", "", *_never(never), "",
         "## By parallelism", "", *_parallelism(rows), "",
@@ -116,7 +115,7 @@ def page(rows: Sequence[Row], never: Sequence[Row]) -> str:
         *_neighbours(), "",
         *_odd(rows), "",
         "## What is not modelled", "", *_missing(), "",
-        "## Every row", "", *_every(rows), "",
+        "## Every row", "", "[predictions.csv](predictions.csv) has all rows.", "",
     ])  # fmt: skip
 
 
@@ -137,8 +136,8 @@ def _overview(rows: Sequence[Row]) -> Iterator[str]:
 
 def _never(rows: Sequence[Row]) -> Iterator[str]:
     yield (
-        "Steps that no fit has seen: table 5 of Korthikanti et al. (2022), what torchtitan publishes of "
-        "Llama 3 8B with FSDP, and NVIDIA's recipe for Grok-1 on H100, as the fit for that has no experts."
+        "Table 5 of Korthikanti et al. (2022), torchtitan's Llama 3 8B with FSDP, and NVIDIA's recipe for "
+        "Grok-1 on H100."
     )
     yield ""
     yield "| steps | row | measured | predicted | error |"
@@ -146,10 +145,7 @@ def _never(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         yield _line(row)
     inside = sum(row.range[0] <= row.step.measured_ns <= row.range[1] for row in rows)
-    yield (
-        f"\nThe mean error is {_mean(rows):.1%}; {inside} of {len(rows)} are in their range, which is wider "
-        "for what no fitted row has."
-    )
+    yield (f"\nThe mean error is {_mean(rows):.1%}; {inside} of {len(rows)} are in their range.")
 
 
 def _parallelism(rows: Sequence[Row]) -> Iterator[str]:
@@ -177,9 +173,8 @@ def _kind(row: Row) -> str:
 def _best(rows: Sequence[Row]) -> Iterator[str]:
     """Yield what the configuration that is predicted to be best costs, against the best measured."""
     yield (
-        "Of the configurations measured for the same model, batch and ranks, how long the one predicted to "
-        "be best takes, relative to the one that was: by the simulation, and by the estimate that `predict "
-        "search` ranks plans by."
+        "Measured time of the configuration that is predicted to be best, relative to the fastest one "
+        "measured: by the simulation, and by the estimate that ranks the plans of `predict search`."
     )
     yield ""
     yield "| model | ranks | configurations | predicted best | relative | estimated best | relative |"
@@ -202,19 +197,13 @@ def _best(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _neighbours() -> Iterator[str]:
-    yield "What neighbours in the tables say of some of these rows:"
-    yield ""
     for line in (
-        "GPT 39.1B with tensor parallelism 2 or 4 is predicted 12 to 38 % too short in six of ten rows; "
-        "the other four are within 5 %, and so are the same degrees of 18.4B and 175B (6 %). Nothing that "
-        "the table has tells the six from the four: bad days of that cluster.",
-        "MPT 760M on A100-80 with 512 tokens a sequence is 16 % slower a GPU than the same on A100-40. These "
-        "rows and MPT 30B with 8,192 tokens hold more than four fifths of the memory; the same 49,152 tokens "
-        "of 760M in sequences of 16,384 are not slow. `crowded` in the chip file is the likely delay.",
-        "MPT 13B on 8 A100-40 (three rows, all about 10 % slow) fills 60 % of the memory with weights, "
-        "gradients and optimizer; the same model on 16 GPUs is predicted within 3 %.",
-        "Llama 3 70B with adapters gets slower with more GPUs though each does the same: pipeline stages "
-        "leave the node. In FP8 on 32 GPUs it is 13 % slower than on 16, in BF16 4 %.",
+        "GPT 39.1B with tensor parallelism 2 or 4 is predicted 12 to 38 % too short in six of ten rows; no "
+        "column of the table explains which. Other sizes with these degrees are within 6 %.",
+        "MPT 760M on A100-80 with 512 tokens a sequence is 16 % slower per GPU than on A100-40. It fills "
+        "more than four fifths of the memory, as MPT 30B with 8,192 tokens does: `crowded` in the chip file.",
+        "MPT 13B on 8 A100-40 is about 10 % slow in three rows; on 16 GPUs it is predicted within 3 %.",
+        "Llama 3 70B with adapters slows down where pipeline stages leave the node.",
         "MaxText's Llama 2 70B in FP8 takes 17 % longer on 512 GPUs than on 64, in BF16 1 %.",
     ):
         yield f"* {line}"
@@ -230,33 +219,27 @@ def _odd(rows: Sequence[Row]) -> Iterator[str]:
 
 def _missing() -> Iterator[str]:
     for line in (
-        "Stragglers, failures, and reading data; the range of a prediction holds the usual scatter.",
-        "Why memory that runs short slows some jobs and not others; jobs that fill more than four fifths of "
-        "it get the usual delay.",
-        "Messages between pipeline stages that an interleaved schedule does not hide.",
-        "Skew between experts, sequences of unequal length, and the padding of batches.",
-        "The exchange of gradients of embeddings that the first and last stage share.",
-        "Contention of several collectives for a link; take `--all-ranks --backend flow` for that.",
-        "State-space layers (Mamba): seven rows of one model in one precision, each doing the same on more "
-        "GPUs, would fit any cost and check none; and what only one vendor's compiler does.",
-        "Kernels that eager frameworks start one by one: what is pointwise is counted as fused, so "
-        "torchtitan's eager steps are predicted too short; its compiled ones are not.",
+        "Stragglers, failures and input; the range covers the usual scatter.",
+        "Why some jobs slow down when memory is short: above four fifths, all get the usual delay.",
+        "Messages between pipeline stages that an interleaved schedule exposes.",
+        "Skew between experts, sequences of unequal length, padding.",
+        "The exchange of embedding gradients between the first and the last stage.",
+        "Collectives that share a link: use `--all-ranks --backend flow`.",
+        "State-space layers (Mamba), and what only one vendor's compiler does.",
+        "Eager pointwise kernels: they count as fused, so torchtitan's eager steps are predicted too short.",
+        "NVIDIA's recipes omit sequence length, recomputation and overlap; `scripts/measured_steps.py` takes "
+        "them from launch scripts and NeMo.",
     ):
         yield f"* {line}"
-    yield (
-        "* Of NVIDIA's recipes the rows do not say the sequence, what is recomputed and what overlaps; that "
-        "is taken from the launch scripts of the releases and from NeMo (see `measured_steps.py` beside the "
-        "script)."
-    )
     counts = ", ".join(f"{name} ({count})" for name, count in left_out().items())
-    yield f"* Rows that are not predicted, as they have state-space layers: {counts}."
+    yield f"* Rows with state-space layers, not predicted: {counts}."
 
 
 def _every(rows: Sequence[Row]) -> Iterator[str]:
-    yield "| steps | row | measured | predicted | error |"
-    yield "|---|---|---|---|---|"
+    yield "steps,row,measured_s,predicted_s,error"
     for row in rows:
-        yield _line(row)
+        measured, predicted = row.step.measured_ns / 1e9, row.predicted / 1e9
+        yield f'{row.step.data},"{row.step.row}",{measured:.3f},{predicted:.3f},{row.error:+.1%}'
 
 
 def _line(row: Row) -> str:
