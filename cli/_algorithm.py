@@ -210,7 +210,8 @@ def export_command(
             f"{program.source}"
         )
     if kind == "msccl":
-        write_file(output, write_msccl(program))
+        with writing(output, UsageError):
+            write_file(output, write_msccl(program))
         console.print(f"Written: {output}", markup=False)
         return
     if workload is not None:
@@ -246,12 +247,19 @@ def _export_workload(program: Program, prefix: str, memory_bandwidth: float, out
 
 def _program(source: str, collective: str | None, ranks: int | None, size: int = 1 << 20) -> Program:
     """Return the program that the arguments mean."""
-    from ..runner.programs import PROGRAM_NAMES, named_program, program_bytes, read_program
+    from ..runner.programs import (
+        PROGRAM_NAMES,
+        check_program_size,
+        named_program,
+        program_bytes,
+        read_program,
+    )
 
     named = source.split(":", maxsplit=1)[0] in PROGRAM_NAMES or collective is not None
     if named and not Path(source).exists():
         if collective is None or ranks is None:
             raise UsageError(f"'{source}' is the name of a program: say --collective and --ranks.")
+        check_program_size(source, ranks)
         return named_program(source, collective, ranks, program_bytes(collective, size, ranks))
     if collective is not None or ranks is not None:
         raise UsageError("--collective and --ranks go with a program by its name; a file says them itself.")

@@ -115,7 +115,7 @@ def _write(run: RunAnalysis, file: Path) -> None:
     from ..runner.analysis import chrome_trace
 
     with (
-        writing(file, UsageError, "choose another name"),
+        writing(file, UsageError),
         new_file(file) as temporary,
         temporary.open("w", encoding="utf-8") as out,
     ):

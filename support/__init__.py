@@ -17,7 +17,7 @@ from ._files import (
     write_file,
     writing,
 )
-from ._lifeline import Lifeline, end_with_parent
+from ._lifeline import Lifeline, end_with_parent, ends_with_us
 from ._plugins import load_plugin, plugin_names
 from ._text import spreadsheet_text, visible
 from ._units import (
@@ -44,6 +44,7 @@ __all__ = [
     "count_text",
     "duration_text",
     "end_with_parent",
+    "ends_with_us",
     "exports_of",
     "instant_text",
     "is_temporary",

@@ -63,8 +63,10 @@ def new_file(target: str | Path, *, sync: bool = True) -> Iterator[Path]:
         temporary.replace(target)
         if sync:
             _sync_folder(target.parent)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and error.filename in (None, os.fspath(temporary)):
+            error.filename = os.fspath(target)  # of a full disk, the system names no file
         raise
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["Lifeline", "end_with_parent"]
+__all__ = ["Lifeline", "end_with_parent", "ends_with_us"]
 
 _GUARD = Path(__file__).with_name("_guard.py")
+_WATCHDOG = Path(__file__).with_name("_watchdog.py")
 _POLL_S = 0.2
 
 
@@ -41,6 +44,30 @@ class Lifeline:
         """Kill whatever runs with it and has not ended."""
         os.close(self._writing)
         os.close(self.reading)
+
+
+@contextlib.contextmanager
+def ends_with_us(pid: int) -> Iterator[None]:
+    """Have the child *pid* and all that it started killed if this process is gone before the block ends.
+
+    Unlike with a `Lifeline`, the child stays in the terminal's foreground: it is a command of the user's.
+    """
+    reading, writing = os.pipe()
+    try:
+        watchdog = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_WATCHDOG), str(reading), str(pid)],
+            pass_fds=(reading,),
+            start_new_session=True,
+        )
+    finally:
+        os.close(reading)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(writing, b".")
+        os.close(writing)
+        watchdog.wait()
 
 
 def end_with_parent(parent: int) -> None:

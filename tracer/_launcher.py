@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from ..errors import CaptureError
-from ..support import count_text
+from ..support import count_text, ends_with_us
 from ._agent import ENVIRONMENT_KEY
 from ._checks import check_command, prepare_folder
 from ._merge import merge, read_statuses
@@ -77,7 +77,7 @@ def trace(
         "fake_world": fake_world,
     }
     process = _start(command, _environment(folder, options))
-    with _signals_forwarded(process):
+    with ends_with_us(process.pid), _signals_forwarded(process):
         code = _wait(process, folder, on_status)
         return merge(folder, command, 128 - code if code < 0 else code, options)
 

@@ -125,13 +125,25 @@ class Workload:
     def save(self, prefix: str | Path) -> None:
         """Write the ``.et`` files, groups, tables and, last, the metadata, each atomically.
 
-        The file of rank 0 comes after those of all others, so that some of them are never taken for all.
+        The file of rank 0 comes after those of all others, so that some of them are never taken for all. A
+        workload that cannot be written whole leaves no file. Raises `OSError`.
         """
         prefix = Path(prefix)
         prefix.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(prefix.parent)
+        _beside(prefix, f".{self.own_ranks[0]}.et").unlink(missing_ok=True)
+        try:
+            self._write(prefix)
+        except BaseException:
+            for rank in self.own_ranks.tolist():
+                _beside(prefix, f".{rank}.et").unlink(missing_ok=True)
+            for ending in (".groups.json", ".workload.json"):
+                _beside(prefix, ending).unlink(missing_ok=True)
+            tables_path(prefix).unlink(missing_ok=True)
+            raise
+
+    def _write(self, prefix: Path) -> None:
         own = self.own_ranks
-        _beside(prefix, f".{own[0]}.et").unlink(missing_ok=True)
 
         def write(program: int) -> str:
             ranks = own[self.program_of_rank[own] == program].tolist()

@@ -57,6 +57,10 @@ _COLLECTIVES = {
 }
 _COLUMNS = 12
 _MAX_NUMBER = 2**62
+_MAX_RANKS = 1 << 20
+_MAX_NODES = 5_000_000
+_NODES_PER_LAYER = 6  # computation and collective of three passes
+_BYTES_PER_NODE = 1_000  # in memory while it is made
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -92,6 +96,7 @@ def read_text_workload(
         raise UsageError(
             "A workload needs at least one rank, one pass and 1 ns a unit. Give positive numbers."
         )
+    _check_size(len(layers), num_ranks, passes)
     size = model_group or header.model_group or num_ranks
     if _POLICIES[header.policy].model not in (_NEAR, _FAR):
         size = num_ranks
@@ -125,6 +130,18 @@ def read_text_workload(
             "assumptions": _assumptions(header, size, spanning=spanning),
         },
     )
+
+
+def _check_size(layers: int, num_ranks: int, passes: int) -> None:
+    """Raise `UsageError` for too many ranks or nodes, with an estimate of the memory."""
+    if num_ranks > _MAX_RANKS:
+        raise UsageError(f"{num_ranks:,} ranks are too many; the limit is {_MAX_RANKS:,}. Ask for fewer.")
+    nodes = layers * _NODES_PER_LAYER * passes
+    if nodes > _MAX_NODES:
+        raise UsageError(
+            f"{passes:,} steps of {layers:,} layers make about {nodes:,} nodes a rank, which need about "
+            f"{nodes * _BYTES_PER_NODE / 1e9:,.0f} GB; the limit is {_MAX_NODES:,} nodes. Ask for fewer."
+        )
 
 
 def _groups(num_ranks: int, size: int) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:

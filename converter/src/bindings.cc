@@ -238,6 +238,8 @@ void bind_order(nb::module_& module) {
 }  // namespace
 
 NB_MODULE(_native, module) {
+    // An error that ends a program keeps objects of its frames until then.
+    nb::set_leak_warnings(false);
     nb::exception<FormatError>(module, "FormatError", PyExc_ValueError);
     bind_device_reader(module);
     bind_host_reader(module);

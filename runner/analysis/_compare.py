@@ -32,6 +32,7 @@ from ._differences import (
 from ._divergence import divergence
 from ._node_differences import NodeDifferences
 from ._path_facts import said_of
+from ._store_and_forward import store_and_forward
 from ._summary import rank_times
 
 __all__ = ["Comparison", "compare"]
@@ -57,6 +58,7 @@ class Comparison:
         base, *others = self.results
         unsized = unsized_communication(self._workload)
         texts = [unsized.text if unsized else "", *(why_not_comparable(base, other) for other in others)]
+        texts += [store_and_forward(result) for result in self.results]
         return [text for text in dict.fromkeys(texts) if text]
 
     @cached_property

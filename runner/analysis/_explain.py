@@ -11,6 +11,7 @@ from ...support import duration_text
 from ..study import run_name
 from ._differences import collective_differences
 from ._run import RunAnalysis
+from ._store_and_forward import second_hop_ns
 
 __all__ = ["backend_reasons", "configuration_table", "explained_collectives"]
 
@@ -33,10 +34,6 @@ _VARIANTS = ("auto:", "gpu:")  # the same backend within another error, or on an
 _MACHINE = "machine: "
 _MACHINE_NAME = "machine: name"
 _HOPS = {"analytical-unaware": 1, "analytical-aware": 2}
-# Algorithms by which every rank sends what a ring sends.
-_LIKE_RING = {"ring", "direct", "oneRing", "oneDirect", "halvingDoubling", "oneHalvingDoubling"}
-_SENT = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
-_SWITCH = "Switch"
 _TINY = 0.02
 
 
@@ -165,7 +162,8 @@ def _network_part(row: Mapping[Any, Any], transfer: int, base: RunAnalysis, othe
     names = (base.info.backend, other.info.backend)
     if set(names) != set(_HOPS):
         return ""
-    hops = _one_more_hop_ns(row, base)
+    size, ranks = int(row["size_bytes"]), int(row["ranks"])
+    hops = second_hop_ns(base.result.provenance, str(row["operation"]), size, ranks)
     if hops is None:
         return (
             "; 'analytical-aware' sends each message whole over one hop after the other, and "
@@ -182,21 +180,6 @@ def _network_part(row: Mapping[Any, Any], transfer: int, base: RunAnalysis, othe
     if abs(left) <= _TINY * abs(transfer):
         return f"{said}: none is congestion"
     return f"{said}, and {_signed(left)} from messages that queue or go in another order"
-
-
-def _one_more_hop_ns(row: Mapping[Any, Any], run: RunAnalysis) -> int | None:
-    """Return what sending all bytes of a collective over a second hop takes, on one switch; else None."""
-    network = run.result.provenance.get("network", {})
-    system = run.result.provenance.get("system", {})
-    operation, count = str(row["operation"]), int(row["ranks"])
-    key = f"{operation.replace('_', '-')}-implementation"
-    chosen = system.get(key) or []
-    simple = list(network.get("topology", [])) == [_SWITCH] and not network.get("links")
-    if not simple or operation not in _SENT or len(chosen) != 1 or chosen[0] not in _LIKE_RING or count < 2:
-        return None
-    whole = int(row["size_bytes"]) * (count if operation == "all_gather" else 1)
-    sent = _SENT[operation] * whole * (count - 1) / count
-    return round(sent / (float(network["bandwidth"][0]) * 2**30 / 1e9))
 
 
 def _signed(nanoseconds: int) -> str:

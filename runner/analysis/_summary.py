@@ -29,6 +29,7 @@ from ._collective_overview import overview_columns
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._foreign_times import cpu_times, measured_ranks
 from ._path_facts import NodeFacts
+from ._store_and_forward import store_and_forward
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -162,7 +163,12 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
     said = [str(line) for key in ("warnings", "assumptions") for line in result.provenance.get(key, [])]
     overhead = profiler_overhead(workload.metadata)
     unsized = unsized_communication(workload)
-    first = [stood_in(workload.metadata), _of_the_chip(result, workload), unsized.text if unsized else ""]
+    first = [
+        stood_in(workload.metadata),
+        _of_the_chip(result, workload),
+        unsized.text if unsized else "",
+        store_and_forward(result),
+    ]
     if overhead is not None:
         said = [line for line in said if overhead.text not in line]
         first.insert(0, _of_the_profiler(overhead, bound_by))

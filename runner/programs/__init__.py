@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ._model import Region as Region
     from ._model import ThreadBlock as ThreadBlock
     from ._names import PROGRAM_NAMES as PROGRAM_NAMES
+    from ._names import check_program_size as check_program_size
     from ._names import is_program_name as is_program_name
     from ._names import named_program as named_program
     from ._nccl import NCCL_ALGORITHMS as NCCL_ALGORITHMS
@@ -98,6 +99,7 @@ __all__ = [
     "Traffic",
     "all_pairs_program",
     "builtin_program",
+    "check_program_size",
     "choose_programs",
     "demands_of",
     "expand_workload",

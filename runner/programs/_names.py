@@ -15,7 +15,7 @@ from ._model import Program
 from ._nccl import NCCL_ALGORITHMS, NCCL_PROTOCOLS, nccl_program
 from ._nccl_choice import nccl_choice
 
-__all__ = ["PROGRAM_NAMES", "is_program_name", "named_program"]
+__all__ = ["PROGRAM_NAMES", "check_program_size", "is_program_name", "named_program"]
 
 _NCCL = "nccl"
 _NODE = "h100"
@@ -23,6 +23,10 @@ _MADE = (_NCCL, *(f"nccl-{name}" for name in NCCL_ALGORITHMS), *(f"all-pairs-{na
 PROGRAM_NAMES = (*BUILTIN_PROGRAMS, *_MADE)
 _SIMPLE_CHANNELS = 24
 _KEPT = 256
+_MOST_STEPS = 1 << 17
+# To inspect and prove a program, measured with rings of 64 to 256 ranks.
+_BYTES_PER_STEP, _S_PER_STEP = 28_000, 1.2e-3
+_TREES = ("doubleBinaryTree", "nccl-tree")
 
 
 def is_program_name(name: str) -> bool:
@@ -31,6 +35,21 @@ def is_program_name(name: str) -> bool:
     Those of the engine's own algorithms are not: they are algorithms of a system file.
     """
     return name.split(":", maxsplit=1)[0] in _MADE
+
+
+def check_program_size(name: str, ranks: int) -> None:
+    """Raise `ConfigError` for a program of too many steps to inspect or prove, with an estimate."""
+    base, *more = name.split(":")
+    channels = 1
+    if base.startswith(_NCCL):
+        channels = _number(name, more[1]) if len(more) > 1 else _SIMPLE_CHANNELS
+    steps = channels * ranks * (8 if base in _TREES else 2 * (ranks - 1))
+    if steps > _MOST_STEPS:
+        raise ConfigError(
+            f"'{name}' among {ranks:,} ranks has about {steps:,} steps, which need about "
+            f"{steps * _BYTES_PER_STEP / 1e9:,.0f} GB and {steps * _S_PER_STEP / 60:,.0f} minutes. "
+            f"The limit is {_MOST_STEPS:,} steps; ask for fewer ranks."
+        )
 
 
 @lru_cache(_KEPT)

@@ -72,6 +72,19 @@ def query(folder):
     return ["-m", "chakrascope.cli", "query", made.study.path, sql, "--timeout", "600"], 1
 
 
+def trace(folder):
+    """A training command that starts others, one of them in a session of its own."""
+    script = folder / "train.py"
+    script.write_text(
+        "import subprocess, time\n"
+        "subprocess.Popen(['sleep', '600'])\n"
+        "subprocess.Popen(['sh', '-c', 'sleep 600; sleep 600'], start_new_session=True)\n"
+        "time.sleep(600)\n"
+    )
+    command = ["-m", "chakrascope.cli", "trace", "-o", folder / "study", "--", sys.executable, script]
+    return command, 5  # the command, three that it starts, and who watches over them
+
+
 COMMANDS = {"convert": convert, "foreign": foreign, "query": query, "sweep": sweep}
 ENDS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}
 
@@ -98,3 +111,21 @@ def test_no_helper_outlives_its_command(tmp_path, name, end):
         for left in alive(helpers):
             os.kill(left, signal.SIGKILL)
         command.communicate()
+
+
+def test_a_training_command_does_not_outlive_a_killed_trace(tmp_path):
+    arguments, least = trace(tmp_path)
+    command = subprocess.Popen(
+        [sys.executable, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    helpers = set()
+    try:
+        assert until(lambda: len(started_by(command.pid)) >= least)
+        helpers = started_by(command.pid)
+        command.kill()
+        assert until(lambda: not alive(helpers))
+    finally:
+        command.kill()
+        for left in alive(helpers):
+            os.kill(left, signal.SIGKILL)
+        command.wait()

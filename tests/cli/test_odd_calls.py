@@ -44,14 +44,69 @@ def test_what_cannot_be_is_told_in_a_sentence(made, arguments, code, message, ca
     assert message in found[1]
 
 
+@pytest.mark.parametrize(
+    "name", ["ring", "direct", "nccl-ring:Simple:2", "nccl", "all-pairs-put", "nccl-tree"]
+)
+@pytest.mark.parametrize("command", ["inspect", "prove", "export"])
+def test_a_program_without_an_end_is_refused_with_its_size(name, command, tmp_path, capsys):
+    collective = "all-gather" if name == "all-pairs-put" else "all-reduce"
+    asked = ["algorithm", command, name, "--collective", collective, "--ranks", "99999999999999"]
+    code, message = ended([*asked, *(["-o", tmp_path / "set"] if command == "export" else [])], capsys)
+    assert code == 40
+    assert "among 99,999,999,999,999 ranks has about" in message
+    assert "GB" in message
+
+
+def test_a_text_workload_without_an_end_is_refused_with_its_size(tmp_path, capsys):
+    text = tmp_path / "job.txt"
+    text.write_text("DATA\n1\nlayer -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1024 5\n")
+    asked = ["generate", "text", "--file", text, "-o", tmp_path / "job"]
+    code, message = ended([*asked, "--ranks", "2", "--repeats", "1000000000"], capsys)
+    assert code == 2
+    assert "make about 6,000,000,000 nodes a rank, which need about 6,000 GB" in message
+    code, message = ended([*asked, "--ranks", "999999999999"], capsys)
+    assert code == 2
+    assert "999,999,999,999 ranks are too many" in message
+
+
+def test_packets_without_an_end_are_refused(tmp_path, capsys):
+    prefix = tmp_path / "huge"
+    code, message = ended(
+        ["generate", "all-reduce", "--ranks", "2", "--size", "900000000000000000", "-o", prefix], capsys
+    )
+    assert code == 0, message
+    asked = ["run", "--workload-configuration", prefix, "--network-configuration", "ring-2"]
+    code, message = ended([*asked, "--backend", "packet"], capsys)
+    assert code == 50
+    assert "takes days" in message
+
+
+def test_a_full_disk_names_the_file_and_leaves_no_part_of_a_set(tmp_path):
+    code = (
+        "import resource, sys\n"
+        "from chakrascope.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))\n"
+        "main(sys.argv[1:])\n"
+    )
+    prefix = tmp_path / "set"
+    asked = ["algorithm", "export", "ring", "--collective", "all-reduce", "--ranks", "8", "-o", str(prefix)]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *asked], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert str(prefix) in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_error_of_the_system_names_the_file(made, monkeypatch, capsys):
     def refuse(*_):
         raise PermissionError(13, "Permission denied", "/some/file")
 
     monkeypatch.setattr("chakrascope.runner.Study.open", refuse)
-    code, said = ended(["runs", made], capsys)
+    code, message = ended(["runs", made], capsys)
     assert code == 1
-    assert said == (
+    assert message == (
         "error: /some/file: Permission denied; check the path, and that you may read and write there.\n"
     )
 

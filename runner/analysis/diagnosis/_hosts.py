@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -136,15 +136,9 @@ def _slowest(
         or excess[worst] < _SIGMAS * spread
     ):
         return None
-    host = hosts[sound[worst]]
-    own = compute[compute["host"] == host]
-    lost = own["took_ns"] - own["should_ns"]
-    evidence = own.assign(lost=lost).nlargest(20, "lost")[["rank", "node_id", "took_ns", "should_ns"]]
-    ranks = tuple(int(rank) for rank in sorted(own["rank"].unique()))
-    return SlowHost(
-        host, ranks, factor, min(low, factor), max(high, factor), float(won.mean()), chance,
-        round(float(own["took_ns"].sum() * (1 - 1 / factor) / len(ranks))), against, evidence,
-    )  # fmt: skip
+    own = compute[compute["host"] == hosts[sound[worst]]]
+    factors = (factor, min(low, factor), max(high, factor))
+    return _slow_host(own, factors, (float(won.mean()), chance), against)
 
 
 def _intermittent(
@@ -174,13 +168,21 @@ def _intermittent(
     factor, low, high = (float(value) for value in np.quantile(draws, (0.5, 0.05, 0.95)))
     if factor < 1 + LEAST_SLOWER / 2 or chance > _SIGNIFICANT_STOPS:
         return None
+    return replace(_slow_host(own, (factor, low, high), (1 - chance, chance), against), share=share)
+
+
+def _slow_host(
+    own: pd.DataFrame, factors: tuple[float, float, float], sure: tuple[float, float], against: str
+) -> SlowHost:
+    """Return the host whose computations are *own*; *factors* are the likely one, a low and a high one."""
+    factor, low, high = factors
+    confidence, chance = sure
     lost = own["took_ns"] - own["should_ns"]
     evidence = own.assign(lost=lost).nlargest(20, "lost")[["rank", "node_id", "took_ns", "should_ns"]]
     ranks = tuple(int(rank) for rank in sorted(own["rank"].unique()))
-    return SlowHost(
-        host, ranks, factor, low, high, 1 - chance, chance,
-        round(float(own["took_ns"].sum() * (1 - 1 / factor) / len(ranks))), against, evidence, share,
-    )  # fmt: skip
+    lost_ns = round(float(own["took_ns"].sum() * (1 - 1 / factor) / len(ranks)))
+    host = str(own["host"].iloc[0])
+    return SlowHost(host, ranks, factor, low, high, confidence, chance, lost_ns, against, evidence)
 
 
 def _mean_factors(rng: np.random.Generator, own: pd.DataFrame) -> Floats:

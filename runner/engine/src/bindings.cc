@@ -363,6 +363,8 @@ void bind_names(nb::module_& module) {
 }  // namespace
 
 NB_MODULE(_engine, module) {
+    // An error that ends a program keeps objects of its frames until then.
+    nb::set_leak_warnings(false);
     module.doc() = "Simulate Chakra execution traces on an analytical network.";
     bind_fabric(module);
     bind_gpu(module);

@@ -8,6 +8,7 @@ import pytest
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.runner import Study, get_backend, prepare
 from chakrascope.runner.analysis import (
+    Comparison,
     analyse_run,
     backend_reasons,
     configuration_table,
@@ -63,6 +64,15 @@ def test_hops_in_series_explain_a_switch_to_the_percent(study):
     )
     assert row["why"].endswith("one after the other: none is congestion.")
     assert explained_collectives(other, base).iloc[0]["why"].startswith("1.37 ms less")
+
+
+def test_store_and_forward_is_named_where_it_decides(study):
+    (said,) = [line for line in study["aware"].summary.qualifiers if "store and forward" in line]
+    assert said.startswith("Up to 1.37 ms, ")
+    assert not [line for line in study["unaware"].summary.qualifiers if "store and forward" in line]
+    results = [study[name].result for name in ("unaware", "aware")]
+    notes = Comparison(results, study["aware"].workload, ["unaware", "aware"]).notes
+    assert said in notes
 
 
 def test_backends_say_what_they_charge_and_how_much_queued(study):

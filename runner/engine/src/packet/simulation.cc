@@ -10,6 +10,8 @@ namespace chakrascope::packet {
 namespace {
 
 constexpr int kStartSteps = 2;
+// Some ten million are simulated in a second.
+constexpr std::uint64_t kMostPackets = 1ull << 40;
 constexpr std::uint64_t kSizeParts = 16;
 constexpr std::uint64_t kWindowParts = 32;
 // Of short trains on links that hold many packets.
@@ -143,6 +145,16 @@ void Simulation::send(std::uint64_t message, std::int32_t source, std::int32_t d
                                    std::to_string(source) + " to host " + std::to_string(destination) +
                                    " cannot be sent: a message needs two different hosts and at least one "
                                    "byte; correct the workload's send.");
+    }
+    packets_ += bytes / world_.settings.payload_bytes + 1;
+    if (packets_ > kMostPackets) {
+        throw engine::BackendError("The messages take more than " + std::to_string(kMostPackets) +
+                                   " packets of " + std::to_string(world_.settings.payload_bytes) +
+                                   " bytes, the last one with " + std::to_string(bytes) +
+                                   " bytes from host " + std::to_string(source) + " to host " +
+                                   std::to_string(destination) +
+                                   ": simulating these takes days. Simulate smaller messages, or choose "
+                                   "--backend flow or analytical-aware.");
     }
     Flow& flow = keep(std::make_unique<Flow>(message, *hosts_[static_cast<std::size_t>(source)],
                                              *hosts_[static_cast<std::size_t>(destination)], bytes, world_));

@@ -82,6 +82,7 @@ class Simulation final : public Router {
     const std::vector<std::int32_t> ranks_;  // by node
     const std::vector<engine::LinkChange> changes_;
     std::size_t next_change_ = 0;
+    std::uint64_t packets_ = 0;  // of all messages so far
     std::vector<engine::ChangeRecord> changed_;
     std::vector<std::unique_ptr<Flow>> flows_;
     std::vector<std::size_t> free_;

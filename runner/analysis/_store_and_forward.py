@@ -1,0 +1,65 @@
+"""Store and forward: the share of a makespan that whole messages spend at a switch before they go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...support import duration_text, share_text
+from .._result import Result
+from ._collective_overview import operation_name
+
+__all__ = ["second_hop_ns", "store_and_forward"]
+
+# Algorithms by which every rank sends what a ring sends.
+_LIKE_RING = {"ring", "direct", "oneRing", "oneDirect", "halvingDoubling", "oneHalvingDoubling"}
+_SENT = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
+_SWITCH = "Switch"
+_MODEL = "analytical-aware"
+_MATTERS = 0.1  # of the makespan
+
+
+def second_hop_ns(made: Mapping[str, Any], operation: str, size_bytes: int, ranks: int) -> int | None:
+    """Return what sending all bytes of a collective over a second hop takes, on one switch; else None.
+
+    *made* is the provenance of the result.
+    """
+    network, system = made.get("network", {}), made.get("system", {})
+    chosen = system.get(f"{operation.replace('_', '-')}-implementation") or []
+    simple = list(network.get("topology", [])) == [_SWITCH] and not network.get("links")
+    if not simple or operation not in _SENT or len(chosen) != 1 or chosen[0] not in _LIKE_RING or ranks < 2:
+        return None
+    whole = size_bytes * (ranks if operation == "all_gather" else 1)
+    sent = _SENT[operation] * whole * (ranks - 1) / ranks
+    return round(sent / (float(network["bandwidth"][0]) * 2**30 / 1e9))
+
+
+def store_and_forward(result: Result) -> str:
+    """Return a sentence where store and forward may take 10 % of the makespan or more; else "".
+
+    It is an upper bound: the time in which the rank that sends most sends its bytes over one more hop, of
+    which computation may hide a part.
+    """
+    if result.backend != _MODEL or not result.makespan_ns:
+        return ""
+    calls = result.columns("collectives")
+    _, place, members = np.unique(calls["collective"], return_inverse=True, return_counts=True)
+    kinds = np.column_stack([calls["comm_type"], calls["size_bytes"], members[place]])
+    different, kind = np.unique(kinds, axis=0, return_inverse=True)
+    each = [
+        second_hop_ns(result.provenance, operation_name(int(comm_type)), int(size), int(ranks)) or 0
+        for comm_type, size, ranks in different.tolist()
+    ]
+    hops = np.array(each, np.float64)[kind.ravel()] if each else np.zeros(0)
+    by_rank = np.bincount(calls["rank"], hops) if len(hops) else np.zeros(1)
+    most = int(by_rank.max())
+    share = most / result.makespan_ns
+    if share < _MATTERS:
+        return ""
+    return (
+        f"Up to {duration_text(most)}, {share_text(min(share, 1.0))} of the makespan, is store and forward: "
+        f"'{_MODEL}' sends each message whole to the switch and then whole to its receiver. Real "
+        "switches do not; nor do 'flow' and 'packet'."
+    )

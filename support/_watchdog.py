@@ -1,0 +1,48 @@
+"""Kill a process and all that it started once the process that asked for it is gone.
+
+Started as ``python -I -S _watchdog.py FD PID`` in a session of its own. *FD* is the reading end of a pipe
+whose other end the asking process holds open: a byte in it says that *PID* ended by itself, its end that the
+asking process was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> None:
+    """Wait for the end of the asking process, then kill the tree of the process in *arguments*."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    lifeline, pid = map(int, arguments)
+    if os.read(lifeline, 1):
+        return
+    tree = {pid}
+    while tree:
+        for member in tree:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(member, signal.SIGSTOP)  # so that it starts no more
+        below = set().union(*map(_children, tree))
+        for member in tree:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(member, signal.SIGKILL)
+        tree = below
+
+
+def _children(pid: int) -> set[int]:
+    """Return the processes that *pid* started, none where the system does not list them."""
+    children: set[int] = set()
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            children.update(map(int, file.read_text().split()))
+    return children
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
