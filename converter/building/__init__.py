@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ._steps import StepChoice as StepChoice
     from ._steps import annotated_steps as annotated_steps
     from ._steps import step_choice as step_choice
+    from ._steps import step_names as step_names
 else:
     __getattr__ = exports_of(__name__, __file__)
 
@@ -86,6 +87,7 @@ __all__ = [
     "stand_in_of",
     "step_choice",
     "step_choice_text",
+    "step_names",
     "step_times",
     "stood_in",
     "troubles_of",

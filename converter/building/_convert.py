@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ...errors import TraceError, TraceFormatError
 from ...support import duration_text
-from ...tracer import MAX_RANKS, RankEntry, TraceSet
+from ...tracer import MAX_RANKS, RankEntry, StepRange, TraceSet
 from ..chakra import Graph, NodeType, Workload
 from ..readers import Files, RankTraces, find_rank_traces, with_archives_open, with_capture_traces
 from ._belonging import doubts_of_ranks, doubts_of_work, settle
@@ -245,6 +245,7 @@ def _convert(
         workers.finished.begin(ranks)
         progress = _each_once(progress)
         opened = _opened(ranks, step, place, workers, known_size=known_size, progress=progress)
+        _unless_repeated_alike(opened)
         settle(doubts_of_ranks([rank.identity for rank in opened], known_size))
         which = _which(step, opened[0])
         chosen = choose_steps([rank.steps for rank in opened], which, place)
@@ -259,7 +260,7 @@ def _convert(
         known |= lateness(issued)
     notes = [*assumptions, *_belonging(opened, graphs, chosen, place, known_size)]
     if not all(rank.marked for rank in opened):
-        notes.append(UNMARKED)
+        notes.append(UNMARKED if len(opened[0].steps) == 1 else _repeated(opened[0]))
     notes += _differing_names(opened, chosen)
     graphs, groups = _with_common_groups(graphs)
     stand_ins: dict[int, int] = {}
@@ -326,6 +327,21 @@ def _opened(
     rest = [ranks[index] for index in left]
     found.update(zip(left, open_ranks(rest, keep=False, threads=workers.readers(rest)), strict=True))
     return [found[index] for index in range(len(ranks))]
+
+
+def _unless_repeated_alike(opened: Sequence[OpenRank]) -> None:
+    """Take traces without marked steps as one step each, where ranks do not repeat the same equally often."""
+    if len({(len(rank.steps), rank.begins_with) for rank in opened}) > 1:
+        for rank in opened:
+            if not rank.marked:
+                rank.steps = [StepRange(0, rank.steps[0].start_ns, rank.steps[-1].end_ns)]
+
+
+def _repeated(opened: OpenRank) -> str:
+    return (
+        f"no step is marked in the traces: each of the {len(opened.steps):,} repetitions in them counts as "
+        "one step (the first and the last may be parts of one)"
+    )
 
 
 def _which(step: StepChoice, opened: OpenRank) -> StepChoice:

@@ -29,7 +29,7 @@ from ._steps import StepChoice
 
 __all__ = ["FinishedRanks", "finished_ranks"]
 
-_FORMAT = 4
+_FORMAT = 5
 _NAME = "rank{rank}.graph"
 # Traces that are smaller together are converted again sooner than they are looked up.
 _WORTH_KEEPING_BYTES = 128 << 20
@@ -46,6 +46,7 @@ class _Head(msgspec.Struct):
     which: StepChoice
     world_size: int
     stated_rank: int
+    begins_with: str
     groups: list[list[int]]
     notes: list[str]
     accounting: dict[str, Any]
@@ -56,7 +57,7 @@ class _Head(msgspec.Struct):
 
 
 # Of these fields of a head, some are an open rank's, others stand in a graph's metadata.
-_OF_OPEN = ("steps", "marked", "names", "which", "world_size", "stated_rank")
+_OF_OPEN = ("steps", "marked", "names", "which", "world_size", "stated_rank", "begins_with")
 _NOTED = ("groups", "notes", "accounting", "step_shares", "splits", "arrivals", "identity")
 
 

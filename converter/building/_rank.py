@@ -43,6 +43,7 @@ from ._lane_numbers import DEVICE_LANE
 from ._late_ranks import arrivals
 from ._profiler_cost import cost_of_recording, without_recording
 from ._recorded_shapes import read_recorded_host, with_own_records
+from ._repetition import repeated_steps
 from ._sampled_causes import host_causes
 from ._steps import MarkedSteps, StepChoice, annotated_steps, named_steps, whole_trace
 from ._unnamed_groups import with_told_groups
@@ -68,7 +69,10 @@ class StepsDiffer(Exception):
 
 
 class OpenRank(msgspec.Struct):
-    """A rank whose steps are known; *marked* tells that the trace marks them, else all of it counts as one.
+    """A rank whose steps are known; *marked* tells that the trace marks them.
+
+    Else all of it counts as one, or each repetition of what it holds, where *begins_with* names the first
+    kernels or operators of each.
 
     *names* are the annotations of steps that have one, and *which* the steps an annotation asks for.
     *world_size* and *stated_rank* are what the trace says, 0 and -1 if it was not asked. *trace* is the
@@ -83,6 +87,7 @@ class OpenRank(msgspec.Struct):
     which: StepChoice = "median"
     world_size: int = 0
     stated_rank: int = -1
+    begins_with: str = ""
     trace: DeviceTrace | None = None
     host: HostTrace | None = None
     last_entries: dict[Entry, int] = msgspec.field(default_factory=dict)
@@ -132,10 +137,16 @@ def open_rank(traces: RankTraces, *, keep: bool) -> OpenRank:
         return OpenRank(traces, list(traces.steps))
     trace, host = _device_trace(traces)
     marked = _marked(traces, trace)
-    steps = marked.steps or [whole_trace(trace)]
-    kept = (trace, host) if keep else (None, None)
-    is_marked = bool(marked.steps)
-    return OpenRank(traces, steps, is_marked, marked.names, marked.which, trace.world_size, trace.rank, *kept)
+    steps, is_marked, begins_with = marked.steps, bool(marked.steps), ""
+    if not is_marked:
+        steps, begins_with = repeated_steps(trace)
+    opened = OpenRank(
+        traces, steps or [whole_trace(trace)], is_marked, marked.names, marked.which, trace.world_size,
+        trace.rank, begins_with,
+    )  # fmt: skip
+    if keep:
+        opened.trace, opened.host = trace, host
+    return opened
 
 
 def _marked(traces: RankTraces, trace: DeviceTrace) -> MarkedSteps:
@@ -182,7 +193,7 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
             window,
             groups=groups,
             world_size=world_size,
-            whole=not opened.marked,
+            whole=not opened.marked and len(chosen) == len(opened.steps),
             evidence=evidence,
             recorded=opened.steps,
             captured=captured,

@@ -26,6 +26,7 @@ __all__ = [
     "is_annotation",
     "named_steps",
     "step_choice",
+    "step_names",
     "typical_steps",
     "whole_trace",
 ]
@@ -36,6 +37,9 @@ _EACH = ("all", "median")
 _STEP = "ProfilerStep#"
 _STUMP_SHARE = 0.1
 _MOST_NAMES = 5
+_MOST_SUGGESTED = 20
+# Without characters that mean something in a pattern.
+_NUMBERED = re.compile(r"([^\[\]*?]*#)\d+")
 
 
 class MarkedSteps(msgspec.Struct, frozen=True):
@@ -164,6 +168,22 @@ def _occurrences(device: DeviceTrace, names: Sequence[str]) -> list[tuple[StepRa
             marked.append((StepRange(len(marked), start_ns, end_ns), device.texts[events.name[index]]))
             until_ns = end_ns
     return marked
+
+
+def step_names(device: DeviceTrace) -> list[str]:
+    """Return what ``--step`` can take of the annotations of *device*, those that cover most time first.
+
+    Annotations that differ only in the number at their end are one pattern.
+    """
+    events = device.events
+    is_mark = ~events.is_operator & (events.end_ns > events.start_ns)
+    lengths = (events.end_ns - events.start_ns)[is_mark]
+    sums = np.bincount(events.name[is_mark], lengths, minlength=len(device.texts))
+    covered: Counter[str] = Counter()
+    for number in np.flatnonzero(sums).tolist():
+        numbered = _NUMBERED.fullmatch(device.texts[number])
+        covered[f"{numbered[1]}*" if numbered else device.texts[number]] += int(sums[number])
+    return [name for name, _ in covered.most_common(_MOST_SUGGESTED)]
 
 
 def _length(step: StepRange) -> int:

@@ -123,7 +123,7 @@ def check_device(
         yield Finding(
             "warning",
             place,
-            "No step is marked: all that was recorded will count as one step.",
+            "No step is marked: each repetition of what was recorded counts as one step, or else all of it.",
             "Capture with 'chakrascope trace', or call the profiler's step() after each step.",
         )
     for step in steps:

@@ -112,6 +112,14 @@ class JobStore:
         except (OSError, ValueError, TypeError) as error:
             raise StudyError(f"The findings {file} cannot be read ({error}); delete the file.") from error
 
+    def step_names(self, request: ImportRequest) -> list[str]:
+        """Return the annotations that mark steps, as a job that looked something over found them, if any."""
+        try:
+            names = json.loads(self.study.step_names_file(request.item).read_text(encoding="utf-8"))
+            return [str(name) for name in names]
+        except (OSError, ValueError, TypeError):
+            return []  # suggestions, which nothing depends on
+
     def _submit(self, values: dict[str, Any]) -> Job:
         """Add a job, unless one that does the same waits or works, and start what can be."""
         with self.database.transaction() as connection:

@@ -12,7 +12,7 @@ from ...support import count_text, write_file
 from .._experiment import Experiment
 from .._result import Result
 from ..backends import get_backend
-from ..study import Study, check_item, import_item
+from ..study import Study, check_item, import_item, step_names_of
 from ..sweep import run_sweep
 from ._job import ImportRequest, Job, SweepRequest, read_request
 
@@ -65,12 +65,13 @@ def findings_file(study: Study, request: ImportRequest) -> Path:
 
 
 def _check(study: Study, _job: Job, request: str, note: Note) -> str:
-    """Look over what is to be imported, and keep the findings until it is."""
+    """Look over what is to be imported, and keep the findings, and what marks its steps, until it is."""
     asked = ImportRequest(**json.loads(request))
     with finished_ranks(study.import_target(asked.item)) as finished:
         found = check_item(Path(asked.folder), asked.item, _progress(note), finished=finished)
     file = findings_file(study, asked)
     file.parent.mkdir(parents=True, exist_ok=True)
+    write_file(study.step_names_file(asked.item), json.dumps(step_names_of(Path(asked.folder), asked.item)))
     write_file(file, json.dumps([finding.to_dict() for finding in found]))
     return f"{count_text(len(found), 'finding')}." if found else "Nothing is wrong with it."
 

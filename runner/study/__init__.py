@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .imports import import_item as import_item
     from .imports import item_table as item_table
     from .imports import proposed_name as proposed_name
+    from .imports import step_names_of as step_names_of
 else:
     __getattr__ = exports_of(__name__, __file__)
 
@@ -64,5 +65,6 @@ __all__ = [
     "run_rows",
     "run_table",
     "safe_name",
+    "step_names_of",
     "timeline_notes",
 ]

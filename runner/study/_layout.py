@@ -116,6 +116,10 @@ class StudyLayout:
         """Return the file with what was found about *item*, which may be imported."""
         return named_entry(self.jobs_dir / "findings", f"{item}.json", "an import")
 
+    def step_names_file(self, item: str) -> Path:
+        """Return the file with the annotations that mark steps of *item*, which may be imported."""
+        return self.findings_file(item).with_suffix(".steps.json")
+
     def algorithms_dir(self, name: str) -> Path:
         """Return the folder of the collective algorithms that jobs keep as *name*; "" is that of all."""
         folder = self.jobs_dir / "algorithms"

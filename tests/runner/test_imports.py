@@ -31,7 +31,7 @@ from chakrascope.runner import (
     sweep_experiment,
 )
 from chakrascope.runner.jobs._work import WORK
-from chakrascope.runner.study import check_item, import_item, item_table, proposed_name
+from chakrascope.runner.study import check_item, import_item, item_table, proposed_name, step_names_of
 
 NETWORK = {"topology": ["Ring"], "npus_count": [2], "bandwidth": [50.0], "latency": [500.0]}
 
@@ -169,6 +169,24 @@ def test_the_step_of_traces_can_be_chosen(study, folder, step, steps):
         item = next(item for item in find_items(folder) if item.kind == kind)
         name = import_item(study, folder, item.id, "job", unheard, step=step)
         assert len(Workload.load(study.workload_prefix(name)).metadata["steps"]) == steps
+
+
+def test_the_annotations_that_cover_most_time_are_suggested_as_steps(folder, tmp_path):
+    by_kind = {item.kind: item for item in find_items(folder)}
+    for kind in ("trace set", "traces"):
+        names = step_names_of(folder, by_kind[kind].id)
+        assert names[0] == "ProfilerStep#*"
+        assert any(name.startswith("Optimizer.step#") for name in names)
+        assert len(names) == len(set(names)) <= 20
+    assert step_names_of(folder, by_kind["graphs"].id) == []
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    shutil.make_archive(str(packed / "all"), "zip", folder / "loose")
+    assert step_names_of(packed, find_items(packed)[0].id)[0] == "ProfilerStep#*"
+    device = folder / "loose" / "device_0.json.gz"
+    device.write_bytes(device.read_bytes()[:-60])
+    (damaged,) = (item for item in find_items(folder) if item.place.startswith("loose"))
+    assert step_names_of(folder, damaged.id) == []
 
 
 def test_a_step_that_is_not_there_is_refused(study, folder):

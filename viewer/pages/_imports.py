@@ -36,6 +36,7 @@ _TABLE_HEIGHT = 380
 _MOST_FINDINGS = 100
 _MOST_FILES = 4
 _WITHOUT_STEPS = ("graphs", "logs")
+_STEPS = ("median", "all")
 _COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 _KINDS = {
     "trace set": "What `chakrascope trace` leaves: a folder with a manifest.json and two traces per rank.",
@@ -137,8 +138,8 @@ def _details(item: ImportItem | None) -> Any:
 def _step_input() -> dmc.Autocomplete:
     """Return the choice of the step to import, with what can be asked for without knowing the trace."""
     hint = "median, all, a number, or an annotation: NAME, NAME#3 (counted from 0), or a pattern"
-    return dmc.Autocomplete(id="import-step", label="Step", description=hint, value="median", w=420,
-                            data=["median", "all", "ProfilerStep#*"], debounce=True)  # fmt: skip
+    return dmc.Autocomplete(id="import-step", label="Step", description=hint, placeholder="median", w=420,
+                            data=[*_STEPS, "ProfilerStep#*"], debounce=True)  # fmt: skip
 
 
 def _findings(found: Sequence[Finding] | None) -> Any:
@@ -161,6 +162,7 @@ def register(app: Dash, view: StudyView) -> None:
     """Wire the choice, looking over, and importing; without a folder there is nothing to wire."""
     if view.near.import_from is not None:
         _register_choice(app, view, view.near.import_from)
+        _register_steps(app, view, view.near.import_from)
         _register_work(app, view, view.near.import_from)
 
 
@@ -196,6 +198,20 @@ def _register_choice(app: Dash, view: StudyView, folder: Path) -> None:
         found = jobs.findings(ImportRequest(str(folder.resolve()), item.id)) if item else None
         blocked = found is None or any(each.severity == "error" for each in found)
         return _findings(found), blocked
+
+
+def _register_steps(app: Dash, view: StudyView, folder: Path) -> None:
+    jobs = JobStore(view.study)
+
+    @app.callback(
+        Output("import-step", "data"), Input("jobs-seen", "data"), Input("import-step", "id"),
+        State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def suggest(_seen: Any, _shown: Any, search: str | None) -> Any:
+        """Offer the annotations of the trace, once it was checked."""
+        item = _known_item(folder, search)
+        names = jobs.step_names(ImportRequest(str(folder.resolve()), item.id)) if item else []
+        return list(dict.fromkeys([*_STEPS, *names])) if names else no_update
 
 
 def _register_work(app: Dash, view: StudyView, folder: Path) -> None:

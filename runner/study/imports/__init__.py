@@ -2,6 +2,7 @@
 
 from ._bring import check_item as check_item
 from ._bring import import_item as import_item
+from ._bring import step_names_of as step_names_of
 from ._find import ImportItem as ImportItem
 from ._find import find_items as find_items
 from ._items import item_table as item_table
@@ -14,4 +15,5 @@ __all__ = [
     "import_item",
     "item_table",
     "proposed_name",
+    "step_names_of",
 ]

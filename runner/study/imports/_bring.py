@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ....converter import Finding, Workload, convert, convert_files, convert_logs, doctor
-from ....converter.building import FinishedRanks, Progress, StepChoice
+from ....converter.building import FinishedRanks, Progress, StepChoice, step_names
 from ....converter.checks import check_logs
-from ....converter.readers import unpacked
+from ....converter.readers import read_device_trace, unpacked
 from ....errors import Cancelled, ChakrascopeError, StudyError
 from ....support import new_folder
+from ....tracer import TraceSet
 from .._names import check_name
 from .._study import Study
 from ._find import ImportItem, find_item, find_items
 
-__all__ = ["check_item", "import_item"]
+__all__ = ["check_item", "import_item", "step_names_of"]
 
 # Below this, starting another process takes longer than it saves.
 _WORTH_PROCESSES_BYTES = 32 << 20
@@ -93,6 +95,24 @@ def check_item(
     except ChakrascopeError as error:
         found = [Finding("error", item.place, error.message, "See the message.")]
     return [_without(folder, finding) for finding in found]
+
+
+def step_names_of(folder: Path, identity: str) -> list[str]:
+    """Return the annotations by which steps of the item *identity* can be chosen, as its first rank has them.
+
+    Raises `StudyError` as `check_item` does; what has no steps, or cannot be read, has no names.
+    """
+    item = find_item(folder, identity)
+    with ExitStack() as opened, suppress(ChakrascopeError):
+        if item.kind == "archive":
+            folder = opened.enter_context(unpacked(folder / item.place))
+            item = _only_item(folder, item)
+        if item.kind == "traces":
+            return step_names(read_device_trace(folder / item.files[0]))
+        if item.kind == "trace set":
+            path = folder / item.place
+            return step_names(read_device_trace(path / str(TraceSet.load(path).ranks[0].device_trace)))
+    return []
 
 
 def _findings(folder: Path, item: ImportItem, how: _How) -> list[Finding]:

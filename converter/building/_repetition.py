@@ -1,0 +1,161 @@
+"""Steps of traces that mark none: what a device was given, or a host thread did, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from ...tracer import StepRange
+from .._columns import positions
+from ..readers import DeviceTrace
+from ._steps import whole_trace
+
+__all__ = ["repeated_steps"]
+
+_LEAST_REPEATED = 3
+_SAME = 0.9  # of the sequence: so much recurs one period later
+_AS_GOOD = 0.002  # a shorter period explains the sequence as well as the best one does
+_CONTEXT = 4  # pieces by which the beginning of a step is known
+_SPACING = 0.1  # of the period: beginnings lie so near to one period apart
+_MOST_PIECES = 1 << 18
+_MOST_PERIODS = 256  # candidates that are compared in full
+_DIMENSIONS = 8
+
+
+class _Pieces(msgspec.Struct, frozen=True):
+    """What recurs, in order: a number for each piece, and when the host began and ended its call.
+
+    A step can begin where *opens*: a graph's launch issues many pieces at once.
+    """
+
+    symbol: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    opens: np.ndarray
+
+
+def repeated_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
+    """Return the steps that *trace* consists of, from 0, and what each begins with; none if not certain.
+
+    The sequence of kernels on the busiest stream, or without a device that of a host thread's operators, has
+    to be one period at least three times, from the first piece to the last: layers of one step have
+    something before or after them that does not recur. Together the steps are the whole trace: the first and
+    the last may be parts.
+    """
+    pieces = _on_the_device(trace) if len(trace.works) else _on_the_host(trace)
+    if not 2 * _LEAST_REPEATED <= len(pieces.symbol) <= _MOST_PIECES:
+        return [], ""
+    period = next((found for found in _periods(pieces.symbol) if _is_all(pieces.symbol, found)), 0)
+    if not period:
+        return [], ""
+    first = _beginnings(pieces, period)
+    if len(first) < _LEAST_REPEATED:
+        return [], ""
+    names = (trace.texts[number] for number in pieces.symbol[first[0] : first[0] + _CONTEXT].tolist())
+    return _ranges(trace, pieces, first, period), "; ".join(names)
+
+
+def _on_the_device(trace: DeviceTrace) -> _Pieces:
+    """Return the kernels, copies and memory sets of the busiest stream whose calls are known."""
+    works, calls = trace.works, trace.calls
+    known = np.flatnonzero(calls.correlation > 0)
+    correlations, first = np.unique(calls.correlation[known], return_index=True)
+    found = positions(correlations, works.correlation)
+    queues = np.column_stack([works.device, works.stream])[found >= 0]
+    if not len(queues):
+        return _on_the_host(trace)
+    _, queue, sizes = np.unique(queues, axis=0, return_inverse=True, return_counts=True)
+    own = np.flatnonzero(found >= 0)[queue.ravel() == int(np.argmax(sizes))]
+    own = own[np.argsort(works.start_ns[own], kind="stable")]
+    call = known[first[found[own]]]
+    return _Pieces(
+        works.name[own], calls.start_ns[call], calls.end_ns[call], np.append(True, call[1:] != call[:-1])
+    )
+
+
+def _on_the_host(trace: DeviceTrace) -> _Pieces:
+    """Return the outermost operators of the thread that has most operators."""
+    events = trace.events.take(trace.events.is_operator)
+    threads, sizes = np.unique(events.thread, return_counts=True)
+    if len(threads):
+        events = events.take(events.thread == threads[np.argmax(sizes)])
+    until = np.maximum.accumulate(np.append(0, events.end_ns))[:-1]
+    outer = events.take(events.start_ns >= until)
+    return _Pieces(outer.name, outer.start_ns, outer.end_ns, np.ones(len(outer), bool))
+
+
+def _periods(symbols: np.ndarray) -> Iterator[int]:
+    """Yield the periods that explain nearly all of the sequence, the shortest first."""
+    longest = len(symbols) // _LEAST_REPEATED
+    likely = _likely(symbols, longest)
+    same = {period: float(np.mean(symbols[period:] == symbols[:-period])) for period in likely}
+    best = max(same.values(), default=0.0)
+    if best >= _SAME:
+        yield from (period for period in sorted(same) if same[period] >= best - _AS_GOOD)
+
+
+def _likely(symbols: np.ndarray, longest: int) -> list[int]:
+    """Return the periods, up to the *longest*, at which the sequence resembles itself most.
+
+    Each symbol is a random vector of ones and minus ones, so that a correlation, by Fourier transforms,
+    estimates how many pieces are equal.
+    """
+    _, numbers = np.unique(symbols, return_inverse=True)
+    signs = np.random.default_rng(0).integers(0, 2, (_DIMENSIONS, int(numbers.max()) + 1)) * 2 - 1
+    size = 1 << (2 * len(symbols) - 1).bit_length()
+    power = sum(np.abs(np.fft.rfft(row[numbers.ravel()], size)) ** 2 for row in signs)
+    alike = np.fft.irfft(power, size)[1 : longest + 1] / _DIMENSIONS
+    alike /= len(symbols) - np.arange(1, longest + 1)
+    return sorted((np.argsort(-alike, kind="stable")[:_MOST_PERIODS] + 1).tolist())
+
+
+def _is_all(symbols: np.ndarray, period: int) -> bool:
+    """Return whether nothing in the first and last *period* of the sequence is found there alone."""
+    ends = np.concatenate([symbols[:period], symbols[-period:]])
+    within = np.unique(symbols[period:-period])
+    return bool(np.isin(ends, within).all())
+
+
+def _beginnings(pieces: _Pieces, period: int) -> np.ndarray:
+    """Return where steps begin: with the sequence if that is whole periods, else after the longest pause."""
+    windows = np.lib.stride_tricks.sliding_window_view(pieces.symbol, min(_CONTEXT, period))
+    _, context = np.unique(windows, axis=0, return_inverse=True)
+    context = context.ravel()
+    pause = np.append(0, pieces.start_ns[1:] - pieces.end_ns[:-1])[: len(context)]
+    order = np.argsort(context, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(context[order])) + 1)
+    found = [rows for rows in groups if _is_regular(rows, period) and pieces.opens[rows].all()]
+    if not found:
+        return np.zeros(0, np.int64)
+    for rows in found:
+        rest = (len(pieces.symbol) - int(rows[-1])) / period
+        if rows[0] == 0 and abs(rest - 1) <= _SPACING:
+            return rows
+    return max(found, key=lambda rows: (float(np.median(pause[rows[1:]])), -int(rows[0])))
+
+
+def _is_regular(rows: np.ndarray, period: int) -> bool:
+    """Return whether *rows* lie one *period* apart, from the first period of the sequence on."""
+    if len(rows) < _LEAST_REPEATED or rows[0] >= period * (1 + _SPACING):
+        return False
+    return bool((np.abs(np.diff(rows) - period) <= _SPACING * period).all())
+
+
+def _ranges(trace: DeviceTrace, pieces: _Pieces, first: np.ndarray, period: int) -> list[StepRange]:
+    """Return all time of the trace on the host, cut at the beginnings; a short rest belongs to a step."""
+    rests = np.minimum(first, len(pieces.symbol) - first)
+    cuts = [_opened(trace, pieces, row) for row in first[rests > _SPACING * period].tolist()]
+    whole = whole_trace(trace)
+    bounds = [whole.start_ns, *cuts, whole.end_ns]
+    return [StepRange(number, *bounds[number : number + 2]) for number in range(len(bounds) - 1)]
+
+
+def _opened(trace: DeviceTrace, pieces: _Pieces, row: int) -> int:
+    """Return when the outermost operator around a piece began, if that was after the piece before it."""
+    call_ns = int(pieces.start_ns[row])
+    before_ns = int(pieces.end_ns[row - 1]) if row else 0
+    events = trace.events
+    around = (events.start_ns <= call_ns) & (events.end_ns > call_ns) & (events.start_ns >= before_ns)
+    return int(events.start_ns[around & events.is_operator].min(initial=call_ns))
