@@ -80,6 +80,7 @@ def as_typed(command, study):
         "0/17-23": f"0/{edge['src']}-{edge['dst']}",
         "PRESET": "ring-2",
         "--trials 60": "--trials 3",
+        "search --model llama3-70b --gpus 512": "search --model llama3-8b --gpus 8 --simulate 2",
         "chakrascope sweep": "chakrascope sweep --workers 0",
     }
     for written, stand_in in meant.items():

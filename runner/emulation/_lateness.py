@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from ...converter import NodeType, Workload
 from ...support import count_text, duration_text, share_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Lateness"]
 
@@ -39,6 +42,8 @@ class Lateness:
     @classmethod
     def of(cls, workload: Workload, nodes: pd.DataFrame) -> Lateness | None:
         """Return the lateness of the measured *nodes* of *workload*; None without computations."""
+        import pandas as pd  # noqa: PLC0415 - an agent, which makes no tables, starts without it
+
         frames = [
             graph.nodes.loc[graph.nodes["type"] == NodeType.COMP, ["node_id", "duration_ns"]].assign(
                 program=place

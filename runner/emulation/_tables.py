@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from ...errors import BackendError
 from ._coordinator import Measurement
 from ._hosts import Place
 from ._wire import columns_from_wire
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["MeasuredTables", "flow_interfaces"]
 
@@ -58,6 +60,8 @@ class MeasuredTables:
         return tables
 
     def _ranks(self) -> pd.DataFrame:
+        import pandas as pd  # noqa: PLC0415 - an agent, which makes no tables, starts without it
+
         rows = []
         for rank, output in enumerate(self._measurement.outputs):
             figures = output.facts["statistics"]
@@ -72,6 +76,8 @@ class MeasuredTables:
 
     def _nodes(self) -> pd.DataFrame:
         """Return the nodes of all ranks, each origin named by its id and begun before the node."""
+        import pandas as pd  # noqa: PLC0415 - an agent, which makes no tables, starts without it
+
         frames = [
             pd.DataFrame(columns["nodes"]).assign(rank=rank) for rank, columns in enumerate(self._columns)
         ]
@@ -99,6 +105,8 @@ class MeasuredTables:
 
     def _flows(self) -> pd.DataFrame:
         """Return the messages, in the order in which they arrived; one that never did is an error."""
+        import pandas as pd  # noqa: PLC0415 - an agent, which makes no tables, starts without it
+
         sent = [
             pd.DataFrame(columns["sent"]).assign(src=rank, number=np.arange(len(columns["sent"]["peer"])))
             for rank, columns in enumerate(self._columns)

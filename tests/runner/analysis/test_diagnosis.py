@@ -24,7 +24,7 @@ from chakrascope.runner.analysis.diagnosis._suspects import suspects_of
 
 OPERATIONS = (CollectiveType.ALL_REDUCE, CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER)
 seeds = st.integers(0, 10_000)
-few = settings(max_examples=12, deadline=None, derandomize=True)
+few = settings(max_examples=6, deadline=None, derandomize=True)
 
 
 def flows(*rows):
@@ -68,9 +68,7 @@ def test_ways_that_take_turns_do_not_hide_their_nic(seed):
     assert one.confidence > 0.95
 
 
-@pytest.mark.parametrize(
-    ("hosts", "factor", "seed"), [((0, 1), 0.5, 1), ((1, 3), 0.4, 2), ((0, 2), 0.6, 3), ((2, 3), 0.3, 4)]
-)
+@pytest.mark.parametrize(("hosts", "factor", "seed"), [((0, 2), 0.6, 3), ((2, 3), 0.3, 4)])
 def test_two_slow_nics_of_four_are_both_named(hosts, factor, seed):
     run = NoisyRun.make(seed, 4, CollectiveType.ALL_TO_ALL, slow=hosts, factor=factor, noise=0.03)
     first = run.diagnosis().anomalies[:2]
@@ -309,7 +307,7 @@ def test_a_slow_nic_leaves_the_rest_to_others():
 
 
 @given(seeds, st.integers(2, 6), st.integers(1, 60))
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 def test_no_nic_carries_more_than_it_can(seed, ranks, count):
     rng = np.random.default_rng(seed)
     src = rng.integers(ranks, size=count)

@@ -51,11 +51,11 @@ def test_computation_alone_takes_its_own_time():
 
 
 def test_computation_beside_a_collective_slows_down():
-    together = run(comp(0, 300_000), coll(1, 32 << 20))
-    alone = run(coll(1, 32 << 20))
+    together = run(comp(0, 100_000), coll(1, 8 << 20))
+    alone = run(coll(1, 8 << 20))
     slowdown = together.provenance["gpu"]["compute_slowdown"]
     start, end = times(together, 0)
-    assert slowdown == pytest.approx((end - start) / 300_000, rel=1e-3)
+    assert slowdown == pytest.approx((end - start) / 100_000, rel=1e-3)
     # 16 of 132 units are taken by the ring while it runs.
     assert 1.02 < slowdown < 1.5
     assert (together.ranks["compute_slowdown"] > 1).all()

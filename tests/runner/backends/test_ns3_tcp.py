@@ -76,7 +76,7 @@ def test_a_window_leaves_at_once_and_the_next_waits_for_the_first_answer(tcp, wi
 
 @pytest.mark.parametrize("control", ["bbr", "cubic", "dctcp", "newreno", "reno"])
 def test_every_control_fills_a_link(tcp, control):
-    size = 24 * MIB
+    size = 12 * MIB
     arrived, totals = deliver(tcp, star(2, congestion_control=control), [(0, 0, 1, size, 0)])
     assert wire_ns(size) < arrived[0] < wire_ns(size) / 0.94
     if control != "bbr":  # which is slower to find the rate
@@ -313,7 +313,7 @@ def test_a_result_tells_of_queues_losses_and_every_default(tcp, tmp_path):
 )
 @pytest.mark.parametrize("kind", [CollectiveType.ALL_REDUCE, CollectiveType.ALL_TO_ALL])
 def test_the_dimensions_of_any_network_serve(tcp, network, kind):
-    model = workload(*[[coll(0, 4 * MIB, comm_type=kind)] for _ in range(4)])
+    model = workload(*[[coll(0, MIB, comm_type=kind)] for _ in range(4)])
     result = simulate(model, "default", network, backend="ns3")
     plain = simulate(model, "default", network, backend="analytical-unaware")
     assert 1.0 < result.makespan_ns / plain.makespan_ns < 3
