@@ -30,7 +30,15 @@ from ._study import new_study
 if TYPE_CHECKING:
     from ..runner import Experiment, NetworkConfig, Result, Study
 
-__all__ = ["Target", "choose_network", "default_backends", "run_command", "simulate_study", "target_options"]
+__all__ = [
+    "Target",
+    "choose_network",
+    "default_backends",
+    "print_foreign_compute",
+    "run_command",
+    "simulate_study",
+    "target_options",
+]
 
 # From so many different programs on, a run says why it takes long.
 _MANY_PROGRAMS = 256
@@ -285,6 +293,15 @@ def print_runs(
         _print_remarks([result for _, result in runs])
 
 
+def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
+    """Warn of *runs* of *study* whose compute times are a CPU's and whose machine is one of accelerators."""
+    from ..runner.analysis import foreign_compute
+
+    notes = (foreign_compute(study.result(run), study.workload(study.run_info(run).workload)) for run in runs)
+    for text in dict.fromkeys(filter(None, notes)):
+        error_console.print(f"Warning: {text}", style="yellow", markup=False, soft_wrap=True)
+
+
 def _simulated(study: Study, runs: list[tuple[str, Result]]) -> str:
     """Return the title of the *runs*: whether their makespans are of one training step."""
     steps = max((study.run_info(run_id).steps for run_id, _ in runs), default=1)
@@ -395,6 +412,7 @@ def run_command(
         runs = simulate_study(study, target, prefix)
     if output_format == "table":
         print_runs(runs, title=_simulated(study, runs))
+        print_foreign_compute(study, [run_id for run_id, _ in runs])
         print_next("summary", study.path, "--run", runs[-1][0])
     print_results([result for _, result in runs], output_format, ranks=False)
     return 0

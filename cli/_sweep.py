@@ -15,7 +15,7 @@ from ..errors import BackendError, UsageError, did_you_mean
 from ..runner.sweep import FIGURES
 from ..support import count_text
 from ._output import cluster_option, console, error_console, format_option, print_frame, print_next
-from ._run import machine_option, on_machine
+from ._run import machine_option, on_machine, print_foreign_compute
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,6 +163,8 @@ def sweep_command(
     else:
         _print(study_folder, found, output_format, least, front=_front(front, against))
     _tell_of_limits(found, Goal(least, at_most))
+    if output_format == "table":
+        print_foreign_compute(study, found.kept)
     if shown is None and found.failed == len(found.points):
         raise BackendError(f"No point of the sweep has a result: {found.points['error'].iloc[0]}")
 

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from ._explain import backend_reasons as backend_reasons
     from ._explain import configuration_table as configuration_table
     from ._explain import explained_collectives as explained_collectives
+    from ._foreign_times import foreign_compute as foreign_compute
     from ._graph import causes as causes
     from ._graph import edges_of as edges_of
     from ._graph import folded as folded
@@ -240,6 +241,7 @@ __all__ = [
     "fitted_network",
     "flow_differences",
     "folded",
+    "foreign_compute",
     "found_nodes",
     "gain_text",
     "graph_tables",

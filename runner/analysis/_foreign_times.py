@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...converter import Finding, Workload
+from ...converter.building import computed_on_host
+from .._captured import is_captured
+from .._result import Result
 
-__all__ = ["cpu_times", "measured_ranks"]
+__all__ = ["cpu_times", "foreign_compute", "measured_ranks"]
+
+_WITHOUT_NETWORK = ("replay", "fake")
 
 
 def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding | None:
@@ -21,11 +26,27 @@ def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding 
     if not chips:
         return None
     machine = " and ".join(f"{chip}s" for chip in chips)
+    if system.get("roofline-enabled") in (1, True):
+        cause = (
+            "Compute times come from the system's roofline where an operator's FLOPs are known; the others "
+            f"were measured on CPUs, but the machine is one of {machine}."
+        )
+        return Finding("note", "compute", cause, "Capture on such a machine for its compute times.")
     cause = (
         f"Compute times were measured on CPUs, but the machine is one of {machine}: only its communication "
         "is simulated, not its speed of computing."
     )
     return Finding("warning", "compute", cause, "Capture on such a machine for its compute times.")
+
+
+def foreign_compute(result: Result, workload: Workload) -> str:
+    """Return that CPUs computed what *result* simulates on a machine of accelerators, or nothing."""
+    if result.backend in _WITHOUT_NETWORK or not is_captured(workload.metadata):
+        return ""
+    if not computed_on_host(workload):
+        return ""
+    found = cpu_times(result.provenance.get("network", {}), result.provenance.get("system", {}))
+    return "" if found is None else found.text
 
 
 def measured_ranks(workload: Workload) -> int:

@@ -21,13 +21,12 @@ from ...converter.building import (
 from ...converter.kernels import unsized_communication
 from ...support import count_text, duration_text, share_text
 from ...support.table import Columns, Table, TableField, frame_of
-from .._captured import is_captured
 from .._framed import rows_of
 from .._result import Result
 from ._advice import Advice, Advised, Cause, advise
 from ._collective_overview import overview_columns
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
-from ._foreign_times import cpu_times, measured_ranks
+from ._foreign_times import foreign_compute, measured_ranks
 from ._path_facts import NodeFacts
 from ._store_and_forward import store_and_forward
 
@@ -165,7 +164,7 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
     unsized = unsized_communication(workload)
     first = [
         stood_in(workload.metadata),
-        _of_the_chip(result, workload),
+        foreign_compute(result, workload),
         unsized.text if unsized else "",
         store_and_forward(result),
     ]
@@ -173,16 +172,6 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
         said = [line for line in said if overhead.text not in line]
         first.insert(0, _of_the_profiler(overhead, bound_by))
     return tuple(line for line in dict.fromkeys([*first, *said]) if line)
-
-
-def _of_the_chip(result: Result, workload: Workload) -> str:
-    """Return that CPUs computed what is simulated on a machine of accelerators, or nothing."""
-    if result.backend in _WITHOUT_NETWORK or not is_captured(workload.metadata):
-        return ""
-    if not computed_on_host(workload):
-        return ""
-    found = cpu_times(result.provenance.get("network", {}), result.provenance.get("system", {}))
-    return "" if found is None else found.text
 
 
 def _of_the_profiler(overhead: ProfilerOverhead, bound_by: str) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from ...errors import ConfigError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["FIGURES", "Goal", "parse_limits"]
 
@@ -38,6 +40,8 @@ class Goal:
 
     def excess(self, table: pd.DataFrame) -> pd.Series:
         """Return by which part each point is over its limits; 0 where it is within all of them."""
+        import pandas as pd  # noqa: PLC0415 - slow, and the CLI lists FIGURES
+
         over: pd.Series = pd.Series(0.0, index=table.index)
         for name, limit in self.at_most.items():
             part = table[name].astype("Float64") / max(limit, 1e-9) - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,22 @@ def answer(capfd, *arguments: str | Path) -> str:
     shown = capfd.readouterr()
     assert stop.value.code == 0, shown.err
     return shown.out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "--network", "hgx-h100-8"],
+        ["sweep", "--over", "network=hgx-h100-8", "--workers", "0"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_compute_of_a_cpu_on_accelerators_is_warned_of(study, tmp_path, capfd, command):
+    shutil.copytree(study.path, tmp_path / "study")
+    with pytest.raises(SystemExit):
+        main([command[0], str(tmp_path / "study"), *command[1:]])
+    shown = capfd.readouterr()
+    assert "measured on CPUs, but the machine is one of H100s" in shown.err, shown.out + shown.err
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_layer_that_became_slower_is_found_in_real_captures(tmp_path, capsys):
     pytest.importorskip("torch")
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
-    for study, slow in (("before", "0"), ("after", "12")):
+    for study, slow in (("before", "0"), ("after", "24")):
         command = [
             sys.executable,
             "-m",
@@ -143,7 +143,6 @@ def test_a_layer_that_became_slower_is_found_in_real_captures(tmp_path, capsys):
     before, after = str(tmp_path / "before"), str(tmp_path / "after")
     limit = ["--between-starts", "50%", "--fail-if", "step > +3%", "--format", "json"]
     assert run_main("diff", before, before, *limit) == 0
-    assert run_main("diff", before, f"{before}@capture-1/5", *limit) == 0
     capsys.readouterr()
     assert run_main("diff", before, after, *limit) == 70
     found = json.loads(capsys.readouterr().out)

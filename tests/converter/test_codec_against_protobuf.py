@@ -24,16 +24,18 @@ _VALUES = {
     "fixed32": _UINT32, "fixed64": _SMALL, "sfixed32": _INT32, "sfixed64": _INT64, "bool": st.booleans(),
     "string": st.text(max_size=20), "bytes": st.binary(max_size=20),
 }  # fmt: skip
+_COUNTS = st.integers(0, 2**31 - 1)
 _INTEGERS = [kind for kind in _VALUES if "int" in kind or "fixed" in kind or kind == "bool"]
 
 
 @st.composite
 def attributes(draw):
     kind = draw(st.sampled_from(list(_VALUES)))
-    names = st.sampled_from([*COLUMNS, "module", "vendor", "é"])
-    attribute = {"name": draw(names), "doc_string": draw(st.sampled_from(["", "why"]))}
+    name = draw(st.sampled_from([*COLUMNS, "module", "vendor", "é"]))
+    attribute = {"name": name, "doc_string": draw(st.sampled_from(["", "why"]))}
     if draw(st.booleans()):
-        return {**attribute, f"{kind}_val": draw(_VALUES[kind])}
+        is_count = name in ("comm_size", "num_ops") and kind in _INTEGERS and kind != "bool"
+        return {**attribute, f"{kind}_val": draw(_COUNTS if is_count else _VALUES[kind])}
     return {**attribute, f"{kind}_list": {"values": draw(st.lists(_VALUES[kind], max_size=3))}}
 
 
@@ -42,14 +44,15 @@ def nodes(draw):
     ids = draw(st.lists(st.integers(0, 2**40), unique=True, min_size=1, max_size=5))
     chosen = []
     for number in ids:
+        others = st.lists(st.sampled_from([*(other for other in ids if other != number), 2**41]), max_size=3)
         node = Node(
             id=number,
             name=draw(st.text(max_size=9)),
             type=draw(st.integers(-1, 9)),
             duration_micros=draw(st.integers(0, 2**40)),
             start_time_micros=draw(st.integers(0, 9)),
-            data_deps=draw(st.lists(st.sampled_from(ids), max_size=3)),
-            ctrl_deps=draw(st.lists(st.sampled_from(ids), max_size=3)),
+            data_deps=draw(others),
+            ctrl_deps=draw(others),
             attr=draw(st.lists(attributes(), max_size=5)),
         )
         if draw(st.booleans()):

@@ -49,7 +49,7 @@ def test_sizes_on_the_shared_bus_keep_32_bits():
 
 
 def test_times_beyond_64_bits_are_refused():
-    nodes = [build.comp(0, 10**16), build.comp(1, 10**16, (0,))]
+    nodes = [build.comp(0, 9 * 10**15), build.comp(1, 9 * 10**15, (0,)), build.comp(2, 9 * 10**15, (1,))]
     with pytest.raises(ConfigError, match=r"2\^64 ns"):
         build.finish([nodes, nodes])
 

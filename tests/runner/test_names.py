@@ -17,6 +17,7 @@ from chakrascope.cli._main import cli
 from chakrascope.converter import microbenchmark
 from chakrascope.errors import ChakrascopeError
 from chakrascope.runner import JobStore, NetworkConfig, Study, get_backend, prepare
+from chakrascope.runner._checksums import write_checksums
 from chakrascope.runner.jobs._job import ImportRequest
 from chakrascope.runner.jobs._work import findings_file
 from chakrascope.runner.study import Workspace, add_network, find_items, import_item, safe_name
@@ -222,6 +223,7 @@ def test_a_network_of_a_name_that_is_taken_gets_another(study):
 def test_a_run_edited_to_a_workload_elsewhere_is_damaged(study):
     file = study.run_file(study.run_info().id)
     file.write_text(json.dumps(json.loads(file.read_text()) | {"workload": "../../victim"}))
+    write_checksums(file.parent)
     with pytest.raises(ChakrascopeError, match="is not the name of a workload"):
         study.runs()
 

@@ -53,12 +53,12 @@ def test_a_sleep_in_each_step_is_named_and_gains_what_it_takes(tmp_path):
     found, cost_ns = advice(tmp_path, "wait_for_token", 1, 0.15)
     assert found["sleep"]["key"] == "cause:sleep=inf"
     assert f"wait_for_token (train.py:{LINE})" in found["sleep"]["what"]
-    assert found["sleep"]["gain_ns"] == pytest.approx(cost_ns, rel=0.2)
+    assert found["sleep"]["gain_ns"] == pytest.approx(cost_ns, rel=0.5)
 
 
 def test_a_checkpoint_at_every_third_step_is_named_and_gains_its_mean(tmp_path):
-    found, cost_ns = advice(tmp_path, "save_checkpoint", 3, 0.4)
+    found, cost_ns = advice(tmp_path, "save_checkpoint", 3, 0.8)
     assert found["checkpoint"]["key"] == ""
     assert found["checkpoint"]["what"].startswith("Every third step takes ")
     assert found["checkpoint"]["place"] == f"save_checkpoint (train.py:{LINE})"
-    assert found["checkpoint"]["gain_ns"] == pytest.approx(cost_ns, rel=0.2)
+    assert found["checkpoint"]["gain_ns"] == pytest.approx(cost_ns, rel=0.5)

@@ -43,8 +43,10 @@ def test_collective_overview_has_a_row_a_collective_with_its_part_of_the_path(ru
     assert table["operation"].tolist() == ["all_reduce"] * LAYERS
     assert table["ranks"].tolist() == [2] * LAYERS
     assert table["on_path_ns"].sum() == LAYERS * 300_000
-    assert table["skew_ns"].tolist() == [100_000 * (layer + 1) for layer in range(LAYERS)]
-    assert (table["rank"] == 1).all()
+    # Rank 1 leaves them 100 µs, 200 µs ... later: by their median its clock is ahead.
+    ahead = 100_000 * ((LAYERS + 1) // 2)
+    assert table["skew_ns"].tolist() == [abs(100_000 * (layer + 1) - ahead) for layer in range(LAYERS)]
+    assert table["rank"].tolist() == [int(100_000 * (layer + 1) > ahead) for layer in range(LAYERS)]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,8 @@ def test_cpu_times_on_a_machine_of_accelerators_qualify_the_answer(simulated, ne
     }
     told = simulated.result.provenance | changed | {"warnings": ["w"], "assumptions": []}
     result = dataclasses.replace(simulated.result, provenance=told)
-    first, *others = summarize(result, simulated.workload).qualifiers
+    qualifiers = summarize(result, simulated.workload).qualifiers
+    first, *others = (text for text in qualifiers if "store and forward" not in text)
     assert (named in first) if named else first == "w"
     assert others == (["w"] if named else [])
     on_device = [graph.with_columns(stream=graph.node_columns["stream"] + 1007)

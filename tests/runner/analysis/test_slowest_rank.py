@@ -36,7 +36,7 @@ def test_the_rank_that_the_others_wait_for_is_the_slowest():
     found = slowest_rank(Recorded([8_000, 9_000, 8_200], [[10, 300, 20], [700, 900, 710]]))
     assert (found.rank, found.work_ns, found.median_ns) == (1, 9_000, 8_100)
     assert (found.last_at, found.collectives, found.waited_ns) == (2, 2, 280 + 190)
-    assert "rank 1 works 9 µs, 11.1 % more" in found.sentence
+    assert "rank 1 works 9.00 µs, 11.1 % more" in found.sentence
     assert found.sentence.endswith("4.7 % of the step.")
 
 
