@@ -11,10 +11,10 @@ from typing import Any
 import hypothesis
 import pytest
 
-# The same examples in every run, so that a change fails for what it does and not by chance; `make fuzz` looks
-# for new ones. How long an example takes depends on what else the machine does.
+# The same few examples in every run, so that a change fails for what it does and not by chance; `make fuzz`
+# looks for new ones. How long an example takes depends on what else the machine does.
 UNHURRIED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-hypothesis.settings.register_profile("steady", derandomize=True, **UNHURRIED)
+hypothesis.settings.register_profile("steady", derandomize=True, max_examples=30, **UNHURRIED)
 hypothesis.settings.register_profile("fuzz", derandomize=False, print_blob=True, **UNHURRIED)
 hypothesis.settings.load_profile("steady")
 

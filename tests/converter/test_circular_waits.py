@@ -92,7 +92,7 @@ def programs(draw):
     return workload(*made)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(programs())
 def test_what_is_found_is_what_stalls(job):
     network = NetworkConfig(("Ring",), (job.num_ranks,), (50.0,), (500.0,))

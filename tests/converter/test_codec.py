@@ -48,7 +48,7 @@ def graphs(draw):
 
 
 @given(graphs())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_graph_survives_encoding(graph):
     again = decode_graph(encode_graph(graph))
     pandas.testing.assert_frame_equal(graph.nodes, again.nodes)
@@ -56,7 +56,7 @@ def test_a_graph_survives_encoding(graph):
 
 
 @given(graphs(), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_truncated_bytes_raise_or_end_at_a_message(graph, data):
     whole = encode_graph(graph)
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]

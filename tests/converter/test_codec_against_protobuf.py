@@ -76,7 +76,7 @@ def _split(node):
 
 
 @given(nodes())
-@settings(max_examples=150)
+@settings(max_examples=40)
 def test_all_that_protobuf_reads_is_read_and_kept(written):
     graph = decode_graph(HEAD + b"".join(framed(node.SerializeToString()) for node in written))
     again = [Node.FromString(body) for body in messages(encode_graph(graph))][1:]
@@ -109,7 +109,7 @@ def _parses(data):
 
 
 @given(nodes(), st.data())
-@settings(max_examples=300)
+@settings(max_examples=75)
 def test_what_protobuf_does_not_read_is_refused(written, data):
     whole = HEAD + b"".join(framed(node.SerializeToString()) for node in written)
     damaged = bytearray(whole)

@@ -23,7 +23,7 @@ from chakrascope.support.cluster import _dask, connected
 
 pytestmark = pytest.mark.dask
 
-RANKS = 24
+RANKS = 12
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,12 @@ def many(data_dir, tmp_path_factory):
     return str(folder / "rank{rank}.json")
 
 
+@pytest.fixture(scope="module")
+def made_here(many, tmp_path_factory):
+    """The bytes of every file of a conversion of *many* in this process."""
+    return saved(convert_files(None, many, step="all"), tmp_path_factory.mktemp("here") / "w")
+
+
 def saved(workload, folder):
     """Return the bytes of every file of *workload*."""
     folder.mkdir()
@@ -68,7 +74,9 @@ def test_graphs_are_those_made_here_to_the_byte(captured, address, tmp_path):
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_worker_killed_midway_costs_its_ranks_only(many, cluster, tmp_path, kept, monkeypatch):
+def test_a_worker_killed_midway_costs_its_ranks_only(  # noqa: PLR0917 - fixtures
+    many, made_here, cluster, tmp_path, kept, monkeypatch
+):
     """The other worker sleeps meanwhile, so that answers are lost which are known, but not fetched yet."""
     monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1 if kept else 1 << 40)
     address = cluster.scheduler_address
@@ -84,12 +92,11 @@ def test_a_worker_killed_midway_costs_its_ranks_only(many, cluster, tmp_path, ke
             threading.Timer(1.5, os.kill, (other, signal.SIGCONT)).start()
             time.sleep(0.5)
 
-    here = convert_files(None, many, step="all")
     output = tmp_path / "there" / "w"
     convert_files(None, many, output, step="all", cluster=address, progress=kill)
     assert killed
     assert told == list(range(1, RANKS + 1))
-    assert written(output.parent) == saved(here, tmp_path / "here")
+    assert written(output.parent) == made_here
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -114,7 +121,9 @@ def test_workers_write_where_they_see_the_folder_and_else_send_graphs_back(
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_workers_open_what_they_convert(many, shared, address, tmp_path, monkeypatch):
+def test_workers_open_what_they_convert(  # noqa: PLR0917 - fixtures
+    many, made_here, shared, address, tmp_path, monkeypatch
+):
     monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1)
     if not shared:
         elsewhere = {"_mark": tmp_path / "elsewhere", "_lock": None, "folder": tmp_path}
@@ -125,7 +134,7 @@ def test_workers_open_what_they_convert(many, shared, address, tmp_path, monkeyp
     )
     convert_files(None, many, tmp_path / "there" / "w", step="all", cluster=address)
     assert opened == []
-    assert written(tmp_path / "there") == saved(convert_files(None, many, step="all"), tmp_path / "here")
+    assert written(tmp_path / "there") == made_here
 
 
 def test_a_relative_path_is_the_same_to_the_workers(captured, address, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 from chakrascope.cli import main
 from chakrascope.converter import Workload, convert, convert_files
 from chakrascope.converter.building import _finished, _rank, _workers, finished_ranks
-from chakrascope.errors import TraceError, TraceFormatError, WorkloadError
+from chakrascope.errors import TraceError, TraceFormatError
 from chakrascope.runner import Study
 
 RANKS = 4
@@ -23,18 +23,24 @@ def always_worth_it(monkeypatch):
     monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1)
 
 
-@pytest.fixture
-def pattern(data_dir, tmp_path):
+@pytest.fixture(scope="module")
+def traces(data_dir, tmp_path_factory):
     """Device traces of some ranks, with the collectives of all."""
+    folder = tmp_path_factory.mktemp("traces")
     source = data_dir / "converter" / "mlp_2"
     everyone = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": RANKS, "ranks": list(range(RANKS))}]
-    (tmp_path / "traces").mkdir()
     for rank in range(RANKS):
         trace = json.loads(gzip.decompress((source / f"rank{rank % 2}.device.json.gz").read_bytes()))
         trace["distributedInfo"] |= {"rank": rank, "world_size": RANKS, "pg_config": everyone}
         trace["baseTimeNanoseconds"] += rank * 1000  # the same times would be the same rank
-        (tmp_path / "traces" / f"rank{rank}.json").write_text(json.dumps(trace))
-    return str(tmp_path / "traces" / "rank{rank}.json")
+        (folder / f"rank{rank}.json").write_text(json.dumps(trace))
+    return folder
+
+
+@pytest.fixture
+def pattern(traces, tmp_path):
+    """Copies of the traces, to be changed."""
+    return str(shutil.copytree(traces, tmp_path / "traces") / "rank{rank}.json")
 
 
 def files(folder):
@@ -115,8 +121,7 @@ def steps_of_rank(pattern, rank, marks):
     path.write_text(json.dumps(trace))
 
 
-@pytest.mark.parametrize("step", ["all", "median", 8])
-@pytest.mark.parametrize("odd", [0, 2])
+@pytest.mark.parametrize(("step", "odd"), [("all", 0), ("median", 2), (8, 0)])
 def test_steps_that_the_first_rank_does_not_tell(pattern, tmp_path, step, odd, made):
     for rank in range(RANKS):
         marks = {7: (0.0, 0.4), 8: (0.4, 1.0)} if rank != odd else {8: (0.0, 1.0)}
@@ -234,7 +239,7 @@ def test_while_another_process_converts_to_the_same_place_nothing_is_kept(patter
     assert files(output.parent) == expected
 
 
-def test_ranks_that_were_saved_alone_are_no_workload(pattern, tmp_path, monkeypatch):
+def test_a_workload_that_cannot_be_saved_whole_leaves_no_file(pattern, tmp_path, monkeypatch):
     workload = convert_files(None, pattern)
     workload.save(tmp_path / "out" / "job")
     module = Workload.save.__globals__
@@ -248,5 +253,4 @@ def test_ranks_that_were_saved_alone_are_no_workload(pattern, tmp_path, monkeypa
     monkeypatch.setitem(module, "_write_graph", fails)
     with pytest.raises(OSError, match="No space"):
         workload.save(tmp_path / "out" / "job")
-    with pytest.raises(WorkloadError, match="rank 0"):
-        Workload.load(tmp_path / "out" / "job")
+    assert files(tmp_path / "out") == {}

@@ -272,7 +272,7 @@ def test_impossible_ranks(tmp_path):
 
 
 @given(st.lists(st.sampled_from([*DATA.split(), *HYBRID.split(), "\n", "\n", "-3", "9" * 30]), max_size=40))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_any_words_give_a_workload_or_our_error(tmp_path_factory, words):
     path = tmp_path_factory.getbasetemp() / "words.txt"
     path.write_text(" ".join(words))

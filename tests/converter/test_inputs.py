@@ -228,7 +228,7 @@ _hostile = st.one_of(
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_hostile_traces_give_a_workload_or_our_error(small, data):
     which = data.draw(st.sampled_from(["host", "kineto"]))
     path = data.draw(st.sampled_from(small.paths[which]))
@@ -238,7 +238,7 @@ def test_hostile_traces_give_a_workload_or_our_error(small, data):
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_hostile_traces_alone_give_a_workload_or_our_error(small, data):
     which = data.draw(st.sampled_from(["kineto", "linked"]))
     path = data.draw(st.sampled_from(small.paths[which]))
@@ -249,7 +249,7 @@ def test_hostile_traces_alone_give_a_workload_or_our_error(small, data):
 
 @given(st.binary(max_size=300))
 @example(b"PK\x05\x06")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_any_bytes_are_refused(small, data):
     path = small.folder / "any.json"
     path.write_bytes(data)

@@ -187,7 +187,7 @@ def test_a_bomb_is_not_unpacked(tmp_path):
         read_logs([tmp_path / "a.log.gz"])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_damage_of_any_kind_is_an_error_and_no_crash(tmp_path, job, data):
     kind = data.draw(st.sampled_from(["json", "pickle", "inspector"]))

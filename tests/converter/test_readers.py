@@ -99,7 +99,7 @@ def fed(reader, *pieces):
 
 @pytest.mark.parametrize("which", READERS)
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_it_does_not_matter_how_a_file_arrives(which, data):
     reader, document = READERS[which]
     text = json.dumps(document, indent=data.draw(st.sampled_from([None, 1, 16]))).encode()
@@ -110,7 +110,7 @@ def test_it_does_not_matter_how_a_file_arrives(which, data):
 
 @pytest.mark.parametrize("which", READERS)
 @given(st.data())
-@settings(max_examples=400)
+@settings(max_examples=100)
 def test_what_is_no_json_is_refused(which, data):
     reader, document = READERS[which]
     text = bytearray(json.dumps(document, ensure_ascii=data.draw(st.booleans())).encode())

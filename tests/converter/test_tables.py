@@ -46,7 +46,7 @@ _NODE = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.lists(st.lists(_NODE, min_size=1, max_size=4), min_size=1, max_size=3))
 def test_what_is_written_is_read(tmp_path_factory, programs):
     prefix = tmp_path_factory.mktemp("tables") / "w"

@@ -240,7 +240,7 @@ def test_the_first_stage_of_1f1b_holds_as_many_micro_batches_as_there_are_stages
     st.sampled_from([1, 2]),
     st.permutations(["tp", "cp", "dp", "pp"]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_ranks_and_places_belong_together(tp: int, pp: int, cp: int, order: list[str]):
     plan = Plan(tp=tp, pp=pp, cp=cp, dp=2, placement=tuple(order))
     for rank in range(plan.world):

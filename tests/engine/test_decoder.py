@@ -128,13 +128,13 @@ def test_names_that_are_no_text_are_shown_all_the_same():
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_any_bytes_are_answered_or_refused(data):
     assert isinstance(answer_or_refusal(data), str)
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_damaged_files_are_answered_or_refused(data):
     damaged = bytearray(GOOD)
     for _ in range(data.draw(st.integers(1, 4))):

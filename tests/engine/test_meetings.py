@@ -172,7 +172,7 @@ def test_other_algorithms_leave_every_message_to_be_simulated():
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 def test_meetings_are_exact(data):
     config = data.draw(networks())
     ranks = data.draw(programs(config))

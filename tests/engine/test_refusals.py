@@ -163,7 +163,7 @@ def cases(draw):
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(cases())
 def test_asking_and_simulating_agree(case):
     changes, kind, group, size = case

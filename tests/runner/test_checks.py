@@ -167,7 +167,7 @@ def cases(draw):
     return work, network(*sizes, topology=draw(st.sampled_from(engine.TOPOLOGIES))), system(**lists)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(cases())
 def test_an_error_is_told_exactly_where_a_simulation_refuses(case):
     work, net, sys = case

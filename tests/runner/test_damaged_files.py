@@ -155,7 +155,7 @@ def run(tmp_path_factory):
     return study, {file: json.loads(file.read_text()) for file in files}
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_a_study_with_a_changed_file_is_read_or_refused(run, data):
     study, files = run

@@ -44,7 +44,7 @@ REQUEST = Request(SMALL, (H100,), 32)
 
 @pytest.fixture(scope="module")
 def found():
-    return search_plans(REQUEST, most=24)
+    return search_plans(REQUEST, most=8)
 
 
 def test_every_split_of_the_ranks_that_the_model_allows_is_there():
@@ -85,7 +85,7 @@ def test_the_best_is_what_its_own_prediction_says(found):
 def test_no_plan_that_was_left_out_is_faster_than_the_best(found):
     """Simulate all plans of a small space: the search that simulates few finds the same one."""
     request = replace(
-        REQUEST, only={"tp": (1, 2), "pp": (1, 2), "cp": (1,), "micro_batch": (1, 2), "zero": (0, 1, 3)}
+        REQUEST, only={"tp": (1, 2), "pp": (1, 2), "cp": (1,), "micro_batch": (1, 2), "zero": (1, 3)}
     )
     everything = search_plans(request, most=10_000, top=10_000)
     assert everything.simulated == len(everything.table)

@@ -76,7 +76,7 @@ def test_empty_texts_bring_the_first_label_back(study):
     assert (info.label, info.note) == ("as made", "")
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.text(max_size=60))
 def test_every_text_is_read_back_or_refused(tmp_path_factory, text):
     study = Study.create(tmp_path_factory.mktemp("text") / "study")

@@ -29,7 +29,7 @@ def every_way(wires, source, target):
     return fewest, [(sum(w.delay_ps for w in way), min(w.rate_bps for w in way)) for way in used]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(_WIRE.filter(lambda wire: wire.a != wire.b), min_size=1, max_size=14))
 def test_ways_are_the_extremes_of_all_shortest_ones(wires):
     for source, row in distances(RANKS, wires):

@@ -111,18 +111,9 @@ def test_prefetched_weights_come_beside_computation(tmp_path):
     assert [len(all_before(product) & set(gathers)) for product in products] == [1, 1, 2, 2]
 
 
-def test_stages_of_a_pipeline_tell_each_other_their_shapes(tmp_path):
-    recordings = record_script([str(JOBS / "pipeline.py")], tmp_path / "out", world=2)
-    assert [one.rank for one in recordings] == [0, 1]
-    workload = script_workload(recordings)
-    sent = {rank: communications(workload, rank) for rank in (0, 1)}
-    for rank, found in sent.items():
-        assert sorted(name for name, _, _ in found) == ["recv"] * 4 + ["send"] * 4, rank
-        assert {size for _, size, _ in found} == {2 * 16 * 4}
-
-
-BLOCK = """
-import sys, torch
+PARTS = """
+import torch
+from torch.nn.functional import linear, scaled_dot_product_attention
 class Block(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -130,78 +121,79 @@ class Block(torch.nn.Module):
     def forward(self, x):
         h = self.up(x)
         return x + self.down((h * 2).tanh() * h.sigmoid())
-block = Block()
-if "compiled" in sys.argv:
-    block.compile()
-optimizer = torch.optim.SGD(block.parameters(), lr=0.1)
+class Gate(torch.nn.Module):
+    def __init__(self, compiled):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(256, 64))
+        self.layer = layer = torch.nn.Linear(256, 256)
+        def gate(h):
+            return layer((h * 2).tanh() * h.sigmoid())
+        self.gate = compiled(gate)
+    def forward(self, x):
+        return self.gate(linear(x, self.weight))
+class Attention(torch.nn.Module):
+    def __init__(self, causal):
+        super().__init__()
+        self.q = torch.nn.Parameter(torch.ones(2, 4, 64, 16))
+        self.causal = causal
+    def forward(self, x):
+        return scaled_dot_product_attention(self.q, self.q, self.q, is_causal=self.causal)
+parts = {"block": Block(), "compiled_block": Block()}
+parts["compiled_block"].compile()
+parts |= {"attention": Attention(False), "causal": Attention(True)}
+parts |= {"gate": Gate(lambda gate: gate), "compiled_gate": Gate(torch.compile)}
+parts["whole_gate"] = Gate(torch.compile(fullgraph=True))
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        for name, part in parts.items():
+            setattr(self, name, part)
+    def forward(self, x):
+        return sum(part(x).sum() for part in parts.values())
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(3):
-    block(torch.ones(32, 64)).sum().backward()
+    model(torch.ones(32, 64)).backward()
     optimizer.step()
 """
 
 
-def test_what_is_compiled_moves_what_one_kernel_would(tmp_path, script):
-    moved = {}
-    for words in ([], ["compiled"]):
-        recordings = record_script([str(script("", BLOCK)), *words], tmp_path / f"out-{len(words)}", world=1)
-        nodes = script_workload(recordings).graphs[0].nodes
-        nodes = nodes[nodes["phase"] == "forward"].set_index("operator")["tensor_size_bytes"]
-        moved[len(words)] = nodes.to_dict()
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory):
+    """The nodes of one script of several parts, by part."""
+    folder = tmp_path_factory.mktemp("parts")
+    (folder / "train.py").write_text(PARTS)
+    (recording,) = record_script([str(folder / "train.py")], folder / "out", world=1)
+    nodes = script_workload([recording]).graphs[0].nodes
+    return dict(iter(nodes.groupby(nodes["module"].str.partition(".")[0])))
+
+
+def bytes_of(nodes, operator):
+    return int(nodes["tensor_size_bytes"][nodes["operator"] == f"aten::{operator}"].sum())
+
+
+@pytest.mark.parametrize(
+    ("plain", "compiled"),
+    [("block", "compiled_block"), ("gate", "compiled_gate"), ("gate", "whole_gate")],
+    ids=["module", "function", "function with options"],
+)
+def test_what_is_compiled_moves_what_one_kernel_would(moved, plain, compiled):
+    plain, compiled = moved[plain], moved[compiled]
     wide = 32 * 256 * 4
-    assert (moved[0]["aten::tanh"], moved[0]["aten::sigmoid"]) == (2 * wide, 2 * wide)
-    # One kernel reads h once. Of its results, the product needs the last, the backward pass those two.
-    names = ("aten::tanh", "aten::sigmoid")
-    assert [moved[1][name] for name in names] == [wide, wide]
-    assert moved[1]["aten::addmm"] == moved[0]["aten::addmm"]
+    for name in ("tanh", "sigmoid"):
+        # One kernel reads h once. Of its results, the product needs the last, the backward pass those two.
+        assert (bytes_of(plain, name), bytes_of(compiled, name)) == (2 * wide, wide)
+    assert bytes_of(compiled, "tanh_backward") < bytes_of(plain, "tanh_backward")
+    assert bytes_of(compiled, "addmm") == bytes_of(plain, "addmm")
 
 
-FUNCTION = """
-import sys, torch
-from torch.nn.functional import linear
-weight = torch.ones(256, 64, requires_grad=True)
-layer = torch.nn.Linear(256, 256)
-def gate(h):
-    return layer((h * 2).tanh() * h.sigmoid())
-if "compiled" in sys.argv:
-    gate = torch.compile(fullgraph=True)(gate) if "options" in sys.argv else torch.compile(gate)
-optimizer = torch.optim.SGD([weight, *layer.parameters()], lr=0.1)
-for _ in range(3):
-    gate(linear(torch.ones(32, 64), weight)).sum().backward()
-    optimizer.step()
-"""
-
-
-@pytest.mark.parametrize("options", [[], ["options"]])
-def test_what_a_compiled_function_does_is_fused_in_both_passes(tmp_path, script, options):
-    path = str(script("", FUNCTION))
-    moved = {}
-    for words in ([], ["compiled", *options]):
-        recordings = record_script([path, *words], tmp_path / f"out-{len(words)}", world=1)
-        nodes = script_workload(recordings).graphs[0].nodes.set_index("operator")["tensor_size_bytes"]
-        moved[bool(words)] = nodes.groupby(level=0).sum().to_dict()
-    wide = 32 * 256 * 4
-    assert [moved[False][name] for name in ("aten::tanh", "aten::sigmoid")] == [2 * wide, 2 * wide]
-    assert [moved[True][name] for name in ("aten::tanh", "aten::sigmoid")] == [wide, wide]
-    assert moved[True]["aten::tanh_backward"] < moved[False]["aten::tanh_backward"]
-    assert moved[True]["aten::addmm"] == moved[False]["aten::addmm"]
-
-
-def test_causal_attention_counts_the_pairs_it_computes(tmp_path, script):
-    start = """
-import sys, torch
-q = torch.ones(2, 4, 64, 16, requires_grad=True)
-optimizer = torch.optim.SGD([q], lr=0.1)
-for _ in range(3):
-    torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal="causal" in sys.argv).sum().backward()
-    optimizer.step()
-"""
-    work = []
-    for words in ([], ["causal"]):
-        recordings = record_script([str(script("", start)), *words], tmp_path / f"out-{len(words)}", world=1)
-        nodes = script_workload(recordings).graphs[0].nodes
-        work.append(nodes["num_ops"][nodes["operator"].str.contains("flash_attention")].tolist())
-    assert work[0] == [2 * count for count in work[1]]
-    assert len(work[0]) == 2
+def test_causal_attention_counts_the_pairs_it_computes(moved):
+    counts = [
+        nodes["num_ops"][nodes["operator"].str.contains("flash_attention")].tolist()
+        for nodes in (moved["attention"], moved["causal"])
+    ]
+    assert counts[0] == [2 * count for count in counts[1]]
+    assert len(counts[0]) == 2
 
 
 def test_hugging_face_trainer_runs_as_it_is(tmp_path):

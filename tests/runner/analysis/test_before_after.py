@@ -75,7 +75,7 @@ pieces = st.lists(st.tuples(st.sampled_from(MODULES), st.integers(0, 10**6)), mi
 programs = st.tuples(pieces, pieces, pieces, pieces)
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(first=programs, second=programs, meets=st.booleans())
 def test_every_waterfall_sums_to_the_difference_exactly(first, second, meets):
     tail = [("all_reduce", 700), ("head", 3)] if meets else []

@@ -387,7 +387,7 @@ _PIECES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(_PIECES, max_size=12).map("".join))
 def test_no_line_raises_anything_but_our_errors(text):
     log = AstraSimLog(2)
@@ -399,7 +399,7 @@ def test_no_line_raises_anything_but_our_errors(text):
     assert set(log.ranks) <= {0, 1}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(_PIECES, max_size=12).map("".join))
 def test_no_trace_raises_anything_but_our_errors(tmp_path_factory, text):
     folder = tmp_path_factory.mktemp("log")

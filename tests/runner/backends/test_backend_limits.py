@@ -117,12 +117,10 @@ def test_astra_sim_without_memory_or_disk(tmp_path, monkeypatch):
 
 
 def test_the_model_cannot_be_compiled_on_a_full_disk(ns3, tmp_path):
-    # A process of its own: the compiler must not inherit the limit of the tests. It is one that writes at once.
+    # A process of its own: the compiler must not inherit the limit of the tests.
     (tmp_path / "bin").mkdir()
-    writes = (
-        '#!/bin/sh\n[ "$1" = --version ] && exec echo g++ 14.2.0\nexec head -c 1000000 /dev/zero > tcpnet\n'
-    )
-    compiler = executable(tmp_path / "bin" / "g++", writes)
+    writes = '[ "$1" = --version ] && exec echo g++ 14.2.0\nexec head -c 1000000 /dev/zero > tcpnet\n'
+    compiler = executable(tmp_path / "bin" / "g++", f"#!/bin/sh\n{writes}")
     code = (
         "from chakrascope.errors import ChakrascopeError\n"
         "from chakrascope.runner.backends.ns3 import build_driver\n"

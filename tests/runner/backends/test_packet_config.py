@@ -158,7 +158,7 @@ def reachable(packet):
     return True
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["Ring", "Switch", "FullyConnected"]), st.integers(2, 5)),
@@ -260,7 +260,7 @@ _WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(_WORDS | st.text(max_size=8), max_size=20))
 def test_no_config_raises_anything_but_our_errors(tmp_path_factory, words):
     folder = tmp_path_factory.mktemp("config")
@@ -272,7 +272,7 @@ def test_no_config_raises_anything_but_our_errors(tmp_path_factory, words):
         return
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(TOPOLOGY.split()) | st.text(max_size=5), max_size=30))
 def test_no_topology_raises_anything_but_our_errors(tmp_path_factory, words):
     folder = tmp_path_factory.mktemp("topology")

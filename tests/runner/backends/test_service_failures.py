@@ -272,7 +272,7 @@ def shared_service():
 
 
 @given(method=st.sampled_from(METHODS), answer=st.binary(max_size=60))
-@settings(max_examples=150)
+@settings(max_examples=40)
 def test_no_answer_makes_the_client_fail_otherwise(shared_service, method, answer):
     with ServiceClient(ServiceAddress("127.0.0.1", shared_service.port)) as client:
         shared_service.instead = {name: lambda *_: answer for name in METHODS}
@@ -295,7 +295,7 @@ LINES = (
 
 
 @given(st.lists(st.sampled_from(LINES), max_size=12))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_no_log_makes_a_run_fail_otherwise(shared_service, lines):
     shared_service.instead = {}
     shared_service.simulate = lambda kind: "\n".join(lines)

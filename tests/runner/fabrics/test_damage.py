@@ -51,7 +51,7 @@ def places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [way] * bool(way) + [place for key, item in inner for place in places(item, (*way, key))]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(places(WHOLE)), JUNK), min_size=1, max_size=3))
 def test_damaged_files_are_networks_or_errors(changes):
     data = copy.deepcopy(WHOLE)

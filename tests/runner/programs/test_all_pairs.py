@@ -12,7 +12,7 @@ from chakrascope.runner.programs import ALL_PAIRS, all_pairs_program, inspect_pr
 CASES = [(way, collective) for way, kinds in ALL_PAIRS.items() for collective in kinds]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.sampled_from(CASES), st.integers(2, 6), st.integers(1, 12))
 def test_every_program_holds(case, ranks, workgroups):
     proof = prove(all_pairs_program(*case, ranks, workgroups))
