@@ -56,7 +56,7 @@ def _views() -> tuple[str, ...]:
     "--view",
     type=LateChoice(_views),
     metavar="TABLE",
-    help="Print one table instead: advice, kinds, ranks, steps, layers, collectives, slack, links, "
+    help="Print one table instead: advice, kinds, ranks, streams, steps, layers, collectives, slack, links, "
     "dimensions, loads, traffic, traffic-busy, traffic-flows, link-use, flows, packets or calibration.",
 )
 @click.option("--rank", type=int, help="With --view: only rows of this rank.")

@@ -46,6 +46,13 @@ VIEWS: Mapping[str, _View] = {
     ),
     "kinds": _View("kinds", "Critical path by kind"),
     "ranks": _View("ranks", "Ranks", limit=1000),
+    "streams": _View(
+        "streams",
+        "Streams of devices, and communication",
+        without=("start_ns",),
+        note="compute + communication + copies + idle = span, from the first node of the stream to the last.",
+        limit=200,
+    ),
     "steps": _View("steps", "Captured steps"),
     "layers": _View(
         "layers",
@@ -95,6 +102,8 @@ _EMPTY = {
     "calibration": "The network of this run was not fitted to measurements. Next: 'chakrascope calibrate' "
     "writes such a network file for --network.",
     "loads": "Loads are those of switches, and this network links its ranks directly. Next: --view traffic.",
+    "streams": "No rank of this run computes on a device or communicates. Next: `chakrascope critical-path "
+    "STUDY` shows what its hosts do.",
     "steps": "The workload of this run has no captured steps: it was not converted from traces, or by an "
     "earlier version. Convert the traces again.",
 }

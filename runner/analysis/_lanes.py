@@ -9,14 +9,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...converter import NodeType
+from ...converter.building import DEVICE_LANE
 from ._lane_rows import SLICES, Groups, nested_groups, tracks
 
 __all__ = ["Lanes", "is_communication", "lane_table"]
 
 Ints = npt.NDArray[np.int64]
-# Lanes of a captured graph (docs/explanation/converter.md): host threads from 0, stream s of device d at
-# 1000 x (d + 1) + s.
-_DEVICE = 1000
 
 
 def is_communication(types: pd.Series) -> pd.Series:
@@ -31,11 +29,11 @@ def lane_table(keys: pd.DataFrame) -> pd.DataFrame:
     Its columns are ``rank``, ``measured``, ``comm`` and ``stream``.
     """
     table = keys.reset_index(drop=True)
-    on_device = (table["stream"] >= _DEVICE) & ~table["comm"]
+    on_device = (table["stream"] >= DEVICE_LANE) & ~table["comm"]
     has_device = on_device.groupby(table["rank"]).transform("any")
     plain = np.where(has_device, "host thread", "compute")
     name = np.where(table["comm"], "communication", np.where(on_device, "stream", plain))
-    number = np.where(on_device, table["stream"] % _DEVICE, table["stream"])
+    number = np.where(on_device, table["stream"] % DEVICE_LANE, table["stream"])
     same = table.assign(name=name).groupby(["rank", "measured", "name"])["stream"]
     number = np.where(table["comm"], same.rank().astype(int), number)
     numbered = (same.transform("size") > 1) | on_device

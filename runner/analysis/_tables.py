@@ -21,6 +21,7 @@ from ._packets import packet_table
 from ._path_tables import segment_table
 from ._run import RunAnalysis
 from ._slack_tables import slack_table
+from ._streams import stream_table
 
 __all__ = ["COMPARISONS", "OVERVIEWS", "TABLES", "csv_text"]
 
@@ -41,6 +42,7 @@ TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
     "advice": lambda run: run.advice,
     "anomalies": lambda run: run.diagnosis.table,
     "ranks": lambda run: run.summary.ranks,
+    "streams": stream_table,
     "standings": lambda run: run.standings,
     "arrivals": lambda run: run.arrivals,
     "segments": lambda run: segment_table(run.path),
