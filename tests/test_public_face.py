@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import difflib
+import re
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
-from .public_face import COMMAND, RECORD, public_face
+from .public_face import COMMAND, PROMISED, RECORD, public_face
+from .source_tree import modules
+
+
+def test_every_name_that_a_module_exports_exists():
+    for name in modules():
+        if not any(part.startswith("_") for part in name.split(".")):
+            module = import_module(f"chakrascope.{name}")
+            for each in getattr(module, "__all__", ()):
+                getattr(module, each)
+
+
+def test_the_promised_packages_are_those_of_the_documentation():
+    text = (Path(__file__).parent.parent / "docs" / "reference" / "stability.md").read_text("utf-8")
+    (row,) = (line for line in text.splitlines() if "names in Python" in line)
+    assert {name.rpartition(".")[2] for name in PROMISED} == set(
+        re.findall(r"`(?:chakrascope)?\.(\w+)`", row)
+    )
 
 
 def test_the_public_face_is_the_recorded_one():

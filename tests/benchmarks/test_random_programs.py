@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import random_programs
 
-PROGRAMS = 300
+PROGRAMS = 100
 
 
 @pytest.mark.parametrize("network", random_programs.NETWORKS)

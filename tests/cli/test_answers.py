@@ -297,11 +297,10 @@ def test_a_terminal_without_these_signs_is_told_the_same(study):
         encoding: subprocess.run(
             command, capture_output=True, check=True, env=os.environ | {"PYTHONIOENCODING": encoding}
         ).stdout.decode(encoding)
-        for encoding in ("ascii", "latin-1", "utf-8")
+        for encoding in ("ascii", "latin-1")
     }
     assert "899 us" in shown["ascii"]
     assert "899 µs" in shown["latin-1"]
-    assert "899 µs" in shown["utf-8"]
 
 
 def test_links_of_a_backend_without_messages_say_which_has_them(study, capfd):

@@ -39,7 +39,7 @@ def check_path(path):
 
 
 @pytest.mark.parametrize("backend", ["unaware", "aware"])
-@pytest.mark.parametrize("experiment", RANDOM[::4], ids=lambda experiment: experiment["id"])
+@pytest.mark.parametrize("experiment", RANDOM[::8], ids=lambda experiment: experiment["id"])
 def test_path_of_a_random_experiment(experiment, backend, tmp_path):
     if backend == "aware" and experiment["kind"] == "nd":
         pytest.skip("the congestion-aware network has one dimension")

@@ -104,7 +104,7 @@ def programs(draw, config):
 
 
 @given(st.data())
-@settings(max_examples=62, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_fold_is_exact(data):
     config = data.draw(networks())
     ranks = data.draw(programs(config))
