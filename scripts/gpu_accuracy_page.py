@@ -64,8 +64,10 @@ def _summary(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _traces(rows: Iterable[Row]) -> Iterator[str]:
-    yield "| trace | work | span | computation | exposed comm. | exposed copies | "
-    yield "idle | overlap | replay | misses |"
+    yield (
+        "| trace | work | span | computation | exposed comm. | exposed copies | idle | overlap | replay "
+        "| misses |"
+    )
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for row in rows:
         answer = row.ours.answer
