@@ -20,7 +20,7 @@ from .._framed import coded, sums_by
 from .._result import Result
 from ._critical_path import CriticalPath
 from ._host_time import DIFFUSE_CAUSES, STALL_TIMES, typical_host_ns
-from ._path_facts import copy_direction
+from ._path_facts import NodeFacts, copy_direction
 from ._what_if import MEASURED, Excess, Target, excess_of_ranks
 
 __all__ = ["Candidate", "candidates"]
@@ -91,7 +91,7 @@ def candidates(
         *_communications(segments, rows_of.get("communication", nothing), result, is_slow),
         *_copies(segments, rows_of.get("copy", nothing)),
         *_remote_memory(segments, rows_of.get("memory", nothing)),
-        *_synchronisations(segments, rows_of.get("sync", nothing), _uncomputed_ns(result)),
+        *_synchronisations(path, workload, rows_of.get("sync", nothing), _uncomputed_ns(result)),
         *_host(path, workload, hosted[~looped]),
     ]
     found = [_on_its_rank(one, path, late) for one in found] + [*_late_ranks(path, late[:_LATE_RANKS])]
@@ -263,15 +263,24 @@ def _uncomputed_ns(result: Result) -> int:
     return max(0, result.makespan_ns - int(result.columns("ranks")["compute_ns"].max(initial=0)))
 
 
-def _synchronisations(segments: Columns, rows: Ints, most_ns: int) -> Iterator[Candidate]:
+def _synchronisations(
+    path: CriticalPath, workload: Workload, rows: Ints, most_ns: int
+) -> Iterator[Candidate]:
     """Yield synchronisations by operator, with the device's work before each, which it waited for.
 
     The device has that work to do without them, too: they hold up *most_ns* at most.
     """
+    segments = path.columns
     device = np.isin(segments["kind"], ["compute", "communication", "copy", "idle"])
-    for operator, own in _groups(rows, segments["operator"][rows]):
-        call, _ = _largest(segments, own, "name")
-        waited = [row for sync in own.tolist() for row in _run_before(device, sync)]
+    ended, instant = _instant_synchronisations(path, workload, device)
+    calls = np.append(segments["name"][rows], instant["name"])
+    for operator, group in _groups(
+        np.arange(len(calls)), np.append(segments["operator"][rows], instant["operator"])
+    ):
+        own = rows[group[group < len(rows)]]
+        call = _largest(segments, own, "name")[0] if len(own) else str(calls[group[0]])
+        resumed = np.append(rows, ended)[group]
+        waited = [row for sync in resumed.tolist() for row in _run_before(device, sync)]
         awaited = np.unique(np.array(waited, np.int64))
         what = f"Synchronisation {call}" + (f" in {operator}" if operator != call else "")
         if len(awaited) and not call.startswith(SPIN):
@@ -282,6 +291,23 @@ def _synchronisations(segments: Columns, rows: Ints, most_ns: int) -> Iterator[C
         target = Target("sync", operator)
         cause = "synchronisation"
         yield Candidate(what, "sync", cause, "sync", target, _GONE, every, path_ns, bound_ns)
+
+
+def _instant_synchronisations(
+    path: CriticalPath, workload: Workload, device: npt.NDArray[np.bool_]
+) -> tuple[Ints, Mapping[str, npt.NDArray[np.object_]]]:
+    """Return the synchronisations on the path that returned as soon as the device was done.
+
+    They take no time, so that they have no segment: the rows are those of the host's work after each.
+    """
+    causes, ranks = path.causes, path.columns["rank"]
+    resumed = ~device & (causes >= 0) & (causes != np.append(-1, path.columns["node_id"][:-1]))
+    rows = np.flatnonzero(resumed & np.append(False, device[:-1]))
+    facts = NodeFacts(workload, ranks[rows].astype(np.int64), causes[rows])
+    is_sync = facts.texts("kind") == "sync"
+    named = {name: facts.texts(name)[is_sync] for name in ("name", "operator")}
+    operators = np.where(named["operator"] == "", named["name"], named["operator"])
+    return rows[is_sync], {"name": named["name"], "operator": operators}
 
 
 def _device_work(segments: Columns, rows: Ints) -> str:

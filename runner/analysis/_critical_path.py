@@ -97,6 +97,13 @@ class CriticalPath:
         return steps
 
     @property
+    def causes(self) -> npt.NDArray[np.int64]:
+        """The node of its rank whose end let each segment begin, which may take no time; -1 if unknown."""
+        steps = vars(self).get("_steps")
+        unknown = np.full(len(self.columns["rank"]), -1, np.int64)
+        return unknown if steps is None else np.where(_is_other(steps), -1, steps["cause"])
+
+    @property
     def said(self) -> Columns:
         """The texts of :attr:`columns`, and ``awaited``, the name of what each segment waited for."""
         awaited = _awaited(self.steps, self._workload)

@@ -201,7 +201,8 @@ def test_a_rank_is_late_if_most_steps_say_so(tmp_path, lateness, named):
     assert sum(item.key == "skew:1=inf" for item in advices) == named
 
 
-def test_a_synchronisation_names_its_operator_and_what_it_waits_for(tmp_path):
+@pytest.mark.parametrize("returns_after_ns", [5_000, 0])
+def test_a_synchronisation_names_its_operator_and_what_it_waits_for(tmp_path, returns_after_ns):
     nodes = []
     for number in range(10):
         first = 3 * number
@@ -209,7 +210,7 @@ def test_a_synchronisation_names_its_operator_and_what_it_waits_for(tmp_path):
             host(first, 200_000, [first - 1] if number else []),
             kernel(first + 1, 180_000, [first], operator="aten::mm"),
             host(
-                first + 2, 5_000, [first, first + 1], kind="sync", cause="synchronisation",
+                first + 2, returns_after_ns, [first, first + 1], kind="sync", cause="synchronisation",
                 name="cudaStreamSynchronize", operator="aten::item",
             ),
         ]  # fmt: skip
