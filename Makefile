@@ -2,7 +2,7 @@
 # make emulate   the same job over a healthy and a degraded network of this machine, and the viewer comparing them
 # make test   set everything up and run every test, two at a time (JOBS=4 four at a time, JOBS=0 one; TESTS=tests/cli only these)
 # make check   the daily round: lint, and the tests without browser, PyTorch and Dask (TESTS=tests/cli only these)
-# make fuzz   every reader with damaged files, for SECONDS=600, and the tests of properties with new random examples
+# make fuzz   every command with 5,000 hostile calls, every reader with damaged files for SECONDS=600, and the tests of properties with new random examples
 # make lint / types / format   what continuous integration also checks
 # make docs   the documentation as a site that works offline, in build/site
 # make man    a man page for every command, in build/man
@@ -23,6 +23,7 @@ DEMO_PORT ?= 8050
 EMULATE_STUDY ?= emulation-study
 
 SECONDS ?= 600
+CALLS ?= 5000
 READERS ?=
 SEED ?=
 
@@ -57,6 +58,7 @@ check: lint
 
 # What crashes a reader is kept in build/fuzz; READERS=et,study are only these, SEED=7 the same inputs again.
 fuzz: .stamps/dev .stamps/ns3
+	$(BIN)/python tests/fuzz/commands.py --calls $(CALLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/fuzz --seconds $(SECONDS) $(if $(READERS),--only $(READERS)) $(if $(SEED),--seed $(SEED))
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m hypothesis --hypothesis-profile=fuzz $(WORKERS) $(TESTS)
 

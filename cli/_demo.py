@@ -33,7 +33,13 @@ _BACKENDS = ("analytical-unaware", "analytical-aware")
     show_default=True,
     help="The study folder; it must not exist.",
 )
-@click.option("--port", default=8050, show_default=True, help="Port of the viewer; 0 picks a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8050,
+    show_default=True,
+    help="Port of the viewer; 0 picks a free one.",
+)
 @click.option("--no-view", is_flag=True, help="Print the answer without opening the viewer.")
 def demo_command(study_folder: Path, port: int, no_view: bool) -> None:
     """Run the whole chain on a captured job that ships with the package.

@@ -10,12 +10,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import click
 
 from ..errors import ChakrascopeError, DependencyError, UsageError, WorkloadFormatError, did_you_mean
 from ..support import visible
-from ._output import error_console, open_what_is_closed, write_what_the_terminal_can
+from ._output import error_console, flushed_output, open_what_is_closed, write_what_the_terminal_can
 
 __all__ = ["cli", "main"]
 
@@ -133,6 +134,18 @@ class _Sections(click.Group):
             raise UsageError(f"There is no command '{args[0]}'{did_you_mean(args[0], _NAMES)}")
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command."""
+        with flushed_output():  # click ends with 1 where the output's reader is gone
+            return super().invoke(ctx)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Read the arguments; prints the help if they ask for it."""
+        with flushed_output():
+            return super().make_context(info_name, args, parent, **extra)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list of commands a section."""
         width = max(map(len, _TEXTS))
@@ -182,8 +195,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         error_console.print("Cancelled.")
         sys.exit(130)
-    except BrokenPipeError:
-        error_console.on_broken_pipe()
     except OSError as error:
         error_console.print(f"[bold red]error:[/] {_escaped(_sentence(error))}", soft_wrap=True)
         sys.exit(1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
+import errno
 import io
 import json
 import math
@@ -11,7 +13,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
@@ -36,6 +37,7 @@ __all__ = [
     "console",
     "counter",
     "error_console",
+    "flushed_output",
     "format_option",
     "open_what_is_closed",
     "print_coded",
@@ -68,8 +70,7 @@ class _Console(Console):
 
     def on_broken_pipe(self) -> NoReturn:
         """End as a program does whose reader is gone, such as `head`: without a word, with 141."""
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # what is still to be flushed must not fail again
+        _discard_output()
         raise SystemExit(_BROKEN_PIPE)
 
 
@@ -99,6 +100,28 @@ def open_what_is_closed() -> None:
             stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 - until the end
             os.dup2(stream.fileno(), number)
             setattr(sys, name, stream)
+
+
+@contextlib.contextmanager
+def flushed_output() -> Iterator[None]:
+    """Flush standard output at the end of the block; exits with 141 if its reader is gone."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # Python's own flush, when it ends, would print a traceback
+    except BrokenPipeError:
+        error_console.on_broken_pipe()
+    except OSError as error:
+        if error.errno == errno.ENOSPC and error.filename is None:
+            _discard_output()
+        raise
+
+
+def _discard_output() -> None:
+    """Let what standard output still holds go nowhere, so that flushing it does not fail again."""
+    with contextlib.suppress(io.UnsupportedOperation):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_what_the_terminal_can() -> None:
@@ -278,7 +301,7 @@ def print_next(*words: object, then: str = "") -> None:
     console.print(f"Next: {command}{then and f' {then}'}", markup=False, soft_wrap=True)
 
 
-@contextmanager
+@contextlib.contextmanager
 def stage(text: str) -> Iterator[Status]:
     """Show *text* with a spinner while the block runs, and a tick when it is done."""
     with error_console.status(text) as status:

@@ -54,7 +54,13 @@ def _of_run(url: str, run_id: str) -> str:
 @click.command("view")
 @click.argument("folders", metavar="STUDY...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
-@click.option("--port", default=8050, show_default=True, help="Port to bind; 0 picks a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8050,
+    show_default=True,
+    help="Port to bind; 0 picks a free one.",
+)
 @click.option(
     "--import-from",
     metavar="DIR",

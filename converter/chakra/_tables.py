@@ -50,7 +50,7 @@ class Tables:
 
 def tables_path(prefix: Path) -> Path:
     """Return where the tables of the workload *prefix* are."""
-    return prefix.with_name(f"{prefix.name}.tables.npz")
+    return prefix.parent / f"{prefix.name}.tables.npz"
 
 
 def save_tables(
@@ -62,7 +62,7 @@ def save_tables(
     the file of a rank holds. Of graphs with parts that have no column, the edges are all that will be read.
     """
     ranks = {program: rank for rank, program in program_of_file.items()}
-    sizes = [prefix.with_name(f"{prefix.name}.{ranks[i]}.et").stat().st_size for i in range(len(graphs))]
+    sizes = [(prefix.parent / f"{prefix.name}.{ranks[i]}.et").stat().st_size for i in range(len(graphs))]
     spool = Spool(prefix.parent)
     heads = []
     for graph, digest in zip(graphs, digests, strict=True):
@@ -179,7 +179,7 @@ def load_tables(prefix: Path) -> Tables | None:
 
 def _tables_of_0_1(prefix: Path) -> Tables | None:
     """Return the edges that version 0.1 kept as Parquet, with the reasons that no ``.et`` file holds."""
-    path = prefix.with_name(f"{prefix.name}.edges.parquet")
+    path = prefix.parent / f"{prefix.name}.edges.parquet"
     if not path.is_file():
         return None
     try:

@@ -245,7 +245,7 @@ class Workload:
 
 
 def _beside(prefix: Path, suffix: str) -> Path:
-    return prefix.with_name(prefix.name + suffix)
+    return prefix.parent / f"{prefix.name}{suffix}"  # "." has no name that with_name would take
 
 
 def _read(path: Path) -> bytes:

@@ -102,7 +102,7 @@ def communication_of(workload: Workload | str | Path) -> Communication:
             stand_ins=stood_in(workload.metadata),
         )
     prefix = Path(workload)
-    files = [prefix.with_name(f"{prefix.name}.{end}") for end in ("workload.json", "groups.json", "0.et")]
+    files = [prefix.parent / f"{prefix.name}.{end}" for end in ("workload.json", "groups.json", "0.et")]
     return _communication(prefix, tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files))
 
 

@@ -57,7 +57,7 @@ class Load:
 
 def load_of(prefix: Path) -> Load:
     """Return the load of the workload at *prefix*, from memory if it was asked for lately."""
-    stat = prefix.with_name(f"{prefix.name}.workload.json").stat()
+    stat = (prefix.parent / f"{prefix.name}.workload.json").stat()
     return _load(prefix, stat.st_mtime_ns)
 
 
@@ -90,7 +90,7 @@ def _nodes_of(prefix: Path) -> tuple[Iterator[dict[str, Any]], int]:
     """Return what each node of each program sends, in pieces, and the ranks; from the saved tables if any."""
     columns = ["comm_type", "comm_size_bytes"]
     saved = saved_columns(prefix, columns)
-    head = prefix.with_name(f"{prefix.name}.workload.json")
+    head = prefix.parent / f"{prefix.name}.workload.json"
     if saved is not None:
         with suppress(OSError, ValueError, KeyError, TypeError):
             return saved, int(json.loads(head.read_text(encoding="utf-8"))["num_ranks"])

@@ -11,7 +11,7 @@ __all__ = ["steps_of"]
 
 def steps_of(prefix: Path) -> int:
     """Return how many captured steps the workload at *prefix* holds: 1 unless its description says more."""
-    description = prefix.with_name(f"{prefix.name}.workload.json")
+    description = prefix.parent / f"{prefix.name}.workload.json"
     try:
         return _steps_in(description, description.stat().st_mtime_ns)
     except OSError:  # of a run whose workload was removed

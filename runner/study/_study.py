@@ -429,7 +429,7 @@ class Study(StudyLayout):
 
     def _description(self, name: str) -> dict[str, Any]:
         prefix = self.workload_prefix(name)
-        file = prefix.with_name(f"{prefix.name}.workload.json")
+        file = prefix.parent / f"{prefix.name}.workload.json"
         return _read_json(file, f"The workload '{name}' of {self.path} is damaged")
 
     def delete_run(self, run_id: str) -> None:

@@ -36,6 +36,8 @@ def ended(arguments, capsys):
         (("query", "STUDY", "select 1", "--timeout", "1e30"), 2, "1e30 is too large"),
         (("query", "STUDY", "select 1", "--timeout", "2e6"), 2, "allow a day at most"),
         (("generate", "all-reduce", "--ranks", "2", "--compute-ns", "1e30", "-o", "g"), 2, "too large"),
+        (("inspect", "."), 30, "No workload at ."),
+        (("demo", "--port", "65536"), 2, "65536 is not in the range"),
     ],
 )
 def test_what_cannot_be_is_told_in_a_sentence(made, arguments, code, message, capsys):
@@ -111,10 +113,11 @@ def test_an_error_of_the_system_names_the_file(made, monkeypatch, capsys):
     )
 
 
-def test_a_reader_that_goes_away_ends_it_without_a_word(made):
+@pytest.mark.parametrize("words", [["critical-path"], ["runs", "--format", "json"]])
+def test_a_reader_that_goes_away_ends_it_without_a_word(made, words):
     reading, writing = os.pipe()
     os.close(reading)
-    command = [*PROGRAM, "critical-path", str(made)]
+    command = [*PROGRAM, *words, str(made)]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, b"")
