@@ -13,7 +13,7 @@ from chakrascope.runner import run_sweep
 from chakrascope.viewer import create_app
 from chakrascope.viewer._theme import run_text
 
-from .conftest import READY, serving, watched
+from .conftest import READY, follow, serving, watched
 
 pytestmark = pytest.mark.browser
 
@@ -71,8 +71,7 @@ def test_no_page_has_a_serious_violation(browser, everything, scheme):
     page.wait_for_selector("#runs-table .ag-row")
     violations = {}
     for path, ready in PAGES.items():
-        where = {"pathname": path, "search": f"?run={made.run_b}&rank=1&node=4"}
-        page.evaluate("where => window.dash_clientside.set_props('url', where)", where)
+        follow(page, path, f"?run={made.run_b}&rank=1&node=4")
         page.wait_for_selector(ready, state="attached")
         if path in ASKED:
             page.locator(ASKED[path][0]).click()

@@ -12,7 +12,7 @@ from chakrascope.runner import NetworkConfig, get_backend, prepare
 from chakrascope.viewer import create_app
 from chakrascope.viewer.queries import Networks, begun_from, decode_form, encode_form
 
-from .conftest import serving
+from .conftest import follow, serving
 
 
 def run_on(study, prefix, network, backend="analytical-aware", workload="hand-made"):
@@ -72,11 +72,11 @@ def test_new_run_and_sweep_show_what_they_begin_from(page, imported):
         page.wait_for_selector("#new-start:not([disabled])")
         assert page.locator("#new-workload").input_value() == "hand-made"
         assert page.locator("#new-network").input_value() == "cpu-cluster-8"
-        page.goto(f"{address}/sweep?run={made.run_b}")
+        follow(page, "/sweep", f"?run={made.run_b}")
         page.wait_for_selector("#sweep-begins:has-text('hand-made on cpu-cluster-8, by analytical-aware')")
         told = quote(json.dumps({"workload": "newer", "network": "cpu-cluster-2"}))
-        page.goto(f"{address}/sweep?run={made.run_b}&setup={told}")
+        follow(page, "/sweep", f"?run={made.run_b}&setup={told}")
         page.wait_for_selector("#sweep-begins:has-text('newer on cpu-cluster-2')")
-        page.goto(f"{address}/runs")
+        follow(page, "/runs")
         page.wait_for_selector("#runs-table [col-id=workload]:has-text('hand-made')")
     assert page.complaints == []

@@ -44,7 +44,7 @@ from chakrascope.viewer.queries import (
     typed_text,
 )
 
-from .conftest import serving
+from .conftest import follow, serving
 
 # A ring of so many ranks and chunks that messages queue for minutes.
 LONG = {
@@ -412,15 +412,15 @@ def test_what_is_typed_is_never_changed(page, mine):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(
-    "setup", ['{"dimensions":[["Ri', '{"network":"gone"}', '{"dimensions":[["Ring",2.5]]}']
-)
-def test_broken_setup_in_the_address_is_told(page, mine, setup):
+def test_broken_setup_in_the_address_is_told(page, mine):
     with serving(create_app(mine)) as address:
-        page.goto(f"{address}/new-run?setup=" + quote(setup))
-        page.wait_for_selector("#new-ignored:has-text('could not be read')")
-        page.goto(f"{address}/sweep?setup=" + quote(setup))
-        page.wait_for_selector("#sweep-new:has-text('could not be read')")
+        page.goto(f"{address}/runs")
+        page.wait_for_selector("#nav a")
+        for setup in ('{"dimensions":[["Ri', '{"network":"gone"}', '{"dimensions":[["Ring",2.5]]}'):
+            follow(page, "/new-run", f"?setup={quote(setup)}")
+            page.wait_for_selector("#new-ignored:has-text('could not be read')")
+            follow(page, "/sweep", f"?setup={quote(setup)}")
+            page.wait_for_selector("#sweep-new:has-text('could not be read')")
     assert page.complaints == []
 
 

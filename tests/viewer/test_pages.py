@@ -5,15 +5,15 @@ import pytest
 
 from chakrascope.viewer import StudyView, create_app
 
-from .conftest import READY, serving, watched
+from .conftest import READY, follow, serving, watched
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize("path", READY)
-def test_page_opens_quietly_and_stays_on_this_machine(page, served, made, path):
+def test_page_opens_quietly_and_stays_on_this_machine(visit, made, path):
     """The selected node's name is markup, 10,000 characters long and partly written right to left."""
-    page.goto(f"{served}{path}?run={made.run_a}&rank=1&node=0")
+    page = visit(path, f"?run={made.run_a}&rank=1&node=0")
     page.wait_for_selector(READY[path], state="attached")
     page.wait_for_load_state("networkidle")
     assert page.complaints == []
@@ -204,12 +204,12 @@ def test_address_that_means_nothing_still_shows_a_page(page, served, address):
 def test_address_of_what_the_study_does_not_have_says_so(page, served, made):
     page.goto(f"{served}/?run=gone")
     page.wait_for_selector("#notice:has-text(\"no run 'gone'\")")
-    page.goto(f"{served}/graph?run={made.run_a}&rank=0&node=999")
+    follow(page, "/graph", f"?run={made.run_a}&rank=0&node=999")
     page.wait_for_selector("#graph-unknown:has-text('no node 999 of rank 0')")
     page.wait_for_selector("#selected:has-text('no node 999 of rank 0')")
-    page.goto(f"{served}/compare?run={made.run_a}&against=gone")
+    follow(page, "/compare", f"?run={made.run_a}&against=gone")
     page.wait_for_selector("#compare-unknown:has-text(\"no run 'gone'\")")
-    page.goto(f"{served}/sweep?sweep=gone")
+    follow(page, "/sweep", "?sweep=gone")
     page.wait_for_selector("#sweep:has-text(\"no sweep 'gone'\")")
     assert page.complaints == []
 

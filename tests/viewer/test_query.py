@@ -6,8 +6,6 @@ from importlib.util import find_spec
 
 import pytest
 
-from .conftest import watched
-
 # Looked for, not imported: only the process that answers needs it.
 pytestmark = [
     pytest.mark.browser,
@@ -41,14 +39,10 @@ def test_what_is_refused_is_told_and_a_long_query_is_cancelled(visit, made):
     assert page.complaints == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_is_quiet_in_both_schemes(browser, served, made, scheme):
-    context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 720})
-    page = watched(context)
-    page.goto(f"{served}/query?run={made.run_a}&sql=SELECT+42+AS+answer")
+def test_the_page_of_an_address_with_a_query_is_quiet(visit, made):
+    page = visit("/query", f"?run={made.run_a}&sql=SELECT+42+AS+answer")
     page.wait_for_selector("#query-tables .ag-row", state="attached")
     assert page.locator("#query-sql").input_value() == "SELECT 42 AS answer"
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert page.complaints == []
     assert page.foreign == []
-    context.close()
