@@ -23,7 +23,7 @@ import numpy as np
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.errors import ChakrascopeError
 from chakrascope.runner import NetworkConfig, Result, SystemConfig, prepare
-from chakrascope.runner.backends import PacketBackend
+from chakrascope.runner.backends import packet_backend
 from chakrascope.runner.backends.astra_sim import AstraSimBackend
 from chakrascope.runner.config import PacketPart
 
@@ -250,7 +250,7 @@ def compare(experiment: dict[str, Any]) -> dict[str, Any]:
         experiment["workload"], experiment["system"], experiment["network"], semantics="astra-sim"
     )
     begun = time.monotonic()
-    mine = PacketBackend(LIMIT_S).run(ready)
+    mine = packet_backend(timeout_s=LIMIT_S).run(ready)
     middle = time.monotonic()
     theirs = AstraSimBackend("ns3", timeout_s=LIMIT_S).run(ready)
     end = time.monotonic()

@@ -18,7 +18,7 @@ import numpy as np
 
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.runner import Experiment, NetworkConfig, Result, SystemConfig, prepare
-from chakrascope.runner.backends import PacketBackend
+from chakrascope.runner.backends import packet_backend
 from chakrascope.runner.backends.astra_sim import AstraSimBackend, find_astra_sim
 from chakrascope.runner.config import PacketPart
 
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--clock", type=int, choices=(0, 1), default=0, help="1: ASTRA-sim's clock of 1 ns")
     chosen = parser.parse_args()
     experiment = ring_all_reduce(chosen.ranks, chosen.mib * MIB, chosen.clock)
-    backends = {"packet": PacketBackend()} | (
+    backends = {"packet": packet_backend()} | (
         {"astra-sim:ns3": AstraSimBackend("ns3")} if "ns3" in find_astra_sim() else {}
     )
     times: dict[str, list[float]] = {name: [] for name in backends}

@@ -22,7 +22,7 @@ def print_check(prefix: Path, experiments: list[Experiment], output_format: str)
     """
     import pandas as pd
 
-    from ..runner import check_setup, communication_of
+    from ..runner import about_backend, check_setup, communication_of
     from ..runner.analysis import duration_estimate, estimate_s, load_of
 
     workload, load = communication_of(prefix), load_of(prefix)
@@ -31,7 +31,7 @@ def print_check(prefix: Path, experiments: list[Experiment], output_format: str)
     for experiment in experiments:
         network, system = experiment.network, experiment.system
         seconds[experiment.backend] = estimate_s(network, system, load, experiment.backend)
-        if experiment.backend != "replay":
+        if not about_backend(experiment.backend).replays:
             findings |= dict.fromkeys(check_setup(network, system, workload, [experiment.backend]))
     rows = [finding.to_dict() for finding in findings]
     if output_format == "json":

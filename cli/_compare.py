@@ -156,7 +156,7 @@ def _write(comparison: Comparison, folder: Path) -> None:
 def _print(name: str, table: pd.DataFrame, count: int | None = None) -> None:
     """Print what of *table* fits on a terminal; it may hold the first of *count* rows."""
     if name == "flows" and table.empty:
-        console.print("[dim]Flows: none that two of these results recorded; 'packet' simulates messages.[/]")
+        console.print("[dim]Flows: none that two of these results recorded.[/]")
         return
     several = name == "overview" or table["result"].nunique() > 1
     shown = table[[*["result"] * several, *_SHOWN[name]]].rename(columns=_NAMES)

@@ -20,7 +20,6 @@ __all__ = ["demo_command"]
 # Two ranks of examples/ddp_transformer, captured on the CPU.
 _CAPTURE = Path(__file__).with_name("demo_capture")
 _NETWORK = "cpu-cluster-16"
-_BACKENDS = ("analytical-unaware", "analytical-aware")
 
 
 @click.command("demo")
@@ -47,7 +46,7 @@ def demo_command(study_folder: Path, port: int, no_view: bool) -> None:
     Two ranks of a transformer with DistributedDataParallel become Chakra graphs, which are simulated on
     sixteen nodes with two network models. Needs no torch, no compiler and no network.
     """
-    from ..runner import Study, summarize
+    from ..runner import AWARE, DEFAULT_BACKEND, Study, summarize
 
     if study_folder.exists():
         raise UsageError(
@@ -59,7 +58,7 @@ def demo_command(study_folder: Path, port: int, no_view: bool) -> None:
             (folder / file.name).write_bytes(file.read_bytes())
     workload, _ = convert_latest(study, "median")
     print_accounting(workload)
-    target = Target(system="default", network=_NETWORK, memory=None, backends=_BACKENDS)
+    target = Target(system="default", network=_NETWORK, memory=None, backends=(DEFAULT_BACKEND, AWARE))
     runs = simulate_study(study, target)
     print_runs(runs, remarks=False)
     run_id, result = runs[-1]

@@ -92,7 +92,7 @@ def emulate_command(
     Ranks sleep for compute times, and send collectives as the messages that a simulation would carry: on
     --hosts, on --namespaces of this machine, or else over its loopback.
     """
-    from ..runner import Study
+    from ..runner import EMULATION, Study
 
     common = {"transport": transport, "repeat": repeat, "limit": limit}
     shaped = {"link": link, "nics": nics}
@@ -102,7 +102,7 @@ def emulate_command(
         system=system,
         network=choose_network(network, None),
         memory=None,
-        backends=(f"emulation:{place}",),
+        backends=(f"{EMULATION}{place}",),
         options={
             "num_queues_per_dim": num_queues_per_dim,
             "rendezvous": rendezvous_protocol,

@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from ..errors import UsageError
+from ..runner import DEFAULT_BACKEND
 from ..support import bytes_text, count_text, duration_text, parse_number, share_text
 from ._more_commands import CommandWithMore
 from ._network_options import network_changes
@@ -213,7 +214,7 @@ def _sizes(model: Transformer) -> dict[str, Any]:
 )
 @click.option(
     "--backend",
-    default="analytical-unaware",
+    default=DEFAULT_BACKEND,
     show_default=True,
     help="Backend; all but the default need --all-ranks.",
 )

@@ -41,7 +41,7 @@ def profile_command(
 
     Without --network the captured step is replayed as measured.
     """
-    from ..runner import Study
+    from ..runner import REPLAY, Study
 
     if network is None and backends:
         raise UsageError("--backend needs a --network; `chakrascope presets` lists the presets.")
@@ -55,7 +55,7 @@ def profile_command(
         system=system,
         network=cluster,
         memory=memory,
-        backends=backends or (default_backends(cluster) if cluster else ("replay",)),
+        backends=backends or (default_backends(cluster) if cluster else (REPLAY,)),
     )
     runs = simulate_study(study, target)
     print_runs(runs, remarks=False)

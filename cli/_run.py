@@ -12,6 +12,7 @@ import click
 from rich.markup import escape
 
 from ..errors import ChakrascopeError, UsageError
+from ..runner import DEFAULT_BACKEND, PACKET, about_backend, backends_that
 from ..support import count_text, duration_text
 from ._network_options import failed_links, link_defaults, network_changes
 from ._output import (
@@ -53,7 +54,7 @@ def default_backends(network: NetworkConfig | str | None) -> tuple[str, ...]:
         packets = Path(network).suffix == ".txt"
     else:
         packets = network is not None and network.packet is not None and network.packet.topology is not None
-    return ("packet",) if packets else ("analytical-unaware",)
+    return (PACKET,) if packets else (DEFAULT_BACKEND,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +111,17 @@ def on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...
     """
     if machine is None:
         return backends
-    if "gpu" not in backends:
-        raise UsageError("--machine says what --backend gpu runs on. Next: add --backend gpu.")
     file = Path(machine)
-    named = str(file.resolve()) if file.is_file() else machine
-    return tuple(f"gpu:{named}" if backend == "gpu" else backend for backend in backends)
+    return _varied("machine", str(file.resolve()) if file.is_file() else machine, backends)
+
+
+def _varied(what: str, value: str, backends: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the *backends*, of those that come in several variants by *what* the one of that *value*."""
+    plain = {name for name in backends if about_backend(name).variant == what and ":" not in name}
+    if not plain:
+        name = backends_that("variant", value=what).strip("'")
+        raise UsageError(f"--{what} is an option of --backend {name}. Next: add --backend {name}.")
+    return tuple(f"{name}:{value}" if name in plain else name for name in backends)
 
 
 def target_options(command: Command) -> Command:
@@ -422,9 +429,7 @@ def _within(error: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
     """Return the *backends* with what ``auto`` may be off by; raises `UsageError` if none of them is that."""
     if error is None:
         return backends
-    if "auto" not in backends:
-        raise UsageError("--error says how far off --backend auto may be. Next: add --backend auto.")
-    return tuple(f"auto:{error}" if backend == "auto" else backend for backend in backends)
+    return _varied("error", error, backends)
 
 
 def _only_check(study_folder: Path | None, workload: str | None, target: Target, output_format: str) -> int:
@@ -463,9 +468,7 @@ def _check(
 
 def _needs_no_network(backend: str) -> bool:
     """Return whether *backend* knows without a network how long messages take."""
-    from ..runner import get_backend
-
-    return backend == "replay" or getattr(get_backend(backend), "measures", False)
+    return not about_backend(backend).needs_network
 
 
 def print_results(results: list[Result], output_format: str, *, ranks: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..runner import REPLAY
 from ..support import count_text
 from ._output import console
 
@@ -61,16 +62,16 @@ def _measured(study: Study) -> str:
 
     newest = study.workload_prefix().parent.name
     for info in reversed(study.runs()):
-        if info.backend == "replay" and info.workload == newest:
+        if info.backend == REPLAY and info.workload == newest:
             return info.id
-    target = Target(system="default", network=None, memory=None, backends=("replay",))
+    target = Target(system="default", network=None, memory=None, backends=(REPLAY,))
     return simulate_study(study, target)[-1][0]
 
 
 def print_run(info: RunInfo, newest_of: int = 0) -> None:
     """Print what an answer is about: the run, its workload, ranks, backend and network."""
     ranks = count_text(info.num_ranks, "rank")
-    where = "as measured" if info.backend == "replay" else f"{info.backend} on {info.network}"
+    where = "as measured" if info.backend == REPLAY else f"{info.backend} on {info.network}"
     newest = f" (the newest of {newest_of} runs)" if newest_of > 1 else ""
     text = f"Run {info.id[:8]}: {info.workload}, {ranks}, {where}{newest}"
     console.print(text, style="dim", markup=False, soft_wrap=True)

@@ -128,7 +128,7 @@ def sweep_command(
 
     Points that were simulated before are not simulated again, so the same command resumes a sweep.
     """
-    from ..runner import Study, read_sweep, run_sweep
+    from ..runner import DEFAULT_BACKEND, Study, read_sweep, run_sweep
     from ..runner.sweep import Goal, Prices, multiply, pair_table, parse_limits, read_points
 
     if (shown is None) == (not axes and points_file is None):
@@ -146,7 +146,7 @@ def sweep_command(
         if trials is not None and points_file is not None:
             raise UsageError("a search chooses its own points. Next: leave out --list, or --trials.")
         points = multiply(read_points(points_file) if points_file is not None else [{}], _grid(over, trials))
-        choices |= {"backend": backends[0] if backends else "analytical-unaware"}
+        choices |= {"backend": backends[0] if backends else DEFAULT_BACKEND}
         with _telling_if_interrupted(study_folder), _progress() as progress:
             found = run_sweep(
                 study,

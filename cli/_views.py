@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendError, UsageError
+from ..runner import AWARE, PACKET
 from ._output import console, print_coded, print_frame
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["VIEWS", "print_view"]
 
 _BANDWIDTHS = {"bytes_per_ns": "GB/s", "algorithm_bytes_per_ns": "GB/s", "bus_bytes_per_ns": "bus GB/s"}
-_LINKS = "analytical-aware"
-_MESSAGES = "packet"
 
 
 @dataclass(frozen=True)
@@ -83,18 +82,18 @@ VIEWS: Mapping[str, _View] = {
         "Links",
         columns=("source", "target", "share", "bytes", "busy_ns", "queue_ns", "bytes_per_ns"),
         names=_BANDWIDTHS,
-        needs=("links", _LINKS),
+        needs=("links", AWARE),
     ),
-    "dimensions": _View("dimensions", "Dimensions", needs=("links", _LINKS)),
-    "loads": _View("loads", "Loads of switches", needs=("links", _LINKS)),
-    "traffic": _View("traffic-bytes", "Bytes per hop", needs=("links", _LINKS), pairs="bytes"),
-    "traffic-busy": _View("traffic-busy_ns", "Busy time per hop", needs=("links", _LINKS), pairs="busy_ns"),
+    "dimensions": _View("dimensions", "Dimensions", needs=("links", AWARE)),
+    "loads": _View("loads", "Loads of switches", needs=("links", AWARE)),
+    "traffic": _View("traffic-bytes", "Bytes per hop", needs=("links", AWARE), pairs="bytes"),
+    "traffic-busy": _View("traffic-busy_ns", "Busy time per hop", needs=("links", AWARE), pairs="busy_ns"),
     "traffic-flows": _View(
-        "traffic-flows", "Bytes from end to end", needs=("messages", _MESSAGES), pairs="bytes"
+        "traffic-flows", "Bytes from end to end", needs=("messages", PACKET), pairs="bytes"
     ),
-    "link-use": _View("link-use", "Bytes of each link over time", needs=("links over time", _LINKS)),
-    "flows": _View("flows", "Messages", needs=("messages", _MESSAGES)),
-    "packets": _View("packets", "Queues and pauses", needs=("messages", _MESSAGES)),
+    "link-use": _View("link-use", "Bytes of each link over time", needs=("links over time", AWARE)),
+    "flows": _View("flows", "Messages", needs=("messages", PACKET)),
+    "packets": _View("packets", "Queues and pauses", needs=("messages", PACKET)),
     "calibration": _View("calibration", "Calibration of the network"),
 }
 _SLACK_FACTS = ["name", "kind", "operator", "module", "phase"]

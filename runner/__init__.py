@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from ._result import Result as Result
     from ._simulate import prepare as prepare
     from ._simulate import simulate as simulate
+    from ._traits import AWARE as AWARE
+    from ._traits import DEFAULT_BACKEND as DEFAULT_BACKEND
+    from ._traits import EMULATION as EMULATION
+    from ._traits import PACKET as PACKET
+    from ._traits import REPLAY as REPLAY
+    from ._traits import BackendPlugin as BackendPlugin
+    from ._traits import Traits as Traits
+    from ._traits import about_backend as about_backend
+    from ._traits import backends_that as backends_that
     from .analysis import BREAKDOWNS as BREAKDOWNS
     from .analysis import Advice as Advice
     from .analysis import Communication as Communication
@@ -42,7 +51,6 @@ if TYPE_CHECKING:
     from .analysis import summarize as summarize
     from .backends import Backend as Backend
     from .backends import FakeBackend as FakeBackend
-    from .backends import about_backend as about_backend
     from .backends import backend_names as backend_names
     from .backends import backend_report as backend_report
     from .backends import get_backend as get_backend
@@ -74,9 +82,15 @@ else:
     __getattr__ = exports_of(__name__, __file__)
 
 __all__ = [
+    "AWARE",
     "BREAKDOWNS",
+    "DEFAULT_BACKEND",
+    "EMULATION",
+    "PACKET",
+    "REPLAY",
     "Advice",
     "Backend",
+    "BackendPlugin",
     "Communication",
     "Comparison",
     "CriticalPath",
@@ -101,6 +115,7 @@ __all__ = [
     "Sweep",
     "SweepRequest",
     "SystemConfig",
+    "Traits",
     "WorkloadSource",
     "Workspace",
     "about_backend",
@@ -108,6 +123,7 @@ __all__ = [
     "analyse_run",
     "backend_names",
     "backend_report",
+    "backends_that",
     "check_setup",
     "check_study",
     "collective_differences",

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..converter import NodeType, Workload, encode_graph, read_et
 from ..converter.chakra import unchanged_files
 from ..errors import ConfigError, WorkloadError
+from ._traits import DEFAULT_BACKEND, about_backend
 from .config import (
     INTEGER,
     MemoryConfig,
@@ -29,17 +30,12 @@ from .config import (
     shown,
     without_paths,
 )
-from .gpu import GPU_BACKEND, Machine, machine_of_backend
+from .gpu import Machine, machine_of_backend
 from .programs import Choice, Demand, Lowered, choose_programs, lower
 
 __all__ = ["Detail", "Experiment", "WorkloadSource"]
 
 MOST_QUEUES = 65_536
-# Backends whose answers changed since a release: what they answered before is another run. Count up with
-# every change that moves a simulated time. `ns3` was the packet model in 0.1.0.
-_MODEL_VERSIONS = {"auto": 2, "flow": 2, "gpu": 3, "ns3": 2}
-# Those whose answers changed since 0.2.0 where packets travel in trains, and only there.
-_WITH_TRAINS = {"auto", "packet"}
 # What a machine of the GPU model says about itself, which decides no result.
 _WORDS = {"name", "sources", "title"}
 # The same for messages that programs become: version 1 knew no rounds.
@@ -170,7 +166,7 @@ class Experiment:
     network: NetworkConfig
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     groups: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    backend: str = "analytical-unaware"
+    backend: str = DEFAULT_BACKEND
     num_queues_per_dim: int = 1
     injection_scale: float = 1.0
     rendezvous: bool = False
@@ -259,16 +255,16 @@ class Experiment:
     @functools.cached_property
     def gpu_machine(self) -> Machine | None:
         """The machine of the GPU model, None for other backends; raises `ConfigError` if there is none."""
-        if self.backend.partition(":")[0] != GPU_BACKEND:
+        if about_backend(self.backend).variant != "machine":
             return None
         return self.machine or machine_of_backend(self.backend)
 
     @property
     def model_version(self) -> int:
         """Which of the models that had the backend's name, from 1 on, answers today."""
-        name, part = self.backend.partition(":")[0], self.network.packet
-        has_trains = name in _WITH_TRAINS and part is not None and part.settings.get("PACKET_TRAIN", 1) > 1
-        return _MODEL_VERSIONS.get(name, 1) + has_trains
+        traits, part = about_backend(self.backend), self.network.packet
+        in_trains = part is not None and part.settings.get("PACKET_TRAIN", 1) > 1
+        return traits.version + (traits.train_version if in_trains else 0)
 
     def describe(self) -> dict[str, Any]:
         """Return the configurations and options as plain JSON."""

@@ -13,6 +13,7 @@ from ..errors import ConfigError, WorkloadError
 from ._captured import has_lanes, is_captured
 from ._experiment import Experiment, WorkloadSource
 from ._result import Result
+from ._traits import DEFAULT_BACKEND, about_backend
 from .backends import Progress, get_backend
 from .config import (
     MemoryConfig,
@@ -41,7 +42,7 @@ def simulate(  # noqa: PLR0917 - the order of ASTRA-sim's files
     network: NetworkConfig | str | Path | None,
     memory: MemoryConfig | str | Path | None = None,
     groups: Mapping[int, tuple[int, ...]] | str | Path | None = None,
-    backend: str = "analytical-unaware",
+    backend: str = DEFAULT_BACKEND,
     *,
     num_queues_per_dim: int = 1,
     injection_scale: float = 1.0,
@@ -80,7 +81,7 @@ def prepare(  # noqa: PLR0917 - as simulate
     network: NetworkConfig | str | Path | None,
     memory: MemoryConfig | str | Path | None = None,
     groups: Mapping[int, tuple[int, ...]] | str | Path | None = None,
-    backend: str = "analytical-unaware",
+    backend: str = DEFAULT_BACKEND,
     *,
     num_queues_per_dim: int = 1,
     injection_scale: float = 1.0,
@@ -89,7 +90,7 @@ def prepare(  # noqa: PLR0917 - as simulate
     algorithms: Mapping[str, Sequence[str]] | None = None,
 ) -> Experiment:
     """Return the experiment that `simulate` would run with the same arguments, everything loaded."""
-    measures = getattr(get_backend(backend), "measures", False)
+    get_backend(backend)  # before anything is read
     loaded_network = load_network(workload, network, backend)
     source, in_lanes = load_source(workload, loaded_network.num_ranks)
     chosen = load_system(system, loaded_network.dimensions)
@@ -107,7 +108,7 @@ def prepare(  # noqa: PLR0917 - as simulate
         rendezvous=rendezvous,
         semantics=semantics or ("trace" if in_lanes else "astra-sim"),
         assumptions=tuple(source.metadata.get("assumptions", [])),
-        occasion=datetime.now(timezone.utc).isoformat() if measures else "",
+        occasion=datetime.now(timezone.utc).isoformat() if about_backend(backend).measures else "",
     )
 
 
@@ -115,7 +116,7 @@ def load_network(
     workload: Workload | str | Path, network: NetworkConfig | str | Path | None, backend: str
 ) -> NetworkConfig:
     """Return the network; without one, a replay or a measurement has one as large as the workload."""
-    if backend == "replay":
+    if about_backend(backend).replays:
         ranks = workload.num_ranks if isinstance(workload, Workload) else _count_files(workload)
         return NetworkConfig(("Switch",), (max(ranks, 1),), (1.0,), (0.0,), name="measured")
     if network is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Flask, Response, abort, request
 
 from ..errors import ChakrascopeError, ConfigError
-from ..runner import Experiment, experiment_archive, sweep_experiment, sweep_names
+from ..runner import DEFAULT_BACKEND, Experiment, experiment_archive, sweep_experiment, sweep_names
 from ._state import StudyView
 from .queries import Networks, begun_from, command_line, decode_form, experiment_of
 
@@ -25,7 +25,7 @@ def register(server: Flask, view: StudyView) -> None:
         form = decode_form(request.args.get("setup", ""), workloads, networks, begun.form)
         if form.ignored:
             return _refusal(ConfigError(" ".join(form.ignored)))
-        backend = form.backends[0] if form.backends else "analytical-unaware"
+        backend = form.backends[0] if form.backends else DEFAULT_BACKEND
         command = command_line(form.setup, form.backends, form.workload)
         try:
             experiment = experiment_of(form.setup, view.study.workload_prefix(form.workload), backend)

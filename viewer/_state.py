@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ..converter import NodeType, Workload
 from ..errors import ChakrascopeError, StudyError
-from ..runner import Result, RunInfo, Study, Workspace
+from ..runner import REPLAY, Result, RunInfo, Study, Workspace
 from ..runner.analysis import ComputedOnce, RunAnalysis, chrome_trace, measured_result, named_nodes
 from .timeline import RankedIndex, SliceIndex
 
@@ -338,7 +338,7 @@ class StudyView:
         workload = self.study.workload(name)
         result = measured_result(workload)
         info = RunInfo(
-            name, "replay", "", result.makespan_ns, "", f"{name}, as measured", name, workload.num_ranks
+            name, REPLAY, "", result.makespan_ns, "", f"{name}, as measured", name, workload.num_ranks
         )
         made = OpenRun(self, info, result, workload)
         with self._lock:

@@ -16,11 +16,12 @@ from ...errors import ChakrascopeError
 from ...support import duration_text, share_text
 from ...support.table import Columns, Table
 from .._result import Result
+from .._traits import about_backend
 from ._candidates import Candidate, candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._path_facts import collective_label
 from ._remedies import REMEDIES, UNKNOWN
-from ._what_if import MEASURED, Target
+from ._what_if import Target
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -199,7 +200,7 @@ def _recurring(result: Result, workload: Workload) -> list[Advice]:
     Its gain is measured: how far the mean of the unprofiled steps is above that of the others. It has no
     key, as the step that is simulated does not contain the cause.
     """
-    times = step_times(workload.metadata) if result.backend in MEASURED else None
+    times = None if about_backend(result.backend).network else step_times(workload.metadata)
     if times is None or not times.is_the_scripts:
         return []
     share = times.gain_ns / (times.median_ns + times.gain_ns)

@@ -18,10 +18,11 @@ from ...support import count_text, duration_text
 from ...support.table import Columns
 from .._framed import coded, sums_by
 from .._result import Result
+from .._traits import about_backend
 from ._critical_path import CriticalPath
 from ._host_time import DIFFUSE_CAUSES, STALL_TIMES, typical_host_ns
 from ._path_facts import NodeFacts, copy_direction
-from ._what_if import MEASURED, Excess, Target, excess_of_ranks
+from ._what_if import Excess, Target, excess_of_ranks
 
 __all__ = ["Candidate", "candidates"]
 
@@ -230,7 +231,7 @@ def _communications(
         slow_ns = sum(ns for label, ns in sums.items() if is_slow(str(label)))
         slow = slow_ns > _sum(segments, own) / 2
         target = Target("collective", name)
-        if slow and result.backend not in MEASURED:
+        if slow and about_backend(result.backend).network:
             target = _slowest_dimension(result) or target
         remedy = "latency" if slow else "communication"
         yield _scaled(segments, what, "communication", target, own, remedy=remedy)

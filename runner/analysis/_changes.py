@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._traits import about_backend
 from ._links import link_table
 from ._run import RunAnalysis
 from ._what_if import Target
@@ -9,7 +10,6 @@ from ._what_if import Target
 __all__ = ["changes", "drops"]
 
 _LINKS, _EDGES, _CONTRIBUTORS = 5, 12, 40
-_SINGLE_LINKS = ("flow", "packet", "ns3", "astra-sim:ns3")
 
 
 def changes(run: RunAnalysis) -> list[Target]:
@@ -21,7 +21,7 @@ def changes(run: RunAnalysis) -> list[Target]:
     found = run.faster_targets(_CONTRIBUTORS)
     if any(target.what == "machine" for target in found):
         return found
-    if network.get("links") or run.info.backend in _SINGLE_LINKS:
+    if network.get("links") or about_backend(run.info.backend).fabric:
         busiest = link_table(run.result).drop_duplicates(["src", "dst"]).head(_LINKS)
         found += [Target("link", f"{row['src']}-{row['dst']}") for row in busiest.to_dict("records")]
     return found

@@ -21,19 +21,13 @@ from .. import engine
 from .._captured import is_captured
 from .._experiment import Experiment, WorkloadSource
 from .._simulate import choose_groups, load_source, load_workload_head
-from ..backends import engine_config, refuse_linkless
+from .._traits import about_backend
+from ..backends import compile_scenario, refuse_linkless
 from ..config import NetworkConfig, PacketNetwork, SystemConfig, program_files, read_per_node
 from ..programs import Demand, choose_programs
 from ._foreign_times import cpu_times
 
 __all__ = ["Communication", "check_setup", "communication_of"]
-
-# These replay durations or answer at once: they plan no collective.
-_PLAN_NOTHING = ("fake", "replay")
-# These know dimensions alone.
-_LINKLESS = frozenset({"analytical-unaware", "astra-sim:analytical-unaware"})
-# These simulate the buffers of switches.
-_PACKETS = frozenset({"ns3", "packet"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +123,7 @@ def check_setup(
     found += _buffers(network, backends)
     if not backends:
         found.append(Finding("error", "backends", "No backend is chosen.", "Choose at least one."))
-    plans = not backends or any(name not in _PLAN_NOTHING for name in backends)
+    plans = not backends or any(about_backend(name).network for name in backends)
     if plans and found[0].severity != "error":
         found += _refusals(network, system, workload)
         found += _origin(network, system, workload)
@@ -183,7 +177,7 @@ def _refusals(network: NetworkConfig, system: SystemConfig, workload: Communicat
         )
         special = {} if system.per_node_custom_implementation is None else read_per_node(system)
         asked = workload.collectives(ranks, frozenset(special))
-        answers = engine.refusals(engine_config(experiment), asked)
+        answers = engine.refusals(compile_scenario(experiment).config, asked)
     except ChakrascopeError as error:
         yield Finding("error", "configuration", error.message)
         return
@@ -220,7 +214,7 @@ def _place(comm_type: int, size: int, groups: Sequence[int]) -> str:
 
 
 def _buffers(network: NetworkConfig, backends: Sequence[str]) -> Iterator[Finding]:
-    if not _PACKETS.intersection(backends):
+    if not any(about_backend(name).buffers for name in backends):
         return
     try:
         PacketNetwork.of(network, timed=True).check_buffers()
@@ -231,7 +225,7 @@ def _buffers(network: NetworkConfig, backends: Sequence[str]) -> Iterator[Findin
 def _linkless(network: NetworkConfig, backends: Sequence[str]) -> Iterator[Finding]:
     """Yield why a backend that knows dimensions alone refuses the network."""
     for backend in backends:
-        if backend in _LINKLESS:
+        if about_backend(backend).dimensions_only:
             try:
                 refuse_linkless(network, backend)
             except ConfigError as error:

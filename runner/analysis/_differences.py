@@ -17,6 +17,7 @@ import pandas as pd
 from ...support import count_text
 from ...support.table import Columns, frame_of
 from .._result import Result
+from .._traits import about_backend
 from ._node_differences import difference_columns, worst_first
 from ._schedule import Ints
 from ._summary import rank_times
@@ -38,7 +39,6 @@ __all__ = [
 _NODE = ["rank", "node_id"]
 _DIFFERENCE = ["base_ns", "other_ns", "delta_ns", "relative"]
 _NODE_FACTS = ["name", "kind", "module", "phase"]
-_MEASURED = "replay"
 _MEASURED_RANKS = "measured_ranks"
 _QUANTILES = {"p05": 0.05, "median": 0.5, "p95": 0.95}
 
@@ -142,7 +142,7 @@ def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
 
 def measured_is_second(base: Result, other: Result) -> bool:
     """Return whether *other* is the measurement of the two, which errors are relative to then."""
-    return other.backend == _MEASURED and base.backend != _MEASURED
+    return _replays(other) and not _replays(base)
 
 
 def relative_step(base: Result, other: Result) -> float:
@@ -151,6 +151,10 @@ def relative_step(base: Result, other: Result) -> float:
         return math.nan
     reference = other if measured_is_second(base, other) else base
     return (other.makespan_ns - base.makespan_ns) / max(1, reference.makespan_ns)
+
+
+def _replays(result: Result) -> bool:
+    return about_backend(result.backend).replays
 
 
 def measures_as_many(base: Result, other: Result) -> bool:
@@ -162,7 +166,7 @@ def why_not_comparable(base: Result, other: Result) -> str:
     """Return why the steps of both have no relative difference, in one sentence; nothing if they have."""
     if measures_as_many(base, other):
         return ""
-    measured, simulated = map(_ranks, (base, other) if base.backend == _MEASURED else (other, base))
+    measured, simulated = map(_ranks, (base, other) if _replays(base) else (other, base))
     return (
         f"Measured on {count_text(measured, 'rank')}, simulated on {simulated:,}: steps, ranks "
         "and collectives that have more members are not comparable with the measurement, so they have no "
@@ -176,7 +180,7 @@ def of_measured_ranks(result: Result, count: int) -> Result:
 
 
 def _one_is_measured(base: Result, other: Result) -> bool:
-    return (base.backend == _MEASURED) != (other.backend == _MEASURED)
+    return _replays(base) != _replays(other)
 
 
 def _ranks(result: Result) -> int:

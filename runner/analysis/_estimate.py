@@ -15,6 +15,7 @@ import numpy as np
 
 from ...converter import CollectiveType, Workload
 from ...converter.chakra import saved_columns
+from .._traits import about_backend
 from ..config import NetworkConfig, SystemConfig
 
 __all__ = ["Load", "duration_estimate", "estimate_s", "load_of", "sends_one_by_one"]
@@ -107,12 +108,13 @@ def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend
 
     It is the right order of magnitude where collectives span all ranks; groups make it an upper bound.
     """
-    ranks = load.ranks if backend == "replay" else network.num_ranks
+    traits = about_backend(backend)
+    ranks = load.ranks if traits.replays else network.num_ranks
     nodes = load.nodes / load.programs * ranks
     # Ranks that behave alike are simulated once, unless they compete for links or walk trees.
     trees = any(_TREE in _algorithms(network, system, name) for name in _NETWORK_OF.values())
-    simulated = ranks if backend != "analytical-unaware" or trees else min(ranks, load.programs)
-    carried = load.collectives if backend != "replay" else ()
+    simulated = ranks if not traits.folds or trees else min(ranks, load.programs)
+    carried = () if traits.replays else load.collectives
     whole = simulated == ranks and not sends_one_by_one(network, system, load, backend)
     messages = sum(_messages(network, system, name, count, whole=whole) for name, count, _ in carried)
     events = simulated * (2 * nodes / ranks + messages)
@@ -125,7 +127,7 @@ def sends_one_by_one(network: NetworkConfig, system: SystemConfig, load: Load, b
 
     The engine may still have to simulate them, where events of one nanosecond could come in either order.
     """
-    if backend != "analytical-unaware":
+    if not about_backend(backend).folds:
         return f"messages of '{backend}' share links"
     if network.num_ranks < _WORKED_OUT_RANKS:
         return f"there are fewer than {_WORKED_OUT_RANKS}"
@@ -170,9 +172,10 @@ def _hops(topology: str) -> int:
 def _packets_s(network: NetworkConfig, load: Load, backend: str) -> float:
     """Return the time for all crossings of a link by a packet; 0 for backends that know no packets."""
     # What `auto` does without packets is known only afterwards.
-    if not backend.endswith(("ns3", "packet")) and not backend.startswith("auto"):
+    traits = about_backend(backend)
+    if not traits.packets:
         return 0.0
-    tcp = backend == "ns3" and network.is_tcp
+    tcp = traits.tcp and network.is_tcp
     packet_s, packet_bytes = (_SEGMENT_S, _SEGMENT_BYTES) if tcp else (_PACKET_S, _PACKET_BYTES)
     crossings = 0.0
     for name, _count, size in load.collectives:

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ...support import duration_text
+from .._traits import about_backend
 from ..study import run_name
 from ._differences import collective_differences
 from ._run import RunAnalysis
@@ -15,25 +16,8 @@ from ._store_and_forward import second_hop_ns
 
 __all__ = ["backend_reasons", "configuration_table", "explained_collectives"]
 
-# What each backend charges a message for, in the words in which two of them are held against each other.
-_CHARGES = {
-    "analytical-unaware": "charges a message for its bytes once and for the latency of every hop, "
-    "and lets no message wait for another",
-    "analytical-aware": "sends a message whole over one hop after the other, so that it pays for its "
-    "bytes at each hop, and lets messages queue for links",
-    "flow": "lets messages share links as fluids: hops overlap, and nobody queues",
-    "packet": "sends packets: hops overlap, links queue packets, headers and acknowledgements count, and "
-    "senders may be slowed down by congestion control",
-    "ns3": "sends TCP segments: hops overlap, buffers queue and drop, and senders wait for acknowledgements",
-    "auto": "answers as 'flow', or as 'packet' where that may be too far off",
-    "gpu": "runs collectives on the compute units of its machine, over that machine's links, and lets them "
-    "slow down the computation beside them",
-    "replay": "takes every node's measured time",
-}
-_VARIANTS = ("auto:", "gpu:")  # the same backend within another error, or on another machine
 _MACHINE = "machine: "
 _MACHINE_NAME = "machine: name"
-_HOPS = {"analytical-unaware": 1, "analytical-aware": 2}
 _TINY = 0.02
 
 
@@ -107,9 +91,9 @@ def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:
     names = [base.info.backend, other.info.backend]
     if names[0] == names[1]:
         return []
-    bases = (name.partition(":")[0] if name.startswith(_VARIANTS) else name for name in names)
-    kinds = dict.fromkeys(bases)
-    said = [f"'{kind}' {_CHARGES[kind]}." for kind in kinds if kind in _CHARGES]
+    bases = (name.partition(":")[0] if about_backend(name).variant else name for name in names)
+    charges = {base: about_backend(base).charges for base in bases}
+    said = [f"'{base}' {charged}." for base, charged in charges.items() if charged]
     queued = _queued(base, other)
     if queued is not None:
         total, worst = queued
@@ -127,7 +111,7 @@ def _queued(base: RunAnalysis, other: RunAnalysis) -> tuple[int, int] | None:
     """Return how long messages queued in all, and most on one link, in the run that records it."""
     for run in (other, base):
         links = run.result.links
-        if run.info.backend == "analytical-aware" and len(links):
+        if about_backend(run.info.backend).hops > 1 and len(links):
             return int(links["queue_ns"].sum()), int(links["queue_ns"].max())
     return None
 
@@ -160,22 +144,21 @@ def _why(row: Mapping[Any, Any], base: RunAnalysis, other: RunAnalysis) -> str:
 def _network_part(row: Mapping[Any, Any], transfer: int, base: RunAnalysis, other: RunAnalysis) -> str:
     """Return what of a different *transfer* time hops in series make, and what is left for queueing."""
     names = (base.info.backend, other.info.backend)
-    if set(names) != set(_HOPS):
+    charged = {about_backend(name).hops: name for name in names}
+    if charged.keys() != {1, 2}:
         return ""
     size, ranks = int(row["size_bytes"]), int(row["ranks"])
     hops = second_hop_ns(base.result.provenance, str(row["operation"]), size, ranks)
     if hops is None:
         return (
-            "; 'analytical-aware' sends each message whole over one hop after the other, and "
-            "'analytical-unaware' "
+            f"; '{charged[2]}' sends each message whole over one hop after the other, and '{charged[1]}' "
             "charges it once"
         )
-    hops *= 1 if names[1] == "analytical-aware" else -1
+    hops *= 1 if names[1] == charged[2] else -1
     left = transfer - hops
     said = (
-        f"; {_signed(hops)} because 'analytical-aware' sends each message whole over both hops of the "
-        f"switch, one "
-        "after the other"
+        f"; {_signed(hops)} because '{charged[2]}' sends each message whole over both hops of the switch, "
+        "one after the other"
     )
     if abs(left) <= _TINY * abs(transfer):
         return f"{said}: none is congestion"

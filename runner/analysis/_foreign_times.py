@@ -9,10 +9,9 @@ from ...converter import Finding, Workload
 from ...converter.building import computed_on_host
 from .._captured import is_captured
 from .._result import Result
+from .._traits import about_backend
 
 __all__ = ["cpu_times", "foreign_compute", "measured_ranks"]
-
-_WITHOUT_NETWORK = ("replay", "fake")
 
 
 def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding | None:
@@ -41,7 +40,7 @@ def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding 
 
 def foreign_compute(result: Result, workload: Workload) -> str:
     """Return that CPUs computed what *result* simulates on a machine of accelerators, or nothing."""
-    if result.backend in _WITHOUT_NETWORK or not is_captured(workload.metadata):
+    if not about_backend(result.backend).network or not is_captured(workload.metadata):
         return ""
     if not computed_on_host(workload):
         return ""

@@ -7,6 +7,7 @@ from ...errors import ConfigError
 from .._captured import is_captured
 from .._result import Result
 from .._simulate import prepare
+from .._traits import REPLAY
 from ..backends import get_backend
 from ._differences import of_measured_ranks
 from ._foreign_times import measured_ranks
@@ -26,6 +27,6 @@ def measured_result(workload: Workload) -> Result:
             "The workload does not come from a measurement, so there is nothing measured to compare with; "
             "compare runs only, or capture the job with 'chakrascope trace'."
         )
-    experiment = prepare(workload, "default", None, backend="replay")
-    measured = get_backend("replay").run(experiment)
+    experiment = prepare(workload, "default", None, backend=REPLAY)
+    measured = get_backend(REPLAY).run(experiment)
     return of_measured_ranks(measured, measured_ranks(workload))

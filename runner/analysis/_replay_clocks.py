@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._result import Result
-from ._what_if import MEASURED
+from .._traits import about_backend
 
 __all__ = ["arrivals_on_one_clock"]
 
@@ -22,7 +22,7 @@ def arrivals_on_one_clock(result: Result) -> Ints:
     """
     calls = result.columns("collectives")
     starts: Ints = calls["start_ns"].astype(np.int64)
-    if result.backend not in MEASURED or not len(starts):
+    if about_backend(result.backend).network or not len(starts):
         return starts
     ends = calls["end_ns"].astype(np.int64)
     _, ranks = np.unique(calls["rank"], return_inverse=True)

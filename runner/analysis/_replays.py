@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .._result import Result
-from ._what_if import MEASURED
+from .._traits import about_backend
 
 if TYPE_CHECKING:
     from .._experiment import Experiment
@@ -18,14 +18,12 @@ __all__ = ["replays_of"]
 _MOST_EVENTS = 250_000
 """Of a run that is replayed: up to nine replays then take less than two seconds."""
 _MOST_PATH_NODES = 200_000
-# Backends that take time in proportion to their events and need nothing but the engine.
-_QUICK = (*MEASURED, "analytical-unaware", "analytical-aware")
 
 
 def replays_of(result: Result, experiment: Callable[[], Experiment]) -> Simulate | None:
     """Return the function that replays the *experiment* of *result*; None where the run is too large."""
     events = int(result.provenance.get("events", result.num_nodes))
-    if result.backend not in _QUICK or not 0 < events <= _MOST_EVENTS:
+    if not about_backend(result.backend).quick or not 0 < events <= _MOST_EVENTS:
         return None
     from .._experiment import Detail  # noqa: PLC0415 - what simulates; the answers to large runs do without
     from ._what_if import what_if  # noqa: PLC0415

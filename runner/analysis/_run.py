@@ -16,6 +16,7 @@ from ...errors import ChakrascopeError
 from ...support.table import Columns, Table, frame_of
 from .._memory import check_table
 from .._result import Result
+from .._traits import about_backend
 from ..study import RunInfo, Study
 from ._advice import Advice, Advised, advice_table, advise, link_bytes_per_ns
 from ._collective_overview import overview_columns
@@ -41,7 +42,6 @@ __all__ = ["ComputedOnce", "RunAnalysis", "analyse_run"]
 
 MANY_NODES = 2_000_000
 """Of more nodes no page holds a table of all: with all that is known of them they take 420 bytes each."""
-_WITHOUT_NETWORK = ("replay", "fake")
 _KEPT_RANKS = 6
 Ints = npt.NDArray[np.int64]
 Value = TypeVar("Value")
@@ -274,7 +274,8 @@ class RunAnalysis:
         return self._advised.advice
 
     def _own_network(self) -> Mapping[str, Any] | None:
-        return {} if self.info.backend in _WITHOUT_NETWORK else self.result.provenance.get("network")
+        known = about_backend(self.info.backend).network
+        return self.result.provenance.get("network") if known else {}
 
     def _messages(self) -> pd.DataFrame | None:
         """Return the sends and receives on the path, as `messages_on_path` does; None without any."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...support import duration_text, share_text
 from .._result import Result
+from .._traits import about_backend
 from ._collective_overview import operation_name
 
 __all__ = ["second_hop_ns", "store_and_forward"]
@@ -17,7 +18,7 @@ __all__ = ["second_hop_ns", "store_and_forward"]
 _LIKE_RING = {"ring", "direct", "oneRing", "oneDirect", "halvingDoubling", "oneHalvingDoubling"}
 _SENT = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
 _SWITCH = "Switch"
-_MODEL = "analytical-aware"
+_HOPS = 2
 _MATTERS = 0.1  # of the makespan
 
 
@@ -42,7 +43,7 @@ def store_and_forward(result: Result) -> str:
     It is an upper bound: the time in which the rank that sends most sends its bytes over one more hop, of
     which computation may hide a part.
     """
-    if result.backend != _MODEL or not result.makespan_ns:
+    if about_backend(result.backend).hops < _HOPS or not result.makespan_ns:
         return ""
     calls = result.columns("collectives")
     _, place, members = np.unique(calls["collective"], return_inverse=True, return_counts=True)
@@ -60,6 +61,6 @@ def store_and_forward(result: Result) -> str:
         return ""
     return (
         f"Up to {duration_text(most)}, {share_text(min(share, 1.0))} of the makespan, is store and forward: "
-        f"'{_MODEL}' sends each message whole to the switch and then whole to its receiver. Real "
+        f"'{result.backend}' sends each message whole to the switch and then whole to its receiver. Real "
         "switches do not; nor do 'flow' and 'packet'."
     )

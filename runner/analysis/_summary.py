@@ -23,6 +23,7 @@ from ...support import count_text, duration_text, share_text
 from ...support.table import Columns, Table, TableField, frame_of
 from .._framed import rows_of
 from .._result import Result
+from .._traits import about_backend
 from ._advice import Advice, Advised, Cause, advise
 from ._collective_overview import overview_columns
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
@@ -55,7 +56,6 @@ _PHASES = {"forward": "the forward pass", "backward": "the backward pass", "opti
 _ON_HOST = ("host", "sync")
 _BUSY = 0.9  # of the step: a device as busy as this is what bounds it, if nothing could be replayed
 _CONTRADICTED = 0.5  # of what the path promises: a what-if that gains less than this decides
-_WITHOUT_NETWORK = ("replay", "fake")
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +117,9 @@ def summarize(
     bound = _bound(result, kinds, ranks, advised, workload) if len(kinds["key"]) else _Bound("")
     took = _took(result.makespan_ns, workload)
     headline = _headline(path, kinds, bound, advised, took)
-    if result.backend not in _WITHOUT_NETWORK and len(path.columns["rank"]):
+    if about_backend(result.backend).network and len(path.columns["rank"]):
         headline += _network_cannot_matter(path, kinds, ranks)
-    times = step_times(workload.metadata) if result.backend in _WITHOUT_NETWORK else None
+    times = None if about_backend(result.backend).network else step_times(workload.metadata)
     if times is not None and times.matters:
         headline += f" {times.text}"
     qualifiers = _qualifiers(result, workload, bound.kind)

@@ -14,11 +14,10 @@ from ...support import share_text
 from .._experiment import Experiment
 from .._result import Result
 from ._base import Progress
-from ._flow import FlowBackend
-from ._names import AUTO
-from ._packet import PacketBackend
+from ._flow import flow_backend
+from ._packet import packet_backend
 
-__all__ = ["AutoBackend", "named_error"]
+__all__ = ["AutoBackend", "auto_backend"]
 
 DEFAULT_ERROR = 0.02
 # Errors of `flow` against `packet` by flag, written by benchmarks/flow_accuracy.py.
@@ -30,9 +29,10 @@ _MOST, _NEARLY_ALL = "0.9", "0.99"
 class AutoBackend:
     """Answers with `flow` where nine in ten measured cases like it were within *error*, else with `packet`.
 
-    ``provenance["auto"]`` says which of them *answered*, the *flags* that flow met, the error *asked* for and
-    the one *expected* of flow (a share of the makespan, in nine of ten cases, which decides; *expected_99* in
-    99 of 100), and flow's own makespan.
+    ``provenance["auto"]`` lists the *attempts* in their order, each with its backend, makespan and flags, and
+    why another one followed (*given_up*); the last *answered*. Beside these are the error *asked* for and the
+    one *expected* of flow (a share of the makespan, in nine of ten cases, which decides; *expected_99* in 99
+    of 100).
     """
 
     def __init__(self, error: float = DEFAULT_ERROR) -> None:
@@ -41,10 +41,10 @@ class AutoBackend:
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment* once or twice; raises what the models raise."""
         if experiment.packet_network.changes_later:
-            packet = PacketBackend().run(experiment, progress)
-            sentence = f"'{AUTO}' answered with 'packet': links change on the way, and 'flow' may be far off."
-            return _answer(packet, {"asked": self.error, "answered": "packet"}, sentence)
-        flow = FlowBackend().run(experiment, progress)
+            packet = packet_backend().run(experiment, progress)
+            sentence = "'auto' answered with 'packet': links change on the way, and 'flow' may be far off."
+            return _answer(packet, {"asked": self.error, "attempts": [_attempt(packet)]}, sentence)
+        flow = flow_backend().run(experiment, progress)
         flags = flow.provenance["flow"]["flags"]
         expected = _expected(flags)
         told: dict[str, Any] = {
@@ -60,19 +60,25 @@ class AutoBackend:
             f"{share_text(expected[_NEARLY_ALL])} in 99 of 100,"
         )
         if expected[_MOST] <= self.error and not flags:
-            sentence = f"'{AUTO}' answered with 'flow', whose makespan was within {likely} that had no flag."
-            return _answer(flow, told | {"answered": "flow"}, sentence)
-        packet = PacketBackend().run(experiment, progress)
+            sentence = f"'auto' answered with 'flow', whose makespan was within {likely} that had no flag."
+            return _answer(flow, told | {"attempts": [_attempt(flow)]}, sentence)
+        packet = packet_backend().run(experiment, progress)
         reason = ", ".join(flags) if flags else "the error asked for"
         apart = abs(flow.makespan_ns / packet.makespan_ns - 1) if packet.makespan_ns else 0.0
         sentence = (
-            f"'{AUTO}' answered with 'packet' because of {reason}: 'flow' was off by up to {likely} that "
+            f"'auto' answered with 'packet' because of {reason}: 'flow' was off by up to {likely} that "
             f"were like this, and is by {share_text(apart)} here."
         )
-        return _answer(packet, told | {"answered": "packet"}, sentence)
+        attempts = [_attempt(flow) | {"given_up": reason}, _attempt(packet)]
+        return _answer(packet, told | {"attempts": attempts}, sentence)
 
 
-def named_error(name: str) -> float:
+def auto_backend(name: str) -> AutoBackend:
+    """Return the backend of a name such as ``auto``, ``auto:2%`` or ``auto:0.02``."""
+    return AutoBackend(_named_error(name)) if ":" in name else AutoBackend()
+
+
+def _named_error(name: str) -> float:
     """Return the error that a name such as ``auto:2%`` or ``auto:0.02`` asks for, as a share.
 
     Raises `ConfigError` for what is not a share above 0.
@@ -85,14 +91,21 @@ def named_error(name: str) -> float:
     if not 0 < share <= 1:
         raise ConfigError(
             f"'{name[:40]}' does not say how far off the answer may be; write a share above 0 and up to 100 "
-            f"%, such as '{AUTO}:2%'."
+            f"%, such as 'auto:2%'."
         )
     return share
 
 
+def _attempt(result: Result) -> dict[str, Any]:
+    model = "flow" if "flow" in result.provenance else "packet"
+    flags = result.provenance.get("flow", {}).get("flags", [])
+    return {"backend": model, "makespan_ns": result.makespan_ns, "flags": flags}
+
+
 def _answer(result: Result, told: dict[str, Any], sentence: str) -> Result:
     assumptions = [*result.provenance["assumptions"], sentence]
-    return replace(result, provenance=result.provenance | {"auto": told, "assumptions": assumptions})
+    facts = told | {"answered": told["attempts"][-1]["backend"]}
+    return replace(result, provenance=result.provenance | {"auto": facts, "assumptions": assumptions})
 
 
 def _expected(flags: Sequence[str]) -> dict[str, Any]:

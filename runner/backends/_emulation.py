@@ -16,6 +16,7 @@ from ...errors import BackendError, ConfigError, SimulationStalled
 from .. import engine
 from .._experiment import Experiment
 from .._result import COLUMNS, Result
+from .._traits import EMULATION
 from ..config import NetworkConfig, copied_into
 from ..emulation import (
     EngineJob,
@@ -31,11 +32,13 @@ from ..emulation import (
 )
 from ._base import Progress
 from ._collectives import collective_table
+from ._engine import EngineBackend
 from ._flows import completion_times
-from ._native import NativeBackend, engine_config, run_provenance
+from ._outcome import run_provenance
 from ._process import backend_timeout_s
+from ._scenario import compile_scenario
 
-__all__ = ["EmulationBackend"]
+__all__ = ["EmulationBackend", "emulation_backend"]
 
 _SHOWN = 4
 _NOMINAL_BPS = 10**10
@@ -63,14 +66,17 @@ class _Counts:
     folded: bool = False
 
 
+def emulation_backend(name: str) -> EmulationBackend:
+    """Return the backend ``emulation:PLACE``."""
+    return EmulationBackend(name.removeprefix(EMULATION))
+
+
 class EmulationBackend:
     """Runs the workload in real time on what *place* names, and returns the median of its repetitions.
 
     *place* is a hosts file, or ``loopback`` or ``namespaces`` of this machine with options, as
     `emulation.read_setup` reads them; or a `Setup`.
     """
-
-    measures = True
 
     def __init__(self, place: str | Setup) -> None:
         self.place = place
@@ -116,7 +122,7 @@ def _job(experiment: Experiment) -> tuple[EngineJob, int]:
     programs = tuple(
         program if isinstance(program, bytes) else Path(program).read_bytes() for program in source.programs
     )
-    rehearsal = NativeBackend(congestion_aware=False).rehearse(experiment)
+    rehearsal = EngineBackend().rehearse(experiment)
     groups = {each.group for each in engine.collectives(list(programs))}
     overtaking = max(rehearsal, 1 if len(groups) > 1 else 0)
     with tempfile.TemporaryDirectory(prefix="chakrascope-algorithms-") as folder:
@@ -126,7 +132,7 @@ def _job(experiment: Experiment) -> tuple[EngineJob, int]:
             for path in sorted(Path(folder).rglob("*"))
             if path.is_file()
         }
-        config = engine_config(replace(experiment, system=system))
+        config = compile_scenario(replace(experiment, system=system)).config
     config.overtaking = overtaking
     return EngineJob(config, programs, tuple(map(int, source.program_of_rank)), files), overtaking
 

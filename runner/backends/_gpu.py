@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -11,18 +10,15 @@ from .. import engine
 from .._experiment import Experiment
 from .._result import Result
 from ..gpu import (
-    DEFAULT_MACHINE,
-    GPU_BACKEND,
     GpuPrograms,
     Machine,
     chosen_programs,
     gpu_config,
-    machine_of_backend,
     why_rough,
 )
-from ._native import NativeBackend
+from ._engine import EngineBackend, Model, Run
 
-__all__ = ["GpuBackend"]
+__all__ = ["gpu_backend"]
 
 _COMPUTE = (
     "A compute kernel takes its node's duration when it has the GPU for itself: {waves} rounds of "
@@ -32,72 +28,63 @@ _COMPUTE = (
 _MESSAGES = "Sends and receives are carried by proxies (copy engines, NICs) and need no compute units."
 
 
-class GpuBackend(NativeBackend):
-    """Every collective is a program whose thread blocks run on compute units, beside the computation.
+def gpu_backend(_name: str = "gpu") -> EngineBackend:
+    """Return the backend on which every collective is a program on compute units, beside the computation.
 
-    The links are those of a machine; of the network only the number of ranks counts, ranks filling one node
-    after the other. ``provenance["gpu"]["compute_slowdown"]`` is how much longer computation took than with
-    the GPUs for itself (a factor), and a column of the ranks says it for each.
+    The links are those of the experiment's machine; of the network only the number of ranks counts, ranks
+    filling one node after the other. ``provenance["gpu"]["compute_slowdown"]`` is how much longer computation
+    took than with the GPUs for itself (a factor), and a column of the ranks says it for each.
     """
+    return EngineBackend(Model(_configure, _complete))
 
-    def __init__(self, machine: str = DEFAULT_MACHINE) -> None:
-        super().__init__(congestion_aware=False)
-        self.machine = machine
 
-    def _machine(self, experiment: Experiment) -> Machine:
-        machine = experiment.machine or machine_of_backend(f"{GPU_BACKEND}:{self.machine}")
-        assert machine is not None
-        return machine
+def _programs(experiment: Experiment) -> GpuPrograms:
+    system, efficiency = experiment.system, experiment.network.efficiency
+    assert experiment.gpu_machine is not None
+    names = {kind: getattr(system, f"{kind.replace('-', '_')}_implementation") for kind in engine.COLLECTIVES}
+    return GpuPrograms(
+        machine=experiment.gpu_machine,
+        given=experiment.programs.programs,
+        algorithms={kind: chosen[0] for kind, chosen in names.items() if chosen},
+        substitutes=efficiency.instead() if efficiency is not None else {},
+        rooted=experiment.semantics == "trace",
+    )
 
-    def _programs(self, experiment: Experiment) -> GpuPrograms:
-        system, efficiency = experiment.system, experiment.network.efficiency
-        names = {
-            kind: getattr(system, f"{kind.replace('-', '_')}_implementation") for kind in engine.COLLECTIVES
-        }
-        return GpuPrograms(
-            machine=self._machine(experiment),
-            given=experiment.programs.programs,
-            algorithms={kind: chosen[0] for kind, chosen in names.items() if chosen},
-            substitutes=efficiency.instead() if efficiency is not None else {},
-            rooted=experiment.semantics == "trace",
-        )
 
-    def _config(self, experiment: Experiment) -> Any:
-        config = super()._config(experiment)
-        source = experiment.workload
-        found = engine.collectives(list(source.programs), sizes=True)
-        dimensions = experiment.network.dimensions
-        programs = self._programs(experiment)
-        config.gpu = gpu_config(found, experiment.groups, source.num_ranks, dimensions, programs)
-        return config
+def _configure(config: engine.Config, experiment: Experiment) -> None:
+    source = experiment.workload
+    found = engine.collectives(list(source.programs), sizes=True)
+    dimensions = experiment.network.dimensions
+    programs = _programs(experiment)
+    config.gpu = gpu_config(found, experiment.groups, source.num_ranks, dimensions, programs)
 
-    def _complete(self, result: Result, experiment: Experiment, output: Any) -> Result:
-        programs = self._programs(experiment)
-        source = experiment.workload
-        found = engine.collectives(list(source.programs), sizes=True)
-        chosen_programs(found, experiment.groups, source.num_ranks, programs)
-        took, alone = output.gpu_compute_ns.astype(float), output.gpu_alone_ns.astype(float)
-        slowdown = np.divide(took, alone, out=np.ones_like(took), where=alone > 0)
-        ranks = result.ranks.assign(compute_slowdown=slowdown)
-        machine = programs.machine
-        share = machine.compute_memory_share
-        memory = (
-            f"It takes {share:.0%} of the memory's bandwidth, unless its node says how many bytes it moves."
-        )
-        facts = {
-            "machine": machine.name,
-            "compute_slowdown": float(took.sum() / alone.sum()) if alone.sum() else 1.0,
-        }
-        assumptions = [
-            *result.provenance["assumptions"],
-            f"The machine is '{machine.name}', {machine.scale_up.gpus} GPUs a node.",
-            _COMPUTE.format(waves=machine.compute_waves, units=machine.compute.units, memory=memory),
-            _MESSAGES,
-            *programs.remarks,
-            *_rough(machine),
-        ]
-        provenance = result.provenance | {"gpu": facts, "assumptions": assumptions}
-        return replace(result, ranks=ranks, provenance=provenance)
+
+def _complete(result: Result, run: Run) -> Result:
+    experiment, output = run.experiment, run.output
+    programs = _programs(experiment)
+    source = experiment.workload
+    found = engine.collectives(list(source.programs), sizes=True)
+    chosen_programs(found, experiment.groups, source.num_ranks, programs)
+    took, alone = output.gpu_compute_ns.astype(float), output.gpu_alone_ns.astype(float)
+    slowdown = np.divide(took, alone, out=np.ones_like(took), where=alone > 0)
+    ranks = result.ranks.assign(compute_slowdown=slowdown)
+    machine = programs.machine
+    share = machine.compute_memory_share
+    memory = f"It takes {share:.0%} of the memory's bandwidth, unless its node says how many bytes it moves."
+    facts = {
+        "machine": machine.name,
+        "compute_slowdown": float(took.sum() / alone.sum()) if alone.sum() else 1.0,
+    }
+    assumptions = [
+        *result.provenance["assumptions"],
+        f"The machine is '{machine.name}', {machine.scale_up.gpus} GPUs a node.",
+        _COMPUTE.format(waves=machine.compute_waves, units=machine.compute.units, memory=memory),
+        _MESSAGES,
+        *programs.remarks,
+        *_rough(machine),
+    ]
+    provenance = result.provenance | {"gpu": facts, "assumptions": assumptions}
+    return replace(result, ranks=ranks, provenance=provenance)
 
 
 def _rough(machine: Machine) -> list[str]:

@@ -2,89 +2,58 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from typing import Any
 
-from ...errors import BackendTimeout
 from ...support.table import Columns
 from .. import engine
 from .._experiment import Experiment
 from .._framed import typed
 from .._result import COLUMNS, Result
 from ..config import NO_CONTROL, PacketNetwork
-from ._base import Progress
 from ._changes import changes_told
+from ._engine import EngineBackend, Model, Run
 from ._fabric import set_fabric
 from ._flows import completion_times
-from ._native import NativeBackend
-from ._process import backend_timeout_s
 
-__all__ = ["NS3_ALIAS", "PacketBackend", "drops_told", "packet_facts"]
-
-NS3_ALIAS = (
-    "The backend 'ns3' on a RoCE network is 'packet', the engine's own packet model; ns-3 has no part in it."
-)
+__all__ = ["packet_backend"]
 
 
-class PacketBackend(NativeBackend):
-    """Simulates the packets of every message: windows, acknowledgements, queues, marks and pauses.
+def packet_backend(
+    _name: str = "packet", notes: tuple[str, ...] = (), timeout_s: float | None = None
+) -> EngineBackend:
+    """Return the backend that simulates the packets of every message: windows, queues, marks and pauses.
 
     Hosts, switches and links come from the network's ``packet`` part, or are made from its dimensions.
-    *timeout_s* limits a run as for the programs of others: by default ``CHAKRASCOPE_BACKEND_TIMEOUT``.
-    *notes* are assumptions that every result names.
+    *notes* are assumptions that every result names. *timeout_s* limits a run as for the programs of others:
+    by default ``CHAKRASCOPE_BACKEND_TIMEOUT``.
     """
-
-    def __init__(self, timeout_s: float | None = None, notes: tuple[str, ...] = ()) -> None:
-        super().__init__(congestion_aware=False)
-        self.timeout_s = timeout_s
-        self.notes = notes
-
-    def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Simulate *experiment*; raises `BackendTimeout` if that takes too long."""
-        timeout_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s
-        return self.simulate(experiment, _within_time(progress, timeout_s))
-
-    def _config(self, experiment: Experiment) -> Any:
-        config = super()._config(experiment)
-        set_fabric(config, engine.FabricModel.PACKET, experiment.packet_network)
-        return config
-
-    def _complete(self, result: Result, experiment: Experiment, output: Any) -> Result:
-        network = experiment.packet_network
-        report = output.fabric
-        flows = typed(report.flows, COLUMNS["flows"])
-        facts = packet_facts(report, completion_times(flows))
-        warnings = [*result.provenance["warnings"], *network.warnings(), *drops_told(facts)]
-        told = changes_told(network, report.changes)
-        assumptions = [
-            *result.provenance["assumptions"],
-            *self.notes,
-            *_assumptions(network),
-            *told,
-            *_trains(network, report),
-        ]
-        facts_told = {"packets": facts, "warnings": warnings, "assumptions": assumptions}
-        return result.with_columns(
-            links=_links(report.links),
-            flows=flows,
-            link_use=typed(report.stretches, COLUMNS["link_use"]),
-            provenance=result.provenance | facts_told,
-        )
+    return EngineBackend(Model(_configure, partial(_complete, notes), limited=True), timeout_s)
 
 
-def _within_time(progress: Progress | None, timeout_s: float) -> Progress:
-    """Return *progress* so that it raises `BackendTimeout` once *timeout_s* have passed."""
-    deadline = time.monotonic() + timeout_s
+def _configure(config: engine.Config, experiment: Experiment) -> None:
+    set_fabric(config, engine.FabricModel.PACKET, experiment.packet_network)
 
-    def asked(now_ns: int, finished: int) -> bool:
-        if time.monotonic() > deadline:
-            raise BackendTimeout(
-                f"The packet-level simulation did not finish within {timeout_s:g} s; allow more time with "
-                "CHAKRASCOPE_BACKEND_TIMEOUT, or simulate smaller messages or fewer ranks."
-            )
-        return progress is None or progress(now_ns, finished)
 
-    return asked
+def _complete(notes: tuple[str, ...], result: Result, run: Run) -> Result:
+    network, report = run.experiment.packet_network, run.output.fabric
+    flows = typed(report.flows, COLUMNS["flows"])
+    facts = _facts(report, completion_times(flows))
+    warnings = [*result.provenance["warnings"], *network.warnings(), *_drops(facts)]
+    assumptions = [
+        *result.provenance["assumptions"],
+        *notes,
+        *_assumptions(network),
+        *changes_told(network, report.changes),
+        *_trains(network, report),
+    ]
+    told = {"packets": facts, "warnings": warnings, "assumptions": assumptions}
+    return result.with_columns(
+        links=_links(report.links),
+        flows=flows,
+        link_use=typed(report.stretches, COLUMNS["link_use"]),
+        provenance=result.provenance | told,
+    )
 
 
 def _links(links: Columns) -> Columns:
@@ -93,7 +62,7 @@ def _links(links: Columns) -> Columns:
     return typed({**names, **times, "messages": links["packets"]}, COLUMNS["links"])
 
 
-def packet_facts(report: engine.FabricReport, times: dict[str, Any]) -> dict[str, Any]:
+def _facts(report: engine.FabricReport, times: dict[str, Any]) -> dict[str, Any]:
     """Return what only a packet-level simulation knows, with the *times* of its messages."""
     links = report.links
     facts: dict[str, Any] = {
@@ -145,8 +114,8 @@ def _trains(network: PacketNetwork, report: engine.FabricReport) -> list[str]:
     return [told + ended if report.trains_apart else told]
 
 
-def drops_told(facts: dict[str, Any]) -> list[str]:
-    """Return a warning if packets were lost, of the *facts* that `packet_facts` returns."""
+def _drops(facts: dict[str, Any]) -> list[str]:
+    """Return a warning if packets were lost, of the *facts* that `_facts` returns."""
     if not facts["drops"]:
         return []
     lost = f"{facts['drops']} packets were lost and sent again."

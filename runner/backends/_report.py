@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from ...errors import BackendError, BackendUnavailable
-from ._base import about_backend, backend_names
+from ...errors import BackendUnavailable
+from .._traits import about_backend, backend_plugins
+from ._base import backend_names
 from .astra_sim import AstraSimProgram, find_astra_sim
 from .ns3 import find_compiler, find_ns3
-from .service import SCHEME, ServiceAddress, ServiceClient, configured_services
 
 __all__ = ["backend_report"]
-
-_SERVICE_S = 2.0
 
 
 def backend_report() -> list[dict[str, str]]:
     """Return ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found`` of every backend offered.
 
-    The services that the user has noted are asked whether they answer.
+    Those of plug-ins are asked whether they answer.
     """
     rows = []
     programs = find_astra_sim()
     for name in backend_names():
         about = about_backend(name)
-        if not about.offered or name.startswith(SCHEME):
+        if not about.offered or "://" in name:
             continue
         if name == "ns3":
             rows.append(_ns3(about.what))
@@ -30,7 +28,7 @@ def backend_report() -> list[dict[str, str]]:
             rows.append(_own_astra_sim(name, about.what, programs.get(name.removeprefix("astra-sim:"))))
         else:
             rows.append(_row(name, "yes", about.what, "built in"))
-    return rows + _services()
+    return rows + [row for plugin in backend_plugins() for row in plugin.report()]
 
 
 def _own_astra_sim(name: str, what: str, program: AstraSimProgram | None) -> dict[str, str]:
@@ -38,21 +36,6 @@ def _own_astra_sim(name: str, what: str, program: AstraSimProgram | None) -> dic
         return _row(name, "no", what, "not found; set ASTRA_SIM_HOME to its checkout")
     usable = "slow: a debug build" if program.debug else "yes"
     return _row(name, usable, what, f"{program.path} ({program.source}, version {program.version})")
-
-
-def _services() -> list[dict[str, str]]:
-    addresses = configured_services()
-    told = {place: _ask(address) for place, address in {one.place: one for one in addresses}.items()}
-    return [_row(address.name, *told[address.place]) for address in addresses]
-
-
-def _ask(address: ServiceAddress) -> tuple[str, str, str]:
-    what = "an ASTRA-sim Service"
-    try:
-        with ServiceClient(address, call_s=_SERVICE_S) as client:
-            return "yes", what, f"version {client.version()}, {client.status()}"
-    except BackendError as error:
-        return "no", what, error.message
 
 
 def _ns3(what: str) -> dict[str, str]:

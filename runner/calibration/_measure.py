@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...errors import ConfigError
 from .._experiment import Experiment, WorkloadSource
+from .._traits import EMULATION
 from ..backends import Progress, get_backend
 from ..config import NetworkConfig, SystemConfig
 from ..emulation import Setup, read_setup
@@ -12,7 +13,6 @@ from ._records import Records
 
 __all__ = ["measure_network"]
 
-_FAMILY = "emulation:"
 _LOCAL_RANKS = 2
 
 
@@ -34,7 +34,7 @@ def measure_network(
     hosts = {where.rank: where.host for where in places}
     leaves = {where.rank: located[where.host] for where in places if where.host in located}
     made = probes(count, hosts, leaves, largest_bytes=largest_bytes)
-    backend = f"{_FAMILY}{place}"
+    backend = f"{EMULATION}{place}"
     experiment = Experiment(
         WorkloadSource.of_model(made.workload),
         system,

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...converter import CollectiveType, EdgeKind, Graph, NodeType, Workload, microbenchmark
 from .._experiment import Detail, Experiment, WorkloadSource
+from .._traits import DEFAULT_BACKEND
 from ..backends import get_backend
 from ..config import GIB, EfficiencyPart, NetworkConfig, SystemConfig
 from ._records import MESSAGE, ROOTED, Call
@@ -19,7 +20,6 @@ from ._records import MESSAGE, ROOTED, Call
 __all__ = ["TOPOLOGY", "Row", "Rows"]
 
 TOPOLOGY = "Switch"
-_BACKEND = "analytical-unaware"
 _ROOTED = {kind.name.lower(): kind for kind in ROOTED}
 _LATENCY_NS = 1e6
 _LATE_NS = 10_000_000
@@ -91,12 +91,12 @@ class Rows:
             WorkloadSource.of_model(_workload(ranks, call, late_ns)),
             self.system,
             network,
-            backend=_BACKEND,
+            backend=DEFAULT_BACKEND,
             detail=Detail.TOTALS,
             # ASTRA-sim has no collectives with a root.
             semantics="trace" if call.operation in _ROOTED else "astra-sim",
         )
-        makespan_ns = get_backend(_BACKEND).run(experiment).makespan_ns
+        makespan_ns = get_backend(DEFAULT_BACKEND).run(experiment).makespan_ns
         return makespan_ns / 2 if call.operation == MESSAGE else makespan_ns - late_ns
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ...errors import ConfigError, did_you_mean
 from ...support import count_text, duration_text, parse_duration, share_text
+from .._traits import backends_that
 from . import _limits as limits
 from ._values import shown
 
@@ -227,10 +228,10 @@ def check_failures(failures: Iterable[Failure], where: str) -> None:
     for failure in failures:
         if failure.timed:
             raise ConfigError(
-                f"{where} has a failure with 'at' or 'until', and only 'packet', 'flow', 'analytical-aware' "
-                "and 'ns3' change links in the middle of a simulation. Failures are never ignored: use one "
-                "of these backends, or leave out 'at' and 'until', so that the failure lasts from the start "
-                "to the end, and compare that run with one without it."
+                f"{where} has a failure with 'at' or 'until', and only "
+                f"{backends_that('changes_links', 'and')} change links in the middle of a simulation. "
+                "Failures are never ignored: use one of these backends, or leave out 'at' and 'until', so "
+                "that the failure lasts from the start to the end, and compare that run with one without it."
             )
 
 

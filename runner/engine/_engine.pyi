@@ -140,8 +140,7 @@ class GpuConfig:
 class FabricModel(enum.Enum):
     NONE = 0
     FLOW = 1
-    PIECES = 2
-    PACKET = 3
+    PACKET = 2
 
 class FabricDescription:
     nodes: int
@@ -165,7 +164,6 @@ class FabricReport:
     data_packets: int
     events: int
     largest_train: int
-    largest_piece: int
     trains_apart: bool
 
 class PathWalk:
@@ -213,9 +211,6 @@ class Config:
     fabric: FabricDescription
     packet: PacketSettings
     shake_packets: float
-    pieces_for_bursts: bool
-    packets_for_few: bool
-    piece_packets: int
     gpu: GpuConfig | None
     num_queues_per_dim: int
     rendezvous: bool
@@ -244,6 +239,14 @@ class Config:
     all_gather_implementation_custom: list[str]
     all_to_all_implementation_custom: list[str]
     per_node_custom_implementation: dict[int, str]
+    collective_costs: dict[int, list[tuple[int, int]]]
+    collective_substitutes: dict[int, int]
+    message_cost_ns: int
+    message_library_costs: list[tuple[int, int]]
+    messages_on_request: bool
+    sends_first: dict[int, int]
+    representative_of_rank: list[int]
+    meeting_ranks: int
     def add_program(
         self, collective: str, members: int, size: int, name: str, graphs: list[bytes]
     ) -> None: ...
@@ -298,7 +301,6 @@ class Output:
     link_busy_ns: npt.NDArray[np.int64]
     link_queue_ns: npt.NDArray[np.int64]
     fabric: FabricReport
-    fabric_model: FabricModel
     link_messages: npt.NDArray[np.int64]
     gpu_compute_ns: npt.NDArray[np.uint64]
     gpu_alone_ns: npt.NDArray[np.uint64]

@@ -8,7 +8,6 @@ from ...support import exports_of
 
 if TYPE_CHECKING:
     from ._backend_name import DEFAULT_MACHINE as DEFAULT_MACHINE
-    from ._backend_name import GPU_BACKEND as GPU_BACKEND
     from ._backend_name import machine_of_backend as machine_of_backend
     from ._changes import faster_machine as faster_machine
     from ._changes import machine_figures as machine_figures
@@ -39,7 +38,6 @@ else:
 
 __all__ = [
     "DEFAULT_MACHINE",
-    "GPU_BACKEND",
     "LINE_BYTES",
     "Compute",
     "GpuPrograms",

@@ -5,16 +5,11 @@ from __future__ import annotations
 from ._machine import Machine
 from ._machine_files import find_machine
 
-__all__ = ["DEFAULT_MACHINE", "GPU_BACKEND", "machine_of_backend"]
+__all__ = ["DEFAULT_MACHINE", "machine_of_backend"]
 
-GPU_BACKEND = "gpu"
 DEFAULT_MACHINE = "h100"
 
 
-def machine_of_backend(name: str) -> Machine | None:
-    """Return the machine of the backend called *name*, None if that is not the GPU model.
-
-    Raises `ConfigError` for a machine that there is not.
-    """
-    base, _, machine = name.partition(":")
-    return find_machine(machine or DEFAULT_MACHINE) if base == GPU_BACKEND else None
+def machine_of_backend(name: str) -> Machine:
+    """Return the machine of the GPU model called *name*; raises `ConfigError` for one that there is not."""
+    return find_machine(name.partition(":")[2] or DEFAULT_MACHINE)

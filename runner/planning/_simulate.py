@@ -9,6 +9,7 @@ import numpy as np
 
 from ...converter.generate.models import AXES, Plan
 from .._experiment import Detail
+from .._traits import DEFAULT_BACKEND
 from ..backends import Progress, get_backend
 from ..prediction import Setting, experiment_of, with_habits
 from ..sweep import Answer, Solver, measure
@@ -16,8 +17,6 @@ from ._estimate import Candidate
 from ._request import CHOICES, Request
 
 __all__ = ["Chooser", "SimulateWork", "front", "setting_of"]
-
-_BACKEND = "analytical-unaware"
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,8 @@ class SimulateWork:
     def answer(self, solver: Solver, progress: Progress | None) -> Answer:
         """Return the figures of the step, and the ``id`` that a run of it has."""
         del solver
-        experiment = experiment_of(self.setting, backend=_BACKEND, every_rank=False)
-        result = get_backend(_BACKEND).run(replace(experiment, detail=Detail.TOTALS), progress)
+        experiment = experiment_of(self.setting, backend=DEFAULT_BACKEND, every_rank=False)
+        result = get_backend(DEFAULT_BACKEND).run(replace(experiment, detail=Detail.TOTALS), progress)
         return {**measure(result), "id": experiment.content_hash}
 
 

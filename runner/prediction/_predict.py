@@ -21,6 +21,7 @@ from ...support import bytes_text, share_text
 from .._experiment import Experiment
 from .._result import Result
 from .._simulate import prepare
+from .._traits import DEFAULT_BACKEND, about_backend
 from ..analysis import critical_path
 from ..backends import Progress, get_backend
 from ..chips import Chip, Costs
@@ -218,7 +219,7 @@ def what_bounds(result: Result, workload: Workload) -> str:
 def predict(
     setting: Setting,
     *,
-    backend: str = "analytical-unaware",
+    backend: str = DEFAULT_BACKEND,
     every_rank: bool = False,
     progress: Progress | None = None,
 ) -> Prediction:
@@ -238,7 +239,7 @@ def predict(
 def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experiment:
     """Return the simulation of *setting*: its graphs, on the network as collectives reach it."""
     plan, costs = setting.plan, setting.costs
-    if backend != "analytical-unaware" and not every_rank:
+    if not about_backend(backend).folds and not every_rank:
         raise UsageError(
             f"'{backend}' simulates every rank, and the prediction makes one graph for all that do the same. "
             "Next: add --all-ranks, or leave out --backend."

@@ -13,6 +13,7 @@ from ...errors import UsageError
 from .._experiment import Experiment
 from .._result import Result
 from .._simulate import prepare
+from .._traits import DEFAULT_BACKEND
 from ..backends import Progress, get_backend
 from ..chips import Chip
 from ..config import NetworkConfig
@@ -117,7 +118,7 @@ def predict_recorded(
     *,
     software: str,
     precision: str | None = None,
-    backend: str = "analytical-unaware",
+    backend: str = DEFAULT_BACKEND,
     progress: Progress | None = None,
 ) -> RecordedPrediction:
     """Simulate *workload*, recorded from a script, with the costs of *chip* on *network*.

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from ...support import bytes_text
 from .._experiment import Experiment
+from .._traits import about_backend
 from ..backends import write_inputs
+from ..backends.astra_sim import nearest_program
 
 __all__ = ["experiment_archive"]
 
@@ -41,15 +43,14 @@ def experiment_archive(experiment: Experiment, command: str) -> bytes:
     """
     size = _workload_bytes(experiment)
     fits = size <= _MOST_WORKLOAD_BYTES
-    fabric = experiment.backend.endswith(("flow", "ns3", "packet")) or experiment.backend.startswith("auto")
-    kind = "ns3" if fabric else "analytical-unaware"
+    program, kind = nearest_program(fabric=about_backend(experiment.backend).fabric)
     buffer = BytesIO()
     with tempfile.TemporaryDirectory(prefix="chakrascope-") as name:
         folder = Path(name)
         options = write_inputs(experiment, kind, folder, trace=False)
         workload = _WITH_WORKLOAD if fits else _WITHOUT_WORKLOAD
         readme = _README.format(
-            program="AstraSim_NS3" if kind == "ns3" else "AstraSim_Analytical_Congestion_Unaware",
+            program=program,
             options=shlex.join(options),
             workload=workload.format(ranks=experiment.workload.num_ranks, size=bytes_text(size)),
             command=command,

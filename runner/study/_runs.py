@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from .._traits import about_backend
 from ._study import RunInfo
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _NO_TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\uf
 def run_name(info: RunInfo) -> str:
     """Return what a run is called: its label, or that it is the measurement."""
     plain = f"{info.backend} on {info.network}"
-    if info.backend == "replay" and info.label in ("", plain):
+    if about_backend(info.backend).replays and info.label in ("", plain):
         return "measured (replay)"
     return (info.label or plain).translate(_NO_TURNS)
 
@@ -77,7 +78,7 @@ def compared(runs: Sequence[RunInfo], chosen: Sequence[str]) -> tuple[str, list[
     """
     infos = sorted(
         (info for info in runs if info.id in chosen),
-        key=lambda info: (info.backend != "replay", info.created),
+        key=lambda info: (not about_backend(info.backend).replays, info.created),
     )
     names = [info.id for info in infos]
     return names[0], names[1:]

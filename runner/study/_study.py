@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import StudyError, did_you_mean
 from ...support import new_folder, remove_folder, write_file, writing
 from .._checksums import refuse_damaged, write_checksums
+from .._traits import about_backend
 from ._layout import RUN_FILE, StudyLayout
 from ._names import check_name, safe_name
 from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, read_note, write_note
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["RunInfo", "Study"]
 
 _FORMAT = "chakrascope-study"
-_PACKETS_OF_0_1 = "ns3"  # what `packet` was called; `ns3` has been ns-3's own TCP since
 _RUN_TYPES = {
     **dict.fromkeys(("backend", "network", "created", "label", "workload"), str),
     **dict.fromkeys(("makespan_ns", "num_ranks"), int),
@@ -268,7 +268,7 @@ class Study(StudyLayout):
                 f"{self.run_file(info.id)} says a makespan of {info.makespan_ns:,} ns, but its result.json "
                 f"{result.makespan_ns:,}; delete the folder and run it again."
             )
-        return replace(result, backend=info.backend) if result.backend == _PACKETS_OF_0_1 else result
+        return replace(result, backend=info.backend) if about_backend(result.backend).version_1 else result
 
     def _check_ranks(self, info: RunInfo, ranks: int) -> None:
         """Raise `StudyError` unless the result of a run has as many *ranks* as the run says it has."""
@@ -491,10 +491,11 @@ def _is_input(name: str) -> bool:
 
 def _backend_today(folder: Path, backend: str) -> str:
     """Return what the model that answered the run in *folder*, then called *backend*, is called today."""
-    if backend != _PACKETS_OF_0_1:
+    former = about_backend(backend).version_1
+    if not former:
         return backend
     stored = _read_json(folder / "experiment.json", f"The run {folder.name} has no readable experiment.json")
-    return backend if stored.get("model_version", 1) > 1 else "packet"
+    return backend if stored.get("model_version", 1) > 1 else former
 
 
 def _write_inputs(folder: Path, experiment: Experiment) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from ...errors import ChakrascopeError, StudyError, did_you_mean
+from .._traits import about_backend
 from ._names import check_name
 from ._notes import read_note, write_note
 from ._study import Study
@@ -133,7 +134,7 @@ def study_info(study: Study) -> StudyInfo:
     """Return *study* in one line; raises `StudyError` if something in it is damaged."""
     folder = study.path.resolve()
     runs, names = study.runs(), study.workloads()
-    simulated = [run.makespan_ns for run in runs if run.backend != "replay"]
+    simulated = [run.makespan_ns for run in runs if not about_backend(run.backend).replays]
     about = read_note(folder)
     return StudyInfo(
         name=folder.name,

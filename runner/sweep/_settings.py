@@ -13,6 +13,7 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from .._experiment import Experiment, WorkloadSource
 from .._simulate import choose_groups, load_memory, load_network, load_source, load_system
+from .._traits import DEFAULT_BACKEND, about_backend
 from ..backends import get_backend
 from ..config import (
     DIMENSION_KEYS,
@@ -66,7 +67,7 @@ class Base:
     system: SystemConfig | str | Path = "default"
     network: NetworkConfig | str | Path | None = None
     memory: MemoryConfig | str | Path | None = None
-    backend: str = "analytical-unaware"
+    backend: str = DEFAULT_BACKEND
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -111,11 +112,11 @@ class Builder:
     def _read_part(self, kind: str, reference: str, extra: Any = None) -> Any:
         """Load a configuration that settings name."""
         if kind == "network":
-            return load_network("", reference, "analytical-unaware")
+            return load_network("", reference, DEFAULT_BACKEND)
         return load_system(reference, extra) if kind == "system" else load_memory(reference)
 
     def _network(self, settings: Settings, backend: str) -> NetworkConfig:
-        if backend == "replay":
+        if about_backend(backend).replays:
             return load_network(self.study.workload_prefix(self.workload_name(settings)), None, backend)
         network: NetworkConfig = (
             self._part("network", str(settings["network"]))

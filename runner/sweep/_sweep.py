@@ -17,6 +17,7 @@ from .._experiment import Experiment
 from .._notebook import Bar, Figure, bars, block, html_table
 from .._result import Result
 from .._simulate import load_memory, load_network
+from .._traits import DEFAULT_BACKEND, about_backend
 from ..backends import get_backend
 from ..config import MemoryConfig, NetworkConfig, SystemConfig
 from ..study import Study, check_name
@@ -104,7 +105,7 @@ def run_sweep(
     system: SystemConfig | str | Path = "default",
     network: NetworkConfig | str | Path | None = None,
     memory: MemoryConfig | str | Path | None = None,
-    backend: str = "analytical-unaware",
+    backend: str = DEFAULT_BACKEND,
     options: Mapping[str, Any] | None = None,
     name: str | None = None,
     workers: int | None = None,
@@ -308,7 +309,9 @@ def _check(over: Space | Sequence[Settings], base: Base) -> None:
         check_keys(dict.fromkeys(keys))
     get_backend(base.backend)
     for point in points:
-        replayed = point.get("backend", base.backend) in ("replay", ["replay"])
+        backend = point.get("backend", base.backend)
+        named = backend if isinstance(backend, (list, tuple)) else [backend]
+        replayed = bool(named) and all(about_backend(str(name)).replays for name in named)
         if base.network is None and "network" not in point and not replayed:
             raise ConfigError(
                 "The sweep has no network to start from; name one (--network PRESET_OR_FILE), or sweep over "
@@ -332,7 +335,7 @@ def _cost(
 
 
 def _loaded(network: NetworkConfig | str | Path | None) -> NetworkConfig | None:
-    return None if network is None else load_network("", network, "analytical-unaware")
+    return None if network is None else load_network("", network, DEFAULT_BACKEND)
 
 
 def _default_name(over: Space | Sequence[Settings], base: Base) -> str:

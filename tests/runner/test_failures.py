@@ -20,7 +20,6 @@ from chakrascope.runner import (
     simulate,
 )
 from chakrascope.runner.analysis import check_setup
-from chakrascope.runner.backends import engine_config
 from chakrascope.runner.config import Link, PacketNetwork, read_failures
 from chakrascope.runner.study import run_table
 
@@ -71,7 +70,7 @@ def test_every_description_of_links_is_given_to_the_backends_alike():
     exact = [(link.a, link.b, round(link.bandwidth * 2**30 * 8)) for link in config.working_links()]
     assert [(link.a, link.b, link.rate_bps) for link in packet.links] == exact
     aware = prepare(microbenchmark("all-reduce", 4, 8), "default", config, backend="analytical-aware")
-    told = engine_config(aware, congestion_aware=True).links
+    told = get_backend("analytical-aware").scenario(aware).config.links
     assert [tuple(link)[:2] for link in told] == [(a, b) for a, b, _ in exact]
 
 
@@ -202,7 +201,7 @@ def test_the_check_says_what_backends_without_links_refuse(backend):
     work = communication_of(microbenchmark("all-reduce", 4, 8))
     found = check_setup(network({"link": [4, 6]}), SystemConfig.preset("default", 1), work, [backend])
     assert found[0].severity == "error"
-    assert "knows no links; use 'analytical-aware', 'flow' or 'packet'" in found[0].text
+    assert "knows no links; use 'analytical-aware', 'auto', 'flow', 'packet' or 'ns3'" in found[0].text
     found = check_setup(network({"link": [4, 6]}), SystemConfig.preset("default", 1), work, ["packet"])
     assert "error" not in {finding.severity for finding in found}
 

@@ -8,7 +8,7 @@ import pytest
 from workloads import coll, comp, workload
 
 from chakrascope.runner import Detail, NetworkConfig, Study, get_backend, prepare, run_sweep
-from chakrascope.runner.backends import FakeBackend, NativeBackend, Ns3Backend, register
+from chakrascope.runner.backends import EngineBackend, FakeBackend, Ns3Backend, register
 from chakrascope.runner.backends._base import _BACKENDS
 
 TABLES = ("nodes", "collectives", "links")
@@ -70,7 +70,7 @@ def test_a_backend_is_one_method(tmp_path, monkeypatch):
     assert len(study.result(found.kept[0]).nodes) == 24
 
 
-@pytest.mark.parametrize("kind", [FakeBackend, NativeBackend, Ns3Backend, *map(type, _BACKENDS.values())])
+@pytest.mark.parametrize("kind", [FakeBackend, EngineBackend, Ns3Backend, *map(type, _BACKENDS.values())])
 def test_backends_have_no_second_way_to_simulate(kind):
     assert not hasattr(kind, "totals")
     assert callable(kind.run)

@@ -8,7 +8,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
 from ...errors import ChakrascopeError
-from ...runner import error_distribution
+from ...runner import about_backend, error_distribution
 from ...runner.analysis import (
     backend_reasons,
     configuration_table,
@@ -160,7 +160,9 @@ def _against(view: StudyView, run: OpenRun, selection: Selection) -> list[str]:
     asked = _asked(selection)
     if asked or not infos:
         return [name for name in asked if name in known][:MOST_RUNS]
-    measured = [info for info in infos if info.backend == "replay" and info.workload == run.info.workload]
+    measured = [
+        info for info in infos if about_backend(info.backend).replays and info.workload == run.info.workload
+    ]
     return [(measured or infos)[-1].id]
 
 

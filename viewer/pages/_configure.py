@@ -14,7 +14,7 @@ from ...converter import Finding
 from ...errors import ConfigError, StudyError
 from ...runner import about_backend, backend_report, communication_of, list_presets
 from ...runner.analysis import duration_estimate, estimate_s, load_of
-from ...runner.gpu import GPU_BACKEND, list_machines
+from ...runner.gpu import list_machines
 from ...runner.study import add_network
 from .._state import Selection, StudyView
 from ..charts import graph, topology_sketch
@@ -32,6 +32,7 @@ from ..queries import (
     kept_text,
     machine_of,
     plain_backend,
+    takes_machine,
 )
 from ._configure_form import (
     dimension_rows,
@@ -167,7 +168,7 @@ def _backends(chosen: Sequence[str]) -> dmc.Group:
     """Return the choice of backends, and of the machine that ``gpu`` runs on."""
     machine = dmc.Select(
         id="new-machine", label="Machine of gpu", data=list_machines(), value=machine_of(chosen),
-        allowDeselect=False, disabled=GPU_BACKEND not in map(plain_backend, chosen), w=150,
+        allowDeselect=False, disabled=not any(map(takes_machine, chosen)), w=150,
     )  # fmt: skip
     return dmc.Group([_backend_list(chosen), machine], align="start", mt="xs", wrap="nowrap")
 
@@ -253,7 +254,7 @@ def _register_fields(app: Dash, view: StudyView) -> None:
     @app.callback(Output("new-machine", "disabled"), Input("new-backends", "value"))
     def machine_counts(backends: list[str] | None) -> bool:
         """Let a machine be chosen where a backend runs on it."""
-        return GPU_BACKEND not in (backends or [])
+        return not any(map(takes_machine, backends or []))
 
     for form, path in (("dimension", {"field": ALL, "number": ALL}), ("system", {"field": ALL})):
         _register_states(app, form, path)

@@ -8,6 +8,7 @@ import dash_mantine_components as dmc
 import numpy as np
 from dash import Dash, Input, Output, State, html
 
+from ...runner import backends_that
 from ...runner.analysis import (
     TRAFFIC,
     failures_of,
@@ -124,8 +125,8 @@ def _failures(run: OpenRun) -> list[Any]:
 def _links(run: OpenRun, scheme: str) -> list[Any]:
     if run.result.links.empty:
         text = (
-            f"The backend '{run.info.backend}' records no links; 'analytical-aware' does, also over time, "
-            "and 'packet' adds queues and pauses."
+            f"The backend '{run.info.backend}' records no links; {backends_that('links', 'and')} do, also "
+            f"over time, and {backends_that('buffers', 'and')} add queues."
         )
         return [card("Links", empty(text)), *_packets(run)]
     links = link_table(run.result)

@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 
 from ...errors import ConfigError
-from ...runner import JobStore, communication_of, sweep_names
+from ...runner import DEFAULT_BACKEND, JobStore, communication_of, sweep_names
 from ...runner.analysis import duration_estimate, load_of
 from ...support import count_text
 from .._state import Selection, StudyView
@@ -103,7 +103,7 @@ def _aim_fields(aim: Aim) -> dmc.SimpleGrid:
 def _begins(form: Form) -> str:
     changes = len(differences(form.setup))
     changed = f" with {count_text(changes, 'change')}" if changes else ""
-    backend = form.backends[0] if form.backends else "analytical-unaware"
+    backend = form.backends[0] if form.backends else DEFAULT_BACKEND
     return f"{form.workload} on {form.setup.network_preset}{changed}, by {backend}"
 
 

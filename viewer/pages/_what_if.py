@@ -7,16 +7,15 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
+from ...runner import about_backend
 from ...runner.analysis import Target, changes, drops, simulate_faster
-from ...runner.gpu import GPU_BACKEND
 from ...support import duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
-from ..queries import TIMES, plain_backend
+from ..queries import TIMES
 from ._parts import card, column, empty, table_card, text_column
 
 __all__ = ["register_what_if", "what_if_card"]
 
-_BACKENDS = ("analytical-unaware", "analytical-aware", "replay", "fake")
 _NOTE = (
     "Simulates the step again, so whatever becomes critical next is counted. Times as fast: 2 halves "
     "a duration, a latency or what a collective carries, and doubles a bandwidth; below 1 is slower. Select "
@@ -32,13 +31,13 @@ _COLUMNS = [
 
 def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
     """Return the card for *run*: what to change, by how much, and what that gains."""
-    if run.info.backend not in _BACKENDS:
+    traits = about_backend(run.info.backend)
+    if not traits.quick:
         text = (
             f"A run of {run.info.backend} takes too long to repeat at a click. Choose an analytical run, or "
             "ask on the command line: chakrascope what-if STUDY --run "
         )
-        on_gpu = plain_backend(run.info.backend) == GPU_BACKEND
-        change = "machine:scale_up.bytes_per_ns=2" if on_gpu else "bandwidth:0=2"
+        change = "machine:scale_up.bytes_per_ns=2" if traits.variant == "machine" else "bandwidth:0=2"
         return card("What if", empty(f"{text}{run.info.id} --faster {change}"))
     options = _options(run, selection.rank, selection.node)
     known = [choice["value"] for group in options for choice in group["items"]]

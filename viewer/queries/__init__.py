@@ -4,6 +4,7 @@ from ._backends import chosen_backends as chosen_backends
 from ._backends import is_offered as is_offered
 from ._backends import machine_of as machine_of
 from ._backends import plain_backend as plain_backend
+from ._backends import takes_machine as takes_machine
 from ._configure import PRESETS as PRESETS
 from ._configure import Dimension as Dimension
 from ._configure import Networks as Networks
@@ -131,5 +132,6 @@ __all__ = [
     "stand_ins_note",
     "strip",
     "suggested",
+    "takes_machine",
     "typed_text",
 ]

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...runner import backend_names
-from ...runner.gpu import DEFAULT_MACHINE, GPU_BACKEND, list_machines
+from ...runner import about_backend, backend_names
+from ...runner.gpu import DEFAULT_MACHINE, list_machines
 
-__all__ = ["backend_command", "chosen_backends", "is_offered", "machine_of", "plain_backend", "plain_name"]
+__all__ = [
+    "backend_command",
+    "chosen_backends",
+    "is_offered",
+    "machine_of",
+    "plain_backend",
+    "plain_name",
+    "takes_machine",
+]
+
+
+def takes_machine(name: str) -> bool:
+    """Return whether the backend *name* has a choice of machines."""
+    return about_backend(name).variant == "machine"
 
 
 def is_offered(name: object) -> bool:
@@ -17,30 +30,29 @@ def is_offered(name: object) -> bool:
     """
     if not isinstance(name, str):
         return False
-    base, _, machine = name.partition(":")
-    return name in backend_names() or (base == GPU_BACKEND and machine in list_machines())
+    return name in backend_names() or (takes_machine(name) and name.partition(":")[2] in list_machines())
 
 
 def plain_backend(name: str) -> str:
     """Return the backend *name* without its machine, as it stands in the list."""
-    return GPU_BACKEND if name.startswith(f"{GPU_BACKEND}:") else name
+    return name.partition(":")[0] if takes_machine(name) else name
 
 
 def plain_name(name: str) -> str:
     """Return *name* as :func:`chosen_backends` writes it: the default machine goes without saying."""
-    return GPU_BACKEND if name == f"{GPU_BACKEND}:{DEFAULT_MACHINE}" else name
+    return plain_backend(name) if name.endswith(f":{DEFAULT_MACHINE}") else name
 
 
 def machine_of(backends: Sequence[str]) -> str:
     """Return the machine that one of *backends* names, else the default."""
-    named = (name.partition(":")[2] for name in backends if plain_backend(name) == GPU_BACKEND)
+    named = (name.partition(":")[2] for name in backends if takes_machine(name))
     return next(filter(None, named), DEFAULT_MACHINE)
 
 
 def chosen_backends(plain: Sequence[str] | None, machine: str | None) -> tuple[str, ...]:
     """Return the backends that the two fields name, leaving out what cannot be asked for."""
-    named = f"{GPU_BACKEND}:{machine}" if machine not in {None, "", DEFAULT_MACHINE} else GPU_BACKEND
-    chosen = (named if name == GPU_BACKEND else name for name in plain or ())
+    named = "" if machine in {None, "", DEFAULT_MACHINE} else f":{machine}"
+    chosen = (f"{name}{named}" if takes_machine(name) else name for name in plain or ())
     return tuple(name for name in dict.fromkeys(chosen) if is_offered(name))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import ConfigError
-from ...runner import list_presets
+from ...runner import DEFAULT_BACKEND, list_presets
 from ...runner.config import failure_of_text
 from ...runner.engine import COLLECTIVES
 from ._backends import is_offered, plain_backend, plain_name
@@ -31,7 +31,7 @@ SYSTEM_FIELDS = (
 """The keys of a system file that the form shows."""
 
 _FIRST_NETWORK, _FIRST_SYSTEM = "cpu-cluster-16", "default"
-_FIRST_BACKENDS = ("analytical-unaware",)
+_FIRST_BACKENDS = (DEFAULT_BACKEND,)
 _MOST_DIMENSIONS = 4
 _PARTS = {"workload", "network", "system", "dimensions", "keys", "failures", "backends", "label"}
 _MOST_FAILURES = 100

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ChakrascopeError
-from ...runner import NetworkConfig, Study, SystemConfig
+from ...runner import NetworkConfig, Study, SystemConfig, about_backend
 from ...runner.study import run_name
 from ._backends import is_offered, plain_name
 from ._configure import Networks, Setup
@@ -17,7 +17,6 @@ from ._form import SYSTEM_FIELDS, Form, first_form
 __all__ = ["Begun", "begun_from"]
 
 _CHANGED = " (changed)"
-_MEASURED = "replay"
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
     of = run_name(info)
     workload = info.workload if info.workload in names else first.workload
     lost = () if info.workload in names else (f"Its workload '{info.workload[:80]}' is not in the study.",)
-    if info.backend == _MEASURED:
+    if about_backend(info.backend).replays:
         note = "It has no network, being measured: the network is a preset."
         return Begun(replace(first, workload=workload), of, (*lost, note))
     backends = (plain_name(info.backend),) if is_offered(info.backend) else first.backends

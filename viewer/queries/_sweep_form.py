@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ChakrascopeError, ConfigError
-from ...runner import Communication, SweepRequest, list_presets
+from ...runner import DEFAULT_BACKEND, REPLAY, Communication, SweepRequest, list_presets
 from ...runner.analysis import Load, estimate_s
 from ...runner.engine import ALGORITHMS, COLLECTIVES, TOPOLOGIES
 from ...runner.sweep import Goal, Prices, Range, grid, parse_axis
@@ -176,7 +176,7 @@ def _few(values: Sequence[Any] | Range) -> Sequence[Any]:
 
 def _estimated(form: Form, plan: Plan, load: Load, workload: Communication) -> Plan:
     points = grid({key: _few(values) for key, values in plan.over.items()} if plan.trials else plan.over)
-    backend = form.backends[0] if form.backends else "analytical-unaware"
+    backend = form.backends[0] if form.backends else DEFAULT_BACKEND
     tried = points[:: max(1, len(points) // _MOST_TRIED)]
     setups = [setup_at(form.setup, point) for point in tried]
     problems = [
@@ -185,7 +185,7 @@ def _estimated(form: Form, plan: Plan, load: Load, workload: Communication) -> P
     if len(problems) == len(tried):
         return replace(plan, problem=f"No point can run: {problems[0]}")
     # Each process begins once, and simulates many points.
-    start_s = _seconds(form.setup, load, "replay")
+    start_s = _seconds(form.setup, load, REPLAY)
     each_s = sum(max(0.02, _seconds(setup, load, backend) - start_s) for setup in setups) / len(tried)
     seconds = start_s + plan.points * each_s / min(plan.points, os.cpu_count() or 1)
     note = (
@@ -290,7 +290,7 @@ def request_of(form: Form, plan: Plan, name: str, keep: int) -> SweepRequest:
         system=setup.system_mapping() if setup.changed else setup.system_preset,
         network=setup.network_mapping(),
         network_name=_network_name(setup),
-        backend=form.backends[0] if form.backends else "analytical-unaware",
+        backend=form.backends[0] if form.backends else DEFAULT_BACKEND,
         name=name,
         keep=keep,
         least=plan.goal.least,

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from ...runner import about_backend
 from ...support import count_text, duration_text
 from .._state import OpenRun
 from .._theme import KINDS, PATH_COLOUR, kind_colour
@@ -78,7 +79,9 @@ def timeline_note(run: OpenRun) -> str:
 
 def _shown(run: OpenRun) -> tuple[SliceIndex, list[int]]:
     """Return the lanes drawn: measured ones too if all fit, else as many ranks as do, the path's first."""
-    index = run.measured_slices if run.is_measured and run.info.backend != "replay" else run.slices
+    index = (
+        run.measured_slices if run.is_measured and not about_backend(run.info.backend).replays else run.slices
+    )
     if len(index.table) > _MOST_LANES:
         index = run.slices
     on_path = run.path.segments.groupby("rank")["duration_ns"].sum().sort_values(ascending=False)

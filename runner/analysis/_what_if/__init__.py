@@ -10,14 +10,12 @@ if TYPE_CHECKING:
     from ._simulate import what_if as what_if
     from ._skew import Excess as Excess
     from ._skew import excess_of_ranks as excess_of_ranks
-    from ._target import MEASURED as MEASURED
     from ._target import Target as Target
     from ._target import targets as targets
 else:
     __getattr__ = exports_of(__name__, __file__)
 
 __all__ = [
-    "MEASURED",
     "Excess",
     "Target",
     "excess_of_ranks",

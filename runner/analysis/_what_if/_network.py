@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....errors import UsageError
+from ..._traits import about_backend, backends_that
 from ...config import Link, NetworkConfig, PacketNetwork, PacketPart, TcpPart
 from ._target import Target
 
 __all__ = ["with_faster_network"]
 
 _LINK = re.compile(r"(\d+)-(\d+)")
-_PACKETS = ("flow", "packet", "ns3", "astra-sim:ns3")
 
 
 def with_faster_network(network: NetworkConfig, backend: str, target: Target, times: float) -> NetworkConfig:
@@ -44,7 +44,7 @@ def with_faster_network(network: NetworkConfig, backend: str, target: Target, ti
 
 def _link_list(network: NetworkConfig, backend: str) -> bool:
     listed = network.packet is not None and network.packet.topology is not None
-    return (bool(network.links) or listed) and backend in (*_PACKETS, "analytical-aware")
+    return (bool(network.links) or listed) and about_backend(backend).links
 
 
 def _with_faster_link(network: NetworkConfig, backend: str, target: Target, times: float) -> NetworkConfig:
@@ -54,13 +54,14 @@ def _with_faster_link(network: NetworkConfig, backend: str, target: Target, time
             f"'{target.name[:60]}' is not a link; write the numbers of its ends, such as link:0-8."
         )
     ends = {int(match[1]), int(match[2])}
-    if backend in _PACKETS:
+    traits = about_backend(backend)
+    if traits.fabric:
         return _with_packet_link(network, ends, times)
     packets = network.packet is not None and network.packet.is_graph
-    if backend != "analytical-aware" or not (packets or network.links):
+    if not traits.links or not (packets or network.links):
         raise UsageError(
             f"'{backend}' does not know single links of the network '{network.name}', which is described by "
-            "its dimensions; change one of them (bandwidth:0), or ask a run on 'packet'."
+            f"its dimensions; change one of them (bandwidth:0), or ask a run on {backends_that('buffers')}."
         )
     links: Any = network.links
     failures = network.failures

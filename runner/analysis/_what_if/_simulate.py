@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from ....errors import UsageError
 from ..._experiment import Experiment, WorkloadSource
 from ..._result import Result
+from ..._traits import about_backend
 from ...backends import Progress, get_backend
 from ...gpu import faster_machine
 from ._network import with_faster_network
 from ._skew import without_skew
-from ._target import COLUMNS, MEASURED, NETWORK, NODES, Target
+from ._target import COLUMNS, NETWORK, NODES, Target
 from ._workload import with_faster_nodes, without_edge
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _changed(experiment: Experiment, target: Target, times: float) -> Experiment
             f"'{target.key[:60]}' can be 0.01 to 1000 times as fast, or 'inf' (gone), but for data "
             f"and networks; not {times:g} times."
         )
-    measured = experiment.backend in MEASURED
+    measured = not about_backend(experiment.backend).network
     if target.what in NETWORK:
         if measured:
             raise UsageError(

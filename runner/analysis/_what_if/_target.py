@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 
 from ....converter.chakra import HOST_CAUSES
 from ....errors import UsageError
-from ...gpu import GPU_BACKEND
+from ..._traits import about_backend
 from .._critical_path import CriticalPath
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MEASURED", "NETWORK", "Target", "targets"]
+__all__ = ["NETWORK", "Target", "targets"]
 
-MEASURED = ("replay", "fake")
-"""Backends without a network: communication takes the duration it has in the workload."""
 NETWORK = ("bandwidth", "latency", "link")
 # What the host thread does beside operators, in words.
 _HOST_KINDS = {"host": "host work", "sync": "synchronisations"}
@@ -130,16 +128,17 @@ def targets(
 
     On the GPU model, that is the machine, of which the job takes so many *nodes*.
     """
+    traits = about_backend(backend)
     # Only a replay takes the duration of a communication from the workload.
-    kinds = ["compute", "host", "copy", "memory"] + ["communication"] * (backend in MEASURED)
+    kinds = ["compute", "host", "copy", "memory"] + ["communication"] * (not traits.network)
     scaled = path.segments[path.segments["kind"].isin(kinds)]
     found = [Target(what, name) for what in ("operator", "module") for name in _largest(scaled, what, count)]
     found += [Target("kind", kind) for kind in _HOST_KINDS if (path.segments["kind"] == kind).any()]
     found += [Target("cause", cause) for cause in _largest(path.segments, "cause", count)]
-    if backend not in MEASURED:
+    if traits.network:
         collectives = path.segments[~path.segments["collective"].str.match("(send|recv) of ")]
         found += [Target("collective", name) for name in _largest(collectives, "collective", count)]
-        if backend.partition(":")[0] == GPU_BACKEND:
+        if traits.variant == "machine":
             return found + [
                 Target("machine", key) for key in _FIGURES if nodes > 1 or not key.startswith("scale_out.")
             ]

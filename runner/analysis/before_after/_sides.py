@@ -12,7 +12,7 @@ from ....errors import StudyError, TraceError, UsageError, did_you_mean
 from ....support import count_text
 from ....tracer import TraceSet
 from ..._captured import is_captured
-from ...backends import get_backend
+from ..._traits import about_backend
 from ...study import Study, run_name
 from .._measured import measured_result
 from ._diff import Side
@@ -21,7 +21,6 @@ from ._step import Step, read_step
 __all__ = ["read_side", "side_of", "side_parts"]
 
 ALL = "all"
-_MEASURED = "replay"
 Progress = Callable[[int, int], None]
 
 
@@ -149,7 +148,8 @@ def _measured(study: Study, name: str, _ranks: Progress | None) -> Step:
 def _run(study: Study, run_id: str, _ranks: Progress | None) -> Step:
     info = study.run_info(run_id)
     workload = study.run_workload(run_id)
-    measured = info.backend == _MEASURED or getattr(get_backend(info.backend), "measures", False)
+    traits = about_backend(info.backend)
+    measured = not traits.needs_network
     name = f"{run_name(info)}, {count_text(info.num_ranks, 'rank')} ({run_id[:6]})"
-    start = run_id if info.backend != _MEASURED else str(workload.metadata.get("trace_set") or run_id)
+    start = run_id if not traits.replays else str(workload.metadata.get("trace_set") or run_id)
     return read_step(study.result(run_id), workload, name=name, start=start, exact=not measured)

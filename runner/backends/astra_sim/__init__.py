@@ -8,10 +8,12 @@ from ....support import exports_of
 
 if TYPE_CHECKING:
     from ._backend import AstraSimBackend as AstraSimBackend
+    from ._backend import astra_sim_backend as astra_sim_backend
     from ._find import KINDS as KINDS
     from ._find import AstraSimProgram as AstraSimProgram
     from ._find import find_astra_sim as find_astra_sim
     from ._find import locate as locate
+    from ._find import nearest_program as nearest_program
     from ._inputs import refuse_links as refuse_links
     from ._inputs import refuse_single as refuse_single
     from ._inputs import write_inputs as write_inputs
@@ -35,10 +37,12 @@ __all__ = [
     "AstraSimBackend",
     "AstraSimLog",
     "AstraSimProgram",
+    "astra_sim_backend",
     "conclude",
     "count_nodes",
     "find_astra_sim",
     "locate",
+    "nearest_program",
     "read_trace",
     "refuse_endless",
     "refuse_links",

@@ -17,9 +17,14 @@ from ._log import AstraSimLog, log_lines, read_trace
 from ._outcome import SHOWN_LINES, conclude, count_nodes
 from ._packets import refuse_endless, with_packets
 
-__all__ = ["AstraSimBackend"]
+__all__ = ["AstraSimBackend", "astra_sim_backend"]
 
 _LINES_BETWEEN_QUESTIONS = 10_000
+
+
+def astra_sim_backend(name: str) -> AstraSimBackend:
+    """Return the backend ``astra-sim:KIND``."""
+    return AstraSimBackend(name.partition(":")[2])
 
 
 class AstraSimBackend:

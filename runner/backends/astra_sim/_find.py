@@ -13,7 +13,7 @@ from typing import Any
 from ....errors import BackendUnavailable, ConfigError, did_you_mean
 from .._user_file import read_user_file
 
-__all__ = ["KINDS", "AstraSimProgram", "find_astra_sim", "locate"]
+__all__ = ["KINDS", "AstraSimProgram", "find_astra_sim", "locate", "nearest_program"]
 
 _NAMES = {
     "analytical-aware": ("AstraSim_Analytical_Congestion_Aware",),
@@ -38,6 +38,11 @@ _SANITIZER = b"__asan_init"
 # What GCC notes in debug information: its version, and the options a source was compiled with.
 _COMPILED = re.compile(rb"GNU C[^\0]{0,1000}")
 _LEVEL = re.compile(rb" -O(\S*)")
+
+
+def nearest_program(*, fabric: bool) -> tuple[str, str]:
+    """Return the program and kind that come nearest to a backend whose links are a *fabric*, or are not."""
+    return ("AstraSim_NS3", "ns3") if fabric else (_NAMES["analytical-unaware"][0], "analytical-unaware")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import yaml
 from ....errors import BackendError, ConfigError
 from ..._experiment import Experiment
 from ...config import NetworkConfig, PacketNetwork, SystemConfig, read_yaml, refuse_programs
-from .._native import device_links, refuse_linkless
+from .._analytical import device_links, refuse_linkless
 
 __all__ = ["TRACE_LIMIT_NODES", "refuse_links", "refuse_single", "write_inputs"]
 

@@ -12,10 +12,11 @@ import pandas as pd
 from ....errors import BackendError
 from ..._experiment import Experiment
 from ..._result import COLUMNS, Result, empty_table
+from ..._traits import DEFAULT_BACKEND
 from ...config import OUTPUTS, PacketNetwork
 from .._base import Progress
+from .._engine import EngineBackend
 from .._flows import completion_times
-from .._native import NativeBackend
 from ._log import AstraSimLog
 from ._network_files import parallel_warning
 
@@ -26,10 +27,8 @@ _PAUSE = "1"
 
 def refuse_endless(experiment: Experiment, progress: Progress | None = None) -> None:
     """Raise `SimulationStalled` for a workload that cannot end: ASTRA-sim's ns-3 would run for ever."""
-    plain = replace(experiment, backend="analytical-unaware")
-    NativeBackend(congestion_aware=False).simulate(
-        plain, lambda now, done: progress is None or progress(0, 0)
-    )
+    plain = replace(experiment, backend=DEFAULT_BACKEND)
+    EngineBackend().simulate(plain, lambda now, done: progress is None or progress(0, 0))
 
 
 def with_packets(result: Result, packet: PacketNetwork, log: AstraSimLog, folder: Path) -> Result:

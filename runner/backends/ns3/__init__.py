@@ -12,6 +12,7 @@ from ._install import find_compiler as find_compiler
 from ._install import find_ns3 as find_ns3
 from ._tcp_backend import Ns3Backend as Ns3Backend
 from ._tcp_backend import TcpBackend as TcpBackend
+from ._tcp_backend import ns3_backend as ns3_backend
 from ._tcp_driver import TcpDriver as TcpDriver
 from ._tcp_driver import TcpTotals as TcpTotals
 
@@ -26,4 +27,5 @@ __all__ = [
     "build_driver",
     "find_compiler",
     "find_ns3",
+    "ns3_backend",
 ]

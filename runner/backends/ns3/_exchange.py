@@ -12,7 +12,7 @@ from ....errors import BackendError, SimulationStalled
 from ..._experiment import Experiment
 from ..._result import COLUMNS
 from .._base import Progress
-from .._native import MOST_OVERTAKING
+from .._engine import MOST_OVERTAKING
 from ._driver import Arrival, Message, PacketDriver
 
 __all__ = ["Flows", "Watch", "eased"]

@@ -11,28 +11,37 @@ from ..._experiment import Experiment
 from ..._result import COLUMNS, Result
 from ...config import NetworkConfig, PacketNetwork, TcpPart
 from .._base import Backend, Progress
+from .._engine import EngineBackend
 from .._flows import completion_times
-from .._native import NativeBackend
+from .._packet import packet_backend
 from .._process import backend_timeout_s
 from ._build import build_driver, start_build
 from ._exchange import Flows, Watch, eased
 from ._tcp_commands import mark_thresholds, open_before
 from ._tcp_driver import TcpDriver, TcpTotals
 
-__all__ = ["Ns3Backend", "TcpBackend"]
+__all__ = ["Ns3Backend", "TcpBackend", "ns3_backend"]
 
+_ALIAS = (
+    "The backend 'ns3' on a RoCE network is 'packet', the engine's own packet model; ns-3 has no part in it."
+)
 _NEVER = "the connections lose every segment; check the losses of the links."
 _MOST_MONITORED = 10_000
 _MOST_NAMED = 5
 _OF_LINKS = {"ERROR_RATE_PER_LINK", "LINK_DOWN"}  # settings of packets that TCP heeds
 
 
-class Ns3Backend:
-    """Simulates TCP, but hands networks with RoCE settings (``packet``) to *roce*."""
+def ns3_backend(_name: str) -> Ns3Backend:
+    """Return the backend ``ns3``."""
+    return Ns3Backend()
 
-    def __init__(self, roce: Backend) -> None:
+
+class Ns3Backend:
+    """Simulates TCP, but hands networks with RoCE settings (``packet``) to the engine's packet model."""
+
+    def __init__(self) -> None:
         self.tcp = TcpBackend()
-        self.roce = roce
+        self.roce = packet_backend(notes=(_ALIAS,))
 
     def warm_up(self, network: NetworkConfig) -> None:
         """Begin to compile the model of TCP in the background, if *network* needs it and nobody has."""
@@ -45,7 +54,7 @@ class Ns3Backend:
         return chosen.run(experiment, progress)
 
 
-class TcpBackend(NativeBackend):
+class TcpBackend:
     """Simulates ns-3's TCP between the ranks: segments, acknowledgements, queues, losses and timeouts.
 
     Hosts, switches and links come from the network's fabric (``packet``, ``links``) or its dimensions, the
@@ -53,7 +62,6 @@ class TcpBackend(NativeBackend):
     """
 
     def __init__(self, timeout_s: float | None = None) -> None:
-        super().__init__(congestion_aware=False)
         self.timeout_s = timeout_s
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
@@ -61,14 +69,14 @@ class TcpBackend(NativeBackend):
         packet = experiment.packet_network
         part = experiment.network.tcp or TcpPart()
         timeout_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s
-        watch = Watch(progress)
+        watch, engine = Watch(progress), EngineBackend()
         program, ns3 = build_driver(watch.keep_going)
 
         def attempt(overtaking: int) -> tuple[Result, TcpTotals, pd.DataFrame]:
             driver = TcpDriver(program, packet, part, keep_going=watch.keep_going, timeout_s=timeout_s)
             with driver:
                 flows = Flows(driver, watch, _NEVER)
-                result = self.simulate(experiment, watch.engine_progress, flows.advance, overtaking)
+                result = engine.simulate(experiment, watch.engine_progress, flows.advance, overtaking)
                 totals = driver.tcp_totals()
                 return result, totals, _flow_table(flows, totals)
 

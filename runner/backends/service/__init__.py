@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from ._address import parse_address as parse_address
     from ._backend import ServiceBackend as ServiceBackend
     from ._client import ServiceClient as ServiceClient
+    from ._plugin import PLUGIN as PLUGIN
 else:
     __getattr__ = exports_of(__name__, __file__)
 
 
 __all__ = [
+    "PLUGIN",
     "SCHEME",
     "ServiceAddress",
     "ServiceBackend",

@@ -24,12 +24,12 @@ from ..astra_sim import (
     refuse_endless,
     with_packets,
 )
-from ._address import ServiceAddress
+from ._address import ServiceAddress, parse_address
 from ._client import LOG_FILE, ServiceClient, plain
 from ._request import configuration, write_archive
 from ._turn import turn
 
-__all__ = ["ServiceBackend"]
+__all__ = ["ServiceBackend", "service_backend"]
 
 # The service hangs for good at a simulation that writes more lines than this.
 _MOST_LINES = 65_536
@@ -46,6 +46,11 @@ _FINISHED = re.compile(rb"sys\[(\d{1,9})\] finished,")
 _EXITING = re.compile(r"\bExiting\s*$")
 _TAIL_BYTES = 4096
 _PACKET_FILES = (OUTPUTS["FCT_OUTPUT_FILE"], OUTPUTS["PFC_OUTPUT_FILE"])
+
+
+def service_backend(name: str) -> ServiceBackend:
+    """Return the backend ``service://HOST:PORT[/KIND]``."""
+    return ServiceBackend(parse_address(name))
 
 
 class ServiceBackend:

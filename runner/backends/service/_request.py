@@ -13,7 +13,7 @@ from ....errors import ConfigError
 from ..._experiment import Experiment
 from ...config import SETTINGS, NetworkConfig, PacketNetwork, SystemConfig, refuse_programs
 from ...engine import COLLECTIVES
-from .._native import refuse_linkless
+from .._analytical import refuse_linkless
 from ..astra_sim import refuse_links, refuse_single
 from ._messages import MESSAGES, message
 

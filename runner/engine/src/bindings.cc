@@ -50,9 +50,6 @@ void bind_config(nb::module_& module) {
         .def_rw("packet", &Config::packet)
         .def_rw("gpu", &Config::gpu)
         .def_rw("shake_packets", &Config::shake_packets)
-        .def_rw("pieces_for_bursts", &Config::pieces_for_bursts)
-        .def_rw("packets_for_few", &Config::packets_for_few)
-        .def_rw("piece_packets", &Config::piece_packets)
         .def_prop_rw(
             "links",
             [](const Config& config) {
@@ -280,7 +277,6 @@ void bind_output(nb::module_& module) {
         .def_prop_ro("link_queue_ns", [](Output& o) { return of_links(o, &LinkUse::queued); })
         .def_prop_ro("link_messages", [](Output& o) { return of_links(o, &LinkUse::messages); })
         .def_ro("fabric", &Output::fabric)
-        .def_ro("fabric_model", &Output::fabric_model)
         .def_prop_ro(
             "gpu_compute_ns",
             [](Output& o) { return column(o.gpu_use, [](const GpuUse& use) { return use.compute_ns; }); })

@@ -73,7 +73,6 @@ void bind_description(nb::module_& module) {
     nb::enum_<FabricModel>(module, "FabricModel")
         .value("NONE", FabricModel::None)
         .value("FLOW", FabricModel::Flow)
-        .value("PIECES", FabricModel::Pieces)
         .value("PACKET", FabricModel::Packet);
     nb::class_<FabricDescription>(module, "FabricDescription")
         .def(nb::init<>())
@@ -168,7 +167,6 @@ void bind_report(nb::module_& module) {
         .def_ro("data_packets", &FabricReport::data_packets)
         .def_ro("events", &FabricReport::events)
         .def_ro("largest_train", &FabricReport::largest_train)
-        .def_ro("largest_piece", &FabricReport::largest_piece)
         .def_ro("trains_apart", &FabricReport::trains_apart);
 }
 

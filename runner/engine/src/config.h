@@ -78,7 +78,7 @@ struct GpuConfig {
 };
 
 // What carries messages over the links of a fabric; with none the analytical networks do.
-enum class FabricModel { None, Flow, Pieces, Packet };
+enum class FabricModel { None, Flow, Packet };
 
 struct Config {
     // Network, one entry per dimension; bandwidth in units of 2^30 bytes/s, latency in ns.
@@ -96,13 +96,6 @@ struct Config {
     packet::Settings packet;               // of a fabric
     std::shared_ptr<const GpuConfig> gpu;  // replaces networks, and compute and collectives run on it
     double shake_packets = 0;  // flows: by how many packets' times messages are early or late, at random
-    // Flows: begin again in pieces once most messages are short and compete on several links in a row; and
-    // with packets where messages have so few of them that they cost no more, or are worth it.
-    bool pieces_for_bursts = false;
-    bool packets_for_few = false;
-    // Packets: begin again with flows if messages have more packets than this in the mean; 0: never.
-    std::uint32_t packets_a_message = 0;
-    std::uint32_t piece_packets = 1;  // pieces: packets in each at most
     // Command line.
     int num_queues_per_dim = 1;
     bool rendezvous = false;

@@ -107,6 +107,9 @@ class EventQueue {
         return !stopped_;
     }
 
+    // Run no further: said by a source whose answer would be wrong.
+    void stop() { stopped_ = true; }
+
     // How far the simulation is, here or in its source.
     Time reached() const { return std::max(now_, reached_); }
 

@@ -13,7 +13,7 @@ from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.converter.chakra import with_splits
 from chakrascope.errors import ConfigError
 from chakrascope.runner import Study, get_backend, gpu, prepare, simulate
-from chakrascope.runner.gpu import find_machine, machine_of_backend, simulate_program
+from chakrascope.runner.gpu import find_machine, simulate_program
 from chakrascope.runner.programs import all_pairs_program, nccl_program
 
 NETWORK = "hgx-h100-8"
@@ -124,7 +124,7 @@ def test_a_machine_is_a_file_too_and_decides_the_hash(tmp_path):
     # What is said of a figure decides nothing.
     assert hashes[0] != hashes[1] == hashes[2]
     assert run(coll(0, SIZE), backend=f"gpu:{mine}").makespan_ns > run(coll(0, SIZE)).makespan_ns
-    assert machine_of_backend("flow") is None
+    assert prepare(model, "default", NETWORK, backend="flow").gpu_machine is None
 
 
 def test_a_run_of_a_study_is_ready_to_run_again(tmp_path):

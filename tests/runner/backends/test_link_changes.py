@@ -24,8 +24,7 @@ LINKS = [[rank, 4 + rank // 2, 10.0, 100] for rank in range(4)]
 LINKS += [[leaf, spine, 10.0, 200] for leaf in (4, 5) for spine in (6, 7)]
 GRAPH = {"topology": ["Switch"], "npus_count": [4], "bandwidth": [10.0], "latency": [100.0], "links": LINKS}
 BACKENDS = ["packet", "flow", "analytical-aware"]
-# Of messages as large, `flow` takes none to pieces: pieces know no links that change.
-WHOLE_IN_FLOW = 64 << 20
+LARGE = 64 << 20
 
 
 def clos(*failures, **packet):
@@ -140,7 +139,7 @@ def test_a_link_that_comes_back_is_used_again():
     "failure", [{"link": [4, 6]}, {"device": 7}, {"link": [0, 4], "rate": 0.3}, {"link": [5, 6], "rate": 0.5}]
 )
 def test_from_time_zero_is_from_the_start(backend, failure):
-    size = WHOLE_IN_FLOW if backend == "flow" else 1 << 20
+    size = LARGE if backend == "flow" else 1 << 20
     start = run(clos(failure), backend, size=size)
     zero = run(clos(failure | {"until": "900s"}), backend, size=size)
     assert zero.makespan_ns == start.makespan_ns
@@ -150,7 +149,7 @@ def test_from_time_zero_is_from_the_start(backend, failure):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_comes_after_the_job_changes_nothing(backend):
-    size = WHOLE_IN_FLOW if backend == "flow" else 1 << 20
+    size = LARGE if backend == "flow" else 1 << 20
     whole = run(clos(), backend, size=size)
     late = run(clos({"device": 6, "at": "5s"}), backend, size=size)
     assert late.makespan_ns == whole.makespan_ns
@@ -270,7 +269,7 @@ def test_link_down_of_astra_sim_is_a_failure_from_two_seconds_on():
     for wrong in ([5, 4, 9], [5, 0, 1]):
         with pytest.raises(ConfigError, match=r"LINK_DOWN must be|has no link between"):
             run(clos(LINK_DOWN=wrong))
-    late, whole = (run(each, "flow", size=WHOLE_IN_FLOW).makespan_ns for each in (network, clos()))
+    late, whole = (run(each, "flow", size=LARGE).makespan_ns for each in (network, clos()))
     assert late == whole
 
 
@@ -296,9 +295,7 @@ def test_losses_that_nobody_sends_again_are_refused():
 @pytest.mark.parametrize("backend", ["astra-sim:ns3", "analytical-unaware"])
 def test_backends_that_cannot_change_links_refuse(backend):
     network = replace(clos({"link": [4, 6], "at": "5us"}), packet=None)
-    with pytest.raises(
-        ConfigError, match=r"only 'packet', 'flow', 'analytical-aware' and 'ns3' change|knows no links"
-    ):
+    with pytest.raises(ConfigError, match=r"only 'analytical-aware', .* and 'ns3' change|knows no links"):
         run(network, backend)
 
 

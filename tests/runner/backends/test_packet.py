@@ -23,7 +23,7 @@ from chakrascope.runner import (
     prepare,
     simulate,
 )
-from chakrascope.runner.backends import NativeBackend, PacketBackend
+from chakrascope.runner.backends import EngineBackend, packet_backend
 from chakrascope.runner.config import Link, PacketPart
 
 
@@ -86,7 +86,7 @@ def test_an_outside_network_with_the_same_delays_gives_the_same_answer(program, 
     )
     system = SystemConfig(endpoint_delay=10, preferred_dataset_splits=2, local_mem_bw=50.0, **lists)
     ready = prepare(workload(*ranks), system, network, semantics="astra-sim")
-    backend = NativeBackend(congestion_aware=False)
+    backend = EngineBackend()
     inside = backend.run(ready)
     outside = backend.simulate(ready, None, DelayNetwork(network).advance)
     assert outside.ranks["finish_ns"].tolist() == inside.ranks["finish_ns"].tolist()
@@ -111,13 +111,13 @@ def test_what_an_outside_network_raises_reaches_the_caller():
 
     ready = prepare(one_message(), "default", NetworkConfig(("Switch",), (2,), (1.0,), (1.0,)))
     with pytest.raises(BackendError, match="the network broke"):
-        NativeBackend(congestion_aware=False).simulate(ready, None, broken)
+        EngineBackend().simulate(ready, None, broken)
 
 
 def test_messages_that_never_arrive_leave_a_stall():
     ready = prepare(one_message(), "default", NetworkConfig(("Switch",), (2,), (1.0,), (1.0,)))
     with pytest.raises(SimulationStalled, match="waits for"):
-        NativeBackend(congestion_aware=False).simulate(ready, None, lambda messages, limit: [])
+        EngineBackend().simulate(ready, None, lambda messages, limit: [])
 
 
 def test_time_advances_no_further_than_the_next_thing_a_rank_does():
@@ -131,7 +131,7 @@ def test_time_advances_no_further_than_the_next_thing_a_rank_does():
         [comp(0, 0, type=NodeType.COMM_RECV, comm_src=0, comm_tag=3, comm_size_bytes=1 << 20)],
     )
     ready = prepare(busy, "default", network, semantics="astra-sim")
-    NativeBackend(congestion_aware=False).simulate(ready, None, slow.advance)
+    EngineBackend().simulate(ready, None, slow.advance)
     assert 5_000 in slow.limits
     assert slow.limits[-1] == -1
 
@@ -268,7 +268,7 @@ def test_cancelling_and_the_time_limit(monkeypatch):
     with pytest.raises(Cancelled):
         get_backend("packet").run(ready, lambda now, done: len(seen) < 3 and not seen.append(now))
     with pytest.raises(BackendTimeout):
-        PacketBackend(timeout_s=0.3).run(ready)
+        packet_backend(timeout_s=0.3).run(ready)
 
 
 def test_lost_packets_without_a_timer_are_explained():

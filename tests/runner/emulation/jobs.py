@@ -13,7 +13,7 @@ from workloads import coll, comp, workload
 
 from chakrascope.converter import NodeType
 from chakrascope.runner import engine, prepare
-from chakrascope.runner.backends import engine_config
+from chakrascope.runner.backends import compile_scenario
 from chakrascope.runner.emulation import EngineJob
 
 # A measurement's workload counts in ns; others are in microseconds, as ASTRA-sim's are.
@@ -57,7 +57,9 @@ def engine_job(job):
     """Return *job* as the coordinator takes it, without a rehearsal."""
     experiment = prepare(job, "default", None, backend="emulation:loopback")
     source = experiment.workload
-    return EngineJob(engine_config(experiment), source.programs, tuple(map(int, source.program_of_rank)))
+    return EngineJob(
+        compile_scenario(experiment).config, source.programs, tuple(map(int, source.program_of_rank))
+    )
 
 
 def posted_messages(experiment):
@@ -74,7 +76,7 @@ def posted_messages(experiment):
         due, number = waiting.pop(0)
         return [(number, due)]
 
-    config = engine_config(experiment)
+    config = compile_scenario(experiment).config
     config.external_network = carry
     engine.simulate(config, list(experiment.workload.programs), experiment.workload.program_of_rank)
     return found

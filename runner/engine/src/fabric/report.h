@@ -58,8 +58,6 @@ struct FabricReport {
     std::uint64_t data_packets = 0;
     std::uint64_t events = 0;
     std::uint32_t largest_train = 1;  // packets that travelled as one event
-    std::uint32_t largest_piece = 0;  // packets of a piece; 0 where messages are fluids
-    bool every_packet = false;        // was simulated
     bool trains_apart = false;        // packets travelled by themselves where pauses were near
 };
 

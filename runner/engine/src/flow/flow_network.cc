@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <memory>
 
-#include "few_packets.h"
 #include "noise.h"
 
 namespace chakrascope::engine::flow {
@@ -25,8 +25,6 @@ constexpr double kKindsAWindow = 8;
 constexpr double kFewWindows = 16;
 constexpr double kMostWindows = 64;
 constexpr std::uint64_t kStepsAPoll = 64;
-// Packets of a message, in the mean, that are worth what they cost.
-constexpr std::uint32_t kWorthIt = 100;
 // What sums of times lose by rounding.
 constexpr double kRoundingPs = 0.01;
 
@@ -37,8 +35,7 @@ std::vector<Line> lines_of(const Routes& routes, const Timing& timing) {
     return lines;
 }
 
-}  // namespace
-
+// Throws BackendError for a message that cannot be sent.
 void check_message(Route route, std::uint64_t bytes) {
     if (route.source != route.destination && bytes > 0) return;
     throw BackendError("A message of " + std::to_string(bytes) + " bytes from rank " +
@@ -47,13 +44,13 @@ void check_message(Route route, std::uint64_t bytes) {
                        "correct the workload's send.");
 }
 
+}  // namespace
+
 FlowNetwork::FlowNetwork(const Config& config, EventQueue& events, Mailbox& mailbox)
     : events_(events),
       mailbox_(mailbox),
       settings_(config.packet),
       shake_(config.shake_packets),
-      leaves_bursts_(config.pieces_for_bursts),
-      leaves_few_(config.packets_for_few),
       hosts_(config.fabric.hosts),
       changes_(config.fabric.changes),
       next_change_(changes_at_start(config.fabric)),
@@ -91,9 +88,6 @@ void FlowNetwork::carry(std::uint32_t message) {
     while (flows_.size() == free_.size() && next_change() <= static_cast<double>(flow.start_ns) * kPsPerNs)
         change_links(next_change());
     flow.packets = timing_.packets(flow.bytes);
-    packets_ += flow.packets.count;
-    if (leaves_few_ && carried_ == kFirst && solutions_ == 0 && cheap_by_packets(packets_, carried_))
-        throw OtherModel{FabricModel::Packet, kMore * kAsCheap};
     flow.wire = static_cast<double>(flow.packets.wire_bytes);
     flow.port = ports_.take(host(flow.source), host(flow.destination));
     if (find_path(flow)) {
@@ -391,7 +385,6 @@ void FlowNetwork::solve(double time) {
     ++solutions_;
     due_ = ended_ = Ends::kNever;
     for (const std::uint32_t number : arrived_) join(number);
-    leave_fluids(time);
     const std::vector<std::uint32_t>& changed = sharing_.solve();
     pacing_.set_rates(changed, time, [this](std::uint32_t bundle) { return sharing_.rate(bundle); });
     for (const std::uint32_t number : arrived_) {
@@ -402,21 +395,6 @@ void FlowNetwork::solve(double time) {
         flows_[number].stage = Stage::kFlowing;
     }
     arrived_.clear();
-}
-
-// Where messages have few packets, these are as cheap. Where they have a few more, packets are worth it if
-// delays may add up, or fluids are known to be far off.
-void FlowNetwork::leave_fluids(double time) const {
-    const bool bursts = leaves_bursts_ && validity_.mostly_bursts();
-    if (leaves_few_) {
-        const bool cheap = cheap_by_packets(packets_, carried_) && (solutions_ == 1 || bursts);
-        const bool worth_it = packets_ <= kWorthIt * carried_ &&
-                              (validity_.pauses() || sharing_.clusters().two_way() ||
-                               messages_in_steps_.drift(static_cast<std::int64_t>(time / kPsPerNs)));
-        if (cheap || (worth_it && !bursts))
-            throw OtherModel{FabricModel::Packet, kMore * (cheap ? kAsCheap : kWorthIt)};
-    }
-    if (bursts) throw OtherModel{FabricModel::Pieces};
 }
 
 void FlowNetwork::finish(std::uint32_t number, double time) {
@@ -437,7 +415,6 @@ void FlowNetwork::finish(std::uint32_t number, double time) {
     added_ = std::min(added_, static_cast<double>(when) * kPsPerNs);
     report_.flows.push_back(
         {flow.source, flow.destination, flow.bytes, flow.start_ns, static_cast<std::int64_t>(when)});
-    if (leaves_few_) messages_in_steps_.add(flow.bytes, static_cast<std::int64_t>(when) - flow.start_ns);
     use_links(flow, flow.packets.count);
     use_queue(flow, time);
     if (recording_) tell_history(flows_[number], flow.wire);
@@ -448,3 +425,11 @@ void FlowNetwork::finish(std::uint32_t number, double time) {
 }
 
 }  // namespace chakrascope::engine::flow
+
+namespace chakrascope::engine {
+
+std::unique_ptr<Network> make_flow_network(const Config& config, EventQueue& events, Mailbox& mailbox) {
+    return std::make_unique<flow::FlowNetwork>(config, events, mailbox);
+}
+
+}  // namespace chakrascope::engine

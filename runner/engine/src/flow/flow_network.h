@@ -16,14 +16,10 @@
 #include "kept.h"
 #include "pacing.h"
 #include "sharing.h"
-#include "steps.h"
 #include "timing.h"
 #include "validity.h"
 
 namespace chakrascope::engine::flow {
-
-// Throws BackendError for a message that cannot be sent.
-void check_message(Route route, std::uint64_t bytes);
 
 class FlowNetwork final : public Network {
   public:
@@ -85,7 +81,6 @@ class FlowNetwork final : public Network {
     void reach(double time);
     void end(double time);
     void solve(double time);
-    void leave_fluids(double time) const;
     double together() const;
     double patience(const Flow& flow) const;
 
@@ -122,9 +117,7 @@ class FlowNetwork final : public Network {
     EventQueue& events_;
     Mailbox& mailbox_;
     const packet::Settings& settings_;
-    const double shake_;        // packets
-    const bool leaves_bursts_;  // to pieces
-    const bool leaves_few_;     // packets to packets
+    const double shake_;  // packets
     const std::vector<std::int32_t>& hosts_;
     const std::vector<LinkChange>& changes_;
     std::size_t next_change_;
@@ -137,8 +130,6 @@ class FlowNetwork final : public Network {
     std::vector<Flow> flows_;
     std::vector<std::uint32_t> free_;
     std::uint64_t carried_ = 0;
-    std::uint64_t packets_ = 0;  // of these messages
-    Steps messages_in_steps_;
     std::vector<std::uint32_t> announced_;
     std::vector<std::int32_t> expected_;  // flows on their way over each link
     std::priority_queue<Reach> reaches_;

@@ -39,7 +39,6 @@ Validity::Validity(const Routes& routes, const packet::Settings& settings)
 }
 
 void Validity::joined(const Checked& flow, const Clusters& clusters) {
-    ++seen_;
     carried_ += flow.amount;
     if (flow.windows <= 1 && flow.crowded > 1) bursts_ += flow.amount;
     if (flow.hop == 0) return;

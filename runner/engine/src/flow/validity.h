@@ -29,12 +29,6 @@ class Validity {
 
     void joined(const Checked& flow, const Clusters& clusters);
     void left(const Checked& flow);
-    // Whether enough has been seen to tell that bursts are the rule.
-    bool mostly_bursts() const { return seen_ >= kEnough && 2 * bursts_ > carried_; }
-    // Whether buffers filled up to where switches pause their neighbours.
-    bool pauses() const { return pauses_; }
-    // Bytes that the ports of a node share.
-    double pool(std::int32_t node) const { return nodes_[static_cast<std::size_t>(node)].pool; }
     // Short names of what was found: marks, control, pauses, bursts, two-way, loss (on links, or `lost` when
     // they went down).
     std::vector<std::string> flags(const Clusters& clusters, bool lost) const;
@@ -45,8 +39,6 @@ class Validity {
         double held = 0;
     };
 
-    static constexpr std::uint64_t kEnough = 256;
-
     void check_marks(std::uint32_t link, const Clusters& clusters);
     void check_pauses(const Checked& flow);
 
@@ -55,7 +47,6 @@ class Validity {
     std::vector<std::int32_t> node_of_;  // the node that each link leaves
     std::vector<Node> nodes_;
     std::vector<double> came_in_;  // bytes held that came by each link
-    std::uint64_t seen_ = 0;
     double carried_ = 0;
     double bursts_ = 0;
     double controlled_ = 0;

@@ -79,8 +79,6 @@ Mailbox::Mailbox(const Config& config, EventQueue& events)
         network_ = make_external_network(config, events, *this);
     } else if (config.fabric_model == FabricModel::Flow) {
         network_ = make_flow_network(config, events, *this);
-    } else if (config.fabric_model == FabricModel::Pieces) {
-        network_ = make_piece_network(config, events, *this);
     } else if (config.fabric_model == FabricModel::Packet) {
         network_ = make_packet_network(config, events, *this);
     } else {

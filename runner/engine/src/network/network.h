@@ -44,6 +44,8 @@ class Network {
     virtual const std::vector<LinkUse>& links() const = 0;
     // What the models of a fabric tell beside; null for the others.
     virtual const FabricReport* report() const { return nullptr; }
+    // Whether senders would heed marks that depend on trains of packets, so that it stopped.
+    virtual bool misled_by_trains() const { return false; }
     // The GPUs whose network it is; null for all other networks.
     virtual Gpus* gpus() { return nullptr; }
 };
@@ -186,17 +188,9 @@ class Mailbox {
     std::map<std::pair<std::int32_t, std::int32_t>, Stream> streams_;  // by source and destination
 };
 
-// Thrown by the network of a fabric where another model is to answer, see Config::pieces_for_bursts.
-struct OtherModel {
-    FabricModel model;
-    std::uint32_t packets_a_message = 0;  // see Config
-    bool packets_alone = false;           // and not in trains
-};
-
 std::unique_ptr<Network> make_unaware_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_aware_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_flow_network(const Config& config, EventQueue& events, Mailbox& mailbox);
-std::unique_ptr<Network> make_piece_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_gpu_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_external_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_packet_network(const Config& config, EventQueue& events, Mailbox& mailbox);

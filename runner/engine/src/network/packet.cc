@@ -9,8 +9,6 @@ namespace {
 
 constexpr Ticks kTicksPerNs = 1000;
 constexpr Ticks kForever = Ticks{1} << 62;
-// Packets that are simulated in a moment.
-constexpr std::uint64_t kFew = 20'000;
 
 class PacketNetwork final : public Network {
   public:
@@ -19,8 +17,6 @@ class PacketNetwork final : public Network {
           events_(events),
           mailbox_(mailbox),
           simulation_(config.fabric, config.packet),
-          payload_bytes_(config.packet.payload_bytes),
-          packets_a_message_(config.packets_a_message),
           devices_(number_devices(config.fabric)) {
         events_.set_source<&PacketNetwork::advance>(this);
     }
@@ -29,10 +25,6 @@ class PacketNetwork final : public Network {
         const Route route = mailbox_.route(message);
         const std::uint64_t size = mailbox_.size(message);
         const auto now = static_cast<std::int64_t>(events_.now());
-        ++messages_;
-        packets_ += (size + payload_bytes_ - 1) / payload_bytes_;
-        if (packets_a_message_ > 0 && packets_ > packets_a_message_ * messages_ + kFew)
-            throw OtherModel{FabricModel::Flow};
         // Places in the mailbox are used again, but not before the message has arrived.
         if (carried_.size() <= message) carried_.resize(message + 1);
         carried_[message] = {{route.source, route.destination, size, now, 0}, events_.origin()};
@@ -51,10 +43,11 @@ class PacketNetwork final : public Network {
         return links_;
     }
 
+    bool misled_by_trains() const override { return simulation_.trains_misled(); }
+
     const FabricReport* report() const override {
         report_ = simulation_.report();
         report_.flows = flows_;
-        report_.every_packet = true;
         const auto rename = [this](auto& items) {
             for (auto& item : items) {
                 item.source = devices_[static_cast<std::size_t>(item.source)];
@@ -82,7 +75,10 @@ class PacketNetwork final : public Network {
             return !cancelled;
         };
         const auto& completions = simulation_.run(until, keep_going);
-        if (simulation_.trains_misled()) throw OtherModel{FabricModel::Packet, 0, true};
+        if (simulation_.trains_misled()) {
+            events_.stop();
+            return false;
+        }
         if (completions.empty() && until == kForever && !cancelled) throw lost();
         for (const packet::Completion& completion : completions) {
             Carried& carried = carried_[completion.message];
@@ -109,10 +105,6 @@ class PacketNetwork final : public Network {
     EventQueue& events_;
     Mailbox& mailbox_;
     packet::Simulation simulation_;
-    const std::uint64_t payload_bytes_;
-    const std::uint64_t packets_a_message_;  // in the mean, if they are few; else 0
-    std::uint64_t messages_ = 0;
-    std::uint64_t packets_ = 0;
     const std::vector<std::int32_t> devices_;
     std::vector<Carried> carried_;  // by place in the mailbox
     std::vector<FlowRecord> flows_;

@@ -17,8 +17,6 @@ namespace chakrascope::engine {
 namespace {
 
 constexpr int kMostOvertaking = 2;
-// Packets of a message, in the mean, from which on pieces hold several.
-constexpr std::uint64_t kWorthPieces = 16;
 
 // Whether a simulation that stalled is run again with more that may overtake. A captured job ran, so it must
 // run here; a network outside the engine cannot start again by itself.
@@ -227,6 +225,11 @@ Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& une
     };
     if (poll()) cluster.events.run(poll);
     if (cancelled) throw Cancelled("The simulation was cancelled.");
+    if (cluster.mailbox.network().misled_by_trains()) {
+        Output output;
+        output.misled_by_trains = true;
+        return {std::move(output)};
+    }
     const bool stalled = cluster.ranks_finished < static_cast<std::int32_t>(simulated.ranks().size());
     // A fold cannot tell which of several equal ranks is stuck; every rank for itself can.
     if (fold != nullptr && !fold->is_given() && (cluster.tied || stalled))
@@ -234,20 +237,6 @@ Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& une
     // Who waits for whom is told where it happens.
     if (meet && (cluster.tied || stalled)) return {std::nullopt, false};
     return {collect(cluster, simulated), stalled};
-}
-
-// Where most of a simulation's messages were bursts, which flows are bad at, pieces answer, or packets where
-// messages have so few that there is next to nothing in a piece.
-std::optional<FabricModel> for_bursts(const Config& config, const Output& output) {
-    const std::vector<std::string>& flags = output.fabric.flags;
-    if (!config.pieces_for_bursts || !output.unfinished.empty() ||
-        std::find(flags.begin(), flags.end(), "bursts") == flags.end())
-        return std::nullopt;
-    const std::uint64_t payload = config.packet.payload_bytes;
-    std::uint64_t packets = 0;
-    for (const FlowRecord& flow : output.fabric.flows) packets += (flow.bytes + payload - 1) / payload;
-    const bool few = packets < kWorthPieces * output.fabric.flows.size();
-    return few && config.packets_for_few ? FabricModel::Packet : FabricModel::Pieces;
 }
 
 Output simulate_as_asked(const Config& config, const Fold::Programs& programs,
@@ -291,29 +280,14 @@ Output simulate(const Config& config, const std::vector<std::shared_ptr<const Pr
                 const std::vector<std::int32_t>& program_of_rank, const Progress& progress) {
     check_config(config);
     check_ranks(config, programs.size(), program_of_rank);
-    Config other;
-    for (const Config* asked = &config;;) {
-        try {
-            Output output = simulate_as_asked(*asked, programs, program_of_rank, progress);
-            output.fabric_model = output.fabric.every_packet ? FabricModel::Packet : asked->fabric_model;
-            const bool fluids = output.fabric_model == FabricModel::Flow;
-            const auto better = fluids ? for_bursts(config, output) : std::nullopt;
-            if (!better) {
-                output.evened = evened_collectives(config, programs);
-                return output;
-            }
-            other = config;
-            other.fabric_model = *better;
-            asked = &other;
-        } catch (const OtherModel& instead) {
-            if (asked != &other) other = config;
-            other.fabric_model = instead.model;
-            if (!instead.packets_alone) other.packets_a_message = instead.packets_a_message;
-            if (instead.packets_alone) other.packet.train = 1;
-            other.packets_for_few = other.packets_for_few && instead.model != FabricModel::Flow;
-            asked = &other;
-        }
+    Output output = simulate_as_asked(config, programs, program_of_rank, progress);
+    if (output.misled_by_trains) {
+        Config alone = config;
+        alone.packet.train = 1;
+        output = simulate_as_asked(alone, programs, program_of_rank, progress);
     }
+    output.evened = evened_collectives(config, programs);
+    return output;
 }
 
 }  // namespace chakrascope::engine

@@ -52,8 +52,8 @@ struct Output {
     std::vector<std::shared_ptr<const Program>> rank_program;
     std::vector<LinkUse> links;
     FabricReport fabric;
-    FabricModel fabric_model = FabricModel::None;  // that answered
-    std::vector<GpuUse> gpu_use;                   // by rank; none without GPUs
+    bool misled_by_trains = false;  // nothing else is right: simulate again with every packet by itself
+    std::vector<GpuUse> gpu_use;    // by rank; none without GPUs
     std::vector<Stall> unfinished;
     std::vector<Blocked> deadlock;  // each waits for the next, and the last for the first
     std::int64_t makespan_ns = 0;

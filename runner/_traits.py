@@ -1,0 +1,272 @@
+"""Traits of backends as data: what each models, measures, ignores and needs; whoever asks, asks here.
+
+`SHIPPED` is the one list of names: a row a backend, and with its last field where it is made. Those behind
+``SCHEME://`` are a plug-in's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ..support import load_plugin, plugin_names
+
+__all__ = [
+    "AWARE",
+    "DEFAULT_BACKEND",
+    "EMULATION",
+    "FAMILIES",
+    "PACKET",
+    "REPLAY",
+    "SHIPPED",
+    "BackendPlugin",
+    "Traits",
+    "about_backend",
+    "backend_plugins",
+    "backends_that",
+    "plugin_of",
+    "remember_traits",
+]
+
+DEFAULT_BACKEND = "analytical-unaware"
+AWARE = "analytical-aware"
+PACKET = "packet"
+REPLAY = "replay"
+EMULATION = "emulation:"  # and where the ranks run
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What is known of a backend before it runs.
+
+    *what* it is in a few words, *details* in some sentences, and what it *charges* a message for, in words
+    that follow its name. One that is not *offered* serves tests: it is in no list. *ignores* is a sentence
+    for every result. *variant* is what a name says behind a colon: a machine, an error, a place, an address.
+    """
+
+    what: str = "registered by a program"
+    details: str = ""
+    offered: bool = True
+    charges: str = ""
+    ignores: str = ""
+    variant: str = ""
+    network: bool = True
+    """Messages take the network's time; else every node takes what its workload records."""
+    replays: bool = False
+    """The answer is the measured step."""
+    measures: bool = False
+    """It measures instead of computing: no two results are the same."""
+    folds: bool = False
+    """Ranks that behave alike are simulated once, and phases of collectives as a whole."""
+    quick: bool = False
+    """It needs nothing but the engine, and its time grows with events alone."""
+    hops: int = 0
+    """On a switch, for how many of the two links a message's bytes are charged one after the other."""
+    dimensions_only: bool = False
+    """It sees no links and no failures."""
+    links: bool = False
+    """It sees single links."""
+    fabric: bool = False
+    """Its links are those of a packet-level fabric."""
+    changes_links: bool = False
+    """Links may change in the middle of a simulation."""
+    packets: bool = False
+    """Its time grows with packets."""
+    buffers: bool = False
+    """It simulates the buffers of switches."""
+    tcp: bool = False
+    """It heeds the network's ``tcp`` part."""
+    efficiency: Literal["all", "all but wire", "what is sent", "none"] = "all"
+    """What of the network's ``efficiency`` has an effect."""
+    version: int = 1
+    """Counts up with every change that moves a simulated time: what it answered before is another run."""
+    version_1: str = ""
+    """What answers today what its version 1 answered, if another backend."""
+    train_version: int = 0
+    """What is added to it where packets travel in trains."""
+    make: str = ""
+    """``module:function``, which takes the name and returns the backend."""
+
+    @property
+    def needs_network(self) -> bool:
+        """Whether a run has to name a network."""
+        return not (self.replays or self.measures)
+
+
+@dataclass(frozen=True)
+class BackendPlugin:
+    """Backends that a plug-in brings: all whose names are ``SCHEME://`` and more.
+
+    *make* takes the whole name and returns the backend. *names* are those to list, and *report* has a row
+    for each with ``backend``, ``usable``, ``what`` and ``found``.
+    """
+
+    traits: Traits
+    make: Callable[[str], Any]
+    names: Callable[[], list[str]] = list
+    report: Callable[[], list[dict[str, str]]] = list
+
+
+_ANALYTICAL = Traits(quick=True, make=".backends._analytical:analytical_backend")
+_ASTRA_SIM = Traits(
+    "the user's own ASTRA-sim", efficiency="none", make=".backends.astra_sim:astra_sim_backend"
+)
+
+SHIPPED: dict[str, Traits] = {
+    DEFAULT_BACKEND: replace(
+        _ANALYTICAL,
+        what="our engine, messages never wait",
+        details="messages never wait for each other. Networks of dimensions, without failures; the fastest.",
+        charges="charges a message for its bytes once and for the latency of every hop, and lets no message "
+        "wait for another",
+        folds=True,
+        hops=1,
+        dimensions_only=True,
+    ),
+    AWARE: replace(
+        _ANALYTICAL,
+        what="our engine, messages queue on links",
+        details="messages queue on links and take one fixed path. Any network; takes seconds.",
+        charges="sends a message whole over one hop after the other, so that it pays for its bytes at each "
+        "hop, and lets messages queue for links",
+        hops=2,
+        links=True,
+        changes_links=True,
+    ),
+    "auto": Traits(
+        "'flow', and 'packet' where that may be too far off",
+        "flow, or packet where flow may be too far off. Any network.",
+        charges="answers as 'flow', or as 'packet' where that may be too far off",
+        variant="error",
+        links=True,
+        fabric=True,
+        changes_links=True,
+        packets=True,
+        efficiency="all but wire",
+        version=3,
+        train_version=1,
+        make=".backends._auto:auto_backend",
+    ),
+    "flow": Traits(
+        "our engine, messages share links",
+        "messages share links fairly, as fluids, on the equal-cost paths of packet. Any network; its time "
+        "grows with the messages, not their bytes.",
+        charges="lets messages share links as fluids: hops overlap, and nobody queues",
+        links=True,
+        fabric=True,
+        changes_links=True,
+        efficiency="all but wire",
+        version=3,
+        make=".backends._flow:flow_backend",
+    ),
+    "gpu": Traits(
+        "our engine, collectives and computation on the same compute units",
+        "collectives run on compute units and slow down the computation beside them. The links are those of "
+        "the machine; of the network only the number of ranks counts. Its time grows with bytes.",
+        charges="runs collectives on the compute units of its machine, over that machine's links, and lets "
+        "them slow down the computation beside them",
+        ignores="Of the network only the number of ranks and the groups have an effect on 'gpu', of the "
+        "system the algorithms, 'peak-perf' and 'local-mem-bw' with a roofline, and how ranks run their "
+        "nodes: links, latencies and delays are those of its machine.",
+        variant="machine",
+        version=3,
+        make=".backends._gpu:gpu_backend",
+    ),
+    PACKET: Traits(
+        "our engine, every packet of a RoCE network",
+        "every packet of a RoCE network: queues, pauses, congestion control, equal-cost paths. Any network; "
+        "one without a 'packet' section gets its defaults. Its time grows with bytes times hops.",
+        charges="sends packets: hops overlap, links queue packets, headers and acknowledgements count, and "
+        "senders may be slowed down by congestion control",
+        links=True,
+        fabric=True,
+        changes_links=True,
+        packets=True,
+        buffers=True,
+        efficiency="all but wire",
+        train_version=1,
+        make=".backends._packet:packet_backend",
+    ),
+    "ns3": Traits(
+        "ns-3's TCP; on RoCE networks an alias of 'packet'",
+        "every TCP segment, by ns-3's own models: losses, timeouts, marks. Networks with a 'tcp' section, or "
+        "without a 'packet' section; on others it is the packet backend. About 100 times slower than packet.",
+        charges="sends TCP segments: hops overlap, buffers queue and drop, and senders wait for "
+        "acknowledgements",
+        links=True,
+        fabric=True,
+        changes_links=True,
+        packets=True,
+        buffers=True,
+        tcp=True,
+        efficiency="all but wire",
+        version=2,
+        version_1=PACKET,
+        make=".backends.ns3:ns3_backend",
+    ),
+    REPLAY: Traits(
+        "our engine, every node takes its measured time",
+        "every node takes its measured time; the network has no effect.",
+        charges="takes every node's measured time",
+        network=False,
+        replays=True,
+        quick=True,
+        efficiency="what is sent",
+        make=".backends._analytical:analytical_backend",
+    ),
+    "fake": Traits(offered=False, network=False, quick=True, make=".backends._fake:fake_backend"),
+    "astra-sim:analytical-aware": _ASTRA_SIM,
+    "astra-sim:analytical-unaware": replace(_ASTRA_SIM, dimensions_only=True),
+    "astra-sim:ns3": replace(_ASTRA_SIM, links=True, fabric=True, packets=True),
+}
+FAMILIES: dict[str, Traits] = {
+    "auto:": SHIPPED["auto"],
+    "gpu:": SHIPPED["gpu"],
+    EMULATION: Traits(
+        "the messages over a real network, measured",
+        variant="place",
+        measures=True,
+        efficiency="what is sent",
+        make=".backends._emulation:emulation_backend",
+    ),
+}
+_REGISTERED: dict[str, Traits] = {}
+
+
+def about_backend(name: str) -> Traits:
+    """Return what is known of the backend called *name*, nothing of one that there is not."""
+    found = _REGISTERED.get(name) or SHIPPED.get(name)
+    if found is not None:
+        return found
+    plugin = plugin_of(name)
+    if plugin is not None:
+        return plugin.traits
+    return next((traits for prefix, traits in FAMILIES.items() if name.startswith(prefix)), Traits())
+
+
+def backend_plugins() -> list[BackendPlugin]:
+    """Return all installed plug-ins that bring backends."""
+    return [load_plugin("backends", scheme) for scheme in plugin_names("backends")]
+
+
+def plugin_of(name: str) -> BackendPlugin | None:
+    """Return the plug-in of a name such as ``SCHEME://HOST``, None for other names and unknown schemes."""
+    scheme, mark, _ = name.partition("://")
+    if not mark or scheme not in plugin_names("backends"):
+        return None
+    plugin: BackendPlugin = load_plugin("backends", scheme)
+    return plugin
+
+
+def remember_traits(name: str, traits: Traits) -> None:
+    """Let `about_backend` know a backend that a program registered."""
+    _REGISTERED[name] = traits
+
+
+def backends_that(trait: str, conjunction: str = "or", value: object = True) -> str:
+    """Return which of the engine's backends have *trait*, of that *value*: ``'flow' or 'packet'``."""
+    names = [
+        f"'{name}'" for name, traits in SHIPPED.items() if ":" not in name and getattr(traits, trait) == value
+    ]
+    return f"{', '.join(names[:-1])} {conjunction} {names[-1]}" if len(names) > 1 else names[0]

@@ -1,0 +1,186 @@
+"""The backend of our own engine: one simulation, whatever model carries the messages."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import BackendError, BackendTimeout
+from .. import engine
+from .._experiment import Experiment
+from .._memory import check_simulation
+from .._result import Result
+from ._base import Progress
+from ._outcome import result_of
+from ._process import backend_timeout_s
+from ._scenario import Scenario, compile_scenario
+from ._stall import stall_error
+
+__all__ = ["MOST_OVERTAKING", "EngineBackend", "ExternalNetwork", "Model", "Run"]
+
+MOST_OVERTAKING = 2
+
+ExternalNetwork = Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
+"""Takes messages (id, source, destination, bytes, ns) and a time in ns (-1: none); simulates until something
+arrives but not past that time; returns what arrived in that instant (id, ns)."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a model completes a result from: the *experiment*, the engine's *output*, and *again*.
+
+    *again* simulates once more with some settings of the engine changed, without tables.
+    """
+
+    experiment: Experiment
+    output: Any
+    again: Callable[..., Any]
+
+
+def _as_compiled(_config: engine.Config, _experiment: Experiment) -> None:
+    """Leave the network of dimensions, on which messages never wait."""
+
+
+def _as_it_is(result: Result, _run: Run) -> Result:
+    return result
+
+
+@dataclass(frozen=True)
+class Model:
+    """What carries messages: it *configures* the engine, and *completes* a result with what it alone knows.
+
+    One that is *limited* ends after ``CHAKRASCOPE_BACKEND_TIMEOUT``, as programs of others do.
+    """
+
+    configure: Callable[[engine.Config, Experiment], None] = _as_compiled
+    complete: Callable[[Result, Run], Result] = _as_it_is
+    limited: bool = False
+
+
+class EngineBackend:
+    """Simulates with *model*; a limited one for *timeout_s* at most."""
+
+    def __init__(self, model: Model | None = None, timeout_s: float | None = None) -> None:
+        self.model = model or Model()
+        self.timeout_s = timeout_s
+
+    def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
+        """Simulate *experiment*; raises `SimulationStalled` if ranks are left waiting for each other.
+
+        Raises `ConfigError` for a network that the model cannot simulate, and `BackendTimeout`.
+        """
+        if self.model.limited:
+            limit_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s
+            progress = _within_time(progress, limit_s)
+        return self.simulate(experiment, progress)
+
+    def simulate(
+        self,
+        experiment: Experiment,
+        progress: Progress | None,
+        network: ExternalNetwork | None = None,
+        overtaking: int = 0,
+    ) -> Result:
+        """Simulate *experiment*, its messages carried by *network* instead of the model if given.
+
+        *overtaking* (0 to `MOST_OVERTAKING`) says how much may pass what waits for a peer. The engine raises
+        it by itself where a captured job would stall without; with a *network*, the caller does, because that
+        has to begin again.
+        """
+        scenario = self.scenario(experiment, overtaking=overtaking)
+        if network is not None:
+            scenario.config.external_network = network
+        once = not scenario.config.congestion_aware and network is None
+        check_simulation(experiment.workload, alike_once=once)
+        with _within_memory(experiment):
+            output = self._simulated(scenario, experiment, progress)
+            result = result_of(experiment, output)
+
+            def again(**settings: Any) -> Any:
+                def finished(_now: int, _done: int) -> bool:
+                    return progress is None or progress(result.makespan_ns, experiment.workload.num_ranks)
+
+                return self._attempt(experiment, finished, settings)
+
+            return self.model.complete(result, Run(experiment, output, again))
+
+    def rehearse(self, experiment: Experiment) -> int:
+        """Return how much must overtake so that *experiment* ends; raises `SimulationStalled`."""
+        scenario = self.scenario(experiment, record_nodes=False, record_links=False)
+        return int(self._simulated(scenario, experiment, None).overtaking)
+
+    def scenario(self, experiment: Experiment, **settings: Any) -> Scenario:
+        """Return what is simulated of *experiment*, with some of the engine's *settings* changed."""
+        scenario = compile_scenario(experiment)
+        self.model.configure(scenario.config, experiment)
+        for name, value in settings.items():
+            setattr(scenario.config, name, value)
+        return scenario
+
+    def _simulated(self, scenario: Scenario, experiment: Experiment, progress: Progress | None) -> Any:
+        """Return the engine's output; raises `SimulationStalled`, or `BackendError` for an empty workload."""
+        output = _simulate(scenario, progress)
+        if output.unfinished:
+            remedies = self._remedies(experiment, progress)
+            raise stall_error(output.unfinished, experiment.workload.num_ranks, output.deadlock, remedies)
+        if output.nodes_executed == 0:
+            raise BackendError(
+                "The simulation executed no node at all; check that the workload is not empty."
+            )
+        return output
+
+    def _attempt(self, experiment: Experiment, progress: Progress | None, settings: dict[str, Any]) -> Any:
+        """Return the engine's output for *experiment* with some of its *settings* changed, without tables."""
+        settings |= {"record_nodes": False, "record_links": False}
+        return _simulate(self.scenario(experiment, **settings), progress)
+
+    def _remedies(self, experiment: Experiment, progress: Progress | None) -> list[str]:
+        """Return the changes with which the stalled *experiment* ends, each of them tried."""
+        if experiment.semantics == "trace":  # has been given every freedom already
+            return []
+        chunks = (experiment.system.preferred_dataset_splits or 1) * experiment.num_queues_per_dim
+        changes: dict[str, dict[str, Any]] = {
+            f"'active-chunks-per-dimension' {chunks} in the system file": {
+                "active_chunks_per_dimension": chunks
+            },
+            'semantics="trace"': {"semantics": "trace", "native_collectives": True},
+        }
+        return [
+            words
+            for words, settings in changes.items()
+            if not self._attempt(experiment, progress, settings).unfinished
+        ]
+
+
+def _simulate(scenario: Scenario, progress: Progress | None) -> Any:
+    return engine.simulate(scenario.config, list(scenario.programs), scenario.program_of_rank, progress)
+
+
+@contextlib.contextmanager
+def _within_memory(experiment: Experiment) -> Iterator[None]:
+    """Turn a `MemoryError` of the block into an error that says what needs less."""
+    try:
+        yield
+    except MemoryError as error:
+        raise BackendError(
+            f"There is not enough memory to simulate {experiment.workload.num_ranks} ranks; simulate fewer, "
+            "without congestion (ranks that behave alike are simulated once), or on a larger machine."
+        ) from error
+
+
+def _within_time(progress: Progress | None, timeout_s: float) -> Progress:
+    """Return *progress* so that it raises `BackendTimeout` once *timeout_s* have passed."""
+    deadline = time.monotonic() + timeout_s
+
+    def asked(now_ns: int, finished: int) -> bool:
+        if time.monotonic() > deadline:
+            raise BackendTimeout(
+                f"The packet-level simulation did not finish within {timeout_s:g} s; allow more time with "
+                "CHAKRASCOPE_BACKEND_TIMEOUT, or simulate smaller messages or fewer ranks."
+            )
+        return progress is None or progress(now_ns, finished)
+
+    return asked

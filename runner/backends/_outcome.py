@@ -1,0 +1,200 @@
+"""From the engine's output to a result: ranks, tables, and where the figures come from."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from ...support.table import Columns, Table
+from .. import engine
+from .._experiment import Detail, Experiment
+from .._framed import typed
+from .._recorded_nodes import RecordedNodes
+from .._result import COLUMNS, MANY_NODES, Result
+from .._traits import about_backend, backends_that
+from ._collectives import arranged_calls
+from ._ignored import ignored_keys
+
+__all__ = ["result_of", "run_provenance"]
+
+# A table of this many node times takes some 300 MB.
+_MOST_NODE_ROWS = 5_000_000
+_LISTS = tuple(name.replace("-", "_") for name in engine.COLLECTIVES)
+
+
+def result_of(experiment: Experiment, output: Any) -> Result:
+    """Return what the engine's *output* says of *experiment*, which every model has."""
+    ranks: Columns = {
+        "rank": np.arange(experiment.workload.num_ranks, dtype=np.int64),
+        "finish_ns": output.rank_finish_ns,
+        "exposed_comm_ns": output.rank_exposed_comm_ns,
+        "compute_ns": output.rank_compute_ns,
+        "comm_ns": output.rank_comm_ns,
+        "overlap_ns": output.rank_overlap_ns,
+        "copy_ns": output.rank_copy_ns,
+        "exposed_copy_ns": output.rank_exposed_copy_ns,
+    }
+    if output.folded:
+        ranks["representative"] = output.rank_representative
+    if experiment.system.roofline_enabled:
+        # Shares of the time of the compute nodes (ASTRA-sim prints percentages), and operations a byte.
+        for name in ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity"):
+            ranks[name] = getattr(output, f"rank_{name}")
+    result = Result(
+        backend=experiment.backend,
+        makespan_ns=int(output.makespan_ns),
+        ranks=ranks,
+        provenance=run_provenance(experiment, output),
+    )
+    return _with_tables(result, experiment, output) if experiment.detail is Detail.EVERYTHING else result
+
+
+def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
+    """Return *result* with what the engine recorded.
+
+    Where ranks that behave alike would be more rows than a reader can use, or the workload has one of each
+    kind of rank only, only the simulated ranks have nodes and collectives.
+    """
+    alone = experiment.workload.representative_of_rank is not None
+    of_all = output.folded and not alone and int(output.nodes_executed) <= _MOST_NODE_ROWS
+    links = {
+        name: getattr(output, f"link_{name}")
+        for name in ("src", "dst", "bytes", "busy_ns", "queue_ns", "messages")
+    }
+    link_use = typed(output.fabric.stretches, COLUMNS["link_use"])
+    told = result.with_columns(
+        collectives=arranged_calls(output.collectives(of_all)), links=links, link_use=link_use
+    )
+    recorded = RecordedNodes(output)
+    if of_all:
+        return told.with_columns(nodes=_nodes_of_all(output, recorded))
+    # The columns of few nodes are made at once: then the engine's records may go.
+    is_small = sum(recorded.rows) < MANY_NODES
+    return told.with_columns(nodes=recorded.read() if is_small else Table(recorded))
+
+
+def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
+    """Return what a result says of where it comes from; *output* has the engine's counts."""
+    warnings = [
+        *experiment.system.warnings,
+        *_short_lists(experiment),
+        *_overtaking(output),
+        *_replayed(output),
+        *_evened(output),
+    ]
+    skipped = int(output.nodes_total) - int(output.nodes_executed)
+    if skipped:
+        warnings.append(
+            f"{skipped} of {output.nodes_total} nodes were never executed: they wait in a dependency cycle."
+        )
+    return experiment.describe() | {
+        "network_name": experiment.network.name,
+        "system_name": experiment.system.name,
+        "experiment_hash": experiment.content_hash,
+        "workload_hash": experiment.workload.content_hash,
+        "versions": {"chakrascope": _version()},
+        "ignored_keys": ignored_keys(experiment),
+        "warnings": warnings,
+        "assumptions": [
+            *experiment.network.remarks,
+            *experiment.assumptions,
+            *experiment.programs.remarks,
+            *_program_remarks(experiment),
+        ],
+        "nodes_total": int(output.nodes_total),
+        "nodes_executed": int(output.nodes_executed),
+        "events": int(output.events),
+        "overtaking": int(output.overtaking),
+        "overtaken": int(output.overtaken),
+        "folded": bool(output.folded),
+        "ranks_simulated": len(np.unique(output.rank_representative)),
+        "finish_order": output.finish_order.tolist(),
+    }
+
+
+def _program_remarks(experiment: Experiment) -> list[str]:
+    """Return a sentence if the network lets the messages of a program have more than there is."""
+    if not experiment.programs.programs:
+        return []
+    remarks = {remark for lowered in experiment.program_messages.values() for remark in lowered.remarks}
+    if about_backend(experiment.backend).folds:
+        remarks.add(
+            "This network gives every message a link of its own: a program that sends several at a time "
+            f"looks faster than it is. {backends_that('links', 'and')} share the links."
+        )
+    return sorted(remarks)
+
+
+def _overtaking(output: Any) -> list[str]:
+    """Return a sentence if operations had to pass others, so that the ranks did not wait for each other."""
+    if not output.overtaking:
+        return []
+    lanes = " and the lanes of the ranks" if output.overtaking > 1 else ""
+    return [
+        f"In the order of the queues{lanes} the ranks would wait for each other for ever, where the job did "
+        f"not: {output.overtaken} chunks or operations passed others that wait for a peer "
+        "(each process group makes progress by itself, as a communicator does)."
+    ]
+
+
+def _replayed(output: Any) -> list[str]:
+    """Return a sentence if collectives sent no messages, as ASTRA-sim's broadcasts do not."""
+    if not output.replayed:
+        return []
+    return [
+        "Broadcasts send no messages: as in ASTRA-sim, which has no algorithm for them, each takes the time "
+        "that its node records, and 1 ns if it records none. In 'trace' semantics (run --semantics trace) "
+        "they are simulated."
+    ]
+
+
+def _evened(output: Any) -> list[str]:
+    """Return a sentence if collectives lost their unequal amounts."""
+    if not output.evened:
+        return []
+    return [
+        "The workload lists unequal amounts for the members of some collectives "
+        f"({output.evened} on a rank at most), and semantics 'astra-sim' have one size for all: they ran as "
+        "even ones. With semantics 'trace' each pair of ranks exchanges its own bytes."
+    ]
+
+
+def _short_lists(experiment: Experiment) -> list[str]:
+    """Return a sentence for each algorithm list that leaves out dimensions: its collective shrinks."""
+    sentences = []
+    for name in _LISTS:
+        value = getattr(experiment.system, f"{name}_implementation")
+        short = value is not None and 0 < len(value) < experiment.network.dimensions
+        if short and not value[-1].startswith(engine.WHOLE_ALGORITHMS):
+            sentences.append(
+                f"'{name.replace('_', '-')}-implementation' names {len(value)} of "
+                f"{experiment.network.dimensions} dimensions: the collective runs only inside these."
+            )
+    return sentences
+
+
+def _nodes_of_all(output: Any, recorded: RecordedNodes) -> Columns:
+    """Return the node times of all ranks; of those that behave alike, each gets the simulated one's."""
+    simulated = recorded.read()  # in ascending order of ranks
+    instead = output.rank_representative
+    bounds = zip(
+        *(np.searchsorted(simulated["rank"], instead, side) for side in ("left", "right")), strict=True
+    )
+    chosen = [np.arange(first, end) for first, end in bounds]
+    nodes = {name: column[np.concatenate(chosen)] for name, column in simulated.items()}
+    ranks = np.arange(len(chosen), dtype=np.int32).repeat([len(part) for part in chosen])
+    itself = (nodes["origin_rank"] == nodes["rank"]) & (nodes["origin_node"] == nodes["node_id"])
+    nodes["origin_rank"] = np.where(itself, ranks, nodes["origin_rank"]).astype(np.int32)
+    nodes["rank"] = ranks
+    return nodes
+
+
+@lru_cache
+def _version() -> str:
+    try:
+        return version("chakrascope")
+    except PackageNotFoundError:
+        return "unknown (not installed)"
