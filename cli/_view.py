@@ -41,7 +41,7 @@ def serve_study(
         with_token=with_token,
         ready=lambda url: console.print(
             f"Viewer: [bold]{_of_run(url, run_id)}[/]\n"
-            "[dim]For whoever has this address; Ctrl-C stops it.[/]",
+            "[dim]For anyone with this address; Ctrl-C stops it.[/]",
             soft_wrap=True,
         ),
     )

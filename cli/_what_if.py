@@ -11,7 +11,7 @@ import click
 
 from ..errors import UsageError
 from ._output import console, error_console, format_option, print_frame, print_json, stage
-from ._studies import of_a_run
+from ._studies import of_a_run, open_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,13 +61,12 @@ def what_if_command(
     of the largest contributors is made 10 % faster in turn.
     """
     from ..runner import Study
-    from ..runner.analysis import Target, analyse_run
+    from ..runner.analysis import Target
 
-    study = Study.open(study_folder)
-    info = study.run_info(run_id)
+    run = open_run(study_folder, run_id, output_format)
+    study, info = Study.open(study_folder), run.info
     changes = [*map(_faster, faster), *((Target.parse(f"edge:{edge}"), 1.0) for edge in edges)]
     with stage(f"simulated run {info.id} again"):
-        run = analyse_run(study, info.id)
         table = _answer(study, info.id, changes) if changes else run.each_faster(times)
     qualifiers = run.summary.qualifiers
     if output_format == "json":
@@ -93,7 +92,7 @@ def _faster(text: str) -> tuple[Target, float]:
     try:
         return Target.parse(key), float(number)
     except ValueError as error:
-        raise UsageError(f"'{text}' is no change. Next: write it operator:aten::mm=2.") from error
+        raise UsageError(f"'{text}' is not a valid change. Next: write it operator:aten::mm=2.") from error
 
 
 def _times(times: float) -> str:

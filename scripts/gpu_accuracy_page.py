@@ -85,7 +85,7 @@ def _traces(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _misses(rows: Iterable[Row]) -> Iterator[str]:
-    yield "| trace | held against | figure | ours | theirs |"
+    yield "| trace | compared with | figure | ours | theirs |"
     yield "|---|---|---|---|---|"
     for row in rows:
         for finding in findings(row):

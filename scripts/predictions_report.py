@@ -227,7 +227,8 @@ def _missing() -> Iterator[str]:
         "Collectives that share a link: use `--all-ranks --backend flow`.",
         "State-space layers (Mamba), and what only one vendor's compiler does.",
         "Eager pointwise kernels: they count as fused, so torchtitan's eager steps are predicted too short.",
-        "NVIDIA's recipes omit sequence length, recomputation and overlap; `scripts/measured_steps.py` takes "
+        "NVIDIA's recipes omit sequence length, recomputation and overlap; `measured_steps.py` beside the "
+        "script takes "
         "them from launch scripts and NeMo.",
     ):
         yield f"* {line}"

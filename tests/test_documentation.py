@@ -23,6 +23,22 @@ STUDIES = ("STUDY", "study", "my-study")
 TEXT_WORKLOAD = "DATA\n1\nconv1 -1 1000 NONE 0 1000 NONE 0 1000 ALLREDUCE 1048576 10\n"
 
 WITH_CODE = [page for page in PAGES if any(block.reason is None for block in blocks(page))]
+# Words that readers stumbled over (patterns), and the field's term for each.
+WORDS = {
+    r"tells? apart|told apart": "distinguish",
+    r"(?:is|are) told (?:by|from)": "follows from, is recognised by",
+    r"whoever|nobody knows": "who, unrecognised",
+    r"longest of the shortest ways": "diameter",
+    r"stretch(?:es)? of time": "interval",
+    r"(?:first|no) word after": "first message after",
+    r"seconds? of a processor|processor seconds?": "CPU time",
+    r"ever the same": "constant, deterministic",
+    r"of whatever": "of any",
+    r"was started anew|starts? anew": "restarted",
+    r"circles? of dependenc\w+|dependency circles?": "dependency cycle",
+    r"held against": "compared with",
+    r"is no change": "is not a valid change",
+}
 WITH_SCRIPTS = sorted({script for page in PAGES for script in scripts(page)})
 
 
@@ -94,6 +110,24 @@ def told_command(words):
     return own[1], [word.split("=")[0] for word in own[2:] if re.match(r"-[-a-z]", word)]
 
 
+def texts():
+    """Yield what users read: pages, CHANGELOG, help of every command, and the sentences in the code."""
+    for page in [*PAGES, ROOT / "CHANGELOG.md"]:
+        yield name_of(page), page.read_text("utf-8")
+    commands = [(cli, click.Context(cli, info_name="chakrascope"))]
+    for command, context in commands:
+        yield context.command_path, " ".join(command.get_help(context).split())
+        if isinstance(command, click.Group):
+            commands += [
+                (inner, click.Context(inner, info_name=name, parent=context))
+                for name, inner in command.commands.items()
+            ]
+    for package in ("cli", "converter", "errors", "runner", "support", "tracer", "viewer"):
+        for file in sorted((ROOT / package).rglob("*.py")):
+            code = re.sub(r'(?s)""".*?"""|(?m:^ *#.*$)', "", file.read_text("utf-8"))
+            yield name_of(file), " ".join(re.findall(r'"([^"\n]{20,})"', code))
+
+
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_the_commands_and_snippets_of_a_page_run(page, desk):
     names: dict = {}
@@ -159,7 +193,7 @@ def test_every_target_of_make_exists():
         for word in shlex.split(command, comments=True)[1:]
         if "=" not in word
     }
-    assert {"demo", "test"} <= told <= known
+    assert {"demo", "wheels"} <= told <= known
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -193,3 +227,30 @@ def test_links_lead_somewhere(page):
         target = (page.parent / file).resolve() if file else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "examples"], ids=name_of)
+def test_prose_is_wrapped(page):
+    wrapped = runpy.run_path(str(ROOT / "scripts" / "prose.py"))["wrapped"]
+    text = page.read_text("utf-8")
+    assert page.name == "README.md" or wrapped(text) == text, f"run `python scripts/prose.py` on {page.name}"
+
+
+def test_words_have_their_replacement():
+    """What readers stumbled over; `WORDS` has the field's term for each."""
+    pattern = re.compile(rf"(?i)(?<![\w`-])({'|'.join(WORDS)})(?![\w`-])")
+    places = [f"{name}: {found[0]!r}" for name, text in texts() for found in pattern.finditer(text)]
+    assert not places, f"write the field's term (WORDS): {places}"
+
+
+def test_the_documentation_stays_short():
+    words = sum(len(page.read_text("utf-8").split()) for page in (ROOT / "docs").rglob("*.md"))
+    assert words <= 35_000
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
+
+
+def test_the_changelog_has_one_line_a_change():
+    lines = (ROOT / "CHANGELOG.md").read_text("utf-8").splitlines()
+    assert all(line.startswith(("#", "* ")) and len(line) <= 120 for line in lines if line)
+    groups = {line[4:] for line in lines if line.startswith("### ")}
+    assert groups <= {"Added", "Changed", "Deprecated", "Removed", "Fixed"}

@@ -112,7 +112,7 @@ def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
     except (msgspec.MsgspecError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"The kernel patterns {path} are wrong ({_first_line(error)}); "
-            "docs/explanation/converter.md has an example."
+            "docs/how-to/convert.md has an example."
         ) from error
     if sum(len(library.kernels) for library in libraries) > _MOST_PATTERNS:
         raise ConfigError(f"The kernel patterns {path} hold more than {_MOST_PATTERNS:,} kernels.")

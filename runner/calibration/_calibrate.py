@@ -216,7 +216,7 @@ def _usable_levels(records: Records, levels: list[Level]) -> tuple[list[tuple[Le
     ]
     chosen = widest or list(range(len(records.transfers)))
     note = (
-        f"{names} could not be told apart: no collective is of {lacking} alone. All ranks became one "
+        f"{names} could not be distinguished: no collective is of {lacking} alone. All ranks became one "
         "dimension, with the figures of the widest groups."
     )
     return [(flat, chosen)], [note]

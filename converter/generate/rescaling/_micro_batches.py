@@ -64,7 +64,7 @@ def _recut(workload: Workload, count: int) -> Workload:
     except WorkloadError as error:
         raise WorkloadError(
             "What other micro-batches add is not known: its stages do not repeat one forward and one "
-            "backward pass in the middle of a step (1F1B), and passes cannot be told apart. "
+            "backward pass in the middle of a step (1F1B), and passes cannot be distinguished. "
             f"{error.message}"
         ) from error
 

@@ -68,7 +68,7 @@ SQL_TABLES: Mapping[str, SqlTable] = {
     "calls": SqlTable("a collective on one rank", lambda run: run.result.collectives),
     "groups": SqlTable("the ranks of each process group; group 0 is all ranks", _groups),
     "links": SqlTable("every directed link: bytes, busy, queued", lambda run: link_table(run.result)),
-    "link_use": SqlTable("the bytes of a link in each stretch of time", lambda run: run.result.link_use),
+    "link_use": SqlTable("the bytes of a link in each interval", lambda run: run.result.link_use),
     "flows": SqlTable("every message, of backends that simulate messages", lambda run: run.result.flows),
     "slack": SqlTable("how much later a node could end", lambda run: slack_table(run.nodes, run.slack_ns)),
     "runs": SqlTable("the runs of the study", lambda run: run_table(run.study.runs())),

@@ -151,7 +151,7 @@ def test_dimensions_that_no_group_tells_apart_become_one_and_that_is_said():
     records = replace(records, hosts={0: "a", 1: "a", 2: "b", 3: "b"})
     found = calibrate_records(records, SYSTEM)
     assert [dimension.count for dimension in found.dimensions] == [4]
-    assert any("could not be told apart" in text for text in found.undetermined)
+    assert any("could not be distinguished" in text for text in found.undetermined)
 
 
 def test_hosts_of_unequal_size_are_one_dimension_and_that_is_said():
