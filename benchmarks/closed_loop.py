@@ -19,6 +19,7 @@ import itertools
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import signal
@@ -62,49 +63,29 @@ STEADY, MORE_ROUNDS = 0.2, 2
 
 SIMULATORS = {TCP: "`ns3` on that network", EMULATED: "`emulation` in namespaces of that rate"}
 REMAINS = (
-    "## What is in the differences",
+    "## What explains the differences",
     "",
-    "* *Who comes last* (`pipeline`, `experts`, `fsdp`). A rank of gloo tells its peer of each send and of "
-    "each receive, and a message leaves when both are known where it is: once the receiver's request has "
-    "come. Requests and messages share one connection, in order. Of two ranks that both send and then "
-    "receive, the one that comes more than a latency later knows of the other's request: its message "
-    "leaves at once, its own request comes behind that, and the two directions take turns. Ranks that come "
-    "closer together have asked for each other's messages before either leaves, and use both directions at "
-    "once. Sends and receives are simulated so (`handshake: in-order`), and all-to-alls and all-gathers "
-    "(`sends-first`), which gloo posts whole and in halves. At 500 Mbit/s an all-gather of 512 KiB each, on "
-    "idle ranks, took 9.4 to 9.8 ms at best where both came at once, and 13.4 to 13.8 where one came 1 to 8 "
-    "ms late; simulated 8.8 and 13.2. In `fsdp` all-gathers of both kinds follow each other: 9.0 to 9.3 ms "
-    "where the ranks were within 0.1 ms, else 13.2 to 13.7. Without turns `experts` would be predicted 30 "
-    "to 40 % too fast, `fsdp` 10 to 25 % and `pipeline` 11 to 20 %.",
-    "* *Who reads the request* (`pipeline`). A thread of gloo's does, which shares a core with computation "
-    "here. Where that kept the core (at a priority of its own), two ranks a millisecond apart used both "
-    "directions at once: both had begun to send before either read the other's request. At equal "
-    "priorities most requests were read within 0.4 ms. A rank with a core for that thread has no such "
-    "delay; none is modelled.",
-    "* *A collective has several durations* (`ddp`, `tensor`, `fsdp`). What else happens on a core delays "
-    "gloo's threads by a slice of its scheduler, some 4 ms: an all-reduce of 64 KiB at 500 Mbit/s took "
-    "1.2 or 6 ms, seldom anything between. A step has many collectives, so calibration takes the mean of "
-    "the middle half of repetitions. TCP's congestion control matters as much: with BBR ten all-reduces of "
-    "1 MiB at 50 Mbit/s took 179 to 219 ms, with CUBIC, which the jobs here use, 179 to 180.",
-    "* *What it takes to ask for a collective*, 0.1 to 0.6 ms of the host, is in the captured job. "
-    "Calibration leaves it out: counted twice, it made `fsdp`, with 24 collectives in a step, 2 % too long "
-    "at 500 Mbit/s. Where gloo's thread went on before the one that asked, the call took up to 5 ms and the "
-    "collective as much less; the shortest call is the one that is left out.",
-    "* *Two collectives at once* (`ddp`). Requests of one wait behind data of the other; a collective was "
-    "measured alone.",
-    "* *Computation*: it is that of the captures, the median of their steps, shortened by what the profiler "
-    "adds. It varies more than anything else: in two runs of `pipeline` a minute apart the backward passes "
-    "of one rank took 44 and 34 ms of its processor, and from the captures beside them the step at 500 "
-    "Mbit/s was predicted 11 and 3 % too long. So captures and runs alternate, and medians count. What "
-    "gloo's threads take from computation while they work is in it for the unshaped path only.",
-    "* *The shaper* counts 1514 of the 1538 bytes that a full frame takes on a wire, and lets 0.05 ms of its "
-    "rate, or a frame, pass at once after a pause. With 0.2 ms, as before, each message of `pipeline` came "
-    "0.2 ms sooner than a link of the rate allows: two of 128 KiB in turn took 4.14 ms at 500 Mbit/s; they "
-    "take 4.43 now, and the rate says 4.38. Late timers cost it 1 % of 500 Mbit/s; calibration sees it.",
-    "* *TCP*: a window that is kept or closed after a pause (`tcp_slow_start_after_idle`) made no difference "
-    "to `pipeline` beyond that between two runs.",
-    "* `emulation` sends each collective's messages as its algorithm says, and waits for requests as the "
-    "simulation does.",
+    "* *Turns* (`pipeline`, `experts`, `fsdp`). A gloo message leaves once its receiver's request has come, "
+    "on the same connection, in order. If two ranks both send and then receive, a rank that is late by more "
+    "than a latency makes the two directions take turns; ranks that start together use both at once. "
+    "Simulations do the same (`handshake: in-order`, `sends-first`). An all-gather of 512 KiB at 500 Mbit/s "
+    "took 9.4 to 9.8 ms together and 13.4 to 13.8 ms with one rank late; simulated 8.8 and 13.2. Without "
+    "turns `experts` would be predicted 30 to 40 % too fast, `fsdp` 10 to 25 % and `pipeline` 11 to 20 %.",
+    "* *Delayed requests* (`pipeline`). The thread that reads requests shares a core with computation here. "
+    "At equal priorities it read most within 0.4 ms. This delay is not modelled.",
+    "* *Scatter of collectives* (`ddp`, `tensor`, `fsdp`). Other work on a core delays gloo by a scheduler "
+    "slice of some 4 ms: an all-reduce of 64 KiB took 1.2 or 6 ms. Calibration takes the mean of the middle "
+    "half of repetitions. With BBR, ten all-reduces of 1 MiB at 50 Mbit/s took 179 to 219 ms, with CUBIC, "
+    "as here, 179 to 180.",
+    "* *Issue time*, 0.1 to 0.6 ms of the host per collective, is in the captured job; calibration leaves it "
+    "out.",
+    "* *Concurrent collectives* (`ddp`). A collective was measured alone.",
+    "* *Computation* is the median of captured steps, less the cost of the profiler. It varies most: the "
+    "backward passes of one rank took 44 and 34 ms in two runs a minute apart. So captures and runs "
+    "alternate.",
+    "* *The shaper* counts 1514 of 1538 bytes of a frame, and lets 0.05 ms of its rate pass at once. Two "
+    "messages of 128 KiB in turn take 4.43 ms at 500 Mbit/s; the rate says 4.38.",
+    "* `emulation` sends each collective's messages as its algorithm says, without turns.",
 )
 
 
@@ -436,7 +417,8 @@ def page(outcomes: Sequence[Outcome]) -> str:
     for name, pick in (("median", statistics.median), ("worst", max)):
         errors = [pick([abs(o.error(way)) for o in outcomes if o.steady]) for way in ways]
         summary.append(f"| {name} | | | | " + " | ".join(f"{error:.1%}" for error in errors) + " | | |")
-    return "\n".join([
+    wrapped = runpy.run_path(str(Path(__file__).resolve().parents[1] / "scripts" / "prose.py"))["wrapped"]
+    text: str = wrapped("\n".join([
         "# The closed loop: predicted, then run", "",
         "Written by `benchmarks/closed_loop.py --page docs/validation/closed-loop.md`; do not edit.", "",
         f"Jobs of `examples/closed_loop/train.py`, {RANKS} ranks on gloo, a network namespace and a core "
@@ -458,7 +440,8 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "| job | Mbit/s | measured, ms | unshaped, ms | " + " | ".join(ways) + " | communication | rounds |",
         "|---|---|---|---|" + "---|" * (len(ways) + 2), *rows, *summary, "",
         *REMAINS, "",
-    ])  # fmt: skip
+    ]))  # fmt: skip
+    return text
 
 
 def _conditions(outcomes: Sequence[Outcome]) -> list[str]:

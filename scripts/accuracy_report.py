@@ -18,6 +18,8 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+from prose import wrapped
+
 from chakrascope.converter import Workload, convert, convert_files
 from chakrascope.errors import ChakrascopeError
 from chakrascope.runner import NetworkConfig, simulate
@@ -60,7 +62,7 @@ def main() -> None:
         rows = predictions(distinct(step for folder in [TRACES, *given.traces] for step in steps_in(folder)))
     except ChakrascopeError as error:
         sys.exit(str(error))
-    (given.output / "accuracy.md").write_text(report(rows), encoding="utf-8")
+    (given.output / "accuracy.md").write_text(wrapped(report(rows)), encoding="utf-8")
 
 
 def steps_in(folder: Path) -> Iterator[Step]:
@@ -117,17 +119,15 @@ def report(rows: Sequence[Row]) -> str:
     lines = [
         "# How far a simulated step is from the measured one",
         "",
-        "Written by `python scripts/accuracy_report.py`; do not edit. (`--traces FOLDER` adds captures of "
-        "others, as here, to those of the tests.) Steps of jobs of PyTorch 2.13 on gloo, "
-        "all ranks on one machine's CPUs, simulated on the network they ran on and divided by what the "
-        "slowest rank measured: 0.90 means that the simulated step is 10 % too short.",
+        "Written by `python scripts/accuracy_report.py`; do not edit (`--traces FOLDER` adds captures). "
+        "Steps of PyTorch 2.13 on gloo, all ranks on one machine's CPUs, simulated on that network and "
+        "divided by the slowest rank's measured step: 0.90 is 10 % too short.",
         "",
-        "* *Replayed*: every node takes its measured time (`replay`). What is not 1.00 here, the graph does "
-        "not explain.",
-        f"* *Simulated*: computation as measured, communication by `{BACKEND}` on the system `default`. A "
-        "machine's loopback is in no data sheet: bandwidth and latency of the network are those, of "
-        f"{len(BANDWIDTHS) * len(LATENCIES)}, that suit the median of *all other* steps best, so that no "
-        "step has a part in its own prediction.",
+        "* *Replayed*: every node takes its measured time. The graph does not explain what differs from "
+        "1.00.",
+        f"* *Simulated*: computation as measured, communication by `{BACKEND}` on the system `default`. Of "
+        f"{len(BANDWIDTHS) * len(LATENCIES)} pairs of bandwidth and latency, the one that suits the median "
+        "of *all other* steps best stands for the loopback.",
         "",
         "| | replayed / measured | simulated / measured |",
         "|---|---|---|",
@@ -146,11 +146,10 @@ def report(rows: Sequence[Row]) -> str:
 
 
 _READING = (
-    "The largest error is first. Computation takes its measured time in both columns, so all of the error is "
-    "in communication. What gloo's calls take on the host (copies, waking a thread for each message), and "
-    "that ranks share cores and memory with it, is in no bandwidth and latency: steps that send and receive "
-    "one message after the other (`ring_2`, `pp_2`, `interleaved_2`) are too short by the most. How far "
-    "profiled steps are from unprofiled ones is another question: [captures say it](../how-to/capture.md).",
+    "The largest error is first. All of the error is in communication. Gloo's host time (copies, a thread "
+    "woken for each message) and sharing of cores and memory are in no bandwidth and latency, so steps that "
+    "send and receive one message after the other (`ring_2`, `pp_2`, `interleaved_2`) are too short by the "
+    "most. [Captures](../how-to/capture.md) report the ratio of profiled to unprofiled steps.",
 )
 
 

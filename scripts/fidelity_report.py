@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from prose import wrapped
 
 from chakrascope.converter import microbenchmark
 from chakrascope.errors import ChakrascopeError
@@ -103,7 +104,7 @@ def main() -> None:
     (folder / "images").mkdir(parents=True, exist_ok=True)
     (folder / "images" / "fidelity.svg").write_text(draw(table), encoding="utf-8")
     (folder / "images" / "fidelity-cost.svg").write_text(draw_cost(table), encoding="utf-8")
-    (folder / "fidelity.md").write_text(report(table), encoding="utf-8")
+    (folder / "fidelity.md").write_text(wrapped(report(table)), encoding="utf-8")
     every(table).to_csv(folder / "fidelity.csv", index=False)
 
 

@@ -17,16 +17,13 @@ plain sums of the intervals in the file, with [HTA](https://github.com/facebookr
 [TraceLens](https://github.com/AMD-AGI/TraceLens) keeps beside the traces of its tests.
 """
 _READING = """
-A device is counted from its first work to its last, in the own time of the converted steps: it begins
-where the device finished what earlier steps issued, and what a capture waits before it belongs to no
-step. Work that no converted step issued is left out, for
-HTA too: TraceLens's tables hold the whole file. Computation counts first, then communication, then
-copies: what is left of a later kind is *exposed*. HTA counts `cuda_sync` records and calls of HIP that
-name a stream as kernels, and takes no kernels but NCCL's for communication; where its figures differ from
-plain sums for that, the sums decide. HTA gives each `cudaEventQuery` an edge from the work before the
-event. A query returns at once, whether or not that work has ended, so the edge would make the host wait in
-a replay with a slower kernel. Here only queries in a loop wait; two edges of
-`cuda_event_sync_multi_stream` are left out for that.
+A device counts from its first work to its last, in the own time of the converted steps. Work that no
+converted step issued is left out, for HTA too; TraceLens's tables hold the whole file. Computation counts
+first, then communication, then copies: the rest of a later kind is *exposed*. HTA counts `cuda_sync`
+records and HIP calls that name a stream as kernels, and only NCCL's kernels as communication; where its
+figures differ for that, the sums decide. HTA gives each `cudaEventQuery` an edge from the work before the
+event, although a query returns at once; here only queries in a loop wait, which leaves out two edges of
+`cuda_event_sync_multi_stream`.
 """
 
 

@@ -139,9 +139,8 @@ def crossings_part() -> Iterator[str]:
     yield "### Packets against the simple protocol"
     yield ""
     yield (
-        "From this size on the simple protocol is faster: an all-gather among 8 GPUs, four workgroups per "
-        "peer, sizes of its output, found within 5 %. The paper's sizes are powers of two; in brackets is "
-        "the next power of two to what is found here."
+        "The size above which the simple protocol is faster: an all-gather among 8 GPUs, four workgroups per "
+        "peer, by output size, within 5 %. In brackets: the next power of two, as in the paper."
     )
     yield ""
     yield "| link latency | " + " | ".join(f"{name}, paper | here" for name in RATES) + " |"
@@ -156,7 +155,7 @@ def crossings_part() -> Iterator[str]:
     yield ""
     yield from _what_is_known()
     yield ""
-    yield "What the four depend on, with one assumption changed at a time:"
+    yield "With one assumption changed at a time:"
     yield ""
     yield "| | " + " | ".join(f"{name}, {latency / 1e3:g} us" for name, latency in PAPER) + " |"
     yield "|---|" + "---|" * len(PAPER)
@@ -169,19 +168,14 @@ def crossings_part() -> Iterator[str]:
 
 def _what_is_known() -> Iterator[str]:
     yield (
-        "The simple protocol waits for four latencies of the link (ready, data, acknowledgement, signal) "
-        "and reads a semaphore of its own memory twice; packets wait for two latencies (data; a kernel ends "
-        "when its stores are acknowledged), send twice the bytes and are unpacked, three passes over the "
-        "memory. So what packets save is two latencies and two reads, and what they cost grows with the "
-        "size."
+        "The simple protocol waits for four link latencies and reads a semaphore of its own memory twice. "
+        "Packets wait for two latencies, send twice the bytes and pass three times over the memory. So "
+        "packets save a constant, and their cost grows with the size."
     )
     yield ""
     yield (
-        "Sizes grow with latency and bandwidth as in the paper, but less with the bandwidth: at one latency "
-        "what packets save does not depend on it, and what they cost is the size over it. So the size can "
-        "grow as the bandwidth at most, four times, and less where the memory counts, which does not become "
-        "faster. In the paper it grows eight times; its powers of two may be as little as four times apart, "
-        "but then both stand at the edge of what they may stand for. No assumption below gives that. Which "
-        "collective the paper's figure is of, among how many GPUs, in how many workgroups and parts, and "
-        "whether its packets are unpacked is not known here."
+        "Sizes grow with latency and bandwidth as in the paper, but with the bandwidth four times at most; "
+        "in the paper eight times, which its powers of two leave just possible. No assumption below gives "
+        "that. The paper does not state the collective, GPUs, workgroups and parts, or whether packets are "
+        "unpacked."
     )

@@ -19,6 +19,7 @@ import gpu_crossings
 import yaml
 from gpu_drawing import Line, chart
 from gpu_times import generic, time_ns
+from prose import wrapped
 
 from chakrascope.runner.gpu import Machine, find_machine
 from chakrascope.runner.programs import (
@@ -68,7 +69,7 @@ def main() -> None:
             lines += part
             for name, svg in pictures.items():
                 (arguments.output / "images" / f"{name}.svg").write_text(svg, encoding="utf-8")
-    (arguments.output / "gpu-validation.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (arguments.output / "gpu-validation.md").write_text(wrapped("\n".join(lines) + "\n"), encoding="utf-8")
     print(f"Written in {time.monotonic() - began:.0f} s: {arguments.output / 'gpu-validation.md'}")
 
 
@@ -183,16 +184,13 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
     yield "## All-reduce on 8 H100"
     yield ""
     yield (
-        "One set of parameters, `runner/gpu/machines/h100.yml`, each with its source or marked as a guess. "
-        "They are not independent of the measurements. "
+        "One set of parameters, `runner/gpu/machines/h100.yml`, with sources or marked as guesses. "
         f"`compute.launch_ns` = {machine.compute.launch_ns:g} is fitted on one point, MSCCL++ at 1 KiB. "
         f"`arbitration: {machine.arbitration}` and `compute.unroll` = {machine.compute.unroll} were chosen "
-        "after comparing with the measured MSCCL++ curve. "
-        f"`scale_up.header_bytes` = {machine.scale_up.header_bytes} was set from the share of the line rate "
-        "that the ring is published to reach, 365 to 370 of 450 GB/s. "
+        f"with the MSCCL++ curve, `scale_up.header_bytes` = {machine.scale_up.header_bytes} with the ring's "
+        "published share of the line rate (365 to 370 of 450 GB/s). "
         f"`compute.op_ns` = {machine.compute.op_ns:g} and `compute.sync_ns` = {machine.compute.sync_ns:g} "
-        "are guesses, as are others that the file marks. So the errors below say how well one set of "
-        "parameters describes all these curves, and not how well it would have predicted them unseen. "
+        "are guesses. So the errors are those of a description, not of unseen predictions. "
         "Measured: "
         f"{measured()['mscclpp_allreduce']['source']}"
     )
@@ -238,9 +236,8 @@ def _points_table(curves: Mapping[str, Sequence[Point]]) -> Iterator[str]:
 
 def _others(pictures: dict[str, str]) -> Iterator[str]:
     yield (
-        "Other published points. The all-reduce by NCCL's ring is the one that `scale_up.header_bytes` was "
-        "set from, and the other rings reach much the same share of the line rate; no figure was set from "
-        "the rest:"
+        "Other published points. `scale_up.header_bytes` was set from the ring's all-reduce; no figure was "
+        "set from the others:"
     )
     yield ""
     yield "| what | measured GB/s | predicted GB/s | error |"
@@ -294,9 +291,8 @@ def _findings(pictures: dict[str, str]) -> Iterator[str]:
     yield "## ASTRA-sim 3.0's findings"
     yield ""
     yield (
-        "The generic GPU of the paper (arXiv 2606.10440; `runner/gpu/machines/generic.yml`, guesses say "
-        "so), programs by puts, gets and packets (`all-pairs-put` and so on). The paper's curves are not "
-        "tabulated, so its statements are compared."
+        "The paper's generic GPU (arXiv 2606.10440; `runner/gpu/machines/generic.yml`) and programs such as "
+        "`all-pairs-put`. The paper tabulates no curves, so its statements are compared."
     )
     yield ""
 

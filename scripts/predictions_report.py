@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from measured_steps import Step, every_step, left_out, unfitted_steps
+from prose import wrapped
 
 from chakrascope.runner import Detail, get_backend
 from chakrascope.runner.chips import find_chip
@@ -67,7 +68,7 @@ def main() -> None:
     ]
     (folder / "images").mkdir(parents=True, exist_ok=True)
     (folder / "images" / "predictions.svg").write_text(scatter(rows), encoding="utf-8")
-    (folder / "predictions.md").write_text(page(rows, never), encoding="utf-8")
+    (folder / "predictions.md").write_text(wrapped(page(rows, never)), encoding="utf-8")
     (folder / "predictions.csv").write_text("\n".join([*_every(rows), ""]), encoding="utf-8")
 
 

@@ -14,7 +14,9 @@ from .pages import ROOT
 def script():
     specification = importlib.util.spec_from_file_location("accuracy", ROOT / "scripts/accuracy_report.py")
     module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "scripts")
+        specification.loader.exec_module(module)
     return module
 
 

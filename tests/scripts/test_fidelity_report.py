@@ -13,7 +13,9 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fidelity_report.py"
 def script():
     spec = importlib.util.spec_from_file_location("fidelity_report", SCRIPT)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SCRIPT.parent)
+        spec.loader.exec_module(module)
     return module
 
 
