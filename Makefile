@@ -70,6 +70,7 @@ lint: .stamps/dev
 format: .stamps/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python scripts/prose.py
 	git ls-files '*.cc' '*.h' | xargs -r $(BIN)/clang-format -i
 
 types: .stamps/dev
