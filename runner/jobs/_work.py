@@ -13,7 +13,6 @@ from .._experiment import Experiment
 from .._result import Result
 from ..backends import get_backend
 from ..study import Study, check_item, import_item, step_names_of
-from ..sweep import run_sweep
 from ._job import ImportRequest, Job, SweepRequest, read_request
 
 __all__ = ["WORK", "Note", "findings_file", "keep_run"]
@@ -48,6 +47,7 @@ def keep_run(study: Study, experiment: Experiment, result: Result, job: Job) -> 
 
 def _sweep(study: Study, _job: Job, request: str, note: Note) -> str:
     """Answer every point; those the sweep's table has already are not simulated again."""
+    from ..sweep import run_sweep  # noqa: PLC0415 - it brings pandas, which other jobs start without
 
     def progress(finished: int, points: int, _failed: int) -> None:
         _go_on(note, finished, points)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from .._names import safe_name
 from ._find import ImportItem
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["item_table", "proposed_name"]
 
@@ -18,6 +20,8 @@ _COLUMNS = ["id", "place", "kind", "ranks", "files", "size_bytes", "problem"]
 
 def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
     """Return a row per item; ``ranks`` is None where only reading it tells."""
+    import pandas as pd  # noqa: PLC0415 - the process of a job starts without it
+
     rows = [
         vars(item)
         | {
