@@ -6,9 +6,11 @@ import errno
 import gc
 import io
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -130,6 +132,8 @@ class _Sections(click.Group):
                 f"Warning: '{args[0]}' is now '{' '.join(new)}'; the old name goes in 0.5.", style="yellow"
             )
             args = [*new, *args[1:]]
+        if args[0] not in _NAMES and Path(args[0]).exists():
+            raise UsageError(f"{args[0]} is no command. Next: chakrascope summary {shlex.join(args)}")
         if args[0] not in _NAMES and not ctx.resilient_parsing:
             raise UsageError(f"There is no command '{args[0]}'{did_you_mean(args[0], _NAMES)}")
         return super().resolve_command(ctx, args)

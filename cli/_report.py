@@ -7,19 +7,20 @@ from pathlib import Path
 import click
 
 from ._output import console
+from ._studies import open_run
 
 __all__ = ["report_command"]
 
 
 @click.command("report")
-@click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
+@click.argument("study_folder", metavar="STUDY|TRACE", type=click.Path(path_type=Path))
 @click.option("--run", "run_id", help="The run to report. [default: the newest]")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), default=Path("report.html"), show_default=True
 )
 def report_command(study_folder: Path, run_id: str | None, output: Path) -> None:
     """Write the answer for a run of STUDY into one HTML file that needs no server and no network."""
-    from ..runner import Study
     from ..viewer import write_report
 
-    console.print(f"Wrote {write_report(Study.open(study_folder), run_id, output)}")
+    run = open_run(study_folder, run_id)
+    console.print(f"Wrote {write_report(run.study, run.info.id, output)}")

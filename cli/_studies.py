@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,13 +10,13 @@ import click
 
 from ..runner import REPLAY
 from ..support import count_text
-from ._output import console
+from ._output import console, counter, stage
 
 if TYPE_CHECKING:
     from ..runner import RunInfo, Study
     from ..runner.analysis import RunAnalysis
 
-__all__ = ["of_a_run", "open_run", "print_run", "run_option"]
+__all__ = ["holds_traces", "of_a_run", "open_run", "open_study", "print_run", "run_option"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,22 +31,41 @@ _MEASURED = "measured"
 
 
 def of_a_run(command: Command) -> Command:
-    """Add the argument STUDY and the option --run."""
-    return click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))(
+    """Add the argument STUDY, which may be a trace, and the option --run."""
+    return click.argument("study_folder", metavar="STUDY|TRACE", type=click.Path(path_type=Path))(
         run_option(command)
     )
 
 
-def open_run(study_folder: Path, run_id: str | None, output_format: str = "") -> RunAnalysis:
+def open_study(paths: Path | Sequence[Path]) -> Study:
+    """Return the study at *paths*, or that of the traces there: files, a folder or an archive."""
+    from ..runner import Study, study_of_traces
+
+    given = [paths] if isinstance(paths, Path) else list(paths)
+    absent = next((path for path in given if not path.exists()), None)
+    if absent is not None or (len(given) == 1 and (Study.is_study(given[0]) or not holds_traces(given[0]))):
+        return Study.open(absent or given[0])
+    names = given[0].name if len(given) == 1 else f"{given[0].name} and {len(given) - 1} more"
+    with stage(f"read {names}") as status:
+        return study_of_traces(given, counter(status, "ranks"))
+
+
+def holds_traces(path: Path) -> bool:
+    """Return whether *path* is a file, or a folder with something in it that can be imported."""
+    from ..runner.study import find_items
+
+    return path.is_file() or bool(path.is_dir() and find_items(path))
+
+
+def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: str = "") -> RunAnalysis:
     """Return a run of a study, the newest unless *run_id* names one, with every answer derived from it.
 
-    Of a study without a run, and with ``measured``, it is the replay of the newest capture. A table for
-    people begins with what the run is of.
+    Of traces, of a study without a run, and with ``measured``, it is the replay of the newest capture. A
+    table for people begins with what the run is of.
     """
-    from ..runner import Study
     from ..runner.analysis import analyse_run
 
-    study = Study.open(study_folder)
+    study = open_study(paths)
     runs = study.runs()
     if run_id == _MEASURED or (run_id is None and not runs and study.workloads()):
         run_id = _measured(study)

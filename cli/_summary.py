@@ -11,7 +11,7 @@ import click
 from ..errors import UsageError
 from ._late_choice import LateChoice
 from ._output import console, format_option, print_columns, print_frame, print_json, print_rows
-from ._studies import of_a_run, open_run
+from ._studies import open_run, run_option
 
 if TYPE_CHECKING:
     from ..runner.analysis import Summary
@@ -51,7 +51,8 @@ def _views() -> tuple[str, ...]:
 
 
 @click.command("summary")
-@of_a_run
+@click.argument("paths", metavar="STUDY|TRACE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@run_option
 @click.option(
     "--view",
     type=LateChoice(_views),
@@ -64,7 +65,7 @@ def _views() -> tuple[str, ...]:
 @format_option
 def summary_command(
     *,
-    study_folder: Path,
+    paths: tuple[Path, ...],
     run_id: str | None,
     view: str | None,
     rank: int | None,
@@ -72,6 +73,9 @@ def summary_command(
     output_format: str,
 ) -> None:
     """Print what bounds a run of STUDY, and the changes that would help most, each with its gain.
+
+    Of TRACEs it is what was measured: Kineto traces of the ranks of a job, their folder, or an archive.
+    What is converted of them is kept in the cache folder, and is there at once the next time.
 
     Gains come from simulating the run with the change, as `what-if` does. "At most" marks upper bounds, which
     runs of more than 250,000 events have instead.
@@ -81,7 +85,7 @@ def summary_command(
 
     if view is None and (rank is not None or node is not None):
         raise UsageError("--rank and --node select rows of a table. Next: add --view, such as --view slack.")
-    run = open_run(study_folder, run_id, output_format)
+    run = open_run(paths, run_id, output_format)
     if view is not None and (view != "steps" or output_format != "table"):
         from ._views import print_view
 
@@ -104,8 +108,9 @@ def summary_command(
             for item in summary.advice
         ]
         print_rows(rows, title="What would help, and what it gains")
+        study = shlex.quote(str(paths[0] if len(paths) == 1 else run.study.path))
         for key in [item.key for item in summary.advice if item.key][:1]:
-            again = f"chakrascope what-if {study_folder} --run {run.info.id} --faster {shlex.quote(key)}"
+            again = f"chakrascope what-if {study} --run {run.info.id} --faster {shlex.quote(key)}"
             console.print(f"Simulate the first again: {again}\n", style="dim", markup=False, soft_wrap=True)
         print_columns(summary.columns("kinds"), title="Critical path by kind", limit=16)
         print_columns(summary.columns("ranks"), title="Ranks", limit=16)

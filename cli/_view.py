@@ -9,6 +9,7 @@ import click
 
 from ..errors import UsageError
 from ._output import console
+from ._studies import holds_traces, open_study
 
 if TYPE_CHECKING:
     from ..runner import Study, Workspace
@@ -52,7 +53,7 @@ def _of_run(url: str, run_id: str) -> str:
 
 
 @click.command("view")
-@click.argument("folders", metavar="STUDY...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("folders", metavar="STUDY|TRACE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
 @click.option(
     "--port",
@@ -80,16 +81,30 @@ def view_command(
 ) -> None:
     """Open STUDY in the browser: what bounds the step, the critical path, the timeline, the graph.
 
-    Several studies, or a folder of studies, are listed to choose from.
+    Several studies, or a folder of studies, are listed to choose from. TRACEs are what `summary` takes.
     """
     from ..runner import Study, Workspace
 
+    if _are_traces(folders):
+        folders = (open_study(folders).path,)
     workspace = Workspace(*(_existing(folder) for folder in folders))
     what = Study.open(folders[0]) if workspace.is_one_study else workspace
     if run_id is not None and not isinstance(what, Study):
         raise UsageError("--run goes with one STUDY. Next: name the study that has the run.")
     chosen = what.run_info(run_id).id if run_id is not None and isinstance(what, Study) else ""
     serve_study(what, host, port, import_from, with_token=not no_token, run_id=chosen)
+
+
+def _are_traces(paths: tuple[Path, ...]) -> bool:
+    """Return whether *paths* are files, or one folder of traces that holds no study."""
+    from ..runner import Study
+
+    if all(path.is_file() for path in paths):
+        return True
+    folder = paths[0]
+    if len(paths) > 1 or not folder.is_dir() or Study.is_study(folder) or Study.folders_in(folder):
+        return False
+    return holds_traces(folder)
 
 
 def _existing(folder: Path) -> Path:

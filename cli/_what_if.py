@@ -60,11 +60,10 @@ def what_if_command(
     The step is simulated, not estimated, so whatever becomes critical next counts. Without changes, each
     of the largest contributors is made 10 % faster in turn.
     """
-    from ..runner import Study
     from ..runner.analysis import Target
 
     run = open_run(study_folder, run_id, output_format)
-    study, info = Study.open(study_folder), run.info
+    study, info = run.study, run.info
     changes = [*map(_faster, faster), *((Target.parse(f"edge:{edge}"), 1.0) for edge in edges)]
     with stage(f"simulated run {info.id} again"):
         table = _answer(study, info.id, changes) if changes else run.each_faster(times)

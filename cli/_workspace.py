@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
-from ..support import duration_text
+from ..support import bytes_text, duration_text
 from ._output import console, format_option, print_frame
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ __all__ = ["studies_command"]
 
 
 @click.command("studies")
-@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("folders", metavar="FOLDER...", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--find", default="", metavar="TEXT", help="Only studies with this text: in name, tags, note..."
 )
@@ -26,6 +26,9 @@ __all__ = ["studies_command"]
 @click.option("--study", "name", metavar="NAME", help="The study that --tag and --note apply to.")
 @click.option("--tag", "tags", multiple=True, help='Tags that replace those of the study; "" removes all.')
 @click.option("--note", help='A note on the study; "" removes it.')
+@click.option(
+    "--clear-traces", is_flag=True, help="Delete what is kept of traces that were given instead of a STUDY."
+)
 @format_option
 def studies_command(
     *,
@@ -35,10 +38,26 @@ def studies_command(
     name: str | None,
     tags: tuple[str, ...],
     note: str | None,
+    clear_traces: bool,
     output_format: str,
 ) -> None:
-    """List the studies in one or more FOLDERs: their size, tags and notes."""
-    from ..runner import Workspace, describe_study
+    """List the studies in one or more FOLDERs: their size, tags and notes.
+
+    Without FOLDER, list those kept of traces that were given instead of a study, the latest used first.
+    """
+    import pandas as pd
+
+    from ..runner import Workspace, clear_kept_traces, describe_study, kept_traces
+
+    if clear_traces:
+        console.print(f"Deleted {bytes_text(clear_kept_traces())} of converted traces.")
+        return
+    if not folders:
+        kept = [{"study": str(study), "size_bytes": size} for study, size in kept_traces()]
+        print_frame(
+            pd.DataFrame(kept, columns=["study", "size_bytes"]), output_format, title="Kept of traces"
+        )
+        return
 
     workspace = Workspace(*folders)
     if (name is None) != (note is None and not tags):

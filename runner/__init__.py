@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from ._experiment import Detail as Detail
     from ._experiment import Experiment as Experiment
     from ._experiment import WorkloadSource as WorkloadSource
+    from ._given_traces import clear_kept_traces as clear_kept_traces
+    from ._given_traces import kept_traces as kept_traces
+    from ._given_traces import study_of_traces as study_of_traces
     from ._result import Result as Result
     from ._simulate import prepare as prepare
     from ._simulate import simulate as simulate
@@ -126,6 +129,7 @@ __all__ = [
     "backends_that",
     "check_setup",
     "check_study",
+    "clear_kept_traces",
     "collective_differences",
     "collective_overview",
     "communication_of",
@@ -139,6 +143,7 @@ __all__ = [
     "find_items",
     "flow_differences",
     "get_backend",
+    "kept_traces",
     "list_presets",
     "load_groups",
     "measured_result",
@@ -152,6 +157,7 @@ __all__ = [
     "run_sweep",
     "simulate",
     "slack",
+    "study_of_traces",
     "summarize",
     "sweep_experiment",
     "sweep_names",

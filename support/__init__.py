@@ -35,6 +35,7 @@ from ._units import (
     ranks_text,
     share_text,
 )
+from ._version import package_version
 
 __all__ = [
     "Lifeline",
@@ -51,6 +52,7 @@ __all__ = [
     "load_plugin",
     "new_file",
     "new_folder",
+    "package_version",
     "parse_bandwidth",
     "parse_duration",
     "parse_flops",

@@ -104,7 +104,8 @@ def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Po
         ) from None
     except OSError as error:
         raise CaptureError(
-            f"'{command[0]}' cannot be run: {error.strerror}. To run a script, put `python` before it."
+            f"'{command[0]}' cannot be run: {error.strerror}. To run a script, put `python` before it; "
+            "'chakrascope summary' reads a trace."
         ) from None
 
 

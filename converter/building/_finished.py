@@ -14,12 +14,12 @@ import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ...support import package_version
 from ...tracer import StepRange
 from ..chakra import DAMAGES, Graph, keep_graph, kept_graph
 from ..readers import RankTraces
@@ -186,7 +186,7 @@ def _made_from(opened: OpenRank, chosen: set[int], world_size: int) -> str:
 def _of_traces(traces: RankTraces) -> tuple[Any, ...]:
     return (
         _FORMAT,
-        _version(),
+        package_version(),
         [(path.name, *_state(path)) for path in _files(traces)],
         (traces.rank, traces.groups, traces.structure, traces.device, traces.linked, traces.process),
         traces.annotation,
@@ -209,13 +209,6 @@ def _state(path: Path) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return status.st_size, status.st_mtime_ns
-
-
-def _version() -> str:
-    try:
-        return version("chakrascope")
-    except PackageNotFoundError:
-        return ""
 
 
 def _decoded(kind: type, value: Any) -> Any:

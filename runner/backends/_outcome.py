@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
+from ...support import package_version
 from ...support.table import Columns, Table
 from .. import engine
 from .._experiment import Detail, Experiment
@@ -95,7 +94,7 @@ def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
         "system_name": experiment.system.name,
         "experiment_hash": experiment.content_hash,
         "workload_hash": experiment.workload.content_hash,
-        "versions": {"chakrascope": _version()},
+        "versions": {"chakrascope": package_version()},
         "ignored_keys": ignored_keys(experiment),
         "warnings": warnings,
         "assumptions": [
@@ -190,11 +189,3 @@ def _nodes_of_all(output: Any, recorded: RecordedNodes) -> Columns:
     nodes["origin_rank"] = np.where(itself, ranks, nodes["origin_rank"]).astype(np.int32)
     nodes["rank"] = ranks
     return nodes
-
-
-@lru_cache
-def _version() -> str:
-    try:
-        return version("chakrascope")
-    except PackageNotFoundError:
-        return "unknown (not installed)"

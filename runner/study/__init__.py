@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .imports import ImportItem as ImportItem
     from .imports import check_item as check_item
     from .imports import find_items as find_items
+    from .imports import import_found as import_found
     from .imports import import_item as import_item
     from .imports import item_table as item_table
     from .imports import proposed_name as proposed_name
@@ -55,6 +56,7 @@ __all__ = [
     "describe_study",
     "experiment_archive",
     "find_items",
+    "import_found",
     "import_item",
     "item_table",
     "network_names",

@@ -12,6 +12,7 @@ from ....errors import StudyError, TraceError, UsageError, did_you_mean
 from ....support import count_text
 from ....tracer import TraceSet
 from ..._captured import is_captured
+from ..._given_traces import study_of_traces
 from ..._traits import about_backend
 from ...study import Study, run_name
 from .._measured import measured_result
@@ -27,13 +28,15 @@ Progress = Callable[[int, int], None]
 def read_side(text: str, progress: Progress | None = None) -> Side:
     """Return the steps that *text* names: ``STUDY``, or ``STUDY@WHAT``.
 
-    WHAT is the name of a capture (each of its steps as measured), ``CAPTURE/STEP``, a workload, the first
-    letters of a run's id, several of these with commas between, or ``all`` captures. Without it, the newest
-    capture, else the newest run. *progress* is called with the number of steps read, and of all. Raises
-    `StudyError` for what is not there.
+    STUDY may be a trace, of which the replay is read. WHAT is the name of a capture (each of its steps as
+    measured), ``CAPTURE/STEP``, a workload, the first letters of a run's id, several of these with commas
+    between, or ``all`` captures. Without it, the newest capture, else the newest run. *progress* is called
+    with the number of steps read, and of all. Raises `StudyError` for what is not there.
     """
     folder, what = _split(text)
-    return side_of(Study.open(folder), what, name=text, progress=progress)
+    is_trace = folder.exists() and not Study.is_study(folder)
+    study = study_of_traces([folder]) if is_trace else Study.open(folder)
+    return side_of(study, what, name=text, progress=progress)
 
 
 def _split(text: str) -> tuple[Path, str]:

@@ -1,6 +1,7 @@
 """What lies in a folder that a study can take in: trace sets, traces of others, production logs, graphs."""
 
 from ._bring import check_item as check_item
+from ._bring import import_found as import_found
 from ._bring import import_item as import_item
 from ._bring import step_names_of as step_names_of
 from ._find import ImportItem as ImportItem
@@ -12,6 +13,7 @@ __all__ = [
     "ImportItem",
     "check_item",
     "find_items",
+    "import_found",
     "import_item",
     "item_table",
     "proposed_name",

@@ -154,7 +154,15 @@ def import_item(
     check_name(name, "a workload")
     item = find_item(folder, identity)
     progress(0, item.ranks)
-    how = _How.of(item, progress, finished, step, capture_trace)
+    return _import_item(study, folder, item, name, _How.of(item, progress, finished, step, capture_trace))
+
+
+def import_found(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> str:
+    """Make *item*, as it was just found in *folder*, a workload of *study*, as `import_item` does."""
+    return _import_item(study, folder, item, name, _How.of(item, progress, None, "median", None))
+
+
+def _import_item(study: Study, folder: Path, item: ImportItem, name: str, how: _How) -> str:
     if item.kind == "archive":
         with unpacked(folder / item.place) as inside:
             return _import(study, inside, _only_item(inside, item), name, how)

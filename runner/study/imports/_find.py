@@ -58,16 +58,17 @@ class ImportItem:
     problem: str = ""
 
 
-def find_items(folder: Path) -> list[ImportItem]:
+def find_items(folder: Path, only: Collection[str] | None = None) -> list[ImportItem]:
     """Return what lies in *folder*, at most four folders deep, sorted by place.
 
-    Links are not followed, and what would reach outside of *folder* is listed with that as its problem.
-    Raises `StudyError` if the folder cannot be read.
+    With *only*, these files of the folder are looked at alone, and the captures of graphs beside them. Links
+    are not followed, and what would reach outside of *folder* is listed with that as its problem. Raises
+    `StudyError` if the folder cannot be read.
     """
     if not folder.is_dir():
         raise StudyError(f"The folder {folder} to import from is not there; start the viewer with another.")
     items: list[ImportItem] = []
-    places = list(_folders(folder))
+    places = list(_folders(folder) if only is None else _named(folder, only))
     names_at = {place: names for place, names, _ in places if MANIFEST_NAME not in names}
     for place, names, links in places:
         if MANIFEST_NAME in names:
@@ -114,6 +115,13 @@ def _folders(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
             elif entry.is_dir() and depth < _MOST_DEPTH:
                 waiting.append((inner, depth + 1))
         yield place, names, links
+
+
+def _named(folder: Path, names: Collection[str]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield the files *names* of *folder*, then those in its folder of captures, as `_folders` does."""
+    yield "", sorted(name for name in names if (folder / name).is_file()), []
+    if (folder / CAPTURE_FOLDER).is_dir():
+        yield CAPTURE_FOLDER, sorted(path.name for path in (folder / CAPTURE_FOLDER).iterdir()), []
 
 
 def _trace_set(folder: Path, place: str) -> ImportItem:

@@ -39,6 +39,7 @@ def proposed_name(item: ImportItem) -> str:
     """Return a name for the workload the item becomes, made of letters and digits of its place."""
     path = PurePosixPath(item.place)
     text = path.parent.name if item.kind in ("traces", "logs") and path.parent.name else path.name
+    text = re.sub(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$", "", text)
     if item.kind == "archive":
         text = re.sub(r"\.(?:zip|tgz|tar(?:\.\w+)?)$", "", text)
     return safe_name(text, "imported")

@@ -1,0 +1,135 @@
+"""Studies of traces that are given where a study goes, kept by content in the user's cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..converter.building import Progress
+from ..errors import StudyError
+from ..support import is_temporary, new_folder, package_version, remove_folder
+from ._simulate import prepare
+from .backends import get_backend
+from .study import ImportItem, Study, find_items, import_found, proposed_name, safe_name
+
+__all__ = ["clear_kept_traces", "kept_traces", "study_of_traces"]
+
+_MOST_BYTES = 4 << 30  # of all kept studies; the least recently used go first
+_MOST_READ_BYTES = 1 << 30  # what is larger is known by size and time instead of content
+_NAMED = 4
+_BLOCK = 1 << 20
+
+
+def traces_folder() -> Path:
+    """Return the folder of the kept studies: ``chakrascope/traces`` in XDG_CACHE_HOME, or ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME", "~"), ".cache")
+    return Path(base).expanduser() / "chakrascope" / "traces"
+
+
+def study_of_traces(paths: Sequence[Path], progress: Progress = lambda _done, _of: None) -> Study:
+    """Return the study of the traces at *paths*: files of one folder, one folder, or one archive.
+
+    The first time, their median step is converted and replayed as it was measured; the study is found again
+    by their content.
+    *progress* is called with the number of converted ranks, and of all. Raises `StudyError` if *paths* hold
+    nothing that can be imported, or several things, and what `import_item` raises.
+    """
+    folder, item = _the_item(paths)
+    kept = traces_folder() / _key(folder, item) / safe_name(proposed_name(item), "trace")
+    try:
+        if not Study.is_study(kept):
+            kept.parent.parent.mkdir(parents=True, exist_ok=True)
+            with new_folder(kept.parent, existing="keep") as made:
+                study = Study.create(made / kept.name)
+                import_found(study, folder, item, kept.name, progress)
+                measured = prepare(study.workload_prefix(), "default", None, backend="replay")
+                study.add_run(measured, get_backend("replay").run(measured))
+            _remove_oldest(kept.parent)
+        os.utime(kept.parent)
+    except OSError as error:
+        raise StudyError(
+            f"{traces_folder()}, where converted traces are kept, cannot be used ({error.strerror}). Next: "
+            f"set XDG_CACHE_HOME to another folder, or chakrascope import STUDY {folder}."
+        ) from error
+    return Study.open(kept)
+
+
+def kept_traces() -> list[tuple[Path, int]]:
+    """Return the kept studies, the most recently used first, each with its size in bytes."""
+    folder = traces_folder()
+    keys = [path for path in folder.iterdir() if not is_temporary(path.name)] if folder.is_dir() else []
+    studies = [study for key in sorted(keys, key=_used_ns, reverse=True) for study in key.iterdir()]
+    return [(study, _size_bytes(study)) for study in studies]
+
+
+def clear_kept_traces() -> int:
+    """Delete all kept studies; return their size in bytes."""
+    size_bytes = sum(size for _, size in kept_traces())
+    shutil.rmtree(traces_folder(), ignore_errors=True)
+    return size_bytes
+
+
+def _the_item(paths: Sequence[Path]) -> tuple[Path, ImportItem]:
+    """Return the folder of *paths* and the one thing in it that can be imported; raises `StudyError`."""
+    if len(paths) == 1 and paths[0].is_dir():
+        folder, items, named = paths[0], find_items(paths[0]), str(paths[0])
+    else:
+        folders = {path.parent for path in paths}
+        if len(folders) > 1:
+            raise StudyError(
+                "Traces of one job lie in one folder; these lie in "
+                f"{', '.join(map(str, sorted(folders)[:_NAMED]))}. Next: name the folder above them."
+            )
+        folder = folders.pop()
+        items, named = find_items(folder, [path.name for path in paths]), ", ".join(map(str, paths[:_NAMED]))
+    usable = [item for item in items if not item.problem]
+    if len(usable) == 1:
+        return folder, usable[0]
+    if usable:
+        places = ", ".join(item.place for item in usable[:_NAMED])
+        more = f" and {len(usable) - _NAMED} more" if len(usable) > _NAMED else ""
+        raise StudyError(
+            f"{named} holds {len(usable)} things: {places}{more}. Next: name the files of one of them, or "
+            f"chakrascope import STUDY {folder} lists all."
+        )
+    problem = next((f"{item.place}: {item.problem}" for item in items), "no trace, log or graph was found")
+    raise StudyError(
+        f"{named} is neither a study nor a trace that can be read ({problem}). Next: name a Kineto trace "
+        "(.json, .json.gz), production logs, or a folder or archive of them."
+    )
+
+
+def _key(folder: Path, item: ImportItem) -> str:
+    """Return the name for what *item* holds: other content, or another version of ours, has another."""
+    digest = hashlib.blake2b(package_version().encode(), digest_size=12)
+    for name in (*item.files, *item.host_files, *item.capture_files):
+        file = folder / name
+        stat = file.stat()
+        digest.update(f"{file.name}\0{stat.st_size}\0".encode("utf-8", "surrogatepass"))
+        if item.size_bytes > _MOST_READ_BYTES:
+            digest.update(str(stat.st_mtime_ns).encode())
+            continue
+        with file.open("rb") as content:
+            while block := content.read(_BLOCK):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _remove_oldest(latest: Path) -> None:
+    """Delete the least recently used studies beyond the bound, never *latest*."""
+    total = 0
+    for study, size_bytes in kept_traces():
+        total += size_bytes
+        if total > _MOST_BYTES and study.parent != latest:
+            remove_folder(study.parent)
+
+
+def _used_ns(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+def _size_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
