@@ -178,7 +178,7 @@ def _slow_pair(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
     for pair in likely_pairs(ways, suspects, LEAST_SLOWER):
         one, other = (suspects[place] for place in pair.places)
         parts: list[SlowPart] = []
-        known = (other, pair.factors[1])
+        known = (other, _refined_pair(rates, (one, other), pair.factors)[1])
         # The factors of both depend on each other: the first is measured again once the second is.
         for suspect in (one, other, one):
             rest = [each for each in suspects if each.name != known[0].name]
@@ -190,6 +190,26 @@ def _slow_pair(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
         else:
             return sorted(parts, key=lambda part: part.factor)
     return []
+
+
+def _refined_pair(
+    rates: Rates, pair: tuple[Suspect, Suspect], factors: tuple[float, float]
+) -> tuple[float, float]:
+    """Return the factors with which messages through one of the *pair* are as fast as those through neither.
+
+    Messages through neither gain what slow NICs leave of a shared one, so that the first factors are too low.
+    """
+    either = pair[0].on | pair[1].on
+    for _ in range(_ROUNDS):
+        changed = rates.with_slow([*rates.applied, *zip(pair, factors, strict=True)])
+        ways = _ways_rates(_nanmedian(changed.medians(), 0), either)
+        steps = (_median(ways[pair[0].on & ~pair[1].on]), _median(ways[pair[1].on & ~pair[0].on]))
+        one, other = (
+            float(np.clip(factor * np.exp(step), 1e-4, 1.0))
+            for factor, step in zip(factors, steps, strict=True)
+        )
+        factors = (one, other)
+    return factors
 
 
 def _as_part_of(suspect: Suspect, known: Suspect, part: SlowPart | None) -> SlowPart | None:
