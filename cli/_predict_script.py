@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ..runner.prediction import RecordedPrediction
 
 __all__ = ["ScriptJob", "predict_script"]
+
+_SIZE = re.compile(r"[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def _mesh(text: str) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         name, equals, size = part.partition("=")
-        if not (name and equals and size.isdigit() and int(size)):
+        if not (name and equals and _SIZE.fullmatch(size)):
             raise UsageError(f"'{part}' in --mesh is not a dimension. Write it as dp=32,tp=8,pp=2.")
         sizes[name.strip()] = int(size)
     return sizes

@@ -33,6 +33,7 @@ __all__ = ["search_command"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _SHOWN = 20
+_DIGITS = 18
 _LIMITS: dict[str, tuple[str, Callable[[str], float]]] = {
     "memory": ("memory_bytes", parse_size),
     "step": ("step_ns", lambda text: int(parse_duration(text, bare="s"))),
@@ -47,9 +48,10 @@ def _only(name: str, key: str, help_text: str) -> Callable[[Command], Command]:
 def _values(_ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[Any, ...]:
     """Read ``1,2,4``; names stay as they are."""
     items = [item.strip() for item in (value or "").split(",") if item.strip()]
-    if any(not item.isdigit() for item in items) and param.name not in ("schedule", "recompute"):
+    sizes = [item.isdecimal() and len(item) <= _DIGITS for item in items]
+    if not all(sizes) and param.name not in ("schedule", "recompute"):
         raise click.BadParameter(f"'{value}' is not a list of whole numbers, such as 1,2,4.")
-    return tuple(int(item) if item.isdigit() else item for item in items)
+    return tuple(int(item) if size else item for item, size in zip(items, sizes, strict=True))
 
 
 def _choices(command: Command) -> Command:

@@ -75,7 +75,9 @@ _MOST_ROWS = 20
 )
 @cluster_option
 @click.option(
-    "--trials", type=click.IntRange(1), help="Let Optuna choose this many points; axes may be LOW..HIGH."
+    "--trials",
+    type=click.IntRange(min=1, max=100_000),
+    help="Let Optuna choose this many points; axes may be LOW..HIGH.",
 )
 @click.option(
     "--least",

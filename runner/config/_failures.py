@@ -16,6 +16,7 @@ from ._values import shown
 
 __all__ = ["Failure", "check_failures", "fail_links", "failure_of_text", "read_failures"]
 
+_WHOLE = re.compile(r"[0-9]{1,18}")
 _KEYS = ("at", "count", "device", "link", "rate", "until")
 _EITHER = "a failure is of a 'link' (two devices) or of a 'device'"
 
@@ -128,7 +129,7 @@ def failure_of_text(text: str) -> dict[str, Any]:
     what, at, time = text.strip().partition("@")
     ends, equals, share = what.partition("=")
     ends = re.sub(r"^\s*(\d+)-(\d+)\s*$", r"\1,\2", ends)
-    devices = [int(name) if name.isdigit() else name for name in map(str.strip, ends.split(","))]
+    devices = [int(name) if _WHOLE.fullmatch(name) else name for name in map(str.strip, ends.split(","))]
     if len(devices) > 2 or "" in devices:
         raise ConfigError(
             f"{shown(text)} is not A,B or A,B=SHARE, with or without a time: 64,72=0.25@5ms..8ms."

@@ -183,7 +183,8 @@ def _client(distributed: Any, cluster: str) -> Any:
         )
     try:
         return distributed.Client(**where, timeout=_CONNECT_S, set_as_default=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        # All but the first two: a file that holds other JSON than a scheduler's.
         raise BackendError(
             f"The Dask scheduler at {cluster} does not answer ({error}); check that it runs and its address."
         ) from error

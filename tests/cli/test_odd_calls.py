@@ -36,12 +36,19 @@ def ended(arguments, capsys):
         (("query", "STUDY", "select 1", "--timeout", "1e30"), 2, "1e30 is too large"),
         (("query", "STUDY", "select 1", "--timeout", "2e6"), 2, "allow a day at most"),
         (("generate", "all-reduce", "--ranks", "2", "--compute-ns", "1e30", "-o", "g"), 2, "too large"),
+        (("predict", "search", "--model", "m", "--dp", "9" * 5000), 2, "not a list of whole numbers"),
+        (("run", "STUDY", "--network", "ring-2", "--fail", "²@1us"), 40, "²"),
+        (("sweep", "STUDY", "--trials", "100001"), 2, "100001 is not in the range"),
+        (("sweep", "STUDY", "--over", "network=ring-2", "--cluster", "SCHEDULER"), 50, "does not answer"),
         (("inspect", "."), 30, "No workload at ."),
         (("demo", "--port", "65536"), 2, "65536 is not in the range"),
     ],
 )
 def test_what_cannot_be_is_told_in_a_sentence(made, arguments, code, message, capsys):
-    found = ended([made if word == "STUDY" else word for word in arguments], capsys)
+    scheduler = made.parent / "scheduler.json"
+    scheduler.write_text("[" * 5000)
+    files = {"STUDY": made, "SCHEDULER": scheduler}
+    found = ended([files.get(word, word) for word in arguments], capsys)
     assert found[0] == code
     assert message in found[1]
 
