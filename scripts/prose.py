@@ -16,8 +16,8 @@ WIDTH = 100
 _ITEM = re.compile(r"(?P<indent> *)(?P<mark>[*-] |\d+\. )(?P<text>.*)")
 # Lines that stand for themselves.
 _WHOLE = re.compile(r"\s*(\||#|<|!\[|```|---|$)|\t|\[[^]]+\]: ")
-# What would begin a list or a heading at the start of a line: it stays with the word before.
-_MARK = re.compile(r" (?=([*+-]|\d+\.|#+|>)( |$))")
+# What would begin a list or a heading at the start of a line: it stays with the word before, as a unit does.
+_MARK = re.compile(r" (?=([*+-]|\d+\.|#+|>)( |$)|%)")
 
 
 def main() -> None:
