@@ -170,6 +170,7 @@ SHIPPED: dict[str, Traits] = {
         "system the algorithms, 'peak-perf' and 'local-mem-bw' with a roofline, and how ranks run their "
         "nodes: links, latencies and delays are those of its machine.",
         variant="machine",
+        dimensions_only=True,
         version=3,
         make=".backends._gpu:gpu_backend",
     ),

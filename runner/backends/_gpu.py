@@ -16,6 +16,7 @@ from ..gpu import (
     gpu_config,
     why_rough,
 )
+from ._analytical import refuse_linkless
 from ._engine import EngineBackend, Model, Run
 
 __all__ = ["gpu_backend"]
@@ -52,6 +53,7 @@ def _programs(experiment: Experiment) -> GpuPrograms:
 
 
 def _configure(config: engine.Config, experiment: Experiment) -> None:
+    refuse_linkless(experiment.network, experiment.backend)
     source = experiment.workload
     found = engine.collectives(list(source.programs), sizes=True)
     dimensions = experiment.network.dimensions

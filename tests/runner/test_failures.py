@@ -196,7 +196,7 @@ def test_what_cannot_be_simulated_is_refused(failure, words, backend):
         makespan(network(failure), backend)
 
 
-@pytest.mark.parametrize("backend", ["analytical-unaware", "astra-sim:analytical-unaware"])
+@pytest.mark.parametrize("backend", ["analytical-unaware", "astra-sim:analytical-unaware", "gpu"])
 def test_the_check_says_what_backends_without_links_refuse(backend):
     work = communication_of(microbenchmark("all-reduce", 4, 8))
     found = check_setup(network({"link": [4, 6]}), SystemConfig.preset("default", 1), work, [backend])
@@ -207,8 +207,9 @@ def test_the_check_says_what_backends_without_links_refuse(backend):
 
 
 def test_backends_without_links_refuse_failures():
-    with pytest.raises(ConfigError, match="'analytical-unaware' knows no links"):
-        makespan(network({"link": [4, 6]}), "analytical-unaware")
+    for backend in ("analytical-unaware", "gpu"):
+        with pytest.raises(ConfigError, match=f"'{backend}' knows no links"):
+            makespan(network({"link": [4, 6]}), backend)
 
 
 def test_failures_are_an_option(tmp_path, capsys, monkeypatch):

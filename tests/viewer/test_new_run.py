@@ -19,6 +19,8 @@ from chakrascope.runner import (
     NetworkConfig,
     Study,
     SystemConfig,
+    Traits,
+    about_backend,
     backend_names,
     communication_of,
     list_presets,
@@ -178,15 +180,14 @@ def test_backends_are_told_and_those_that_cannot_run_say_why(monkeypatch):
 
 
 def test_every_backend_of_the_command_line_is_offered(monkeypatch):
-    late, about = dict(_base._LATE), dict(_base._ABOUT)
-    monkeypatch.setattr(_base, "_LATE", late)
-    monkeypatch.setattr(_base, "_ABOUT", about)
+    monkeypatch.setattr(_base, "_BACKENDS", dict(_base._BACKENDS))
+    monkeypatch.setattr("chakrascope.runner._traits._REGISTERED", {})
     entries = _configure._backend_list([]).data
     before = {entry["value"] for entry in entries}
     ours = {"analytical-aware", "analytical-unaware", "auto", "flow", "gpu", "packet", "replay"}
     assert ours <= {entry["value"] for entry in entries if not entry["disabled"]}
     assert before == {*backend_names()} - {"fake"}
-    _base.register_late("newest", late["flow"], _base.About("a few words", "What it models."))
+    _base.register("newest", _base.get_backend("fake"), Traits("a few words", "What it models."))
     choice = _configure._backend_list(["newest"])
     assert {entry["value"] for entry in choice.data} == {*before, "newest"}
     assert "newest: What it models." in str(choice.description)
@@ -195,7 +196,7 @@ def test_every_backend_of_the_command_line_is_offered(monkeypatch):
 def test_backends_of_this_package_say_what_they_model():
     shipped = [name for name in backend_names() if not name.startswith("astra-sim:")]
     for name in shipped:
-        about = _base.about_backend(name)
+        about = about_backend(name)
         assert about.details.endswith(".") == about.offered, name
 
 
