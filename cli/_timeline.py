@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["timeline_command"]
 
+_RANKS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 _MILLISECONDS = quantity(lambda text: float(parse_duration(text, bare="ms") / 10**6))
 
 
@@ -25,11 +27,11 @@ def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None)
     """Return the first and the last of ranks written as ``3`` or ``0-7``."""
     if value is None:
         return None
-    first, _, last = value.partition("-")
-    last = last or first
-    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+    ends = _RANKS.fullmatch(value)
+    first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, -1)
+    if first > last:
         raise click.BadParameter(f"'{value}' are no ranks; write 3, or 0-7.")
-    return int(first), int(last)
+    return first, last
 
 
 @click.command("timeline")

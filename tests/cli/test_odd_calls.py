@@ -38,6 +38,8 @@ def ended(arguments, capsys):
         (("generate", "all-reduce", "--ranks", "2", "--compute-ns", "1e30", "-o", "g"), 2, "too large"),
         (("predict", "search", "--model", "m", "--dp", "9" * 5000), 2, "not a list of whole numbers"),
         (("run", "STUDY", "--network", "ring-2", "--fail", "²@1us"), 40, "²"),
+        (("timeline", "STUDY", "--ranks", "9" * 5000), 2, "are no ranks; write 3, or 0-7"),
+        (("what-if", "STUDY", "--faster", "bandwidth:²=2"), 2, "has no dimension '²'"),
         (("sweep", "STUDY", "--trials", "100001"), 2, "100001 is not in the range"),
         (("sweep", "STUDY", "--over", "network=ring-2", "--cluster", "SCHEDULER"), 50, "does not answer"),
         (("inspect", "."), 30, "No workload at ."),

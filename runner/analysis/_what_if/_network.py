@@ -24,7 +24,7 @@ def with_faster_network(network: NetworkConfig, backend: str, target: Target, ti
     """
     if target.what == "link":
         return _with_faster_link(network, backend, target, times)
-    if not (target.name.isdigit() and int(target.name) < network.dimensions):
+    if not (target.name.isdecimal() and len(target.name) < 19 and int(target.name) < network.dimensions):
         known = ", ".join(f"{target.what}:{dimension}" for dimension in range(network.dimensions))
         raise UsageError(
             f"The network '{network.name}' has no dimension '{target.name[:20]}', counted from 0; choose "

@@ -122,7 +122,7 @@ def _step_numbers(folder: Path, number: str) -> list[int | Literal["median"]]:
     ranks = TraceSet.load(folder).ranks
     common = set.intersection(*({step.index for step in entry.steps} for entry in ranks)) if ranks else set()
     if number:
-        if not number.isdigit() or int(number) not in common:
+        if not (number.isdecimal() and len(number) < 19) or int(number) not in common:
             known = ", ".join(map(str, sorted(common)))
             raise UsageError(f"{folder} has no step '{number}'; it has {known or 'none of its own'}.")
         return [int(number)]
