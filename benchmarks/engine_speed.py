@@ -26,6 +26,8 @@ import astra_sim_run
 import random_experiments
 from random_experiments import et
 
+from chakrascope.support import element, picture
+
 Case = dict[str, Any]
 SMALL, LARGE = 1 << 20, 1 << 30
 LIST_KEYS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
@@ -260,24 +262,24 @@ def plot(rows: list[dict[str, Any]]) -> str:
         return round(x, 1), round(height - bottom - seconds / longest * (height - bottom - 20), 1)
 
     (x0, y0), (x1, y1) = place(0, 0), place(most, most * each)
+    middle = {"text_anchor": "middle"}
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-        'font-size="12"><rect width="100%" height="100%" fill="white"/>',
-        f'<path d="M{x0} 20V{y0}H{width - 20}" fill="none" stroke="#555"/>',
-        f'<path d="M{x0} {y0}L{x1} {y1}" stroke="#999" stroke-dasharray="4"/>',
-        f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">million events '
-        f"(dashed: {each * 1e9:.0f} ns an event)</text>",
-        f'<text x="14" y="{height / 2}" transform="rotate(-90 14 {height / 2})" text-anchor="middle">'
-        "processor seconds</text>",
-    ]
+        element("rect", width="100%", height="100%", fill="white"),
+        element("path", d=f"M{x0} 20V{y0}H{width - 20}", fill="none", stroke="#555"),
+        element("path", d=f"M{x0} {y0}L{x1} {y1}", stroke="#999", stroke_dasharray=4),
+        element("text", f"million events (dashed: {each * 1e9:.0f} ns an event)", x=width / 2, y=height - 8,
+                **middle),
+        element("text", "processor seconds", x=14, y=height / 2, transform=f"rotate(-90 14 {height / 2})",
+                **middle),
+    ]  # fmt: skip
     for row in rows:
         x, y = place(row["events"], row["cpu_s"])
-        parts.append(f'<circle cx="{x}" cy="{y}" r="4" fill="#1f6fb4"/>')
+        parts.append(element("circle", cx=x, cy=y, r=4, fill="#1f6fb4"))
     for part in range(5):
         x, y = place(most * part / 4, longest * part / 4)
-        parts.append(f'<text x="{x}" y="{y0 + 16}" text-anchor="middle">{most * part / 4e6:.1f}</text>')
-        parts.append(f'<text x="{left - 6}" y="{y + 4}" text-anchor="end">{longest * part / 4:.2f}</text>')
-    return "\n".join([*parts, "</svg>\n"])
+        parts.append(element("text", f"{most * part / 4e6:.1f}", x=x, y=y0 + 16, **middle))
+        parts.append(element("text", f"{longest * part / 4:.2f}", x=left - 6, y=y + 4, text_anchor="end"))
+    return picture(width, height, *parts, font_family="sans-serif", font_size=12) + "\n"
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ from typing import Any
 from playwright.sync_api import Browser, sync_playwright
 
 PAGES = {
-    "/": "#ranks-bar .main-svg",
+    "/": "#rank-bars .main-svg",
     "/critical-path": "#segments-table .ag-row",
     "/timeline": "#timeline[data-slices]",
     "/graph": "#graph canvas",

@@ -11,7 +11,18 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..support import bytes_text, change_text, count_text, duration_text, share_text, visible, write_file
+from ..support import (
+    Svg,
+    bytes_text,
+    change_text,
+    count_text,
+    duration_text,
+    element,
+    picture,
+    share_text,
+    visible,
+    write_file,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,29 +98,27 @@ def bars(rows: Sequence[Bar], title: str, *, low: float = 0.0) -> Figure:
     high = max((value for row in rows for value in (row.start, row.end)), default=low)
     scale = _BARS / ((high - low) or 1.0)
     height = 28 + _ROW * len(rows)
-    drawn = [_bar(row, 24 + _ROW * place, low, scale) for place, row in enumerate(rows)]
+    parts = [part for place, row in enumerate(rows) for part in _bar(row, 24 + _ROW * place, low, scale)]
     width = _LABELS + _BARS + _TEXTS
-    svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{_text(title)}" '
-        f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'style="max-width:100%;font-family:system-ui,sans-serif;font-size:12px" fill="currentColor">'
-        f'<text x="0" y="14" font-weight="600">{_text(title)}</text>{"".join(drawn)}</svg>'
-    )
-    return Figure(svg)
+    drawn = picture(
+        width, height, element("text", visible(title), x=0, y=14, font_weight=600), *parts,
+        label=visible(title), width=width, height=height, fill="currentColor",
+        style="max-width:100%;font-family:system-ui,sans-serif;font-size:12px",
+    )  # fmt: skip
+    return Figure(drawn)
 
 
-def _bar(row: Bar, top: int, low: float, scale: float) -> str:
+def _bar(row: Bar, top: int, low: float, scale: float) -> list[Svg]:
     start, end = sorted((max(low, row.start), max(low, row.end)))
     left = _LABELS + (start - low) * scale
     width = max(1.0, (end - start) * scale)
     label = row.label if len(row.label) <= _MOST_LABEL else f"{row.label[: _MOST_LABEL - 1]}…"
-    return (
-        f'<text x="{_LABELS - 8}" y="{top + 13}" text-anchor="end">{_text(label)}'
-        f"<title>{_text(row.label[:_MOST_TEXT])}</title></text>"
-        f'<rect x="{left:.1f}" y="{top + 2}" width="{width:.1f}" height="{_ROW - 6}" '
-        f'fill="{_text(row.colour)}"/>'
-        f'<text x="{left + width + 5:.1f}" y="{top + 13}">{_text(row.text)}</text>'
-    )
+    tip = element("title", visible(row.label[:_MOST_TEXT]))
+    return [
+        element("text", visible(label), tip, x=_LABELS - 8, y=top + 13, text_anchor="end"),
+        element("rect", x=left, y=top + 2, width=width, height=_ROW - 6, fill=row.colour),
+        element("text", visible(row.text), x=left + width + 5, y=top + 13),
+    ]
 
 
 def _head(name: str) -> str:

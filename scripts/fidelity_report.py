@@ -26,6 +26,7 @@ from chakrascope.errors import ChakrascopeError
 from chakrascope.runner import NetworkConfig, Result, simulate
 from chakrascope.runner.backends.ns3 import build_driver
 from chakrascope.runner.config import PacketPart, TcpPart
+from chakrascope.support import Svg, element, picture
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "validation"
 PATTERNS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ring-shift", "incast")
@@ -311,7 +312,7 @@ def draw(table: pd.DataFrame) -> str:
         x = _LEFT + _CELL * column_of[key["backend"], key["size"]]
         y = _TOP + 18 * row_of[key["network"], key["pattern"]]
         colour = _colour(float(key["error"]))
-        shapes.append(f'<rect x="{x}" y="{y}" width="{_CELL - 2}" height="16" fill="{colour}"/>')
+        shapes.append(element("rect", x=x, y=y, width=_CELL - 2, height=16, fill=colour))
         shapes.append(_text(x + _CELL / 2, y + 12, _share(float(key["error"]), "+"), anchor="middle"))
     return _picture(_LEFT + _CELL * len(columns) + 20, _TOP + 18 * len(rows) + 20, shapes)
 
@@ -335,39 +336,35 @@ def draw_cost(table: pd.DataFrame) -> str:
 
     shapes = [_text(10, 24, "Error of the makespan against the time the simulation takes", size=16)]
     for error, words in zip((least, 1e-3, 1e-2, 0.1, 1.0), _ERRORS, strict=True):
-        shapes.append(f'<path d="M{left} {up(error):.1f}H{width - 30}" stroke="#d1d5db"/>')
+        shapes.append(element("path", d=f"M{left} {up(error):.1f}H{width - 30}", stroke="#d1d5db"))
         shapes.append(_text(left + 4, up(error) - 4, words))
     for power in range(first, last + 1):
         x = across(10.0**power)
-        shapes.append(f'<path d="M{x:.1f} {top}V{bottom}" stroke="#e5e7eb"/>')
+        shapes.append(element("path", d=f"M{x:.1f} {top}V{bottom}", stroke="#e5e7eb"))
         shapes.append(_text(x, bottom + 18, _time(10.0**power), anchor="middle"))
     shapes.append(_text((left + width) / 2, bottom + 40, "processor time of one simulation", anchor="middle"))
     for place, backend in enumerate(table["backend"].unique()):
         rows, colour = table[table["backend"] == backend], BACKENDS.get(backend, "#6b7280")
         dots = zip(rows["seconds"], rows["error"], strict=True)
         shapes += [
-            f'<circle cx="{across(s):.1f}" cy="{up(e):.1f}" r="3" fill="{colour}" fill-opacity="0.45"/>'
-            for s, e in dots
+            element("circle", cx=across(s), cy=up(e), r=3, fill=colour, fill_opacity=0.45) for s, e in dots
         ]
         x, y = across(rows["seconds"].median()), up(rows["error"].abs().median())
-        shapes.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="9" fill="none" stroke="{colour}" stroke-width="3"/>'
-        )
-        shapes.append(f'<circle cx="{16 + 142 * place}" cy="42" r="5" fill="{colour}"/>')
+        shapes.append(element("circle", cx=x, cy=y, r=9, fill="none", stroke=colour, stroke_width=3))
+        shapes.append(element("circle", cx=16 + 142 * place, cy=42, r=5, fill=colour))
         shapes.append(_text(26 + 142 * place, 46, backend, size=12))
     return _picture(width, height, shapes)
 
 
-def _picture(width: float, height: float, shapes: list[str]) -> str:
+def _picture(width: float, height: float, shapes: list[Svg]) -> str:
     """Return shapes on white, which both light and dark pages show alike."""
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">'
-    )
-    return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *shapes, "</svg>\n"])
+    ground = element("rect", width="100%", height="100%", fill="white")
+    shown = {"width": width, "height": height, "font_family": "sans-serif"}
+    return picture(width, height, ground, *shapes, **shown) + "\n"
 
 
-def _text(x: float, y: float, words: str, *, size: int = 11, anchor: str = "start") -> str:
-    return f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}">{words}</text>'
+def _text(x: float, y: float, words: str, *, size: int = 11, anchor: str = "start") -> Svg:
+    return element("text", words, x=x, y=y, font_size=size, text_anchor=anchor)
 
 
 def _colour(error: float) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chakrascope.support import bytes_text
+from chakrascope.support import bytes_text, element, picture
 
 _COLOURS = ("#1f6feb", "#d1572b", "#2a9d50", "#8250df", "#b08800", "#57606a")
 
@@ -35,32 +35,31 @@ def chart(title: str, unit: str, lines: Sequence[Line]) -> str:
         share = (math.log2(y) - axes[1][0]) / ((axes[1][1] - axes[1][0]) or 1)
         return height - bottom - share * (height - top - bottom)
 
+    grid, middle, bottom_y = {"stroke": "#eaeef2"}, {"text_anchor": "middle"}, height - bottom
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-        'font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="{left}" y="22" font-size="14">{title}</text>',
+        element("rect", width=width, height=height, fill="white"),
+        element("text", title, x=left, y=22, font_size=14),
     ]
     for exponent in range(math.ceil(axes[0][0]), math.floor(axes[0][1]) + 1, 2):
         x = across(2**exponent)
-        parts.append(f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{height - bottom}" stroke="#eaeef2"/>')
         label = bytes_text(2**exponent).replace(".00", "").replace(".0", "")
-        parts.append(f'<text x="{x:.1f}" y="{height - bottom + 16}" text-anchor="middle">{label}</text>')
+        parts.append(element("line", x1=x, y1=top, x2=x, y2=bottom_y, **grid))
+        parts.append(element("text", label, x=x, y=bottom_y + 16, **middle))
     for exponent in range(math.ceil(axes[1][0]), math.floor(axes[1][1]) + 1):
         y = up(2**exponent)
-        parts.append(f'<line x1="{left}" y1="{y:.1f}" x2="{width - right}" y2="{y:.1f}" stroke="#eaeef2"/>')
-        parts.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{2**exponent:g} {unit}</text>')
+        parts.append(element("line", x1=left, y1=y, x2=width - right, y2=y, **grid))
+        parts.append(element("text", f"{2**exponent:g} {unit}", x=left - 6, y=y + 4, text_anchor="end"))
     for number, line in enumerate(lines):
         colour = _COLOURS[
             number // 2 % len(_COLOURS) if any(each.dots for each in lines) else number % len(_COLOURS)
         ]
         where = [(across(x), up(y)) for x, y in line.points]
         if line.dots:
-            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in where]
+            parts += [element("circle", cx=x, cy=y, r=3.5, fill=colour) for x, y in where]
         else:
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y in where)
-            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
-        y = top + 16 * number + 8
-        parts.append(f'<rect x="{width - right + 12}" y="{y - 8}" width="10" height="10" fill="{colour}"/>')
-        parts.append(f'<text x="{width - right + 28}" y="{y + 1}">{line.name}</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
+            parts.append(element("polyline", points=path, fill="none", stroke=colour, stroke_width=1.6))
+        x, y = width - right + 12, top + 16 * number + 8
+        parts.append(element("rect", x=x, y=y - 8, width=10, height=10, fill=colour))
+        parts.append(element("text", line.name, x=x + 16, y=y + 1))
+    return picture(width, height, *parts, font_family="sans-serif", font_size=11) + "\n"

@@ -31,6 +31,7 @@ from chakrascope.runner.prediction import (
     uncertainty,
     work_of,
 )
+from chakrascope.support import element, picture
 
 ROOT = Path(__file__).resolve().parent.parent
 ODD = 0.12  # rows that are farther off are listed, and left out of the second count
@@ -275,35 +276,28 @@ def scatter(rows: Sequence[Row]) -> str:
     def down(ratio: float) -> float:
         return top + (1.4 - min(max(ratio, 0.6), 1.4)) / 0.8 * (height - top - bottom)
 
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-        'font-size="12"><rect width="100%" height="100%" fill="#ffffff"/>'
-    ]
+    grey, bottom_y = {"fill": "#444444"}, height - bottom
+    parts = [element("rect", width="100%", height="100%", fill="#ffffff")]
     for ratio in (0.6, 0.8, 1.0, 1.2, 1.4):
         y, heavy = down(ratio), "#444444" if ratio == 1.0 else "#dddddd"
-        parts.append(f'<line x1="{left}" x2="{width - right}" y1="{y:.1f}" y2="{y:.1f}" stroke="{heavy}"/>')
-        parts.append(
-            f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#444444">{ratio:.1f}</text>'
-        )
+        parts.append(element("line", x1=left, x2=width - right, y1=y, y2=y, stroke=heavy))
+        parts.append(element("text", f"{ratio:.1f}", x=left - 8, y=y + 4, text_anchor="end", **grey))
     for seconds in (1, 10, 100):
         x = left + (math.log10(seconds) - low) / (high - low) * (width - left - right)
-        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{height - bottom}" stroke="#eeeeee"/>')
-        parts.append(
-            f'<text x="{x:.1f}" y="{height - 28}" text-anchor="middle" fill="#444444">{seconds} s</text>'
-        )
-    parts.append(f'<text x="{left}" y="{height - 8}" fill="#444444">measured step</text>')
-    parts.append(f'<text x="{left + 6}" y="{top + 12}" fill="#444444">predicted / measured</text>')
+        parts.append(element("line", x1=x, x2=x, y1=top, y2=bottom_y, stroke="#eeeeee"))
+        parts.append(element("text", f"{seconds} s", x=x, y=height - 28, text_anchor="middle", **grey))
+    parts.append(element("text", "measured step", x=left, y=height - 8, **grey))
+    parts.append(element("text", "predicted / measured", x=left + 6, y=top + 12, **grey))
     for place, (data, part) in enumerate(_by(rows, lambda row: row.step.data).items()):
         colour = _COLOURS[place % len(_COLOURS)]
         parts += [
-            f'<circle cx="{across(row):.1f}" cy="{down(row.error + 1):.1f}" r="3.2" fill="{colour}" '
-            'fill-opacity="0.65"/>'
+            element("circle", cx=across(row), cy=down(row.error + 1), r=3.2, fill=colour, fill_opacity=0.65)
             for row in part
         ]
-        y = top + 14 + 20 * place
-        parts.append(f'<circle cx="{width - right + 14}" cy="{y - 4}" r="4" fill="{colour}"/>')
-        parts.append(f'<text x="{width - right + 24}" y="{y}" fill="#222222">{data}</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
+        x, y = width - right + 14, top + 14 + 20 * place
+        parts.append(element("circle", cx=x, cy=y - 4, r=4, fill=colour))
+        parts.append(element("text", data, x=x + 10, y=y, fill="#222222"))
+    return picture(width, height, *parts, font_family="sans-serif", font_size=12) + "\n"
 
 
 if __name__ == "__main__":

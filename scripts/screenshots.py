@@ -30,7 +30,7 @@ CHROMIUM = "/usr/bin/chromium"
 VIEWPORT = {"width": 1440, "height": 900}
 # name of the image -> path, what must be on the page, dark, height
 SHOTS: dict[str, tuple[str, str, bool, int]] = {
-    "summary": ("/", "#ranks-bar .main-svg", False, 1000),
+    "summary": ("/", "#rank-bars .main-svg", False, 1000),
     "critical-path": ("/critical-path", "#segments-table .ag-row", False, 1240),
     "timeline": ("/timeline", "#timeline[data-slices]", True, 760),
     "graph": ("/graph", "#graph canvas", True, 900),

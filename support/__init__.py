@@ -19,6 +19,7 @@ from ._files import (
 )
 from ._lifeline import Lifeline, end_with_parent, ends_with_us
 from ._plugins import load_plugin, plugin_names
+from ._svg import Svg, element, picture
 from ._text import spreadsheet_text, visible
 from ._units import (
     bandwidth_text,
@@ -39,11 +40,13 @@ from ._version import package_version
 
 __all__ = [
     "Lifeline",
+    "Svg",
     "bandwidth_text",
     "bytes_text",
     "change_text",
     "count_text",
     "duration_text",
+    "element",
     "end_with_parent",
     "ends_with_us",
     "exports_of",
@@ -58,6 +61,7 @@ __all__ = [
     "parse_flops",
     "parse_number",
     "parse_size",
+    "picture",
     "plugin_names",
     "ranks_text",
     "remove_folder",

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 
 from ..converter.building import stand_in_of
 from ..errors import ChakrascopeError
@@ -17,6 +17,7 @@ from . import _perfetto as perfetto
 from . import _plotly as plotly
 from . import _routes as routes
 from . import pages
+from ._address import register_address
 from ._shell import frame, new_dash, register_share, share_link
 from ._state import Selection, StudyView, Surroundings
 from ._theme import run_options
@@ -37,7 +38,7 @@ def create_app(
     app = new_dash(prefix)
     view = StudyView(study, near)
     app.layout = lambda: _shell(view)
-    _register_address(app, view)
+    register_address(app, view)
     _register_shell(app, view)
     for page in pages.REGISTERED:
         page.register(app, view)
@@ -82,41 +83,6 @@ def _studies(view: StudyView) -> list[Any]:
     )
     # Two levels up from any page of a study; a page of another application, so no link within this one.
     return [dmc.Group([html.A("Studies", href="../../", className="text-link"), choice], gap="sm")]
-
-
-def _register_address(app: Dash, view: StudyView) -> None:
-    """Keep what is shown and the address the same."""
-
-    @app.callback(
-        Output("selection", "data"), Output("run", "data"), Output("run-select", "value"),
-        Input("url", "search"), State("run", "data"), State("selection", "data"),
-    )  # fmt: skip
-    def read_address(search: str | None, shown: str | None, selected: Any) -> tuple[Any, Any, Any]:
-        """Read the selection out of the address; what has not changed sets nothing off."""
-        selection = Selection.parse(search)
-        run = view.resolve(selection.run)
-        data = {"run": run, "rank": selection.rank, "node": selection.node}
-        same = run == shown
-        return no_update if data == selected else data, no_update if same else run, no_update if same else run
-
-    @app.callback(
-        Output("url", "search", allow_duplicate=True), Input("run-select", "value"), State("url", "search"),
-        prevent_initial_call=True,
-    )  # fmt: skip
-    def choose_run(run: str | None, search: str | None) -> Any:
-        """Write the chosen run into the address, keeping the selected node."""
-        selection = Selection.parse(search)
-        if not run or run == view.resolve(selection.run):
-            return no_update
-        return selection.with_run(run).search
-
-    @app.callback(
-        Output("url", "search", allow_duplicate=True), Input("clear-selection", "n_clicks"),
-        State("url", "search"), prevent_initial_call=True,
-    )  # fmt: skip
-    def clear(clicks: int | None, search: str | None) -> Any:
-        """Select nothing."""
-        return Selection.parse(search).with_node(-1, -1).search if clicks else no_update
 
 
 def _register_shell(app: Dash, view: StudyView) -> None:
@@ -183,7 +149,7 @@ def _selected(view: StudyView, selection: dict[str, Any]) -> Any:
             dmc.Text(f"rank {rank_text(rank, stand_in)} · node {node_id}", size="xs"),
             dmc.Text(duration_text(int(node["end_ns"] - node["start_ns"])), size="xs"),
         ]
-    clear = dmc.Button("Clear", id="clear-selection", size="compact-xs", variant="default", mt=4)
+    clear = dmc.Button("Clear", id={"clear": "selection"}, size="compact-xs", variant="default", mt=4)
     search = Selection(str(run), rank, node_id).search
     seen = [link_to(name, path, search) for name, path in (("Timeline", "/timeline"), ("Graph", "/graph"))]
     onward = [html.Div(seen, className="selected-links")] if node is not None else []

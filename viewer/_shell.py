@@ -99,13 +99,16 @@ def frame(
     titles: Sequence[Any], tools: Sequence[Any], stores: Sequence[Any], navigation: Any = None
 ) -> dmc.MantineProvider:
     """Return what surrounds a page: *titles* after the product's name, *tools* at the right of the head."""
-    name = [html.Span(className="logo-mark"), dmc.Text("Chakrascope", fw=700, size="lg")]
+    name = [
+        html.Span(className="logo-mark"),
+        dmc.Text("Chakrascope", fw=700, size="lg", className="logo-name"),
+    ]
     # Checked as the system or the user says (assets/01_scheme.js), before any page is drawn.
     switch = dmc.Switch(id="dark", label="Dark")
     head = dmc.Group(
         [
-            dmc.Group([dmc.Group(name, gap=8, wrap="nowrap"), *titles], gap="lg", wrap="nowrap"),
-            dmc.Group([*tools, switch], gap="lg", wrap="nowrap", justify="flex-end", className="tools"),
+            dmc.Group([dmc.Group(name, gap=8, wrap="nowrap"), *titles], wrap="nowrap", className="titles"),
+            dmc.Group([*tools, switch], wrap="nowrap", justify="flex-end", className="tools"),
         ],
         justify="space-between",
         wrap="nowrap",

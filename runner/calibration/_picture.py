@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from html import escape
 
-from ...support import bytes_text, duration_text
+from ...support import Svg, bytes_text, duration_text, element
+from ...support import picture as drawing
 from ._calibrate import Calibration, Point
 
 __all__ = ["picture"]
@@ -37,20 +37,17 @@ def picture(calibration: Calibration) -> str:
     times = [value for p in points for value in (p.measured_ns, p.model_ns, p.wire_ns) if value > 0]
     up = _scale(times, _HEIGHT - _BOTTOM, _TOP)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="Fit against measurements"><style>{_STYLE}</style>',
-        f'<text x="{_LEFT}" y="22">Measured and fitted: {escape(calibration.records.source)}</text>',
+        element("style", Svg(_STYLE)),
+        element("text", f"Measured and fitted: {calibration.records.source}", x=_LEFT, y=22),
         *_axes(points, times, across, up),
     ]
     for number, (name, own) in enumerate(sorted(series.items())):
         colour = _COLOURS[number % len(_COLOURS)]
         parts += _series(sorted(own, key=lambda p: p.size_bytes), colour, across, up)
-        parts.append(_legend(name, colour, number))
-    parts.append(
-        f'<text x="{_LEFT}" y="{_HEIGHT - 10}">Dots: median of the measurements. Lines: the network; dashed: '
-        "its messages alone.</text></svg>"
-    )
-    return "\n".join(parts) + "\n"
+        parts += _legend(name, colour, number)
+    note = "Dots: median of the measurements. Lines: the network; dashed: its messages alone."
+    parts.append(element("text", note, x=_LEFT, y=_HEIGHT - 10))
+    return drawing(_WIDTH, _HEIGHT, *parts, label="Fit against measurements") + "\n"
 
 
 def _scale(values: Sequence[float], start: float, end: float) -> _Scale:
@@ -61,24 +58,21 @@ def _scale(values: Sequence[float], start: float, end: float) -> _Scale:
     return lambda value: start + (math.log10(value) - low) / (high - low) * (end - start)
 
 
-def _axes(points: Iterable[Point], times: Sequence[float], across: _Scale, up: _Scale) -> list[str]:
+def _axes(points: Iterable[Point], times: Sequence[float], across: _Scale, up: _Scale) -> list[Svg]:
     sizes = [max(1, point.size_bytes) for point in points]
     bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+    middle = {"text_anchor": "middle"}
     parts = []
     for value in _ticks(sizes, 2, 4):
         x = across(value)
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{bottom}"/>')
-        parts.append(
-            f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{escape(bytes_text(value))}</text>'
-        )
+        parts.append(element("line", class_="grid", x1=x, x2=x, y1=_TOP, y2=bottom))
+        parts.append(element("text", bytes_text(value), x=x, y=bottom + 18, **middle))
     for value in _ticks(times, 10, 1):
         y = up(value)
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(
-            f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(duration_text(value))}</text>'
-        )
-    parts.append(f'<path class="axis" fill="none" d="M{_LEFT} {_TOP}V{bottom}H{right}"/>')
-    parts.append(f'<text x="{(_LEFT + right) / 2}" y="{bottom + 36}" text-anchor="middle">size</text>')
+        parts.append(element("line", class_="grid", x1=_LEFT, x2=right, y1=y, y2=y))
+        parts.append(element("text", duration_text(value), x=_LEFT - 8, y=y + 4, text_anchor="end"))
+    parts.append(element("path", class_="axis", fill="none", d=f"M{_LEFT} {_TOP}V{bottom}H{right}"))
+    parts.append(element("text", "size", x=(_LEFT + right) / 2, y=bottom + 36, **middle))
     return parts
 
 
@@ -91,26 +85,26 @@ def _ticks(values: Sequence[float], base: int, step: int) -> list[int]:
     return [base**power for power in powers[:: max(1, len(powers) // 8)]]
 
 
-def _series(points: Sequence[Point], colour: str, across: _Scale, up: _Scale) -> list[str]:
-    def line(value: Callable[[Point], float], more: str) -> str:
+def _series(points: Sequence[Point], colour: str, across: _Scale, up: _Scale) -> list[Svg]:
+    def line(value: Callable[[Point], float], **more: str | float) -> Svg:
         path = " ".join(f"{across(max(1, p.size_bytes)):.1f},{up(max(1.0, value(p))):.1f}" for p in points)
-        return f'<polyline fill="none" stroke="{colour}" {more} points="{path}"/>'
+        return element("polyline", fill="none", stroke=colour, points=path, **more)
 
-    dots = [
-        f'<circle cx="{across(max(1, p.size_bytes)):.1f}" cy="{up(p.measured_ns):.1f}" r="3.5" '
-        f'fill="{colour}">'
-        f"<title>{escape(p.operation)} of {escape(bytes_text(p.size_bytes))}: measured "
-        f"{escape(duration_text(p.measured_ns))}, model {escape(duration_text(p.model_ns))}</title></circle>"
-        for p in points
-    ]
+    def dot(point: Point) -> Svg:
+        tip = (
+            f"{point.operation} of {bytes_text(point.size_bytes)}: measured "
+            f"{duration_text(point.measured_ns)}, model {duration_text(point.model_ns)}"
+        )
+        x, y = across(max(1, point.size_bytes)), up(point.measured_ns)
+        return element("circle", element("title", tip), cx=x, cy=y, r=3.5, fill=colour)
+
     return [
-        line(lambda p: p.wire_ns, 'stroke-dasharray="4 3"'),
-        line(lambda p: p.model_ns, 'stroke-width="1.5"'),
-        *dots,
+        line(lambda p: p.wire_ns, stroke_dasharray="4 3"),
+        line(lambda p: p.model_ns, stroke_width=1.5),
+        *map(dot, points),
     ]
 
 
-def _legend(name: str, colour: str, number: int) -> str:
+def _legend(name: str, colour: str, number: int) -> list[Svg]:
     x, y = _WIDTH - _RIGHT + 16, _TOP + 12 + 18 * number
-    dot = f'<circle cx="{x}" cy="{y - 4}" r="4" fill="{colour}"/>'
-    return f'{dot}<text x="{x + 10}" y="{y}">{escape(name)}</text>'
+    return [element("circle", cx=x, cy=y - 4, r=4, fill=colour), element("text", name, x=x + 10, y=y)]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from html import escape
 from itertools import pairwise
 
 from ...errors import ConfigError
-from ...support import bytes_text, count_text, ranks_text
+from ...support import Svg, bytes_text, count_text, element, picture, ranks_text
 from ._inspection import Inspection, Traffic
 
 __all__ = ["ARROW_GAP", "has_arrows", "program_picture", "size_groups", "traffic_sentence"]
@@ -73,79 +72,73 @@ def program_picture(found: Inspection) -> str:
     row = _ARROW_ROW if arrows else _CELL_ROW
     step = _ARROW_STEP if arrows else max(2.0, min(60.0, _CELLS_WIDE / steps))
     width, height = max(480.0, _LEFT + step * steps + _RIGHT), _TOP + row * ranks + _BOTTOM
-    name = escape(found.program.name)
-    told = f"Who sends to whom in {name}: {ranks} ranks over {count_text(found.steps, 'step')}"
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height}" width="{width:g}" '
-        f'height="{height}" role="img" aria-label="{told}"><style>{_STYLE}</style>',
-        f'<text class="head" x="12" y="22">{name}, {bytes_text(found.size_bytes)}</text>',
+    name = found.program.name
+    content = [
+        element("style", Svg(_STYLE)),
+        element("text", f"{name}, {bytes_text(found.size_bytes)}", class_="head", x=12, y=22),
         *_axes(ranks, steps, row, step),
         *(_arrows(found) if arrows else _boxes(found, step)),
-        "</svg>",
     ]
-    return "\n".join(parts) + "\n"
+    label = f"Who sends to whom in {name}: {ranks} ranks over {count_text(found.steps, 'step')}"
+    return picture(width, height, *content, label=label, width=width, height=height) + "\n"
 
 
-def _axes(ranks: int, steps: int, row: int, step: float) -> list[str]:
+def _axes(ranks: int, steps: int, row: int, step: float) -> list[Svg]:
     """Return the names of ranks and steps."""
-    bottom = _TOP + row * ranks
-    parts = [
-        f'<text x="12" y="{_TOP + row * (rank + 0.5) + 4:g}">rank {rank}</text>' for rank in range(ranks)
-    ]
+    bottom, middle = _TOP + row * ranks, {"text_anchor": "middle"}
+    parts = [element("text", f"rank {rank}", x=12, y=_TOP + row * (rank + 0.5) + 4) for rank in range(ranks)]
     parts += [
-        f'<text x="{_LEFT + step * (number + 0.5):.1f}" y="{bottom + 16}" text-anchor="middle">'
-        f"{number + 1}</text>"
+        element("text", f"{number + 1}", x=_LEFT + step * (number + 0.5), y=bottom + 16, **middle)
         for number in range(0, steps, -(-steps // _MOST_LABELS))
     ]
-    middle = _LEFT + step * steps / 2
-    return [*parts, f'<text x="{middle:.1f}" y="{bottom + 34}" text-anchor="middle">step</text>']
+    return [*parts, element("text", "step", x=_LEFT + step * steps / 2, y=bottom + 34, **middle)]
 
 
-def _arrows(found: Inspection) -> list[str]:
+def _arrows(found: Inspection) -> list[Svg]:
     """Return lines of ranks, borders of steps, and an arrow for each pair of ranks in a step."""
     ranks, steps = found.program.num_ranks, found.steps
     end, bottom = _LEFT + _ARROW_STEP * steps, _TOP + _ARROW_ROW * ranks
-    parts = [f'<path class="grid" d="M{_LEFT} {_rank_y(rank):g}H{end}"/>' for rank in range(ranks)]
-    for number in range(1, steps):
-        x = _LEFT + _ARROW_STEP * number
-        parts.append(f'<path class="step" d="M{x} {_TOP}V{bottom}"/>')
+    parts = [element("path", class_="grid", d=f"M{_LEFT} {_rank_y(rank):g}H{end}") for rank in range(ranks)]
+    parts += [
+        element("path", class_="step", d=f"M{_LEFT + _ARROW_STEP * number} {_TOP}V{bottom}")
+        for number in range(1, steps)
+    ]
     groups = size_groups(item.size_bytes for item in found.traffic)
     colours = _COLOURS[1:] if len(groups) == 1 else _COLOURS
     parts += _legend(groups, colours)
     for number, (_, least, most) in enumerate(groups):
-        own = [item for item in found.traffic if least <= item.size_bytes <= most]
-        parts.append(
-            f'<defs><marker id="arrow{number}" markerWidth="9" markerHeight="8" refX="8" refY="4" '
-            f'orient="auto" markerUnits="userSpaceOnUse"><path d="M0 0L9 4L0 8z" fill="{colours[number]}"/>'
-            f'</marker></defs><g stroke="{colours[number]}" stroke-width="1.4">'
-        )
-        for item in own:
-            start, stop = (_LEFT + _ARROW_STEP * (item.step + side) for side in (ARROW_GAP - 1, -ARROW_GAP))
-            parts.append(
-                f'<path d="M{start:.1f} {_rank_y(item.source):g}L{stop:.1f} {_rank_y(item.destination):g}" '
-                f'marker-end="url(#arrow{number})"><title>{traffic_sentence(item)}</title></path>'
-            )
-        parts.append("</g>")
+        head = element(
+            "marker", element("path", d="M0 0L9 4L0 8z", fill=colours[number]), id=f"arrow{number}",
+            markerWidth=9, markerHeight=8, refX=8, refY=4, orient="auto", markerUnits="userSpaceOnUse",
+        )  # fmt: skip
+        own = [
+            _arrow(item, f"url(#arrow{number})") for item in found.traffic if least <= item.size_bytes <= most
+        ]
+        parts += [element("defs", head), element("g", *own, stroke=colours[number], stroke_width=1.4)]
     return parts
+
+
+def _arrow(item: Traffic, head: str) -> Svg:
+    start, stop = (_LEFT + _ARROW_STEP * (item.step + side) for side in (ARROW_GAP - 1, -ARROW_GAP))
+    way = f"M{start:.1f} {_rank_y(item.source):g}L{stop:.1f} {_rank_y(item.destination):g}"
+    return element("path", element("title", traffic_sentence(item)), d=way, marker_end=head)
 
 
 def _rank_y(rank: int) -> float:
     return _TOP + _ARROW_ROW * (rank + 0.5)
 
 
-def _legend(groups: Sequence[tuple[str, int, int]], colours: Sequence[str]) -> list[str]:
+def _legend(groups: Sequence[tuple[str, int, int]], colours: Sequence[str]) -> list[Svg]:
     """Return a line and its sizes for each colour, behind each other."""
-    parts, x = ['<text x="12" y="48">sent in one step:</text>'], 120.0
+    parts, x = [element("text", "sent in one step:", x=12, y=48)], 120.0
     for (label, _, _), colour in zip(groups, colours, strict=False):
-        parts.append(
-            f'<path d="M{x:g} 44h20" stroke="{colour}" stroke-width="3"/>'
-            f'<text x="{x + 26:g}" y="48">{label}</text>'
-        )
+        parts.append(element("path", d=f"M{x:g} 44h20", stroke=colour, stroke_width=3))
+        parts.append(element("text", label, x=x + 26, y=48))
         x += 50 + 7 * len(label)
     return parts
 
 
-def _boxes(found: Inspection, step: float) -> list[str]:
+def _boxes(found: Inspection, step: float) -> list[Svg]:
     """Return a box for whatever a rank sends in a step, the darker the more."""
     targets: dict[tuple[int, int], list[int]] = defaultdict(list)
     sent: dict[tuple[int, int], int] = defaultdict(int)
@@ -153,13 +146,15 @@ def _boxes(found: Inspection, step: float) -> list[str]:
         targets[item.source, item.step].append(item.destination)
         sent[item.source, item.step] += item.size_bytes
     most = max(sent.values(), default=1)
-    parts = [f'<text x="12" y="48">sent in one step, at most {bytes_text(most)}</text>']
+    parts = [element("text", f"sent in one step, at most {bytes_text(most)}", x=12, y=48)]
     for (rank, number), size in sent.items():
         to = targets[rank, number]
+        receivers = f"{'rank' if len(to) == 1 else 'ranks'} {ranks_text(to)}"
+        tip = element("title", f"Step {number}: rank {rank} sends {bytes_text(size)} to {receivers}")
         parts.append(
-            f'<rect x="{_LEFT + step * (number - 1):.2f}" y="{_TOP + _CELL_ROW * rank + 1}" '
-            f'width="{step * 0.94:.2f}" height="{_CELL_ROW - 2}" fill="{_COLOURS[1]}" '
-            f'opacity="{0.15 + 0.85 * size / most:.2f}"><title>Step {number}: rank {rank} sends '
-            f"{bytes_text(size)} to {'rank' if len(to) == 1 else 'ranks'} {ranks_text(to)}</title></rect>"
-        )
+            element(
+                "rect", tip, x=_LEFT + step * (number - 1), y=_TOP + _CELL_ROW * rank + 1, width=step * 0.94,
+                height=_CELL_ROW - 2, fill=_COLOURS[1], opacity=0.15 + 0.85 * size / most,
+            )
+        )  # fmt: skip
     return parts

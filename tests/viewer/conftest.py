@@ -23,6 +23,11 @@ READY = {
 }
 
 
+def control(option):
+    """Return the CSS selector of the control that is in the address as *option*."""
+    return f"""[id$='"option":"{option}"}}']"""
+
+
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
     return make_study(tmp_path_factory.mktemp("viewer") / "study")

@@ -12,7 +12,7 @@ from chakrascope.errors import Cancelled
 from chakrascope.viewer import create_app
 from chakrascope.viewer.queries import Reading, _sides
 
-from .conftest import serving, watched
+from .conftest import control, serving, watched
 
 pytestmark = pytest.mark.browser
 
@@ -39,7 +39,7 @@ def test_the_page_is_quiet_in_both_schemes_and_follows_its_address(browser, serv
     page = watched(context)
     page.goto(f"{served}/diff?before=%40{made.run_b}&after=%40{made.run_b}&by=module")
     page.wait_for_selector("#diff-headline:has-text('no difference')")
-    assert page.locator("#diff-by").input_value() == "module"
+    assert page.locator(control("by")).input_value() == "module"
     wide = page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert wide, "the page is wider than the window"
     assert page.complaints == []

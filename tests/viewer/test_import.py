@@ -107,9 +107,16 @@ def test_browser_cannot_name_a_folder(study, folder, tmp_path):
     body = {
         "output": "import-told.children",
         "outputs": {"id": "import-told", "property": "children"},
-        "inputs": [{"id": "import-look", "property": "n_clicks", "value": 1}],
+        "inputs": [
+            {"id": "import-look", "property": "n_clicks", "value": 1},
+            {"id": "import-go", "property": "n_clicks"},
+        ],
         "changedPropIds": ["import-look.n_clicks"],
-        "state": [{"id": "url", "property": "search", "value": f"?item={tmp_path}"}],
+        "state": [
+            {"id": "import-name", "property": "value", "value": "mine"},
+            {"id": "import-step", "property": "value", "value": "all"},
+            {"id": "url", "property": "search", "value": f"?item={tmp_path}"},
+        ],
     }
     answer = app.server.test_client().post("/_dash-update-component", json=body)
     assert answer.get_json()["response"] == {}

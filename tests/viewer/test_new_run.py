@@ -125,7 +125,7 @@ def test_what_cannot_run_is_an_error_that_says_why(changes, words):
 
 def test_other_keys_of_a_network_are_kept():
     setup = dataclasses.replace(setup_of(), more={"packet": {"CC_MODE": 1}})
-    assert setup.with_count(2).network_mapping()["packet"] == {"CC_MODE": 1}
+    assert setup.network_mapping()["packet"] == {"CC_MODE": 1}
 
 
 WHOLE = {

@@ -24,6 +24,10 @@ def test_an_example_is_asked_answered_exported_and_in_the_address(visit, made):
     with page.expect_download() as caught:
         page.locator("#query-answer a[href*='/export/query.csv']").click()
     assert caught.value.path().read_text().startswith("operator,kind,segments,on_path_ns")
+    page.locator("#query-sql").fill("SELECT 42 AS answer")
+    page.wait_for_selector("#query-answer.stale")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("#query-answer:not(.stale) .ag-header-cell[col-id='answer']", state="attached")
     assert page.complaints == []
 
 

@@ -12,7 +12,7 @@ from chakrascope.runner.study import run_table
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._theme import run_text
 
-from .conftest import serving
+from .conftest import control, serving
 
 
 @pytest.fixture
@@ -100,13 +100,13 @@ def test_runs_are_found_named_compared_and_deleted(page, own):
         page.goto(f"{address}/runs")
         page.wait_for_selector("#runs-table .ag-row[row-index='1']")
         rename(page, own.run_a, "<b>A100</b> \u202e", "for the customer")
-        page.locator("#runs-find").fill("customer")
+        page.locator(control("find")).fill("customer")
         page.wait_for_selector(f"#runs-table .ag-row[row-id='{own.run_b}']", state="detached")
         page.wait_for_url("**find=customer*")
         page.reload()
         page.wait_for_selector(f"#runs-table .ag-row[row-id='{own.run_a}'] :text('<b>A100</b>')")
         page.wait_for_selector(f"#runs-table .ag-row[row-id='{own.run_a}'] :text('<i>new</i>')")
-        page.locator("#runs-find").fill("")
+        page.locator(control("find")).fill("")
         tick(page, own.run_a)
         tick(page, own.run_b)
         page.locator("#runs-compare:not([disabled])").click()

@@ -15,7 +15,7 @@ from chakrascope.viewer._state import Selection
 from chakrascope.viewer.charts import best_heat_map, frontier_scatter, parallel_coordinates
 from chakrascope.viewer.pages import _sweep as page_sweep
 
-from .conftest import serving
+from .conftest import control, serving
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +34,11 @@ def test_sweep_is_shown_and_its_best_run_opens(page, swept):
         page.wait_for_selector("#sweep-best:has-text('The shortest step is')")
         page.wait_for_selector("#sweep-table .ag-row[row-index='5']")
         assert page.locator("#sweep-table").count() == 1
-        page.locator("#sweep-pareto").click()
+        page.locator(control("pareto")).click()
         page.get_by_role("option", name="bandwidth").click()
         page.wait_for_url("**pareto=network.bandwidth*")
         page.reload()
-        page.wait_for_selector("#sweep-pareto[value='bandwidth (GiB/s)']")
+        page.wait_for_selector(control("pareto") + "[value='bandwidth (GiB/s)']")
         page.get_by_role("link", name="Open this run").click()
         page.wait_for_selector("#headline")
         assert page.complaints == []

@@ -48,7 +48,7 @@ def test_modules_that_bound_it_say_what_they_leave_out(run, simulated):
 @pytest.mark.parametrize(("fold", "hidden"), [("nodes", False), ("modules", True), ("ranks", True)])
 def test_hops_are_asked_for_only_where_they_count(fold, hidden):
     selection = Selection.parse(f"?fold={fold}&hops=1")
-    field = named(json.loads(text_of(_graph._controls(selection))), "graph-hops")
+    field = named(json.loads(text_of(_graph._controls(selection))), {"default": "2", "option": "hops"})
     assert field["value"] == 1
     assert "suffix" not in field
     assert (field["style"] == {"display": "none"}) == hidden

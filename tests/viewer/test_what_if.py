@@ -4,6 +4,8 @@ import pytest
 
 from chakrascope.runner.analysis import changes
 
+from .conftest import control
+
 
 @pytest.mark.browser
 def test_question_is_answered_on_the_page(visit, made):
@@ -14,17 +16,17 @@ def test_question_is_answered_on_the_page(visit, made):
     page.wait_for_selector("#what-if-table .ag-cell:has-text('operator aten::mm')")
     assert "change=operator" in page.url
     for text in ("0", "-1", "1e9", "fast", ""):
-        page.locator("#what-if-times").fill(text)
+        page.locator(control("times")).fill(text)
         page.wait_for_selector("#what-if-answer:has-text('No answer: Times as fast')")
         page.wait_for_selector("#what-if-go[disabled]")
-        page.wait_for_selector("#what-if-times[aria-invalid=true]")
-        assert page.locator("#what-if-times").input_value() == text
-    page.locator("#what-if-times").fill("0.5")
+        page.wait_for_selector(control("times") + "[aria-invalid=true]")
+        assert page.locator(control("times")).input_value() == text
+    page.locator(control("times")).fill("0.5")
     page.wait_for_selector("#what-if-go:not([disabled])")
     page.wait_for_url("**times=0.5*")
     assert not page.locator("#what-if-answer").inner_text()
     page.reload()
-    page.wait_for_selector("#what-if-times[value='0.5']")
+    page.wait_for_selector(control("times") + "[value='0.5']")
     assert page.complaints == []
 
 

@@ -47,6 +47,15 @@
     if (box) { box.dataset.named = String(taken.length); }
   }
 
+  /* Select a node on every page; a group of nodes stands for its longest one. */
+  function select(node) {
+    const query = new URLSearchParams(window.location.search), { rank, node: id } = node.data();
+    if (!(id >= 0)) { return; }
+    query.set("rank", rank);
+    query.set("node", id);
+    window.dash_clientside.set_props("url", { search: `?${query}` });
+  }
+
   function expand(node) {
     const query = new URLSearchParams(window.location.search), known = (query.get("open") || "").split(",").filter(Boolean);
     const name = node.id();
@@ -65,6 +74,7 @@
       waiting = true;
       window.requestAnimationFrame(() => { waiting = false; readable(cy); });
     });
+    cy.on("tap", "node", (event) => select(event.target));
     cy.on("cxttap", "node", (event) => expand(event.target));
   }
 

@@ -57,7 +57,10 @@ def graph(figure: go.Figure, **properties: Any) -> html.Div:
     drawn = dcc.Graph(figure=figure, config=config, style={"height": figure.layout.height}, **properties)
     names = ", ".join(str(trace.name) for trace in figure.data if trace.name)
     told = str(figure.layout.meta or f"Chart{f' of {names}' if names else ''}")
-    return html.Div(drawn, role="figure", **{"aria-label": told[:_MOST_WORDS]})
+    identity = properties.get("id")
+    # What is clicked has an id of parts for callbacks; its frame has one for style and tests.
+    named = {"id": "-".join([*identity.values(), *identity])} if isinstance(identity, dict) else {}
+    return html.Div(drawn, role="figure", **named, **{"aria-label": told[:_MOST_WORDS]})
 
 
 def time_scale(most_ns: float) -> tuple[float, str]:

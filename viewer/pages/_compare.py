@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, html, no_update
+from dash import ALL, Dash, Input, Output, State, html
 
 from ...errors import ChakrascopeError
 from ...runner import about_backend, error_distribution
@@ -21,6 +21,7 @@ from ...runner.analysis import (
     why_not_comparable,
 )
 from ...support import count_text, duration_text
+from .._address import chart_id, option_id
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_name, run_text
 from ..charts import difference_histogram, difference_scatter, graph, paths_bars, runs_bar
@@ -31,9 +32,6 @@ from ._parts import (
     empty,
     export_links,
     kind_column,
-    node_address,
-    option_address,
-    select_rows,
     table_card,
     text_column,
     wrapped_column,
@@ -42,6 +40,8 @@ from ._parts import (
 __all__ = ["MOST_RUNS", "PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/compare", "Compare"
+# What is chosen at first depends on the run.
+_AGAINST = {"option": "against", "default": ALL}
 MOST_RUNS = 6
 _OVERVIEW = [
     wrapped_column("label", "Run", flex=4, minWidth=180),
@@ -122,7 +122,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             dmc.Title(TITLE, order=2),
             *_unknown(view, selection),
             dmc.MultiSelect(
-                id="compare-against",
+                id=option_id("against", ",".join(_against(view, run, Selection()))),
                 label=f"Compare {run_text(run.info)} with",
                 data=[{"value": info.id, "label": run_text(info)} for info in others],
                 value=chosen,
@@ -271,7 +271,7 @@ def _paths_card(run: OpenRun, other: OpenRun, scheme: str) -> dmc.Paper:
     return card(
         "Where the critical paths diverge",
         dmc.Text(divergence_text(run.path, other.path), id="divergence", mb="xs"),
-        graph(bars, id="paths-strip", mode_bar=True),
+        graph(bars, id=chart_id("paths-strip"), mode_bar=True),
         note="Grey: nodes that are on both paths, whenever they run. Select a bar to find its node.",
         exports=export_links("paths", run=run.info.id, against=other.info.id),
     )
@@ -300,42 +300,32 @@ def _nodes_card(run: OpenRun, other: OpenRun, nodes: Any, scheme: str) -> dmc.Pa
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Wire the choice of runs and the selection of a row."""
-    select_rows(app, "collective-differences")
-    select_rows(app, "node-differences")
+    """Fill in what the runs that are chosen differ by."""
 
     @app.callback(
-        Output("url", "search", allow_duplicate=True), Input("paths-strip", "clickData"),
-        State("url", "search"), State("run", "data"), prevent_initial_call=True,
+        Output("comparison", "children"), Input(_AGAINST, "value"), State("run", "data"),
+        State("dark", "checked"),
     )  # fmt: skip
-    def select_bar(click: dict[str, Any] | None, search: str | None, run: str) -> Any:
-        if not click:
-            return no_update
-        rank, node, _ = click["points"][0]["customdata"]
-        return node_address(search, run, rank, node)
-
-    @app.callback(
-        Output("comparison", "children"), Output("url", "search", allow_duplicate=True),
-        Input("compare-against", "value"), State("run", "data"), State("dark", "checked"),
-        State("url", "search"), prevent_initial_call="initial_duplicate",
-    )  # fmt: skip
-    def compare(against: list[str] | None, run: str, dark: bool, search: str | None) -> tuple[Any, Any]:
+    def compare(against: list[list[str] | None], run: str, dark: bool) -> Any:
         known = {info.id for info in view.runs()}
-        chosen = [name for name in against or [] if name in known][:MOST_RUNS]
-        shown = view.open(run)
-        default = ",".join(_against(view, shown, Selection.parse(search)))
-        address = option_address(search, run, "against", ",".join(chosen), default)
+        chosen = [name for name in _first(against) if name in known][:MOST_RUNS]
         try:
-            return _comparison(shown, chosen, "dark" if dark else "light"), address
+            return _comparison(view.open(run), chosen, "dark" if dark else "light")
         except ChakrascopeError as error:
-            return dmc.Alert(error.message, color="red", variant="light"), no_update
+            return dmc.Alert(error.message, color="red", variant="light")
 
     @app.callback(
         Output("comparison-details", "children"), Input("comparison-details", "id"),
-        State("compare-against", "value"), State("run", "data"), State("dark", "checked"),
+        State(_AGAINST, "value"), State("run", "data"), State("dark", "checked"),
     )  # fmt: skip
-    def detail(_id: str, against: list[str] | None, run: str, dark: bool) -> Any:
-        if not against:
+    def detail(_id: str, against: list[list[str] | None], run: str, dark: bool) -> Any:
+        chosen = _first(against)
+        if not chosen:
             return None
-        parts = _against_first(view.open(run), view.open(against[0]), "dark" if dark else "light")
+        parts = _against_first(view.open(run), view.open(chosen[0]), "dark" if dark else "light")
         return dmc.Stack(parts, gap="md")
+
+
+def _first(against: list[list[str] | None]) -> list[str]:
+    """Return what is chosen in the one control of the page."""
+    return (against[0] if against else None) or []

@@ -5,15 +5,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from ...converter import Finding
 from ...errors import ConfigError, StudyError
-from ...runner import about_backend, backend_report, communication_of, list_presets
-from ...runner.analysis import duration_estimate, estimate_s, load_of
+from ...runner import about_backend, backend_report, list_presets
 from ...runner.gpu import list_machines
 from ...runner.study import add_network
 from .._state import Selection, StudyView
@@ -23,12 +20,7 @@ from ..queries import (
     Networks,
     Setup,
     begun_from,
-    check,
-    chosen_backends,
-    command_line,
     decode_form,
-    differences,
-    encode_form,
     kept_text,
     machine_of,
     plain_backend,
@@ -38,32 +30,25 @@ from ._configure_form import (
     dimension_rows,
     field_states,
     meanings,
-    read_setup,
     read_system,
     rows_of,
     setup_rows,
     system_fields,
 )
-from ._configure_start import register_start
+from ._configure_start import LABEL_LENGTH, register_start
 from ._jobs import jobs_card
 from ._parts import (
     begun_notice,
     card,
-    empty,
     ignored_notice,
-    link_to,
     no_workload,
-    option_address,
-    page_address,
 )
 
 __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/new-run", "New run"
 NEEDS_RUN = False
-_LABEL_LENGTH = 120
 _LARGEST_UPLOAD = 700_000  # as text it is a third larger, and a request a MiB at most
-_COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
@@ -79,6 +64,8 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
             dmc.Title(TITLE, order=2),
             None if selection.option("setup") else begun_notice(begun),
             dcc.Store(id="new-written", data=selection.option("setup")),
+            # The form as in the address if it can be simulated, else nothing.
+            dcc.Store(id="new-runnable"),
             html.Div(ignored_notice(form.ignored), id="new-ignored"),
             html.Div(_form(form, names, networks, scheme), id="new-form"),
             _elsewhere(),
@@ -97,8 +84,9 @@ def _form(form: Form, names: Sequence[str], networks: Networks, scheme: str) -> 
                 card("Check", html.Div(id="findings", **{"aria-live": "polite"})),
                 card("Topology", html.Div(graph(topology_sketch(setup.dimensions, scheme)), id="sketch"),
                      note="One group of ranks in each dimension, the innermost first."),
-            ], cols=2),
-            card("Network", html.Div(dimension_rows(setup_rows(setup.dimensions)), id="dimension-rows"),
+            ], cols={"base": 1, "md": 2}),
+            card("Network", html.Div(dimension_rows(setup_rows(setup.dimensions)), id="dimension-rows",
+                                     className="wide"),
                  dmc.Text(kept_text(setup), id="new-kept", size="sm"),
                  note="Dimension 1 is the innermost, such as the links inside a host. The last columns: the "
                  "algorithm that each collective uses in the dimension."),
@@ -168,7 +156,7 @@ def _backends(chosen: Sequence[str]) -> dmc.Group:
     """Return the choice of backends, and of the machine that ``gpu`` runs on."""
     machine = dmc.Select(
         id="new-machine", label="Machine of gpu", data=list_machines(), value=machine_of(chosen),
-        allowDeselect=False, disabled=not any(map(takes_machine, chosen)), w=150,
+        allowDeselect=False, disabled=not any(map(takes_machine, chosen)), miw=150, w=150,
     )  # fmt: skip
     return dmc.Group([_backend_list(chosen), machine], align="start", mt="xs", wrap="nowrap")
 
@@ -220,7 +208,6 @@ def register(app: Dash, view: StudyView) -> None:
     _register_fields(app, view)
     _register_upload(app, view)
     _register_system_upload(app)
-    _register_examination(app, view)
     _register_address(app, view)
     register_start(app, view)
 
@@ -291,7 +278,7 @@ def _register_system_upload(app: Dash) -> None:
         """Fill the form in from a system file of ASTRA-sim's, and say what of it the form does not show."""
         if not contents:
             return no_update, no_update, ""
-        name = str(filename or "The system file")[:_LABEL_LENGTH]
+        name = str(filename or "The system file")[:LABEL_LENGTH]
         try:
             text = base64.b64decode(contents.partition(",")[2], validate=True).decode("utf-8")
             found = read_system(text, name, rows_of(ctx.states_list[1]))
@@ -312,123 +299,8 @@ def _register_states(app: Dash, form: str, path: dict[str, Any]) -> None:
         return field_states(ctx.inputs_list[0])
 
 
-# What the form holds, as callbacks read it; `_read` makes sense of it.
-_FIELDS = (
-    Input({"form": "dimension", "field": ALL, "number": ALL}, "value"),
-    Input({"form": "system", "field": ALL}, "value"),
-    Input("new-workload", "value"),
-    Input("new-backends", "value"),
-    Input("new-machine", "value"),
-    Input("new-failures", "value"),
-)
-
-
-_CORRECT = "Correct the field that is marked first."
-
-
-def _read(  # noqa: PLR0917 - one argument per field of the form
-    view: StudyView, workload: str, backends: list[str] | None, machine: str | None,
-    failures: str | None, network: str, system: str, label: Any = "",
-) -> Form:  # fmt: skip
-    """Return the form in the fields of :data:`_FIELDS`, inside of a callback that has them as inputs.
-
-    Raises `ConfigError` for a field that does not hold what it asks for.
-    """
-    networks = Networks(view.study)
-    setup = read_setup(ctx.inputs_list[0], ctx.inputs_list[1], network, system, failures, networks)
-    return Form(workload, setup, chosen_backends(backends, machine), str(label or "")[:_LABEL_LENGTH])
-
-
-def _register_examination(app: Dash, view: StudyView) -> None:
-    @app.callback(
-        Output("findings", "children"), Output("sketch", "children"), Output("new-command", "children"),
-        Output("new-start", "disabled"), Output("new-blocker", "children"),
-        Output("new-yaml", "disabled"), Output("new-json", "disabled"), *_FIELDS,
-        State("new-network", "value"), State("new-system", "value"), State("dark", "checked"),
-    )  # fmt: skip
-    def examine(  # noqa: PLR0917 - one argument per field of the form
-        _fields: Any, _system: Any, workload: str, backends: list[str], machine: str | None,
-        failures: str | None, network: str, system: str, dark: bool,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        """Check what was entered, and draw it."""
-        try:
-            form = _read(view, workload, backends, machine, failures, network, system)
-        except ConfigError as error:
-            found = [Finding("error", "field", error.message)]
-            return _findings(found, None), no_update, _CORRECT, True, error.message, True, True
-        setup = form.setup
-        found = check(setup, communication_of(view.study.workload_prefix(workload)), form.backends)
-        sketch = graph(topology_sketch(setup.dimensions, "dark" if dark else "light"))
-        blocker = next((finding.text for finding in found if finding.severity == "error"), "")
-        newest = view.study.workloads()[-1]
-        command = command_line(setup, form.backends, "" if workload == newest else workload)
-        shown = _findings(found, differences(setup))
-        return shown, sketch, command, bool(blocker), blocker, False, False
-
-    @app.callback(
-        Output("new-estimate", "children"), *_FIELDS, State("new-network", "value"),
-        State("new-system", "value"),
-    )  # fmt: skip
-    def estimate(  # noqa: PLR0917 - one argument per field of the form
-        _fields: Any, _system: Any, workload: str, backends: list[str], machine: str | None,
-        failures: str | None, network: str, system: str,
-    ) -> str:  # fmt: skip
-        """Say how long it would take; apart from the checks, which need not wait for the workload."""
-        try:
-            form = _read(view, workload, backends, machine, failures, network, system)
-        except ConfigError:
-            return ""
-        prefix = view.study.workload_prefix(workload)
-        found = check(form.setup, communication_of(prefix), form.backends)
-        if any(finding.severity == "error" for finding in found):
-            return ""
-        load = load_of(prefix)
-        seconds = [estimate_s(*form.setup.configs(), load, backend) for backend in form.backends]
-        return f"Takes {duration_estimate(seconds)}, give or take a factor of two."
-
-
-def _findings(found: list[Finding], changed: list[str] | None) -> Any:
-    """Return what was *found*, and what *changed*, which is not known while a field is wrong."""
-    lines = [
-        dmc.Group([
-            dmc.Badge(item.severity, color=_COLOURS[item.severity], variant="light", className="level"),
-            dmc.Text(f"{item.place[0].upper()}{item.place[1:]}: {item.text}", size="sm", className="finding"),
-        ], gap="xs", wrap="nowrap")
-        for item in found
-    ]  # fmt: skip
-    if changed is None:
-        return dmc.Stack(lines, gap=4)
-    title = dmc.Text("Changes to the presets", size="sm", fw=600, mt="xs")
-    items = dmc.List([dmc.ListItem(text) for text in changed], size="sm") if changed else empty("Nothing.")
-    return dmc.Stack([*lines, title, items], gap=4)
-
-
 def _register_address(app: Dash, view: StudyView) -> None:
-    """Keep the form and the address the same, whichever of them changes."""
-
-    @app.callback(
-        Output("url", "search", allow_duplicate=True), Output("new-written", "data"),
-        Output("new-zip", "children"), Output("new-sweep", "children"), *_FIELDS,
-        Input("new-label", "value"), State("new-network", "value"),
-        State("new-system", "value"), State("url", "search"), State("run", "data"),
-        prevent_initial_call="initial_duplicate",
-    )  # fmt: skip
-    def write(  # noqa: PLR0917 - one argument per field of the form
-        _fields: Any, _system: Any, workload: str, backends: list[str], machine: str | None,
-        failures: str | None, label: Any, network: str, system: str, search: str | None, run: str | None,
-    ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
-        """Write the form into the address, and into those of the zip file and of a sweep."""
-        try:
-            form = _read(view, workload, backends, machine, failures, network, system, label)
-        except ConfigError:
-            return no_update, no_update, empty(_CORRECT), ""
-        begun = begun_from(view.study, run or "", Networks(view.study))
-        text = encode_form(form, view.study.workloads(), begun.form)
-        address = page_address("/export/new-run.zip", f"?{urlencode({'run': run or '', 'setup': text})}")
-        link = html.A("All files as a zip", href=address, className="text-link", download="new-run.zip")
-        onward = Selection.parse(search).with_run(run or "").with_option("setup", text).search
-        sweep = link_to("Sweep over its settings", "/sweep", onward)
-        return option_address(search, run or "", "setup", text, ""), text, link, sweep
+    """Lay the form out again when its address changes; `_configure_start` writes that."""
 
     @app.callback(
         Output("new-form", "children"), Output("new-written", "data", allow_duplicate=True),

@@ -17,6 +17,7 @@ from ...runner.analysis import (
     why_no_links,
 )
 from ...support import duration_text, share_text
+from .._address import chart_id, option_id, table_id
 from .._state import OpenRun, Selection, StudyView
 from ..charts import contributors_bar, graph, path_strip
 from ..queries import strip
@@ -27,9 +28,6 @@ from ._parts import (
     empty,
     export_links,
     kind_column,
-    node_address,
-    option_address,
-    select_rows,
     table_card,
     text_column,
 )
@@ -38,6 +36,7 @@ from ._what_if import register_what_if, what_if_card
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/critical-path", "Critical path"
+_BY, _SEGMENTS = option_id("by", "kind"), table_id("segments")
 _COLUMNS = [
     column("segment", "#", minWidth=66, maxWidth=80),
     column("rank", "Rank", minWidth=64, maxWidth=84),
@@ -88,14 +87,15 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     return dmc.Stack(
         [
             dmc.Title(TITLE, order=2),
-            card("Across ranks", graph(path_strip(strip(run.path), scheme), id="strip", mode_bar=True),
+            card("Across ranks",
+                 graph(path_strip(strip(run.path), scheme), id=chart_id("strip"), mode_bar=True),
                  exports=export_links("segments", run=run.info.id),
                  note="The chain of work that sets the length of the step, and the rank that"
                  " does it. "
                  "Select a bar or a row to find it on the timeline and in the graph."),
             card(
                 "Contributors",
-                dmc.SegmentedControl(id="breakdown-by", data=[*RUN_BREAKDOWNS], value=by, mb="xs"),
+                dmc.SegmentedControl(id=_BY, data=[*RUN_BREAKDOWNS], value=by, mb="xs"),
                 html.Div(_breakdown(run, by, scheme), id="breakdown"),
             ),
             what_if_card(run, selection),
@@ -157,19 +157,15 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Wire the breakdown selector and the selection of a segment."""
-    select_rows(app, "segments")
-    select_rows(app, "slack")
+    """Wire the breakdown, and fill in what is read later."""
     register_what_if(app, view)
 
     @app.callback(
-        Output("breakdown", "children"), Output("url", "search", allow_duplicate=True),
-        Input("breakdown-by", "value"), State("run", "data"), State("dark", "checked"),
-        State("url", "search"), prevent_initial_call=True,
+        Output("breakdown", "children"), Input(_BY, "value"), State("run", "data"), State("dark", "checked"),
+        prevent_initial_call=True,
     )  # fmt: skip
-    def break_down(by: str, run: str, dark: bool, search: str | None) -> tuple[Any, Any]:
-        address = option_address(search, run, "by", _known(by), "kind")
-        return _breakdown(view.open(run), _known(by), "dark" if dark else "light"), address
+    def break_down(by: str, run: str, dark: bool) -> Any:
+        return _breakdown(view.open(run), _known(by), "dark" if dark else "light")
 
     @app.callback(
         Output("slack", "children"), Input("slack", "id"), State("run", "data"), State("dark", "checked")
@@ -178,18 +174,8 @@ def register(app: Dash, view: StudyView) -> None:
         return _slack(view.open(run), "dark" if dark else "light")
 
     @app.callback(
-        Output("url", "search", allow_duplicate=True), Input("strip", "clickData"), State("url", "search"),
-        State("run", "data"), prevent_initial_call=True,
-    )  # fmt: skip
-    def select_bar(click: dict[str, Any] | None, search: str | None, run: str) -> Any:
-        if not click:
-            return no_update
-        rank, node, _ = click["points"][0]["customdata"]
-        return node_address(search, run, rank, node)
-
-    @app.callback(
-        Output("segments-table", "selectedRows"), Output("segments-table", "scrollTo"),
-        Input("selection", "data"), Input("segments-table", "id"), State("segments-table", "selectedRows"),
+        Output(_SEGMENTS, "selectedRows"), Output(_SEGMENTS, "scrollTo"),
+        Input("selection", "data"), Input(_SEGMENTS, "id"), State(_SEGMENTS, "selectedRows"),
     )  # fmt: skip
     def show_selected(selection: dict[str, Any] | None, _id: str, shown: list[dict[str, Any]] | None) -> Any:
         return _selected_row(view, selection or {}, shown or [])

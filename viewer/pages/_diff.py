@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 from flask import Response, abort, request
 
 from ...errors import Cancelled, ChakrascopeError
 from ...runner import StepDiff
 from ...runner.analysis import PARTS
 from ...support import parse_number
+from .._address import go, option_id
 from .._exports import table_file
 from .._state import Selection, StudyView
 from ..charts import graph, steps_strip, waterfall_bars
@@ -101,6 +102,7 @@ _WATERFALL_NOTE = (
 _NOTHING = "This study has nothing to compare yet: capture a job twice (chakrascope trace), or make two runs."
 _CHOOSE = "Choose two sides and press Compare. Every step of a capture is read, which takes a while."
 _LOOK_MS = 400
+_ASKED = ("before", "after", "starts")
 _STARTS_NOTE = "How much starts of the same job differ; needed where a side has fewer than four captures"
 
 
@@ -122,7 +124,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
         for name, value in zip(names, chosen, strict=True)
     ]  # fmt: skip
     by = dmc.Select(
-        id="diff-by",
+        id=option_id("by", "part"),
         label="Break down by",
         data=[{"value": part, "label": _BY[part]} for part in PARTS],
         value=selection.option("by") if selection.option("by") in PARTS else "part",
@@ -266,26 +268,20 @@ def register(app: Dash, view: StudyView) -> None:
     _register_reading(app, sides)
 
     @app.callback(
-        Output("url", "search", allow_duplicate=True),
-        Output("diff-again", "data"),
-        Input("diff-go", "n_clicks"),
-        Input("diff-by", "value"),
-        *(State(f"diff-{name}", "value") for name in ("before", "after", "starts")),
-        State("url", "search"),
+        Output("diff-again", "data"), Input("diff-go", "n_clicks"),
+        *(State(f"diff-{name}", "value") for name in _ASKED), State("url", "search"),
         prevent_initial_call=True,
-    )
-    def ask(clicks: int | None, by: Any, *states: Any) -> Any:
-        *typed, search = states
+    )  # fmt: skip
+    def ask(clicks: int | None, *states: Any) -> Any:
+        """Ask for what is chosen: the address starts it, or, if that says so already, the button does."""
+        *chosen, search = states
         selection = Selection.parse(search)
-        if ctx.triggered_id != "diff-go":
-            # Drawing the page sets this off, too: the address's sides stay, also those that are not there.
-            known = selection.option("before") and selection.option("by", "part") != by
-            return (selection.with_option("by", str(by)).search if known else no_update), no_update
-        if not clicks:
-            return no_update, no_update
-        for name, value in zip(("before", "after", "starts", "by"), (*typed, by), strict=True):
+        for name, value in zip(_ASKED, chosen, strict=True):
             selection = selection.with_option(name, str(value or ""))
-        return (no_update, clicks) if selection.search == (search or "") else (selection.search, no_update)
+        if not clicks or selection.search == (search or ""):
+            return clicks or no_update
+        go(selection.search)
+        return no_update
 
     @app.server.get("/export/diff-<part>.<extension>")
     def export_diff(part: str, extension: str) -> Response:

@@ -9,15 +9,17 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
 from ...runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS
+from .._address import option_id
 from .._state import OpenRun, Selection, StudyView
 from .._theme import EDGE_KINDS
 from ..queries import edge_kinds, focus_of, fold_of, has_selected, hops_of, opened_nodes
 from ._graph_drawing import Drawing, draw, stylesheet
-from ._parts import card, details_list, export_links, kind_legend, link_to, node_address, option_address
+from ._parts import card, details_list, export_links, kind_legend, link_to
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/graph", "Graph"
+_HOPS = option_id("hops", str(FEW_HOPS))
 _DRAWN = ("nodes", "edges")
 _HELP = (
     "Click selects · right click, or expand on the right, draws a node's neighbours too · wheel zooms · "
@@ -107,13 +109,14 @@ def _controls(selection: Selection) -> dmc.Group:
     kinds = [{"value": str(kind), "label": label} for kind, (label, _, _) in EDGE_KINDS.items()]
     return dmc.Group(
         [
-            dmc.SegmentedControl(id="graph-fold", data=folds, value=fold_of(selection.option("fold")),
-                                 size="xs", **{"aria-label": "What the graph shows"}),
-            dmc.NumberInput(id="graph-hops", value=hops_of(selection.option("hops")), min=1, max=MOST_HOPS,
+            dmc.SegmentedControl(id=option_id("fold", "nodes"), data=folds,
+                                 value=fold_of(selection.option("fold")), size="xs",
+                                 **{"aria-label": "What the graph shows"}),
+            dmc.NumberInput(id=_HOPS, value=hops_of(selection.option("hops")), min=1, max=MOST_HOPS,
                             w=100, size="xs", prefix="hops: ", allowDecimal=False,
                             style=_hops_style(fold_of(selection.option("fold"))),
                             **{"aria-label": "Hops around the node"}),
-            dmc.MultiSelect(id="graph-edges", data=kinds, size="xs", miw=220, clearable=True,
+            dmc.MultiSelect(id=option_id("edges"), data=kinds, size="xs", miw=220, clearable=True,
                             value=[str(kind) for kind in edge_kinds(selection.option("edges"))]
                             if selection.option("edges") else [],
                             placeholder="edges: all kinds", **{"aria-label": "Kinds of edges shown"}),
@@ -140,49 +143,21 @@ def _edge_legend() -> html.Div:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Wire the controls, tapping a node, and following the selection."""
-
-    @app.callback(
-        Output("url", "search", allow_duplicate=True), Input("graph", "tapNodeData"), State("run", "data"),
-        State("url", "search"), prevent_initial_call=True,
-    )  # fmt: skip
-    def tap(data: dict[str, Any] | None, run: str, search: str | None) -> Any:
-        if not data:
-            return no_update
-        return node_address(search, run, data["rank"], data["node"])
-
-    @app.callback(
-        Output("url", "search", allow_duplicate=True), Input("graph-hops", "value"), State("run", "data"),
-        State("url", "search"), prevent_initial_call=True,
-    )  # fmt: skip
-    def widen(hops: Any, run: str, search: str | None) -> Any:
-        return option_address(search, run, "hops", str(hops_of(hops)), str(FEW_HOPS))
-
-    @app.callback(
-        Output("url", "search", allow_duplicate=True), Output("graph-hops", "style"),
-        Input("graph-fold", "value"), State("run", "data"), State("url", "search"), prevent_initial_call=True,
-    )  # fmt: skip
-    def fold(value: str, run: str, search: str | None) -> tuple[Any, dict[str, str]]:
-        return option_address(search, run, "fold", value, "nodes"), _hops_style(fold_of(value))
-
-    @app.callback(
-        Output("url", "search", allow_duplicate=True), Input("graph-edges", "value"), State("run", "data"),
-        State("url", "search"), prevent_initial_call=True,
-    )  # fmt: skip
-    def filter_edges(kinds: list[str] | None, run: str, search: str | None) -> Any:
-        return option_address(search, run, "edges", ",".join(sorted(kinds or [])), "")
+    """Draw what the address says; 20_graph.js selects the node that is clicked."""
 
     @app.callback(
         Output("graph", "elements"), Output("graph-title", "children"), Output("graph-details", "children"),
-        Input("url", "search"), State("url", "pathname"), State("run", "data"), prevent_initial_call=True,
+        Output(_HOPS, "style"), Input("url", "search"), State("url", "pathname"), State("run", "data"),
+        prevent_initial_call=True,
     )  # fmt: skip
     def redraw(search: str | None, pathname: str | None, run: str | None) -> Any:
         # While the page is being left, its graph must not be drawn again: it is about to be taken away.
         if not run or not (pathname or "").endswith(PATH):
-            return no_update, no_update, no_update
+            return (no_update,) * 4
         shown, selection = view.open(run), Selection.parse(search)
         drawing = draw(shown, selection)
-        return drawing.elements, drawing.title, _side(shown, selection, drawing)
+        side = _side(shown, selection, drawing)
+        return drawing.elements, drawing.title, side, _hops_style(fold_of(selection.option("fold")))
 
     app.clientside_callback(
         ClientsideFunction("chakrascope", "fitGraph"),

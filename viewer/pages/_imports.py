@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, html, no_update
+from dash import Dash, Input, Output, State, ctx, html, no_update
 
 from ...converter import Finding
 from ...runner import ImportItem, ImportRequest, JobStore, find_items
 from ...runner.study import item_table, proposed_name
 from ...support import bytes_text
+from .._address import table_id
 from .._state import Selection, StudyView
 from ._jobs import jobs_card
 from ._parts import (
@@ -23,7 +24,6 @@ from ._parts import (
     empty,
     export_links,
     fitting,
-    option_address,
     table,
     text_column,
 )
@@ -67,7 +67,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
         return dmc.Stack([dmc.Title(TITLE, order=2), _nothing()], gap="md")
     chosen = selection.option("item")
     grid = table(
-        "imports-table", rows, _COLUMNS, scheme, height=fitting(len(rows), _TABLE_HEIGHT),
+        table_id("imports", "item"), rows, _COLUMNS, scheme, height=fitting(len(rows), _TABLE_HEIGHT),
         getRowId="params.data.id", rowSelection=SINGLE_ROW,
     )  # fmt: skip
     grid.selectedRows = {"ids": [chosen]} if chosen else []
@@ -75,7 +75,12 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     return dmc.Stack(
         [
             dmc.Title(TITLE, order=2),
-            card("Available to import", grid, note=note, exports=export_links("imports")),
+            card(
+                "Available to import",
+                html.Div(grid, id="imports-table"),
+                note=note,
+                exports=export_links("imports"),
+            ),
             html.Div(_details(_item(items, chosen)), id="import-details"),
             jobs_card("Jobs"),
         ],
@@ -170,15 +175,6 @@ def _register_choice(app: Dash, view: StudyView, folder: Path) -> None:
     jobs = JobStore(view.study)
 
     @app.callback(
-        Output("url", "search", allow_duplicate=True), Input("imports-table", "selectedRows"),
-        State("url", "search"), State("run", "data"), prevent_initial_call=True,
-    )  # fmt: skip
-    def choose(rows: Any, search: str | None, run: str | None) -> Any:
-        """Keep the chosen item in the address."""
-        row = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
-        return option_address(search, run or "", "item", str(row.get("id", "")), "") if row else no_update
-
-    @app.callback(
         Output("import-details", "children"), Input("url", "search"), State("url", "pathname"),
         prevent_initial_call=True,
     )  # fmt: skip
@@ -219,27 +215,18 @@ def _register_work(app: Dash, view: StudyView, folder: Path) -> None:
     place = str(folder.resolve())
 
     @app.callback(
-        Output("import-told", "children"), Input("import-look", "n_clicks"), State("url", "search"),
-        prevent_initial_call=True,
-    )  # fmt: skip
-    def look(clicks: int | None, search: str | None) -> Any:
-        """Have the item checked by a process of its own."""
-        item = _known_item(folder, search)
-        if not clicks or item is None:
-            return no_update
-        jobs.submit_import(ImportRequest(place, item.id), label=item.place)
-        return "Being checked as a job."
-
-    @app.callback(
-        Output("import-told", "children", allow_duplicate=True), Input("import-go", "n_clicks"),
+        Output("import-told", "children"), Input("import-look", "n_clicks"), Input("import-go", "n_clicks"),
         State("import-name", "value"), State("import-step", "value", allow_optional=True),
         State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
-    def take_in(clicks: int | None, name: Any, step: Any, search: str | None) -> Any:
-        """Have the item imported by a process of its own, under the name that was entered."""
+    def take_in(looks: int | None, goes: int | None, name: Any, step: Any, search: str | None) -> Any:
+        """Have the item checked, or imported under the name that was entered, by a process of its own."""
         item = _known_item(folder, search)
-        if not clicks or item is None:
+        if not (looks or goes) or item is None:
             return no_update
+        if ctx.triggered_id == "import-look":
+            jobs.submit_import(ImportRequest(place, item.id), label=item.place)
+            return "Being checked as a job."
         chosen = str(step or "").strip() or "median"
         request = ImportRequest(place, item.id, str(name or "").strip(), chosen)
         jobs.submit_import(request, label=item.place)

@@ -25,7 +25,7 @@ from ..charts import graph, heat_map, loads_bar, use_map
 from ..charts import link_map as link_chart
 from ..queries import link_map
 from ._calibration import calibration_cards
-from ._parts import card, column, details_list, empty, export_links, select_rows, table_card, text_column
+from ._parts import card, column, details_list, empty, export_links, table_card, text_column
 from ._programs import programs_card, register_programs
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
@@ -219,8 +219,7 @@ def _dimensions(run: OpenRun, links: Any) -> dmc.Paper:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Wire the choice of what the matrix shows, and the selection of a collective."""
-    select_rows(app, "collectives")
+    """Wire the choice of what the matrix shows."""
     register_programs(app, view)
 
     @app.callback(

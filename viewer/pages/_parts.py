@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 import dash_ag_grid as dag
 import dash_mantine_components as dmc
 import pandas as pd
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import dcc, html
 
 from ...support import count_text
-from .._state import Selection
+from .._address import table_id
 from .._theme import KIND_LABELS, KINDS, kind_colour
 from ..queries import Begun
 
@@ -30,12 +30,9 @@ __all__ = [
     "kind_legend",
     "link_to",
     "no_workload",
-    "node_address",
-    "option_address",
     "page_address",
     "records",
     "rows_table",
-    "select_rows",
     "table",
     "table_card",
     "text_column",
@@ -180,7 +177,11 @@ def wrapped_column(field: str, name: str, **more: Any) -> dict[str, Any]:
 
 
 def table(
-    identity: str, rows: pd.DataFrame, columns: list[dict[str, Any]], scheme: str, **options: Any
+    identity: str | dict[str, str],
+    rows: pd.DataFrame,
+    columns: list[dict[str, Any]],
+    scheme: str,
+    **options: Any,
 ) -> dag.AgGrid:
     """Return a sortable, filterable table of the first rows of *rows*; *options* go to the grid."""
     height = options.pop("height", "420px")
@@ -225,9 +226,9 @@ def table_card(
 ) -> dmc.Paper:
     """Return a panel with the table *name* of queries.tables and links that export it whole.
 
-    It is as high as its rows, of *tall* pixels each, at most *most* pixels. With *selects*, a row can be
-    chosen; :func:`select_rows` wires that to the node it stands for; *row_id* is the column that identifies
-    rows. With *whole*, it is as high as it gets, if its rows are few: for those with texts of several lines.
+    It is as high as its rows, of *tall* pixels each, at most *most* pixels. With *selects*, a row selects the
+    node in its columns ``rank`` and ``node_id``; *row_id* is the column that identifies rows. With *whole*,
+    it is as high as it gets, if its rows are few: for those with texts of several lines.
     """
     options: dict[str, Any] = {"height": fitting(len(rows), most, tall)}
     if whole and len(rows) <= _MOST_WHOLE:
@@ -242,12 +243,15 @@ def table_card(
     parts: list[Any] = [dmc.Group([head, export_links(name, **query)], justify="space-between", mb=4)]
     if note:
         parts.append(dmc.Text(note, size="sm", c="dimmed", mb=8))
+    # Callbacks know a table that selects by an id of parts; its panel has the name, for style and tests.
+    identity = table_id(name) if selects else f"{name}-table"
+    named = {"id": f"{name}-table"} if selects else {}
     parts.append(
-        table(f"{name}-table", rows, _fine(_told(columns, rows), rows), scheme, **options)
+        table(identity, rows, _fine(_told(columns, rows), rows), scheme, **options)
         if len(rows)
         else empty("No rows.")
     )
-    return dmc.Paper(parts, withBorder=True, p="md", radius="md")
+    return dmc.Paper(parts, withBorder=True, p="md", radius="md", **named)
 
 
 def _told(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -276,35 +280,6 @@ def rows_table(head: Sequence[str], rows: Sequence[Sequence[Any]], **properties:
 def fitting(rows: int, most: int, tall: int = 32) -> str:
     """Return the height that shows *rows* rows of a table, each *tall* pixels high, at most *most* pixels."""
     return f"{min(most, 48 + tall * max(1, rows))}px"
-
-
-def select_rows(app: Dash, name: str) -> None:
-    """Let choosing a row of the table *name* select the node in its columns ``rank`` and ``node_id``."""
-
-    @app.callback(
-        Output("url", "search", allow_duplicate=True), Input(f"{name}-table", "selectedRows"),
-        State("url", "search"), State("run", "data"), prevent_initial_call=True,
-    )  # fmt: skip
-    def select(rows: Any, search: str | None, run: str) -> Any:
-        # A mapping comes back when it was a page that chose the row, following the selection.
-        chosen = rows[0] if isinstance(rows, list) and rows else None
-        return node_address(search, run, chosen["rank"], chosen["node_id"]) if chosen else no_update
-
-
-def node_address(search: str | None, run: str, rank: Any, node: Any) -> Any:
-    """Return the address *search* with *node* of *rank* selected, or no update if it says so already."""
-    if int(node) < 0:
-        return no_update
-    address = Selection.parse(search).with_run(run).with_node(int(rank), int(node)).search
-    return no_update if address == (search or "") else address
-
-
-def option_address(search: str | None, run: str, name: str, value: str, default: str) -> Any:
-    """Return the address *search* with the setting *name* changed, or no update if it says so already."""
-    selection = Selection.parse(search)
-    if selection.option(name, default) == value:
-        return no_update
-    return selection.with_run(run).with_option(name, value).search
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -10,15 +10,16 @@ from typing import Any
 
 import dash_mantine_components as dmc
 import pandas as pd
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from flask import Response, abort, request
 
 from ...errors import BackendTimeout, Cancelled, ChakrascopeError
 from ...runner.analysis import SQL_EXAMPLES, SQL_TABLES, query_run, sql_columns
 from ...support import count_text
+from .._address import set_option
 from .._exports import table_file
 from .._state import OpenRun, Selection, StudyView
-from ._parts import card, column, empty, export_links, option_address, table, text_column
+from ._parts import card, column, empty, export_links, table, text_column
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -51,13 +52,14 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                              value=asked or next(iter(SQL_EXAMPLES.values())), className="query-sql",
                              styles={"input": {"fontFamily": "monospace"}}),
                 dmc.Group([
-                    dmc.Button("Run", id="query-go"),
+                    dmc.Button("Run", id="query-go", **{"aria-keyshortcuts": "Control+Enter"}),
                     dmc.Button("Cancel", id="query-cancel", variant="default", disabled=True),
                 ], mt="sm"),
                 note=_NOTE,
             ),
             # Tells the queries of one open page from those of another, so that Cancel ends its own.
             dcc.Store(id="query-page", data=uuid.uuid4().hex),
+            dcc.Store(id="query-answered"),
             html.Div(id="query-answer", **{"aria-live": "polite"}),
             _tables(run, scheme),
         ],
@@ -141,9 +143,9 @@ def register(app: Dash, view: StudyView) -> None:
         return SQL_EXAMPLES.get(example or "", no_update)
 
     @app.callback(
-        Output("query-answer", "children"), Output("url", "search", allow_duplicate=True),
-        Input("query-go", "n_clicks"), State("query-sql", "value"), State("query-page", "data"),
-        State("run", "data"), State("dark", "checked"), State("url", "search"), prevent_initial_call=True,
+        Output("query-answer", "children"), Output("query-answered", "data"), Input("query-go", "n_clicks"),
+        State("query-sql", "value"), State("query-page", "data"), State("run", "data"),
+        State("dark", "checked"), State("url", "search"), prevent_initial_call=True,
         running=[
             (Output("query-go", "loading"), True, False), (Output("query-cancel", "disabled"), False, True),
         ],
@@ -155,13 +157,19 @@ def register(app: Dash, view: StudyView) -> None:
         try:
             found, more = queries.ask(view.open(run), str(page), str(sql), _MOST_ROWS)
         except Cancelled as stopped:
-            return empty(stopped.message), no_update
+            return empty(stopped.message), sql
         except ChakrascopeError as error:
             text = dmc.Text(error.message, style={"whiteSpace": "pre-wrap"}, size="sm")
-            return dmc.Alert(text, id="query-error", color="red", variant="light"), no_update
-        address = option_address(search, run, "sql", str(sql), "")
-        query = {"run": run, "sql": str(sql)}
-        return _answer(found, more, query, "dark" if dark else "light"), address
+            return dmc.Alert(text, id="query-error", color="red", variant="light"), sql
+        set_option(search, run, "sql", str(sql))
+        return _answer(found, more, {"run": run, "sql": str(sql)}, "dark" if dark else "light"), sql
+
+    app.clientside_callback(
+        ClientsideFunction("chakrascope", "staleAnswer"),
+        Output("query-answer", "className"),
+        Input("query-sql", "value"),
+        Input("query-answered", "data"),
+    )
 
     @app.callback(
         Output("query-cancel", "data-asked"), Input("query-cancel", "n_clicks"), State("query-page", "data"),

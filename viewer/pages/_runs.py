@@ -10,6 +10,7 @@ from dash import Dash, Input, Output, Patch, State, ctx, html, no_update
 
 from ...runner import RunInfo
 from ...runner.study import compared, run_table
+from .._address import go, option_id
 from .._state import Selection, StudyView
 from .._theme import run_options, run_text
 from . import _compare as compare
@@ -21,7 +22,6 @@ from ._parts import (
     fitting,
     link_to,
     no_workload,
-    option_address,
     page_address,
     records,
     table,
@@ -32,6 +32,7 @@ from ._parts import (
 __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/runs", "Runs"
+_FIND = option_id("find")
 NEEDS_RUN = False
 _MOST_NAMED = 8
 _TABLE_HEIGHT = 620
@@ -97,7 +98,7 @@ def _tools(selection: Selection) -> dmc.Group:
         ("runs-delete", "Delete", {"variant": "outline", "color": "red"}),
     ]
     find = dmc.TextInput(
-        id="runs-find",
+        id=_FIND,
         placeholder="Filter by any column",
         value=selection.option("find"),
         debounce=300,
@@ -133,15 +134,12 @@ def register(app: Dash, view: StudyView) -> None:
 
 
 def _register_table(app: Dash, view: StudyView) -> None:
-    @app.callback(
-        Output("runs-table", "dashGridOptions"), Output("url", "search", allow_duplicate=True),
-        Input("runs-find", "value"), State("run", "data"), State("url", "search"), prevent_initial_call=True,
-    )  # fmt: skip
-    def find(text: str | None, run: str | None, search: str | None) -> tuple[Any, Any]:
-        """Show the rows that hold *text*, and keep it in the address."""
+    @app.callback(Output("runs-table", "dashGridOptions"), Input(_FIND, "value"), prevent_initial_call=True)
+    def find(text: str | None) -> Any:
+        """Show the rows that hold *text*."""
         options = Patch()
         options["quickFilterText"] = text or ""
-        return options, option_address(search, run or "", "find", text or "", "")
+        return options
 
     @app.callback(
         Output("runs-compare", "disabled"), Output("runs-edit", "disabled"),
@@ -156,16 +154,17 @@ def _register_table(app: Dash, view: StudyView) -> None:
         return count < 2 or too_many, count != 1, count == 0, told if count else ""
 
     @app.callback(
-        Output("url", "pathname", allow_duplicate=True), Output("url", "search", allow_duplicate=True),
-        Input("runs-compare", "n_clicks"), State("runs-table", "selectedRows"), prevent_initial_call=True,
-    )  # fmt: skip
-    def go(clicks: int | None, rows: Any) -> tuple[Any, Any]:
+        Input("runs-compare", "n_clicks"), State("runs-table", "selectedRows"), prevent_initial_call=True
+    )
+    def open_comparison(clicks: int | None, rows: Any) -> None:
         """Open the ticked runs on the page Compare."""
         chosen = [info.id for info in _chosen(view, rows)]
-        if not clicks or not 2 <= len(chosen) <= compare.MOST_RUNS + 1:
-            return no_update, no_update
-        base, others = compared(view.runs(), chosen)
-        return page_address(compare.PATH, ""), Selection(base).with_option("against", ",".join(others)).search
+        if clicks and 2 <= len(chosen) <= compare.MOST_RUNS + 1:
+            base, others = compared(view.runs(), chosen)
+            go(
+                Selection(base).with_option("against", ",".join(others)).search,
+                page_address(compare.PATH, ""),
+            )
 
 
 def _register_editor(app: Dash, view: StudyView) -> None:
@@ -218,23 +217,23 @@ def _register_deletion(app: Dash, view: StudyView) -> None:
         Output("runs-question", "opened", allow_duplicate=True),
         Output("runs-table", "rowData", allow_duplicate=True), Output("runs-table", "selectedRows"),
         Output("run-select", "data", allow_duplicate=True), Output("run", "data", allow_duplicate=True),
-        Output("run-select", "value", allow_duplicate=True), Output("url", "search", allow_duplicate=True),
-        Input("runs-sure", "n_clicks"), State("runs-table", "selectedRows"), State("run", "data"),
-        State("url", "search"), prevent_initial_call=True,
+        Output("run-select", "value", allow_duplicate=True), Input("runs-sure", "n_clicks"),
+        State("runs-table", "selectedRows"), State("run", "data"), State("url", "search"),
+        prevent_initial_call=True,
     )  # fmt: skip
     def delete(clicks: int | None, rows: Any, shown: str | None, search: str | None) -> tuple[Any, ...]:
         """Delete the ticked runs; if the one shown everywhere is among them, the newest takes its place."""
         if not clicks:
-            return (no_update,) * 7
+            return (no_update,) * 6
         chosen = [info.id for info in _chosen(view, rows)]
         for run_id in chosen:
             view.delete(run_id)
         left: tuple[Any, ...] = (False, _rows(view), [], run_options(view.runs()))
         if shown not in chosen:
-            return *left, no_update, no_update, no_update
+            return *left, no_update, no_update
         newest = view.resolve("")
-        address = Selection(newest, options=Selection.parse(search).options).search
-        return *left, newest, newest or None, address
+        go(Selection(newest, options=Selection.parse(search).options).search)
+        return *left, newest, newest or None
 
 
 def _doomed(chosen: Sequence[RunInfo]) -> Any:

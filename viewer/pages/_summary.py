@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, html, no_update
+from dash import ALL, Dash, Input, Output, State, ctx, html
 
 from ...converter.building import captured_steps
 from ...converter.checks import step_kinds, step_rows
 from ...errors import ChakrascopeError
 from ...runner.analysis import TABLES, Advice, advice_text, contributors, gain_text, nameless_text
 from ...support import count_text, duration_text, share_text
+from .._address import bars_id, go
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_name
 from ..charts import breakdown_bar, contributors_bar, graph, memory_area, ranks_bar
@@ -26,7 +27,6 @@ from ._parts import (
     link_to,
     page_address,
     rows_table,
-    select_rows,
     table_card,
     text_column,
 )
@@ -198,7 +198,7 @@ def _prediction(run: OpenRun) -> list[Any]:
 
 def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
     """Return what bounds the step by operator and module beside each other, and every rank's time."""
-    bars = graph(ranks_bar(run.summary.ranks, scheme), id="ranks-bar")
+    bars = graph(ranks_bar(run.summary.ranks, scheme), id=bars_id("rank"))
     ranks = card("Time per rank", bars, exports=export_links("ranks", run=run.info.id))
     operators = _bars(run, "operator", scheme, search)
     if contributors(run.path, "module").empty:
@@ -326,7 +326,7 @@ def _cause(item: Advice, search: str) -> Any:
 def _bars(run: OpenRun, by: str, scheme: str, search: str = "") -> dmc.Paper:
     table_ = contributors(run.path, by)
     none = empty(f"The critical path names no {by}.")
-    bars = none if table_.empty else graph(contributors_bar(table_, scheme, narrow=True), id=f"{by}-bars")
+    bars = none if table_.empty else graph(contributors_bar(table_, scheme, narrow=True), id=bars_id(by))
     more = link_to(f"All {by}s on the critical path", "/critical-path", _with_by(search, by))
     return card(f"{by.capitalize()}s on the critical path", bars, html.Div(more, className="link-row"),
                 exports=export_links(f"by-{by}", run=run.info.id),
@@ -373,48 +373,33 @@ def _ignored(run: OpenRun) -> list[Any]:
     return [card("Settings without effect", items)] if said else []
 
 
-def _on_timeline(run: str, search: str | None, rank: int, node: int) -> tuple[str, str]:
-    selection = Selection.parse(search).with_run(run).with_node(rank, node)
-    return page_address("/timeline", ""), selection.search
-
-
-def _register_bars(app: Dash, view: StudyView, by: str) -> None:
-    @app.callback(
-        Output("url", "pathname", allow_duplicate=True), Output("url", "search", allow_duplicate=True),
-        Input(f"{by}-bars", "clickData"), State("run", "data"), State("url", "search"),
-        prevent_initial_call=True,
-    )  # fmt: skip
-    def open_bar(click: dict[str, Any] | None, run: str, search: str | None) -> tuple[Any, Any]:
-        """Show the longest piece of a bar on the timeline."""
-        if not click:
-            return no_update, no_update
-        shown = view.open(run)
-        name = str(contributors(shown.path, by)["key"].iloc[int(click["points"][0]["pointIndex"])])
-        rank, node = _longest(shown, by, name)
-        return _on_timeline(run, search, rank, node) if node >= 0 else (no_update, no_update)
+def _longest_of(run: OpenRun, by: str, point: dict[str, Any]) -> tuple[int, int]:
+    """Return the longest piece of a bar that was clicked, as rank and node; node -1 if it has none."""
+    if by == "rank":
+        rank = int(point["x"])
+        own = run.nodes_of(rank)
+        lengths = own["end_ns"] - own["start_ns"]
+        return rank, -1 if own.empty else int(own["node_id"].iloc[int(lengths.argmax())])
+    name = str(contributors(run.path, by)["key"].iloc[int(point["pointIndex"])])
+    return _longest(run, by, name)
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Fill in the tables, and lead from bars to nodes; collectives are wired by the page Network."""
-    select_rows(app, "layers")
-    for by in ("operator", "module"):
-        _register_bars(app, view, by)
+    """Fill in the tables, and lead from bars to the timeline."""
 
     @app.callback(
-        Output("url", "pathname", allow_duplicate=True), Output("url", "search", allow_duplicate=True),
-        Input("ranks-bar", "clickData"), State("run", "data"), State("url", "search"),
+        Input({"bars": ALL}, "clickData"), State("run", "data"), State("url", "search"),
         prevent_initial_call=True,
     )  # fmt: skip
-    def open_rank(click: dict[str, Any] | None, run: str, search: str | None) -> tuple[Any, Any]:
-        """Show the rank of a bar on the timeline, at its longest node."""
-        if not click:
-            return no_update, no_update
-        rank = int(click["points"][0]["x"])
-        own = view.open(run).nodes_of(rank)
-        if own.empty:
-            return no_update, no_update
-        node = own["node_id"].iloc[int((own["end_ns"] - own["start_ns"]).argmax())]
-        return _on_timeline(run, search, rank, int(node))
+    def open_bar(_clicks: Any, run: str, search: str | None) -> None:
+        """Show the longest piece of a bar on the timeline."""
+        for one in ctx.triggered:
+            if one["value"]:
+                by = ctx.triggered_prop_ids[one["prop_id"]]["bars"]
+                rank, node = _longest_of(view.open(run), by, one["value"]["points"][0])
+                if node >= 0:
+                    shown = Selection.parse(search).with_run(run).with_node(rank, node)
+                    go(shown.search, page_address("/timeline", ""))
 
     @app.callback(
         Output("summary-tables", "children"), Input("summary-tables", "id"), State("run", "data"),

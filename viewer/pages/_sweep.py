@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
 import pandas as pd
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from ...errors import ChakrascopeError
 from ...runner import JobStore, Sweep, read_sweep, sweep_names
@@ -28,6 +28,7 @@ from ...runner.sweep import (
     worth_their_cost,
 )
 from ...support import count_text, duration_text
+from .._address import option_id, set_option
 from .._state import Selection, StudyView
 from ..charts import best_heat_map, frontier_scatter, graph, parallel_coordinates
 from ..queries import LEAST, aim_goal, decode_aim, figure_text
@@ -40,7 +41,6 @@ from ._parts import (
     export_links,
     fitting,
     no_workload,
-    option_address,
     page_address,
     table,
     text_column,
@@ -203,7 +203,7 @@ def _pareto(name: str, points: pd.DataFrame, settings: list[str], objective: str
         points.assign(best=worth_their_cost(points, against)), settings, against, scheme
     )
     choice = dmc.Select(
-        id="sweep-pareto", value=against, allowDeselect=False, w=220, size="xs",
+        id=option_id("pareto", names[0]), value=against, allowDeselect=False, w=220, size="xs",
         data=[{"value": each, "label": setting_title(each, unit=True)} for each in names],
         **{"aria-label": "Second objective"},
     )  # fmt: skip
@@ -289,37 +289,30 @@ def _register_point(app: Dash, view: StudyView) -> None:
 
 def _register_choice(app: Dash, view: StudyView) -> None:
     @app.callback(
-        Output("sweep", "children"), Output("url", "search", allow_duplicate=True),
-        Output("sweep-stamp", "data"), Input("sweep-name", "value"), State("dark", "checked"),
-        State("run", "data"), State("url", "search"), State("sweep-stamp", "data"), prevent_initial_call=True,
+        Output("sweep", "children"), Output("sweep-stamp", "data"), Input("sweep-name", "value"),
+        State("dark", "checked"), State("run", "data"), State("url", "search"), State("sweep-stamp", "data"),
+        prevent_initial_call=True,
     )  # fmt: skip
-    def show(
-        name: str | None, dark: bool, run: str | None, search: str | None, seen: Any
-    ) -> tuple[Any, Any, Any]:
+    def show(name: str | None, dark: bool, run: str | None, search: str | None, seen: Any) -> tuple[Any, Any]:
         """Show the chosen sweep, and keep it in the address."""
         # Of before it is drawn: points that a job adds meanwhile are then drawn by `catch_up`.
         stamp = _stamp(view, name or "")
         if not name or stamp == seen:
-            return no_update, no_update, no_update
-        scheme, selection = "dark" if dark else "light", Selection.parse(search)
-        drawn = _sweep(view, name, scheme, selection)
-        return drawn, option_address(search, run or "", "sweep", name, ""), stamp
+            return no_update, no_update
+        set_option(search, run, "sweep", name)
+        return _sweep(view, name, "dark" if dark else "light", Selection.parse(search)), stamp
 
     @app.callback(
-        Output("sweep", "children", allow_duplicate=True), Output("url", "search", allow_duplicate=True),
-        Input("sweep-pareto", "value"), State("sweep-name", "value"), State("dark", "checked"),
-        State("run", "data"), State("url", "search"), prevent_initial_call=True,
+        Output("sweep", "children", allow_duplicate=True),
+        Input({"option": "pareto", "default": ALL}, "value"), State("sweep-name", "value"),
+        State("dark", "checked"), State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
-    def set_against(
-        objective: str, name: str, dark: bool, run: str | None, search: str | None
-    ) -> tuple[Any, Any]:
+    def set_against(chosen: list[str], name: str, dark: bool, search: str | None) -> Any:
         """Set the step against something else."""
-        first = objectives(answered(read_sweep(view.study, name).points))[0]
-        address = option_address(search, run or "", "pareto", objective, first)
-        if address is no_update:
-            return no_update, no_update
-        asked = Selection.parse(search).with_option("pareto", objective)
-        return _sweep(view, name, "dark" if dark else "light", asked), address
+        shown = Selection.parse(search)
+        if not ctx.triggered_id or shown.option("pareto", ctx.triggered_id["default"]) == chosen[0]:
+            return no_update
+        return _sweep(view, name, "dark" if dark else "light", shown.with_option("pareto", chosen[0]))
 
 
 def _register_growth(app: Dash, view: StudyView) -> None:

@@ -12,6 +12,7 @@ from ...errors import ConfigError
 from ...runner import DEFAULT_BACKEND, JobStore, communication_of, sweep_names
 from ...runner.analysis import duration_estimate, load_of
 from ...support import count_text
+from .._address import go
 from .._state import Selection, StudyView
 from ..queries import (
     KEPT,
@@ -37,7 +38,7 @@ from ..queries import (
     request_of,
     suggested,
 )
-from ._parts import card, ignored_notice, link_to, option_address
+from ._parts import card, ignored_notice, link_to
 
 __all__ = ["register_start", "start_card"]
 
@@ -168,27 +169,27 @@ def _register_axes(app: Dash, view: StudyView) -> None:
         return [proposed if index == number else no_update for index in range(len(values))]
 
     @app.callback(
-        Output("sweep-plan", "children"), Output("sweep-go", "disabled"),
-        Output("url", "search", allow_duplicate=True), Input(_KEYS, "value"), Input(_VALUES, "value"),
+        Output("sweep-plan", "children"), Output("sweep-go", "disabled"), Input(_KEYS, "value"),
+        Input(_VALUES, "value"),
         *(Input(field, "value") for field in _AIM), State("url", "search"), State("run", "data"),
-        Input("sweep-keep", "value"), prevent_initial_call="initial_duplicate",
+        Input("sweep-keep", "value"),
     )  # fmt: skip
-    def examine(keys: list[str | None], values: list[str], *rest: Any) -> tuple[Any, bool, Any]:
+    def examine(keys: list[str | None], values: list[str], *rest: Any) -> tuple[Any, bool]:
         """Say how many points that makes and how long they take, and keep it in the address."""
         *fields, search, run, kept = rest
         try:
             aim = _aim(fields)
             KEPT.value(kept)
         except ConfigError as error:
-            return dmc.Text(error.message, size="sm", c="red", className="finding"), True, no_update
+            return dmc.Text(error.message, size="sm", c="red", className="finding"), True
         axes = [(key or "", text or "") for key, text in zip(keys, values, strict=True)]
         plan = _plan(view, _form(view, search), axes, aim)
         told = encode_axes([axis for axis in axes if axis[0]])
-        asked = Selection.parse(search)
-        if asked.option("aim") != encode_aim(aim):
-            search = asked.with_run(run or "").with_option("aim", encode_aim(aim)).search
-            return _shown(plan), bool(plan.problem), Selection.parse(search).with_option("over", told).search
-        return _shown(plan), bool(plan.problem), option_address(search, run or "", "over", told, "")
+        shown = Selection.parse(search)
+        asked = shown.with_option("aim", encode_aim(aim)).with_option("over", told)
+        if asked != shown:
+            go(asked.with_run(run or "").search)
+        return _shown(plan), bool(plan.problem)
 
     @app.callback(
         Output("sweep-keep", "error"), Output("sweep-trials", "error"), Output(_VALUES, "error"),

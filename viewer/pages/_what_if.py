@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, html, no_update
+from dash import ALL, Dash, Input, Output, State, html, no_update
 
 from ...runner import about_backend
 from ...runner.analysis import Target, changes, drops, simulate_faster
 from ...support import duration_text, share_text
+from .._address import option_id, set_option
 from .._state import OpenRun, Selection, StudyView
 from ..queries import TIMES
 from ._parts import card, column, empty, table_card, text_column
 
 __all__ = ["register_what_if", "what_if_card"]
 
+# What is offered first depends on the run.
+_TIMES, _CHANGE = option_id("times", "2"), {"option": "change", "default": ALL}
 _NOTE = (
     "Simulates the step again, so whatever becomes critical next is counted. Times as fast: 2 halves "
     "a duration, a latency or what a collective carries, and doubles a bandwidth; below 1 is slower. Select "
@@ -41,15 +44,16 @@ def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
         return card("What if", empty(f"{text}{run.info.id} --faster {change}"))
     options = _options(run, selection.rank, selection.node)
     known = [choice["value"] for group in options for choice in group["items"]]
+    first = next(iter(known), None)
     asked, times = selection.option("change"), selection.option("times", "2")
     return card(
         "What if",
         dmc.Group(
             [
-                dmc.Select(id="what-if-target", label="If this were", data=options, searchable=True,
-                           className="what-if-target", maxDropdownHeight=360,
-                           value=asked if asked in known else next(iter(known), None)),
-                dmc.TextInput(id="what-if-times", label="times as fast", w=150, error=TIMES.read(times).short,
+                dmc.Select(id=option_id("change", first or ""), label="If this were", data=options,
+                           searchable=True, className="what-if-target", maxDropdownHeight=360,
+                           value=asked if asked in known else first),
+                dmc.TextInput(id=_TIMES, label="times as fast", w=150, error=TIMES.read(times).short,
                               value=times),
                 dmc.Button("Simulate", id="what-if-go", disabled=bool(TIMES.read(times).problem)),
                 dmc.Button("10 % faster, each in turn", id="what-if-all", variant="default"),
@@ -86,42 +90,32 @@ def _answer(run: OpenRun, target: Target, times: float) -> Any:
     return dmc.Text(text, mt="sm", fw=600)
 
 
-def _asked(search: str | None, run: str, key: str | None, times: float) -> Any:
-    """Return the address *search* with the question in it, or no update if it has it already."""
-    before = Selection.parse(search)
-    asked = before.with_run(run).with_option("change", key or "").with_option("times", f"{times:g}")
-    return no_update if asked == before else asked.search
-
-
 def register_what_if(app: Dash, view: StudyView) -> None:
-    """Wire the two buttons, each out of use while it simulates, and keep the question in the address."""
+    """Wire the two buttons, each out of use while it simulates."""
 
     @app.callback(
-        Output("what-if-times", "error"), Output("what-if-go", "disabled"),
-        Output("what-if-answer", "children", allow_duplicate=True),
-        Output("url", "search", allow_duplicate=True), Input("what-if-times", "value"),
-        Input("what-if-target", "value"), State("run", "data"), State("url", "search"),
-        prevent_initial_call=True,
+        Output(_TIMES, "error"), Output("what-if-go", "disabled"),
+        Output("what-if-answer", "children", allow_duplicate=True), Input(_TIMES, "value"),
+        Input(_CHANGE, "value"), prevent_initial_call=True,
     )  # fmt: skip
-    def examine(times: Any, key: str | None, run: str, search: str | None) -> tuple[str, bool, Any, Any]:
+    def examine(times: Any, _key: Any) -> tuple[str, bool, Any]:
         """Say at the field what is wrong with it; an answer to another question does not stay."""
         reading = TIMES.read(times)
         if reading.problem:
             told = dmc.Text(f"No answer: {reading.problem}", size="sm", mt="sm")
-            return reading.short, True, told, no_update
-        return "", False, None, _asked(search, run, key, float(reading.value or 0))
+            return reading.short, True, told
+        return "", False, None
 
     @app.callback(
-        Output("what-if-answer", "children"), Output("url", "search", allow_duplicate=True),
-        Input("what-if-go", "n_clicks"), State("what-if-target", "value"), State("what-if-times", "value"),
-        State("run", "data"), State("url", "search"), prevent_initial_call=True,
+        Output("what-if-answer", "children"), Input("what-if-go", "n_clicks"), State(_CHANGE, "value"),
+        State(_TIMES, "value"), State("run", "data"), State("url", "search"), prevent_initial_call=True,
         running=[(Output("what-if-go", "loading"), True, False)],
     )  # fmt: skip
-    def simulate(clicks: int | None, key: str | None, times: Any, run: str, search: str | None) -> Any:
-        if not clicks or not key:
-            return no_update, no_update
-        factor = float(TIMES.value(times) or 0)
-        return _answer(view.open(run), Target.parse(key), factor), _asked(search, run, key, factor)
+    def simulate(clicks: int | None, keys: list[str | None], times: Any, run: str, search: str | None) -> Any:
+        if not clicks or not keys or not keys[0]:
+            return no_update
+        set_option(search, run, "change", keys[0])
+        return _answer(view.open(run), Target.parse(keys[0]), float(TIMES.value(times) or 0))
 
     @app.callback(
         Output("what-if-table", "children"), Input("what-if-all", "n_clicks"), State("run", "data"),
@@ -136,10 +130,9 @@ def register_what_if(app: Dash, view: StudyView) -> None:
                           "dark" if dark else "light", query={"run": run}, most=480)  # fmt: skip
 
     @app.callback(
-        Output("what-if-target", "data"), Input("selection", "data"), State("what-if-target", "id"),
-        prevent_initial_call=True,
+        Output(_CHANGE, "data"), Input("selection", "data"), State(_CHANGE, "id"), prevent_initial_call=True,
     )  # fmt: skip
-    def offer_waits(selection: dict[str, Any] | None, _id: str) -> Any:
-        if not selection or not selection.get("run"):
-            return no_update
-        return _options(view.open(selection["run"]), selection["rank"], selection["node"])
+    def offer_waits(selection: dict[str, Any] | None, shown: list[Any]) -> Any:
+        if not selection or not selection.get("run") or not shown:
+            return [no_update] * len(shown)
+        return [_options(view.open(selection["run"]), selection["rank"], selection["node"])]

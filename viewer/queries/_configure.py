@@ -140,12 +140,6 @@ class Setup:
         rest = {key: value for key, value in system.items() if not key.endswith("-implementation")}
         return cls(dimensions, rest, "", "", network.beside_dimensions())
 
-    def with_count(self, count: int) -> Setup:
-        """Return the setup with *count* dimensions: the last ones dropped, or the last repeated with 2."""
-        kept = self.dimensions[:count]
-        more = (replace(self.dimensions[-1], size=2),) * (count - len(kept))
-        return replace(self, dimensions=kept + more)
-
     @property
     def num_ranks(self) -> int:
         """The product of the dimensions' sizes."""

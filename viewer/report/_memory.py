@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from markupsafe import Markup
-
-from ...support import bytes_text
+from ...support import Svg, bytes_text, element
 from .._state import OpenRun
 from .._theme import MEMORY_PARTS
 from ..queries import fullest_curve, memory_facts, memory_verdict
@@ -36,16 +34,18 @@ def memory_parts(run: OpenRun) -> list[Part]:
     for (_, colour), above in zip(MEMORY_PARTS.values(), sums, strict=True):
         edge = [f"{a} {_y(b, top):.1f}" for a, b in zip(x, above, strict=True)]
         back = [f"{a} {_y(b, top):.1f}" for a, b in zip(reversed(x), reversed(below), strict=True)]
-        shapes.append(f'<path d="M{"L".join([*edge, *back])}Z" fill="{colour}"/>')
+        shapes.append(element("path", d=f"M{'L'.join([*edge, *back])}Z", fill=colour))
         below = above
     marks = [_mark(0, top), _mark(int(curve["peak_bytes"]), top)]
     if room:
-        line = f'<path d="M{LABEL_WIDTH} {_y(room, top):.1f}H{PICTURE_WIDTH}" class="limit"/>'
-        at = f'x="{PICTURE_WIDTH}" y="{_y(room, top) - 4:.1f}" class="end"'
-        shapes += [line, f"<text {at}>{bytes_text(room)} of the chip</text>"]
+        y = _y(room, top)
+        shapes.append(element("path", d=f"M{LABEL_WIDTH} {y:.1f}H{PICTURE_WIDTH}", class_="limit"))
+        shapes.append(
+            element("text", f"{bytes_text(room)} of the chip", x=PICTURE_WIDTH, y=y - 4, class_="end")
+        )
     title = "What the fullest rank holds in memory over the step"
-    drawn = picture(title, LABEL_WIDTH, _HEIGHT, run.result.makespan_ns, "".join([*shapes, *marks]))
-    return [Picture(Markup(drawn)), Legend(list(MEMORY_PARTS.values()))]
+    drawn = picture(title, LABEL_WIDTH, _HEIGHT, run.result.makespan_ns, *shapes, *marks)
+    return [Picture(drawn), Legend(list(MEMORY_PARTS.values()))]
 
 
 def memory_note(run: OpenRun) -> str:
@@ -58,5 +58,5 @@ def _y(size: float, top: float) -> float:
     return _HEIGHT * (1 - size / top)
 
 
-def _mark(size: int, top: float) -> str:
-    return f'<text x="0" y="{min(_HEIGHT, _y(size, top) + 4):.1f}">{bytes_text(size) if size else "0"}</text>'
+def _mark(size: int, top: float) -> Svg:
+    return element("text", bytes_text(size) if size else "0", x=0, y=min(_HEIGHT, _y(size, top) + 4))

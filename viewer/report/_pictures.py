@@ -1,18 +1,14 @@
-"""Draw the pictures of the report: the critical path and the timeline as SVG, which needs no script.
-
-By hand: they are numbers by the ten thousand, for which a template takes many times as long.
-"""
+"""Draw the pictures of the report: the critical path and the timeline as SVG, which needs no script."""
 
 from __future__ import annotations
-
-from html import escape
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
 from ...runner import about_backend
-from ...support import count_text, duration_text
+from ...support import Svg, count_text, duration_text, element
+from ...support import picture as drawing
 from .._state import OpenRun
 from .._theme import KINDS, PATH_COLOUR, kind_colour
 from ..queries import strip
@@ -38,15 +34,16 @@ def path_picture(run: OpenRun) -> Markup:
     ranks = sorted(table["rank"].unique())
     row_of = {rank: row for row, rank in enumerate(ranks)}
     scale = (PICTURE_WIDTH - LABEL_WIDTH) / max(1, run.path.makespan_ns)
-    labels = "".join(f'<text x="0" y="{row * _ROW + 15}">rank {rank}</text>' for rank, row in row_of.items())
-    bars = "".join(
-        f'<rect x="{LABEL_WIDTH + row["start_ns"] * scale:.2f}" y="{row_of[row["rank"]] * _ROW + 2}" '
-        f'width="{max(0.3, row["duration_ns"] * scale):.2f}" height="{_ROW - 4}" '
-        f'fill="{kind_colour(str(row["kind"]))}"/>'
+    labels = [element("text", f"rank {rank}", x=0, y=row * _ROW + 15) for rank, row in row_of.items()]
+    bars = [
+        element(
+            "rect", x=LABEL_WIDTH + row["start_ns"] * scale, y=row_of[row["rank"]] * _ROW + 2,
+            width=max(0.3, row["duration_ns"] * scale), height=_ROW - 4, fill=kind_colour(str(row["kind"])),
+        )
         for row in table.to_dict("records")
-    )
+    ]  # fmt: skip
     title = f"The critical path over time, on {count_text(len(ranks), 'rank')}"
-    return picture(title, LABEL_WIDTH, _ROW * len(ranks), run.path.makespan_ns, labels + bars)
+    return picture(title, LABEL_WIDTH, _ROW * len(ranks), run.path.makespan_ns, *labels, *bars)
 
 
 def timeline_picture(run: OpenRun) -> Markup:
@@ -56,17 +53,17 @@ def timeline_picture(run: OpenRun) -> Markup:
     row_of = {int(lane): row for row, lane in enumerate(lanes.index)}
     until = max(run.result.makespan_ns, index.makespan_ns, 1)
     scale = (PICTURE_WIDTH - _LANE_LABEL) / until
-    parts = [_lane_labels(lanes)]
+    parts = _lane_labels(lanes)
     for lane, row in row_of.items():
         batch = index.window(0, until, _COLUMNS, [lane])
-        faint = ' opacity=".55"' if bool(lanes.loc[lane, "measured"]) else ""
+        opacity = 0.55 if bool(lanes.loc[lane, "measured"]) else None
         for code in np.unique(batch.colour):
             own = batch.colour == code
             shape = _boxes(batch.start_ns[own] * scale, batch.end_ns[own] * scale, row)
-            parts.append(f'<path d="{shape}" fill="{kind_colour(KINDS[code])}"{faint}/>')
+            parts.append(element("path", d=shape, fill=kind_colour(KINDS[code]), opacity=opacity))
     parts.append(_path_line(run, index, row_of, scale))
     title = f"What {len(ranks)} of {run.info.num_ranks} ranks did over time"
-    return picture(title, _LANE_LABEL, _ROW * len(row_of), until, "".join(parts))
+    return picture(title, _LANE_LABEL, _ROW * len(row_of), until, *parts)
 
 
 def timeline_note(run: OpenRun) -> str:
@@ -92,15 +89,16 @@ def _shown(run: OpenRun) -> tuple[SliceIndex, list[int]]:
     return index, sorted(int(rank) for rank in (fitting[fitting].index if fitting.any() else kept[:1]))
 
 
-def _lane_labels(lanes: pd.DataFrame) -> str:
-    texts, before = [], None
+def _lane_labels(lanes: pd.DataFrame) -> list[Svg]:
+    texts: list[Svg] = []
+    before = None
     for row, lane in enumerate(lanes.to_dict("records")):
         rank = f"rank {lane['rank']}" if lane["rank"] != before else ""
         before = lane["rank"]
         label = f"{lane['label']}{' (measured)' if lane['measured'] else ''}"
         y = row * _ROW + 15
-        texts.append(f'<text x="0" y="{y}">{rank}</text><text x="52" y="{y}">{escape(str(label))}</text>')
-    return "".join(texts)
+        texts += [element("text", rank, x=0, y=y), element("text", label, x=52, y=y)]
+    return texts
 
 
 def _boxes(starts: np.ndarray, ends: np.ndarray, row: int) -> str:
@@ -113,7 +111,7 @@ def _boxes(starts: np.ndarray, ends: np.ndarray, row: int) -> str:
     )
 
 
-def _path_line(run: OpenRun, index: SliceIndex, row_of: dict[int, int], scale: float) -> str:
+def _path_line(run: OpenRun, index: SliceIndex, row_of: dict[int, int], scale: float) -> Svg:
     table = strip(run.path, _COLUMNS)
     lanes = index.lanes_of(table["rank"].to_numpy(np.int64), table["node_id"].to_numpy(np.int64))
     pieces, open_line = [], False
@@ -127,21 +125,15 @@ def _path_line(run: OpenRun, index: SliceIndex, row_of: dict[int, int], scale: f
         x = _LANE_LABEL + start * scale
         pieces.append(f"{'L' if open_line else 'M'}{x:.1f} {y}H{x + duration * scale:.1f}")
         open_line = True
-    return f'<path d="{"".join(pieces)}" fill="none" stroke="{PATH_COLOUR}" stroke-width="2"/>'
+    return element("path", d="".join(pieces), fill="none", stroke=PATH_COLOUR, stroke_width=2)
 
 
-def picture(title: str, left: int, height: int, until_ns: int, content: str) -> Markup:
+def picture(title: str, left: int, height: int, until_ns: int, *content: Svg) -> Markup:
     """Return *content* above an axis of time, which begins *left* of it; *title* is for who cannot see it."""
     ticks = []
     for number in range(_TICKS + 1):
         x = left + (PICTURE_WIDTH - left) * number / _TICKS
-        side = ' class="end"' if number == _TICKS else ""
         text = duration_text(until_ns * number / _TICKS) if number else "0"
-        ticks.append(
-            f'<path d="M{x:.1f} {height}v4" class="tick"/>'
-            f'<text x="{x:.1f}" y="{height + 16}"{side}>{text}</text>'
-        )
-    return Markup(
-        f'<svg viewBox="0 0 {PICTURE_WIDTH} {height + 20}" role="img" aria-label="{escape(title)}">'
-        f"{content}{''.join(ticks)}</svg>"
-    )
+        ticks.append(element("path", d=f"M{x:.1f} {height}v4", class_="tick"))
+        ticks.append(element("text", text, x=x, y=height + 16, class_="end" if number == _TICKS else None))
+    return Markup(drawing(PICTURE_WIDTH, height + 20, *content, *ticks, label=title))

@@ -1,0 +1,46 @@
+"""Pictures as SVG text: the one drawer of the report, notebooks, algorithms, calibrations and the docs."""
+
+from __future__ import annotations
+
+from html import escape
+
+__all__ = ["Svg", "element", "picture"]
+
+
+class Svg(str):
+    """Text that is SVG already, and stands in other SVG as it is."""
+
+    __slots__ = ()
+
+
+def element(name: str, *content: str, **attributes: str | float | None) -> Svg:
+    """Return the element *name*; *content* is text, which is escaped, and other elements, which are not.
+
+    An underscore within the name of an attribute is a dash (``stroke_width``), one behind it is left out
+    (``class_``). Numbers have at most two decimals. An attribute that is None is left out.
+    """
+    named = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    inside = "".join(part if isinstance(part, Svg) else escape(part) for part in content)
+    return Svg(f"<{name}{named}>{inside}</{name}>" if inside else f"<{name}{named}/>")
+
+
+def picture(width: float, height: float, /, *content: str, label: str = "", **attributes: str | float) -> Svg:
+    """Return *content* as a picture of *width* by *height*; *label* says what it shows.
+
+    It fills the width it is given, unless *attributes* say how large it is.
+    """
+    described: dict[str, str | float] = {"role": "img", "aria_label": label} if label else {}
+    return element(
+        "svg", *content, xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {_value(width)} {_value(height)}", **described, **attributes,
+    )  # fmt: skip
+
+
+def _value(value: str | float) -> str:
+    if isinstance(value, str):
+        return escape(value)
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

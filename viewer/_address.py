@@ -1,0 +1,111 @@
+"""The address: the home of what is shown. Every control that changes it is read by one callback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import ALL, Dash, Input, Output, State, ctx, no_update, set_props
+
+from ._state import Selection, StudyView
+
+__all__ = ["bars_id", "chart_id", "go", "option_id", "register_address", "set_option", "table_id"]
+
+
+def option_id(name: str, default: str = "") -> dict[str, str]:
+    """Return the id of the control whose value is the setting *name* of the address.
+
+    *name* is one of `_state.OPTIONS`; without it in the address, the control shows *default*.
+    """
+    return {"option": name, "default": default}
+
+
+def table_id(name: str, selects: str = "node") -> dict[str, str]:
+    """Return the id of a table, a row of which selects a node, or the setting *selects* by its column id."""
+    return {"table": name, "selects": selects}
+
+
+def chart_id(name: str) -> dict[str, str]:
+    """Return the id of a chart whose bars have a rank and a node as custom data: a click selects that."""
+    return {"chart": name}
+
+
+def bars_id(name: str) -> dict[str, str]:
+    """Return the id of a chart whose bars lead to another page, by a callback of its own page."""
+    return {"bars": name}
+
+
+def go(search: str, path: str | None = None) -> None:
+    """Show another address, also of another page, when the callback that calls this answers."""
+    set_props("url", {"search": search} | ({} if path is None else {"pathname": path}))
+
+
+def set_option(search: str | None, run: str | None, name: str, value: str) -> None:
+    """Write the setting *name* into the address *search* of a page of *run*, unless it says so already."""
+    shown = Selection.parse(search)
+    if shown.option(name) != value:
+        go(shown.with_run(run or "").with_option(name, value).search)
+
+
+def register_address(app: Dash, view: StudyView) -> None:
+    """Keep what is shown and the address the same."""
+
+    @app.callback(
+        Output("selection", "data"), Output("run", "data"), Output("run-select", "value"),
+        Input("url", "search"), State("run", "data"), State("selection", "data"),
+    )  # fmt: skip
+    def read_address(search: str | None, shown: str | None, selected: Any) -> tuple[Any, Any, Any]:
+        """Read the selection out of the address; what has not changed sets nothing off."""
+        selection = Selection.parse(search)
+        run = view.resolve(selection.run)
+        data = {"run": run, "rank": selection.rank, "node": selection.node}
+        same = run == shown
+        return no_update if data == selected else data, no_update if same else run, no_update if same else run
+
+    # A duplicate although it is the only one: what the address shows is an input of it, which Dash else
+    # refuses as a circle.
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("run-select", "value"),
+        Input({"clear": ALL}, "n_clicks"), Input({"option": ALL, "default": ALL}, "value"),
+        Input({"table": ALL, "selects": ALL}, "selectedRows"), Input({"chart": ALL}, "clickData"),
+        State("url", "search"), State("run", "data"), prevent_initial_call=True,
+    )  # fmt: skip
+    def write_address(*states: Any) -> Any:
+        """Write what was chosen into the address; drawing a page sets this off, too."""
+        *_, search, run = states
+        before = Selection.parse(search)
+        after = before
+        for one in ctx.triggered:
+            after = _chosen(after, ctx.triggered_prop_ids.get(one["prop_id"]), one["value"], str(run or ""))
+        return no_update if after == before else after.search
+
+
+def _chosen(shown: Selection, control: Any, value: Any, run: str) -> Selection:
+    """Return the selection *shown* after a *control* of a page of *run* got another *value*."""
+    if control == "run-select":
+        return shown.with_run(value) if value and value != run else shown
+    if not isinstance(control, dict):
+        return shown
+    if "option" in control:
+        text = _text(value)
+        same = shown.option(control["option"], control["default"]) == text
+        return shown if same else shown.with_run(run).with_option(control["option"], text)
+    if "clear" in control:
+        return shown.with_node(-1, -1) if value else shown
+    if "chart" in control:
+        return _at_node(shown, run, *value["points"][0]["customdata"][:2]) if value else shown
+    # A mapping comes back when it was a page that chose the row, following the address.
+    row = value[0] if isinstance(value, list) and value and isinstance(value[0], dict) else None
+    if row is None:
+        return shown
+    if control["selects"] == "node":
+        return _at_node(shown, run, row["rank"], row["node_id"])
+    return shown.with_run(run).with_option(control["selects"], str(row.get("id", "")))
+
+
+def _at_node(shown: Selection, run: str, rank: Any, node: Any) -> Selection:
+    return shown.with_run(run).with_node(int(rank), int(node)) if int(node) >= 0 else shown
+
+
+def _text(value: Any) -> str:
+    """Return the *value* of a control as the address has it."""
+    return ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
