@@ -92,9 +92,9 @@ def test_a_server_that_went_away_is_told_and_taken_up_again(browser, study, made
     page.get_by_role("link", name="Critical path", exact=True).click()
     page.wait_for_selector("#server-state[data-state=gone]:has-text('does not answer')")
     with served_at(create_app(study), port):
+        page.wait_for_selector("#server-state[data-state=back]")  # for three seconds
         # What was asked meanwhile is answered now, without a reload.
         page.wait_for_selector("#segments-table .ag-row")
-        page.wait_for_selector("#server-state[data-state=back]")
         page.wait_for_selector("#server-state", state="hidden")
     page.context.close()
 

@@ -10,7 +10,7 @@ export async function showArrivals(timeline, out) {
   const { run } = timeline;
   if (!timeline.arrivals || timeline.arrivals.run !== run) {
     const columns = await ask("arrivals", timeline.query({}));
-    if (!columns || run !== timeline.run) { return; }
+    if (!columns || run !== timeline.run || !timeline.isShown) { return; }
     timeline.arrivals = { run, columns };
   }
   const { columns } = timeline.arrivals, calls = callsOf(columns, new Set(timeline.rows.ranksOf(timeline.main)));

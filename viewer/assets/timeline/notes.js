@@ -12,7 +12,7 @@ export class Notes {
 
   async load() {
     const { run } = this.timeline, reply = await fetch(this.url);
-    if (run === this.timeline.run && (reply.ok || reply.status === 409)) { this.take(await reply.json()); }
+    if (run === this.timeline.run && this.timeline.isShown && (reply.ok || reply.status === 409)) { this.take(await reply.json()); }
   }
 
   /* Send the server a note, or one to remove, and show the notes it keeps then. */

@@ -26,7 +26,7 @@ export class Selection {
     if (key && key === dataset.selected) { timeline.draw(); return; }
     if (!key) { this.node = null; dataset.selected = ""; timeline.draw(); return; }
     const node = await timeline.details(timeline.main, selection.rank, selection.node, true);
-    if (!this.wanted || key !== `${this.wanted.rank}:${this.wanted.node}`) { return; }
+    if (!this.wanted || key !== `${this.wanted.rank}:${this.wanted.node}` || !timeline.isShown) { return; }
     this.node = node; timeline.area = null;
     if (node) { timeline.panel.showDetails(node.details); this.reveal(node); }
     dataset.selected = node ? key : "";
@@ -59,7 +59,7 @@ export class Selection {
     this.counterpart = null;
     if (!timeline.sources[1] || !node) { return; }
     const found = await ask("counterpart", timeline.query({ beside: run, rank: node.rank, node: node.node, ...(step === null ? {} : { step }) }));
-    if (!found || this.node !== node) { return; }
+    if (!found || this.node !== node || !timeline.isShown) { return; }
     if (found.node >= 0) { this.counterpart = found; }
     timeline.beside.compare(node, found);
     timeline.draw();

@@ -58,7 +58,7 @@ export class Timeline {
     this.run = run; this.current = load; this.holder.dataset.selected = "";
     const nested = { nested: 1, flat: 0 }[this.settings.rows], first = await this.source(run, nested === undefined ? "auto" : nested);
     const second = first && this.settings.beside ? await this.source(this.beside.run, first.nested ? 1 : 0) : null;
-    if (load !== this.current || !first) { return; }
+    if (load !== this.current || !first || !this.isShown) { return; }
     this.nested = first.nested;
     this.sources = [first, second].filter(Boolean);
     this.view.makespan = Math.max(...this.sources.map((source) => source.makespan));
@@ -70,6 +70,9 @@ export class Timeline {
     if (isSame) { this.refresh(); } else if (t1 > t0) { this.view.window(t0, t1); } else { this.view.fit(); }
     if (this.selection.wanted) { this.selection.show(this.selection.wanted); }
   }
+
+  /* Whether the page is still this one, which an answer of the server may come too late for. */
+  get isShown() { return this.holder.isConnected; }
 
   /* Ask for the lanes again, and keep in its place the rank that is uppermost. */
   async loadAgain() {
@@ -121,7 +124,7 @@ export class Timeline {
 
   writeSoon() {
     clearTimeout(this.writing);
-    this.writing = setTimeout(() => { if (this.holder.isConnected) { writeAddress(this.settings, this.view); } }, ADDRESS_DELAY_MS);
+    this.writing = setTimeout(() => { if (this.isShown) { writeAddress(this.settings, this.view); } }, ADDRESS_DELAY_MS);
   }
 
   /* Fetch the slices of the rows in sight, with half a window before and after. */
@@ -134,7 +137,7 @@ export class Timeline {
         t0: Math.floor(t0 - source.shift - span / 2), t1: Math.ceil(t1 - source.shift + span / 2), ...(this.settings.seek ? { seek: this.settings.seek } : {}),
       })) : null;
     }));
-    if (sequence !== this.sequence) { return; }
+    if (sequence !== this.sequence || !this.isShown) { return; }
     // How many lanes a rank of a large run has is known once it was read: another edition has others.
     if (this.sources.some((source, i) => batches[i] && batches[i].edition !== source.edition)) { this.loadAgain(); return; }
     this.sources.forEach((source, i) => { source.batch = batches[i] || source.batch; });
@@ -146,7 +149,7 @@ export class Timeline {
   async choose(source, rank, node) {
     if (source === this.main) { this.selection.choose(rank, node); return; }
     const found = await this.details(source, rank, node, true);
-    if (found) { this.panel.showDetails([["Run", "the one beside"], ...found.details]); }
+    if (found && this.isShown) { this.panel.showDetails([["Run", "the one beside"], ...found.details]); }
   }
 
   mark(t0, t1, rows) {
@@ -162,7 +165,7 @@ export class Timeline {
   /* Sum up what lies in the marked area. */
   async measure() {
     const { area } = this, parts = await area.measure();
-    if (area === this.area) { this.panel.showArea(parts); }
+    if (area === this.area && this.isShown) { this.panel.showArea(parts); }
   }
 
   escape() {
@@ -181,7 +184,7 @@ export class Timeline {
     const isTyping = (target) => target instanceof Element && target.closest("input, textarea, select, [contenteditable], [role='dialog'], [role='listbox']");
     const ends = new AbortController(), resize = new ResizeObserver(() => { if (this.isLoaded) { this.refresh(); } });
     const listen = (target, name, act) => target.addEventListener(name, (event) => {
-      if (this.holder.isConnected) { act(event); } else { ends.abort(); resize.disconnect(); }
+      if (this.isShown) { act(event); } else { ends.abort(); resize.disconnect(); }
     }, { signal: ends.signal });
     listen(document, "keydown", (event) => { if (!event.defaultPrevented && !isTyping(event.target)) { press(this, event); } });
     listen(window, "resize", () => { this.rows.fitHeight(); this.refresh(); });
