@@ -131,3 +131,22 @@ def test_algorithms_without_files_are_named(study, tmp_path):
     )
     with pytest.raises(ConfigError, match="'mine' has no files"):
         JobStore(study).submit(asked)
+
+
+def test_an_algorithm_may_end_with_a_receive_whose_bytes_are_there(study, tmp_path):
+    """Where bytes are matched by arrival, as in ASTRA-sim's packet networks, it completes at once."""
+    for position in range(2):
+        to = {"comm_src": position, "comm_dst": 1 - position, "comm_tag": 0, "comm_size_bytes": SIZE}
+        back = to | {"comm_src": 1 - position, "comm_dst": position}
+        nodes = [
+            {"node_id": 0, "name": "send", "type": NodeType.COMM_SEND, **to},
+            {"node_id": 1, "name": "reduce", "type": NodeType.COMP, "duration_ns": 10**9},
+            {"node_id": 2, "name": "recv", "type": NodeType.COMM_RECV, **back},
+        ]
+        graph = Graph.build(position, nodes, [(0, 1, 0), (1, 2, 0)])
+        (tmp_path / f"late.{position}.et").write_bytes(encode_graph(graph))
+    (tmp_path / "system.json").write_text(json.dumps({"all-reduce-implementation-custom": ["late"]}))
+    asked = prepare(
+        study.workload_prefix(), tmp_path / "system.json", "ring-2", backend="flow", semantics="astra-sim"
+    )
+    assert 2 * 10**9 < makespan(asked) < 2 * 10**9 + 10**6

@@ -30,16 +30,26 @@ class Custom final : public Algorithm {
           ready_(program_->ready),
           waiting_(program_->waiting) {}
 
-    void start() override { issue_ready(); }
+    void start() override {
+        issue_ready();
+        if (!program_->nodes.empty()) finish_if_done();
+    }
 
   private:
+    // A receive whose bytes are there completes before it returns: only the outermost call may finish.
     void issue_ready() {
+        ++depth_;
         const std::unordered_set<std::uint64_t> now = ready_;
         for (const std::uint64_t id : now) {
             if (ready_.erase(id) == 0) continue;  // issued when another of them completed at once
             ++running_;
             issue(id, program_->nodes.at(id));
         }
+        --depth_;
+    }
+
+    void finish_if_done() {
+        if (depth_ == 0 && running_ == 0 && ready_.empty()) finish();
     }
 
     // Programs of ours that run side by side never take each other's messages; others may, as in ASTRA-sim.
@@ -87,7 +97,7 @@ class Custom final : public Algorithm {
             }
         }
         issue_ready();
-        if (running_ == 0 && ready_.empty()) finish();
+        finish_if_done();
     }
 
     void received(std::uint64_t) override {}
@@ -97,6 +107,7 @@ class Custom final : public Algorithm {
     std::unordered_set<std::uint64_t> ready_;
     std::unordered_map<std::uint64_t, std::uint32_t> waiting_;
     std::uint64_t running_ = 0;
+    std::uint32_t depth_ = 0;  // calls of issue_ready under way
 };
 
 CustomProgram parse_custom(std::string_view bytes, const std::string& path, bool ours) {
