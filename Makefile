@@ -133,12 +133,12 @@ $(BIN)/python: | .stamps/system
 
 .stamps/package: $(SOURCES) constraints.txt | $(BIN)/python
 	@echo "Installing chakrascope into $(VENV)"
-	@$(BIN)/python -m pip install --quiet -c constraints.txt ".[torch,viewer]"
+	@$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt ".[torch,viewer]"
 	@touch $@
 
 .stamps/dev: $(SOURCES) constraints.txt | $(BIN)/python
 	@echo "Installing chakrascope and the development tools into $(VENV)"
-	@$(BIN)/python -m pip install --quiet -c constraints.txt ".[dev]"
+	@$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt ".[dev]"
 	@touch $@ .stamps/package
 
 clean:
