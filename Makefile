@@ -14,7 +14,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := $(wildcard $(shell git ls-files -co --exclude-standard errors support tracer converter runner viewer cli CMakeLists.txt pyproject.toml 2>/dev/null))
+SOURCES := $(wildcard $(shell git ls-files -co --exclude-standard errors support tracer converter runner viewer cli api.py CMakeLists.txt pyproject.toml 2>/dev/null))
 
 DEMO_STUDY ?= demo-study
 DEMO_SERVE ?= 1
@@ -74,7 +74,7 @@ format: .stamps/dev
 	git ls-files '*.cc' '*.h' | xargs -r $(BIN)/clang-format -i
 
 types: .stamps/dev
-	cd $(VENV) && bin/mypy --config-file ../pyproject.toml $(addprefix -p chakrascope.,errors support tracer converter runner viewer cli)
+	cd $(VENV) && bin/mypy --config-file ../pyproject.toml -p chakrascope
 
 # Links and anchors that lead nowhere are errors.
 docs: .stamps/dev

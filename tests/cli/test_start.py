@@ -66,6 +66,12 @@ def test_completion_loads_no_large_library():
     assert loaded == []
 
 
+def test_the_package_loads_its_names_when_they_are_used():
+    text, _ = loaded_by("import chakrascope as c; print(all(hasattr(c, name) for name in c.__all__))")
+    assert text.strip() == "True"
+    assert loaded_by("import chakrascope")[1] == []
+
+
 def test_no_command_loads_a_table_library_before_it_is_used():
     code = (
         "import click; from chakrascope.cli import cli; context = click.Context(cli); "

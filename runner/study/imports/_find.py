@@ -66,7 +66,11 @@ def find_items(folder: Path, only: Collection[str] | None = None) -> list[Import
     `StudyError` if the folder cannot be read.
     """
     if not folder.is_dir():
-        raise StudyError(f"The folder {folder} to import from is not there; start the viewer with another.")
+        if folder.exists():
+            raise StudyError(
+                f"{folder} is a file, and an import reads a folder. Next: name the folder it is in."
+            )
+        raise StudyError(f"There is no folder {folder} to import from. Check its path.")
     items: list[ImportItem] = []
     places = list(_folders(folder) if only is None else _named(folder, only))
     names_at = {place: names for place, names, _ in places if MANIFEST_NAME not in names}

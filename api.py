@@ -1,0 +1,48 @@
+"""What most scripts and notebooks need, each name loaded when it is first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .converter import Workload as Workload
+    from .converter import convert as convert
+    from .converter import convert_files as convert_files
+    from .runner import NetworkConfig as NetworkConfig
+    from .runner import Result as Result
+    from .runner import Study as Study
+    from .runner import SystemConfig as SystemConfig
+    from .runner import analyse_run as analyse_run
+    from .runner import compare as compare
+    from .runner import critical_path as critical_path
+    from .runner import simulate as simulate
+    from .runner import study_of_traces as study_of_traces
+    from .runner import summarize as summarize
+    from .tracer import capture as capture
+    from .tracer import trace as trace
+else:
+
+    def __getattr__(name: str) -> Any:
+        # Late, and without the rest: this module is imported in the training processes, too.
+        from .support import exports_of  # noqa: PLC0415
+
+        return exports_of(__name__, __file__)(name)
+
+
+__all__ = [
+    "NetworkConfig",
+    "Result",
+    "Study",
+    "SystemConfig",
+    "Workload",
+    "analyse_run",
+    "capture",
+    "compare",
+    "convert",
+    "convert_files",
+    "critical_path",
+    "simulate",
+    "study_of_traces",
+    "summarize",
+    "trace",
+]
