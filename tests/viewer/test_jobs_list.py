@@ -9,7 +9,9 @@ from studies import make_study
 
 from chakrascope.runner import Job, JobStore
 from chakrascope.viewer import create_app
+from chakrascope.viewer._state import Selection
 from chakrascope.viewer.pages import _jobs
+from chakrascope.viewer.queries import Form, Setup, decode_form
 
 from .conftest import serving
 
@@ -45,6 +47,16 @@ def test_a_job_whose_figures_stand_still_says_how_long_it_works(monkeypatch):
     assert _jobs._lasted(job(kind="sweep")) == "74 s so far"
     assert _jobs._lasted(job(kind="sweep", ended=3.5)) == "2.50 s"
     assert _jobs._lasted(job(started=0)) == ""
+
+
+def test_an_import_leads_to_a_form_of_what_it_made():
+    message = "It is now the workload 'imported-2'."
+    (link,) = _jobs._result(job(kind="import", state="done", message=message, workload="imported"), set())
+    text = Selection.parse(link.href.partition("?")[2]).option("setup")
+    begun = Form("job", Setup.of_presets("hgx-h100-2x8", "direct"))
+    form = decode_form(text, ["imported-2", "job"], begun=begun)
+    assert form.workload == "imported-2"
+    assert form.setup.network_preset != "hgx-h100-2x8"
 
 
 @pytest.mark.browser

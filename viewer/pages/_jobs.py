@@ -15,6 +15,7 @@ from ...runner import Job, JobStore, RunInfo
 from ...support import duration_text
 from .._state import Selection, StudyView
 from .._theme import run_options
+from ..queries import form_of_workload
 from ._parts import card, empty, page_address
 
 __all__ = ["job_list", "jobs_card", "register"]
@@ -174,7 +175,10 @@ def _result(job: Job, known_runs: set[str]) -> list[Any]:
         address = page_address("/", Selection(job.experiment).search)
         return [dcc.Link("Open the result", href=address, className="text-link")]
     if job.kind == "import":
-        return [dcc.Link("Simulate it", href=page_address("/new-run", ""), className="text-link")]
+        # The message names what it became, as another workload may have had the name that was asked for.
+        made = job.message.partition("'")[2].rpartition("'")[0] or job.workload
+        search = Selection().with_option("setup", form_of_workload(made)).search
+        return [dcc.Link("Simulate it", href=page_address("/new-run", search), className="text-link")]
     return []
 
 

@@ -29,6 +29,7 @@ from ._form import SYSTEM_FIELDS as SYSTEM_FIELDS
 from ._form import Form as Form
 from ._form import decode_form as decode_form
 from ._form import encode_form as encode_form
+from ._form import form_of_workload as form_of_workload
 from ._form_run import Begun as Begun
 from ._form_run import begun_from as begun_from
 from ._graph import edge_kinds as edge_kinds
@@ -109,6 +110,7 @@ __all__ = [
     "flows",
     "focus_of",
     "fold_of",
+    "form_of_workload",
     "fullest_curve",
     "has_selected",
     "hops_of",

@@ -15,7 +15,7 @@ from ...runner.engine import COLLECTIVES
 from ._backends import is_offered, plain_backend, plain_name
 from ._configure import PRESETS, Dimension, Networks, Setup
 
-__all__ = ["SYSTEM_FIELDS", "Form", "decode_form", "encode_form", "first_form"]
+__all__ = ["SYSTEM_FIELDS", "Form", "decode_form", "encode_form", "first_form", "form_of_workload"]
 
 SYSTEM_FIELDS = (
     "preferred-dataset-splits",
@@ -84,6 +84,11 @@ def encode_form(form: Form, workloads: Sequence[str], begun: Form | None = None)
     }
     told = {key: value for key, value in changes.items() if value not in (False, {}, "")}
     return json.dumps(told, separators=(",", ":"), ensure_ascii=False) if told else ""
+
+
+def form_of_workload(name: str) -> str:
+    """Return as text the first form, of the workload *name*, whichever run is shown."""
+    return json.dumps({"workload": name}, separators=(",", ":"), ensure_ascii=False)
 
 
 def decode_form(
