@@ -156,6 +156,11 @@ def request_of(study: Study, experiment: Experiment, workload: str) -> str:
 def read_request(study: Study, text: str) -> Experiment:
     """Return the experiment that a request describes, of a workload of the study as it is now."""
     request: Mapping[str, Any] = json.loads(text)
+    options = dict(request["options"])
+    if "machine" in options:
+        from ..gpu import machine_of_plain  # noqa: PLC0415 - the other backends do without
+
+        options["machine"] = machine_of_plain(options["machine"])
     source, _ = load_source(study.workload_prefix(request["workload"]), request["ranks"])
     system = SystemConfig.from_mapping(request["system"], f"The system '{request['system_name']}'")
     return Experiment(
@@ -168,5 +173,5 @@ def read_request(study: Study, text: str) -> Experiment:
         groups={int(group): tuple(members) for group, members in request["groups"].items()},
         backend=request["backend"],
         assumptions=tuple(request["assumptions"]),
-        **request["options"],
+        **options,
     )

@@ -20,9 +20,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from workloads import coll, comp, workload
 
 from chakrascope.errors import ConfigError, StudyError
-from chakrascope.runner import JobStore, NetworkConfig, Study, SystemConfig, get_backend, prepare
+from chakrascope.runner import (
+    JobStore,
+    NetworkConfig,
+    Study,
+    SystemConfig,
+    backend_names,
+    get_backend,
+    prepare,
+)
 from chakrascope.runner.jobs._attempt import Attempt
-from chakrascope.runner.jobs._job import ACTIVE, read_request
+from chakrascope.runner.jobs._job import ACTIVE, read_request, request_of
 from chakrascope.runner.jobs._work import keep_run
 from chakrascope.support import new_folder
 
@@ -291,6 +299,13 @@ def test_a_process_that_cannot_start_is_reported(study):
 
     job = JobStore(study, launch=launch).submit(experiment_of(study, 1))
     assert (job.state, "Cannot allocate memory" in job.message) == ("failed", True)
+
+
+@pytest.mark.parametrize("backend", [name for name in backend_names() if ":" not in name])
+def test_a_request_of_any_backend_is_the_experiment_again(study, backend):
+    asked = prepare(study.workload_prefix(), "default", "ring-2", backend=backend)
+    again = read_request(study, request_of(study, asked, "job"))
+    assert (again.backend, again.content_hash) == (backend, asked.content_hash)
 
 
 def test_a_changed_workload_is_not_simulated_in_its_place(study):
