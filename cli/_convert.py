@@ -162,9 +162,11 @@ def print_accounting(workload: Workload) -> None:
 
     accounting = workload.metadata.get("accounting", {})
     if accounting:
-        told = {name for figures in accounting.values() for name, value in figures.items() if value}
+        # In order; some ranks lack a figure, and one that is 0 on all of them says nothing.
+        names = list(dict.fromkeys(name for figures in accounting.values() for name in figures))
+        names = [name for name in names if any(figures.get(name) for figures in accounting.values())]
         rows = [
-            {"rank": int(rank), **{name: value for name, value in figures.items() if name in told}}
+            {"rank": int(rank), **{name: figures.get(name, 0) for name in names}}
             for rank, figures in accounting.items()
         ]
         print_rows(rows, title="Measured step, explained by the graph")

@@ -24,9 +24,9 @@ _BLOCK = 1 << 20
 
 
 def traces_folder() -> Path:
-    """Return the folder of the kept studies: ``chakrascope/traces`` in XDG_CACHE_HOME, or ``~/.cache``."""
+    """Return the folder of the kept studies: ``chakrascope/replays`` in XDG_CACHE_HOME, or ``~/.cache``."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME", "~"), ".cache")
-    return Path(base).expanduser() / "chakrascope" / "traces"
+    return Path(base).expanduser() / "chakrascope" / "replays"
 
 
 def study_of_traces(paths: Sequence[Path], progress: Progress = lambda _done, _of: None) -> Study:

@@ -16,7 +16,7 @@ from chakrascope.runner import _recorded_nodes as recorded_nodes
 from chakrascope.runner import _result as results
 from chakrascope.runner import _saved_nodes as saved_nodes
 from chakrascope.runner.analysis import layer_table, rank_standings
-from chakrascope.runner.backends import _native as native
+from chakrascope.runner.backends import _outcome
 
 RANKS, LAYERS = 4, 30
 
@@ -55,7 +55,7 @@ def simulated(workload):
 def by_rank(monkeypatch):
     """Treat every result as a large one, and every rank as a piece of its file."""
     monkeypatch.setattr(results, "MANY_NODES", 1)
-    monkeypatch.setattr(native, "MANY_NODES", 1)
+    monkeypatch.setattr(_outcome, "MANY_NODES", 1)
     for module in (recorded_nodes, saved_nodes):
         monkeypatch.setattr(module, "LEAST_ROWS", LAYERS)
 
