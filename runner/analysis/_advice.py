@@ -187,7 +187,7 @@ def _advice_of(
     how = REMEDIES.get(one.remedy, UNKNOWN)
     number = "inf" if one.times == math.inf else f"{one.times:g}"
     if one.times != math.inf:
-        how = f"{number} times as fast: {how}"
+        how = f"{one.times:.3g} times as fast: {how}"
     return Advice(
         one.what, how, gain_ns, gain_ns / max(1, path.makespan_ns), f"{one.target.key}={number}", is_bound,
         one.kind, one.cause, one.path_ns, then, "", rank, node_id, place,
