@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ from ..support import bytes_text, parse_size
 if TYPE_CHECKING:
     from ._experiment import WorkloadSource
 
-__all__ = ["check_simulation", "check_table", "memory_limit"]
+__all__ = ["check_simulation", "check_table", "memory_limit", "within_memory"]
 
 _VARIABLE = "CHAKRASCOPE_MEMORY"
 # Measured on a hundred million nodes: what a process has before it begins, a node of a program, what is
@@ -57,6 +59,18 @@ def check_simulation(source: WorkloadSource, *, alike_once: bool) -> None:
             f"{_whose(limit)}; simulate fewer ranks (those that do the same are simulated once on "
             f"'analytical-unaware') or fewer steps, or use a larger machine{_or_raise()}."
         )
+
+
+@contextlib.contextmanager
+def within_memory(ranks: int) -> Iterator[None]:
+    """Turn a `MemoryError` of the block, which simulates *ranks*, into an error that says what needs less."""
+    try:
+        yield
+    except MemoryError as error:
+        raise BackendError(
+            f"There is not enough memory to simulate {ranks} ranks; simulate fewer, without congestion "
+            "(ranks that behave alike are simulated once), or on a larger machine."
+        ) from error
 
 
 def check_table(rows: int) -> None:

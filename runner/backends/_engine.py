@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ...errors import BackendError, BackendTimeout
 from .. import engine
 from .._experiment import Experiment
-from .._memory import check_simulation
+from .._memory import check_simulation, within_memory
 from .._result import Result
 from ._base import Progress
 from ._outcome import result_of
@@ -90,12 +89,12 @@ class EngineBackend:
         it by itself where a captured job would stall without; with a *network*, the caller does, because that
         has to begin again.
         """
-        scenario = self.scenario(experiment, overtaking=overtaking)
-        if network is not None:
-            scenario.config.external_network = network
-        once = not scenario.config.congestion_aware and network is None
-        check_simulation(experiment.workload, alike_once=once)
-        with _within_memory(experiment):
+        with within_memory(experiment.workload.num_ranks):
+            scenario = self.scenario(experiment, overtaking=overtaking)
+            if network is not None:
+                scenario.config.external_network = network
+            once = not scenario.config.congestion_aware and network is None
+            check_simulation(experiment.workload, alike_once=once)
             output = self._simulated(scenario, experiment, progress)
             result = result_of(experiment, output)
 
@@ -109,8 +108,9 @@ class EngineBackend:
 
     def rehearse(self, experiment: Experiment) -> int:
         """Return how much must overtake so that *experiment* ends; raises `SimulationStalled`."""
-        scenario = self.scenario(experiment, record_nodes=False, record_links=False)
-        return int(self._simulated(scenario, experiment, None).overtaking)
+        with within_memory(experiment.workload.num_ranks):
+            scenario = self.scenario(experiment, record_nodes=False, record_links=False)
+            return int(self._simulated(scenario, experiment, None).overtaking)
 
     def scenario(self, experiment: Experiment, **settings: Any) -> Scenario:
         """Return what is simulated of *experiment*, with some of the engine's *settings* changed."""
@@ -157,18 +157,6 @@ class EngineBackend:
 
 def _simulate(scenario: Scenario, progress: Progress | None) -> Any:
     return engine.simulate(scenario.config, list(scenario.programs), scenario.program_of_rank, progress)
-
-
-@contextlib.contextmanager
-def _within_memory(experiment: Experiment) -> Iterator[None]:
-    """Turn a `MemoryError` of the block into an error that says what needs less."""
-    try:
-        yield
-    except MemoryError as error:
-        raise BackendError(
-            f"There is not enough memory to simulate {experiment.workload.num_ranks} ranks; simulate fewer, "
-            "without congestion (ranks that behave alike are simulated once), or on a larger machine."
-        ) from error
 
 
 def _within_time(progress: Progress | None, timeout_s: float) -> Progress:

@@ -43,7 +43,8 @@ def test_the_smallest_job_on_the_cpu(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     row = next(line for line in done.stdout.splitlines() if "on the CPU" in line)
-    captured, replayed, unprofiled = (float(cell.split()[0]) for cell in row.split("|")[2:5])
-    assert replayed == pytest.approx(captured, rel=0.1)
-    assert unprofiled > 0
+    captured, replayed, unprofiled, *of_device = (cell.strip() for cell in row.split("|")[2:-1])
+    # How far apart they are depends on what else the machine does.
+    assert all(float(cell.removesuffix(" ms")) > 0 for cell in (captured, replayed, unprofiled))
+    assert of_device == ["-", "-"]
     assert list(folder.rglob("rank0.device.json.gz"))

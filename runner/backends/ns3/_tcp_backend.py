@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ..._experiment import Experiment
+from ..._memory import within_memory
 from ..._result import COLUMNS, Result
 from ...config import NetworkConfig, PacketNetwork, TcpPart
 from .._base import Backend, Progress
@@ -66,7 +67,8 @@ class TcpBackend:
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment*; raises `BackendUnavailable` without ns-3 or a compiler."""
-        packet = experiment.packet_network
+        with within_memory(experiment.workload.num_ranks):
+            packet = experiment.packet_network
         part = experiment.network.tcp or TcpPart()
         timeout_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s
         watch, engine = Watch(progress), EngineBackend()
