@@ -9,12 +9,13 @@ import numpy as np
 
 from ...tracer import StepRange
 from .._columns import positions
-from ..readers import DeviceTrace
+from ..readers import DeviceTrace, Events
 from ._steps import whole_trace
 
 __all__ = ["repeated_steps"]
 
 _LEAST_REPEATED = 3
+_LEAST_PIECES = 4  # of a step: fewer are a loop within one
 _SAME = 0.9  # of the sequence: so much recurs one period later
 _AS_GOOD = 0.002  # a shorter period explains the sequence as well as the best one does
 _CONTEXT = 4  # pieces by which the beginning of a step is known
@@ -27,7 +28,7 @@ _DIMENSIONS = 8
 class _Pieces(msgspec.Struct, frozen=True):
     """What recurs, in order: a number for each piece, and when the host began and ended its call.
 
-    A step can begin where *opens*: a graph's launch issues many pieces at once.
+    A step can begin where *opens*: not amid the many pieces that one graph's launch, or operator, issues.
     """
 
     symbol: np.ndarray
@@ -41,14 +42,14 @@ def repeated_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
 
     The sequence of kernels on the busiest stream, or without a device that of a host thread's operators, has
     to be one period at least three times, from the first piece to the last: layers of one step have
-    something before or after them that does not recur. Together the steps are the whole trace: the first and
-    the last may be parts.
+    something before or after them that does not recur. What one operator repeats is no step. Together the
+    steps are the whole trace: the first and the last may be parts.
     """
     pieces = _on_the_device(trace) if len(trace.works) else _on_the_host(trace)
     if not 2 * _LEAST_REPEATED <= len(pieces.symbol) <= _MOST_PIECES:
         return [], ""
     period = next((found for found in _periods(pieces.symbol) if _is_all(pieces.symbol, found)), 0)
-    if not period:
+    if period < _LEAST_PIECES:
         return [], ""
     first = _beginnings(pieces, period)
     if len(first) < _LEAST_REPEATED:
@@ -70,9 +71,28 @@ def _on_the_device(trace: DeviceTrace) -> _Pieces:
     own = np.flatnonzero(found >= 0)[queue.ravel() == int(np.argmax(sizes))]
     own = own[np.argsort(works.start_ns[own], kind="stable")]
     call = known[first[found[own]]]
-    return _Pieces(
-        works.name[own], calls.start_ns[call], calls.end_ns[call], np.append(True, call[1:] != call[:-1])
-    )
+    around = _outermost(trace, calls.thread[call], calls.start_ns[call])
+    opens = (call[1:] != call[:-1]) & ((around[1:] < 0) | (around[1:] != around[:-1]))
+    return _Pieces(works.name[own], calls.start_ns[call], calls.end_ns[call], np.append(True, opens))
+
+
+def _outermost(trace: DeviceTrace, threads: np.ndarray, moments_ns: np.ndarray) -> np.ndarray:
+    """Return the row of the outermost operator that each thread was in at each moment, -1 for none."""
+    around = np.full(len(moments_ns), -1)
+    operators = np.flatnonzero(trace.events.is_operator)
+    for thread in np.unique(threads).tolist():
+        rows = operators[trace.events.thread[operators] == thread]
+        rows = rows[_is_outer(trace.events.take(rows))]
+        asked = np.flatnonzero(threads == thread)
+        place = np.searchsorted(trace.events.start_ns[rows], moments_ns[asked], "right") - 1
+        within = (place >= 0) & (np.append(trace.events.end_ns[rows], 0)[place] > moments_ns[asked])
+        around[asked[within]] = rows[place[within]]
+    return around
+
+
+def _is_outer(operators: Events) -> np.ndarray:
+    """Return which of the operators of one thread, by when they began, none before encloses."""
+    return operators.start_ns >= np.maximum.accumulate(np.append(0, operators.end_ns))[:-1]
 
 
 def _on_the_host(trace: DeviceTrace) -> _Pieces:
@@ -81,8 +101,7 @@ def _on_the_host(trace: DeviceTrace) -> _Pieces:
     threads, sizes = np.unique(events.thread, return_counts=True)
     if len(threads):
         events = events.take(events.thread == threads[np.argmax(sizes)])
-    until = np.maximum.accumulate(np.append(0, events.end_ns))[:-1]
-    outer = events.take(events.start_ns >= until)
+    outer = events.take(_is_outer(events))
     return _Pieces(outer.name, outer.start_ns, outer.end_ns, np.ones(len(outer), bool))
 
 

@@ -87,6 +87,14 @@ def test_a_kernel_more_or_less_does_not_shift_the_steps(tmp_path):
     assert calls_in(path, steps_of(path)) == expected
 
 
+def test_what_one_operator_repeats_is_one_step(tmp_path):
+    path = trace(tmp_path / "trace.json", FORWARD * 5)
+    document = json.loads(path.read_text())
+    document["traceEvents"].append(event("cpu_op", "aten::many", 999.0, 100_000.0, {"External id": 0}))
+    path.write_text(json.dumps(document))
+    assert steps_of(path) == []
+
+
 def test_a_graph_is_launched_whole(tmp_path):
     path = trace(tmp_path / "trace.json", FORWARD * 5, graph=len(FORWARD))
     assert calls_in(path, steps_of(path)) == [1] * 5
@@ -101,10 +109,23 @@ def test_a_graph_is_launched_whole(tmp_path):
         ["embed", *LAYER * 40, "gemm_head"],
         [*LAYER * 3, *["gemm_backward", "norm_backward"] * 10, "adam"],
         ["gemm"] * 5,
+        ["gemm"] * 40,
+        ["norm", "gemm", "silu"] * 40,
         [f"kernel{number}" for number in range(200)],
         [f"kernel{number}" for number in np.random.default_rng(1).integers(0, 3, 300)],
     ],
-    ids=["one", "two", "something after", "layers", "training step", "few", "nothing twice", "random"],
+    ids=[
+        "one",
+        "two",
+        "something after",
+        "layers",
+        "training step",
+        "few",
+        "one kernel",
+        "short",
+        "nothing twice",
+        "random",
+    ],
 )
 def test_what_is_not_certain_is_one_step(tmp_path, kernels):
     path = trace(tmp_path / "trace.json", kernels)
