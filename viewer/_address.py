@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import ALL, Dash, Input, Output, State, ctx, no_update, set_props
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, no_update, set_props
 
 from ._state import Selection, StudyView
 
-__all__ = ["bars_id", "chart_id", "go", "option_id", "register_address", "set_option", "table_id"]
+__all__ = ["bars_id", "chart_id", "go", "option_id", "register_address", "rewrite", "set_option", "table_id"]
 
 
 def option_id(name: str, default: str = "") -> dict[str, str]:
@@ -34,16 +34,24 @@ def bars_id(name: str) -> dict[str, str]:
     return {"bars": name}
 
 
-def go(search: str, path: str | None = None) -> None:
-    """Show another address, also of another page, when the callback that calls this answers."""
-    set_props("url", {"search": search} | ({} if path is None else {"pathname": path}))
+def go(path: str, search: str) -> None:
+    """Show another page when the callback that calls this answers."""
+    set_props("url", {"pathname": path, "search": search})
 
 
-def set_option(search: str | None, run: str | None, name: str, value: str) -> None:
-    """Write the setting *name* into the address *search* of a page of *run*, unless it says so already."""
+def rewrite(path: str, search: str) -> None:
+    """Write *search* into the address of the page *path* when the callback that calls this answers.
+
+    The browser writes nothing if another page is shown by then.
+    """
+    set_props("rewritten", {"data": {"path": path, "search": search}})
+
+
+def set_option(path: str, search: str | None, run: str | None, name: str, value: str) -> None:
+    """Write the setting *name* into the address of the page *path*, unless *search* has it already."""
     shown = Selection.parse(search)
     if shown.option(name) != value:
-        go(shown.with_run(run or "").with_option(name, value).search)
+        rewrite(path, shown.with_run(run or "").with_option(name, value).search)
 
 
 def register_address(app: Dash, view: StudyView) -> None:
@@ -61,8 +69,14 @@ def register_address(app: Dash, view: StudyView) -> None:
         same = run == shown
         return no_update if data == selected else data, no_update if same else run, no_update if same else run
 
-    # A duplicate although it is the only one: what the address shows is an input of it, which Dash else
-    # refuses as a circle.
+    app.clientside_callback(
+        ClientsideFunction("chakrascope", "rewrite"),
+        Output("url", "search", allow_duplicate=True),
+        Input("rewritten", "data"),
+        prevent_initial_call=True,
+    )
+
+    # A duplicate, as Dash refuses a callback whose output sets off its input as a dependency cycle.
     @app.callback(
         Output("url", "search", allow_duplicate=True), Input("run-select", "value"),
         Input({"clear": ALL}, "n_clicks"), Input({"option": ALL, "default": ALL}, "value"),

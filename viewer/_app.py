@@ -62,7 +62,8 @@ def _shell(view: StudyView) -> dmc.MantineProvider:
         **{"aria-label": "Run shown"},
     )
     name = view.near.name or view.study.path.resolve().name
-    stores = [dcc.Store(id="selection"), dcc.Store(id="run"), dcc.Store(id="study-name", data=name[:80])]
+    stores = [dcc.Store(id=part) for part in ("selection", "run", "rewritten")]
+    stores.append(dcc.Store(id="study-name", data=name[:80]))
     navigation = [html.Nav(id="nav", **{"aria-label": "Pages"}), html.Div(id="selected")]
     return frame(_studies(view), [node_search(), runs, *share_link()], stores, navigation)
 

@@ -322,7 +322,7 @@ def test_name_of_a_workload_is_never_a_path(name):
 
 
 def test_folder_that_is_gone_is_named(tmp_path):
-    with pytest.raises(StudyError, match="start the viewer with another"):
+    with pytest.raises(StudyError, match="Check its path"):
         find_items(tmp_path / "absent")
 
 

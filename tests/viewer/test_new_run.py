@@ -426,6 +426,43 @@ def test_broken_setup_in_the_address_is_told(page, mine):
     assert page.complaints == []
 
 
+WATCH_REWRITES = """() => {
+    const shown = window.dash_clientside.chakrascope, rewrite = shown.rewrite;
+    window.rewrites = [];
+    shown.rewrite = (written) => {
+        const search = rewrite(written);
+        if (written && written.path === "/new-run") { window.rewrites.push(typeof search); }
+        return search;
+    };
+}"""
+
+
+@pytest.mark.browser
+def test_an_answer_after_its_page_was_left_leaves_the_address(page, mine):
+    held = []
+
+    def hold(route):
+        late = "new-runnable.data" in (route.request.post_data or "")
+        held.append(route) if late else route.continue_()
+
+    with serving(create_app(mine)) as address:
+        page.goto(f"{address}/runs")
+        page.wait_for_selector("#nav a")
+        page.evaluate(WATCH_REWRITES)
+        page.route(re.compile("_dash-update-component"), hold)
+        follow(page, "/new-run", "?setup=" + quote('{"network":"gone"}'))
+        page.wait_for_selector("#new-ignored:has-text('could not be read')")
+        follow(page, "/sweep")
+        page.wait_for_selector("#sweep-new")
+        assert page.evaluate("() => window.rewrites") == []
+        for route in held[:1]:
+            route.continue_()
+        page.wait_for_function("() => window.rewrites.length > 0")
+        assert "string" not in page.evaluate("() => window.rewrites")
+        assert "setup" not in page.url
+    assert page.complaints == []
+
+
 CLICK_AS_THE_LIST_IS_REPLACED = """() => {
     document.querySelector("[aria-label^='Log of job']").click();
     window.dash_clientside.set_props("job-list", {children: null});

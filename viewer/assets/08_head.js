@@ -33,6 +33,12 @@
       return window.dash_clientside.no_update;
     },
 
+    /* What a page writes into its address, unless it was left meanwhile. */
+    rewrite(written) {
+      const isShown = written && written.path === `/${window.location.pathname.split("/").pop()}`;
+      return isShown ? written.search : window.dash_clientside.no_update;
+    },
+
     /* The address with the token, which whoever gets it needs as well. */
     async share(clicks) {
       if (!clicks) { return [window.dash_clientside.no_update, window.dash_clientside.no_update, window.dash_clientside.no_update]; }

@@ -209,7 +209,7 @@ def register(app: Dash, view: StudyView) -> None:
     _register_upload(app, view)
     _register_system_upload(app)
     _register_address(app, view)
-    register_start(app, view)
+    register_start(app, view, PATH)
 
 
 def _register_fields(app: Dash, view: StudyView) -> None:

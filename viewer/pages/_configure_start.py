@@ -81,13 +81,13 @@ def _blocker(findings: list[Finding]) -> str:
     return next((finding.text for finding in findings if finding.severity == "error"), "")
 
 
-def register_start(app: Dash, view: StudyView) -> None:
+def register_start(app: Dash, view: StudyView, path: str) -> None:
     """Wire what follows the form, and the buttons that simulate it and download its files."""
-    _register_examination(app, view)
+    _register_examination(app, view, path)
     _register_buttons(app, view)
 
 
-def _register_examination(app: Dash, view: StudyView) -> None:
+def _register_examination(app: Dash, view: StudyView, path: str) -> None:
     @app.callback(
         output={
             "findings": Output("findings", "children"),
@@ -115,7 +115,7 @@ def _register_examination(app: Dash, view: StudyView) -> None:
         run, scheme = address["run"] or "", "dark" if address["dark"] else "light"
         workloads = view.study.workloads()
         text = encode_form(read, workloads, begun_from(view.study, run, Networks(view.study)).form)
-        set_option(address["search"], run, "setup", text)
+        set_option(path, address["search"], run, "setup", text)
         return {
             "findings": _findings(findings, differences(read.setup)),
             "sketch": graph(topology_sketch(read.setup.dimensions, scheme)),

@@ -158,7 +158,7 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
 
 def register(app: Dash, view: StudyView) -> None:
     """Wire the breakdown, and fill in what is read later."""
-    register_what_if(app, view)
+    register_what_if(app, view, PATH)
 
     @app.callback(
         Output("breakdown", "children"), Input(_BY, "value"), State("run", "data"), State("dark", "checked"),

@@ -16,7 +16,7 @@ from ...errors import Cancelled, ChakrascopeError
 from ...runner import StepDiff
 from ...runner.analysis import PARTS
 from ...support import parse_number
-from .._address import go, option_id
+from .._address import option_id, rewrite
 from .._exports import table_file
 from .._state import Selection, StudyView
 from ..charts import graph, steps_strip, waterfall_bars
@@ -280,7 +280,7 @@ def register(app: Dash, view: StudyView) -> None:
             selection = selection.with_option(name, str(value or ""))
         if not clicks or selection.search == (search or ""):
             return clicks or no_update
-        go(selection.search)
+        rewrite(PATH, selection.search)
         return no_update
 
     @app.server.get("/export/diff-<part>.<extension>")

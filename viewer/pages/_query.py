@@ -161,7 +161,7 @@ def register(app: Dash, view: StudyView) -> None:
         except ChakrascopeError as error:
             text = dmc.Text(error.message, style={"whiteSpace": "pre-wrap"}, size="sm")
             return dmc.Alert(text, id="query-error", color="red", variant="light"), sql
-        set_option(search, run, "sql", str(sql))
+        set_option(PATH, search, run, "sql", str(sql))
         return _answer(found, more, {"run": run, "sql": str(sql)}, "dark" if dark else "light"), sql
 
     app.clientside_callback(

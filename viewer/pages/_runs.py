@@ -10,7 +10,7 @@ from dash import Dash, Input, Output, Patch, State, ctx, html, no_update
 
 from ...runner import RunInfo
 from ...runner.study import compared, run_table
-from .._address import go, option_id
+from .._address import go, option_id, rewrite
 from .._state import Selection, StudyView
 from .._theme import run_options, run_text
 from . import _compare as compare
@@ -162,8 +162,8 @@ def _register_table(app: Dash, view: StudyView) -> None:
         if clicks and 2 <= len(chosen) <= compare.MOST_RUNS + 1:
             base, others = compared(view.runs(), chosen)
             go(
-                Selection(base).with_option("against", ",".join(others)).search,
                 page_address(compare.PATH, ""),
+                Selection(base).with_option("against", ",".join(others)).search,
             )
 
 
@@ -232,7 +232,7 @@ def _register_deletion(app: Dash, view: StudyView) -> None:
         if shown not in chosen:
             return *left, no_update, no_update
         newest = view.resolve("")
-        go(Selection(newest, options=Selection.parse(search).options).search)
+        rewrite(PATH, Selection(newest, options=Selection.parse(search).options).search)
         return *left, newest, newest or None
 
 

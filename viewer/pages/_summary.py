@@ -399,7 +399,7 @@ def register(app: Dash, view: StudyView) -> None:
                 rank, node = _longest_of(view.open(run), by, one["value"]["points"][0])
                 if node >= 0:
                     shown = Selection.parse(search).with_run(run).with_node(rank, node)
-                    go(shown.search, page_address("/timeline", ""))
+                    go(page_address("/timeline", ""), shown.search)
 
     @app.callback(
         Output("summary-tables", "children"), Input("summary-tables", "id"), State("run", "data"),

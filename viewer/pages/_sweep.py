@@ -251,7 +251,7 @@ def _figures(points: pd.DataFrame) -> list[dict[str, Any]]:
 
 def register(app: Dash, view: StudyView) -> None:
     """Wire the choice of a sweep, its growing, and the start of a new one."""
-    register_start(app, view)
+    register_start(app, view, PATH)
     _register_choice(app, view)
     _register_growth(app, view)
     _register_point(app, view)
@@ -299,7 +299,7 @@ def _register_choice(app: Dash, view: StudyView) -> None:
         stamp = _stamp(view, name or "")
         if not name or stamp == seen:
             return no_update, no_update
-        set_option(search, run, "sweep", name)
+        set_option(PATH, search, run, "sweep", name)
         return _sweep(view, name, "dark" if dark else "light", Selection.parse(search)), stamp
 
     @app.callback(

@@ -12,7 +12,7 @@ from ...errors import ConfigError
 from ...runner import DEFAULT_BACKEND, JobStore, communication_of, sweep_names
 from ...runner.analysis import duration_estimate, load_of
 from ...support import count_text
-from .._address import go
+from .._address import rewrite
 from .._state import Selection, StudyView
 from ..queries import (
     KEPT,
@@ -138,9 +138,9 @@ _VALUES = {"form": "axis", "field": "values", "number": ALL}
 _AIM = ("sweep-least", "sweep-limits", "sweep-prices", "sweep-trials")
 
 
-def register_start(app: Dash, view: StudyView) -> None:
+def register_start(app: Dash, view: StudyView, path: str) -> None:
     """Wire the axes, what they amount to, and the start."""
-    _register_axes(app, view)
+    _register_axes(app, view, path)
     _register_go(app, view)
 
 
@@ -154,7 +154,7 @@ def _begun(view: StudyView, selection: Selection) -> Begun:
     return begun_from(view.study, view.resolve(selection.run), Networks(view.study))
 
 
-def _register_axes(app: Dash, view: StudyView) -> None:
+def _register_axes(app: Dash, view: StudyView, path: str) -> None:
     @app.callback(
         Output(_VALUES, "value"), Input(_KEYS, "value"), State(_VALUES, "value"), State("url", "search"),
         prevent_initial_call=True,
@@ -188,7 +188,7 @@ def _register_axes(app: Dash, view: StudyView) -> None:
         shown = Selection.parse(search)
         asked = shown.with_option("aim", encode_aim(aim)).with_option("over", told)
         if asked != shown:
-            go(asked.with_run(run or "").search)
+            rewrite(path, asked.with_run(run or "").search)
         return _shown(plan), bool(plan.problem)
 
     @app.callback(

@@ -90,8 +90,8 @@ def _answer(run: OpenRun, target: Target, times: float) -> Any:
     return dmc.Text(text, mt="sm", fw=600)
 
 
-def register_what_if(app: Dash, view: StudyView) -> None:
-    """Wire the two buttons, each out of use while it simulates."""
+def register_what_if(app: Dash, view: StudyView, path: str) -> None:
+    """Wire the two buttons of the page *path*, each out of use while it simulates."""
 
     @app.callback(
         Output(_TIMES, "error"), Output("what-if-go", "disabled"),
@@ -114,7 +114,7 @@ def register_what_if(app: Dash, view: StudyView) -> None:
     def simulate(clicks: int | None, keys: list[str | None], times: Any, run: str, search: str | None) -> Any:
         if not clicks or not keys or not keys[0]:
             return no_update
-        set_option(search, run, "change", keys[0])
+        set_option(path, search, run, "change", keys[0])
         return _answer(view.open(run), Target.parse(keys[0]), float(TIMES.value(times) or 0))
 
     @app.callback(
