@@ -118,9 +118,11 @@ def _collective(kind: CollectiveType) -> Callable[[_Program], None]:
 
 def _overlap(builder: _Program) -> None:
     """Let an all-reduce run beside computation; the next repeat waits for both."""
-    beside = builder.collective(CollectiveType.ALL_REDUCE)
+    waits = builder.tail
+    collective = builder.collective(CollectiveType.ALL_REDUCE)
     builder.compute()
-    builder.tail = [*(node for node in builder.tail if node != beside), beside]
+    computation = [] if builder.tail is waits else builder.tail
+    builder.tail = [*computation, collective]
 
 
 def _ping_pong(builder: _Program) -> None:

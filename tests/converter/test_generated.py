@@ -288,6 +288,13 @@ def test_microbenchmarks_are_sound(pattern, tmp_path):
     assert workload.summary()["communication_nodes"] >= 3
 
 
+@pytest.mark.parametrize("compute_ns", [0, 100])
+def test_each_repeat_of_overlap_waits_for_the_one_before(compute_ns):
+    graph = microbenchmark("overlap", 2, 8, repeats=50, compute_ns=compute_ns).graphs[0]
+    nodes_per_repeat = 2 if compute_ns else 1
+    assert len(graph.edges) == 49 * nodes_per_repeat**2
+
+
 def test_overlap_runs_beside_and_others_after():
     assert replay(microbenchmark("overlap", 2, 8, compute_ns=100).graphs[0]).start_ns.tolist() == [0, 0]
     graph = microbenchmark("all-gather", 2, 8, repeats=2, compute_ns=100).graphs[0]
