@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,11 +29,27 @@ def coded(*keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
 
     Of several columns a key is the tuple of their values.
     """
+    if all(key.dtype.kind in "iu" for key in keys):
+        return _coded_integers(keys)
     columns = [column.tolist() for column in keys]
     number_of: dict[Hashable, int] = {}
     told = columns[0] if len(columns) == 1 else zip(*columns, strict=True)
     numbers = [number_of.setdefault(key, len(number_of)) for key in told]
     return np.array(numbers, np.int64), list(number_of)
+
+
+def _coded_integers(keys: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], list[Any]]:
+    """Return what `coded` does for columns of integers, by sorting."""
+    numbers = np.zeros(len(keys[0]), np.int64)
+    for key in keys:
+        values, codes = np.unique(key, return_inverse=True)
+        numbers = np.unique(numbers * len(values) + codes.reshape(-1), return_inverse=True)[1].reshape(-1)
+    _, firsts, numbers = np.unique(numbers, return_index=True, return_inverse=True)
+    order = np.argsort(firsts)
+    rank_of = np.empty(len(order), np.int64)
+    rank_of[order] = np.arange(len(order))
+    columns = [key[firsts[order]].tolist() for key in keys]
+    return rank_of[numbers.reshape(-1)], columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 def sums_by(values: npt.NDArray[np.int64], *keys: npt.NDArray[Any]) -> dict[Any, int]:

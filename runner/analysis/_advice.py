@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...converter import Workload
 from ...converter.building import step_times
@@ -15,6 +16,7 @@ from ...converter.chakra import KINDS
 from ...errors import ChakrascopeError
 from ...support import duration_text, share_text
 from ...support.table import Columns, Table
+from .._framed import coded
 from .._result import Result
 from .._traits import about_backend
 from ._candidates import Candidate, candidates
@@ -327,20 +329,22 @@ def _slow(collectives: Columns, messages: Columns | None, link_bytes_per_ns: flo
 
     Where nothing is known of the network, it carries at least what the fastest of them reached.
     """
-    rates = [(collective_label(*row), rate) for row, rate in _labelled(collectives)]
+    keys = [collectives[name] for name in ("operation", "size_bytes", "group")]
+    fastest = {
+        collective_label(*key): rate for key, rate in _largest(collectives["bus_bytes_per_ns"], *keys).items()
+    }
     if messages is not None:
-        rates += zip(messages["name"].tolist(), messages["bytes_per_ns"].tolist(), strict=True)
-    fastest: dict[str, float] = {}
-    for name, rate in rates:
-        fastest[name] = max(rate, fastest.get(name, 0.0))
+        fastest |= _largest(messages["bytes_per_ns"], messages["name"])
     carried = link_bytes_per_ns or max([_LEAST_RATE, *fastest.values()])
     return {name for name, rate in fastest.items() if rate < _SLOW * carried}
 
 
-def _labelled(collectives: Columns) -> Iterator[tuple[tuple[str, int, int], float]]:
-    """Yield what tells collectives apart on the path, with the bus bandwidth of each."""
-    columns = (collectives[name].tolist() for name in ("operation", "size_bytes", "group"))
-    yield from zip(zip(*columns, strict=True), collectives["bus_bytes_per_ns"].tolist(), strict=True)
+def _largest(values: npt.NDArray[np.float64], *keys: npt.NDArray[Any]) -> dict[Any, float]:
+    """Return the largest of *values*, none of them negative, for each key (see `coded`)."""
+    numbers, names = coded(*keys)
+    largest = np.zeros(len(names))
+    np.maximum.at(largest, numbers, values)
+    return dict(zip(names, largest.tolist(), strict=True))
 
 
 def link_bytes_per_ns(network: Mapping[str, Any] | None) -> float:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ...converter import CollectiveType
 from ...support.table import Columns, frame_of
-from .._framed import sums_by
+from .._framed import coded
 from .._result import Result
 from ._critical_path import CriticalPath
 from ._replay_clocks import arrivals_on_one_clock
@@ -133,13 +133,18 @@ def _on_path(calls: Columns, path: CriticalPath, collectives: npt.NDArray[Any]) 
     """Return how much of the critical path each of *collectives* takes."""
     pieces = path.columns
     chosen = pieces["collective"] != ""
-    sums = sums_by(pieces["duration_ns"][chosen], pieces["rank"][chosen], pieces["node_id"][chosen])
-    on = np.isin(calls["node_id"], [node_id for _, node_id in sums])
-    totals: dict[int, int] = {}
-    names = ("collective", "rank", "node_id")
-    for collective, *place in zip(*(calls[name][on].tolist() for name in names), strict=True):
-        totals[collective] = totals.get(collective, 0) + sums.get(tuple(place), 0)
-    return np.array([totals.get(collective, 0) for collective in collectives.tolist()], np.int64)
+    places, duration_ns = (
+        [np.append(pieces[name][chosen], calls[name]).astype(np.int64) for name in ("rank", "node_id")],
+        pieces["duration_ns"][chosen],
+    )
+    numbers, names = coded(*places)
+    of_place = np.zeros(len(names), np.int64)
+    np.add.at(of_place, numbers[: len(duration_ns)], duration_ns)
+    known = np.unique(collectives)
+    totals = np.zeros(len(known), np.int64)
+    np.add.at(totals, np.searchsorted(known, calls["collective"]), of_place[numbers[len(duration_ns) :]])
+    on_path: Ints = totals[np.searchsorted(known, collectives)]
+    return on_path
 
 
 def _whole_bytes(table: Columns, ranks: Ints) -> Ints:

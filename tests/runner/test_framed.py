@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakrascope.runner import Result
-from chakrascope.runner._framed import rows_of, sums_by
+from chakrascope.runner._framed import coded, rows_of, sums_by
 
 
 @given(st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 3), st.integers(0, 1 << 60)), max_size=30))
@@ -21,6 +21,18 @@ def test_sums_are_those_of_pandas(rows):
     frame["ns"] = frame["ns"].astype("int64") % (1 << 55)
     sums = sums_by(frame["ns"].to_numpy(), frame["a"].to_numpy(), frame["b"].to_numpy())
     assert [*sums.items()] == [*frame.groupby(["a", "b"])["ns"].sum().items()]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3) | st.integers(-(1 << 60), 1 << 60), st.integers(0, 3)), max_size=30)
+)
+def test_integers_are_coded_as_objects_are(rows):
+    columns = [np.array([row[place] for row in rows], np.int64) for place in (0, 1)]
+    for keys in (columns[:1], columns):
+        numbers, names = coded(*keys)
+        expected_numbers, expected_names = coded(*(key.astype(object) for key in keys))
+        assert numbers.tolist() == expected_numbers.tolist()
+        assert names == expected_names
 
 
 @pytest.fixture
