@@ -79,6 +79,23 @@ class _Loader(yaml.SafeLoader):
                 seen.add(key.value)
         return node
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Put the pairs that *node* merges (``<<``) before its own, those of earlier mappings last.
+
+        The last pair of a key holds, as https://yaml.org/type/merge.html has it; PyYAML 6.0.4 differs.
+        """
+        own, merged = [], []
+        for key, value in node.value:
+            if key.tag != _MERGE:
+                own.append((key, value))
+                continue
+            for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if not isinstance(source, yaml.MappingNode):
+                    raise yaml.YAMLError(f"'<<' merges mappings only {source.start_mark}")
+                self.flatten_mapping(source)
+                merged.append(source.value)
+        node.value = [pair for pairs in reversed(merged) for pair in pairs] + own
+
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         """Return an integer of no more digits than Python reads and shows, in whatever base."""
         if len(node.value) > _MOST_DIGITS:

@@ -72,6 +72,15 @@ def test_a_few_aliases_are_read(tmp_path):
     }
 
 
+def test_of_merged_mappings_the_first_holds_and_own_keys_before_it(tmp_path):
+    content = NETWORK + "comment: {m: &m {alpha: 1, x: 5}, n: &n {alpha: 2, y: 6}, o: {<<: [*m, *n], y: 7}}\n"
+    config = NetworkConfig.load(write(tmp_path, "n.yml", content))
+    assert config.unknown["comment"]["o"] == {"alpha": 1, "x": 5, "y": 7}
+    path = write(tmp_path, "n.yml", NETWORK + "comment: {<<: [1]}\n")
+    with pytest.raises(ConfigError, match=r"'<<' merges mappings only.*line \d+"):
+        NetworkConfig.load(path)
+
+
 def test_system_conversions_are_astra_sims(tmp_path):
     data = {"preferred-dataset-splits": 4.0, "roofline-enabled": False, "replay-only": 0, "boost-mode": 1}
     config = SystemConfig.load(write(tmp_path, "s.json", data))
