@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from plants import PLANTS, Plant, steps
-from trace_edits import Event
+from trace_edits import Event, launches_of
 
 from chakrascope.converter import convert_files
 from chakrascope.errors import ChakrascopeError
@@ -56,11 +56,17 @@ def read_job(path: Path) -> tuple[list[list[Event]], int]:
 
 
 def _last_steps(events: list[Event]) -> list[Event]:
+    """Return the last steps, without the device work that was launched before them."""
     spans = steps(events)
     if len(spans) <= _MOST_STEPS:
         return events
     begin = spans[-_MOST_STEPS][0]
-    return [event for event in events if event["ts"] >= begin]
+    launches = launches_of(events)
+    return [
+        event
+        for event in events
+        if launches.get((event.get("args") or {}).get("correlation"), event)["ts"] >= begin <= event["ts"]
+    ]
 
 
 def analysed(traces: list[list[Event]], world_size: int, folder: Path) -> RunAnalysis:

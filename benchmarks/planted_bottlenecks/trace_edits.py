@@ -108,7 +108,9 @@ class _Edited:
         self._moved: dict[Any, int] = dict.fromkeys(self._queues, 0)
         self._warp = _Warp(edit.inserted)
         self._new: dict[int, tuple[float, float]] = {}
-        self._ended: list[tuple[float, float]] = []  # old and new ends, in order of the old
+        self._ended: list[
+            tuple[float, float, float]
+        ] = []  # old and new ends, when issued; in order of the old
         self._on_stream: dict[Any, float] = {}
 
     def run(self) -> list[Event]:
@@ -125,7 +127,9 @@ class _Edited:
         for event in self._timed:
             start, end = event["ts"], event["ts"] + event["dur"]
             start, end = self._new.get(id(event)) or (self._warp.at(start), self._warp.at(end, is_end=True))
-            event["ts"], event["dur"] = start, max(0.0, end - start)
+            # As in a trace, times are whole nanoseconds: what waited begins no sooner than the awaited ended.
+            event["ts"] = round(start, 3)
+            event["dur"] = max(0.0, round(round(end, 3) - event["ts"], 3))
         return self._events
 
     def _end(self, wait: _Wait) -> None:
@@ -191,17 +195,18 @@ class _Edited:
         issued = self._warp.at(launch["ts"]) if launch is not None else time
         # A queued kernel that began when one of another stream had just ended waited for it.
         asked = launch["ts"] + launch["dur"] if launch is not None else time
-        awaited = self._latest(max(asked, time - _WAITED_WITHIN_US), time)
+        awaited = self._latest(max(asked, time - _WAITED_WITHIN_US), time, self._issued(event))
         start = max(time, issued, awaited, self._on_stream.get(stream, time))
         end = start + event["dur"] + self._edit.longer(event)
         self._new[id(event)] = (start, end)
-        insort(self._ended, (time + event["dur"], end))
+        insort(self._ended, (time + event["dur"], end, self._issued(event)))
         self._on_stream[stream] = end
 
-    def _latest(self, since: float, until: float) -> float:
-        """Return the latest new end of what ended in a span of old time."""
+    def _latest(self, since: float, until: float, before: float) -> float:
+        """Return the latest new end of what ended in a span of old time and was issued *before* then."""
         low, high = (bisect_left(self._ended, (time,)) for time in (since, until + 1e-6))
-        return max((new for _, new in self._ended[low:high]), default=float("-inf"))
+        found = (new for _, new, issued in self._ended[low:high] if issued <= before)
+        return max(found, default=float("-inf"))
 
 
 class _Warp:

@@ -75,3 +75,15 @@ def test_an_added_synchronisation_returns_after_the_work_that_was_issued_before_
     assert in_order(later)
     assert call["ts"] + call["dur"] == pytest.approx(max(ends), abs=0.01)
     assert call["dur"] > 100  # 4 us where nothing is to be waited for
+
+
+def test_a_kernel_waits_for_no_kernel_that_was_issued_after_it():
+    """A queued kernel that began just when a later-issued one had ended did not wait for that one."""
+    trace = []
+    for number, (call, start, stream) in enumerate([(0.0, 200.0, 20), (100.0, 110.0, 7)]):
+        shared = {"ph": "X", "pid": 1, "args": {"correlation": number + 1, "stream": stream}}
+        trace.append(shared | {"cat": "cuda_runtime", "name": "launch", "tid": 1, "ts": call, "dur": 5.0})
+        length = 85.0 if stream == 7 else 10.0
+        trace.append(shared | {"cat": "kernel", "name": "k", "tid": stream, "ts": start, "dur": length})
+    later = trace_edits.edited(trace, trace_edits.Edit([(50.0, 1000.0)]))
+    assert [event["ts"] for event in later] == [0.0, 200.0, 1100.0, 1100.0]
