@@ -248,7 +248,9 @@ def _convert(
         _unless_repeated_alike(opened)
         settle(doubts_of_ranks([rank.identity for rank in opened], known_size))
         which = _which(step, opened[0])
-        chosen = choose_steps([rank.steps for rank in opened], which, place)
+        chosen = choose_steps(
+            [rank.steps for rank in opened], which, place, [rank.own or rank.steps for rank in opened]
+        )
         if which == "median" and len(opened[0].steps) > 1:
             known[STEP_CHOICE] = f"the median of {len(opened[0].steps)} captured steps, by the slowest rank"
         world_size = max(len(ranks), known_size, *(rank.world_size for rank in opened))
@@ -334,7 +336,7 @@ def _unless_repeated_alike(opened: Sequence[OpenRank]) -> None:
     if len({(len(rank.steps), rank.begins_with) for rank in opened}) > 1:
         for rank in opened:
             if not rank.marked:
-                rank.steps = [StepRange(0, rank.steps[0].start_ns, rank.steps[-1].end_ns)]
+                rank.steps, rank.own = [StepRange(0, rank.steps[0].start_ns, rank.steps[-1].end_ns)], []
 
 
 def _repeated(opened: OpenRank) -> str:

@@ -45,7 +45,7 @@ from ._profiler_cost import cost_of_recording, without_recording
 from ._recorded_shapes import read_recorded_host, with_own_records
 from ._repetition import repeated_steps
 from ._sampled_causes import host_causes
-from ._steps import MarkedSteps, StepChoice, annotated_steps, named_steps, whole_trace
+from ._steps import MarkedSteps, StepChoice, annotated_steps, named_steps, own_steps, whole_trace
 from ._unnamed_groups import with_told_groups
 from ._window import Window
 
@@ -72,7 +72,7 @@ class OpenRank(msgspec.Struct):
     """A rank whose steps are known; *marked* tells that the trace marks them.
 
     Else all of it counts as one, or each repetition of what it holds, where *begins_with* names the first
-    kernels or operators of each.
+    kernels or operators of each. *own* is the time on host and device that is each step's own, if known.
 
     *names* are the annotations of steps that have one, and *which* the steps an annotation asks for.
     *world_size* and *stated_rank* are what the trace says, 0 and -1 if it was not asked. *trace* is the
@@ -88,6 +88,7 @@ class OpenRank(msgspec.Struct):
     world_size: int = 0
     stated_rank: int = -1
     begins_with: str = ""
+    own: list[StepRange] = msgspec.field(default_factory=list)
     trace: DeviceTrace | None = None
     host: HostTrace | None = None
     last_entries: dict[Entry, int] = msgspec.field(default_factory=dict)
@@ -140,9 +141,10 @@ def open_rank(traces: RankTraces, *, keep: bool) -> OpenRank:
     steps, is_marked, begins_with = marked.steps, bool(marked.steps), ""
     if not is_marked:
         steps, begins_with = repeated_steps(trace)
+    steps = steps or [whole_trace(trace)]
     opened = OpenRank(
-        traces, steps or [whole_trace(trace)], is_marked, marked.names, marked.which, trace.world_size,
-        trace.rank, begins_with,
+        traces, steps, is_marked, marked.names, marked.which, trace.world_size, trace.rank, begins_with,
+        own_steps(trace, steps),
     )  # fmt: skip
     if keep:
         opened.trace, opened.host = trace, host

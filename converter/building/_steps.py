@@ -25,6 +25,7 @@ __all__ = [
     "choose_steps",
     "is_annotation",
     "named_steps",
+    "own_steps",
     "step_choice",
     "step_names",
     "typical_steps",
@@ -197,6 +198,23 @@ def whole_trace(device: DeviceTrace) -> StepRange:
     return StepRange(0, min(starts), max(ends))
 
 
+def own_steps(device: DeviceTrace, steps: Sequence[StepRange]) -> list[StepRange]:
+    """Return *steps* as the time that is each one's own, on host and device (see `Window.shares`).
+
+    Where some steps issued work to the device, the others are left out: they are parts of a cut trace.
+    """
+    calls, works = device.calls, device.works
+    order = np.argsort(calls.correlation, kind="stable")
+    known = calls.correlation[order]
+    at = np.minimum(np.searchsorted(known, works.correlation), max(0, len(known) - 1))
+    linked = known[at] == works.correlation if len(known) else np.zeros(len(works), bool)
+    issued_ns = calls.start_ns[order[at[linked]]]
+    shares = Window.of(steps).shares(issued_ns, works.end_ns[linked], 0)
+    own = [StepRange(number, start_ns, end_ns) for number, start_ns, end_ns in shares.tolist()]
+    busy = {step.index for step in steps if ((issued_ns >= step.start_ns) & (issued_ns < step.end_ns)).any()}
+    return [step for step in own if step.index in busy] or own
+
+
 def typical_steps(steps: Sequence[Sequence[StepRange]], usual_ns: int = 0) -> list[int]:
     """Return the numbers of the steps that every rank has, the most typical first.
 
@@ -220,11 +238,17 @@ def _from_the_typical(steps: Sequence[Sequence[StepRange]], common: set[int], us
     return [ordered[place] for place in sorted(range(len(ordered)), key=lambda place: abs(place - middle))]
 
 
-def choose_steps(steps: Sequence[Sequence[StepRange]], step: StepChoice, place: str) -> set[int]:
+def choose_steps(
+    steps: Sequence[Sequence[StepRange]],
+    step: StepChoice,
+    place: str,
+    own: Sequence[Sequence[StepRange]] = (),
+) -> set[int]:
     """Return the numbers of the steps to convert: *step*, ``"all"`` or the ``"median"`` one.
 
     *steps* are those of each rank; only a step of every rank can be chosen, and the median is by the slowest
-    rank. *place* is named in errors: `TraceError` without a common step, `UsageError` for another *step*.
+    rank, of the *own* time of its steps where that is known. *place* is named in errors: `TraceError` without
+    a common step, `UsageError` for another *step*.
     """
     common = _common(steps)
     if not common:
@@ -232,7 +256,8 @@ def choose_steps(steps: Sequence[Sequence[StepRange]], step: StepChoice, place: 
     if step == "all":
         return common
     if step == "median":
-        return {_from_the_typical(steps, common)[0]}
+        timed = own or steps
+        return {_from_the_typical(timed, _common(timed) or common)[0]}
     if step not in common:
         raise UsageError(
             f"Step {step} was not captured on every rank of {place}. "

@@ -51,6 +51,25 @@ def test_the_host_keeps_the_time_that_the_device_does_not_wait_for(tmp_path):
     assert host_ns + left_out == pytest.approx(43 * 20 * US, rel=0.05)
 
 
+def test_the_median_step_is_that_by_own_time_not_by_the_host_s(tmp_path):
+    """The host takes as long for all five steps, the device 40 kernels of so many microseconds."""
+    engine = Engine()
+    for number, kernel_us in enumerate((90.0, 50.0, 30.0, 70.0, 60.0)):
+        engine.step(f"ProfilerStep#{number}", [kernel_us] * 40)
+    workload = convert_files(None, str(engine.write(tmp_path / "trace.json")))
+    assert workload.metadata["steps"] == [4]
+    assert workload.metadata["measured_step_ns"]["0"] == pytest.approx(40 * 60 * US, rel=0.01)
+
+
+def test_the_median_is_of_steps_that_issued_work_if_any_did(tmp_path):
+    engine = Engine()
+    engine.step("ProfilerStep#0", [90.0] * 40)
+    engine.now += 5000.0
+    engine.step("ProfilerStep#1", [])
+    workload = convert_files(None, str(engine.write(tmp_path / "trace.json")))
+    assert workload.metadata["steps"] == [0]
+
+
 def test_kernels_belong_to_the_step_that_issued_them(tmp_path):
     _, trace = run_ahead(tmp_path)
     nodes = convert_files(None, trace, step="all").graphs[0].nodes
