@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ._finished import finished_ranks as finished_ranks
     from ._given_names import GAP as GAP
     from ._given_names import HOST_BEFORE as HOST_BEFORE
+    from ._given_names import HOST_END as HOST_END
+    from ._given_names import HOST_UNRECORDED as HOST_UNRECORDED
     from ._given_names import SPIN as SPIN
     from ._lane_numbers import DEVICE_LANE as DEVICE_LANE
     from ._late_ranks import is_usually_late as is_usually_late
@@ -56,6 +58,8 @@ __all__ = [
     "DEVICE_LANE",
     "GAP",
     "HOST_BEFORE",
+    "HOST_END",
+    "HOST_UNRECORDED",
     "LEFT_OUT",
     "SPIN",
     "UNMARKED",

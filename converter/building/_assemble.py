@@ -16,7 +16,7 @@ from ._cause_rules import OPERATORS
 from ._costs import counts_whole, operator_cost
 from ._dependencies import data_dependencies, uses_of, wait_pieces, with_settled_messages
 from ._gaps import Gaps
-from ._given_names import HOST_BEFORE
+from ._given_names import HOST_BEFORE, HOST_END
 from ._host_causes import HostCauses, Part
 from ._lane_numbers import COMM_LANE, MESSAGE_LANE
 from ._window import Window
@@ -130,7 +130,7 @@ class _Builder:
         if about >= 0:
             node |= {"module": self.modules[about], "phase": self.phases[about]}
         if piece.op < 0:
-            name = f"{HOST_BEFORE}{self.names[about]}" if about >= 0 else "host until the end of the step"
+            name = f"{HOST_BEFORE}{self.names[about]}" if about >= 0 else HOST_END
             return node | {"name": name, "kind": "host", "cause": part.cause}
         cause = part.cause
         if not cause and self.names[about].startswith(_COMM_LIBRARIES):

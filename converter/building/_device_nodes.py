@@ -11,7 +11,7 @@ import numpy as np
 from ..chakra import NODE_COLUMNS, CollectiveType, Column, NodeType, TextColumn
 from ..linking import KERNEL, Lane, Launches
 from ..readers import PHASES, DeviceComm, DeviceTrace
-from ._given_names import HOST_BEFORE
+from ._given_names import HOST_BEFORE, HOST_END, HOST_UNRECORDED
 from ._host_causes import HostCauses
 from ._host_nodes import HostNodes
 from ._lane_numbers import DEVICE_LANE
@@ -64,7 +64,7 @@ class NodeTable:
         about = np.where(op >= 0, op, next_op)
         named = self._op_texts(lane, about)
         before = self._texts(lane.ops.name[next_op[about >= 0]], lambda text: HOST_BEFORE + text)
-        name = np.full(len(op), self._text("host until the end of the step"))
+        name = np.full(len(op), self._text(HOST_END if len(lane.ops) else HOST_UNRECORDED))
         name[about >= 0] = before
         name[op >= 0] = named["operator"][op >= 0]
         named["operator"][op < 0] = self._text("")

@@ -61,7 +61,10 @@ _DEVICE_LIBRARY = "nccl:"
 _LOOKED_AT = 5_000
 # Compressed device traces up to this size together are read once and kept, others are read again.
 _KEPT_BYTES = 32 * 2**20
-_NO_OPERATOR = "a device trace holds no operator (cpu_op), so host work and kernels have no operator's name"
+_NO_OPERATOR = (
+    "a device trace holds no operator (cpu_op), so host work and kernels have no operator's name: record CPU "
+    "activities, too, to see them"
+)
 
 
 class StepsDiffer(Exception):
@@ -264,14 +267,14 @@ def _host_graph(
     traces = opened.traces
     own = _busiest_thread(trace.events, window)
     ops = Threads(trace).operators(own, window.start_ns, window.end_ns)
+    rank = traces.rank if opened.stated_rank < 0 else opened.stated_rank
     if not len(ops):
         raise TraceError(
-            f"{traces.device_path}: rank {traces.rank} ran no operator in the chosen step, but "
-            f"{int(trace.events.is_operator.sum()):,} outside of it. {_why_outside(traces)}"
+            f"{traces.device_path}: rank {rank} ran no operator in the chosen step, but "
+            f"{int(trace.events.is_operator.sum()):,} outside of it. {_why_outside(opened)}"
         )
     _refuse_lost_communications(traces, ops)
     comms = communications(ops, host, groups, flights_of(traces), opened.last_entries)
-    rank = traces.rank if opened.stated_rank < 0 else opened.stated_rank
     comms, told = with_told_groups(comms, rank, groups, world_size)
     everyone = tuple(range(world_size))
     own_groups = sorted({comm.group_ranks for comm in comms} - {(), everyone})
@@ -287,11 +290,12 @@ def _host_graph(
     return without_recording(graph, {0: events}, window, cost_of_recording(evidence, events, opened.steps))
 
 
-def _why_outside(traces: RankTraces) -> str:
+def _why_outside(opened: OpenRank) -> str:
     """Return what to do about a step that no operator is in."""
-    if traces.steps:
+    if opened.traces.steps:
         return "Its clock and its manifest may disagree; choose another step or capture again."
-    return "Choose another step (--step), or capture whole steps, with CPU activities on."
+    capture = "Choose another step (--step), or capture" if len(opened.steps) > 1 else "Capture"
+    return f"{capture} whole steps, with CPU activities on."
 
 
 def _left_out(events: Events, own: np.ndarray, window: Window, texts: Sequence[str]) -> list[str]:
@@ -340,9 +344,10 @@ def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace)
             "'gpu_memset' (CUDA, ROCm, XPU); for those, capture again with their activities on, and without "
             "counters."
         )
+    calls = f"{len(trace.calls):,} runtime calls" if len(trace.calls) else "what the host did"
     raise TraceError(
-        f"{lacking}holds no kernel, only {len(trace.calls):,} runtime calls. The profiler did not see the "
-        "device: capture again with its activities on, and with no other profiler attached."
+        f"{lacking}holds no kernel, only {calls}. The profiler did not see the device: capture again with "
+        "its activities on (ProfilerActivity.CUDA or XPU), and with no other profiler attached."
     )
 
 

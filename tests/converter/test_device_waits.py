@@ -189,6 +189,24 @@ def test_a_refusal_says_what_the_file_holds(tmp_path, kinds, said):
         trace.graph(tmp_path)
 
 
+def test_a_trace_without_anything_of_the_device_says_so(tmp_path):
+    trace = Trace()
+    trace.op("aten::mm", 0, 10)
+    trace.add("user_annotation", "nccl:all_reduce", 2, 5)
+    with pytest.raises(TraceError, match="holds no kernel, only what the host did") as refusal:
+        trace.graph(tmp_path)
+    assert "0 runtime calls" not in str(refusal.value)
+
+
+def test_host_work_of_a_trace_without_operators_has_no_false_place(tmp_path):
+    trace = Trace()
+    for number in range(4):
+        start = 100 * number
+        trace.launch((start, 5), [(start + 10, 20)])
+    names = trace.graph(tmp_path).nodes.query("kind == 'host'")["name"]
+    assert set(names) == {"host work between calls of the runtime"}
+
+
 def test_a_step_without_operators_is_not_blamed_on_a_manifest(tmp_path):
     trace = Trace()
     trace.add("user_annotation", "ProfilerStep#3", 0, 100)
