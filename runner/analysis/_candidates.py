@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
-from ...converter.building import GAP, HOST_BEFORE, SPIN, is_usually_late
+from ...converter.building import GAP, HOST_BEFORE, HOST_END, HOST_UNRECORDED, SPIN, is_usually_late
 from ...converter.chakra import HOST_CAUSES
 from ...support import count_text, duration_text
 from ...support.table import Columns
@@ -21,6 +21,7 @@ from .._result import Result
 from .._traits import about_backend
 from ._critical_path import CriticalPath
 from ._host_time import DIFFUSE_CAUSES, STALL_TIMES, typical_host_ns
+from ._labels import short_name
 from ._path_facts import NodeFacts, copy_direction
 from ._what_if import Excess, Target, excess_of_ranks
 
@@ -33,7 +34,6 @@ _GONE = math.inf
 _MOST_OF_IT = 2 / 3
 _MOST_SKEW_NODES = 3_000_000  # of larger workloads ranks are not compared, which reads every node
 _LATE_RANKS = 2
-_LONGEST_NAME = 100
 # A loop in a script calls an operator at least so often, and most of its operators are shorter than that.
 _LOOP_CALLS, _SHORT_NS = 100, 50_000
 # A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in one pass;
@@ -131,17 +131,17 @@ def _computations(segments: Columns, rows: Ints) -> Iterator[Candidate]:
         top, top_ns = _largest(segments, own, "name")
         everywhere_ns = _sum(segments, kernels[top])
         remedy = "wait" if _WAITING.search(operator) else "unlogged" if operator == GAP else "compute"
-        if top == operator or top_ns < _MOST_OF_IT * ns:
-            what = operator or "Computation without a name"
-            yield _scaled(segments, what, "compute", Target("operator", operator), own, remedy=remedy)
-        elif everywhere_ns <= ns:
-            yield _scaled(
-                segments, f"{operator} (kernel {_short(top)})", "compute", Target("kernel", top), own
-            )
+        what, target = short_name(operator) or "Computation without a name", Target("operator", operator)
+        if top != operator and top_ns >= _MOST_OF_IT * ns:
+            if everywhere_ns > ns:
+                continue  # a kernel of several operators
+            what += f" ({'mostly ' * (top_ns < ns)}kernel {short_name(top)})"
+            target = target if top_ns < ns else Target("kernel", top)
+        yield _scaled(segments, what, "compute", target, own, remedy=remedy)
     for kernel, own in kernels.items():
         owners = set(operators[own].tolist())
         if len(owners) > 1:
-            what = f"Kernel {_short(kernel)} of {count_text(len(owners), 'operator')}"
+            what = f"Kernel {short_name(kernel)} of {count_text(len(owners), 'operator')}"
             yield _scaled(segments, what, "compute", Target("kernel", kernel), own)
 
 
@@ -159,7 +159,7 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
         calls = np.unique(coded(segments["name"][own])[0], return_counts=True)[1]
         passes = len(own) / float(np.median(calls))
         times = min(max(_HALF, passes * _OPERATOR_STREAMS / _FUSED_STREAMS), _MOST_FUSED)
-        what = f"The optimizer{_where(segments, rows)}, most for {_short(kernel)}"
+        what = f"The optimizer{_where(segments, rows)}, most for {short_name(kernel)}"
     path_ns = _sum(segments, rows)
     kind, bound_ns = "compute" if len(own) else "host", round(path_ns * (1 - 1 / times))
     target = Target("phase", "optimizer")
@@ -200,10 +200,6 @@ def _loop(segments: Columns, place: str, own: Ints) -> Candidate:
     return Candidate(what, "host", cause, remedy, target, _GONE, own, path_ns, path_ns)
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
-
-
 def _largest(segments: Columns, rows: Ints, column: str) -> tuple[str, int]:
     sums = sums_by(segments["duration_ns"][rows], segments[column][rows])
     name = max(sums, key=sums.__getitem__)
@@ -220,7 +216,7 @@ def _communications(
     kernels = types == ""
     for name, own in _groups(rows[kernels], segments["name"][rows[kernels]]):
         yield _scaled(
-            segments, f"Communication kernel {_short(name)}", "communication", Target("kernel", name), own
+            segments, f"Communication kernel {short_name(name)}", "communication", Target("kernel", name), own
         )
     for name, own in _groups(rows[~kernels], types[~kernels]):
         sums = sums_by(segments["duration_ns"][own], labels[own])
@@ -284,10 +280,13 @@ def _synchronisations(
         waited = [row for sync in resumed.tolist() for row in _run_before(device, sync)]
         awaited = np.unique(np.array(waited, np.int64))
         what = f"Synchronisation {call}" + (f" in {operator}" if operator != call else "")
-        if len(awaited) and not call.startswith(SPIN):
+        own_ns, awaited_ns = _sum(segments, own), _sum(segments, awaited)
+        if own_ns > awaited_ns > 0 and not call.startswith(SPIN):
+            what += f", {duration_text(own_ns)} of it after the last device work that it waits for"
+        elif len(awaited) and not call.startswith(SPIN):
             what += f", which waits for {_device_work(segments, awaited)}"
         every = np.union1d(own, awaited)
-        path_ns = min(_sum(segments, every), _sum(segments, own) + most_ns)
+        path_ns = min(_sum(segments, every), own_ns + most_ns)
         bound_ns = min(path_ns, most_ns)
         target = Target("sync", operator)
         cause = "synchronisation"
@@ -313,13 +312,15 @@ def _instant_synchronisations(
 
 def _device_work(segments: Columns, rows: Ints) -> str:
     """Return what the longest of *rows* is: a collective, copies by direction, or an operator."""
+    working = rows[segments["kind"][rows] != "idle"]
+    rows = working if len(working) else rows
     row = int(rows[np.argmax(segments["duration_ns"][rows])])
     collective, operator = str(segments["collective"][row]), str(segments["operator"][row])
     if collective:
         return collective.partition(" of ")[0]
     if segments["kind"][row] == "copy":
         return f"copies {copy_direction(str(segments['name'][row]))} ({operator})"
-    return operator
+    return short_name(operator)
 
 
 def _run_before(device: npt.NDArray[np.bool_], row: int) -> range:
@@ -359,7 +360,7 @@ def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
     for name, own in _groups(rows[long], segments["operator"][rows[long]]):
         path_ns = _sum(segments, own)
         bound_ns = path_ns - int(usual[np.isin(rows, own)].sum())
-        is_gap = name in segments["name"][own] and " before " in name
+        is_gap = name.startswith(HOST_BEFORE) or name in {HOST_END, HOST_UNRECORDED}
         what = f"Host stall: {name}" if is_gap else f"Host stall in {name}"
         cause = str(segments["cause"][own[0]])
         what += f"{_place(segments, own)}"

@@ -16,6 +16,7 @@ from .._framed import sums_by
 from .._notebook import Bar, Figure, bars, block, html_table
 from .._result import Result
 from ._choices import BREAKDOWNS
+from ._labels import short_name
 from ._path_facts import NodeFacts, describe_collectives
 from ._path_walk import Steps, path_steps
 
@@ -316,6 +317,7 @@ def _reasons(steps: Steps, awaited: npt.NDArray[np.object_]) -> list[str]:
 
 def _reason(other: bool, name: str, node: int, rank: int, waited_ns: int, is_dependency: bool) -> str:  # noqa: PLR0917
     """Return why a piece could not begin earlier: because of *node* of *rank*, called *name*."""
+    name = short_name(name)
     if other:
         lead = f"Waited {duration_text(waited_ns)} for" if waited_ns > 0 else "Was set off by"
         return f"{lead} rank {rank} to reach '{name}' (node {node})."

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from ...converter import EdgeKind
 from ...converter.chakra import KINDS
 
-__all__ = ["EDGE_LABELS", "KIND_LABELS", "edge_label"]
+__all__ = ["EDGE_LABELS", "KIND_LABELS", "edge_label", "short_name"]
+
+_LONGEST_NAME = 100
 
 KIND_LABELS: Mapping[str, str] = KINDS
 """Each kind of a node or segment -> what people call it."""
@@ -28,3 +30,8 @@ EDGE_LABELS: Mapping[int, str] = {
 def edge_label(kind: int) -> str:
     """Return what an edge of *kind* stands for; kinds of others are control."""
     return EDGE_LABELS.get(int(kind), EDGE_LABELS[EdgeKind.CTRL])
+
+
+def short_name(name: str) -> str:
+    """Return *name* as a sentence can hold it: that of a kernel may be a whole signature."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."

@@ -54,6 +54,7 @@ _PHRASES = {
 }
 _PHASES = {"forward": "the forward pass", "backward": "the backward pass", "optimizer": "the optimizer"}
 _ON_HOST = ("host", "sync")
+_PROPER = "Python"  # the name that a sentence may begin with
 _BUSY = 0.9  # of the step: a device as busy as this is what bounds it, if nothing could be replayed
 _CONTRADICTED = 0.5  # of what the path promises: a what-if that gains less than this decides
 
@@ -154,6 +155,18 @@ def _bound(result: Result, kinds: Columns, ranks: Columns, advised: Advised, wor
         )
     if top in _ON_HOST and busy >= _BUSY and top not in gains and not computed_on_host(workload):
         return _Bound("compute", f": the devices are busy for {share_text(busy)} of the step")
+    if top in gains and gains[top] < _CONTRADICTED * path_ns / 2:
+        on_host = top in _ON_HOST and not computed_on_host(workload)
+        beside = (
+            f"the devices are busy for {share_text(busy)} of the step"
+            if on_host
+            else "other work takes nearly as long"
+        )
+        return _Bound(
+            top,
+            f": {share_text(kinds['share'][0])} of the critical path, but halving it gains only "
+            f"{duration_text(max(0, gains[top]))}, as {beside}",
+        )
     return _Bound(top)
 
 
@@ -256,7 +269,8 @@ def _place(segments: Columns, row: int) -> str:
 
 
 def _lower(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:].rstrip(".")
+    first = sentence[:1] if sentence.startswith(_PROPER) else sentence[:1].lower()
+    return first + sentence[1:].rstrip(".")
 
 
 def rank_times(result: Result) -> pd.DataFrame:

@@ -100,6 +100,41 @@ def test_a_kernel_is_one_entry_over_its_launches(tmp_path):
     assert "bound by computation" in run.summary.headline
 
 
+def test_an_operator_that_is_mostly_one_kernel_is_advised_as_a_whole(tmp_path):
+    """Three quarters of an operator are one kernel: name, time, key and gain are the operator's."""
+    nodes, before = [], []
+    for number in range(8):
+        nodes.append(host(2 * number, 1_000, before))
+        own_ns, name = (30_000, "first_kernel") if number % 2 else (90_000, "second_kernel")
+        nodes.append(kernel(2 * number + 1, own_ns, [2 * number], name=name, operator="vllm::moe"))
+        before = [2 * number]
+    run = analysed(tmp_path, workload(nodes))
+    first = run.advices()[0]
+    assert (first.what, first.key) == ("vllm::moe (mostly kernel second_kernel)", "operator:vllm::moe=2")
+    assert first.path_ns == 4 * 120_000
+    assert first.gain_ns == pytest.approx(first.path_ns / 2, rel=0.02)
+
+
+def test_a_host_that_the_device_nearly_keeps_up_with_does_not_promise_its_share(tmp_path):
+    """The host launches a kernel of 9 us every 10 us: all of the path is its, a tenth of the step to gain."""
+    nodes = []
+    for number in range(100):
+        before = [2 * number - 2] if number else []
+        nodes += [host(2 * number, 10_000, before), kernel(2 * number + 1, 9_000, [2 * number], stream=1007)]
+    headline = analysed(tmp_path, workload(nodes)).summary.headline
+    assert "bound by host work: " in headline
+    assert "but halving it gains only 104 µs" in headline
+    assert "as the devices are busy for 89" in headline
+
+
+def test_names_of_kernels_are_cut_in_sentences_and_whole_in_keys(tmp_path):
+    name = "void at::native::vectorized_elementwise_kernel<4, " + 40 * "at::native::Functor, " + "int>(int)"
+    run = analysed(tmp_path, workload([kernel(0, MS, name=name, operator="")]))
+    assert run.advices()[0].key == f"operator:{name}=2"
+    assert f"{name[:100]}..." in run.summary.headline
+    assert name not in run.summary.headline
+
+
 def test_a_collective_is_one_entry_over_its_sizes(simulated):
     (item,) = (item for item in simulated.advices() if item.kind == "communication")
     assert item.what == f"all_reduce of {LAYERS} sizes and groups"
@@ -234,6 +269,20 @@ def test_a_synchronisation_says_which_copies_it_waits_for(tmp_path):
     assert (
         "largest contributor is synchronisation cudaStreamSynchronize in aten::item" in run.summary.headline
     )
+
+
+def test_a_synchronisation_that_no_device_work_explains_blames_none(tmp_path):
+    """The host is in the call for 5 ms after the copy of 0.1 ms: the copy is not what it waits for."""
+    nodes = [
+        host(0, 10_000),
+        kernel(
+            1, 100_000, (0,), kind="copy", name="Memcpy DtoH (Device -> Pageable)", operator="aten::copy_"
+        ),
+        host(2, 5 * MS, (0, 1), kind="sync", name="cudaStreamSynchronize", operator="aten::item"),
+    ]
+    (what,) = (one.what for one in analysed(tmp_path, workload(nodes)).summary.causes if one.kind == "sync")
+    call = "Synchronisation cudaStreamSynchronize in aten::item"
+    assert what == f"{call}, 5.00 ms of it after the last device work that it waits for"
 
 
 def test_a_synchronisation_of_a_busy_device_gains_no_more_than_its_idle_time(tmp_path):
