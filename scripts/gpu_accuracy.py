@@ -44,6 +44,8 @@ def main() -> None:
     )
     given = parser.parse_args()
     rows, absent = [], []
+    if given.hta_python is not None:
+        _refuse_without_hta(given.hta_python)
     hta = Hta(given.hta_python, given.hta_kept)
     for text in given.traces:
         source, _, folder = text.partition("=")
@@ -60,6 +62,15 @@ def main() -> None:
         given.json.write_text(json.dumps([figures(row) for row in rows], indent=1), encoding="utf-8")
     text = page(rows, absent, with_hta=given.hta_python is not None)
     (given.output / "gpu-accuracy.md").write_text(text, encoding="utf-8")
+
+
+def _refuse_without_hta(python: str) -> None:
+    """End with a message if *python* cannot import HTA, whose rows would be empty."""
+    command = [python, "-c", "import hta.trace_analysis"]
+    tried = subprocess.run(command, capture_output=True, text=True, check=False)
+    if tried.returncode:
+        why = (tried.stderr.strip().splitlines() or ["no output"])[-1]
+        sys.exit(f"{python} cannot import HTA: {why}. Next: install HolisticTraceAnalysis==0.5.0 there.")
 
 
 def rows_of(source: str, folder: Path, only: str, hta: Hta) -> Iterator[Row]:
