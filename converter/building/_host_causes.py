@@ -26,7 +26,8 @@ _LEAST_NS = 20_000
 _WEAK = ("", "python", "dispatch", "optimizer")
 # What a short gap is not, though a sample near it shows it.
 _OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "communication_call")
-# The cause of moments in which whatever ran was delayed, and the share of a gap that makes it more than that.
+# The cause of moments in which whatever ran was delayed, and the share of a gap that makes it more than that:
+# of a gap that had a processor as much of its time as the whole thread did.
 _DELAYED, _WORK_SHARE = "descheduled", 0.2
 # Gaps beside an operator that waits for a value belong to it.
 _SHARED = "synchronisation"
@@ -141,6 +142,7 @@ class HostCauses:
     def __init__(self, spans: Sequence[Span]) -> None:
         self.spans = spans
         self._ends = [span.end_ns for span in spans]
+        self._work_share = _WORK_SHARE * _processor_share(spans)
         self._claiming = [span for span in spans if span.claims > GAPS]
         self._claiming_ends = [span.end_ns for span in self._claiming]
 
@@ -168,6 +170,13 @@ class HostCauses:
                 if span.claims > GAPS or span.cause not in (_WEAK if long[node] else _OF_LONG_GAPS):
                     causes[node] = span.cause
         return causes, places
+
+    def _had_work(self, spans: Sequence[Span], length_ns: int) -> bool:
+        """Return whether a gap of *length_ns* with these *spans* is long even without the delays in it.
+
+        Then it was the work in it that was delayed, and without that work there would be no delay.
+        """
+        return length_ns - _delayed_ns(spans) >= max(_DISPATCH_NS, self._work_share * length_ns)
 
     def overlapping(self, start_ns: int, end_ns: int) -> list[Span]:
         """Return the spans that overlap the given time, in order, cut to it."""
@@ -217,19 +226,20 @@ class HostCauses:
         if not spans:
             return (Part(end_ns, default),)
         weak = _OF_LONG_GAPS if short else ("", "python", "dispatch")
-        if not short and _had_work(spans, end_ns - start_ns):
+        if not short and self._had_work(spans, end_ns - start_ns):
             spans = [span._replace(cause=span.under) if span.cause == _DELAYED else span for span in spans]
         spans = [span._replace(cause=default) if span.cause in weak else span for span in spans]
         return _parts(spans, start_ns, end_ns, Part(end_ns, default))
 
 
-def _had_work(spans: Sequence[Span], length_ns: int) -> bool:
-    """Return whether a gap of *length_ns* is long even without the delays in it.
+def _processor_share(spans: Sequence[Span]) -> float:
+    """Return which part of the time from the first to the last of *spans* the thread was not delayed."""
+    length_ns = spans[-1].end_ns - spans[0].start_ns if spans else 0
+    return 1 - _delayed_ns(spans) / length_ns if length_ns else 1.0
 
-    Then it was the work in it that was delayed, and without that work there would be no delay.
-    """
-    delayed = sum(span.end_ns - span.start_ns for span in spans if span.cause == _DELAYED)
-    return length_ns - delayed >= max(_DISPATCH_NS, _WORK_SHARE * length_ns)
+
+def _delayed_ns(spans: Sequence[Span]) -> int:
+    return sum(span.end_ns - span.start_ns for span in spans if span.cause == _DELAYED)
 
 
 def _overlapping(spans: Sequence[Span], ends: Sequence[int], start_ns: int, end_ns: int) -> list[Span]:

@@ -70,7 +70,7 @@ class SampledCauses:
         """Return disjoint spans within *window*; *ops* are the operators of the thread."""
         states = _with_loops_joined([*self._states(window)], window)
         spans = [*_around(states, _Elements.of(ops, window), window)]
-        return layered(spans, self._moments(window))
+        return layered(spans, self._moments(ops, window))
 
     def times(self, start_ns: int, end_ns: int) -> Counter[tuple[str, str]]:
         """Return how long each pair of cause and place was seen between two times."""
@@ -161,7 +161,7 @@ class SampledCauses:
                 return f"{loader.dataset} ({self._evidence.files[loader.file].path}:{loader.line})"
         return ""
 
-    def _moments(self, window: Window) -> list[Span]:
+    def _moments(self, ops: Ops, window: Window) -> list[Span]:
         """Return when the thread collected garbage, and when it had no processor though it could have run."""
         samples, collections = self._evidence.samples, self._evidence.collections
         collected = [
@@ -174,7 +174,8 @@ class SampledCauses:
             and start < window.end_ns
             and end > window.start_ns
         ]
-        delayed = []
+        delayed: list[Span] = []
+        pieces = _Elements.of(ops, window, nested=True)
         for before, row in pairwise(self._rows):
             start, end = samples.time_ns[before], samples.time_ns[row]
             if end > window.start_ns and start < window.end_ns:
@@ -183,10 +184,9 @@ class SampledCauses:
                     continue
                 # Without the interpreter lock the thread could not have run either.
                 holder = self._holder(before, row, delay)
-                if holder is None:
-                    delayed.append(Span(end - delay, end, "descheduled", "", MOMENTS))
-                else:
-                    delayed.append(Span(end - delay, end, "lock", holder, MOMENTS))
+                cause = "descheduled" if holder is None else "lock"
+                for begin, stop in pieces.longest(start, end, delay):
+                    delayed.append(Span(begin, stop, cause, holder or "", MOMENTS))
         return layered(delayed, sorted(collected))
 
 
@@ -201,13 +201,29 @@ class _Elements(NamedTuple):
     edges: list[int]
 
     @classmethod
-    def of(cls, ops: Ops, window: Window) -> _Elements:
-        """Return the elements of *window*."""
-        outer = ops.parent < 0
+    def of(cls, ops: Ops, window: Window, *, nested: bool = False) -> _Elements:
+        """Return the elements of *window*; of *nested* operators each one's own pieces."""
+        outer = (ops.parent < 0) | nested
         edges = np.unique(
             np.concatenate([ops.start_ns[outer], ops.end_ns[outer], [window.start_ns, window.end_ns]])
         )
         return cls(edges.tolist())
+
+    def longest(self, start_ns: int, end_ns: int, delay_ns: int) -> list[tuple[int, int]]:
+        """Return where in a stretch of time a delay was, in order: in the ends of its longest elements.
+
+        Whoever loses a processor gets it back milliseconds later, so that short elements were not delayed.
+        Without the delay the long ones are equally long.
+        """
+        inner = self.edges[bisect_right(self.edges, start_ns) : bisect_left(self.edges, end_ns)]
+        elements = sorted(pairwise([start_ns, *inner, end_ns]), key=lambda one: one[0] - one[1])
+        total_ns, level_ns = -delay_ns, 0
+        for number, (begin, end) in enumerate(elements, 1):
+            if end - begin <= level_ns:
+                break
+            total_ns += end - begin
+            level_ns = max(0, -(-total_ns // number))
+        return sorted((begin + level_ns, end) for begin, end in elements if end - begin > level_ns)
 
     def boundary(self, earlier_ns: int, since_ns: int, later_ns: int) -> int:
         """Return when one state, seen at *earlier_ns*, gave way to another, seen at *later_ns*.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import Any, NamedTuple
@@ -18,7 +18,8 @@ __all__ = ["StepTimes", "measured_steps", "step_times"]
 _KEY = "step_times"
 # Fewer steps have no distribution; of more the first ones, which allocate and compile, are left out.
 _FEWEST, _FIRST = 6, 3
-# A step this many times the median is another kind of step; those others matter from this share of the run.
+# A step this many times the median is another kind of step, by the time in which it did not wait for a
+# processor: on busy cores that says nothing of the script. Long steps matter from this share of the run.
 _LONG, _MATTERS = 1.5, 0.05
 # Of the time of long steps so much has to be at the places of a period, and of these so many have to be long.
 _REGULAR = 0.8
@@ -92,12 +93,18 @@ class StepTimes(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """One step of one rank: its rows in the evidence, and what it took."""
+    """One step of one rank: its rows in the evidence, what it took, and how much of that it was delayed."""
 
     rank: int
     begin: int
     end: int
     took_ns: int
+    delay_ns: int
+
+    @property
+    def own_ns(self) -> int:
+        """What it took without the time in which it waited for a processor."""
+        return self.took_ns - self.delay_ns
 
 
 def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]:
@@ -112,9 +119,9 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
         slowest = {index: slowest[index] for index in sorted(slowest)[_FIRST:]}
     if len(slowest) < _FEWEST:
         return {}
-    times = _times(slowest)
+    times, long = _times(slowest)
     if times.matters:
-        times = _explained(times, slowest, evidence)
+        times = _explained(times, long, slowest, evidence)
     return {_KEY: times._asdict()}
 
 
@@ -126,28 +133,35 @@ def _slowest(evidence: Mapping[int, Evidence]) -> dict[int, _Step]:
         for index, begin, end in steps.steps():
             took = steps.time_ns[end] - steps.time_ns[begin]
             if not steps.recorded[end] and (index not in slowest or took > slowest[index].took_ns):
-                slowest[index] = _Step(rank, begin, end, took)
+                delay = steps.delay_ns[end] - steps.delay_ns[begin]
+                is_read = min(steps.delay_ns[begin], steps.delay_ns[end]) >= 0
+                slowest[index] = _Step(rank, begin, end, took, min(delay, took) if is_read else 0)
     return slowest
 
 
-def _times(steps: Mapping[int, _Step]) -> StepTimes:
-    """Return the distribution of *steps*, and at which period the long ones come."""
-    taken = [step.took_ns for step in steps.values()]
-    usual = median(taken)
-    long = [index for index, step in steps.items() if step.took_ns > _LONG * usual]
-    every, first = _period({index: steps[index].took_ns - usual for index in long}, sorted(steps))
+def _times(steps: Mapping[int, _Step]) -> tuple[StepTimes, set[int]]:
+    """Return the distribution of *steps*, at which period the long ones come, and which these are."""
+    taken = {index: step.took_ns for index, step in steps.items()}
+    own = {index: step.own_ns for index, step in steps.items()}
+    usual = median(own.values())
+    long = {index for index, ns in own.items() if ns > _LONG * usual}
+    every, first = _period({index: own[index] - usual for index in long}, sorted(steps))
     if every:
-        long = [index for index in long if index % every == first]
-    excess = sum(steps[index].took_ns - usual for index in long)
-    spread = StepTimes(len(taken), min(taken), round(usual), round(quantiles(taken, n=10)[-1]), max(taken))
-    if not long:
-        return spread
-    return spread._replace(
-        long_count=len(long),
-        every=every,
-        long_ns=round(mean(steps[index].took_ns for index in long)),
-        gain_ns=round(excess / len(taken)),
-    )
+        long = {index for index in long if index % every == first}
+    all_ns = sorted(taken.values())
+    p90 = round(quantiles(all_ns, n=10)[-1])
+    spread = StepTimes(len(all_ns), all_ns[0], round(median(all_ns)), p90, all_ns[-1])
+    if _mean_excess(own, long) < _MATTERS * usual:
+        return spread, set()
+    long_ns = round(mean(taken[index] for index in long))
+    gain_ns = round(_mean_excess(taken, long))
+    return spread._replace(long_count=len(long), every=every, long_ns=long_ns, gain_ns=gain_ns), long
+
+
+def _mean_excess(values: Mapping[int, int], long: Collection[int]) -> float:
+    """Return how far the mean of *values* is above that of those that are not *long*."""
+    others = [value for index, value in values.items() if index not in long]
+    return mean(values.values()) - mean(others) if long and others else 0.0
 
 
 def _period(excess: Mapping[int, float], steps: Sequence[int]) -> tuple[int, int]:
@@ -167,22 +181,22 @@ def _period(excess: Mapping[int, float], steps: Sequence[int]) -> tuple[int, int
     return 0, 0
 
 
-def _explained(times: StepTimes, steps: Mapping[int, _Step], evidence: Mapping[int, Evidence]) -> StepTimes:
-    """Return *times* with the cause that the long steps have more of than the others."""
+def _explained(
+    times: StepTimes, long: Collection[int], steps: Mapping[int, _Step], evidence: Mapping[int, Evidence]
+) -> StepTimes:
+    """Return *times* with the cause that the *long* steps have more of than the others."""
     by_cause = {rank: SampledCauses(own) for rank, own in evidence.items()}
-    long = [step for step in steps.values() if step.took_ns > _LONG * times.median_ns]
-    usual = [step for step in steps.values() if step.took_ns <= _LONG * times.median_ns]
     excess: Counter[tuple[str, str]] = Counter()
-    for sign, group in ((1, long), (-1, usual)):
-        for step in group:
-            own = evidence[step.rank].steps
-            start, end = own.time_ns[step.begin], own.time_ns[step.end]
-            shares = by_cause[step.rank].times(start, end)
-            for cause, column in ((_COLLECTING, own.gc_ns), (_DELAYED, own.delay_ns)):
-                if min(column[step.begin], column[step.end]) >= 0:
-                    shares[cause, ""] += column[step.end] - column[step.begin]
-            for key, taken in shares.items():
-                excess[key] += round(sign * taken / len(group))
+    for index, step in steps.items():
+        sign, count = (1, len(long)) if index in long else (-1, len(steps) - len(long))
+        own = evidence[step.rank].steps
+        start, end = own.time_ns[step.begin], own.time_ns[step.end]
+        shares = by_cause[step.rank].times(start, end)
+        shares[_DELAYED, ""] += step.delay_ns
+        if min(own.gc_ns[step.begin], own.gc_ns[step.end]) >= 0:
+            shares[_COLLECTING, ""] += own.gc_ns[step.end] - own.gc_ns[step.begin]
+        for key, taken in shares.items():
+            excess[key] += round(sign * taken / count)
     causes: Counter[str] = Counter()
     for (cause, _), taken in excess.items():
         causes[cause] += taken

@@ -41,6 +41,7 @@ _LOOP_CALLS, _SHORT_NS = 100, 50_000
 _FUSED_STREAMS, _OPERATOR_STREAMS, _MOST_FUSED = 7, 3, 10.0
 _SYNCHRONISATION = "synchronisation"
 _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
+_DELAYED = "descheduled"  # whatever ran then
 # Operators that only wait for others, whatever a trace takes them for.
 _WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
 _DIRECTIONS = {
@@ -85,6 +86,7 @@ def candidates(
     computed, hosted = (rows_of.get(kind, nothing) for kind in ("compute", "host"))
     loops = dict(_loops(segments, np.union1d(computed, hosted)))
     looped = np.isin(hosted, np.concatenate([nothing, *loops.values()]))
+    looped &= segments["cause"][hosted] != _DELAYED
     found = [
         *_computations(segments, computed),
         *_optimizer(segments, computed, hosted),
@@ -169,7 +171,9 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
 def _loops(segments: Columns, rows: Ints) -> Iterator[tuple[str, Ints]]:
     """Yield places at which a script calls short operators over and over, with all that runs there."""
     phases, causes = segments["phase"][rows], segments["cause"][rows]
-    everything = sums_by(segments["duration_ns"], segments["place"])
+    worked = segments["cause"] != _DELAYED
+    everything = sums_by(segments["duration_ns"][worked], segments["place"][worked])
+    delayed = rows[causes == _DELAYED]
     rows = rows[~np.isin(phases, ["backward", "optimizer"]) & np.isin(causes, _LOOP_CAUSES)]
     placed = rows[segments["place"][rows] != ""]
     for place, own in _groups(placed, segments["place"][placed]):
@@ -179,7 +183,7 @@ def _loops(segments: Columns, rows: Ints) -> Iterator[tuple[str, Ints]]:
         if len(called) < _LOOP_CALLS or np.median(segments["duration_ns"][called]) > _SHORT_NS:
             continue
         if np.bincount(coded(segments["operator"][called])[0]).max() >= _LOOP_CALLS:
-            yield place, own
+            yield place, np.union1d(own, delayed[segments["place"][delayed] == place])
 
 
 def _is_gap(segments: Columns, rows: Ints) -> npt.NDArray[np.bool_]:
@@ -192,8 +196,9 @@ def _is_gap(segments: Columns, rows: Ints) -> npt.NDArray[np.bool_]:
 
 def _loop(segments: Columns, place: str, own: Ints) -> Candidate:
     """Return a loop of operators as one, with the host work between them."""
-    path_ns, calls = _sum(segments, own), int((~_is_gap(segments, own)).sum())
-    cause, cause_ns = _largest(segments, own, "cause")
+    worked = own[segments["cause"][own] != _DELAYED]
+    path_ns, calls = _sum(segments, own), int((~_is_gap(segments, worked)).sum())
+    cause, cause_ns = _largest(segments, worked, "cause")
     cause = cause if cause == _SYNCHRONISATION and cause_ns else "dispatch"
     what = f"{HOST_CAUSES[cause]} of {count_text(calls, 'short operator')} in {place}"
     target, remedy = Target("place", place), "operators" if cause == "dispatch" else cause

@@ -31,9 +31,9 @@ class EvidenceFile:
     def collection(self, start, end):
         self._add("collections", start, end, (2,), (0,), (10,))
 
-    def step(self, index, time, *, recorded=0, cpu=0, gc=0, loader=0):
+    def step(self, index, time, *, recorded=0, cpu=0, delay=0, gc=0, loader=0):
         values = [(-1,)] * 12
-        values[0], values[1], values[2], values[9], values[10] = (index,), time, cpu, gc, loader
+        values[:3], values[4], values[9:11] = [(index,), time, cpu], delay, [gc, loader]
         self._add("steps", *values, (recorded,))
 
     def loader(self, dataset, path, line, workers):

@@ -173,6 +173,40 @@ def test_time_without_a_processor_is_no_computation(tmp_path):
     assert (graph.nodes["duration_ns"].sum()) == 100_000_000
 
 
+def test_the_longest_of_many_operators_were_those_without_a_processor(tmp_path):
+    thread = Thread(0)
+    for number, time in enumerate(range(START, END, 10_000)):
+        for place in range(200):  # of 10 us each
+            thread.op("aten::add_", time + 10 * place, time + 10 * place + 10, 1 + 202 * number + place)
+        for place, name in enumerate(("aten::relu_", "aten::neg_")):
+            begin = time + 2_000 + 4_000 * place
+            thread.op(name, begin, begin + 4_000, 201 + 202 * number + place)
+    evidence = EvidenceFile()
+    for number, time in enumerate(range(START, END + 10_000, 10_000)):
+        evidence.sample(time, STEP, cpu=2_200 * number, delay=7_800 * number)
+    nodes = converted(tmp_path, thread, evidence).nodes
+    delayed = nodes[nodes["cause"] == "descheduled"].groupby("operator")["duration_ns"].sum()
+    assert delayed.to_dict() == {"aten::relu_": 39_000_000, "aten::neg_": 39_000_000}
+
+
+@pytest.mark.parametrize(("share", "cause"), [(0.88, "input_pipeline"), (0.0, "descheduled")])
+def test_delayed_work_counts_as_that_work_where_everything_was_delayed(tmp_path, share, cause):
+    """A gap had a processor for an eighth of its time; the rest of the step as little, or always."""
+    thread = Thread(0)
+    thread.op("aten::mm", START, START + 30_000, 1)
+    thread.op("aten::mm", END - 30_000, END, 2)
+    loading, evidence, cpu, delay = ("__getitem__", "data.py", 3, "script"), EvidenceFile(), 0, 0
+    for time in range(START, END + 5_000, 5_000):
+        in_gap = START + 30_000 < time <= END - 30_000
+        evidence.sample(time, loading if in_gap else STEP, cpu=cpu, delay=delay)
+        in_gap = START + 30_000 <= time < END - 30_000
+        delay += round(5_000 * (0.88 if in_gap else share))
+        cpu += round(5_000 * (0.12 if in_gap else 1 - share))
+    graph = converted(tmp_path, thread, evidence)
+    gap = graph.nodes[graph.nodes["name"].str.startswith("host before")]
+    assert gap.groupby("cause")["duration_ns"].sum().idxmax() == cause
+
+
 def test_the_worker_that_is_waited_for_is_that_of_the_dataset(tmp_path):
     thread = training_thread()
     thread.mark("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 11_000, 91_000)

@@ -13,16 +13,17 @@ SAVE = ("save", "torch/serialization.py", 9, "library")
 VALIDATE = (("Net.forward", "net.py", 4, "script"), ("validate", "train.py", 80, "script"), TRAIN)
 
 
-def run(folder, durations, frames_of=lambda _: (TRAIN,), collected=lambda _: 0):
+def run(folder, durations, frames_of=lambda _: (TRAIN,), collected=lambda _: 0, delayed=lambda _: 0):
     """Convert a run whose unprofiled steps took *durations* and were sampled every 10 ms in *frames_of*."""
-    evidence, time, gc = EvidenceFile(), START, 0
+    evidence, time, gc, delay = EvidenceFile(), START, 0, 0
     evidence.step(0, time)
     for number, duration in enumerate(durations):
         for sampled in range(time + 10_000, time + duration + 1, 10_000):
             evidence.sample(sampled, *frames_of(number), cpu=sampled)
         time += duration
         gc += collected(number)
-        evidence.step(number + 1, time, gc=gc)
+        delay += delayed(number)
+        evidence.step(number + 1, time, gc=gc, delay=delay)
     thread = Thread(0)
     thread.op("aten::mm", START, START + 9_000, 1)
     entry = thread.write(folder, [(START, START + 10_000)]) | {"process_groups": []}
@@ -45,6 +46,24 @@ def test_a_checkpoint_at_every_third_step_is_found(tmp_path):
     text = "Every third step takes 250 ms instead of 50.0 ms: checkpoint in train (train.py:40)."
     assert times.text == text
     assert text in [finding.cause for finding in doctor(tmp_path)]
+
+
+def test_a_checkpoint_is_found_though_all_steps_wait_for_a_processor(tmp_path):
+    delays = [1_000 * (150 + 97 * number % 200) for number in range(24)]
+    times = run(
+        tmp_path,
+        [delay + (120_000 if number % 3 == 2 else 20_000) for number, delay in enumerate(delays)],
+        lambda number: (SAVE, TRAIN) if number % 3 == 2 else (TRAIN,),
+        delayed=delays.__getitem__,
+    )
+    assert (times.every, times.cause, times.place) == (3, "checkpoint", "train (train.py:40)")
+    assert times.gain_ns == pytest.approx(100e6 / 3, rel=0.2)
+
+
+def test_steps_that_wait_for_a_processor_longer_than_others_are_the_machines(tmp_path):
+    delays = [400_000 if number % 4 == 3 else 10_000 for number in range(24)]
+    times = run(tmp_path, [30_000 + delay for delay in delays], delayed=delays.__getitem__)
+    assert times.text == ""
 
 
 def test_validation_is_placed_at_the_function_that_validates(tmp_path):

@@ -182,6 +182,15 @@ def test_a_loop_over_short_operators_is_one_entry_with_all_its_time(tmp_path):
     assert [item.key for item in run.advices()].count("host:ema (train.py:9)=inf") == 0
 
 
+def test_a_loop_contains_the_delays_of_its_operators(tmp_path):
+    place = "ema (train.py:9)"
+    delay = host(451, 9 * MS, (450,), name="aten::mul_", operator="aten::mul_", cause="descheduled")
+    first, second, *_ = analysed(tmp_path, workload([*looping(), delay | {"place": place}])).advices()
+    assert first.what == f"Dispatch and launches of 300 short operators in {place}"
+    assert first.gain_ns == 300 * 8_000 + 150 * 4_000 + 9 * MS
+    assert (second.cause, second.gain_ns, second.overlaps) == ("descheduled", 9 * MS, first.what)
+
+
 def test_operators_at_one_line_that_does_more_are_no_loop(tmp_path):
     large = comp(451, 9 * MS, (450,), phase="backward", place="ema (train.py:9)")
     run = analysed(tmp_path, workload([*looping(), large]))
