@@ -11,7 +11,7 @@ import click
 from rich.markup import escape
 
 from ..errors import UsageError
-from ..support import bandwidth_text, count_text, duration_text
+from ..support import bandwidth_text, count_text, duration_text, writing
 from ._late_choice import LateChoice
 from ._network_options import network_changes
 from ._output import console, format_option, print_frame, print_json, print_rows
@@ -74,10 +74,8 @@ def network_command(
     else:
         _print_facts(network, network_facts(network), output_format)
     if kind is not None and folder is not None:
-        try:
+        with writing(folder, UsageError):
             files, remarks = write_network(network, kind, folder)
-        except OSError as error:
-            raise UsageError(f"{folder} cannot be written ({error.strerror}); choose another -o.") from error
         if output_format == "table":
             for text in remarks:
                 console.print(f"Warning: {escape(text)}", style="dim")

@@ -26,8 +26,7 @@ _LEAST_NS = 20_000
 _WEAK = ("", "python", "dispatch", "optimizer")
 # What a short gap is not, though a sample near it shows it.
 _OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "communication_call")
-# The cause of moments in which whatever ran was delayed, and the share of a gap that makes it more than that:
-# of a gap that had a processor as much of its time as the whole thread did.
+# The cause of moments in which whatever ran was delayed, and the share of a gap that makes it more than that.
 _DELAYED, _WORK_SHARE = "descheduled", 0.2
 # Gaps beside an operator that waits for a value belong to it.
 _SHARED = "synchronisation"
@@ -174,9 +173,12 @@ class HostCauses:
     def _had_work(self, spans: Sequence[Span], length_ns: int) -> bool:
         """Return whether a gap of *length_ns* with these *spans* is long even without the delays in it.
 
-        Then it was the work in it that was delayed, and without that work there would be no delay.
+        Then it was the work in it that was delayed, and without that work there would be no delay. Where
+        only delays show that it is long, a thread that is often delayed proves nothing.
         """
-        return length_ns - _delayed_ns(spans) >= max(_DISPATCH_NS, self._work_share * length_ns)
+        owners = {span.under if span.cause == _DELAYED else span.cause for span in spans}
+        share = _WORK_SHARE if owners <= {*_WEAK, _DELAYED} else self._work_share
+        return length_ns - _delayed_ns(spans) >= max(_DISPATCH_NS, share * length_ns)
 
     def overlapping(self, start_ns: int, end_ns: int) -> list[Span]:
         """Return the spans that overlap the given time, in order, cut to it."""

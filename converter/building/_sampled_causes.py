@@ -88,11 +88,10 @@ class SampledCauses:
         return shares
 
     def _states(self, window: Window) -> Iterator[_State]:
-        """Yield what the samples in the *window* and the one after it show."""
+        """Yield what the samples in the *window* and the one after it show; nothing without any in it."""
         samples, rows, times = self._evidence.samples, self._rows, self._times
-        first = bisect_left(times, window.start_ns)
-        last = min(bisect_left(times, window.end_ns) + 1, len(rows))
-        for number in range(max(first, 1), last):
+        first, after = (bisect_left(times, time) for time in (window.start_ns, window.end_ns))
+        for number in range(max(first, 1), min(after + 1, len(rows)) if after > first else 0):
             row, before = rows[number], rows[number - 1]
             cause, place = self._cause(before, row)
             time = samples.time_ns[row]

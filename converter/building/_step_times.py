@@ -23,8 +23,8 @@ _FEWEST, _FIRST = 6, 3
 _LONG, _MATTERS = 1.5, 0.05
 # Of the time of long steps so much has to be at the places of a period, and of these so many have to be long.
 _REGULAR = 0.8
-# Fewer long steps are at some period by chance, and say nothing of the job.
-_TIMES = 3
+# Fewer long steps are at some period by chance, and say nothing of the job; a single one may be anything.
+_TIMES, _SEVERAL = 3, 2
 # Causes that are counted for each step, beside what the samples in it show.
 _COLLECTING, _DELAYED = "garbage_collection", "descheduled"
 # The ranks of a job take steps together: so many tell of all.
@@ -151,7 +151,7 @@ def _times(steps: Mapping[int, _Step]) -> tuple[StepTimes, set[int]]:
     all_ns = sorted(taken.values())
     p90 = round(quantiles(all_ns, n=10)[-1])
     spread = StepTimes(len(all_ns), all_ns[0], round(median(all_ns)), p90, all_ns[-1])
-    if _mean_excess(own, long) < _MATTERS * usual:
+    if len(long) < _SEVERAL or _mean_excess(own, long) < _MATTERS * usual:
         return spread, set()
     long_ns = round(mean(taken[index] for index in long))
     gain_ns = round(_mean_excess(taken, long))

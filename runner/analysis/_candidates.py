@@ -228,7 +228,9 @@ def _communications(
         sizes = f" of {count_text(len(sums), 'size or group', 'sizes and groups')}" if len(sums) > 1 else ""
         what = f"Sends and receives{sizes}" if name == "send_recv" else f"{next(iter(sums))}"
         if name != "send_recv" and len(sums) > 1:
-            what = f"{name}{sizes}"
+            largest, most_ns = _largest(segments, own, "collective")
+            most = largest.removeprefix(f"{name} of ") if most_ns >= _MOST_OF_IT * _sum(segments, own) else ""
+            what = f"{name}{sizes}" + f", mostly {most}" * bool(most)
         slow_ns = sum(ns for label, ns in sums.items() if is_slow(str(label)))
         slow = slow_ns > _sum(segments, own) / 2
         target = Target("collective", name)

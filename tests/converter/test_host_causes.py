@@ -173,6 +173,15 @@ def test_time_without_a_processor_is_no_computation(tmp_path):
     assert (graph.nodes["duration_ns"].sum()) == 100_000_000
 
 
+def test_a_step_between_two_samples_is_not_what_the_one_after_it_shows(tmp_path):
+    evidence = EvidenceFile()
+    for time in (START - 800, START - 400, END + 9_000, END + 29_000):
+        frames = [("save_checkpoint", "train.py", 9, "script"), STEP] if time > END else [STEP]
+        evidence.sample(time, *frames, cpu=0)
+    graph = converted(tmp_path, training_thread(), evidence)
+    assert host_us(graph) == {"python": 80_000}
+
+
 def test_the_longest_of_many_operators_were_those_without_a_processor(tmp_path):
     thread = Thread(0)
     for number, time in enumerate(range(START, END, 10_000)):

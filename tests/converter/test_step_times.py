@@ -90,6 +90,11 @@ def test_even_steps_and_slow_first_ones_are_nothing_to_speak_of(tmp_path):
     assert times.spread_text.startswith("19 steps without a profiler took 31.0 ms (median)")
 
 
+def test_one_long_step_is_not_the_job(tmp_path):
+    times = run(tmp_path, [300_000 if number == 12 else 30_000 for number in range(20)])
+    assert (times.text, times.most_ns) == ("", 300_000_000)
+
+
 def test_few_steps_are_no_distribution(tmp_path):
     assert run(tmp_path, [30_000, 90_000, 30_000, 90_000]) is None
 

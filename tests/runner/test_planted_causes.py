@@ -45,7 +45,7 @@ def advice(folder, called, every, seconds):
         done = subprocess.run([*command, *words], cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     answer = json.loads(done.stdout)
-    found = {item["cause"]: item for item in answer["advice"]}
+    found = {item["cause"]: item for item in reversed(answer["advice"])}  # the largest gain of each cause
     return found, mean(json.loads((folder / "spent.json").read_text())) / every
 
 

@@ -38,7 +38,7 @@ def write_report(study: Study, run_id: str | None, path: str | Path) -> Path:
     view = StudyView(study)
     run = view.open(study.run_info(run_id).id)
     target = Path(path)
-    with writing(f"The report {target}", StudyError, "choose another file"):
+    with writing(f"The report {target}", StudyError):
         write_file(target, report_html(run))
     return target
 

@@ -140,6 +140,12 @@ def test_a_collective_is_one_entry_over_its_sizes(simulated):
     assert item.what == f"all_reduce of {LAYERS} sizes and groups"
 
 
+def test_a_collective_of_several_sizes_names_the_one_that_takes_most(tmp_path):
+    nodes = [coll(0, 1024, duration_ns=MS), coll(1, 1 << 20, (0,), duration_ns=9 * MS)]
+    first = analysed(tmp_path, workload(nodes, nodes)).advices()[0]
+    assert first.what == "all_reduce of 2 sizes and groups, mostly 1.00 MiB, all ranks"
+
+
 @pytest.mark.parametrize("cause", sorted(set(HOST_CAUSES) - {"dispatch", "python"}))
 def test_every_host_cause_has_advice_of_its_own(tmp_path, cause):
     place = "load (train.py:31)"
