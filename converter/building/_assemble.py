@@ -17,7 +17,7 @@ from ._costs import counts_whole, operator_cost
 from ._dependencies import data_dependencies, uses_of, wait_pieces, with_settled_messages
 from ._gaps import Gaps
 from ._given_names import HOST_BEFORE, HOST_END
-from ._host_causes import HostCauses, Part
+from ._host_causes import LEAST_NS, HostCauses, Part
 from ._lane_numbers import COMM_LANE, MESSAGE_LANE
 from ._window import Window
 
@@ -93,7 +93,9 @@ class _Builder:
             parts = self.causes.of_operator(self.names[piece.op], begin_ns, piece.end_ns)
             if piece.place in self.costs and all(part.cause == "descheduled" for part in parts):
                 # Its work was done, however little of its time it had a processor.
-                parts = [*parts[:-1], Part(parts[-1].end_ns, "", parts[-1].place)]
+                done_ns = begin_ns + LEAST_NS
+                rest = [part for part in parts if part.end_ns > done_ns]
+                parts = [Part(done_ns if rest else piece.end_ns, "", parts[0].place), *rest]
             return parts
         before, after = (self.names[op] if op >= 0 else "" for op in (self.last_op, piece.next_op))
         return self.causes.of_gap(begin_ns, piece.end_ns, before, after)

@@ -14,14 +14,24 @@ from ..readers import DeviceTrace
 from ._cause_rules import ACTIVITIES, OPERATORS, mark_of
 from ._window import Window
 
-__all__ = ["GAPS", "MOMENTS", "OPERATIONS", "HostCauses", "Part", "Span", "layered", "marked_spans"]
+__all__ = [
+    "GAPS",
+    "LEAST_NS",
+    "MOMENTS",
+    "OPERATIONS",
+    "HostCauses",
+    "Part",
+    "Span",
+    "layered",
+    "marked_spans",
+]
 
 # What a span claims: time outside operators, whole operators too, or exactly its moments of whatever ran.
 GAPS, OPERATIONS, MOMENTS = range(3)
 # A shorter gap is what a framework needs from one operator to the next; in a longer one Python code ran.
 _DISPATCH_NS = 50_000
 # Parts of a piece that are shorter are not worth a node.
-_LEAST_NS = 20_000
+LEAST_NS = 20_000
 # Causes that say no more than that host code ran: any other one is stronger.
 _WEAK = ("", "python", "dispatch", "optimizer")
 # What a short gap is not, though a sample near it shows it.
@@ -141,13 +151,13 @@ class HostCauses:
     def __init__(self, spans: Sequence[Span]) -> None:
         self.spans = spans
         self._ends = [span.end_ns for span in spans]
-        self._work_share = _WORK_SHARE * _processor_share(spans)
+        self._owning = _owning_their_delays(spans)
         self._claiming = [span for span in spans if span.claims > GAPS]
         self._claiming_ends = [span.end_ns for span in self._claiming]
 
     def boundaries(self) -> np.ndarray:
         """Return the times at which spans that are worth a node begin and end."""
-        long = [span for span in self.spans if span.end_ns - span.start_ns >= _LEAST_NS]
+        long = [span for span in self.spans if span.end_ns - span.start_ns >= LEAST_NS]
         return np.unique(np.array([time for span in long for time in span[:2]], dtype=np.int64))
 
     def of_nodes(
@@ -169,16 +179,6 @@ class HostCauses:
                 if span.claims > GAPS or span.cause not in (_WEAK if long[node] else _OF_LONG_GAPS):
                     causes[node] = span.cause
         return causes, places
-
-    def _had_work(self, spans: Sequence[Span], length_ns: int) -> bool:
-        """Return whether a gap of *length_ns* with these *spans* is long even without the delays in it.
-
-        Then it was the work in it that was delayed, and without that work there would be no delay. Where
-        only delays show that it is long, a thread that is often delayed proves nothing.
-        """
-        owners = {span.under if span.cause == _DELAYED else span.cause for span in spans}
-        share = _WORK_SHARE if owners <= {*_WEAK, _DELAYED} else self._work_share
-        return length_ns - _delayed_ns(spans) >= max(_DISPATCH_NS, share * length_ns)
 
     def overlapping(self, start_ns: int, end_ns: int) -> list[Span]:
         """Return the spans that overlap the given time, in order, cut to it."""
@@ -228,16 +228,44 @@ class HostCauses:
         if not spans:
             return (Part(end_ns, default),)
         weak = _OF_LONG_GAPS if short else ("", "python", "dispatch")
-        if not short and self._had_work(spans, end_ns - start_ns):
-            spans = [span._replace(cause=span.under) if span.cause == _DELAYED else span for span in spans]
+        owns_all = not short and _had_work(spans, end_ns - start_ns)
+        spans = [
+            span._replace(cause=span.under)
+            if span.cause == _DELAYED and (owns_all or span.under in self._owning)
+            else span
+            for span in spans
+        ]
         spans = [span._replace(cause=default) if span.cause in weak else span for span in spans]
         return _parts(spans, start_ns, end_ns, Part(end_ns, default))
 
 
-def _processor_share(spans: Sequence[Span]) -> float:
-    """Return which part of the time from the first to the last of *spans* the thread was not delayed."""
-    length_ns = spans[-1].end_ns - spans[0].start_ns if spans else 0
-    return 1 - _delayed_ns(spans) / length_ns if length_ns else 1.0
+def _had_work(spans: Sequence[Span], length_ns: int) -> bool:
+    """Return whether a gap of *length_ns* is long even without the delays in it.
+
+    Then it was the work in it that was delayed, and without that work there would be no delay.
+    """
+    return length_ns - _delayed_ns(spans) >= max(_DISPATCH_NS, _WORK_SHARE * length_ns)
+
+
+def _owning_their_delays(spans: Sequence[Span]) -> set[str]:
+    """Return the causes that were not delayed much more than the whole thread was.
+
+    A thread that is often delayed proves nothing of Python and dispatch.
+    """
+    worked: Counter[str] = Counter()
+    delayed: Counter[str] = Counter()
+    for span in spans:
+        is_delay = span.cause == _DELAYED
+        (delayed if is_delay else worked)[span.under if is_delay else span.cause] += (
+            span.end_ns - span.start_ns
+        )
+    length_ns = spans[-1].end_ns - spans[0].start_ns if spans else 1
+    usual = 1 - _delayed_ns(spans) / length_ns
+    return {
+        cause
+        for cause, ns in worked.items()
+        if cause not in _WEAK and ns >= _WORK_SHARE * usual * (ns + delayed[cause])
+    }
 
 
 def _delayed_ns(spans: Sequence[Span]) -> int:
@@ -275,12 +303,12 @@ def _parts(spans: Sequence[Span], start_ns: int, end_ns: int, rest: Part) -> lis
     merged: list[Part] = []
     begin = start_ns
     for part in parts:
-        is_short = part.end_ns - begin < _LEAST_NS
+        is_short = part.end_ns - begin < LEAST_NS
         if merged and (is_short or merged[-1][1:] == part[1:]):
             merged[-1] = merged[-1]._replace(end_ns=part.end_ns)
         else:
             merged.append(part)
         begin = part.end_ns
-    if len(merged) > 1 and merged[0].end_ns - start_ns < _LEAST_NS:
+    if len(merged) > 1 and merged[0].end_ns - start_ns < LEAST_NS:
         merged.pop(0)
     return merged

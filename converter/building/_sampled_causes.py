@@ -175,7 +175,7 @@ class SampledCauses:
         ]
         delayed: list[Span] = []
         pieces = _Elements.of(ops, window, nested=True)
-        for before, row in pairwise(self._rows):
+        for before, row in pairwise(self._scheduled_rows()):
             start, end = samples.time_ns[before], samples.time_ns[row]
             if end > window.start_ns and start < window.end_ns:
                 delay = min(_since(samples.delay_ns, before, row), end - start)
@@ -187,6 +187,18 @@ class SampledCauses:
                 for begin, stop in pieces.longest(start, end, delay):
                     delayed.append(Span(begin, stop, cause, holder or "", MOMENTS))
         return layered(delayed, sorted(collected))
+
+    def _scheduled_rows(self) -> list[int]:
+        """Return the samples of the thread but those that it spent waiting for a processor throughout.
+
+        The kernel adds up a delay when it ends.
+        """
+        samples, waits, rows = self._evidence.samples, self._evidence.waits, self._rows[:1]
+        for row in self._rows[1:]:
+            used = max(_since(column, rows[-1], row) for column in (samples.cpu_ns, samples.delay_ns))
+            if used or waits[samples.wait[row]] != "running":
+                rows.append(row)
+        return rows
 
 
 def _since(column: Sequence[int], before: int, row: int) -> int:

@@ -173,6 +173,15 @@ def test_time_without_a_processor_is_no_computation(tmp_path):
     assert (graph.nodes["duration_ns"].sum()) == 100_000_000
 
 
+def test_a_delay_is_as_long_as_the_kernel_says_once_it_ends(tmp_path):
+    thread, evidence = Thread(0), EvidenceFile()
+    thread.op("aten::mm", START, END, 1)
+    for number, time in enumerate(range(START, END + 20_000, 20_000)):  # on a processor from 80 ms on
+        over = number >= 4
+        evidence.sample(time, STEP, cpu=20_000 * over, delay=80_000 * over, wait="running")
+    assert host_us(converted(tmp_path, thread, evidence)) == {"descheduled": 80_000}
+
+
 def test_a_step_between_two_samples_is_not_what_the_one_after_it_shows(tmp_path):
     evidence = EvidenceFile()
     for time in (START - 800, START - 400, END + 9_000, END + 29_000):
