@@ -284,7 +284,7 @@ def _cell(column: str, value: Any) -> str:
         return duration_text(float(value))
     if column in {"bytes", "size_bytes"} and isinstance(value, int):
         return bytes_text(value)
-    if column in {"share", "busiest", "mean"}:
+    if column in {"share", "busiest", "mean", "roofline"}:
         return share_text(value)
     if not isinstance(value, float):
         text = visible(str(value), keep="\n\t")

@@ -52,6 +52,15 @@ VIEWS: Mapping[str, _View] = {
         note="compute + communication + copies + idle = span, from the first node of the stream to the last.",
         limit=200,
     ),
+    "operators": _View(
+        "operators",
+        "Operators",
+        columns=("operator", "calls", "time_ns", "share", "reaches", "roofline"),
+        note="time: of the device work that the operator launched, on a host its own; reaches: TFLOP/s where "
+        "computation bounds it, TB/s where memory does; roofline: the least time at the peaks over the "
+        "measured one, more than 100 % where data come from a cache.",
+        limit=30,
+    ),
     "steps": _View("steps", "Captured steps"),
     "layers": _View(
         "layers",
@@ -103,6 +112,8 @@ _EMPTY = {
     "loads": "Loads are those of switches, and this network links its ranks directly. Next: --view traffic.",
     "streams": "No rank of this run computes on a device or communicates. Next: `chakrascope critical-path "
     "STUDY` shows what its hosts do.",
+    "operators": "The workload of this run has no operators: it was not converted from traces, or by an "
+    "earlier version. Convert the traces again.",
     "steps": "The workload of this run has no captured steps: it was not converted from traces, or by an "
     "earlier version. Convert the traces again.",
 }
@@ -124,11 +135,24 @@ def print_view(
         print_frame(table, output_format)
         return
     shown = _largest_pairs(table, view.pairs) if view.pairs else table
+    if name == "operators":
+        shown = _operators_shown(table)
     shown = shown[list(view.columns or shown.columns)]
     shown = shown.drop(columns=list(view.without)).rename(columns=dict(view.names))
     print_frame(shown, "table", title=view.title, limit=view.limit)
     if view.note:
         console.print(f"[dim]{view.note}[/]")
+
+
+def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:
+    """Print what is to know of the operators, and return their rows for a terminal, of all ranks together."""
+    from ..runner.analysis import joined_ranks, operators_text, reached_text
+
+    console.print(operators_text(table), markup=False)
+    joined = joined_ranks(table)
+    named = (joined["operator"] + "\n" + joined["arguments"]).str.rstrip()
+    reached = [reached_text(row) for row in joined.to_dict("records")]
+    return joined.assign(operator=named, reaches=reached, roofline=joined["roofline_share"])
 
 
 def _table(run: RunAnalysis, name: str, view: _View) -> pd.DataFrame:

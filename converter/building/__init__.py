@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from ._log_troubles import has_times as has_times
     from ._log_troubles import troubles_of as troubles_of
     from ._logs import convert_logs as convert_logs
+    from ._operator_classes import MATRIX_CLASSES as MATRIX_CLASSES
+    from ._operator_table import TRANSFER as TRANSFER
     from ._origin import captured_steps as captured_steps
     from ._origin import computed_on_host as computed_on_host
     from ._origin import stand_in_of as stand_in_of
@@ -61,7 +63,9 @@ __all__ = [
     "HOST_END",
     "HOST_UNRECORDED",
     "LEFT_OUT",
+    "MATRIX_CLASSES",
     "SPIN",
+    "TRANSFER",
     "UNMARKED",
     "Doubt",
     "FinishedRanks",

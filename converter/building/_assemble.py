@@ -19,6 +19,7 @@ from ._gaps import Gaps
 from ._given_names import HOST_BEFORE, HOST_END
 from ._host_causes import LEAST_NS, HostCauses, Part
 from ._lane_numbers import COMM_LANE, MESSAGE_LANE
+from ._operator_table import host_operators
 from ._window import Window
 
 __all__ = ["assemble"]
@@ -236,6 +237,8 @@ def assemble(
     graph.metadata["accounting"] = _accounting(graph, window, builder.wait_ns)
     graph.metadata["notes"] = _notes(comms, group_ids)
     graph.metadata["splits"] = builder.splits
+    graph.metadata["operators"] = host_operators(ops, _counted(ops), host)
+    graph.metadata["chip"] = ""
     return graph
 
 

@@ -42,6 +42,6 @@ def captures_of(traces: RankTraces, trace: DeviceTrace) -> tuple[list[CapturedGr
 def _captured(path: Path) -> tuple[list[CapturedGraph], TraceError | None]:
     """Return the graphs captured in the trace at *path*, or why it cannot be read."""
     try:
-        return captured_graphs(read_device_trace(path)), None
+        return captured_graphs(read_device_trace(path, with_arguments=True)), None
     except TraceError as error:
         return [], error

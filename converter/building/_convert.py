@@ -21,6 +21,7 @@ from ._belonging import doubts_of_ranks, doubts_of_work, settle
 from ._fake_world import pose_for_all
 from ._finished import FinishedRanks, finished_ranks
 from ._late_ranks import lateness
+from ._operator_table import joined_operators
 from ._origin import STAND_IN_OF, STAND_INS, STEP_CHOICE, stand_ins_text
 from ._overhead import measured_overhead, usual_step_ns, with_overhead_told, without_overhead
 from ._rank import OpenRank, StepsDiffer, open_rank, open_ranks, read_rank
@@ -494,5 +495,7 @@ def _metadata(
         "measured_step_ns": {rank: figures["measured_step_ns"] for rank, figures in accounting.items()},
         "accounting": accounting,
         "step_shares": {str(graph.rank): graph.metadata["step_shares"] for graph in graphs},
+        "chips": {str(graph.rank): graph.metadata["chip"] for graph in graphs},
+        "operators": joined_operators({graph.rank: graph.metadata["operators"] for graph in graphs}),
         "assumptions": [*notes, *noted],
     }

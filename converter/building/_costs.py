@@ -6,36 +6,39 @@ Multiply and add count as two operations, as in ``torch.utils.flop_counter``:
 * convolution: 2 x output positions x kernel positions x channels in (per group) x channels out; its backward
   the same for each gradient asked for;
 * attention: 2 x batch x heads x queries x keys x (width of q + width of v); its backward, which recomputes
-  the scores, 2 x batch x heads x queries x keys x (3 x width of q + 2 x width of v);
+  the scores, 2 x batch x heads x queries x keys x (3 x width of q + 2 x width of v). A causal mask leaves
+  half of the square of the shorter sequence out. Packed sequences count as equally long, which is the least
+  that they can need;
 * everything else a number of operations per element of its largest tensor (`_PER_ELEMENT`, else 1);
 * copies, gathers and memory management: none.
 
-Bytes are those of all tensors read and written; a gather reads what it returns, not the whole table.
+Bytes are those of all tensors read and written, each once; a gather reads what it returns, not the whole
+table, and what is only overwritten is not read.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..readers import HostOp, tensors
+from ._operator_classes import (
+    ATTENTIONS,
+    COPY,
+    GEMM_FACTORS,
+    LINEARS,
+    TOUCHES_NOTHING,
+    TRITON,
+    class_of,
+    plain_name,
+)
 
-__all__ = ["counts_whole", "operator_cost", "returned_shape"]
+__all__ = ["Work", "counts_whole", "operator_cost", "operator_work", "returned_shapes"]
 
 Shape = Sequence[int]
 _MOST = 2**62
 
-_MATMULS = {
-    # name -> positions of the two factors
-    "mm": (0, 1), "bmm": (0, 1), "matmul": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_int_mm": (0, 1),
-    "_scaled_mm": (0, 1), "_addmm_activation": (1, 2), "addbmm": (1, 2), "mv": (0, 1), "addmv": (1, 2),
-    "dot": (0, 1), "_grouped_mm": (0, 1),
-}  # fmt: skip
-_LINEARS = frozenset({"linear", "mkldnn_linear", "_linear_pointwise", "_mkl_linear"})
-_CONVOLUTIONS = (
-    "convolution", "conv1d", "conv2d", "conv3d", "conv_depthwise", "slow_conv", "conv_transpose",
-)  # fmt: skip
 # Where stride, padding and dilation of forward convolutions stand among their arguments.
 _CONVOLUTION_ARGUMENTS = {
     "conv1d": (3, 4, 5), "conv2d": (3, 4, 5), "conv3d": (3, 4, 5), "convolution": (3, 4, 5),
@@ -43,29 +46,30 @@ _CONVOLUTION_ARGUMENTS = {
     "mkldnn_convolution": (4, 3, 5), "miopen_convolution": (4, 3, 5), "_conv_depthwise2d": (4, 5, 6),
     "cudnn_convolution_relu": (3, 4, 5), "cudnn_convolution_add_relu": (5, 6, 7),
 }  # fmt: skip
-_SDPA = "scaled_dot_product"
-_OTHER_ATTENTION = {
-    "_flash_attention_forward": (0, 1, 2), "_efficient_attention_forward": (0, 1, 2),
-    "_flash_attention_backward": (1, 2, 3), "_efficient_attention_backward": (1, 2, 3),
-}  # fmt: skip
-# Operators that move data or manage memory without computing.
+# Operators of other classes than copies that move data without computing.
 _MOVES = frozenset({
-    "copy_", "_to_copy", "clone", "contiguous", "cat", "_cat", "stack", "_chunk_cat", "fill_", "zero_",
-    "zeros", "ones", "full", "empty_like", "index_select", "index", "gather", "embedding", "slice_backward",
-    "split_with_sizes_copy", "_foreach_copy_", "chunk_cat", "all_gather_copy_in", "repeat", "roll", "flip",
-    "constant_pad_nd", "permute_copy", "select_backward", "index_copy", "_index_put_impl_", "index_put_",
-    "scatter_", "_foreach_zero_", "zeros_like", "ones_like", "arange", "pin_memory", "_pin_memory", "one_hot",
-    "tril", "triu", "masked_fill_", "where", "masked_fill",
+    "index_select", "index", "gather", "embedding", "index_copy", "_index_put_impl_", "index_put_",
+    "scatter_", "one_hot", "masked_fill_", "where", "masked_fill", "_foreach_copy_", "_foreach_zero_",
 })  # fmt: skip
-# Operators that touch no element: they make views, allocate, or ask.
-_TOUCHES_NOTHING = frozenset({
-    "view", "as_strided", "as_strided_", "reshape", "_reshape_alias", "transpose", "t", "permute", "slice",
-    "select", "narrow", "expand", "expand_as", "unsqueeze", "unsqueeze_", "squeeze", "squeeze_", "detach",
-    "detach_", "alias", "empty", "empty_strided", "resize_", "set_", "split", "split_with_sizes", "chunk",
-    "result_type", "resolve_conj", "resolve_neg", "lift_fresh", "is_pinned", "record_stream", "view_as",
-    "flatten", "numpy_T", "tensor_split", "unbind", "_unsafe_view", "to", "item", "is_nonzero", "size",
-    "empty_like", "new_empty", "wait_tensor", "unfold", "movedim", "_local_scalar_dense", "real", "conj",
+_GATHERS = ("embedding", "index_select", "index", "gather")
+# In place, and the old values are not read.
+_OVERWRITES = frozenset({
+    "copy_", "fill_", "zero_", "uniform_", "normal_", "random_", "exponential_", "bernoulli_",
+    "_foreach_copy_", "_foreach_zero_",
 })  # fmt: skip
+# Kernels of inference engines that are given their outputs as arguments; normalizations not always: then the
+# first has the shape of another.
+_GIVEN_OUTPUTS = frozenset({
+    "rmsnorm", "rms_norm", "add_rmsnorm", "rmsnorm2d_fwd_with_add", "rmsnorm2d_fwd_with_add_ck",
+    "silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul",
+})  # fmt: skip
+# Of these arguments all elements are read and written again, whatever the others are.
+_REWRITTEN = {"rotary_embedding": (1, 2), "store_cache": (0, 1), "reshape_and_cache_flash": (0, 1),
+              "reshape_and_cache": (0, 1)}  # fmt: skip
+# Where the dimensions stand among the arguments of a reduction.
+_REDUCED = dict.fromkeys(
+    ("sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "std_mean", "argmax",
+     "argmin", "all", "any", "logsumexp"), 1) | {"norm": 2, "linalg_vector_norm": 2}  # fmt: skip
 _PER_ELEMENT = {
     "addcmul_": 3, "addcdiv_": 3, "lerp_": 3, "addcmul": 3, "addcdiv": 3, "lerp": 3, "gelu": 8,
     "gelu_backward": 12, "silu": 5, "silu_backward": 8, "sigmoid": 4, "tanh": 5, "_softmax": 5,
@@ -79,12 +83,27 @@ _PER_ELEMENT = {
 }  # fmt: skip
 
 
+class Work(NamedTuple):
+    """What an operator does, by its model; *kind* is its class, "" without a model."""
+
+    kind: str
+    operations: int
+    read_bytes: int
+    written_bytes: int
+
+
+def operator_work(op: HostOp) -> Work:
+    """Return what *op* does; without a model one operation per element of its largest tensor."""
+    name = plain_name(op.name)
+    if name in TOUCHES_NOTHING or name.startswith("new_"):
+        return Work("", 0, 0, 0)
+    return Work(class_of(name), _operations(name, op), *_bytes(name, op))
+
+
 def operator_cost(op: HostOp) -> tuple[int, int]:
     """Return (operations, bytes moved) of *op*, both at least 1, which is what simulators need."""
-    name = op.name.rpartition("::")[2]
-    if name in _TOUCHES_NOTHING or name.startswith("new_"):
-        return 1, 1
-    return _counted(_operations(name, op)), _counted(_bytes(name, op))
+    work = operator_work(op)
+    return _counted(work.operations), _counted(work.read_bytes + work.written_bytes)
 
 
 def _counted(amount: int) -> int:
@@ -92,25 +111,31 @@ def _counted(amount: int) -> int:
     return min(max(1, amount), _MOST)
 
 
-def returned_shape(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> list[int]:
-    """Return the shape of what an operator called *name* returns, from those of its arguments.
+def returned_shapes(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> list[list[int]]:
+    """Return the shapes of what an operator called *name* returns, from those of its arguments.
 
-    *values* are the arguments that are no tensors. What is neither a product nor a convolution nor an
-    embedding is taken to return as much as its largest argument, [] if it has none.
+    *values* are the arguments that are no tensors. What has no rule here is taken to return as much as its
+    largest argument, [] if it has none.
     """
-    plain = name.rpartition("::")[2]
+    plain = plain_name(name)
     try:
-        if plain in _MATMULS:
-            left, right = (_first([shapes[index]]) for index in _MATMULS[plain])
-            return [*left[:-1], *right[1:][-1:]]
-        if plain in _LINEARS:
-            return [*_first(shapes)[:-1], _first(shapes[1:])[0]]
+        if plain in GEMM_FACTORS:
+            left, right = (_first([shapes[index]]) for index in GEMM_FACTORS[plain])
+            return [[*left[:-1], *right[1:][-1:]]]
+        if plain in LINEARS:
+            return [[*_first(shapes)[:-1], _first(shapes[1:])[0]]]
         if plain == "embedding":
-            return [*_first(shapes[1:]), _first(shapes)[-1]]
+            return [[*_first(shapes[1:]), _first(shapes)[-1]]]
         if "embedding" in plain:
-            return []  # some rows of its largest argument, the table
+            return [[]]  # some rows of its largest argument, the table
         if plain in _CONVOLUTION_ARGUMENTS:
-            return _convolved(_first(shapes), _first(shapes[1:]), plain, values)
+            return [_convolved(_first(shapes), _first(shapes[1:]), plain, values)]
+        if plain.endswith("_backward") and class_of(plain) in {"attention", "convolution"}:
+            return _gradients(plain, shapes, values)
+        if plain in _REDUCED and not _is_shape([*shapes, None][1]):
+            return [_reduced(_first(shapes), [*values, None, None][_REDUCED[plain]])]
+        if class_of(plain) == "elementwise":
+            return [_broadcast([shape for shape in shapes if _is_shape(shape)])]
     except (IndexError, TypeError, ValueError):
         pass  # shapes that such an operator cannot have
     candidates = [list(shape) for shape in shapes if _is_shape(shape)]
@@ -119,7 +144,34 @@ def returned_shape(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> l
         for listed in shapes
         if isinstance(listed, list) and listed and isinstance(listed[0], list)
     ]
-    return max(candidates, key=math.prod, default=[])
+    return [max(candidates, key=math.prod, default=[])]
+
+
+def _gradients(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> list[list[int]]:
+    """Return the shapes of the gradients that a backward of attention or convolution returns."""
+    if name in ATTENTIONS:
+        query = ATTENTIONS[name].query
+        return [list(_first([shapes[query + index]])) for index in range(3)]
+    asked = values[-1] if values and isinstance(values[-1], list) else [True, True, False]
+    output, source, weight = (list(_first([shapes[index]])) for index in range(3))
+    gradients = (source, weight, [output[1]])
+    return [shape for shape, wanted in zip(gradients, asked, strict=False) if wanted]
+
+
+def _reduced(source: Shape, dimensions: Any) -> list[int]:
+    """Return the shape of *source* once *dimensions* (a number, a list, or nothing: all) are reduced."""
+    if dimensions is None or dimensions == []:
+        return [1]
+    listed = dimensions if isinstance(dimensions, list) else [dimensions]
+    gone = {dimension % len(source) for dimension in listed}
+    return [size for place, size in enumerate(source) if place not in gone] or [1]
+
+
+def _broadcast(shapes: Sequence[Shape]) -> list[int]:
+    """Return the shape to which all *shapes* are broadcast."""
+    longest = max(map(len, shapes))
+    padded = [[1] * (longest - len(shape)) + list(shape) for shape in shapes]
+    return [max(sizes) for sizes in zip(*padded, strict=True)]
 
 
 def _convolved(source: Shape, weight: Shape, name: str, values: Sequence[Any]) -> list[int]:
@@ -148,7 +200,7 @@ def _spread(argument: Sequence[int], dimensions: int) -> Sequence[int]:
 
 def counts_whole(name: str) -> bool:
     """Return whether the cost of an operator called *name* includes that of the operators it calls."""
-    return _counter(name.rpartition("::")[2]) is not None
+    return _counter(plain_name(name)) is not None
 
 
 def _operations(name: str, op: HostOp) -> int:
@@ -159,26 +211,22 @@ def _operations(name: str, op: HostOp) -> int:
             return counter(name, op)
         except (IndexError, TypeError, ValueError):
             pass  # shapes that such an operator cannot have: the trace is odd, so count elements
-    if name in _MOVES or name.startswith(("split", "_foreach_copy", "embedding")):
+    if name in _MOVES or class_of(name) == COPY or name.startswith(("split", "embedding")):
         return 0
     return _PER_ELEMENT.get(name, 1) * _largest(op)
 
 
 def _counter(name: str) -> Callable[[str, HostOp], int] | None:
     """Return the function that counts operators called *name*, None for those counted by element."""
-    if name in _MATMULS:
+    if name in GEMM_FACTORS:
         return _matmul
-    if name in _LINEARS:
+    if name in LINEARS:
         return _linear
-    if _SDPA in name or name in _OTHER_ATTENTION:
-        return _attention
-    if any(part in name for part in _CONVOLUTIONS):
-        return _convolution
-    return None
+    return {"attention": _attention, "convolution": _convolution}.get(class_of(name))
 
 
 def _matmul(name: str, op: HostOp) -> int:
-    left, right = (_shape(op, index) for index in _MATMULS[name])
+    left, right = (_shape(op, index) for index in GEMM_FACTORS[name])
     columns = right[-1] if len(right) > 1 else 1
     return 2 * math.prod(left) * columns
 
@@ -201,14 +249,19 @@ def _convolution(name: str, op: HostOp) -> int:
 
 
 def _attention(name: str, op: HostOp) -> int:
-    backward = "backward" in name
-    at = _OTHER_ATTENTION.get(name, (1, 2, 3) if backward else (0, 1, 2))
-    query, key, value = (_shape(op, index) for index in at)
-    if name in _OTHER_ATTENTION:  # batch, sequence, heads, width
+    at = ATTENTIONS[name]
+    query, key, value = (_shape(op, at.query + index) for index in range(3))
+    if not at.heads_first:
         query, key = (_swapped(query), _swapped(key))
-    pairs = math.prod(query[:-1]) * key[-2]
+    lengths = op.shapes[at.lengths] if 0 <= at.lengths < len(op.shapes) else None
+    sequences = lengths[0] - 1 if _is_shape(lengths) and lengths[0] > 1 else 1
+    queries, keys = query[-2] / sequences, key[-2] / sequences
+    pairs = queries * keys
+    if at.causal < len(op.inputs) and op.inputs[at.causal] not in (False, 0, None):
+        pairs -= min(queries, keys) ** 2 / 2
     wide, deep = query[-1], value[-1]
-    return 2 * pairs * (3 * wide + 2 * deep if backward else wide + deep)
+    factor = 3 * wide + 2 * deep if "backward" in name else wide + deep
+    return round(2 * math.prod(query[:-2]) * sequences * pairs * factor)
 
 
 def _swapped(shape: Shape) -> list[int]:
@@ -243,13 +296,37 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(size, int) for size in value)
 
 
-def _bytes(name: str, op: HostOp) -> int:
-    """Return the bytes *op* reads and writes."""
-    written = sum(tensor.size_bytes for tensor in tensors(op.outputs))
-    if name in ("embedding", "index_select", "index", "gather"):
-        indices = sum(tensor.size_bytes for tensor in tensors(op.inputs[1:]))
-        return 2 * written + indices
-    read = sum(tensor.size_bytes for tensor in tensors(op.inputs))
+def _bytes(name: str, op: HostOp) -> tuple[int, int]:
+    """Return the bytes *op* reads and those that it writes."""
+    written = _size(op.outputs)
+    if name in _GATHERS:
+        return written + _size(op.inputs[1:]), written
+    if name in _REWRITTEN:
+        once = sum(_size(op.inputs[index : index + 1]) for index in _REWRITTEN[name])
+        return once, once
+    if name in _GIVEN_OUTPUTS and (class_of(name) != "normalization" or op.shapes[0] in op.shapes[1:]):
+        return _size(op.inputs[1:]), _size(op.inputs[:1])
+    if class_of(name) == TRITON:
+        return _size(op.inputs), _overwritten(op)
     if not written and "!" in op.schema:
-        written = sum(tensor.size_bytes for tensor in tensors(op.inputs[:1]))
-    return read + written
+        written = _size(op.inputs[:1])
+    if name in GEMM_FACTORS:  # what follows may be the tensor to write to
+        return _size(op.inputs[: GEMM_FACTORS[name][1] + 1]), written
+    return _size(op.inputs[1:] if name in _OVERWRITES else op.inputs), written
+
+
+def _overwritten(op: HostOp) -> int:
+    """Return the bytes that a pointwise Triton kernel writes to an argument that it also reads.
+
+    Its outputs come last and are as large as its largest argument; without such it overwrites its first.
+    """
+    sizes = [(math.prod(shape), item) for shape, item in zip(op.shapes, op.inputs, strict=False)
+             if _is_shape(shape) and tensors([item])]  # fmt: skip
+    largest = max((size for size, _ in sizes), default=0)
+    if "triton_poi_" not in op.name or not sizes or sizes[-1][0] == largest:
+        return 0
+    return _size([sizes[0][1]])
+
+
+def _size(values: Sequence[Any]) -> int:
+    return sum(tensor.size_bytes for tensor in tensors(values))

@@ -10,7 +10,18 @@ import numpy as np
 from ...tracer import Evidence, StepRange
 from .._columns import spans
 from ..chakra import NODE_COLUMNS, Column, EdgeKind, Graph, consistent, execution_order, replay
-from ..linking import KERNEL, Bursts, CapturedGraph, Lane, Linked, bursts, data_edges, host_lanes, link
+from ..linking import (
+    KERNEL,
+    Bursts,
+    CapturedGraph,
+    Lane,
+    Launches,
+    Linked,
+    bursts,
+    data_edges,
+    host_lanes,
+    link,
+)
 from ..readers import DeviceTrace, HostTrace
 from ._device_costs import work_costs
 from ._device_extent import Extent
@@ -21,6 +32,7 @@ from ._host_causes import HostCauses
 from ._host_nodes import HostNodes, Marks, host_nodes
 from ._host_waits import HostWait, host_waits
 from ._lane_numbers import DEVICE_LANE
+from ._operator_table import device_operators
 from ._profiler_cost import cost_of_recording, without_recording
 from ._sampled_causes import host_causes
 from ._window import Window
@@ -53,6 +65,7 @@ def device_graph(
     node on the lane of its stream. The groups of its communications are in ``metadata["groups"]``, a list of
     rank lists that the ``group`` column counts from 1 on; 0 is all ranks. Work of graphs has the operators of
     those that were *captured*. Of *recorded* steps *evidence* has what recording them cost.
+    ``metadata["operators"]`` are what operators took and do, ``metadata["chip"]`` is the name of the device.
     """
     span = (window.start_ns, window.end_ns)
     lanes = host_lanes(trace, *span)
@@ -67,7 +80,17 @@ def device_graph(
     builder.add_works([*waits, *coinciding], held_ns, data_edges(linked.launches, lanes, host), costs)
     events = {lane.number: trace.events.take(trace.events.thread == lane.thread) for lane in lanes}
     cost_ns = cost_of_recording(evidence, events[0], recorded)
-    return without_recording(builder.graph(rank), events, window, cost_ns)
+    graph = builder.graph(rank)
+    graph.metadata["operators"] = device_operators(trace, linked.launches, lanes, host)
+    graph.metadata["chip"] = _chip(trace, linked.launches)
+    return without_recording(graph, events, window, cost_ns)
+
+
+def _chip(trace: DeviceTrace, launches: Launches) -> str:
+    """Return the name of the device that most of the *launches* went to, "" if the trace gives none."""
+    counts = np.bincount(launches.queue, minlength=1)
+    device = launches.queues[int(counts.argmax())][0] if launches.queues else -1
+    return trace.devices.get(device, "")
 
 
 def _causes(

@@ -136,8 +136,8 @@ class NodeTable:
             for name, values in self._op_texts(lane, launches.op[mine]).items():
                 columns[name][mine] = values
         for index, origin in launches.origins.items():
-            for name, text in origin._asdict().items():
-                columns[name][index] = self._text(text)
+            for name in ("operator", "module", "phase"):
+                columns[name][index] = self._text(getattr(origin, name))
         placed = {name: values[launch] for name, values in columns.items()}
         return placed | {"stream": lane_of[launches.queue][launch]}
 

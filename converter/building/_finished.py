@@ -24,12 +24,13 @@ from ...tracer import StepRange
 from ..chakra import DAMAGES, Graph, keep_graph, kept_graph
 from ..readers import RankTraces
 from ._belonging import Identity
+from ._operator_table import OperatorCalls
 from ._rank import OpenRank
 from ._steps import StepChoice
 
 __all__ = ["FinishedRanks", "finished_ranks"]
 
-_FORMAT = 5
+_FORMAT = 6
 _NAME = "rank{rank}.graph"
 # Traces that are smaller together are converted again sooner than they are looked up.
 _WORTH_KEEPING_BYTES = 128 << 20
@@ -53,12 +54,24 @@ class _Head(msgspec.Struct):
     step_shares: list[list[int]]
     splits: dict[int, tuple[int, ...]]
     arrivals: dict[int, list[int]]
+    operators: list[OperatorCalls]
+    chip: str
     identity: Identity
 
 
 # Of these fields of a head, some are an open rank's, others stand in a graph's metadata.
 _OF_OPEN = ("steps", "marked", "names", "which", "world_size", "stated_rank", "begins_with")
-_NOTED = ("groups", "notes", "accounting", "step_shares", "splits", "arrivals", "identity")
+_NOTED = (
+    "groups",
+    "notes",
+    "accounting",
+    "step_shares",
+    "splits",
+    "arrivals",
+    "operators",
+    "chip",
+    "identity",
+)
 
 
 class FinishedRanks:

@@ -30,9 +30,11 @@ from ..readers import (
     Kinds,
     dtype_bytes,
 )
-from ._costs import returned_shape
+from ._costs import returned_shapes
+from ._operator_classes import class_of, plain_name
+from ._precision import is_floating
 
-__all__ = ["read_recorded_host", "with_own_records"]
+__all__ = ["read_recorded_host", "recorded_operator", "with_own_records"]
 
 _HOST = ("cpu_op", "user_annotation")
 _NCCL, _GLOO = "nccl:", "gloo:"
@@ -47,6 +49,10 @@ _TYPE_BYTES = {
     "long int": 8, "short int": 2, "unsigned char": 1, "signed char": 1, "complex<float>": 8,
     "complex<double>": 16, "complex<half>": 4, "unsigned int": 4, "unsigned short": 2, "unsigned long": 8,
 }  # fmt: skip
+_BOOLEAN = frozenset({
+    "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor", "isnan",
+    "isinf", "isfinite", "all", "any",
+})  # fmt: skip
 _NOTHING = "[[], [], []]"
 _NO_SHAPES = (
     "no host trace was given and the device trace has no shapes (record_shapes): costs and data dependencies "
@@ -114,6 +120,11 @@ def read_recorded_host(trace: DeviceTrace) -> tuple[HostTrace, str]:
     kind_of = {record: len(kinds) + numbers.setdefault(kind, len(numbers)) for record, kind in told.items()}
     host = _host_trace(own | kind_of, [*kinds, *numbers], dict(_waited(events)))
     return host, _SHAPES_ONLY if own else _NO_SHAPES
+
+
+def recorded_operator(name: str, spelled: str) -> HostOp:
+    """Return the operator called *name* with arguments that a device trace spells so."""
+    return _operator(_Kind(name, spelled))
 
 
 def _called(trace: DeviceTrace) -> tuple[dict[int, int], list[_Kind]]:
@@ -216,7 +227,7 @@ def _operator(kind: _Kind) -> HostOp:
     moved = [item for item in _inputs(kind.moved)[0] if _is_tensor(item)]
     if kind.name == PARAMETERS:
         return HostOp(kind.name, [moved, -1, ["", ""], 0, kind.collective, [], [], 0, 1, 0], [], "")
-    inputs, shapes = _inputs(kind.spelled)
+    inputs, shapes, types = _inputs(kind.spelled)
     spec = COMM_OPS.get(kind.name)
     if spec is not None:
         if kind.message is not None and not moved:
@@ -226,23 +237,47 @@ def _operator(kind: _Kind) -> HostOp:
             inputs[spec.sized_by] = moved
         return HostOp(kind.name, inputs, [], "", shapes)
     if kind.name.endswith("_"):
-        return HostOp(kind.name, inputs, inputs[:1], "", shapes)
-    shape = returned_shape(kind.name, shapes, inputs)
-    width = max((item[4] for item in inputs if _is_tensor(item)), default=_LIST_ELEMENT_BYTES)
-    return HostOp(kind.name, inputs, [_tensor(shape, width)], "", shapes, [shape])
+        return HostOp(kind.name, inputs, inputs[:1], "", shapes, types=types)
+    returned = returned_shapes(kind.name, shapes, inputs)
+    width = _returned_width(plain_name(kind.name), inputs, shapes, types)
+    outputs = [_tensor(shape, width) for shape in returned]
+    return HostOp(kind.name, inputs, outputs, "", shapes, returned, types)
 
 
-def _inputs(spelled: str) -> tuple[list[Any], list[Any]]:
-    """Return arguments as host traces spell them, and their shapes."""
+def _returned_width(name: str, inputs: Sequence[Any], shapes: Sequence[Any], types: Sequence[Any]) -> int:
+    """Return the bytes of an element that an operator called *name* returns.
+
+    Floating-point types are promoted over integers, tensors of no dimension change no type, and products of
+    8-bit factors are of 16 bits.
+    """
+    if name in _BOOLEAN:
+        return 1
+    tensors = [
+        (item[4], is_floating(of), bool(shape))
+        for item, of, shape in zip(inputs, types, shapes, strict=False)
+        if _is_tensor(item)
+    ]
+    tensors = [tensor for tensor in tensors if tensor[2]] or tensors
+    widths = [width for width, floating, _ in tensors if floating] or [width for width, _, _ in tensors]
+    if not widths:
+        return _LIST_ELEMENT_BYTES
+    kind = class_of(name)
+    if kind == "elementwise":
+        return max(widths)
+    return max(2, widths[0]) if kind == "gemm" else widths[0]
+
+
+def _inputs(spelled: str) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return arguments as host traces spell them, their shapes and types."""
     try:
         shapes, types, values = msgspec.json.decode(spelled, type=list[list[Any]])
     except msgspec.MsgspecError:
-        return [], []
+        return [], [], []
     inputs = [
         _argument(shape, kind, value)
         for shape, kind, value in zip_longest(shapes, types, values, fillvalue="")
     ]
-    return inputs, shapes
+    return inputs, shapes, types
 
 
 def _argument(shape: Any, kind: Any, value: Any) -> Any:

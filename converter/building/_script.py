@@ -25,8 +25,6 @@ _FUSED = (
     "in the modules that the script compiles, pointwise operators that follow each other move what one "
     "kernel of them would; others run one by one, and launching takes no time"
 )
-# Attention that is told so leaves out the pairs above the diagonal.
-_CAUSAL = "_scaled_dot_product_flash_attention"
 
 
 def script_workload(recordings: Sequence[Recording], mesh: Mapping[str, int] | None = None) -> Workload:
@@ -135,8 +133,6 @@ def _node(
         ) from None
     if comm is None:
         num_ops, moved = operator_cost(record)
-        if _CAUSAL in entry.name and any(value is True for value in entry.inputs):
-            num_ops //= 2
         node |= {"name": entry.name, "type": NodeType.COMP, "phase": entry.phase, "kind": "compute"}
         return node | {"num_ops": num_ops, "tensor_size_bytes": moved}
     spec, size_bytes, _ = comm

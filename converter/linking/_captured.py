@@ -30,11 +30,17 @@ _KERNEL, _MEMCPY, _MEMSET = (CATEGORIES.index(category) for category in ("kernel
 
 
 class Origin(NamedTuple):
-    """What called for a piece of device work when its graph was captured."""
+    """What called for a piece of device work when its graph was captured.
+
+    *arguments* are what the operator was called with, as the trace of the capture spells them, "" if it does
+    not; *call* is the operator's number in that trace.
+    """
 
     operator: str
     module: str
     phase: str
+    arguments: str
+    call: int
 
 
 class CapturedGraph(msgspec.Struct, frozen=True):
@@ -104,7 +110,10 @@ def _captures(trace: DeviceTrace) -> list[tuple[int, int]]:
 
 def _origin(ops: Ops, op: int) -> Origin:
     module, phase = ops.modules[int(ops.module[op])], PHASES[int(ops.phase[op])]
-    return Origin(ops[op].name, module, phase)
+    trace, event = ops.trace, int(ops.event[op])
+    arguments = int(trace.events.arguments[event])
+    spelled = trace.arguments[arguments] if arguments >= 0 else ""
+    return Origin(ops[op].name, module, phase, spelled, event)
 
 
 def _piece(trace: DeviceTrace, call: int) -> _Piece:

@@ -42,6 +42,7 @@ class HostOp(msgspec.Struct, frozen=True):
     schema: str
     shapes: list[Any] = []
     output_shapes: list[Any] = []
+    types: list[Any] = []
 
 
 class Kinds:
@@ -67,13 +68,13 @@ class Kinds:
         found = self._decoded.get(kind)
         if found is None:
             try:
-                inputs, outputs, shapes, output_shapes = _decode(self._arguments[kind])
+                inputs, outputs, *about = _decode(self._arguments[kind])
             except (msgspec.MsgspecError, RecursionError) as error:
                 raise TraceFormatError(
                     f"{self._place}: the arguments of an operator '{self.names[kind]}' cannot be read "
                     f"({error}). Capture again."
                 ) from error
-            found = HostOp(self.names[kind], inputs, outputs, self._schemas[kind], shapes, output_shapes)
+            found = HostOp(self.names[kind], inputs, outputs, self._schemas[kind], *about)
             self._decoded[kind] = found
         return found
 
@@ -213,7 +214,7 @@ def host_trace(operators: Mapping[int, HostOp]) -> HostTrace:
         op = operators[record]
         first, inputs, outputs = tensors(op.inputs[:1]), tensors(op.inputs), tensors(op.outputs)
         begin, ends = len(storages), len(storages) + len(inputs)
-        arguments = [_anonymous(op.inputs), _anonymous(op.outputs), op.shapes, op.output_shapes]
+        arguments = [_anonymous(op.inputs), _anonymous(op.outputs), op.shapes, op.output_shapes, op.types]
         kind = (op.name, op.schema, json.dumps(arguments))
         storages += [tensor.storage for tensor in [*inputs, *outputs]]
         rows.append((kinds.setdefault(kind, len(kinds)), begin, len(storages), ends, begin + len(first)))

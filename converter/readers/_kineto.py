@@ -51,6 +51,11 @@ class _Distributed(msgspec.Struct):
     pg_config: Any = None
 
 
+class _Device(msgspec.Struct):
+    id: int = -1
+    name: str = ""
+
+
 class CommArguments(NamedTuple):
     """What the trace says about a communication; -1, 0 or "" where it says nothing.
 
@@ -218,7 +223,8 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     groups the trace lists, by name. *arguments* are what operators were called with, if that was asked for:
     JSON arrays of shapes, types and values. *process* is the number of the process, -1 if it is not told.
     *unread* counts the events of each kind that is not read, such as those of another accelerator. *frames*
-    are Python calls in order of start, enclosing ones first.
+    are Python calls in order of start, enclosing ones first. *devices* are the names of the devices that the
+    trace gives one, by number.
     """
 
     events: Events
@@ -234,6 +240,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     process: int = -1
     unread: dict[str, int] = msgspec.field(default_factory=dict)
     frames: Frames = msgspec.field(default_factory=Frames.none)
+    devices: dict[int, str] = msgspec.field(default_factory=dict)
 
     def names(self, numbers: np.ndarray) -> list[str]:
         """Return the texts of *numbers*."""
@@ -308,6 +315,7 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
         process=reader.process(),
         unread=reader.unread(),
         frames=frames.take(np.lexsort((-frames.end_ns, frames.start_ns))),
+        devices=_devices(about),
     )
 
 
@@ -403,6 +411,15 @@ def _distributed(about: Mapping[str, str]) -> _Distributed:
     except msgspec.MsgspecError:
         return _Distributed()
     return found or _Distributed()
+
+
+def _devices(about: Mapping[str, str]) -> dict[int, str]:
+    """Return the names of the devices in the trace's ``deviceProperties``; anything odd counts as absent."""
+    try:
+        found = msgspec.json.decode(about.get("deviceProperties", "[]"), type=list[_Device])
+    except msgspec.MsgspecError:
+        return {}
+    return {device.id: device.name for device in found if device.name}
 
 
 def _listed_groups(info: _Distributed) -> dict[str, tuple[int, ...]]:

@@ -166,7 +166,7 @@ void DeviceReader::element(Scanner& scanner) {
 }
 
 void DeviceReader::member(std::string_view key, const Token& value) {
-    if (key != "baseTimeNanoseconds" && key != "distributedInfo") return;
+    if (key != "baseTimeNanoseconds" && key != "distributedInfo" && key != "deviceProperties") return;
     const bool is_text = value.kind == Kind::String;
     about.insert_or_assign(std::string(key),
                            is_text ? '"' + std::string(value.raw) + '"' : std::string(value.raw));

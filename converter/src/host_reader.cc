@@ -8,7 +8,7 @@ namespace chakrascope::converter {
 
 // What is needed of a node besides its arguments.
 struct HostReader::Node {
-    Token id, name, parent, record_id, thread, schema, input_shapes, output_shapes;
+    Token id, name, parent, record_id, thread, schema, input_shapes, output_shapes, input_types;
 
     Token* attribute(std::string_view key) {
         if (key == "rf_id") return &record_id;
@@ -23,6 +23,7 @@ struct HostReader::Node {
         if (key == "ctrl_deps" || key == "parent") return &parent;  // the latter before schema 1.0.3
         if (key == "input_shapes") return &input_shapes;
         if (key == "output_shapes") return &output_shapes;
+        if (key == "input_types") return &input_types;
         return attribute(key);
     }
 };
@@ -61,6 +62,7 @@ void HostReader::finish() {
 void HostReader::Side::clear() {
     values.clear();
     shapes.clear();
+    types.clear();
     storages.clear();
     first = 0;
     raw = {};
@@ -130,10 +132,13 @@ void HostReader::keep(const Node& node) {
         if (side->values.empty()) side->values.assign("[]", 2);
         if (side->shapes.empty()) side->shapes.assign("[]", 2);
     }
+    if (node.input_types.kind == Kind::Array) inputs_.types = node.input_types.raw;
+    if (inputs_.types.empty()) inputs_.types.assign("[]", 2);
     const std::int32_t name = text_of(node.name);
     const std::int32_t declared = node.schema.kind == Kind::String ? text_of(node.schema) : texts.number("");
     scratch_.clear();
-    for (const std::string* part : {&inputs_.values, &outputs_.values, &inputs_.shapes, &outputs_.shapes})
+    for (const std::string* part :
+         {&inputs_.values, &outputs_.values, &inputs_.shapes, &outputs_.shapes, &inputs_.types})
         scratch_.append(scratch_.empty() ? "[" : ",").append(*part);
     scratch_.push_back(']');
     const std::array<std::int32_t, 3> kind{name, declared, texts.number(scratch_)};
@@ -172,6 +177,7 @@ void HostReader::take_side(Scanner& scanner, Side& side) {
             }
             const Token value = scanner.value();
             if (key.raw == "shapes" && value.kind == Kind::Array) side.shapes = value.raw;
+            if (key.raw == "types" && value.kind == Kind::Array) side.types = value.raw;
             side.damaged |= values || (key.raw == "shapes" && value.kind != Kind::Array);
         });
         if (side.values.empty()) side.values.assign("[]", 2);

@@ -22,7 +22,7 @@ struct OperatorColumns {
 };
 
 // Name, schema and arguments as numbers of texts. The arguments' text is the JSON array [inputs, outputs,
-// shapes of inputs, shapes of outputs], in which the tensors' identities are 0.
+// shapes of inputs, shapes of outputs, types of inputs], in which the tensors' identities are 0.
 struct KindColumns {
     std::vector<std::int32_t> name, schema, arguments;
 };
@@ -51,7 +51,7 @@ class HostReader : private Parts {
   private:
     // The inputs or the outputs of a node: *first* counts the storages of the first argument.
     struct Side {
-        std::string values, shapes;
+        std::string values, shapes, types;
         std::vector<std::int64_t> storages;
         std::size_t first = 0;
         std::string_view raw;

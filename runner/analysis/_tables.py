@@ -17,6 +17,7 @@ from ._differences import error_distribution, node_differences, rank_differences
 from ._divergence import paths_table
 from ._explain import configuration_table, explained_collectives
 from ._links import TRAFFIC, link_dimensions, link_table, load_table, traffic_table
+from ._operators import operator_table
 from ._packets import packet_table
 from ._path_tables import segment_table
 from ._run import RunAnalysis
@@ -43,6 +44,7 @@ TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
     "anomalies": lambda run: run.diagnosis.table,
     "ranks": lambda run: run.summary.ranks,
     "streams": stream_table,
+    "operators": operator_table,
     "standings": lambda run: run.standings,
     "arrivals": lambda run: run.arrivals,
     "segments": lambda run: segment_table(run.path),

@@ -6,6 +6,7 @@ from ._chip import Chip as Chip
 from ._chip import Costs as Costs
 from ._chip import Fit as Fit
 from ._chip import LinkCosts as LinkCosts
+from ._files import chip_of_device as chip_of_device
 from ._files import find_chip as find_chip
 from ._files import list_chips as list_chips
 from ._files import load_chip as load_chip
@@ -16,6 +17,7 @@ __all__ = [
     "Costs",
     "Fit",
     "LinkCosts",
+    "chip_of_device",
     "find_chip",
     "list_chips",
     "load_chip",

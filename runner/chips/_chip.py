@@ -93,6 +93,7 @@ class Chip:
     """A chip: *peak_flops* per second by precision, memory, and *costs* by software.
 
     *source* names where the peaks come from. *precision* is what training computes in unless told otherwise.
+    *devices* are the names that traces give it.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Chip:
     memory_bytes_per_s: float
     precision: str
     costs: Mapping[str, Costs]
+    devices: tuple[str, ...] = ()
 
     def peak(self, precision: str) -> float:
         """Return the operations per second in *precision*; raises `ConfigError` for one it has not."""

@@ -15,7 +15,7 @@ from ...support import write_file
 from ..config import Shipped, read_yaml, shown
 from ._chip import Chip, Costs, Fit, LinkCosts
 
-__all__ = ["find_chip", "list_chips", "load_chip", "save_chip"]
+__all__ = ["chip_of_device", "find_chip", "list_chips", "load_chip", "save_chip"]
 
 _HABITS = ("fused_attention", "overlap", "sequence_parallel", "tensor_overlap", "sharded_optimizer")
 _OTHER_NAMES = {"a100": "a100-80", "a100-80gb": "a100-80", "a100-40gb": "a100-40", "h100-80gb": "h100"}
@@ -32,12 +32,19 @@ def find_chip(name: str | Path) -> Chip:
     return load_chip(_CHIPS.find(name))
 
 
+def chip_of_device(device: str) -> Chip | None:
+    """Return the shipped chip that traces call *device*, None if there is none."""
+    chips = map(find_chip, list_chips())
+    return next((chip for chip in chips if device in chip.devices), None)
+
+
 def load_chip(path: str | Path) -> Chip:
     """Read a chip file; raises `ConfigError` for keys that are unknown, missing or out of range."""
     file = Path(path)
     part = _Part(read_yaml(file, "chip file"), str(file))
     costs = {name: _costs(_Part(value, f"{file}: costs of {name}")) for name, value in part.mapping("costs")}
     known = part.take(Chip, {"costs", "name"})
+    known["devices"] = part.texts("devices")
     known["memory_bytes_per_s"] = part.number("memory_bytes_per_s")
     known["memory_bytes"] = int(part.number("memory_bytes"))
     known["peak_flops"] = part.numbers("peak_flops")
@@ -56,6 +63,7 @@ def save_chip(chip: Chip, path: str | Path) -> None:
     for costs in data["costs"].values():
         costs["fit"] = {key: value for key, value in costs["fit"].items() if value is not None}
         costs["fit"]["covers"] = list(costs["fit"]["covers"])
+    data["devices"] = list(data["devices"])
     write_file(path, yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True))
 
 
@@ -91,6 +99,13 @@ class _Part:
             str(name): _number(value, f"{self.where}: '{key}' of {name}", most)
             for name, value in self.mapping(key)
         }
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return the list of texts *key*, none if it is absent."""
+        value = self.data.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+            raise ConfigError(f"{self.where}: '{key}' must be a list of texts, not {shown(value)}.")
+        return tuple(value)
 
     def mapping(self, key: str) -> list[tuple[str, Any]]:
         """Return the items of the mapping *key*, none if it is absent."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chakrascope.converter.building._costs import operator_cost, returned_shape
+from chakrascope.converter.building._costs import operator_cost, returned_shapes
 from chakrascope.converter.readers import HostOp, read_host_trace
 
 torch = pytest.importorskip("torch")
@@ -121,7 +121,7 @@ def test_bytes_count_what_is_read_and_written():
     ],
 )
 def test_what_an_operator_returns_follows_from_its_arguments(name, shapes, values, returned):
-    assert returned_shape(name, shapes, values) == returned
+    assert returned_shapes(name, shapes, values) == [returned]
 
 
 @pytest.mark.parametrize(("stride", "padding", "dilation"), [(1, 0, 1), (2, 1, 1), (3, 2, 2)])
@@ -130,4 +130,31 @@ def test_convolutions_return_what_torch_returns(stride, padding, dilation):
     output = torch.nn.functional.conv2d(source, weight, None, stride, padding, dilation)
     values = [None, None, None, [stride], [padding], [dilation]]
     shapes = [list(source.shape), list(weight.shape)]
-    assert returned_shape("aten::conv2d", shapes, values) == list(output.shape)
+    assert returned_shapes("aten::conv2d", shapes, values) == [list(output.shape)]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "share"),
+    [
+        ("aten::_scaled_dot_product_flash_attention", [0, 0, 0, 0.0, True], 0.5),
+        ("aten::_scaled_dot_product_flash_attention", [0, 0, 0, 0.0, False], 1),
+        ("aten::_scaled_dot_product_efficient_attention", [0, 0, 0, 0, True, 0.0, True], 0.5),
+        ("aten::_scaled_dot_product_cudnn_attention", [0, 0, 0, 0, True, 0.0, True], 0.5),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", [0, 0, 0, 0.0], 1),
+    ],
+)
+def test_causal_attention_leaves_half_of_the_pairs_out(name, values, share):
+    shapes = [[2, 4, 16, 8]] * 3
+    assert operator_cost(_op(name, shapes, [], values))[0] == share * 2 * 128 * 16 * 16
+
+
+def test_a_causal_mask_leaves_out_half_of_the_square_of_the_shorter_sequence():
+    shapes = [[1, 1, 4, 8], [1, 1, 16, 8], [1, 1, 16, 8]]
+    op = _op("aten::_scaled_dot_product_flash_attention", shapes, [], [0, 0, 0, 0.0, True])
+    assert operator_cost(op)[0] == 2 * (4 * 16 - 4 * 4 // 2) * 16
+
+
+def test_packed_sequences_count_as_equally_long():
+    shapes = [[64, 4, 8]] * 3 + [[5], [5]]
+    op = _op("flash_attn::_flash_attn_varlen_forward", shapes, [])
+    assert operator_cost(op)[0] == 4 * 2 * 4 * 16 * 16 * 16

@@ -29,7 +29,8 @@ def with_chip(workload: Workload, operations_per_ns: float, bytes_per_ns: float,
         )
     said = f"computation takes what the peaks of {name} allow: operations or bytes, whichever takes longer"
     metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), said]}
-    metadata.pop("accounting", None)
+    for measured in ("accounting", "operators", "chips"):
+        metadata.pop(measured, None)
     return replace(workload, graphs=graphs, metadata=metadata)
 
 
