@@ -146,13 +146,14 @@ def print_view(
 
 def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:
     """Print what is to know of the operators, and return their rows for a terminal, of all ranks together."""
-    from ..runner.analysis import joined_ranks, operators_text, reached_text
+    from ..runner.analysis import joined_operators, operators_text
 
     console.print(operators_text(table), markup=False)
-    joined = joined_ranks(table)
+    joined = joined_operators(table)
     named = (joined["operator"] + "\n" + joined["arguments"]).str.rstrip()
-    reached = [reached_text(row) for row in joined.to_dict("records")]
-    return joined.assign(operator=named, reaches=reached, roofline=joined["roofline_share"])
+    columns = {"operator": named, "reaches": joined["reached"], "roofline": joined["roofline_share"]}
+    shown: pd.DataFrame = joined.assign(**columns)
+    return shown
 
 
 def _table(run: RunAnalysis, name: str, view: _View) -> pd.DataFrame:

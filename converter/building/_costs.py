@@ -97,7 +97,8 @@ def operator_work(op: HostOp) -> Work:
     name = plain_name(op.name)
     if name in TOUCHES_NOTHING or name.startswith("new_"):
         return Work("", 0, 0, 0)
-    return Work(class_of(name), _operations(name, op), *_bytes(name, op))
+    amounts = (_operations(name, op), *_bytes(name, op))
+    return Work(class_of(name), *(min(amount, _MOST) for amount in amounts))
 
 
 def operator_cost(op: HostOp) -> tuple[int, int]:
@@ -209,7 +210,7 @@ def _operations(name: str, op: HostOp) -> int:
     if counter is not None:
         try:
             return counter(name, op)
-        except (IndexError, TypeError, ValueError):
+        except (IndexError, OverflowError, TypeError, ValueError):
             pass  # shapes that such an operator cannot have: the trace is odd, so count elements
     if name in _MOVES or class_of(name) == COPY or name.startswith(("split", "embedding")):
         return 0
@@ -253,8 +254,8 @@ def _attention(name: str, op: HostOp) -> int:
     query, key, value = (_shape(op, at.query + index) for index in range(3))
     if not at.heads_first:
         query, key = (_swapped(query), _swapped(key))
-    lengths = op.shapes[at.lengths] if 0 <= at.lengths < len(op.shapes) else None
-    sequences = lengths[0] - 1 if _is_shape(lengths) and lengths[0] > 1 else 1
+    lengths = op.shapes[at.lengths] if 0 <= at.lengths < len(op.shapes) else []
+    sequences = max(1, lengths[0] - 1) if _is_shape(lengths) else 1
     queries, keys = query[-2] / sequences, key[-2] / sequences
     pairs = queries * keys
     if at.causal < len(op.inputs) and op.inputs[at.causal] not in (False, 0, None):

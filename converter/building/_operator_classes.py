@@ -134,10 +134,10 @@ def class_of(name: str) -> str:
         return "gemm"
     if name in ATTENTIONS:
         return "attention"
+    if name.startswith(_TRITON_PREFIXES):  # which contain the names of what they fuse
+        return TRITON
     if any(part in name for part in _CONVOLUTIONS):
         return "convolution"
-    if name.startswith(_TRITON_PREFIXES):
-        return TRITON
     for spelled in (name, name.removesuffix("_"), name.removesuffix("_backward")):
         if spelled in _CLASSES:
             return _CLASSES[spelled]

@@ -252,7 +252,7 @@ def _returned_width(name: str, inputs: Sequence[Any], shapes: Sequence[Any], typ
     """
     if name in _BOOLEAN:
         return 1
-    tensors = [
+    tensors: list[tuple[int, bool, bool]] = [
         (item[4], is_floating(of), bool(shape))
         for item, of, shape in zip(inputs, types, shapes, strict=False)
         if _is_tensor(item)

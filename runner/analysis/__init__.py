@@ -93,10 +93,10 @@ if TYPE_CHECKING:
     from ._neighbourhood import neighbourhood as neighbourhood
     from ._neighbourhood import neighbours as neighbours
     from ._network_path import NO_NETWORK as NO_NETWORK
-    from ._operators import joined_ranks as joined_ranks
+    from ._operator_rates import operator_rates as operator_rates
+    from ._operators import joined_operators as joined_operators
     from ._operators import operator_table as operator_table
     from ._operators import operators_text as operators_text
-    from ._operators import reached_text as reached_text
     from ._packets import packet_facts as packet_facts
     from ._path_facts import coded_facts as coded_facts
     from ._path_tables import contributors as contributors
@@ -249,7 +249,7 @@ __all__ = [
     "found_nodes",
     "gain_text",
     "graph_tables",
-    "joined_ranks",
+    "joined_operators",
     "judge",
     "layer_table",
     "link_dimensions",
@@ -266,6 +266,7 @@ __all__ = [
     "neighbourhood",
     "neighbours",
     "node_differences",
+    "operator_rates",
     "operator_table",
     "operators_text",
     "packet_facts",
@@ -274,7 +275,6 @@ __all__ = [
     "query_run",
     "rank_differences",
     "rank_standings",
-    "reached_text",
     "read_side",
     "read_step",
     "run_overview",

@@ -144,7 +144,7 @@ def advise(
     slow = _slow(collectives, messages, link_bytes_per_ns)
     found = candidates(path, result, workload, slow.__contains__)
     least_ns = _LEAST_SHARE * max(1, path.makespan_ns)
-    mattering = [one for one in found if one.bound_ns >= least_ns]
+    mattering = [one for one in found if one.is_advised and one.bound_ns >= least_ns]
     halves = _halves(path, simulate, result)
     chosen = _distinct(mattering)[:_MOST_REPLAYED]
     total = max(1, path.makespan_ns)
@@ -186,7 +186,7 @@ def _advice_of(
     if after is not None:
         gain_ns, is_bound, then = result.makespan_ns - after.makespan_ns, False, _bound_by(after, workload)
     rank, node_id, place = _longest(path, one)
-    how = REMEDIES.get(one.remedy, UNKNOWN)
+    how = one.how or REMEDIES.get(one.remedy, UNKNOWN)
     number = "inf" if one.times == math.inf else f"{one.times:g}"
     if one.times != math.inf:
         how = f"{one.times:.3g} times as fast: {how}"

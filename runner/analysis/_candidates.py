@@ -22,6 +22,7 @@ from .._traits import about_backend
 from ._critical_path import CriticalPath
 from ._host_time import DIFFUSE_CAUSES, STALL_TIMES, typical_host_ns
 from ._labels import short_name
+from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
 from ._path_facts import NodeFacts, copy_direction
 from ._what_if import Excess, Target, excess_of_ranks
 
@@ -54,8 +55,9 @@ _DIRECTIONS = {
 class Candidate:
     """Something that may bound the step: *what* in words, a *target* to simulate *times* as fast.
 
-    *remedy* is a key of `REMEDIES`. *rows* are its segments of the critical path, *path_ns* their time, and
-    *bound_ns* the most that the change can gain. *is_named* tells one thing from the sum of many.
+    *remedy* is a key of `REMEDIES`; *how* replaces its sentence. *rows* are its segments of the critical
+    path, *path_ns* their time, and *bound_ns* the most that the change can gain. *is_named* tells one thing
+    from the sum of many. Where *is_advised* is false, nothing is known that would help.
     """
 
     what: str
@@ -68,6 +70,8 @@ class Candidate:
     path_ns: int
     bound_ns: int
     is_named: bool = True
+    how: str = ""
+    is_advised: bool = True
 
 
 def candidates(
@@ -84,11 +88,13 @@ def candidates(
     nothing = np.zeros(0, np.int64)
     late = _late(workload)
     computed, hosted = (rows_of.get(kind, nothing) for kind in ("compute", "host"))
+    rates = operator_rates(workload.metadata)
+    reaches = reaches_of(joined_rates(rates)) if rates else {}
     loops = dict(_loops(segments, np.union1d(computed, hosted)))
     looped = np.isin(hosted, np.concatenate([nothing, *loops.values()]))
     looped &= segments["cause"][hosted] != _DELAYED
     found = [
-        *_computations(segments, computed),
+        *(_with_evidence(one, rates, reaches, segments) for one in _computations(segments, computed)),
         *_optimizer(segments, computed, hosted),
         *(_loop(segments, place, own) for place, own in loops.items()),
         *_communications(segments, rows_of.get("communication", nothing), result, is_slow),
@@ -145,6 +151,23 @@ def _computations(segments: Columns, rows: Ints) -> Iterator[Candidate]:
         if len(owners) > 1:
             what = f"Kernel {short_name(kernel)} of {count_text(len(owners), 'operator')}"
             yield _scaled(segments, what, "compute", Target("kernel", kernel), own)
+
+
+def _with_evidence(
+    one: Candidate, rates: Sequence[OperatorRate], reaches: Mapping[str, Reach], segments: Columns
+) -> Candidate:
+    """Return computation with what is known of its operator's rate.
+
+    Where the rates of operators are known and none of about its size is faster, there is no advice on it.
+    """
+    operators = set(segments["operator"][one.rows].tolist())
+    if one.remedy != "compute" or operators.isdisjoint(rate.operator for rate in rates):
+        return one
+    reach = reaches.get(operators.pop()) if len(operators) == 1 else None
+    if reach is None:
+        return replace(one, is_advised=False)
+    bound_ns = round(one.path_ns * (1 - 1 / reach.times))
+    return replace(one, times=reach.times, bound_ns=bound_ns, how=reach.how)
 
 
 def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:

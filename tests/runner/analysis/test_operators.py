@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -12,7 +13,8 @@ from chakrascope.cli import main
 from chakrascope.converter import convert_files
 from chakrascope.errors import BackendError
 from chakrascope.runner import Study, get_backend, prepare
-from chakrascope.runner.analysis import TABLES, analyse_run, joined_ranks, operators_text, reached_text
+from chakrascope.runner.analysis import TABLES, analyse_run, joined_operators, operators_text
+from chakrascope.runner.analysis._operator_rates import OperatorRate, operator_rates, reaches_of
 from chakrascope.runner.chips import chip_of_device, find_chip
 
 
@@ -44,7 +46,7 @@ def test_products_reach_what_another_tool_says(bert, tmp_path):
     row = row_of(table, "aten::addmm", "bf16[512] [141,512] [512,512]")
     assert row["calls"] == 17
     assert row["flops"] == pytest.approx(0.0739968e9, rel=0.01)
-    assert row["bytes"] == pytest.approx(0.7763671875 * 2**20, rel=0.01)
+    assert row["size_bytes"] == pytest.approx(0.7763671875 * 2**20, rel=0.01)
     assert row["time_ns"] == pytest.approx(98_718, rel=0.01)
     assert row["tflops_per_s"] == pytest.approx(12.747, rel=0.01)
     assert row["tb_per_s"] == pytest.approx(0.14024, rel=0.01)
@@ -69,7 +71,7 @@ def test_the_roofline_is_that_of_the_chip_that_the_trace_names(bert, tmp_path):
             row["precision"] if row["kind"] == "gemm" else "bf16" if row["kind"] == "attention" else "fp32"
         )
         compute = row["calls"] * row["flops"] / peak * 1e9
-        memory = row["calls"] * row["bytes"] / chip.memory_bytes_per_s * 1e9
+        memory = row["calls"] * row["size_bytes"] / chip.memory_bytes_per_s * 1e9
         assert row["roofline_share"] == pytest.approx(max(compute, memory) / row["time_ns"])
         assert row["bound"] == ("compute" if compute > memory else "memory")
     assert "Peaks of NVIDIA H100 SXM 80 GB: FP8 1,979" in operators_text(table)
@@ -88,7 +90,7 @@ def test_without_peaks_there_is_no_share(bert, tmp_path, device, said):
     assert table["roofline_share"].isna().all()
     assert set(table["bound"]) == {""}
     assert said in operators_text(table)
-    assert reached_text(row_of(table, "aten::addmm", "bf16[512] [141,512] [512,512]")).endswith(" TFLOP/s")
+    assert row_of(table, "aten::addmm", "bf16[512] [141,512] [512,512]")["reached"].endswith(" TFLOP/s")
 
 
 def test_ranks_are_joined_for_people(bert, tmp_path):
@@ -96,11 +98,11 @@ def test_ranks_are_joined_for_people(bert, tmp_path):
     bert.metadata["operators"]["ranks"] = known | {"1": known["0"]}
     bert.metadata["chips"] |= {"1": bert.metadata["chips"]["0"]}
     table = TABLES["operators"](run_of(tmp_path, bert))
-    joined = joined_ranks(table)
+    joined = joined_operators(table)
     assert len(table) == 2 * len(joined)
     assert joined["time_ns"].sum() == table["time_ns"].sum()
     assert joined["share"].sum() == pytest.approx(1)
-    one = joined_ranks(table[table["rank"] == 1])
+    one = joined_operators(table[table["rank"] == 1])
     assert one["tflops_per_s"].tolist() == pytest.approx(joined["tflops_per_s"].tolist())
 
 
@@ -126,3 +128,105 @@ def test_a_chip_is_found_by_the_name_of_its_device():
     assert chip_of_device("AMD Instinct MI300X").name == "mi300x"
     assert chip_of_device("NVIDIA H100 PCIe") is None
     assert chip_of_device("") is None
+
+
+def rate(operator, kind, size, time_ns, **more):
+    """Return a rate of 10 calls that each move *size* bytes, or do as many operations."""
+    by_operations = kind in ("gemm", "convolution", "attention")
+    flops, moved = (size, 1) if by_operations else (0, size)
+    facts = {"rank": 0, "chip": "", "precision": "bf16", "arguments": f"bf16[{size}]", "kernels": 10} | more
+    return OperatorRate(
+        operator=operator, kind=kind, flops=flops, size_bytes=moved, calls=10, time_ns=time_ns, **facts
+    )
+
+
+def test_an_operator_is_held_against_the_fastest_of_its_class_and_size():
+    slow = rate("aten::mul", "elementwise", 1_000, 4_000)
+    found = reaches_of([slow, rate("aten::add", "elementwise", 1_500, 2_000)])
+    assert set(found) == {"aten::mul"}
+    assert found["aten::mul"].times == pytest.approx(3)
+    assert found["aten::mul"].how.startswith(
+        "bf16[1000] reaches 0.0025 TB/s, aten::add bf16[1500] 0.0075 TB/s: "
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        rate("aten::add", "elementwise", 2_500, 2_000),  # larger
+        rate("aten::add", "elementwise", 400, 200),  # smaller
+        rate("aten::add", "elementwise", 1_000, 3_800),  # hardly faster
+        rate("aten::add", "elementwise", 1_000, 1_000, chip="another"),
+        rate("aten::embedding", "embedding", 1_000, 1_000),
+        rate("aten::mm", "gemm", 1_000, 1_000),
+        rate("aten::unique", "", 1_000, 1_000),
+    ],
+)
+def test_what_is_not_comparable_is_no_evidence(other):
+    assert "aten::mul" not in reaches_of([rate("aten::mul", "elementwise", 1_000, 4_000), other])
+
+
+def test_products_are_compared_at_the_same_precision():
+    product = rate("aten::mm", "gemm", 1_000, 4_000)
+    assert not reaches_of([product, rate("aten::addmm", "gemm", 1_000, 1_000, precision="fp8")])
+    assert reaches_of([product, rate("aten::addmm", "gemm", 1_000, 1_000)])["aten::mm"].times == 4
+
+
+def test_only_the_slow_shapes_of_an_operator_count():
+    rates = [rate("aten::mul", "elementwise", size, time) for size, time in ((1_000, 4_000), (1_001, 2_000))]
+    assert reaches_of(rates)["aten::mul"].times == pytest.approx(6_000 / 4_000, rel=0.01)
+
+
+def test_nothing_is_promised_above_the_roofline():
+    chip = "NVIDIA H100 80GB HBM3"  # 3.35 TB/s
+    slow = rate("aten::mul", "elementwise", 3_350_000, 20_000, chip=chip)
+    cached = rate("aten::add", "elementwise", 3_350_000, 2_000, chip=chip)
+    assert reaches_of([slow, cached])["aten::mul"].times == pytest.approx(2)
+
+
+def measured(program, rates):
+    """Return *program* with what its trace said of operators."""
+    kinds = [
+        [one.operator, one.kind, one.precision, one.arguments, one.flops, one.size_bytes, 0] for one in rates
+    ]
+    figures = [[number, one.calls, one.kernels, one.time_ns] for number, one in enumerate(rates)]
+    operators = {"kinds": kinds, "ranks": {"0": figures}}
+    return dataclasses.replace(
+        program, metadata={**program.metadata, "operators": operators, "chips": {"0": ""}}
+    )
+
+
+def test_advice_has_evidence_or_is_not_given(tmp_path):
+    on_device = {"stream": 1007}
+    program = workload([
+        comp(0, 4_000_000, operator="aten::mul", **on_device),
+        comp(1, 1_000_000, (0,), operator="aten::add", **on_device),
+        comp(2, 5_000_000, (1,), operator="aten::mm", **on_device),
+    ])  # fmt: skip
+    rates = [
+        rate("aten::mul", "elementwise", 1_000, 4_000_000),
+        rate("aten::add", "elementwise", 1_000, 1_000_000),
+        rate("aten::mm", "gemm", 1_000, 5_000_000),
+    ]
+    (item,) = run_of(tmp_path, measured(program, rates)).summary.advice
+    assert (item.what, item.key, item.gain_ns) == ("aten::mul (kernel op0)", "kernel:op0=4", 3_000_000)
+    assert "4 times as fast: bf16[1000] reaches" in item.how
+    plain = run_of(
+        tmp_path / "plain", program
+    ).summary.advice  # without rates, what faster operators would bring
+    assert len(plain) == 3
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        None,
+        [],
+        {"kinds": []},
+        {"kinds": [], "ranks": {"0": [[0, 1, 1, 5]]}},
+        {"kinds": [["a", "gemm", "", "", 1, 1]], "ranks": {"0": [[0, 1, 1, 5]]}},
+        {"kinds": [["a", "gemm", "", "", 1, 1, 1]], "ranks": {"x": [[0, 1, 1, 5]]}},
+    ],
+)
+def test_odd_metadata_counts_as_absent(known):
+    assert operator_rates({"operators": known}) == []

@@ -1,0 +1,238 @@
+"""What operators reach of the roofline, and what others of about their size reach: evidence for advice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...converter.building import MATRIX_CLASSES, TRANSFER
+from ...support import share_text
+from ..chips import Chip, chip_of_device
+
+__all__ = ["OperatorRate", "Reach", "joined_rates", "known_chip", "operator_rates", "reaches_of"]
+
+# What vector units compute is bounded by this peak, whatever the type in memory.
+_VECTOR = "fp32"
+# Work per call of an operator whose rate another could reach: at most so many times more or less.
+_ABOUT = 2.0
+# Less than so many times as fast is within what operators of one size differ.
+_LEAST_TIMES = 1.1
+_REMEDIES = {
+    "gemm": "pad its sizes to multiples of the kernel's tiles, or try another layout or tuned library",
+    "attention": "try another attention backend (torch.nn.attention.sdpa_kernel)",
+    "convolution": "try channels_last, or let the library search (torch.backends.cudnn.benchmark)",
+}
+_STREAM_REMEDIES = {
+    "softmax": "scaled_dot_product_attention where it is that of attention, as it writes no scores, or "
+    "another fused kernel (torch.compile)",
+    "copy": "one layout from producer to consumer, which needs no copy, or fusing it (torch.compile)",
+}
+_STREAMS = "contiguous inputs of one layout, or fusing it with its neighbours (torch.compile)"
+# What reads and writes whole tensors in order can reach what others of these reach.
+_STREAMING = frozenset(
+    {"elementwise", "copy", "normalization", "softmax", "reduction", "optimizer", "triton"}
+)
+
+
+@lru_cache(64)
+def known_chip(device: str) -> Chip | None:
+    """Return the chip that traces call *device*, None if there is none."""
+    return chip_of_device(device)
+
+
+@dataclass(frozen=True)
+class OperatorRate:
+    """The calls of an operator with the same arguments, on a *rank* (-1: on several), and what they reach.
+
+    *flops* and *size_bytes* are those of one call, 0 without a model; *time_ns* is that of all *calls*.
+    """
+
+    rank: int
+    chip: str
+    operator: str
+    kind: str
+    precision: str
+    arguments: str
+    flops: int
+    size_bytes: int
+    calls: int
+    kernels: int
+    time_ns: int
+
+    @property
+    def tflops_per_s(self) -> float:
+        """The operations of all calls over their time."""
+        return self.flops * self.calls / max(1, self.time_ns) / 1e3
+
+    @property
+    def tb_per_s(self) -> float:
+        """The bytes of all calls over their time."""
+        return self.size_bytes * self.calls / max(1, self.time_ns) / 1e3
+
+    @cached_property
+    def least_ns(self) -> tuple[float, float]:
+        """The least time of all calls by the chip's peak of operations and of memory, 0 where unknown."""
+        chip = known_chip(self.chip)
+        if chip is None or self.kind in {"", TRANSFER}:
+            return 0.0, 0.0
+        peak = chip.peak_flops.get(self.precision if self.kind in MATRIX_CLASSES else _VECTOR)
+        compute_ns = self.flops * self.calls / peak * 1e9 if peak else 0.0
+        return compute_ns, self.size_bytes * self.calls / chip.memory_bytes_per_s * 1e9
+
+    @property
+    def bound(self) -> str:
+        """Whichever needs longer at the chip's peaks, ``compute`` or ``memory``; "" without peaks."""
+        compute_ns, memory_ns = self.least_ns
+        return "compute" if compute_ns > memory_ns else "memory" if memory_ns else ""
+
+    @property
+    def roofline_share(self) -> float:
+        """The least time at the chip's peaks over the measured one; nan without peaks."""
+        least_ns = max(self.least_ns)
+        return least_ns / max(1, self.time_ns) if least_ns else float("nan")
+
+    @property
+    def is_by_operations(self) -> bool:
+        """Whether operations bound it: by the chip's peaks, else by its class."""
+        return self.bound == "compute" or (not self.bound and self.kind in MATRIX_CLASSES)
+
+    @property
+    def reached(self) -> str:
+        """The rate that it reaches of what bounds it, as text; "" without a model."""
+        if not self.kind:
+            return ""
+        if self.is_by_operations:
+            return f"{self.tflops_per_s:.3g} TFLOP/s"
+        return f"{self.tb_per_s:.3g} TB/s" if self.tb_per_s >= 1e-3 else "<0.001 TB/s"
+
+
+class _Kind(NamedTuple):
+    operator: str
+    kind: str
+    precision: str
+    arguments: str
+    operations: int
+    read_bytes: int
+    written_bytes: int
+
+
+class _Calls(NamedTuple):
+    kind: int
+    calls: int
+    pieces: int
+    time_ns: int
+
+
+class _Known(msgspec.Struct):
+    kinds: list[_Kind]
+    ranks: dict[int, list[_Calls]]
+
+
+def operator_rates(metadata: Mapping[str, Any]) -> list[OperatorRate]:
+    """Return what the *metadata* of a workload says of operators; anything odd counts as absent."""
+    try:
+        known = msgspec.convert(metadata.get("operators"), _Known, strict=False)
+        chips = msgspec.convert(metadata.get("chips", {}), dict[int, str], strict=False)
+        return [
+            _rate(rank, chips.get(rank, ""), known.kinds[calls.kind], calls)
+            for rank, rows in known.ranks.items()
+            for calls in rows
+        ]
+    except (msgspec.ValidationError, IndexError):
+        return []
+
+
+def _rate(rank: int, chip: str, of: _Kind, own: _Calls) -> OperatorRate:
+    flops, size_bytes = (of.operations, of.read_bytes + of.written_bytes) if of.kind else (0, 0)
+    return OperatorRate(
+        rank, chip, of.operator, of.kind, of.precision, of.arguments, flops, size_bytes,
+        own.calls, own.pieces, own.time_ns,
+    )  # fmt: skip
+
+
+def joined_rates(rates: Iterable[OperatorRate]) -> list[OperatorRate]:
+    """Return *rates* with those of all ranks of a chip joined, as rank -1."""
+    joined: dict[tuple[object, ...], OperatorRate] = {}
+    for rate in rates:
+        one = replace(rate, rank=-1, calls=0, kernels=0, time_ns=0)
+        known = joined.setdefault(astuple(one), one)
+        figures = {
+            name: getattr(known, name) + getattr(rate, name) for name in ("calls", "kernels", "time_ns")
+        }
+        joined[astuple(one)] = replace(known, **figures)
+    return [*joined.values()]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How many *times* as fast an operator would be at the rate of others, and *how* that is known."""
+
+    times: float
+    how: str
+
+
+def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
+    """Return the operators that would be faster at the rate of another operator of about their size.
+
+    Comparable operators run on the same chip, are bound by the same, and are of the same class and
+    precision, or stream whole tensors; their calls work about as much, so that neither launches nor caches
+    explain the difference. No rate above the roofline counts.
+    """
+    found = {}
+    for operator in dict.fromkeys(rate.operator for rate in rates if rate.kind not in {"", TRANSFER}):
+        own = [rate for rate in rates if rate.operator == operator]
+        best = [_best(rate, rates) for rate in own]
+        now_ns = sum(rate.time_ns for rate in own)
+        spared = [rate.time_ns * (1 - 1 / times) for rate, (times, _) in zip(own, best, strict=True)]
+        left_ns = now_ns - sum(spared)
+        if now_ns < _LEAST_TIMES * left_ns:
+            continue
+        place = max(range(len(own)), key=spared.__getitem__)
+        found[operator] = Reach(now_ns / left_ns, _evidence(own[place], best[place][1]))
+    return found
+
+
+def _best(rate: OperatorRate, rates: Iterable[OperatorRate]) -> tuple[float, OperatorRate]:
+    """Return the fastest comparable one, and how many times as fast *rate* would be at its rate."""
+    best, fastest = 1.0, rate
+    limit = 1 / rate.roofline_share if rate.bound else float("inf")
+    for other in rates:
+        if not _is_comparable(rate, other):
+            continue
+        times = min(_speed(other) / max(1e-12, _speed(rate)), limit)
+        if times > best:
+            best, fastest = times, other
+    return best, fastest
+
+
+def _is_comparable(rate: OperatorRate, other: OperatorRate) -> bool:
+    if other is rate or other.chip != rate.chip or other.is_by_operations != rate.is_by_operations:
+        return False
+    alike = other.kind == rate.kind or {rate.kind, other.kind} <= _STREAMING
+    if rate.is_by_operations and other.precision != rate.precision:
+        return False
+    own, others = _amount(rate), _amount(other)
+    return alike and own > 0 and own <= _ABOUT * others and others <= _ABOUT * own
+
+
+def _amount(rate: OperatorRate) -> int:
+    return rate.flops if rate.is_by_operations else rate.size_bytes
+
+
+def _speed(rate: OperatorRate) -> float:
+    return rate.tflops_per_s if rate.is_by_operations else rate.tb_per_s
+
+
+def _evidence(rate: OperatorRate, other: OperatorRate) -> str:
+    remedies = _REMEDIES if rate.is_by_operations else _STREAM_REMEDIES
+    remedy = remedies.get(rate.kind, _STREAMS)
+    named = f"{other.operator} " if other.operator != rate.operator else ""
+    return f"{rate.arguments} reaches {_said(rate)}, {named}{other.arguments} {_said(other)}: {remedy}"
+
+
+def _said(rate: OperatorRate) -> str:
+    return rate.reached + (f" ({share_text(rate.roofline_share)} of the roofline)" if rate.bound else "")
