@@ -12,7 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
-from ...converter.building import GAP, HOST_BEFORE, HOST_END, HOST_UNRECORDED, SPIN, is_usually_late
+from ...converter.building import (
+    GAP,
+    HOST_BEFORE,
+    HOST_END,
+    HOST_UNRECORDED,
+    SPIN,
+    computed_on_host,
+    is_usually_late,
+)
 from ...converter.chakra import HOST_CAUSES
 from ...support import count_text, duration_text
 from ...support.table import Columns
@@ -88,7 +96,8 @@ def candidates(
     nothing = np.zeros(0, np.int64)
     late = _late(workload)
     computed, hosted = (rows_of.get(kind, nothing) for kind in ("compute", "host"))
-    rates = operator_rates(workload.metadata)
+    # Operators of a host are slowed by too much else, such as page faults, to compare them.
+    rates = [] if computed_on_host(workload) else operator_rates(workload.metadata)
     reaches = reaches_of(joined_rates(rates)) if rates else {}
     loops = dict(_loops(segments, np.union1d(computed, hosted)))
     looped = np.isin(hosted, np.concatenate([nothing, *loops.values()]))

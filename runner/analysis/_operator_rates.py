@@ -21,6 +21,8 @@ _VECTOR = "fp32"
 _ABOUT = 2.0
 # Less than so many times as fast is within what operators of one size differ.
 _LEAST_TIMES = 1.1
+# Smaller rates are written in billions.
+_LEAST_TERA = 0.1
 _REMEDIES = {
     "gemm": "pad its sizes to multiples of the kernel's tiles, or try another layout or tuned library",
     "attention": "try another attention backend (torch.nn.attention.sdpa_kernel)",
@@ -105,9 +107,8 @@ class OperatorRate:
         """The rate that it reaches of what bounds it, as text; "" without a model."""
         if not self.kind:
             return ""
-        if self.is_by_operations:
-            return f"{self.tflops_per_s:.3g} TFLOP/s"
-        return f"{self.tb_per_s:.3g} TB/s" if self.tb_per_s >= 1e-3 else "<0.001 TB/s"
+        rate, unit = (self.tflops_per_s, "FLOP/s") if self.is_by_operations else (self.tb_per_s, "B/s")
+        return f"{rate:.3g} T{unit}" if rate >= _LEAST_TERA else f"{rate * 1e3:.3g} G{unit}"
 
 
 class _Kind(NamedTuple):
