@@ -22,7 +22,7 @@ _FIELDS = (
     "rank", "operator", "kind", "precision", "arguments", "calls", "kernels", "time_ns", "flops",
     "size_bytes", "tflops_per_s", "tb_per_s", "bound", "roofline_share", "chip", "reached",
 )  # fmt: skip
-_NAMED = 5
+_NAMED, _LONGEST_NAME = 5, 60
 
 
 def operator_table(run: RunAnalysis) -> pd.DataFrame:
@@ -70,11 +70,13 @@ def operators_text(table: pd.DataFrame) -> str:
     for rate in rates:
         if not rate.kind:
             unmodelled[rate.operator] += rate.time_ns
-    listed = ", ".join(f"{name} {share_text(ns / total)}" for name, ns in unmodelled.most_common(_NAMED))
+    listed = ", ".join(
+        f"{_short(name)} {share_text(ns / total)}" for name, ns in unmodelled.most_common(_NAMED)
+    )
     more = f" and {len(unmodelled) - _NAMED} more" if len(unmodelled) > _NAMED else ""
     share = share_text(1 - unmodelled.total() / total)
     without = f"; without: {listed}{more}" if listed else ""
-    lines = [f"{share} of the time is of operators with a model{without}."]
+    lines = [f"{share} of the time is of operators with a model and recorded shapes{without}."]
     for device in dict.fromkeys(rate.chip for rate in rates):
         chip = known_chip(device)
         if chip is not None:
@@ -84,6 +86,10 @@ def operators_text(table: pd.DataFrame) -> str:
         else:
             lines.append("The trace names no chip: no bound and no share of a roofline.")
     return " ".join(lines)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 
 
 def _peaks(chip: Chip) -> str:
