@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
-from ..support import new_file
+from ..support import count_text, new_file
 from ..support.table import frame_bytes
 from ._output import console, error_console, format_option, print_coded, print_frame, print_json
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_command"]
 
-VIEWS = ("overview", "kinds", "ranks", "nodes", "collectives", "flows", "errors", "paths")
+VIEWS = ("settings", "overview", "kinds", "ranks", "nodes", "collectives", "flows", "errors", "paths")
 # What of each table fits on a terminal, and the names there.
 _SHOWN = {
     "overview": ["makespan_ns", "relative", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns"],
@@ -30,7 +30,7 @@ _SHOWN = {
     "nodes": ["rank", "node_id", "name", "base_ns", "other_ns", "delta_ns", "relative"],
     "collectives": ["operation", "size_bytes", "base_ns", "other_ns", "delta_ns", "relative"],
     "flows": ["src", "dst", "bytes", "turn", "base_ns", "other_ns", "delta_ns", "relative"],
-    "errors": ["of", "key", "count", "p05", "median", "p95", "worst", "worst_is"],
+    "errors": ["of", "key", "count", "median", "worst", "worst_is"],
     "paths": ["segments_in_common", "diverge_at_ns", "base_goes_to", "other_goes_to", "on_both"],
 }  # fmt: skip
 _NAMES = {
@@ -41,7 +41,7 @@ _NAMES = {
     "segments_in_common": "common",
 }
 _MOST_SHOWN = 10
-_SHARES = ("p05", "median", "p95", "worst", "on_both")
+_SHARES = ("median", "worst", "on_both")
 
 
 @click.command("compare")
@@ -74,8 +74,8 @@ def compare_command(
 ) -> None:
     """Compare runs of STUDY: backends or networks with each other, or with the measurement.
 
-    It compares totals, ranks, nodes, collectives and messages, the distribution of errors, and where the
-    critical paths diverge. Nodes are aligned by their ids.
+    It compares settings, totals, ranks, nodes, collectives and messages, the distribution of errors, and
+    where the critical paths diverge. Nodes are aligned by their ids.
     """
     import numpy as np
 
@@ -101,7 +101,9 @@ def compare_command(
         )
     else:
         for name in (view,) if view else VIEWS:
-            if name == "nodes":
+            if name == "settings":
+                _print_settings(comparison.settings)
+            elif name == "nodes":
                 _print(name, comparison.first_nodes(_MOST_SHOWN), comparison.num_nodes)
             else:
                 _print(name, getattr(comparison, name))
@@ -115,6 +117,11 @@ def _comparison(study: Study, run_ids: tuple[str, ...], *, measured: bool) -> Co
     from ..runner import compare, measured_result
     from ..runner.study import run_name
 
+    if len(run_ids) == 1 and not measured:
+        raise UsageError(
+            "One run is compared with nothing. Next: name another one with a second --run "
+            f"('chakrascope runs {study.path}' lists them), or add --measured."
+        )
     chosen = run_ids or _comparable(study, at_least=1 if measured else 2)
     infos = [study.run_info(run_id) for run_id in chosen]
     if len({info.workload for info in infos}) > 1:
@@ -151,6 +158,17 @@ def _write(comparison: Comparison, folder: Path) -> None:
         with new_file(folder / f"{name}.parquet") as temporary:
             temporary.write_bytes(frame_bytes(getattr(comparison, name)))
     error_console.print(f"[green]✓[/] wrote {', '.join(f'{name}.parquet' for name in VIEWS)} into {folder}.")
+
+
+def _print_settings(table: pd.DataFrame) -> None:
+    """Print the settings that differ, and how many do not."""
+    unlike = table[table["differs"]].drop(columns="differs")
+    alike = count_text(len(table) - len(unlike), "setting")
+    if unlike.empty:
+        console.print(f"Settings: all alike ({alike}).")
+    else:
+        print_frame(unlike, "table", title="Settings that differ")
+        console.print(f"[dim]{alike} alike; --view settings --format csv lists them.[/]")
 
 
 def _print(name: str, table: pd.DataFrame, count: int | None = None) -> None:

@@ -237,11 +237,16 @@ def _tell_of_more(shown: int, count: int) -> None:
 
 def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], title: str) -> None:
     """Print *rows* below *columns*: their names, and whether they hold numbers."""
-    heads = [name.removesuffix("_ns").removesuffix("_bytes") for name in columns]
+    names = [name.removesuffix("_ns").removesuffix("_bytes") for name in columns]
     cells = [[_cell(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
-    filled = list(zip(columns.values(), zip(heads, *cells, strict=True), strict=True))
+    # Names of several words break between these where they do not fit otherwise.
+    for heads in (names, [name.replace("_", " ") for name in names]):
+        filled = list(zip(columns.values(), zip(heads, *cells, strict=True), strict=True))
+        widths = _widths(filled, console.width)
+        if None not in widths:
+            break
     table = Table(title=title or None, title_justify="left", header_style="bold")
-    for head, numeric, width in zip(heads, columns.values(), _widths(filled, console.width), strict=True):
+    for head, numeric, width in zip(heads, columns.values(), widths, strict=True):
         justify: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(head, justify=justify, overflow="fold", width=width)
     for row in cells:

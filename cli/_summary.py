@@ -36,12 +36,12 @@ _STEP_COLUMNS = ["step", "kind", "tokens", "duration_ns", "compute_ns", "idle_ns
 
 
 def print_headline(summary: Summary) -> None:
-    """Print the one-sentence answer, and before it what makes it less than it seems."""
-    for line in summary.qualifiers:
-        console.print(f"Note: {line}", style="yellow", markup=False, soft_wrap=True)
+    """Print the one-sentence answer, then what makes it less than it seems."""
     console.print(f"\n{summary.headline}\n", style="bold", markup=False)
     if summary.step:
         console.print(f"{summary.step}\n", style="dim", markup=False)
+    for line in summary.qualifiers:
+        console.print(f"Note: {line}", style="yellow", markup=False, soft_wrap=True)
 
 
 def _views() -> tuple[str, ...]:

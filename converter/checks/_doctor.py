@@ -111,7 +111,7 @@ def _archive(path: Path, how: _How) -> list[Finding]:
     except Cancelled:
         raise
     except ChakrascopeError as error:
-        return [Finding("error", str(path), error.message, "See the message.")]
+        return [Finding("error", str(path), error.message)]
 
 
 def _trace_set(folder: Path, how: _How) -> list[Finding]:
@@ -124,7 +124,7 @@ def _trace_set(folder: Path, how: _How) -> list[Finding]:
     except Cancelled:
         raise
     except ChakrascopeError as error:
-        refusal = Finding("error", str(folder), error.message, "See the message.")
+        refusal = Finding("error", str(folder), error.message)
         told = any(finding.cause == error.message for finding in lacking)
         return [*findings, *lacking, *([] if told else [refusal])]
     if said := stood_in(workload.metadata):
@@ -147,7 +147,7 @@ def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
     try:
         ranks = find_rank_traces(host, device, linked)
     except ChakrascopeError as error:
-        return [Finding("error", place, error.message, "Give the files that the message asks for.")]
+        return [Finding("error", place, error.message)]
     findings: list[Finding] = []
     identities = []
     for traces in ranks:
@@ -163,7 +163,7 @@ def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
     except Cancelled:
         raise
     except ChakrascopeError as error:
-        return [*findings, Finding("error", place, error.message, "See the message.")]
+        return [*findings, Finding("error", place, error.message)]
     findings += check_workload(workload, place)
     findings += _unexplained(workload, place)
     told = {UNMARKED, *settle(doubts)}  # findings already
@@ -239,4 +239,4 @@ def _workload(prefix: Path) -> list[Finding]:
     try:
         return check_workload(load_workload(prefix), str(prefix))
     except ChakrascopeError as error:
-        return [Finding("error", str(prefix), error.message, "See the message.")]
+        return [Finding("error", str(prefix), error.message)]

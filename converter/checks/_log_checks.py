@@ -31,7 +31,7 @@ def check_logs(targets: Sequence[str | Path]) -> list[Finding]:
             findings += check_workload(workload, place)
             findings += [Finding("note", place, _said(note)) for note in workload.metadata["assumptions"]]
     except ChakrascopeError as error:
-        return [Finding("error", place, error.message, "See the message.")]
+        return [Finding("error", place, error.message)]
     return worst_first(findings)
 
 

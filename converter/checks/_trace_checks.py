@@ -41,7 +41,7 @@ def check_trace_set(folder: Path) -> tuple[list[Finding], list[Finding]]:
     try:
         trace_set = TraceSet.load(folder, need_files=False)
     except TraceError as error:
-        return [Finding("error", str(path), error.message, "See the message.")], []
+        return [Finding("error", str(path), error.message)], []
     findings, lacking = list(_check_capture(trace_set, path)), list(_absent(trace_set, path))
     ranks = []
     for entry in trace_set.ranks:

@@ -30,6 +30,7 @@ from ._differences import (
     why_not_comparable,
 )
 from ._divergence import divergence
+from ._explain import settings_table
 from ._node_differences import NodeDifferences
 from ._path_facts import said_of
 from ._store_and_forward import store_and_forward
@@ -60,6 +61,11 @@ class Comparison:
         texts = [unsized.text if unsized else "", *(why_not_comparable(base, other) for other in others)]
         texts += [store_and_forward(result) for result in self.results]
         return [text for text in dict.fromkeys(texts) if text]
+
+    @cached_property
+    def settings(self) -> pd.DataFrame:
+        """The settings of the results, those that differ first: ``setting, differs`` and a column each."""
+        return settings_table(dict(zip(self.labels, self.results, strict=True)))
 
     @cached_property
     def overview(self) -> pd.DataFrame:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import pandas as pd
 
 from ...support import duration_text
+from .._result import Result
 from .._traits import about_backend
 from ..study import run_name
 from ._differences import collective_differences
 from ._run import RunAnalysis
 from ._store_and_forward import second_hop_ns
 
-__all__ = ["backend_reasons", "configuration_table", "explained_collectives"]
+__all__ = ["backend_reasons", "configuration_table", "explained_collectives", "settings_table"]
 
 _MACHINE = "machine: "
 _MACHINE_NAME = "machine: name"
@@ -22,31 +24,46 @@ _TINY = 0.02
 
 
 def configuration_table(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
-    """Return what *runs* were configured with, a row a setting: ``setting``, ``differs`` and a column a run.
+    """Return what *runs* were configured with, as `settings_table` does, and their workloads."""
+    results = {f"{number}. {run_name(run.info)}": run.result for number, run in enumerate(runs, 1)}
+    return settings_table(results, workloads=[run.info.workload for run in runs])
 
-    Settings that differ come first. A run without a setting has an empty text there.
+
+def settings_table(results: Mapping[str, Result], workloads: Sequence[str] = ()) -> pd.DataFrame:
+    """Return what *results* were configured with, a row a setting: ``setting``, ``differs``, a column each.
+
+    Settings that differ come first. A result without a setting has an empty text there; that does not make
+    a measurement differ, which has no settings of a simulation.
     """
-    told = [_settings(run) for run in runs]
-    names = [f"{number}. {run_name(run.info)}" for number, run in enumerate(runs, 1)]
-    keys = list(dict.fromkeys(key for each in told for key in each))
-    if sum(_MACHINE_NAME in each for each in told) < 2:
+    given = [_settings(result) for result in results.values()]
+    for settings, workload in zip(given, workloads, strict=False):
+        settings["workload"] = workload
+    is_measured = [about_backend(result.backend).replays for result in results.values()]
+    measured = list(compress(given, is_measured))
+    keys = list(dict.fromkeys(key for each in given for key in each))
+    if sum(_MACHINE_NAME in each for each in given) < 2:
         # The figures of one machine are compared with nothing.
         keys = [key for key in keys if not key.startswith(_MACHINE) or key == _MACHINE_NAME]
     rows = [
-        {"setting": key, "differs": len({each.get(key, "") for each in told}) > 1}
-        | {name: each.get(key, "") for name, each in zip(names, told, strict=True)}
+        {
+            "setting": key,
+            "differs": len({each.get(key, "") for each in given if key in each or each not in measured}) > 1,
+            **{name: each.get(key, "") for name, each in zip(results, given, strict=True)},
+        }
         for key in keys
     ]
-    table = pd.DataFrame(rows, columns=["setting", "differs", *names])
+    table = pd.DataFrame(rows, columns=["setting", "differs", *results])
     ordered: pd.DataFrame = table.sort_values("differs", ascending=False, kind="stable", ignore_index=True)
     return ordered
 
 
-def _settings(run: RunAnalysis) -> dict[str, str]:
-    """Return every setting of *run* by its name, as text."""
-    made = run.result.provenance
-    found = {"backend": run.info.backend, "workload": run.info.workload, "network": run.info.network}
-    found["ranks"] = f"{run.info.num_ranks:,}"
+def _settings(result: Result) -> dict[str, str]:
+    """Return every setting of *result* by its name, as text."""
+    made = result.provenance
+    found = {"backend": result.backend, "network": str(made.get("network_name", ""))}
+    found["ranks"] = f"{len(result.ranks):,}"
+    if about_backend(result.backend).replays:
+        return found
     network = dict(made.get("network", {}))
     units = {"npus_count": "", "topology": "", "bandwidth": " GiB/s", "latency": " ns"}
     for key, unit in units.items():

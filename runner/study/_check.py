@@ -63,4 +63,4 @@ def _runs(study: Study) -> Iterator[Finding]:
 def _note(folder: Path, place: str) -> Iterator[Finding]:
     problem = note_problem(folder)
     if problem:
-        yield Finding("warning", place, f"{problem}.", "See the message.")
+        yield Finding("warning", place, f"{problem}.")

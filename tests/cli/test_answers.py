@@ -277,6 +277,16 @@ def test_comparison_with_the_measurement_is_written_as_parquet_too(study, capfd,
     assert {row["of"] for row in tables["errors"]} == {"nodes", "collectives"}
 
 
+def test_compare_begins_with_the_settings_that_differ(study, capfd):
+    said = answer(capfd, "compare", study.path)
+    assert said.startswith("Settings that differ")
+    assert said.index("│ backend") < said.index("Overview")
+    assert "network" not in said[: said.index("Overview")]
+    with pytest.raises(SystemExit):
+        main(["compare", str(study.path), "--run", study.run_info().id])
+    assert "a second --run" in capfd.readouterr().err
+
+
 def test_sentences_are_printed_whole_and_endless_names_are_not():
     assert _cell("cause", "word " * 60) == "word " * 60
     assert len(_cell("name", "x" * 10_000)) < 400

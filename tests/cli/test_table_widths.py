@@ -38,6 +38,13 @@ def test_numbers_break_before_their_unit_where_they_must(printed):
     assert any("MiB" in line and "4.01" not in line for line in lines)
 
 
+def test_names_break_between_their_words_where_they_must(printed):
+    lines = printed([{"result": "base", "exposed_communication_ns": 9_130_000, "worst_is": "rank 3"}], 36)
+    assert max(map(len, lines)) <= 36
+    assert any("exposed" in line and "communication" not in line for line in lines)
+    assert any("communication" in line for line in lines)
+
+
 @pytest.mark.parametrize("width", [20, 30])
 def test_nothing_is_lost_where_nothing_fits(printed, width):
     text = "".join(sign for line in printed([ROW], width) for sign in line if sign.isalnum())

@@ -153,6 +153,20 @@ def test_an_archive_of_several_things_is_told_what_it_holds(study, folder, tmp_p
     assert study.workloads() == study.trace_sets() == []
 
 
+def test_host_traces_alone_are_listed_with_what_they_lack(study, folder, tmp_path):
+    for path in (folder / "loose").glob("device_*"):
+        path.unlink()
+    item = next(item for item in find_items(folder) if item.place == "loose/host_{rank}.json.gz")
+    assert (item.kind, item.ranks, item.files) == ("traces", 2, ())
+    assert "only device traces have times" in item.problem
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    shutil.make_archive(str(packed / "all"), "gztar", folder / "loose")
+    (item,) = find_items(packed)
+    (finding,) = check_item(packed, item.id, unheard)
+    assert finding.text.endswith("put the Kineto trace of each rank beside them).")
+
+
 def test_each_kind_becomes_the_same_workload_as_by_the_command_line(study, folder):
     names = [import_item(study, folder, item.id, "mine", unheard) for item in find_items(folder)]
     assert names == ["mine", "mine-2", "mine-3"]

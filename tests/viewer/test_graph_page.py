@@ -63,12 +63,12 @@ def test_a_node_is_expanded_in_place(visit, made):
     page = visit("/graph", f"?run={made.run_a}&rank=1&node=4&hops=1")
     page.get_by_role("link", name="expand").last.press("Enter")
     page.wait_for_url(re.compile(r"open=5"))
-    page.wait_for_function("() => document.getElementById('graph')._cyreg.cy.nodes().length === 4")
+    page.wait_for_selector("#graph[data-nodes='4']")
     page.wait_for_selector("#graph-title:has-text('node 4 of rank 1')")
     exported = page.locator("a[download='graph-nodes.csv']").get_attribute("href")
     assert "open=5" in exported
     page.get_by_role("link", name="fold", exact=True).press("Enter")
-    page.wait_for_function("() => document.getElementById('graph')._cyreg.cy.nodes().length === 3")
+    page.wait_for_selector("#graph[data-nodes='3']")
     where = page.evaluate(
         """() => {
           const cy = document.getElementById('graph')._cyreg.cy;
@@ -79,4 +79,12 @@ def test_a_node_is_expanded_in_place(visit, made):
     )
     page.mouse.click(*where, button="right")
     page.wait_for_url(re.compile(r"open=5"))
+    for asked, drawn in (("9", "2"), ("0", "2"), ("1", "1")):
+        page.get_by_label("Hops around the node").fill(asked)
+        page.wait_for_url(re.compile(rf"hops={asked}\b"))
+        notice = page.locator("#graph-notices")
+        if asked == drawn:
+            notice.get_by_role("alert").wait_for(state="detached")
+        else:
+            notice.get_by_text(f"1 to 8 hops, not with '{asked}'; here are {drawn}").wait_for()
     assert page.complaints == []

@@ -11,7 +11,7 @@ from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._state import Selection, Surroundings
 from chakrascope.viewer.pages import _imports as page_module
 
-from .conftest import serving
+from .conftest import follow, serving
 
 HOSTILE = '<img src=x onerror="alert(1)"> \u202eevil'
 
@@ -86,9 +86,16 @@ def test_trace_set_is_looked_over_imported_and_simulated(page, study, folder):
 
 @pytest.mark.browser
 def test_what_is_wrong_is_told_and_cannot_be_imported(page, study, folder):
-    item = next(item for item in find_items(folder) if item.place == "broken")
+    (folder / "hosts").mkdir()
+    shutil.copy(folder / "mlp" / "rank0.host.json.gz", folder / "hosts")
+    item, hosts = (
+        next(item for item in find_items(folder) if item.place.startswith(place))
+        for place in ("broken", "hosts")
+    )
     with serving(create_app(study, near=Surroundings(import_from=folder))) as address:
-        page.goto(f"{address}/import?item={item.id}")
+        page.goto(f"{address}/import?item={hosts.id}")
+        page.wait_for_selector("#import-details :text('only device traces have times')")
+        follow(page, "/import", f"?item={item.id}")
         page.locator("#import-look").click()
         page.wait_for_selector("#import-findings :text('rank1.device.json.gz')")
         assert page.locator("#import-go").is_disabled()

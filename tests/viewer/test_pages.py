@@ -205,7 +205,7 @@ def test_address_of_what_the_study_does_not_have_says_so(page, served, made):
     page.goto(f"{served}/?run=gone")
     page.wait_for_selector("#notice:has-text(\"no run 'gone'\")")
     follow(page, "/graph", f"?run={made.run_a}&rank=0&node=999")
-    page.wait_for_selector("#graph-unknown:has-text('no node 999 of rank 0')")
+    page.wait_for_selector("#graph-notices:has-text('no node 999 of rank 0')")
     page.wait_for_selector("#selected:has-text('no node 999 of rank 0')")
     follow(page, "/compare", f"?run={made.run_a}&against=gone")
     page.wait_for_selector("#compare-unknown:has-text(\"no run 'gone'\")")

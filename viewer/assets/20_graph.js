@@ -44,7 +44,7 @@
       }
     });
     const box = document.getElementById("graph");
-    if (box) { box.dataset.named = String(taken.length); }
+    if (box) { Object.assign(box.dataset, { named: taken.length, nodes: nodes.length }); }
   }
 
   /* Select a node on every page; a group of nodes stands for its longest one. */

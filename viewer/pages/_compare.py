@@ -174,7 +174,7 @@ def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
         return empty(text + "line: chakrascope run STUDY --backend replay --backend analytical-unaware ...")
     runs = [run, *(run.view.open(name) for name in against)]
     details = html.Div(_working("Aligning nodes and critical paths…"), id="comparison-details")
-    return dmc.Stack([_totals(runs, scheme), _configurations(runs), details], gap="md")
+    return dmc.Stack([_configurations(runs), _totals(runs, scheme), details], gap="md")
 
 
 def _configurations(runs: list[OpenRun]) -> dmc.Paper:

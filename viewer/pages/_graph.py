@@ -32,16 +32,18 @@ _FITTED = {"name": "preset", "fit": True, "padding": 30}
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     """Return the page for *run*, centred on the selected node or the path's longest segment."""
     drawing = draw(run, selection)
-    # Its "responsive" mode measures the graph after it was taken down, which throws.
+    # Its "responsive" mode measures the graph after it was taken down, which throws. 20_graph.js fits what is
+    # drawn; the component would do so once more 100 ms later, when people already point at a node.
     drawn = cyto.Cytoscape(
         id="graph", elements=drawing.elements, layout=_FITTED, style={"width": "100%", "height": "100%"},
         stylesheet=stylesheet(scheme), minZoom=0.1, maxZoom=3, responsive=False,
+        autoRefreshLayout=False,
     )  # fmt: skip
     label = "Drawing of the graph; the neighbours of the selected node are listed beside it as links"
     return html.Div(
         [
             dmc.Title(drawing.title, order=2, size="h3", id="graph-title"),
-            *_unknown(run, selection),
+            html.Div(_notices(run, selection), id="graph-notices"),
             _controls(selection),
             html.Div([kind_legend(), _edge_legend()], className="legends"),
             dmc.Text(_HELP, size="xs", c="dimmed", id="graph-help"),
@@ -59,15 +61,21 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     )  # fmt: skip
 
 
-def _unknown(run: OpenRun, selection: Selection) -> list[Any]:
-    """Return a notice if the node of the address is none of *run*."""
-    if has_selected(run, selection):
-        return []
-    text = (
-        f"This run has no node {selection.node} of rank {selection.rank}; here is the longest segment of the "
-        "path:"
-    )
-    return [dmc.Alert(text, id="graph-unknown", color="red", variant="light")]
+def _notices(run: OpenRun, selection: Selection) -> list[Any]:
+    """Return what the address asks for that cannot be drawn, and what is drawn instead."""
+    texts = []
+    if not has_selected(run, selection):
+        texts.append(
+            f"This run has no node {selection.node} of rank {selection.rank}; here is the longest segment of "
+            "the path:"
+        )
+    asked = selection.option("hops", str(FEW_HOPS))
+    if fold_of(selection.option("fold")) == "nodes" and str(hops_of(asked)) != asked:
+        texts.append(
+            f"The graph is drawn with 1 to {MOST_HOPS} hops, not with '{asked[:20]}'; here are "
+            f"{hops_of(asked)}:"
+        )
+    return [dmc.Alert(text, color="red", variant="light", mb="xs") for text in texts]
 
 
 def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
@@ -112,8 +120,9 @@ def _controls(selection: Selection) -> dmc.Group:
             dmc.SegmentedControl(id=option_id("fold", "nodes"), data=folds,
                                  value=fold_of(selection.option("fold")), size="xs",
                                  **{"aria-label": "What the graph shows"}),
+            # What it clamps it would clamp in silence; the notice says which numbers are drawn.
             dmc.NumberInput(id=_HOPS, value=hops_of(selection.option("hops")), min=1, max=MOST_HOPS,
-                            w=100, size="xs", prefix="hops: ", allowDecimal=False,
+                            w=100, size="xs", prefix="hops: ", allowDecimal=False, clampBehavior="none",
                             style=_hops_style(fold_of(selection.option("fold"))),
                             **{"aria-label": "Hops around the node"}),
             dmc.MultiSelect(id=option_id("edges"), data=kinds, size="xs", miw=220, clearable=True,
@@ -147,17 +156,19 @@ def register(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("graph", "elements"), Output("graph-title", "children"), Output("graph-details", "children"),
-        Output(_HOPS, "style"), Input("url", "search"), State("url", "pathname"), State("run", "data"),
+        Output("graph-notices", "children"), Output(_HOPS, "style"),
+        Input("url", "search"), State("url", "pathname"), State("run", "data"),
         prevent_initial_call=True,
     )  # fmt: skip
     def redraw(search: str | None, pathname: str | None, run: str | None) -> Any:
         # While the page is being left, its graph must not be drawn again: it is about to be taken away.
         if not run or not (pathname or "").endswith(PATH):
-            return (no_update,) * 4
+            return (no_update,) * 5
         shown, selection = view.open(run), Selection.parse(search)
         drawing = draw(shown, selection)
         side = _side(shown, selection, drawing)
-        return drawing.elements, drawing.title, side, _hops_style(fold_of(selection.option("fold")))
+        style = _hops_style(fold_of(selection.option("fold")))
+        return drawing.elements, drawing.title, side, _notices(shown, selection), style
 
     app.clientside_callback(
         ClientsideFunction("chakrascope", "fitGraph"),

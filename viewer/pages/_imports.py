@@ -155,7 +155,7 @@ def _findings(found: Sequence[Finding] | None) -> Any:
     lines = [
         dmc.Group([
             dmc.Badge(each.severity, color=_COLOURS[each.severity], variant="light", className="level"),
-            dmc.Text(f"{each.place}: {each.cause} {each.remedy}", size="sm", className="finding"),
+            dmc.Text(f"{each.place}: {each.text}", size="sm", className="finding"),
         ], gap="xs", wrap="nowrap", align="start")
         for each in found[:_MOST_FINDINGS]
     ]  # fmt: skip

@@ -35,7 +35,6 @@ __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/", "Summary"
 _MOST_COLLECTIVES = 100
-_MOST_QUALIFIERS = 4
 _RANKS_NOTE = (
     "Compute + exposed communication + exposed copies + idle = the step; exposed communication is what "
     "computation does not cover, overlapped what it does; exposed copies are what neither covers."
@@ -106,7 +105,6 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     kinds = run.summary.kinds
     return dmc.Stack(
         [
-            *_qualifiers(run),
             dmc.Title(run.summary.headline, order=2, size="h3", id="headline"),
             _figures(run),
             *_prediction(run),
@@ -125,6 +123,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 exports=export_links("by-kind", run=run.info.id),
             ),
             _advice(run, search),
+            *_qualifiers(run),
             *_contributors(run, scheme, search),
             *_memory(run, scheme),
             # Filled when the page stands: what is below the first screen need not hold it up.
@@ -355,16 +354,12 @@ def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:
 
 
 def _qualifiers(run: OpenRun) -> list[Any]:
-    """Return what the answer takes for granted; the first lines in full, as it is read before the answer."""
-    said = run.summary.qualifiers
-    if not said:
-        return []
-    lines = dmc.List([dmc.ListItem(line) for line in said[:_MOST_QUALIFIERS]], size="sm")
-    rest = [dmc.ListItem(line) for line in said[_MOST_QUALIFIERS:]]
-    more = [html.Details([html.Summary(f"{len(rest):,} more"), dmc.List(rest, size="sm")])] if rest else []
+    """Return what makes the answer less than it seems, to unfold."""
+    texts = run.summary.qualifiers
+    lines = dmc.List([dmc.ListItem(text) for text in texts], size="sm", mt="xs")
+    folded = html.Details([html.Summary(count_text(len(texts), "caveat")), lines])
     # Not the box's own title: its yellow is too pale to be read on white.
-    title = dmc.Text("Caveats", fw=600, size="sm", mb=4)
-    return [dmc.Alert([title, lines, *more], color="yellow", variant="light", id="qualifiers")]
+    return [dmc.Alert(folded, color="yellow", variant="light", id="qualifiers")] if texts else []
 
 
 def _ignored(run: OpenRun) -> list[Any]:

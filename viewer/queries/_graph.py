@@ -14,11 +14,9 @@ _MOST_OPENED = 24
 
 
 def hops_of(asked: Any) -> int:
-    """Return how many hops to draw; anything but a number of hops is the default."""
-    try:
-        return min(MOST_HOPS, max(1, int(asked)))
-    except (TypeError, ValueError):
-        return FEW_HOPS
+    """Return how many hops to draw: what is *asked*, or the default where that is no number of hops."""
+    text = str(asked)
+    return int(text) if text in map(str, range(1, MOST_HOPS + 1)) else FEW_HOPS
 
 
 def edge_kinds(asked: str) -> list[int]:

@@ -93,7 +93,7 @@ def check_item(
     except Cancelled:
         raise
     except ChakrascopeError as error:
-        found = [Finding("error", item.place, error.message, "See the message.")]
+        found = [Finding("error", item.place, error.message)]
     return [_without(folder, finding) for finding in found]
 
 
@@ -179,14 +179,11 @@ def _only_item(inside: Path, archive: ImportItem) -> ImportItem:
     places = ", ".join(
         f"{item.place}{f' ({item.problem})' if item.problem else ''}" for item in listed[:_NAMED]
     )
-    holds = (
-        f"more than one thing that can be: {places}"
-        if usable
-        else f"nothing that can be{places and ': '}{places}"
-    )
-    raise StudyError(
-        f"{archive.place} cannot be imported: it holds {holds}. Unpack it, and import from the folder."
-    )
+    if usable:
+        holds = f"more than one thing that can be: {places}. Unpack it, and import from the folder"
+    else:
+        holds = f"nothing that can be{places and ': '}{places}"
+    raise StudyError(f"{archive.place} cannot be imported: it holds {holds}.")
 
 
 def _import(study: Study, folder: Path, item: ImportItem, name: str, how: _How) -> str:

@@ -35,6 +35,10 @@ _TRACE_NAMES = (".json", ".json.gz")
 _ARCHIVE_NAMES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 _NO_LOGS = (*_ARCHIVE_NAMES, ".et", ".npz", ".parquet")
 _REMEMBERED = 4096
+_HOSTS_ALONE = (
+    "these are host traces without device traces, and only device traces have times; put the Kineto trace of "
+    "each rank beside them"
+)
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,7 @@ def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterato
     """
     devices_at = _side(folder, place, names_at[place], "device")
     if not devices_at:
+        yield from _hosts_alone(folder, place, names_at)
         return
     hosts_at = {place: _side(folder, place, names_at[place], "host")}
     if not hosts_at[place]:
@@ -212,6 +217,18 @@ def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterato
         yield replace(
             made, ranks=len(devices), files=tuple(files), host_files=tuple(host_files), capture_files=captures
         )
+
+
+def _hosts_alone(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterator[ImportItem]:
+    """Yield the host traces at *place* that no device traces go with, with that as their problem."""
+    beside = [other for other in names_at if _parent(other) == _parent(place)]
+    if any(_side(folder, other, names_at[other], "device") for other in beside):
+        return
+    hosts = _side(folder, place, names_at[place], "host")
+    for pattern, by_rank in _by_pattern(hosts).items():
+        files = _in_order(folder, by_rank)
+        made = _item(folder, "traces", _join(place, pattern), files, _HOSTS_ALONE)
+        yield replace(made, ranks=len(by_rank), files=(), host_files=tuple(files))
 
 
 def _is_of_captures(folder: Path, place: str, names_at: dict[str, list[str]]) -> bool:

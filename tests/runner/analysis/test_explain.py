@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -98,6 +100,14 @@ def test_what_differs_comes_first_and_nothing_is_left_out(study):
     assert table.columns.tolist() == ["setting", "differs", "1. aware", "2. faster"]
     assert {"backend", "ranks", "system: endpoint-delay"} <= set(table["setting"])
     assert not configuration_table(runs[:1])["differs"].any()
+
+
+def test_a_measurement_differs_by_no_setting_of_a_simulation(study):
+    run = study["aware"]
+    measured = replace(run.result, backend="replay", provenance={"network_name": "measured"})
+    comparison = Comparison([measured, run.result], run.workload, ["measured", "run"])
+    differing = comparison.settings[comparison.settings["differs"]]
+    assert differing["setting"].tolist() == ["backend", "network"]
 
 
 def test_figures_of_machines_stand_one_by_one_where_there_are_two(study):
