@@ -158,7 +158,7 @@ class OpenRun(RunAnalysis):
         return SliceIndex(self.nodes, measured=True, nested=True)
 
     def _ranked(self, *, measured: bool, nested: bool) -> RankedIndex:
-        """Return the timeline's index of a large run."""
+        """Return the timeline's index that reads a rank when it comes into sight."""
         key = f"ranked {measured} {nested}"
         with self.lock_of(key):
             if key not in self._indices:
@@ -170,6 +170,7 @@ class OpenRun(RunAnalysis):
                     kinds=self.path.columns["kind"].tolist(),
                     measured=measured,
                     nested=nested,
+                    calls_of=self.calls.of_rank if measured and nested and self.calls else None,
                 )
             return self._indices[key]
 
@@ -190,7 +191,8 @@ class OpenRun(RunAnalysis):
 
     def rows(self, *, measured: bool, nested: bool) -> SliceIndex | RankedIndex:
         """Return the timeline's index that has the rows asked for."""
-        if self.is_large:
+        # Calls are read rank by rank, when a rank comes into sight.
+        if self.is_large or (measured and nested and self.calls):
             return self._ranked(measured=measured, nested=nested)
         if nested:
             return self.measured_nested_slices if measured else self.nested_slices

@@ -15,6 +15,7 @@ from ..runner.analysis import (
     area_overview,
     area_table,
     counterpart,
+    host_cause,
 )
 from ..support import count_text
 from ._exports import export
@@ -70,6 +71,11 @@ def register_timeline(server: Flask, view: StudyView) -> None:
         if found is None:
             abort(404)
         return jsonify(_node(run, rank, node_id, found, with_flows=_integer("flows", 0) == 1))
+
+    @server.get("/api/host")
+    def host() -> Response:
+        run, rank = open_asked_for(view), _integer("rank", -1)
+        return jsonify({"node": host_cause(run.nodes_of(rank), _integer("node", -1))})
 
     @server.get("/api/counterpart")
     def like() -> Response:
@@ -224,6 +230,7 @@ def _node(
     edges = run.edges_of(rank) if with_flows else None
     # The slack of a large run takes a while to find, which a node that is only hovered over is not worth.
     slack = run.slack_of(rank, node_id) if with_flows else None
+    called = run.calls.around(found) if with_flows else []
     return {
         "rank": rank,
         "node": node_id,
@@ -231,9 +238,12 @@ def _node(
         "start_ns": start,
         "end_ns": end,
         "cause": int(found["cause_node"]),
-        "details": node_details(
-            found, slack, run.measured_among(rank, node_id), stand_in_of(run.workload.metadata, rank)
-        ),
+        "details": [
+            *node_details(
+                found, slack, run.measured_among(rank, node_id), stand_in_of(run.workload.metadata, rank)
+            ),
+            *(("Called in", text) for text in called),
+        ],
         "flows": [] if edges is None else flows(edges, index, found),
     }
 

@@ -494,6 +494,7 @@ def _metadata(
         "steps": sorted(chosen),
         "measured_step_ns": {rank: figures["measured_step_ns"] for rank, figures in accounting.items()},
         "accounting": accounting,
+        "began_ns": {str(graph.rank): graph.metadata["began_ns"] for graph in graphs},
         "step_shares": {str(graph.rank): graph.metadata["step_shares"] for graph in graphs},
         "chips": {str(graph.rank): graph.metadata["chip"] for graph in graphs},
         "operators": joined_operators({graph.rank: graph.metadata["operators"] for graph in graphs}),

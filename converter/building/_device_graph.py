@@ -308,6 +308,7 @@ class _Builder:
         }
         graph = self._in_time(Graph.of_columns(rank, nodes, edges), starts, shares)
         graph.metadata["accounting"] = self._accounting(graph, shares)
+        graph.metadata["began_ns"] = int(begin_ns)
         graph.metadata["step_shares"] = (shares - [0, begin_ns, begin_ns]).tolist()
         graph.metadata["splits"] = {int(new[node]): sizes for node, sizes in self.table.splits.items()}
         graph.metadata["groups"] = [list(ranks) for ranks in self.table.groups]

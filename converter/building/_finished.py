@@ -51,6 +51,7 @@ class _Head(msgspec.Struct):
     groups: list[list[int]]
     notes: list[str]
     accounting: dict[str, Any]
+    began_ns: int
     step_shares: list[list[int]]
     splits: dict[int, tuple[int, ...]]
     arrivals: dict[int, list[int]]
@@ -65,6 +66,7 @@ _NOTED = (
     "groups",
     "notes",
     "accounting",
+    "began_ns",
     "step_shares",
     "splits",
     "arrivals",

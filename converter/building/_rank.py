@@ -282,6 +282,7 @@ def _host_graph(
     causes = host_causes(trace, own, ops, window, evidence)
     graph = assemble(traces.rank, window, ops, comms, host, group_ids=ids, causes=causes)
     graph.metadata["step_shares"] = window.own_times()
+    graph.metadata["began_ns"] = window.start_ns
     graph.metadata["groups"] = [list(ranks) for ranks in own_groups]
     graph.metadata["notes"] += told + _unknown(ops, comms)
     graph.metadata["notes"] += _left_out(trace.events, own, window, trace.texts)

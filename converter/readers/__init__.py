@@ -24,6 +24,9 @@ from ._file_sets import with_archives_open as with_archives_open
 from ._flight_record import Entry as Entry
 from ._flight_record import Flight as Flight
 from ._flight_record import read_flight_record as read_flight_record
+from ._host_calls import HostCalls as HostCalls
+from ._host_calls import host_calls as host_calls
+from ._host_calls import read_host_calls as read_host_calls
 from ._host_ranks import host_ranks as host_ranks
 from ._host_trace import HostOp as HostOp
 from ._host_trace import HostTrace as HostTrace
@@ -77,6 +80,7 @@ __all__ = [
     "Events",
     "Files",
     "Flight",
+    "HostCalls",
     "HostOp",
     "HostTrace",
     "Kinds",
@@ -96,6 +100,7 @@ __all__ = [
     "find_sides",
     "group_of",
     "holds_traces",
+    "host_calls",
     "host_ranks",
     "is_communication",
     "is_of_one_rank",
@@ -107,6 +112,7 @@ __all__ = [
     "peer_to_peer",
     "read_device_trace",
     "read_flight_record",
+    "read_host_calls",
     "read_host_trace",
     "read_linked",
     "read_linked_host",

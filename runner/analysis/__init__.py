@@ -66,8 +66,10 @@ if TYPE_CHECKING:
     from ._graph import folded as folded
     from ._graph import graph_tables as graph_tables
     from ._groups import Groups as Groups
+    from ._host_calls import host_cause as host_cause
     from ._labels import EDGE_LABELS as EDGE_LABELS
     from ._labels import KIND_LABELS as KIND_LABELS
+    from ._lane_rows import CALLS as CALLS
     from ._lanes import Lanes as Lanes
     from ._layers import layer_table as layer_table
     from ._link_path import why_no_links as why_no_links
@@ -159,6 +161,7 @@ else:
 __all__ = [
     "ALL_GROUPS",
     "BREAKDOWNS",
+    "CALLS",
     "COMPARISONS",
     "EDGE_LABELS",
     "FEW_HOPS",
@@ -249,6 +252,7 @@ __all__ = [
     "found_nodes",
     "gain_text",
     "graph_tables",
+    "host_cause",
     "joined_operators",
     "judge",
     "layer_table",

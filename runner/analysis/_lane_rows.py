@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-__all__ = ["SLICES", "Groups", "nested_groups", "tracks"]
+__all__ = ["CALLS", "SLICES", "Groups", "nested_groups", "tracks"]
 
 Ints = npt.NDArray[np.int64]
 Names = Any  # an index or an array of texts
 SLICES = "slice"
 """The level of a lane that holds nodes; those above it have another one: phase, module, operator."""
+CALLS = "call"
+"""The level of a lane that holds calls on a host thread."""
 _MOST_TRACKS = 8
 # Traces round: what overlaps by less, and by less than half of itself, follows.
 _ROUNDING_NS = 2_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +10,13 @@ import pandas as pd
 
 from ...converter import NodeType
 from ...converter.building import DEVICE_LANE
-from ._lane_rows import SLICES, Groups, nested_groups, tracks
+from ...converter.readers import HostCalls
+from ._lane_rows import CALLS, SLICES, Groups, nested_groups, tracks
 
 __all__ = ["Lanes", "is_communication", "lane_table"]
 
 Ints = npt.NDArray[np.int64]
+_DEEPEST = 2**10
 
 
 def is_communication(types: pd.Series) -> pd.Series:
@@ -58,9 +60,20 @@ class Lanes:
     With *nested*, the phase, modules and operators of a lane lie above it, in lanes of their own whose
     ``level`` in *table* says which; *label* has the place in *labels* of what a slice of these is called, and
     -1 for nodes. The row and the node of such a slice are those of its longest node.
+
+    *calls* are those on the host threads of each rank while its step was captured: they lie below its
+    measured lanes, in a lane for each thread and depth, of level :data:`CALLS`. Their row and node are those
+    of the node that had begun last.
     """
 
-    def __init__(self, nodes: pd.DataFrame, *, measured: bool = False, nested: bool = False) -> None:
+    def __init__(
+        self,
+        nodes: pd.DataFrame,
+        *,
+        measured: bool = False,
+        nested: bool = False,
+        calls: Mapping[int, HostCalls] | None = None,
+    ) -> None:
         row, start, end, simulated = _bands(nodes, measured=measured)
         is_comm = is_communication(nodes["type"]).to_numpy()[row]
         rank, stream = nodes["rank"].to_numpy(np.int64)[row], nodes["stream"].to_numpy(np.int64)[row]
@@ -86,6 +99,8 @@ class Lanes:
         if nested:
             alone = keys["comm"].to_numpy(bool)[streams[lane]] | (track[lane] > 0)
             self._nest(nested_groups(nodes, self, alone))
+        for rank_, of_rank in (calls or {}).items():
+            self._add_calls(nodes, rank_, of_rank)
         self.node_id: Ints = nodes["node_id"].to_numpy(np.int64)[self.row]
         self.makespan_ns = int(self.end_ns.max()) if len(self.end_ns) else 0
         self._first = np.searchsorted(self.lane, np.arange(len(self.table) + 1))
@@ -110,6 +125,32 @@ class Lanes:
         base, depth = kept // 2**8, kept % 2**8
         level = [SLICES if place == 2**8 - 1 else groups.levels[place] for place in depth.tolist()]
         self.table = self.table.iloc[base].reset_index(drop=True).assign(level=level)
+
+    def _add_calls(self, nodes: pd.DataFrame, rank: int, calls: HostCalls) -> None:
+        """Put the *calls* of *rank* below its measured lanes."""
+        began = nodes["measured_start_ns"].to_numpy(np.int64)
+        rows = np.flatnonzero((nodes["rank"].to_numpy(np.int64) == rank) & (began >= 0))
+        above = np.flatnonzero((self.table["rank"] == rank) & self.table["measured"])
+        if not len(rows) or not len(above) or not len(calls.name):
+            return
+        rows = rows[np.argsort(began[rows], kind="stable")]
+        node = rows[np.maximum(0, np.searchsorted(began[rows], calls.start_ns, side="right") - 1)]
+        place = 1 + calls.thread * _DEEPEST + calls.depth
+        lane = np.append(self.lane * 2**32, above[-1] * 2**32 + place)
+        start = np.append(self.start_ns, calls.start_ns)
+        order = np.lexsort((start, lane))
+        keys, self.lane = np.unique(lane[order], return_inverse=True)
+        self.row = np.append(self.row, node)[order]
+        self.start_ns, self.end_ns = start[order], np.append(self.end_ns, calls.end_ns)[order]
+        self.label = np.append(self.label, calls.name + len(self.labels))[order]
+        self.labels = [*self.labels, *calls.names]
+        base, place = np.divmod(keys, 2**32)
+        table = self.table.iloc[base].reset_index(drop=True)
+        is_call = place > 0
+        threads = [calls.threads[thread] for thread in ((place[is_call] - 1) // _DEEPEST).tolist()]
+        table.loc[is_call, "label"] = threads
+        table.loc[is_call, "level"] = CALLS
+        self.table = table
 
     def _running_end(self) -> Ints:
         """Return the latest end so far along each lane; ends alone may go back where slices overlap."""

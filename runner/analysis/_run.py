@@ -22,6 +22,7 @@ from ._advice import Advice, Advised, advice_table, advise, link_bytes_per_ns
 from ._collective_overview import overview_columns
 from ._critical_path import CriticalPath, critical_path
 from ._foreign_times import measured_ranks
+from ._host_calls import CapturedCalls
 from ._last_arrival import with_replicas_folded
 from ._messages import messages_on_path
 from ._one_rank import RankReader, edges_of_rank, program_of_rank
@@ -138,6 +139,11 @@ class RunAnalysis:
         if not self.is_large:
             return self.workload.graph_of(rank).edges
         return edges_of_rank(self.workload, rank)
+
+    @ComputedOnce
+    def calls(self) -> CapturedCalls:
+        """Return what the host threads called in the captured step; false if the study lacks the traces."""
+        return CapturedCalls(self.study, self.workload)
 
     def program_of(self, rank: int) -> pd.DataFrame:
         """Return what *rank* is to execute, a row per node."""

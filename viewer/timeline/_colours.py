@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...runner.analysis import Lanes
+from ...runner.analysis import CALLS, Lanes
 from .._theme import KIND_COLOURS, KIND_LABELS
 
 __all__ = ["COLOURED_BY", "Colours", "coloured", "kind_palette", "name_totals", "named_palette"]
@@ -86,7 +86,7 @@ def _names_of(
 ) -> tuple[npt.NDArray[np.int64], list[str], set[str]]:
     """Return which of some names each slice has, and the levels above nodes that have one, too."""
     if by == "operator":
-        return *_operators(nodes, lanes), {"operator"}
+        return *_operators(nodes, lanes), {"operator", CALLS}
     if by == "module":
         return *_modules(nodes, lanes), {"module", "operator"}
     number, names = pd.factorize(lanes.table["label"].str.split(" · ").str[0])

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...converter import NodeType
+from ...converter.readers import HostCalls
 from ...runner.analysis import Words, named_nodes
 from .._theme import KINDS
 from ._colours import COLOURED_BY, Colours, coloured, kind_palette, name_totals, named_palette
@@ -100,7 +101,8 @@ class RankedIndex:
 
     Lanes have numbers that leave room between ranks, as how many a rank has is known when it is read: until
     then it is taken to have those of the first. ``edition`` grows whenever that turns out to be wrong.
-    *facts_of* returns whether nodes communicate, and their streams; *kinds* are some that nodes are of.
+    *facts_of* returns whether nodes communicate, and their streams; *kinds* are some that nodes are of, and
+    *calls_of* returns the calls on the host threads of one rank, if its trace is there.
     """
 
     def __init__(
@@ -113,12 +115,13 @@ class RankedIndex:
         kinds: Iterable[str] = (),
         measured: bool = False,
         nested: bool = False,
+        calls_of: Callable[[int], HostCalls | None] | None = None,
     ) -> None:
         self.makespan_ns = makespan_ns
         self.edition = 1
         self.ranks = [*ranks]
         self._place = {rank: place for place, rank in enumerate(self.ranks)}
-        self._frame_of, self._facts_of = frame_of, facts_of
+        self._frame_of, self._facts_of, self._calls_of = frame_of, facts_of, calls_of
         self._options = {"measured": measured, "nested": nested}
         self._columns = (*_DRAWN, *_TEXTS * nested, *_MEASURED * measured)
         self._kept: OrderedDict[int, _Rank] = OrderedDict()
@@ -299,7 +302,12 @@ class RankedIndex:
             if rank in self._kept:
                 self._kept.move_to_end(rank)
                 return self._kept[rank]
-            index = SliceIndex(self._frame_of(rank, self._columns), **self._options)
+            calls = self._calls_of(rank) if self._calls_of else None
+            index = SliceIndex(
+                self._frame_of(rank, self._columns),
+                **self._options,
+                calls=None if calls is None else {rank: calls},
+            )
             made = self._kept[rank] = _Rank(index, partial(self._frame_of, rank))
             self._note(rank, made.index)
             while len(self._kept) > 1 and sum(kept.size for kept in self._kept.values()) > 2 * KEPT_NODES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ...converter.readers import HostCalls
 from ...runner.analysis import Lanes
 from .._theme import KINDS
 from ._colours import Colours, coloured
@@ -70,8 +71,15 @@ class Coloured(Protocol):
 class SliceIndex(Lanes):
     """The lanes of a run with what a picture of them needs: the colours and the names of the slices."""
 
-    def __init__(self, nodes: pd.DataFrame, *, measured: bool = False, nested: bool = False) -> None:
-        super().__init__(nodes, measured=measured, nested=nested)
+    def __init__(
+        self,
+        nodes: pd.DataFrame,
+        *,
+        measured: bool = False,
+        nested: bool = False,
+        calls: Mapping[int, HostCalls] | None = None,
+    ) -> None:
+        super().__init__(nodes, measured=measured, nested=nested, calls=calls)
         self.nodes = nodes
         name, names = pd.factorize(nodes["name"])
         # Labels of what lies above nodes come first among the names.

@@ -23,6 +23,7 @@ const KEYS = [
   }],
   [", and .", "the slice before and after in its row", { ",": step(-1), ".": step(1) }],
   ["[ and ]", "walk to the node that let the selected one start, and back", { "[": walk(-1), "]": walk(1) }],
+  ["H", "to the host work that the selected slice waited for; ] goes back", { h: (timeline) => timeline.next(() => timeline.selection.toHost()) }],
   ["T", "write a note on what is marked or selected", { t: ({ notes }) => notes.write() }],
   ["P", "critical path on, off", { p: (timeline) => { timeline.showPath = !timeline.showPath; timeline.draw(); } }],
   ["Click on a rank's name", "pin it on top; with Shift: hide it", {}],

@@ -66,7 +66,8 @@ export class Pointer {
   /* A slice above others has no node of its own: its time is marked, and what is in it summed up. */
   markGroup({ row, batch, i }) {
     const { timeline } = this, { shift } = row.source;
-    const below = timeline.rows.all.filter((each) => each.source === row.source && each.group === row.group && each.measured === row.measured);
+    const isBelow = (each) => (row.thread ? each.thread === row.thread && each.place >= row.place : each.measured === row.measured);
+    const below = timeline.rows.all.filter((each) => each.source === row.source && each.group === row.group && isBelow(each));
     timeline.mark(batch.start[i] + shift, batch.end[i] + shift, below);
     timeline.measure();
   }
@@ -118,6 +119,7 @@ export class Pointer {
 
 function tipText({ row, batch, i }, facts) {
   const merged = batch.merged[i], span = durationText(batch.end[i] - batch.start[i]);
+  if (row.thread) { return `${batch.name[i] >= 0 ? batch.names[batch.name[i]] : "calls"} · ${span}`; }
   if (row.isGroup) { return [batch.name[i] >= 0 ? batch.names[batch.name[i]] : row.label, span, `longest in it: ${facts.Name}`].join(" · "); }
   const times = row.measured ? `measured ${facts.Measured}` : facts.Simulated;
   return [facts.Name, times, facts.Module].filter(Boolean).join(" · ") + (merged > 1 ? ` · longest of ${merged} here` : "");

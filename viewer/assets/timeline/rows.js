@@ -27,10 +27,10 @@ function groupsOf(source, settings) {
 function rowsOf(source, group, pinned) {
   const lanes = source.lanesOf.get(group.rank);
   return lanes.map((lane, place) => {
-    const facts = source.lanes[lane], before = place ? source.lanes[lanes[place - 1]] : null, isGroup = facts.level !== "slice";
+    const facts = source.lanes[lane], before = place ? source.lanes[lanes[place - 1]] : null, isGroup = facts.level !== "slice", thread = facts.level === "call" ? facts.label : "";
     const repeats = before && before.level === facts.level && before.label === facts.label && before.measured === facts.measured;
-    const label = !isGroup ? facts.label : repeats ? "" : facts.level;
-    return { source, group, lane, place, label, isGroup, measured: facts.measured, pinned };
+    const label = !isGroup ? facts.label : repeats ? "" : thread || facts.level;
+    return { source, group, lane, place, label, isGroup, thread, measured: facts.measured, pinned };
   });
 }
 

@@ -83,9 +83,20 @@ export class Selection {
       const next = this.trail.pop();
       return next ? this.choose(next.rank, next.node) : undefined;
     }
-    if (node.cause < 0) { return undefined; }
+    return this.back(node.cause);
+  }
+
+  /* Go to the host work at the end of the chain of nodes that let the selected one start. */
+  async toHost() {
+    const { node, timeline } = this, found = node && await ask("host", timeline.query({ rank: node.rank, node: node.node }));
+    return found && node === this.node ? this.back(found.node) : undefined;
+  }
+
+  back(cause) {
+    const { node } = this;
+    if (cause < 0) { return undefined; }
     this.trail.push({ rank: node.rank, node: node.node });
-    return this.choose(node.rank, node.cause);
+    return this.choose(node.rank, cause);
   }
 
   /* Select the next slice of the row, or the one before; the first of the window if none is selected. */

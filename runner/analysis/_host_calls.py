@@ -1,0 +1,98 @@
+"""What host threads did in the captured step: their calls, and the host work that a node waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...converter import NodeType, Workload
+from ...converter.building import DEVICE_LANE
+from ...converter.readers import HostCalls, read_host_calls
+from ...errors import TraceError
+from ...tracer import TraceSet
+from ..study import Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CapturedCalls", "host_cause"]
+
+_KEPT_RANKS = 6
+
+
+class CapturedCalls:
+    """The calls on the host threads of each rank in the captured step, if the study has its traces."""
+
+    def __init__(self, study: Study, workload: Workload) -> None:
+        self._facts = workload.metadata
+        self._traces = _traces(study, workload)
+        self._kept: OrderedDict[int, HostCalls | None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return self._traces is not None
+
+    def of_rank(self, rank: int) -> HostCalls | None:
+        """Return the calls of *rank*, those asked for last from memory; None if no trace shows them.
+
+        Raises `TraceError` or `TraceFormatError` for what cannot be read.
+        """
+        with self._lock:
+            if rank not in self._kept:
+                self._kept[rank] = self._read(rank)
+                while len(self._kept) > _KEPT_RANKS:
+                    self._kept.popitem(last=False)
+            return self._kept[rank]
+
+    def around(self, node: Mapping[str, Any]) -> list[str]:
+        """Return in which calls a *node* on a host thread lay, as `HostCalls.around`."""
+        began = int(node["measured_start_ns"])
+        on_host = int(node["stream"]) < DEVICE_LANE and int(node["type"]) == NodeType.COMP
+        calls = self.of_rank(int(node["rank"])) if on_host and began >= 0 else None
+        middle = began + int(node["duration_ns"]) // 2
+        return [] if calls is None else calls.around(middle, str(node["operator"]))
+
+    def _read(self, rank: int) -> HostCalls | None:
+        traces = self._traces
+        entries = {} if traces is None else {entry.rank: entry for entry in traces.ranks}
+        began, took = (self._facts.get(name, {}).get(str(rank)) for name in ("began_ns", "measured_step_ns"))
+        if traces is None or rank not in entries or began is None or took is None:
+            return None
+        entry = entries[rank]
+        evidence = None if entry.evidence is None else traces.path / entry.evidence
+        return read_host_calls(traces.path / str(entry.device_trace), evidence, began, began + took)
+
+
+def _traces(study: Study, workload: Workload) -> TraceSet | None:
+    """Return the traces that *workload* was made of, if the study still has them."""
+    name = workload.metadata.get("trace_set")
+    if "began_ns" in workload.metadata and name in study.trace_sets():
+        with suppress(TraceError):
+            return TraceSet.load(study.trace_dir(str(name)))
+    return None
+
+
+def host_cause(nodes: pd.DataFrame, node_id: int) -> int:
+    """Return the last host work that a node waited for, by the chain of what let it start; -1 if none.
+
+    *nodes* are those of its rank.
+    """
+    ids, causes = (nodes[name].to_numpy(np.int64) for name in ("node_id", "cause_node"))
+    on_host = (nodes["kind"] == "host").to_numpy()
+    order = np.argsort(ids, kind="stable")
+
+    def row_of(node: int) -> int:
+        place = int(np.searchsorted(ids, node, sorter=order))
+        return int(order[place]) if place < len(ids) and ids[order[place]] == node else -1
+
+    row = row_of(node_id)
+    while row >= 0:
+        row = row_of(int(causes[row]))
+        if row >= 0 and on_host[row]:
+            return int(ids[row])
+    return -1

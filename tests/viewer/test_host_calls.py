@@ -1,0 +1,92 @@
+"""The timeline shows what host threads called in the captured step, nested by call, below measured rows."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from chakrascope.runner import Study, find_items, get_backend, measured_result, prepare
+from chakrascope.runner.study import import_item
+from chakrascope.viewer import create_app
+
+from .conftest import serving
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory, data_dir):
+    """Return a study of a small capture with its traces, as measured, and the run's id."""
+    folder = tmp_path_factory.mktemp("captured")
+    shutil.copytree(data_dir / "converter" / "mlp_2", folder / "from" / "mlp")
+    study = Study.create(folder / "study")
+    (item,) = find_items(folder / "from")
+    import_item(study, folder / "from", item.id, "mlp", lambda _done, _total: None)
+    experiment = prepare(study.workload("mlp"), "default", None, backend="replay")
+    return study, study.add_run(experiment, get_backend("replay").run(experiment), workload="mlp")
+
+
+def test_calls_lie_below_the_measured_rows_of_their_rank(captured):
+    study, run = captured
+    client = create_app(study).server.test_client()
+    asked = f"run={run}&measured=1&nested=1"
+    found = client.get(f"/api/lanes?{asked}").json
+    lanes = [lane for lane in found["lanes"] if lane["rank"] == 0]
+    levels = [(lane["level"] == "call", lane["measured"]) for lane in lanes]
+    assert sorted(set(levels), key=levels.index) == [(False, True), (True, True), (False, False)]
+    assert not [
+        lane for lane in client.get(f"/api/lanes?run={run}&nested=1").json["lanes"] if lane["measured"]
+    ]
+    calls = [lane["lane"] for lane in lanes if lane["level"] == "call"]
+    wide = f"lanes={calls[0]}-{calls[-1]}&t0=0&t1={found['makespan_ns']}"
+    summed = client.get(f"/api/area?{asked}&{wide}").json
+    by_name = {row["name"]: row for row in summed["rows"]}
+    assert by_name["ProfilerStep#4"]["row"] == "call"
+    assert by_name["ProfilerStep#4"]["measured_ns"] == measured_result(study.workload("mlp")).makespan_ns
+    named = client.get(f"/api/slices?{asked}&{wide}&px=1000").data
+    assert b"Optimizer.step#AdamW.step" in named
+
+
+def test_the_host_work_that_a_node_waited_for_lies_in_its_calls(captured):
+    study, run = captured
+    client = create_app(study).server.test_client()
+    shown = client.get(f"/api/seek?run={run}&seek=aten::addmm&ranks=0").json
+    host = client.get(f"/api/host?run={run}&rank=0&node={shown['node']}").json["node"]
+    assert 0 <= host < shown["node"]
+    details = dict(client.get(f"/api/node?run={run}&rank=0&node={host}&flows=1").json["details"])
+    assert details["Kind"] == "Host work"
+    assert details["Called in"].startswith("ProfilerStep#4 › DistributedDataParallel.forward")
+    assert client.get(f"/api/host?run={run}&rank=0&node=99999").json == {"node": -1}
+    assert client.get(f"/api/host?run={run}&rank=7&node=1").json == {"node": -1}
+
+
+def test_runs_without_their_traces_have_no_calls(captured):
+    study, run = captured
+    kept = study.trace_dir("mlp").rename(study.path / "elsewhere")
+    try:
+        lanes = create_app(study).server.test_client().get(f"/api/lanes?run={run}&measured=1&nested=1").json
+        assert not [lane for lane in lanes["lanes"] if lane["level"] == "call"]
+    finally:
+        kept.rename(study.trace_dir("mlp"))
+
+
+@pytest.mark.browser
+def test_the_way_leads_from_a_slice_to_the_host_and_from_a_call_to_what_it_called(captured, page):
+    study, run = captured
+    app = create_app(study)
+    node = app.server.test_client().get(f"/api/seek?run={run}&seek=aten::addmm&ranks=0").json["node"]
+    with serving(app) as address:
+        page.goto(f"{address}/timeline?run={run}&measured=1&rows=nested&rank=0&node={node}")
+        page.wait_for_selector(f"#timeline[data-selected='0:{node}'][data-slices]")
+        page.keyboard.press("h")
+        page.locator("#timeline-details dd", has_text="DistributedDataParallel.forward").wait_for()
+        place = page.evaluate(
+            """() => {
+              const { rows, view } = document.getElementById('timeline').timeline;
+              const row = rows.all.find((each) => each.thread);
+              const box = document.getElementById('timeline-canvas').getBoundingClientRect();
+              return [box.left + view.x((view.t0 + view.t1) / 2), box.top + rows.y(row) + row.height / 2];
+            }"""
+        )
+        page.mouse.click(*place)
+        page.wait_for_selector("#timeline-details .area-table td:has-text('Optimizer.step#AdamW.step')")
+    assert page.complaints == []
