@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from ._graph import folded as folded
     from ._graph import graph_tables as graph_tables
     from ._groups import Groups as Groups
+    from ._host_calls import CapturedCalls as CapturedCalls
     from ._host_calls import host_cause as host_cause
     from ._labels import EDGE_LABELS as EDGE_LABELS
     from ._labels import KIND_LABELS as KIND_LABELS
@@ -182,6 +183,7 @@ __all__ = [
     "Advice",
     "Anomaly",
     "Answer",
+    "CapturedCalls",
     "Cause",
     "Communication",
     "Comparison",

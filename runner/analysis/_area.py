@@ -16,12 +16,13 @@ def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> li
 
     *inside* is what `Lanes.area` returns for it, *nodes* what the lanes were made of.
     """
-    shown = inside[~inside["measured"] & (inside["level"] == SLICES)] if len(inside) else inside
+    of_nodes = inside[inside["level"] == SLICES] if len(inside) else inside
+    simulated = of_nodes[~of_nodes["measured"]] if len(inside) else inside
+    shown = simulated if len(simulated) else of_nodes
     facts = nodes[["kind", "rank"]].iloc[shown["row"]].assign(inside_ns=shown["inside_ns"].to_numpy())
-    pairs = [
-        ("Width", duration_text(span_ns)),
-        ("Slices", f"{len(facts):,} of {count_text(facts['rank'].nunique(), 'rank')}"),
-    ]
+    pairs = [("Width", duration_text(span_ns))]
+    if len(shown) or not len(inside):
+        pairs.append(("Slices", f"{len(facts):,} of {count_text(facts['rank'].nunique(), 'rank')}"))
     for kind, part in facts.groupby("kind", sort=False):
         total = duration_text(int(part["inside_ns"].sum()))
         pairs.append((KIND_LABELS.get(str(kind), str(kind)), f"{total} in {count_text(len(part), 'slice')}"))

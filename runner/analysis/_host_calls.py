@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,16 +27,16 @@ _KEPT_RANKS = 6
 
 
 class CapturedCalls:
-    """The calls on the host threads of each rank in the captured step, if the study has its traces."""
+    """The calls on the host threads of each rank in the captured step, if its traces are still there."""
 
     def __init__(self, study: Study, workload: Workload) -> None:
         self._facts = workload.metadata
-        self._traces = _traces(study, workload)
+        self._files = _files(study, workload)
         self._kept: OrderedDict[int, HostCalls | None] = OrderedDict()
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
-        return self._traces is not None
+        return bool(self._files)
 
     def of_rank(self, rank: int) -> HostCalls | None:
         """Return the calls of *rank*, those asked for last from memory; None if no trace shows them.
@@ -58,23 +59,32 @@ class CapturedCalls:
         return [] if calls is None else calls.around(middle, str(node["operator"]))
 
     def _read(self, rank: int) -> HostCalls | None:
-        traces = self._traces
-        entries = {} if traces is None else {entry.rank: entry for entry in traces.ranks}
         began, took = (self._facts.get(name, {}).get(str(rank)) for name in ("began_ns", "measured_step_ns"))
-        if traces is None or rank not in entries or began is None or took is None:
+        if rank not in self._files or began is None or took is None:
             return None
-        entry = entries[rank]
-        evidence = None if entry.evidence is None else traces.path / entry.evidence
-        return read_host_calls(traces.path / str(entry.device_trace), evidence, began, began + took)
+        return read_host_calls(*self._files[rank], began, began + took)
 
 
-def _traces(study: Study, workload: Workload) -> TraceSet | None:
-    """Return the traces that *workload* was made of, if the study still has them."""
-    name = workload.metadata.get("trace_set")
-    if "began_ns" in workload.metadata and name in study.trace_sets():
-        with suppress(TraceError):
-            return TraceSet.load(study.trace_dir(str(name)))
-    return None
+def _files(study: Study, workload: Workload) -> dict[int, tuple[Path, Path | None]]:
+    """Return the device trace and the evidence of each rank that *workload* was made of, as far as there."""
+    facts = workload.metadata
+    name, elsewhere = facts.get("trace_set"), facts.get("device_traces", {})
+    if elsewhere:
+        files = {int(rank): Path(path) for rank, path in elsewhere.items()}
+        return {rank: (path, None) for rank, path in files.items() if path.is_file()}
+    if "began_ns" not in facts or name not in study.trace_sets():
+        return {}
+    with suppress(TraceError):
+        traces = TraceSet.load(study.trace_dir(str(name)))
+        return {
+            entry.rank: (
+                traces.path / entry.device_trace,
+                traces.path / entry.evidence if entry.evidence else None,
+            )
+            for entry in traces.ranks
+            if entry.device_trace
+        }
+    return {}
 
 
 def host_cause(nodes: pd.DataFrame, node_id: int) -> int:

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from chakrascope.runner import Study, find_items, get_backend, measured_result, prepare
+from chakrascope.runner.analysis import CapturedCalls
 from chakrascope.runner.study import import_item
 from chakrascope.viewer import create_app
 
@@ -67,6 +68,23 @@ def test_runs_without_their_traces_have_no_calls(captured):
         assert not [lane for lane in lanes["lanes"] if lane["level"] == "call"]
     finally:
         kept.rename(study.trace_dir("mlp"))
+
+
+def test_traces_that_were_imported_are_read_where_they_are(tmp_path, data_dir):
+    loose = tmp_path / "loose"
+    loose.mkdir()
+    for rank in (0, 1):
+        shutil.copy(
+            data_dir / "converter" / "mlp_2" / f"rank{rank}.device.json.gz", loose / f"{rank}.json.gz"
+        )
+    study = Study.create(tmp_path / "study")
+    (item,) = find_items(loose)
+    import_item(study, loose, item.id, "loose", lambda _done, _total: None)
+    calls = CapturedCalls(study, study.workload("loose"))
+    assert "ProfilerStep#4" in calls.of_rank(1).names
+    assert calls.of_rank(2) is None
+    shutil.rmtree(loose)
+    assert not CapturedCalls(study, study.workload("loose"))
 
 
 @pytest.mark.browser

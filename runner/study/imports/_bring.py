@@ -165,8 +165,8 @@ def import_found(study: Study, folder: Path, item: ImportItem, name: str, progre
 def _import_item(study: Study, folder: Path, item: ImportItem, name: str, how: _How) -> str:
     if item.kind == "archive":
         with unpacked(folder / item.place) as inside:
-            return _import(study, inside, _only_item(inside, item), name, how)
-    return _import(study, folder, item, name, how)
+            return _import(study, inside, _only_item(inside, item), name, how, will_stay=False)
+    return _import(study, folder, item, name, how, will_stay=True)
 
 
 def _only_item(inside: Path, archive: ImportItem) -> ImportItem:
@@ -186,14 +186,20 @@ def _only_item(inside: Path, archive: ImportItem) -> ImportItem:
     raise StudyError(f"{archive.place} cannot be imported: it holds {holds}.")
 
 
-def _import(study: Study, folder: Path, item: ImportItem, name: str, how: _How) -> str:
+def _import(study: Study, folder: Path, item: ImportItem, name: str, how: _How, *, will_stay: bool) -> str:
     chosen = _free_name(study, name)
     if item.kind == "graphs":
         prefix = study.add_workload(Workload.load(folder / item.place), chosen)
     elif item.kind == "logs":
         prefix = study.add_workload(convert_logs([folder / file for file in item.files]), chosen)
     elif item.kind == "traces":
-        prefix = study.add_workload(_convert_files(folder, item, how), chosen)
+        workload = _convert_files(folder, item, how)
+        if will_stay:  # then the timeline reads from them what host threads called
+            ranks = sorted(workload.metadata["began_ns"], key=int)
+            files = [str((folder / file).resolve()) for file in item.files]
+            traces = dict(zip(ranks, files, strict=False))
+            workload = replace(workload, metadata=workload.metadata | {"device_traces": traces})
+        prefix = study.add_workload(workload, chosen)
     else:
         prefix = _import_trace_set(study, folder, item, chosen, how)
     return prefix.parent.name
