@@ -59,8 +59,9 @@ class CapturedCalls:
         return [] if calls is None else calls.around(middle, str(node["operator"]))
 
     def _read(self, rank: int) -> HostCalls | None:
-        began, took = (self._facts.get(name, {}).get(str(rank)) for name in ("began_ns", "measured_step_ns"))
-        if rank not in self._files or began is None or took is None:
+        noted = (self._facts.get(name) for name in ("began_ns", "measured_step_ns"))
+        began, took = (each.get(str(rank)) if isinstance(each, Mapping) else None for each in noted)
+        if rank not in self._files or not isinstance(began, int) or not isinstance(took, int):
             return None
         return read_host_calls(*self._files[rank], began, began + took)
 
@@ -68,9 +69,9 @@ class CapturedCalls:
 def _files(study: Study, workload: Workload) -> dict[int, tuple[Path, Path | None]]:
     """Return the device trace and the evidence of each rank that *workload* was made of, as far as there."""
     facts = workload.metadata
-    name, elsewhere = facts.get("trace_set"), facts.get("device_traces", {})
-    if elsewhere:
-        files = {int(rank): Path(path) for rank, path in elsewhere.items()}
+    name, elsewhere = facts.get("trace_set"), facts.get("device_traces")
+    if isinstance(elsewhere, Mapping):
+        files = {int(rank): Path(str(path)) for rank, path in elsewhere.items() if str(rank).isdecimal()}
         return {rank: (path, None) for rank, path in files.items() if path.is_file()}
     if "began_ns" not in facts or name not in study.trace_sets():
         return {}
