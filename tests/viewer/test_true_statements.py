@@ -54,6 +54,14 @@ def test_hops_are_asked_for_only_where_they_count(fold, hidden):
     assert (field["style"] == {"display": "none"}) == hidden
 
 
+@pytest.mark.parametrize("asked", ["0", "9", "12345"])
+def test_hops_that_cannot_be_drawn_stay_in_their_field_and_are_told(run, asked):
+    selection = Selection.parse(f"?hops={asked}")
+    field = named(json.loads(text_of(_graph._controls(selection))), {"default": "2", "option": "hops"})
+    assert field["value"] == int(asked)
+    assert f"not with '{asked}'; here are 2:" in text_of(_graph._notices(run, selection))
+
+
 def test_job_that_does_not_know_its_size_yet_is_starting():
     job = Job(
         id=7, kind="import", experiment="", label="traces", workload="", backend="", network="",

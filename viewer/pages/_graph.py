@@ -120,8 +120,8 @@ def _controls(selection: Selection) -> dmc.Group:
             dmc.SegmentedControl(id=option_id("fold", "nodes"), data=folds,
                                  value=fold_of(selection.option("fold")), size="xs",
                                  **{"aria-label": "What the graph shows"}),
-            # What it clamps it would clamp in silence; the notice says which numbers are drawn.
-            dmc.NumberInput(id=_HOPS, value=hops_of(selection.option("hops")), min=1, max=MOST_HOPS,
+            # It holds what was asked for and clamps nothing in silence; the notice says what is drawn.
+            dmc.NumberInput(id=_HOPS, value=_asked_hops(selection), min=1, max=MOST_HOPS,
                             w=100, size="xs", prefix="hops: ", allowDecimal=False, clampBehavior="none",
                             style=_hops_style(fold_of(selection.option("fold"))),
                             **{"aria-label": "Hops around the node"}),
@@ -132,6 +132,11 @@ def _controls(selection: Selection) -> dmc.Group:
         ],
         gap="sm",
     )  # fmt: skip
+
+
+def _asked_hops(selection: Selection) -> int | str:
+    asked = selection.option("hops", str(FEW_HOPS))
+    return int(asked) if asked.isascii() and asked.isdecimal() else asked
 
 
 def _hops_style(fold: str) -> dict[str, str]:
