@@ -101,6 +101,7 @@ def test_the_way_leads_from_a_slice_to_the_host_and_from_a_call_to_what_it_calle
             """() => {
               const { rows, view } = document.getElementById('timeline').timeline;
               const row = rows.all.find((each) => each.thread);
+              rows.scrollBy(-rows.scroll);
               const box = document.getElementById('timeline-canvas').getBoundingClientRect();
               return [box.left + view.x((view.t0 + view.t1) / 2), box.top + rows.y(row) + row.height / 2];
             }"""

@@ -14,7 +14,8 @@ export class Area {
     Object.assign(this, { timeline, t0, t1, keys: new Set(rows.map((row) => this.key(row, timeline))) });
   }
 
-  key(row, { sources } = this.timeline) { return `${sources.indexOf(row.source)}:${row.lane}`; }
+  /* Lanes may get other numbers while ranks are read. */
+  key(row, { sources } = this.timeline) { return `${sources.indexOf(row.source)}:${row.group.rank}:${row.place}`; }
 
   /* Return the rows marked: also after they were made anew. */
   rows() { return this.timeline.rows.all.filter((row) => this.keys.has(this.key(row))); }

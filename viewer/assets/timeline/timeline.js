@@ -62,7 +62,8 @@ export class Timeline {
     this.nested = first.nested;
     this.sources = [first, second].filter(Boolean);
     this.view.makespan = Math.max(...this.sources.map((source) => source.makespan));
-    Object.assign(this, { overview: null, area: null });
+    this.overview = null;
+    if (!isSame) { this.area = null; }
     this.beside.place();
     this.arrange();
     this.notes.load();
@@ -109,7 +110,7 @@ export class Timeline {
   set(name, value) {
     if (this.settings[name] === value) { return; }
     this.settings[name] = value;
-    if (SERVER_SETTINGS.includes(name)) { this.load(this.run); } else { this.arrange(); this.refresh(); }
+    if (SERVER_SETTINGS.includes(name)) { this.area = null; this.load(this.run); } else { this.arrange(); this.refresh(); }
     this.writeSoon();
   }
 
