@@ -1,4 +1,4 @@
-"""``chakrascope diagnose``: which rank, NIC, link or host is slow, by how much, and what that costs."""
+"""``chakrascope diagnose``: which rank, stage, NIC, link or host is slow, by how much, and what it costs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..errors import UsageError
 from ..support import duration_text, share_text
 from ._logs import LOG_VIEWS, are_logs, print_logs
 from ._output import console, format_option, print_frame, print_json, print_next, print_rows
+from ._straggler_tables import TABLE_VIEWS, print_stragglers
 from ._studies import open_run, run_option
 
 if TYPE_CHECKING:
@@ -21,12 +22,12 @@ __all__ = ["diagnose_command"]
 
 
 @click.command("diagnose")
-@click.argument("targets", metavar="STUDY|LOGS...", nargs=-1, required=True)
+@click.argument("targets", metavar="STUDY|LOGS|TABLE...", nargs=-1, required=True)
 @run_option
 @click.option(
     "--view",
-    type=click.Choice(list(LOG_VIEWS)),
-    help="Of logs: print this table only. [default: all of them]",
+    type=click.Choice([*LOG_VIEWS, *TABLE_VIEWS]),
+    help=f"Print one view only: of logs {', '.join(LOG_VIEWS)}; of tables {', '.join(TABLE_VIEWS)}.",
 )
 @format_option
 def diagnose_command(
@@ -37,11 +38,19 @@ def diagnose_command(
     Messages and computations are compared with those of their peers; costs come from simulating the run with
     and without each anomaly. LOGS are production logs, such as dumps of PyTorch's flight recorder (files,
     folders or archives): which rank hangs or comes last, by how much, and how fast the collectives were.
+    TABLE is a Parquet or CSV table with the timed operations of many steps: how much slower they are than
+    without stragglers, because of which worker, stage or type, since when, and why.
     """
+    from ..converter.readers import is_operation_table
     from ..runner import Study
     from ..runner.analysis import slowest_rank
 
+    if is_operation_table(targets[0]):
+        _refuse(view in LOG_VIEWS or len(targets) > 1, targets[0], "a table", "one TABLE", TABLE_VIEWS)
+        print_stragglers(targets[0], view, output_format)
+        return
     if not Study.is_study(targets[0]) and are_logs(targets):
+        _refuse(view in TABLE_VIEWS, targets[0], "logs", "LOGS", LOG_VIEWS)
         print_logs(targets, view, output_format)
         return
     if view is not None or len(targets) > 1:
@@ -57,6 +66,13 @@ def diagnose_command(
         _print(diagnosis, slowest)
         command, *options = _next(diagnosis)
         print_next(command, study_folder, "--run", run.info.id, *options)
+
+
+def _refuse(wrong: bool, target: str, kind: str, next_targets: str, views: tuple[str, ...]) -> None:
+    if wrong:
+        raise UsageError(
+            f"{target} is {kind}. Next: name {next_targets}, with --view {', '.join(views)} or none."
+        )
 
 
 def _print(diagnosis: Diagnosis, slowest: SlowestRank | None) -> None:

@@ -53,6 +53,10 @@ from ._nccl import group_of as group_of
 from ._nccl import is_communication as is_communication
 from ._nccl import parameters as parameters
 from ._nccl import peer_to_peer as peer_to_peer
+from ._operation_table import OPERATION_TYPES as OPERATION_TYPES
+from ._operation_table import OperationTable as OperationTable
+from ._operation_table import is_operation_table as is_operation_table
+from ._operation_table import read_operation_table as read_operation_table
 from ._rank_traces import RankTraces as RankTraces
 from ._text_workload import read_text_workload as read_text_workload
 from ._timeline import PHASES as PHASES
@@ -69,6 +73,7 @@ __all__ = [
     "LINKED_LACKS",
     "MODULE_FRAME",
     "MODULE_RANGE",
+    "OPERATION_TYPES",
     "PARAMETERS",
     "PHASES",
     "CommArguments",
@@ -85,6 +90,7 @@ __all__ = [
     "HostTrace",
     "Kinds",
     "Op",
+    "OperationTable",
     "Ops",
     "Pieces",
     "RankTraces",
@@ -104,6 +110,7 @@ __all__ = [
     "host_ranks",
     "is_communication",
     "is_of_one_rank",
+    "is_operation_table",
     "issuing",
     "kind_and_tool",
     "kind_of",
@@ -116,6 +123,7 @@ __all__ = [
     "read_host_trace",
     "read_linked",
     "read_linked_host",
+    "read_operation_table",
     "read_text_workload",
     "stated_rank",
     "tensors",

@@ -156,6 +156,9 @@ if TYPE_CHECKING:
     from .sql import SqlTable as SqlTable
     from .sql import query_run as query_run
     from .sql import sql_columns as sql_columns
+    from .stragglers import STRAGGLER_TABLES as STRAGGLER_TABLES
+    from .stragglers import Stragglers as Stragglers
+    from .stragglers import find_stragglers as find_stragglers
 else:
     __getattr__ = exports_of(__name__, __file__)
 
@@ -175,6 +178,7 @@ __all__ = [
     "RUN_BREAKDOWNS",
     "SQL_EXAMPLES",
     "SQL_TABLES",
+    "STRAGGLER_TABLES",
     "TABLES",
     "TIME_FORMULA",
     "TRAFFIC",
@@ -206,6 +210,7 @@ __all__ = [
     "SqlTable",
     "Step",
     "StepDiff",
+    "Stragglers",
     "Summary",
     "Target",
     "Use",
@@ -247,6 +252,7 @@ __all__ = [
     "estimate_s",
     "explained_collectives",
     "failures_of",
+    "find_stragglers",
     "fitted_network",
     "flow_differences",
     "folded",

@@ -121,7 +121,7 @@ _BASES: dict[str, tuple[str, ...]] = {
         "--host-trace traces/rank0.host.json.gz --device-trace traces/rank0.device.json.gz -o out",
     ),
     "critical-path": ("study",),
-    "diagnose": ("study", "nccl_trace_rank_0.json"),
+    "diagnose": ("study", "nccl_trace_rank_0.json", "operations.csv"),
     "diff": ("study@hand-made study@RUN", "captured captured"),
     "doctor": ("study", "job", "captured", "nccl_trace_rank_0.json"),
     "emulate": ("study --limit 5s", "--workload job --limit 5s"),
@@ -261,7 +261,7 @@ def _write_good(folder: Path) -> None:
     make_study(folder / "study")
     make_workload().save(folder / "job")
     shutil.copytree(_DATA / "converter" / "ring_2", folder / "traces")
-    for name in ("model", "text", "groups", "packet", "flight", "points", "hosts"):
+    for name in ("model", "text", "groups", "packet", "flight", "operations", "points", "hosts"):
         for file, content in targets.TARGETS[name].seeds()[0].items():
             (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_bytes(content)

@@ -31,7 +31,13 @@ from chakrascope.converter import (
     read_text_workload,
 )
 from chakrascope.converter.generate.models import find_model
-from chakrascope.converter.readers import read_device_trace, read_host_trace, read_linked
+from chakrascope.converter.readers import (
+    is_operation_table,
+    read_device_trace,
+    read_host_trace,
+    read_linked,
+    read_operation_table,
+)
 from chakrascope.errors import BackendError, ConfigError
 from chakrascope.runner import (
     Experiment,
@@ -45,6 +51,7 @@ from chakrascope.runner import (
     simulate,
     summarize,
 )
+from chakrascope.runner.analysis import find_stragglers
 from chakrascope.runner.chips import load_chip
 from chakrascope.runner.config import PacketNetwork, preset_path
 from chakrascope.runner.emulation._channel import Channel, challenge
@@ -64,6 +71,7 @@ _DATA = _TESTS / "data"
 sys.path[:0] = [str(_TESTS / "converter"), str(_TESTS / "runner")]
 
 import log_files  # noqa: E402 - beside other tests
+import training_job  # noqa: E402
 import workloads  # noqa: E402
 
 Files = dict[str, bytes]
@@ -153,6 +161,18 @@ def _logs(kind: str) -> Callable[[], list[Files]]:
             return [_folder(log_files.straggling_job(steps=2).write(Path(folder) / "logs", kind))]
 
     return seeds
+
+
+def _operations() -> list[Files]:
+    table = training_job.TrainingJob(micro_batches=2, steps=2).table()
+    return [
+        {"operations.csv": content} for content in (table.to_csv(index=False).encode(), table.to_parquet())
+    ]
+
+
+def _use_operations(folder: Path) -> None:
+    if is_operation_table(folder / "operations.csv"):
+        find_stragglers(read_operation_table(folder / "operations.csv"))
 
 
 def _pickled() -> list[Files]:
@@ -379,6 +399,7 @@ TARGETS = {
     "flight": Target(_logs("flight"), lambda folder: read_logs([folder])),
     "pickle": Target(_pickled, lambda folder: read_logs([folder])),
     "inspector": Target(_logs("inspector"), lambda folder: read_logs([folder])),
+    "operations": Target(_operations, _use_operations, weight=2),
     "text": Target(_texts({"w.txt": _TEXT_WORKLOAD}), lambda folder: read_text_workload(folder / "w.txt", 4)),
     "system": Target(
         lambda: [

@@ -1,0 +1,249 @@
+"""Tables of timed operations of many steps, one row each, in the columns that ByteDance published."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from gzip import BadGzipFile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import TraceFormatError, did_you_mean
+from ...support.table import Columns, ParquetFile
+
+__all__ = ["OPERATION_TYPES", "OperationTable", "is_operation_table", "read_operation_table"]
+
+OPERATION_TYPES = (
+    "params-all-gather",
+    "forward-recv",
+    "forward-compute",
+    "forward-send",
+    "backward-recv",
+    "backward-compute",
+    "backward-send",
+    "gc",
+    "layernorm-grads-all-reduce",
+    "embedding-grads-all-reduce",
+    "grads-reduce-scatter",
+    "separate-grads-all-reduce",
+    "optimizer-clip-main-grad",
+    "optimizer",
+)
+"""Types of operations, about in the order in which a step runs them."""
+
+_REQUIRED = ("step", "dp_rank", "stage", "optype", "start_ts", "duration")
+_OPTIONAL = ("rank", "seq_id", "mc", "gmc", "mb_id")
+_SIGNED = frozenset({"mc", "gmc", "mb_id"})  # -1: does not apply to the operation
+_MOST = {"step": 2**53, "rank": 2**24, "dp_rank": 2**20, "stage": 2**12}
+_MOST_OF_OTHERS = 2**20
+_MOST_SECONDS = 1e6
+_NS_PER_S = 1e9
+_PARQUET_MAGIC, _GZIP_MAGIC = b"PAR1", b"\x1f\x8b"
+_HEAD_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class OperationTable:
+    """The operations of a job's ranks in many steps, sorted by step, replica, stage, type and number.
+
+    *columns*, all of integers: ``step``, ``replica`` (data-parallel rank), ``stage`` (pipeline rank),
+    ``rank``, ``type`` (place in `OPERATION_TYPES`), ``number`` (among those of its type on the rank in the
+    step), ``chunk`` (model chunk of the stage), ``model_chunk`` (of the model), ``micro_batch`` (-1: none),
+    ``start_ns``, ``duration_ns``. *path* and ``row`` (the first is 1) say where each stood.
+    """
+
+    path: Path
+    columns: Columns
+
+
+def is_operation_table(path: str | Path) -> bool:
+    """Return whether the file at *path* is a Parquet file, or a CSV file with a column ``optype``."""
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        if head.startswith(_GZIP_MAGIC):
+            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, _HEAD_BYTES)
+    except (OSError, zlib.error):
+        return False
+    first_line = head.split(b"\n", 1)[0].strip(b"\xef\xbb\xbf\r")
+    names = {name.strip(b'" ') for name in first_line.split(b",")}
+    return head.startswith(_PARQUET_MAGIC) or {b"optype", b"step"} <= names
+
+
+def read_operation_table(path: str | Path) -> OperationTable:
+    """Read a Parquet or CSV table with one row per operation; other columns than these are ignored.
+
+    ``step``, ``dp_rank``, ``stage``, ``optype`` (one of `OPERATION_TYPES`), ``start_ts`` and ``duration`` in
+    seconds are required; ``rank``, ``seq_id``, ``mc``, ``gmc`` and ``mb_id`` follow from those where they
+    are missing. Source: github.com/ByteDance-Seed/StragglerAnalysis. Raises `TraceFormatError` naming file,
+    column and row.
+    """
+    path = Path(path)
+    raw = _read(path)
+    missing = [name for name in _REQUIRED if name not in raw]
+    if missing:
+        raise TraceFormatError(
+            f"{path} has no column '{missing[0]}'; it has {', '.join(sorted(raw)) or 'none'}. A table of "
+            f"operations has {', '.join(_REQUIRED)}. Next: rename or add it."
+        )
+    if not len(raw["step"]):
+        raise TraceFormatError(f"{path} has no rows. Next: export the steps of the job again.")
+    columns = {
+        "step": _integers(path, raw, "step"),
+        "replica": _integers(path, raw, "dp_rank"),
+        "stage": _integers(path, raw, "stage"),
+        "type": _types(path, raw["optype"]),
+        "start_ns": _nanoseconds(path, raw, "start_ts", -_MOST_SECONDS),
+        "duration_ns": _nanoseconds(path, raw, "duration", 0),
+    }
+    columns |= _with_defaults(path, raw, columns)
+    order = np.lexsort([columns[name] for name in ("number", "type", "stage", "replica", "step")])
+    columns["row"] = np.arange(1, len(order) + 1)
+    table = OperationTable(path, {name: column[order] for name, column in columns.items()})
+    _refuse_duplicates(table)
+    return table
+
+
+def _read(path: Path) -> Columns:
+    """Return the columns that are read here, by name."""
+    wanted = (*_REQUIRED, *_OPTIONAL)
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+        if magic == _PARQUET_MAGIC:
+            opened = ParquetFile(path)
+            return opened.read([name for name in wanted if name in opened.kinds])
+        import pandas as pd  # noqa: PLC0415 - slow to import
+
+        gzipped = "gzip" if magic.startswith(_GZIP_MAGIC) else None
+        frame = pd.read_csv(path, usecols=wanted.__contains__, low_memory=False, compression=gzipped)
+        return {str(name): frame[name].to_numpy() for name in frame.columns}
+    except (ValueError, EOFError, BadGzipFile, zlib.error) as error:
+        detail = " ".join(str(error).split())[:300].rstrip(".")
+        raise TraceFormatError(
+            f"{path} cannot be read as a table: {detail}. Next: export it again."
+        ) from error
+
+
+def _fail(path: Path, name: str, row: int, what: str) -> TraceFormatError:
+    return TraceFormatError(
+        f"{path}, row {row + 1}, column '{name}': {what}. Next: correct or remove the row."
+    )
+
+
+def _numbers(path: Path, raw: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[np.float64]:
+    """Return a column as finite numbers."""
+    column = raw[name]
+    if column.dtype.kind not in "iuf":
+        row = next((row for row, value in enumerate(column.tolist()) if not _is_number(value)), None)
+        if row is not None:
+            raise _fail(path, name, row, f"{str(column[row])[:40]!r} is no number")
+    numbers = column.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    if len(bad):
+        raise _fail(path, name, int(bad[0]), f"the value is missing or not finite ({numbers[bad[0]]})")
+    return numbers
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _integers(path: Path, raw: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[np.int64]:
+    numbers = _numbers(path, raw, name)
+    least, most = -1 if name in _SIGNED else 0, _MOST.get(name, _MOST_OF_OTHERS)
+    bad = np.flatnonzero((numbers != np.rint(numbers)) | (numbers < least) | (numbers > most))
+    if len(bad):
+        value = numbers[bad[0]]
+        raise _fail(path, name, int(bad[0]), f"{value:g} is no whole number from {least} to {most:,}")
+    integers: npt.NDArray[np.int64] = numbers.astype(np.int64)
+    return integers
+
+
+def _nanoseconds(
+    path: Path, raw: Mapping[str, npt.NDArray[Any]], name: str, least: float
+) -> npt.NDArray[np.int64]:
+    numbers = _numbers(path, raw, name)
+    bad = np.flatnonzero((numbers < least) | (numbers > _MOST_SECONDS))
+    if len(bad):
+        raise _fail(
+            path, name, int(bad[0]), f"{numbers[bad[0]]:g} s is not from {least:g} to {_MOST_SECONDS:g}"
+        )
+    nanoseconds: npt.NDArray[np.int64] = np.rint(numbers * _NS_PER_S).astype(np.int64)
+    return nanoseconds
+
+
+def _types(path: Path, names: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    places = {name: place for place, name in enumerate(OPERATION_TYPES)}
+    codes: npt.NDArray[np.int64] = np.array([places.get(name, -1) for name in names.tolist()], np.int64)
+    bad = np.flatnonzero(codes < 0)
+    if len(bad):
+        name = str(names[bad[0]])[:40]
+        raise TraceFormatError(
+            f"{path}, row {bad[0] + 1}, column 'optype': '{name}' is not a type of operation"
+            f"{did_you_mean(name, OPERATION_TYPES)}"
+        )
+    return codes
+
+
+def _with_defaults(path: Path, raw: Mapping[str, npt.NDArray[Any]], columns: Columns) -> Columns:
+    """Return the optional columns: as given, else as they follow from *columns*."""
+    given = {name: _integers(path, raw, name) for name in _OPTIONAL if name in raw}
+    stages = int(columns["stage"].max()) + 1
+    chunk = given.get("mc", np.zeros(len(columns["step"]), np.int64))
+    return {
+        "rank": given.get("rank", columns["replica"] * stages + columns["stage"]),
+        "number": given["seq_id"] if "seq_id" in given else _by_start(columns),
+        "chunk": chunk,
+        "model_chunk": given.get("gmc", chunk * stages + columns["stage"]),
+        "micro_batch": given.get("mb_id", np.full(len(chunk), -1)),
+    }
+
+
+def _by_start(columns: Columns) -> npt.NDArray[np.int64]:
+    """Return the number of each operation among those of its type, rank and step, by start."""
+    keys = [columns[name] for name in ("type", "stage", "replica", "step")]
+    order = np.lexsort([columns["start_ns"], *keys])
+    new = np.zeros(len(order), bool)
+    new[:1] = True
+    for key in keys:
+        new[1:] |= np.diff(key[order]) != 0
+    places = np.arange(len(order))
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = places - np.maximum.accumulate(np.where(new, places, 0))
+    return numbers
+
+
+def _refuse_duplicates(table: OperationTable) -> None:
+    """Raise `TraceFormatError` for two rows of one operation, and for two ranks in one place."""
+    columns = table.columns
+    same = np.ones(len(columns["step"]) - 1, bool)
+    for name in ("step", "replica", "stage", "type", "number"):
+        same &= np.diff(columns[name]) == 0
+    places = columns["replica"] * (int(columns["stage"].max()) + 1) + columns["stage"]
+    order = np.lexsort([columns["rank"], places])
+    two = np.flatnonzero((np.diff(places[order]) == 0) & (np.diff(columns["rank"][order]) != 0))
+    if len(two):
+        first, second = order[two[0]], order[two[0] + 1]
+        raise TraceFormatError(
+            f"{table.path}, rows {columns['row'][first]} and {columns['row'][second]}: ranks "
+            f"{columns['rank'][first]} and {columns['rank'][second]} both have dp_rank "
+            f"{columns['replica'][first]} and stage {columns['stage'][first]}. Next: keep the rows of one "
+            "rank of each tensor-parallel group."
+        )
+    twice = np.flatnonzero(same)
+    if len(twice):
+        at = int(twice[0])
+        raise TraceFormatError(
+            f"{table.path}, rows {columns['row'][at]} and {columns['row'][at + 1]}: both are "
+            f"{OPERATION_TYPES[columns['type'][at]]} {columns['number'][at]} (seq_id) of step "
+            f"{columns['step'][at]}, rank {columns['rank'][at]}. Next: remove one of them."
+        )

@@ -1,0 +1,8 @@
+"""Which rank, stage or type of operation slows the steps of a job, from a table of its timed operations."""
+
+from ._causes import StragglerCause as StragglerCause
+from ._stragglers import Stragglers as Stragglers
+from ._stragglers import find_stragglers as find_stragglers
+from ._tables import STRAGGLER_TABLES as STRAGGLER_TABLES
+
+__all__ = ["STRAGGLER_TABLES", "StragglerCause", "Stragglers", "find_stragglers"]

@@ -1,0 +1,209 @@
+"""Why steps are slow: each cause is held against the what-if of itself alone, and of the job without it.
+
+A cause is named if the ideal step with it alone is 3 % longer on average (the threshold of "Understanding
+Stragglers in Large Model Training Using What-if Analysis", OSDI 2025), or 10 % longer in some steps, and if
+that is a tenth of the slowdown of these steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ....support import duration_text
+from ._dependencies import COMPUTE_TYPES
+from ._host import host_delay
+from ._loads import micro_batch_factors, stage_factors, worker_factors
+from ._network import joined, slow_transfers
+from ._replay import Replay
+from ._series import when_text
+from ._slowdowns import Slowdowns
+
+__all__ = ["StragglerCause", "causes"]
+
+_LEAST_SLOWDOWN = 1.03
+_LEAST_IN_SOME_STEPS = 1.1
+_FEWEST_STEPS, _LEAST_SHARE_OF_STEPS = 2, 0.02
+_LEAST_PART = 0.1
+_LEAST_CORRELATION = 0.9  # published: from here on sequence lengths differ
+_LEAST_FACTOR = 1.03
+_DEVIATIONS = 3  # of the mean of random sequence lengths, within which workers are alike
+_MOST_WORKERS = 16
+
+
+@dataclass(frozen=True)
+class StragglerCause:
+    """Something that makes steps slow.
+
+    *kind* is ``sequence``, ``stage``, ``worker``, ``network`` or ``host``. *slowdown* is that of the ideal
+    step with this cause alone, on average over *steps*, those that it makes slow; *without_ns* is the mean of
+    all steps of the job without it. *when* describes the steps, and *evidence* says why it is this cause.
+    *replica*, *stage* and *rank* are -1 where it has no such place.
+    """
+
+    kind: str
+    where: str
+    slowdown: float
+    without_ns: int
+    when: str
+    evidence: str
+    steps: tuple[int, ...]
+    replica: int = -1
+    stage: int = -1
+    rank: int = -1
+
+
+def causes(replay: Replay, slowdowns: Slowdowns) -> list[StragglerCause]:
+    """Return the causes of the slowdown, those that cost most first."""
+    finder = _Finder(replay, slowdowns)
+    every = [*finder.sequence(), *finder.stages(), *finder.workers(), *finder.network(), *finder.host()]
+    return sorted(every, key=lambda cause: -(cause.slowdown - 1) * len(cause.steps))
+
+
+@dataclass(frozen=True)
+class _Effect:
+    """The slowdown of each step by a cause *alone*, and which steps are *slow* by it."""
+
+    alone: npt.NDArray[np.float64]
+    slow: npt.NDArray[np.bool_]
+
+
+class _Finder:
+    """Looks for one kind of cause after the other; sequence lengths are taken out before the rest."""
+
+    def __init__(self, replay: Replay, slowdowns: Slowdowns) -> None:
+        self.replay = replay
+        self.layout = replay.layout
+        self.slowdowns = slowdowns
+        self.work = replay.work_ns.astype(np.float64)
+        self.least_factor = _LEAST_FACTOR
+
+    def sequence(self) -> Iterator[StragglerCause]:
+        """Yield that micro-batches have different lengths: all stages vary alike, forward as backward."""
+        factors, correlation = micro_batch_factors(self.layout, self.replay.work_ns)
+        effect = self._effect(self._alone(factors))
+        if effect is not None and correlation >= _LEAST_CORRELATION:
+            evidence = (
+                f"forward and backward times of micro-batches correlate {correlation:.2f} within steps, on "
+                f"all stages; the longest takes {factors.max():.2f} times its mean"
+            )
+            yield self._cause("sequence", "all ranks", evidence, effect, self._without(factors))
+            self.work /= factors
+            computed = factors[self.layout.select(*COMPUTE_TYPES, stage=0)]
+            self.least_factor += _DEVIATIONS * float(computed.std() / np.sqrt(computed[:, :, 0].size / 2))
+
+    def stages(self) -> Iterator[StragglerCause]:
+        """Yield stages that compute longer than the others on most replicas."""
+        every = stage_factors(self.layout, self.work)
+        for stage in range(self.layout.stages):
+            factors = np.broadcast_to(every[:, stage, None, None], self.work.shape)
+            effect = self._effect(self._alone(factors))
+            if factors.max() < _LEAST_FACTOR or effect is None:
+                continue
+            ratios = [
+                f"{kind} takes {every[places[0], stage]:.2f} times"
+                for kind in COMPUTE_TYPES
+                if len(places := self.layout.select(kind, stage=stage))
+            ]
+            evidence = f"{' and '.join(ratios)} as long as on the other stages"
+            if self.layout.replicas == 1:
+                evidence += "; with one replica, a slow worker looks the same"
+            where = f"stage {stage}{', the last' if stage == self.layout.stages - 1 else ''}"
+            without = self._without(factors)
+            yield self._cause("stage", where, evidence, effect, without, stage=stage)
+
+    def workers(self) -> Iterator[StragglerCause]:
+        """Yield workers that compute longer than the others of their stage."""
+        every = worker_factors(self.layout, self.work)
+        excess = np.where(every.max(axis=2) >= _LEAST_FACTOR, np.maximum(every - 1, 0).mean(axis=2), 0)
+        peers = "the other replicas of its stage" if self.layout.replicas > 1 else "in other steps"
+        for flat in np.argsort(-excess, axis=None, kind="stable")[:_MOST_WORKERS]:
+            replica, stage = (int(index) for index in np.unravel_index(flat, excess.shape))
+            if not excess[replica, stage]:
+                return
+            factors = np.ones(self.work.shape)
+            factors[self.layout.select(*COMPUTE_TYPES, stage=stage), :, replica] = every[replica, stage]
+            effect = self._effect(self._alone(factors))
+            ratio = 1.0 if effect is None else float(np.median(every[replica, stage, effect.slow]))
+            if effect is not None and ratio >= self.least_factor:
+                evidence = f"computes {ratio:.2f} times as long as {peers}"
+                where, without = self._worker(replica, stage), self._without(factors)
+                yield self._cause("worker", where, evidence, effect, without, replica=replica, stage=stage)
+
+    def network(self) -> Iterator[StragglerCause]:
+        """Yield transfers that take longer than the median of their type, once all members are there."""
+        places = slow_transfers(self.replay, self.slowdowns.ideal_ns)
+        named = [one for one in places if self._effect(self._measured(one.measured)) is not None]
+        for transfers in joined(named):
+            effect = self._effect(self._measured(transfers.measured))
+            if effect is not None:
+                evidence = (
+                    f"transfers take {transfers.ratio:.2f} times the median of their type, counted from when "
+                    "all members have begun"
+                )
+                without = self._mean(self.replay.step_ns(~transfers.measured[None])[0])
+                place = {"replica": transfers.replica, "stage": transfers.stage}
+                yield self._cause("network", transfers.name, evidence, effect, without, **place)
+
+    def host(self) -> Iterator[StragglerCause]:
+        """Yield that steps took longer than their operations account for."""
+        slowdowns = self.slowdowns
+        effect = self._effect(1 + (slowdowns.recorded_ns - slowdowns.replayed_ns) / slowdowns.ideal_ns)
+        if effect is not None:
+            delay = host_delay(self.replay, effect.slow)
+            late = duration_text(delay.median_ns)
+            reason = "input pipeline or late start" if delay.is_first else "garbage collection or the like"
+            evidence = f"{delay.operation} begins {late} (median) after all that it waits for: {reason}"
+            where, without = self._worker(delay.replica, delay.stage), slowdowns.replayed_ns.mean()
+            place = {"replica": delay.replica, "stage": delay.stage}
+            yield self._cause("host", where, evidence, effect, round(float(without)), **place)
+
+    def _cause(
+        self, kind: str, where: str, evidence: str, effect: _Effect, without_ns: int, **place: int
+    ) -> StragglerCause:
+        steps, slow = self.layout.steps, effect.slow
+        if kind in ("worker", "host"):
+            place["rank"] = int(self.layout.ranks[place["replica"], place["stage"]])
+        return StragglerCause(
+            kind=kind,
+            where=where,
+            slowdown=float(effect.alone[slow].mean()),
+            without_ns=without_ns,
+            when=when_text(steps, slow),
+            evidence=evidence,
+            steps=tuple(int(step) for step in steps[slow]),
+            **place,
+        )
+
+    def _worker(self, replica: int, stage: int) -> str:
+        return f"rank {self.layout.ranks[replica, stage]} (dp_rank {replica}, stage {stage})"
+
+    def _effect(self, alone: npt.NDArray[np.float64]) -> _Effect | None:
+        """Return which steps a cause makes slow; None where it is too small to be named."""
+        slow = alone >= (_LEAST_SLOWDOWN if alone.mean() >= _LEAST_SLOWDOWN else _LEAST_IN_SOME_STEPS)
+        if slow.sum() < min(len(slow), max(_FEWEST_STEPS, _LEAST_SHARE_OF_STEPS * len(slow))):
+            return None
+        total = self.slowdowns.recorded_ns[slow].mean() / self.slowdowns.ideal_ns - 1
+        return _Effect(alone, slow) if alone[slow].mean() - 1 >= _LEAST_PART * total else None
+
+    def _alone(self, factors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the slowdown of each step where the ideal durations are multiplied with *factors*."""
+        durations = np.rint(self.replay.ideal_ns[:, None, None] * factors).astype(np.int64)
+        return np.asarray(self.replay.step_ns_with(durations) / self.slowdowns.ideal_ns)
+
+    def _measured(self, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+        """Return the slowdown of each step where only *wanted* (operations, replicas) take what they took."""
+        return np.asarray(self.replay.step_ns(wanted[None])[0] / self.slowdowns.ideal_ns)
+
+    def _without(self, factors: npt.NDArray[np.float64]) -> int:
+        """Return the mean step where the measured durations are divided by *factors*."""
+        durations = np.rint(self.replay.work_ns / factors).astype(np.int64)
+        return self._mean(self.replay.step_ns_with(durations))
+
+    def _mean(self, replayed_ns: npt.NDArray[np.int64]) -> int:
+        """Return the mean recorded step time if *replayed_ns* were the replay: delays of hosts remain."""
+        slowdowns = self.slowdowns
+        return round(float((replayed_ns + slowdowns.recorded_ns - slowdowns.replayed_ns).mean()))

@@ -1,0 +1,133 @@
+"""Replays of steps: exact longest paths over the columns of a layout, of many what-ifs at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from ._dependencies import Dependencies
+from ._layout import Layout
+
+__all__ = ["Replay"]
+
+_MEAN_TYPES = ("forward-compute", "backward-compute", "gc", "optimizer")
+_LATE_CLOCK_NS = 10_000_000  # a transfer that ends this long before it began is of a clock, and takes none
+_MOST_NUMBERS = 2**24  # in memory at a time
+
+
+class Replay:
+    """Replays a *layout* with other durations, under its *dependencies*.
+
+    *work_ns* (operations, steps, replicas) is how long each operation took without waiting: computations as
+    measured, communication from the latest start among its members. *ideal_ns* (operations) is its average
+    over all ranks and steps for computation, and its median for communication.
+    """
+
+    def __init__(self, layout: Layout, rules: Dependencies) -> None:
+        self.layout = layout
+        self.rules = rules
+        self.work_ns, self.backward_transfers = _without_waiting(layout, rules)
+        self.ideal_ns = _ideal(layout, self.work_ns)
+
+    def step_ns(self, measured: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """Return the step times (what-ifs, steps) where only operations in *measured* take what they took.
+
+        *measured* has the shape (what-ifs, operations, replicas); all other operations take `ideal_ns`.
+        """
+        count, operations, replicas = measured.shape
+        steps = len(self.layout.steps)
+        columns = max(1, _MOST_NUMBERS // (operations * replicas))
+        many = max(1, min(count, columns // steps))
+        results = np.empty((count, steps), np.int64)
+        for first in range(0, count, many):
+            masks = measured[first : first + many]
+            for start in range(0, steps, columns // many):
+                window = slice(start, start + columns // many)
+                results[first : first + many, window] = self._replay(_Mixed(self, masks, window))
+        return results
+
+    def step_ns_with(self, durations_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the step times where operations take *durations_ns* (operations, steps, replicas)."""
+        return self._replay(lambda place: durations_ns[place, None])[0]
+
+    def _replay(self, durations: Callable[[int], npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+        """Return the end of each step, from its begin; *durations* are of (what-ifs, steps, replicas)."""
+        ends: dict[int, npt.NDArray[np.int64]] = {}
+        finish: npt.NDArray[np.int64] | None = None
+        for unit in self.rules.order:
+            begin: npt.NDArray[np.int64] | None = None
+            for place in unit:
+                for earlier in self.rules.before[place]:
+                    begin = ends[earlier] if begin is None else np.maximum(begin, ends[earlier])
+            if begin is not None and self.rules.across_replicas[unit[0]]:
+                begin = begin.max(axis=2, keepdims=True)
+            for place in unit:
+                taken = durations(place)
+                ends[place] = end = taken if begin is None else begin + taken
+                last = end.max(axis=2)
+                finish = last if finish is None else np.maximum(finish, last)
+        assert finish is not None
+        return finish
+
+    def delays_ns(self) -> npt.NDArray[np.int64]:
+        """Return how long each operation began after all that it waits for (operations, steps, replicas).
+
+        What no operation accounts for: the host was late, or work that the table does not have ran. Of
+        communication only the last member counts, for which the others wait.
+        """
+        start, end = self.layout.start_ns, self.layout.end_ns
+        begin_of_step = start.min(axis=(0, 2), keepdims=True)[0]
+        delays = np.empty_like(start)
+        for place, before in enumerate(self.rules.before):
+            ready = begin_of_step
+            for number, earlier in enumerate(before):
+                ready = end[earlier] if not number else np.maximum(ready, end[earlier])
+            delays[place] = start[place] - ready
+        for unit in self.rules.order:
+            delays[list(unit)] *= start[list(unit)] == _latest(self.layout, self.rules, unit)
+        return np.maximum(delays, 0)
+
+
+class _Mixed:
+    """Durations of what-ifs: measured where *masks* (what-ifs, operations, replicas) hold, else ideal."""
+
+    def __init__(self, replay: Replay, masks: npt.NDArray[np.bool_], window: slice) -> None:
+        self._work = replay.work_ns[:, window]
+        self._ideal = replay.ideal_ns
+        self._masks = masks
+
+    def __call__(self, place: int) -> npt.NDArray[np.int64]:
+        """Return the durations of one operation (what-ifs, steps, replicas)."""
+        return np.where(self._masks[:, place, None, :], self._work[place], self._ideal[place])
+
+
+def _without_waiting(layout: Layout, rules: Dependencies) -> tuple[npt.NDArray[np.int64], int]:
+    """Return how long operations took from when all members had begun, and how many ended before that."""
+    work, end, backward = layout.duration_ns.copy(), layout.end_ns, 0
+    for unit in rules.order:
+        if not rules.communication[unit[0]]:
+            continue
+        latest = _latest(layout, rules, unit)
+        for place in unit:
+            transfer = end[place] - latest
+            late = transfer <= -_LATE_CLOCK_NS
+            backward += int(late.sum())
+            work[place] = np.where(late, 0, transfer)
+    return work, backward
+
+
+def _latest(layout: Layout, rules: Dependencies, unit: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    """Return when the last member of *unit* began (steps, replicas)."""
+    latest = layout.start_ns[list(unit)].max(axis=0)
+    return latest.max(axis=1, keepdims=True) if rules.across_replicas[unit[0]] else latest
+
+
+def _ideal(layout: Layout, work: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    ideal = np.zeros(len(layout.operations), np.int64)
+    for kind in {op.type for op in layout.operations}:
+        places = layout.select(kind)
+        values = work[places]
+        ideal[places] = round(float(values.mean() if kind in _MEAN_TYPES else np.median(values)))
+    return ideal

@@ -1,0 +1,69 @@
+"""Series of steps: quantiles, the step at which a level changed, and in which steps something happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Change", "level_change", "when_text"]
+
+_CHANCE = 0.001  # of a change point where there is none
+_MOST_STEPS = 8  # named in a sentence
+_LEAST_REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Change:
+    """From *step* on a series has the median *after* instead of *before*."""
+
+    step: int
+    before: float
+    after: float
+
+
+def level_change(
+    steps: npt.NDArray[np.int64], values: npt.NDArray[np.float64], least: float
+) -> Change | None:
+    """Return where the level of *values* changes by the factor *least* or more, up or down; None if nowhere.
+
+    Pettitt's test of ranks (1979) at one change in a thousand, ``p = 2 exp(-6 K^2 / (n^3 + n^2))``, says
+    whether; least squares, with the outer tenth of the values pulled in, say where.
+    """
+    count = len(values)
+    if count < 2:
+        return None
+    _, places, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(sizes) - (sizes - 1) / 2)[places]
+    sums = np.abs(2 * np.cumsum(ranks) - np.arange(1, count + 1) * (count + 1))[:-1]
+    chance = 2 * np.exp(-6 * float(sums.max()) ** 2 / (count**3 + count**2))
+    at = _best_split(np.clip(values, *np.quantile(values, (0.05, 0.95))))
+    before, after = float(np.median(values[:at])), float(np.median(values[at:]))
+    if chance > _CHANCE or max(before, after) < least * min(before, after):
+        return None
+    return Change(int(steps[at]), before, after)
+
+
+def _best_split(values: npt.NDArray[np.float64]) -> int:
+    """Return how many of *values* to put before the change, so that both sides vary least."""
+    before = np.arange(1, len(values))
+    sums = np.cumsum(values)
+    between = sums[:-1] ** 2 / before + (sums[-1] - sums[:-1]) ** 2 / (len(values) - before)
+    return int(between.argmax()) + 1
+
+
+def when_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
+    """Return which *steps* are *slow*: all, from a step on, every so many, or a list."""
+    numbers, places = steps[slow].tolist(), np.flatnonzero(slow)
+    count = f"in {len(numbers)} of {len(steps)} steps"
+    if slow.all():
+        return "in all steps"
+    change = level_change(steps, slow.astype(np.float64), least=1)
+    if change is not None and {change.before, change.after} == {0.0, 1.0}:
+        return f"{count}, {'since' if change.after else 'until'} step {change.step}"
+    gaps = set(np.diff(places).tolist())
+    if len(numbers) >= _LEAST_REPEATS and len(gaps) == 1 and gaps != {1}:
+        return f"{count}, every {gaps.pop()}th"
+    named = ", ".join(map(str, numbers[:_MOST_STEPS])) + (", ..." if len(numbers) > _MOST_STEPS else "")
+    return f"{count} ({named})"

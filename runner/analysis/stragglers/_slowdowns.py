@@ -1,0 +1,129 @@
+"""How much slower a job is than without stragglers, and by which types, replicas and stages.
+
+Definitions: "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ._layout import Layout, Operation
+from ._replay import Replay
+
+__all__ = ["Slowdowns", "mask", "share_explained", "slowdowns"]
+
+_SLOWEST_PERCENT = 3
+_NAMES = {
+    "forward-send": "forward-pp-comm",
+    "forward-recv": "forward-pp-comm",
+    "backward-send": "backward-pp-comm",
+    "backward-recv": "backward-pp-comm",
+}
+
+
+@dataclass(frozen=True)
+class Slowdowns:
+    """Step times and slowdowns, by step; times in integer nanoseconds.
+
+    *recorded_ns* is from the first start to the last end of a step; *replayed_ns* without the delays that no
+    operation accounts for; *ideal_ns*, the same for all steps, with every operation at the average
+    (computation) or median (communication) of its type. *by_type*, *by_replica* and *by_stage* are step
+    times over the ideal where only those operations take what they took. *worker_share* is the share of the
+    slowdown that goes where the slowest 3 % of workers become ideal (M_W), *last_stage_share* where the last
+    of several stages does (M_S); None without a slowdown.
+    """
+
+    recorded_ns: npt.NDArray[np.int64]
+    replayed_ns: npt.NDArray[np.int64]
+    ideal_ns: int
+    by_type: Mapping[str, npt.NDArray[np.float64]]
+    by_replica: npt.NDArray[np.float64]
+    by_stage: npt.NDArray[np.float64]
+    worker_share: float | None
+    last_stage_share: float | None
+
+    @property
+    def by_step(self) -> npt.NDArray[np.float64]:
+        """The slowdown of each step."""
+        return self.replayed_ns / self.ideal_ns
+
+    @property
+    def overall(self) -> float:
+        """The slowdown S: mean replayed over ideal step time."""
+        return float(self.replayed_ns.mean() / self.ideal_ns)
+
+    @property
+    def replay_error(self) -> float:
+        """How much longer the recorded steps are than the replayed ones, as a share."""
+        return float(self.recorded_ns.mean() / self.replayed_ns.mean() - 1)
+
+    @property
+    def by_worker(self) -> npt.NDArray[np.float64]:
+        """The slowdown S_w (replicas, stages, steps): the lesser of its replica's and its stage's."""
+        return np.minimum(self.by_replica[:, None], self.by_stage[None])
+
+
+def slowdowns(replay: Replay) -> Slowdowns:
+    """Replay all steps as measured, ideal, and with one type, replica or stage as measured."""
+    layout = replay.layout
+    types = dict.fromkeys(_NAMES.get(op.type, op.type) for op in layout.operations)
+    what_ifs = [
+        mask(layout),
+        ~mask(layout),
+        *(mask(layout, lambda op, name=name: _NAMES.get(op.type, op.type) == name) for name in types),
+        *(mask(layout, replica=replica) for replica in range(layout.replicas)),
+        *(mask(layout, lambda op, stage=stage: op.stage == stage) for stage in range(layout.stages)),
+    ]
+    times = replay.step_ns(np.array(what_ifs))
+    replayed, ideal = times[0], int(times[1, 0])
+    ratios = times[2:] / ideal
+    by_replica = ratios[len(types) : len(types) + layout.replicas]
+    by_stage = ratios[len(types) + layout.replicas :]
+    slowest = _slowest_workers(layout, by_replica.mean(axis=1), by_stage.mean(axis=1))
+    last = mask(layout, lambda op: op.stage == layout.stages - 1)
+    removed = replay.step_ns(np.array([~slowest, ~last]))
+    starts, ends = layout.start_ns, layout.end_ns
+    return Slowdowns(
+        ends.max(axis=(0, 2)) - starts.min(axis=(0, 2)),
+        replayed,
+        ideal,
+        dict(zip(types, ratios, strict=False)),
+        by_replica,
+        by_stage,
+        share_explained(replayed, removed[0], ideal),
+        share_explained(replayed, removed[1], ideal) if layout.stages > 1 else None,
+    )
+
+
+def mask(
+    layout: Layout, wanted: Callable[[Operation], bool] = lambda op: True, replica: int | None = None
+) -> npt.NDArray[np.bool_]:
+    """Return which operations are *wanted* (operations, replicas), of all replicas or one."""
+    of_operation = np.array([wanted(op) for op in layout.operations])
+    of_replica = np.ones(layout.replicas, bool) if replica is None else np.arange(layout.replicas) == replica
+    return of_operation[:, None] & of_replica
+
+
+def share_explained(
+    slow_ns: npt.NDArray[np.int64], without_ns: npt.NDArray[np.int64], ideal_ns: int
+) -> float | None:
+    """Return which share of the slowdown is gone *without* something; None where nothing is slow."""
+    slowdown = float(slow_ns.mean() - ideal_ns)
+    return float(slow_ns.mean() - without_ns.mean()) / slowdown if slowdown > 0 else None
+
+
+def _slowest_workers(
+    layout: Layout, by_replica: npt.NDArray[np.float64], by_stage: npt.NDArray[np.float64]
+) -> npt.NDArray[np.bool_]:
+    """Return the operations of the slowest 3 % of the workers, at least of one."""
+    scores = np.minimum(by_replica[:, None], by_stage)
+    replicas, stages = np.nonzero(layout.ranks >= 0)
+    order = np.lexsort([layout.ranks[replicas, stages], -scores[replicas, stages]])
+    chosen = np.zeros(scores.shape, bool)
+    for place in order[: -(-len(order) * _SLOWEST_PERCENT // 100)]:
+        chosen[replicas[place], stages[place]] = True
+    return chosen[:, [op.stage for op in layout.operations]].T

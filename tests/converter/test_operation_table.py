@@ -1,0 +1,129 @@
+"""Tables of timed operations: what is read of them, and what is refused by column and row."""
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from chakrascope.converter.readers import OPERATION_TYPES, is_operation_table, read_operation_table
+from chakrascope.errors import TraceFormatError
+
+ROWS = {
+    "dp_rank": [0, 0, 1, 1],
+    "stage": [0, 0, 0, 0],
+    "rank": [4, 4, 5, 5],
+    "step": [7, 7, 7, 7],
+    "optype": ["backward-compute", "forward-compute"] * 2,
+    "start_ts": [0.5, 0.25, 0.5, 0.0],
+    "duration": [1.5, 0.125, 1.5, 0.125],
+    "seq_id": [0, 0, 0, 0],
+    "mc": [0, 0, 0, 0],
+    "mb_id": [0, 0, 0, 0],
+    "gmc": [0, 0, 0, 0],
+}
+
+
+def written(path, **columns):
+    """Write `ROWS` with other *columns*, None for none, to *path*."""
+    table = pd.DataFrame({name: column for name, column in (ROWS | columns).items() if column is not None})
+    if path.suffix == ".parquet":
+        table.to_parquet(path, index=False)
+    else:
+        table.to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize("name", ["job.parquet", "job.csv", "job.csv.gz"])
+def test_rows_are_sorted_and_times_are_integer_nanoseconds(tmp_path, name):
+    path = written(tmp_path / name)
+    assert is_operation_table(path)
+    columns = read_operation_table(path).columns
+    assert columns["row"].tolist() == [2, 1, 4, 3]
+    assert columns["rank"].tolist() == [4, 4, 5, 5]
+    assert columns["start_ns"].tolist() == [250_000_000, 500_000_000, 0, 500_000_000]
+    assert columns["duration_ns"].tolist() == [125_000_000, 1_500_000_000] * 2
+    assert [OPERATION_TYPES[code] for code in columns["type"]] == ["forward-compute", "backward-compute"] * 2
+    assert all(column.dtype == np.int64 for column in columns.values())
+
+
+def test_optional_columns_follow_from_the_others(tmp_path):
+    path = written(
+        tmp_path / "job.csv",
+        optype=["forward-compute"] * 4,
+        stage=[1, 1, 1, 1],
+        **dict.fromkeys(("rank", "seq_id", "mc", "mb_id", "gmc")),
+    )
+    columns = read_operation_table(path).columns
+    assert columns["row"].tolist() == [2, 1, 4, 3]
+    assert columns["number"].tolist() == [0, 1, 0, 1]
+    assert columns["rank"].tolist() == [1, 1, 3, 3]
+    assert columns["model_chunk"].tolist() == [1] * 4
+    assert columns["micro_batch"].tolist() == [-1] * 4
+
+
+def test_other_files_are_no_tables(tmp_path):
+    for name, content in (
+        ("notes.csv", b"a,b\n1,2\n"),
+        ("empty", b""),
+        ("damaged.gz", b"\x1f\x8b\x08\x00" + b"\x00" * 30),
+        ("trace.json", b'{"traceEvents": []}'),
+    ):
+        (tmp_path / name).write_bytes(content)
+        assert not is_operation_table(tmp_path / name)
+    assert not is_operation_table(tmp_path)
+    assert not is_operation_table(tmp_path / "missing.parquet")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"duration": None}, r"has no column 'duration'; it has .*optype"),
+        ({"duration": [1, -0.5, 1, 1]}, r"row 2, column 'duration': -0.5 s is not from 0 to 1e\+06"),
+        ({"duration": [1, 1, np.nan, 1]}, r"row 3, column 'duration': the value is missing or not finite"),
+        ({"start_ts": [0, 0, 0, np.inf]}, r"row 4, column 'start_ts': the value is missing or not finite"),
+        ({"start_ts": [0, 0, 0, 1e12]}, r"row 4, column 'start_ts': 1e\+12 s"),
+        ({"start_ts": ["0", "soon", "0", "0"]}, r"row 2, column 'start_ts': 'soon' is no number"),
+        ({"step": [7, 7, 7.5, 7]}, r"row 3, column 'step': 7.5 is no whole number"),
+        ({"stage": [0, 0, -1, 0]}, r"row 3, column 'stage': -1 is no whole number from 0"),
+        ({"dp_rank": [0, 0, 1, 10**9]}, r"row 4, column 'dp_rank': 1e\+09 is no whole number"),
+        ({"mc": [0, -2, 0, 0]}, r"row 2, column 'mc': -2 is no whole number from -1"),
+        (
+            {"optype": ["forward-compute", "forward-compote"] * 2},
+            r"row 2, column 'optype': 'forward-compote' is not .* did you mean 'forward-compute'\?",
+        ),
+        ({"optype": ["forward-compute", None] * 2}, r"row 2, column 'optype': '(nan|None)' is not"),
+        (
+            {"optype": ["forward-compute"] * 4},
+            r"rows 1 and 2: both are forward-compute 0 \(seq_id\) of step 7, rank 4",
+        ),
+        ({"rank": [4, 4, 5, 6]}, r"rows 3 and 4: ranks 5 and 6 both have dp_rank 1 and stage 0"),
+    ],
+)  # fmt: skip
+def test_wrong_values_are_refused_by_column_and_row(tmp_path, suffix, columns, message):
+    path = written(tmp_path / f"job.{suffix}", **columns)
+    with pytest.raises(TraceFormatError, match=message) as error:
+        read_operation_table(path)
+    assert str(error.value).startswith(str(path))
+    assert "Next: " in str(error.value) or "did you mean" in str(error.value) or "Allowed" in str(error.value)
+
+
+def test_a_number_too_large_for_any_is_refused(tmp_path):
+    path = written(tmp_path / "job.csv", step=[7, 7, "9" * 400, 7])
+    with pytest.raises(TraceFormatError, match="row 3, column 'step'"):
+        read_operation_table(path)
+
+
+def test_damaged_files_are_refused(tmp_path):
+    whole = written(tmp_path / "job.parquet").read_bytes()
+    path = tmp_path / "cut.parquet"
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(TraceFormatError, match="cannot be read as a table"):
+        read_operation_table(path)
+    path.write_bytes(gzip.compress(b"step,optype\n1,forward-compute\n"))
+    with pytest.raises(TraceFormatError, match=r"cannot be read as a table|has no column"):
+        read_operation_table(path)
+    empty = written(tmp_path / "empty.csv", **{name: [] for name in ROWS})
+    with pytest.raises(TraceFormatError, match="has no rows"):
+        read_operation_table(empty)
