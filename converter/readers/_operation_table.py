@@ -119,8 +119,12 @@ def _read(path: Path) -> Columns:
             return opened.read([name for name in wanted if name in opened.kinds])
         import pandas as pd  # noqa: PLC0415 - slow to import
 
-        gzipped = "gzip" if magic.startswith(_GZIP_MAGIC) else None
-        frame = pd.read_csv(path, usecols=wanted.__contains__, low_memory=False, compression=gzipped)
+        frame = pd.read_csv(
+            path,
+            usecols=wanted.__contains__,
+            low_memory=False,
+            compression="gzip" if magic.startswith(_GZIP_MAGIC) else None,
+        )
         return {str(name): frame[name].to_numpy() for name in frame.columns}
     except (ValueError, EOFError, BadGzipFile, zlib.error) as error:
         detail = " ".join(str(error).split())[:300].rstrip(".")

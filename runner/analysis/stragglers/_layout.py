@@ -50,12 +50,12 @@ class Layout:
     @property
     def replicas(self) -> int:
         """How many data-parallel replicas there are."""
-        return self.ranks.shape[0]
+        return len(self.ranks)
 
     @property
     def stages(self) -> int:
         """How many pipeline stages there are."""
-        return self.ranks.shape[1]
+        return len(self.ranks.T)
 
     @property
     def end_ns(self) -> npt.NDArray[np.int64]:
@@ -91,7 +91,7 @@ def lay_out(table: OperationTable) -> Layout:
     rows[operation_of, step_of, columns["replica"]] = np.arange(len(step_of))
     kept, remarks = _common_steps(table, operations, steps, rows >= 0)
     present = np.flatnonzero(rows[:, kept[0], 0] >= 0)
-    rows = rows[np.ix_(present, kept, np.arange(replicas))]
+    rows = rows[present][:, kept]
     ranks = np.full((replicas, stages), -1, np.int64)
     ranks[columns["replica"], columns["stage"]] = columns["rank"]
     first = rows[:, 0, 0]
@@ -101,7 +101,9 @@ def lay_out(table: OperationTable) -> Layout:
         ranks,
         columns["start_ns"][rows],
         columns["duration_ns"][rows],
-        *(columns[name][first] for name in ("chunk", "model_chunk", "micro_batch")),
+        columns["chunk"][first],
+        columns["model_chunk"][first],
+        columns["micro_batch"][first],
         remarks,
     )
 
@@ -145,9 +147,8 @@ def _difference(
 ) -> str:
     """Return the first difference of *step* from the operations *wanted*, or among its replicas."""
     of_step = present[:, step, :]
-    if wanted is None:
-        wanted = of_step.any(axis=1, keepdims=True)
-    place, replica = (int(index[0]) for index in np.nonzero(of_step != wanted))
+    usual = of_step.max(axis=1, keepdims=True) if wanted is None else wanted
+    place, replica = (int(index[0]) for index in np.nonzero(of_step != usual))
     verb = "also has" if of_step[place, replica] else "lacks"
     return f"step {steps[step]}, in which dp_rank {replica} {verb} {operations[place]}"
 

@@ -51,19 +51,20 @@ def joined(places: Sequence[Transfers]) -> list[Transfers]:
     by_type: dict[str, list[Transfers]] = {}
     for transfers in places:
         by_type.setdefault(transfers.type, []).append(transfers)
-    return [
-        of_type[0]
-        if len(of_type) == 1
-        else Transfers(
-            ", ".join(transfers.name for transfers in of_type),
-            np.logical_or.reduce([transfers.measured for transfers in of_type]),
-            kind,
-            *(of_type[0].replica if len({t.replica for t in of_type}) == 1 else -1,),
-            *(of_type[0].stage if len({t.stage for t in of_type}) == 1 else -1,),
-            max(transfers.ratio for transfers in of_type),
-        )
-        for kind, of_type in by_type.items()
-    ]
+    return [_union(of_type) for of_type in by_type.values()]
+
+
+def _union(places: Sequence[Transfers]) -> Transfers:
+    """Return *places*, which are of one type, as one."""
+    replicas, stages = {one.replica for one in places}, {one.stage for one in places}
+    return Transfers(
+        ", ".join(one.name for one in places),
+        np.logical_or.reduce([one.measured for one in places]),
+        places[0].type,
+        replicas.pop() if len(replicas) == 1 else -1,
+        stages.pop() if len(stages) == 1 else -1,
+        max(one.ratio for one in places),
+    )
 
 
 def _places(replay: Replay) -> Iterator[Transfers]:
@@ -89,18 +90,15 @@ def _link(replay: Replay, stage: int, replica: int) -> Transfers:
     layout = replay.layout
     after = (stage + 1) % layout.stages
     ends = {"forward-send": stage, "forward-recv": after, "backward-recv": stage, "backward-send": after}
-    measured = mask(layout, lambda op: ends.get(op.type) == op.stage, replica)
+    measured = mask(layout, [ends.get(op.type) == op.stage for op in layout.operations], replica)
     ranks = layout.ranks[replica, [stage, after]]
     name = f"messages between ranks {ranks[0]} and {ranks[1]}"
     return Transfers(name, measured, "", replica, stage, _ratio(replay, measured))
 
 
 def _collective(replay: Replay, kind: str, name: str, replica: int, stage: int) -> Transfers:
-    measured = mask(
-        replay.layout,
-        lambda op: op.type == kind and stage in (-1, op.stage),
-        None if replica < 0 else replica,
-    )
+    wanted = [op.type == kind and stage in (-1, op.stage) for op in replay.layout.operations]
+    measured = mask(replay.layout, wanted, replica)
     return Transfers(name, measured, kind, replica, stage, _ratio(replay, measured))
 
 

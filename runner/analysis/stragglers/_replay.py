@@ -50,7 +50,7 @@ class Replay:
 
     def step_ns_with(self, durations_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the step times where operations take *durations_ns* (operations, steps, replicas)."""
-        return self._replay(lambda place: durations_ns[place, None])[0]
+        return np.asarray(self._replay(lambda place: durations_ns[place, None])[0])
 
     def _replay(self, durations: Callable[[int], npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
         """Return the end of each step, from its begin; *durations* are of (what-ifs, steps, replicas)."""
@@ -100,7 +100,7 @@ class _Mixed:
 
     def __call__(self, place: int) -> npt.NDArray[np.int64]:
         """Return the durations of one operation (what-ifs, steps, replicas)."""
-        return np.where(self._masks[:, place, None, :], self._work[place], self._ideal[place])
+        return np.asarray(np.where(self._masks[:, place, None, :], self._work[place], self._ideal[place]))
 
 
 def _without_waiting(layout: Layout, rules: Dependencies) -> tuple[npt.NDArray[np.int64], int]:
@@ -120,7 +120,7 @@ def _without_waiting(layout: Layout, rules: Dependencies) -> tuple[npt.NDArray[n
 
 def _latest(layout: Layout, rules: Dependencies, unit: tuple[int, ...]) -> npt.NDArray[np.int64]:
     """Return when the last member of *unit* began (steps, replicas)."""
-    latest = layout.start_ns[list(unit)].max(axis=0)
+    latest: npt.NDArray[np.int64] = layout.start_ns[list(unit)].max(axis=0)
     return latest.max(axis=1, keepdims=True) if rules.across_replicas[unit[0]] else latest
 
 

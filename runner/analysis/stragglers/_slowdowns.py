@@ -5,13 +5,13 @@ Definitions: "Understanding Stragglers in Large Model Training Using What-if Ana
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ._layout import Layout, Operation
+from ._layout import Layout
 from ._replay import Replay
 
 __all__ = ["Slowdowns", "mask", "share_explained", "slowdowns"]
@@ -70,13 +70,14 @@ class Slowdowns:
 def slowdowns(replay: Replay) -> Slowdowns:
     """Replay all steps as measured, ideal, and with one type, replica or stage as measured."""
     layout = replay.layout
-    types = dict.fromkeys(_NAMES.get(op.type, op.type) for op in layout.operations)
+    kinds = [_NAMES.get(op.type, op.type) for op in layout.operations]
+    types = dict.fromkeys(kinds)
     what_ifs = [
         mask(layout),
         ~mask(layout),
-        *(mask(layout, lambda op, name=name: _NAMES.get(op.type, op.type) == name) for name in types),
+        *(mask(layout, [kind == name for kind in kinds]) for name in types),
         *(mask(layout, replica=replica) for replica in range(layout.replicas)),
-        *(mask(layout, lambda op, stage=stage: op.stage == stage) for stage in range(layout.stages)),
+        *(mask(layout, [op.stage == stage for op in layout.operations]) for stage in range(layout.stages)),
     ]
     times = replay.step_ns(np.array(what_ifs))
     replayed, ideal = times[0], int(times[1, 0])
@@ -84,7 +85,7 @@ def slowdowns(replay: Replay) -> Slowdowns:
     by_replica = ratios[len(types) : len(types) + layout.replicas]
     by_stage = ratios[len(types) + layout.replicas :]
     slowest = _slowest_workers(layout, by_replica.mean(axis=1), by_stage.mean(axis=1))
-    last = mask(layout, lambda op: op.stage == layout.stages - 1)
+    last = mask(layout, [op.stage == layout.stages - 1 for op in layout.operations])
     removed = replay.step_ns(np.array([~slowest, ~last]))
     starts, ends = layout.start_ns, layout.end_ns
     return Slowdowns(
@@ -99,13 +100,13 @@ def slowdowns(replay: Replay) -> Slowdowns:
     )
 
 
-def mask(
-    layout: Layout, wanted: Callable[[Operation], bool] = lambda op: True, replica: int | None = None
-) -> npt.NDArray[np.bool_]:
-    """Return which operations are *wanted* (operations, replicas), of all replicas or one."""
-    of_operation = np.array([wanted(op) for op in layout.operations])
-    of_replica = np.ones(layout.replicas, bool) if replica is None else np.arange(layout.replicas) == replica
-    return of_operation[:, None] & of_replica
+def mask(layout: Layout, wanted: Sequence[bool] | None = None, replica: int = -1) -> npt.NDArray[np.bool_]:
+    """Return which operations are *wanted* (operations, replicas): all or some, of all replicas or one."""
+    chosen = np.zeros((len(layout.operations), layout.replicas), bool)
+    chosen[:, slice(None) if replica < 0 else replica] = True
+    if wanted is not None:
+        chosen &= np.array(wanted)[:, None]
+    return chosen
 
 
 def share_explained(
@@ -126,4 +127,4 @@ def _slowest_workers(
     chosen = np.zeros(scores.shape, bool)
     for place in order[: -(-len(order) * _SLOWEST_PERCENT // 100)]:
         chosen[replicas[place], stages[place]] = True
-    return chosen[:, [op.stage for op in layout.operations]].T
+    return np.asarray(chosen[:, [op.stage for op in layout.operations]].T)

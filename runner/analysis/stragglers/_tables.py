@@ -29,8 +29,9 @@ def type_table(found: Stragglers) -> pd.DataFrame:
         (name, float(by_step.mean()), float(by_step.max()), int(steps[by_step.argmax()]))
         for name, by_step in found.slowdowns.by_type.items()
     ]
+    rows.sort(key=lambda row: -row[1])
     table: pd.DataFrame = pd.DataFrame(rows, columns=["type", "slowdown", "worst", "worst_step"])
-    return table.sort_values("slowdown", ascending=False, kind="stable", ignore_index=True)
+    return table
 
 
 def worker_table(found: Stragglers) -> pd.DataFrame:
@@ -39,7 +40,7 @@ def worker_table(found: Stragglers) -> pd.DataFrame:
     replicas, stages = np.nonzero(layout.ranks >= 0)
     by_replica, by_stage = found_by.by_replica.mean(axis=1), found_by.by_stage.mean(axis=1)
     by_step = found_by.by_worker[replicas, stages]
-    table: pd.DataFrame = pd.DataFrame(
+    rows = pd.DataFrame(
         {
             "rank": layout.ranks[replicas, stages],
             "replica": replicas,
@@ -51,7 +52,8 @@ def worker_table(found: Stragglers) -> pd.DataFrame:
             "stage_slowdown": by_stage[stages],
         }
     )
-    return table.sort_values(["slowdown", "rank"], ascending=[False, True], ignore_index=True)
+    table: pd.DataFrame = rows.sort_values(["slowdown", "rank"], ascending=[False, True], ignore_index=True)
+    return table
 
 
 def step_table(found: Stragglers) -> pd.DataFrame:
@@ -80,11 +82,12 @@ def heat_map(found: Stragglers) -> pd.DataFrame:
     """Return the slowdown by each worker in each step: a row for each rank, a column for each step."""
     layout = found.layout
     replicas, stages = np.nonzero(layout.ranks >= 0)
-    table: pd.DataFrame = pd.DataFrame(
+    rows = pd.DataFrame(
         found.slowdowns.by_worker[replicas, stages], columns=[f"step {step}" for step in layout.steps]
     )
-    table.insert(0, "rank", layout.ranks[replicas, stages])
-    return table.sort_values("rank", ignore_index=True)
+    rows.insert(0, "rank", layout.ranks[replicas, stages])
+    table: pd.DataFrame = rows.sort_values("rank", ignore_index=True)
+    return table
 
 
 STRAGGLER_TABLES = {

@@ -41,7 +41,7 @@ def only_for(wanted, factor, least_step=0, other=1.0):
 # What is published
 
 
-@pytest.mark.parametrize("name", ["slow-worker", "long-stage"])
+@pytest.mark.parametrize("name", ["slow-worker", "long-stage", "interleaved"])
 def test_the_artifacts_own_answers(name):
     expected = json.loads((DATA / "expected.json").read_text())[name]
     answer = found(DATA / f"{name}.parquet")
