@@ -166,7 +166,8 @@ def published(folder: Path) -> None:
         print(
             f"{name}: S {slowdowns.overall:.4f} (published {expected['blocking_slowdown']:.4f}), M_W "
             f"{slowdowns.worker_share:.4f}, M_S {slowdowns.last_stage_share:.4f}, {len(errors) - 1:,} "
-            f"figures by step at most {max(errors):.1e} off, replay {slowdowns.replay_error:.2%} short, {took:.2f} s"
+            f"figures by step at most {max(errors):.1e} off, replay {slowdowns.replay_error:.2%} "
+            f"short, {took:.2f} s"
         )
 
 

@@ -46,7 +46,8 @@ def diagnose_command(
     from ..runner.analysis import slowest_rank
 
     if is_operation_table(targets[0]):
-        _refuse(view in LOG_VIEWS or len(targets) > 1, targets[0], "a table", "one TABLE", TABLE_VIEWS)
+        wrong = view in LOG_VIEWS or len(targets) > 1 or run_id is not None
+        _refuse(wrong, targets[0], "a table", "one TABLE without --run", TABLE_VIEWS)
         print_stragglers(targets[0], view, output_format)
         return
     if not Study.is_study(targets[0]) and are_logs(targets):

@@ -58,7 +58,8 @@ def print_stragglers(path: str, show: str | None, output_format: str) -> None:
                 _print_table(name, table(found), show)
         for remark in found.remarks:
             console.print(f"Note: {remark}.", style="yellow", markup=False, soft_wrap=True)
-        print_next("diagnose", path, "--view", "steps")
+        if show is None:
+            print_next("diagnose", path, "--view", "steps")
 
 
 def _print_answer(found: Stragglers) -> None:

@@ -70,8 +70,10 @@ def test_refused(tmp_path, capfd):
     code, _, err = run(capfd, "diagnose", TABLE, "--view", "speeds")
     assert code == 2
     assert "causes, types, workers, steps, heat-map" in err
-    code, _, err = run(capfd, "diagnose", TABLE, TABLE)
-    assert code == 2
+    for wrong in ([TABLE, TABLE], [TABLE, "--run", "measured"]):
+        code, _, err = run(capfd, "diagnose", *wrong)
+        assert code == 2
+        assert "name one TABLE without --run" in err
     code, _, err = run(capfd, "diagnose", TABLE, "--format", "csv")
     assert code == 2
     assert "CSV holds one table" in err

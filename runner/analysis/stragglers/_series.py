@@ -12,6 +12,7 @@ __all__ = ["Change", "level_change", "when_text"]
 _CHANCE = 0.001  # of a change point where there is none
 _MOST_STEPS = 8  # named in a sentence
 _LEAST_REPEATS = 3
+_LEAST_SIDE, _MOST_EXCEPTIONS = 3, 0.2  # steps before or after an onset, and the share of them that differs
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,12 @@ def when_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
     count = f"in {len(numbers)} of {len(steps)} steps"
     if slow.all():
         return "in all steps"
-    change = level_change(steps, slow.astype(np.float64), least=1)
-    if change is not None and {change.before, change.after} == {0.0, 1.0}:
-        return f"{count}, {'since' if change.after else 'until'} step {change.step}"
+    for word, other in (("since", slow), ("until", ~slow)):
+        exceptions = np.cumsum(other)[:-1] + np.cumsum(~other[::-1])[::-1][1:]
+        at = int(exceptions.argmin()) + 1 if len(exceptions) else 0
+        side = min(at, len(steps) - at)
+        if side >= _LEAST_SIDE and exceptions[at - 1] <= _MOST_EXCEPTIONS * side:
+            return f"{count}, {word} step {steps[at]}"
     gaps = set(np.diff(places).tolist())
     if len(numbers) >= _LEAST_REPEATS and len(gaps) == 1 and gaps != {1}:
         return f"{count}, every {gaps.pop()}th"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....converter.readers import OperationTable
+from ....support import change_text
 from ._causes import StragglerCause, causes
 from ._dependencies import dependencies
 from ._layout import Layout, lay_out
@@ -19,6 +20,7 @@ __all__ = ["Stragglers", "find_stragglers"]
 
 _QUANTILES = (0.5, 0.9, 0.99)
 _LEAST_CHANGE = 1.03
+_MOST_ERROR = 0.05  # of a replay without changes, beyond which figures are in doubt
 
 
 @dataclass(frozen=True)
@@ -75,4 +77,10 @@ def find_stragglers(table: OperationTable) -> Stragglers:
             f"{replay.backward_transfers:,} transfers end over 10 ms before their last member begins, and "
             "count as nothing: clocks of ranks differ"
         )
-    return Stragglers(layout, found, tuple(causes(replay, found)), tuple(remarks))
+    named = tuple(causes(replay, found))
+    if abs(found.replay_error) > _MOST_ERROR and all(cause.kind != "host" for cause in named):
+        remarks.append(
+            f"the replay differs from the recorded steps by {change_text(1 / (1 + found.replay_error) - 1)}: "
+            "times and dependencies do not fit each other, so that the figures are uncertain"
+        )
+    return Stragglers(layout, found, named, tuple(remarks))

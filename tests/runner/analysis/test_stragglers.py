@@ -162,6 +162,18 @@ def test_a_planted_cause_is_the_only_one_named(answer, job, place, when):
     assert when is None or cause.when == when
 
 
+def test_a_late_onset_and_an_early_end_are_dated(answer):
+    for compute, text in (
+        (only_for((2, 1), 1.6, 26), "in 4 of 30 steps, since step 36"),
+        (
+            lambda step, r, s, _: 1.6 if (r, s) == (2, 1) and step < 5 else 1.0,
+            "in 5 of 30 steps, until step 15",
+        ),
+    ):
+        (cause,) = answer(**BASE, compute=compute).causes
+        assert cause.when == text
+
+
 def test_two_slow_workers_that_hide_each_other_are_both_named(answer):
     answer = answer(**BASE, compute=lambda _, r, s, __: 1.4 if (r, s) in ((0, 0), (3, 2)) else 1.0)
     assert {cause.rank for cause in answer.causes} == {0, 11}
@@ -252,6 +264,14 @@ def test_clocks_that_differ_are_noted(tmp_path):
 
     (remark,) = found(changed(tmp_path, shifted, noise=0.0)).remarks
     assert remark.endswith("clocks of ranks differ")
+
+
+def test_times_that_fit_no_schedule_are_noted(tmp_path):
+    def stretched(table):
+        return table.assign(duration=table.duration + 0.1 * (table.optype == "params-all-gather"))
+
+    (remark,) = found(changed(tmp_path, stretched)).remarks
+    assert "do not fit each other" in remark
 
 
 def test_only_required_columns_give_the_same(tmp_path):
