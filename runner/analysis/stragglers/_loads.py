@@ -29,7 +29,8 @@ def micro_batch_factors(layout: Layout, work_ns: npt.NDArray[np.int64]) -> tuple
     batches = _batches(layout, places)
     for batch in np.unique(batches):
         own = batches == batch
-        factors[places[own]] = np.median(relative[own], axis=0)
+        median = np.median(relative[own], axis=0)
+        factors[places[own]] = np.where(median > 0, median, 1.0)
     return factors, _correlation(layout, places, batches, relative)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ....errors import TraceError
 from ._layout import Layout
 from ._replay import Replay
 
@@ -81,6 +82,8 @@ def slowdowns(replay: Replay) -> Slowdowns:
     ]
     times = replay.step_ns(np.array(what_ifs))
     replayed, ideal = times[0], int(times[1, 0])
+    if ideal <= 0 or replayed.min() <= 0:
+        raise TraceError("The operations of a step take no time. Next: check duration, which is in seconds.")
     ratios = times[2:] / ideal
     by_replica = ratios[len(types) : len(types) + layout.replicas]
     by_stage = ratios[len(types) + layout.replicas :]

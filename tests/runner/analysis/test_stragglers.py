@@ -250,6 +250,13 @@ def test_messages_that_do_not_pair(tmp_path):
         found(changed(tmp_path, without_sends))
 
 
+def test_operations_that_take_no_time(tmp_path):
+    with pytest.raises(TraceError, match="take no time"):
+        found(changed(tmp_path, lambda table: table.assign(start_ts=0.0, duration=0.0)))
+    path = changed(tmp_path, lambda table: table.assign(duration=table.duration * (table.mb_id < 0)))
+    assert found(path).slowdowns.overall > 0
+
+
 def test_a_stage_without_computations(tmp_path):
     def without(table):
         return table[(table.stage != 1) | ~table.optype.str.endswith(("-compute", "-send", "-recv"))]
