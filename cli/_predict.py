@@ -58,7 +58,7 @@ def plan_options(command: Command) -> Command:
         _degree("pp", "Number of pipeline stages."),
         _degree("dp", "Data-parallel size. [default: the remaining ranks]", None),
         _degree("cp", "Context-parallel size."),
-        _degree("ep", "Expert-parallel size, within data parallelism."),
+        _degree("ep", "Expert-parallel size, over data and context parallelism."),
         _degree("micro-batch", "Sequences per micro-batch and data-parallel rank."),
         _degree("global-batch", "Sequences per step. [default: 4 micro-batches per pipeline stage]", None),
         _degree("sequence", "Tokens per sequence. [default: the model's]", None),
@@ -76,7 +76,7 @@ def plan_options(command: Command) -> Command:
                      help="Overlap tensor-parallel collectives with matrix products."),
         _degree("lora", "Train only LoRA adapters of this rank, on queries, keys and values.", None),
         click.option("--whole-experts", is_flag=True,
-                     help="Keep each expert whole under tensor parallelism."),
+                     help="Share experts out over tensor parallelism, too, each whole."),
         click.option("--placement", default="-".join(AXES), show_default=True,
                      help="Order of the parallel axes on the network, innermost first."),
     )):  # fmt: skip

@@ -39,7 +39,7 @@ def possible_degrees(request: Request) -> tuple[list[Degrees], Counter[str]]:
             if reason:
                 refused[reason] += 1
                 continue
-            experts = _divisors(math.gcd(request.model.experts, dp)) if request.model.experts else [1]
+            experts = _divisors(math.gcd(request.model.experts, cp * dp)) if request.model.experts else [1]
             found += [Degrees(number, tp, pp, dp, cp, ep) for ep in experts if request.allows("ep", ep)]
     return found, refused
 
@@ -118,8 +118,9 @@ def _schedules(request: Request, pp: int) -> Iterator[tuple[str, int]]:
     names = [("1f1b", 1)]
     if pp > 1:
         names.append(("zero-bubble", 1))
-        if layers % pp == 0:
-            names += [("interleaved", chunks) for chunks in _divisors(layers // pp) if chunks > 1]
+        counts = layers if layers % pp == 0 else layers + 2  # the embedding and the loss as layers
+        if counts % pp == 0:
+            names += [("interleaved", chunks) for chunks in _divisors(counts // pp) if chunks > 1]
     for schedule, chunks in names:
         if request.allows("schedule", schedule) and request.allows("chunks", chunks):
             yield schedule, chunks

@@ -356,7 +356,9 @@ def assumptions(setting: Setting) -> list[str]:
         if setting.model.convolutions
         else f"Sequences have {plan.sequence or setting.model.sequence} tokens, all of them used",
     ]
-    if plan.pp > 1 and setting.model.layers % (plan.pp * plan.chunks):
+    if plan.pp > 1 and plan.ends_count(setting.model.layers):
+        said.append("The embedding and the loss take the place of a layer each in the pipeline")
+    elif plan.pp > 1 and setting.model.layers % (plan.pp * plan.chunks):
         said.append("Layers do not divide evenly; the first stages have one more")
     said += setting.model.remarks
     if plan.tp > setting.model.kv_heads and not setting.model.kv_rank:

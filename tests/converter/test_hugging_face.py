@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,22 +98,76 @@ def test_models_have_the_parameters_of_their_own_code(name: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"model_type": "jamba"}, "layers of another kind"),
-        ({"model_type": "t5", "is_encoder_decoder": True}, "an encoder and a decoder"),
+        ({"model_type": "jamba"}, "'model_type: jamba' means state-space layers"),
+        ({"model_type": "t5", "is_encoder_decoder": True}, "'is_encoder_decoder: true'"),
         (
             {**sizes("qwen3_next", 4, 64, 4, 4, 128, 100), "layer_types": ["linear_attention"] * 4},
-            "linear_attention",
+            "'layer_types' has layers of another kind",
         ),
-        ({"model_type": "llama", "hidden_size": 64}, "no 'num_hidden_layers'"),
-        ({**sizes("llama", 4, 64, 4, 4, 128, 100), "num_attention_heads": [4, 2]}, "whole number"),
-        ({**sizes("mixtral", 4, 64, 4, 4, 128, 100), "num_local_experts": 8}, "'top_k' must be"),
+        # As these are published: what decides stands in one key, and nothing else differs from attention.
+        (
+            {**sizes("qwen3_next", 48, 2048, 16, 2, 5120, 151936), "full_attention_interval": 4},
+            "'full_attention_interval: 4' means linear attention",
+        ),
+        (
+            {**sizes("deepseek_v32", 61, 7168, 128, 128, 18432, 129280), "index_topk": 2048},
+            "'index_topk: 2048' means sparse attention",
+        ),
+        (
+            {**sizes("kimi_linear", 27, 2304, 32, 32, 9216, 163840), "linear_attn_config": {"full": [4]}},
+            "'linear_attn_config: ",
+        ),
+        ({**sizes("a_new_one", 4, 64, 4, 4, 128, 100), "mamba_d_state": 16}, "'mamba_d_state: 16'"),
+        ({**sizes("albert", 4, 64, 4, 4, 128, 100), "num_hidden_groups": 1}, "weights that layers share"),
+        (
+            {**sizes("a_new_one", 4, 64, 4, 4, 128, 100), "embedding_size": 32},
+            "'embedding_size: 32' means embeddings of another width",
+        ),
+        (
+            {"model_type": "gemma3n", "text_config": {"num_kv_shared_layers": 10}},
+            "'num_kv_shared_layers: 10'",
+        ),
+        (
+            {**sizes("openelm", 4, 64, 4, 4, 128, 100), "intermediate_size": [64, 128]},
+            "'intermediate_size' differs",
+        ),
+        ({"model_type": "new_one", "hidden_size": 64}, "no 'num_hidden_layers'"),
+        (
+            {**sizes("llama", 4, 64, 4, 4, 128, 100), "num_attention_heads": [4, 2]},
+            "'num_attention_heads' differs",
+        ),
+        ({**sizes("mixtral", 4, 64, 4, 4, 128, 100), "num_experts_per_tok": "two"}, "whole number"),
+        (
+            {**sizes("mixtral", 4, 64, 4, 4, 128, 100), **EXPERTS, "num_local_experts": 8,
+             "moe_layer_freq": [0, 1, 0, 1]},
+            "'moe_layer_freq' has layers without experts behind",
+        ),
     ],
-)
-def test_models_that_are_not_one_stack_of_layers_are_refused(
+)  # fmt: skip
+def test_models_that_are_not_one_stack_of_layers_are_refused_by_the_key_that_decides(
     config: dict[str, Any], words: str, tmp_path: Path
 ):
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=re.escape(words)):
         read(tmp_path, **config)
+
+
+def test_keys_left_out_are_the_defaults_of_the_library(tmp_path: Path):
+    # gemma-3-4b as it is published.
+    text = {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024}
+    config = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", **text}}
+    model = read(tmp_path, **config, vision_config={"hidden_size": 1152})
+    assert (model.vocab, model.heads, model.kv_heads, model.head_size) == (262208, 8, 4, 256)
+    assert (model.window, model.full_every, model.gated, model.tied) == (1024, 6, True, True)
+    assert model.params() / 1e9 == pytest.approx(3.88, rel=1e-3)  # the language model of gemma-3-4b
+    assert read(tmp_path, model_type="gemma3", text_config=text).params() == model.params()
+
+
+def test_experts_begin_where_a_list_of_layers_says(tmp_path: Path):
+    experts = {**EXPERTS, "num_experts": 8, "moe_intermediate_size": 32}
+    text = {**sizes("new_one", 4, 64, 4, 4, 128, 100), **experts}
+    for listed in ({"moe_layer_freq": [0, 1, 1, 1]}, {"mlp_layer_types": ["dense"] + ["sparse"] * 3}):
+        model = read(tmp_path, **text, **listed)
+        assert [model.is_expert_layer(layer) for layer in range(4)] == [False, True, True, True]
 
 
 def test_what_is_not_predicted_is_said(tmp_path: Path):

@@ -82,7 +82,7 @@ def params_of(plan: Plan) -> float:
     shared = sum(map(MODEL.layer_params, stage)) - experts + MODEL.embedding_params
     shared += MODEL.output_params if plan.pp == 1 else 0
     of_rank = experts / plan.ep / plan.expert_tp
-    has_copies = plan.degree(*plan.data_axes) > 1, plan.degree(*plan.expert_axes) > 1
+    has_copies = plan.degree(*plan.data_axes) > 1, plan.degree("edp") > 1
     return shared / plan.tp * has_copies[0] + of_rank * has_copies[1]
 
 

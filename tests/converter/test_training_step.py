@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -341,6 +342,69 @@ def test_whole_experts_are_shared_out_by_tensor_parallel_ranks_too():
     assert len(steps) == 1
     with pytest.raises(UsageError, match="need sequence parallelism"):
         training_step(model, replace(whole, sequence_parallel=False), Prices(), 8)
+
+
+def test_experts_are_shared_out_over_context_parallelism_as_in_megatron():
+    plan = Plan(tp=2, cp=2, dp=4, pp=2, ep=8, global_batch=8)
+    assert plan.group(3, "ep") == tuple(range(1, 16, 2))
+    assert plan.degree("edp") == 1
+    half = replace(plan, ep=4)
+    assert [half.group(rank, "ep") for rank in (0, 10)] == [(0, 2, 4, 6), (8, 10, 12, 14)]
+    assert half.group(2, "edp") == (2, 10)
+    # Of one rank per axis, as along data parallelism alone.
+    assert replace(plan, cp=1, dp=8, ep=4).group(1, "ep") == (1, 3, 5, 7)
+    # The experts of a rank are the same part, whether its neighbours differ in tokens or in sequences.
+    deepseek = find_model("deepseek-v3")
+    sizes = [
+        rank_memory(deepseek, Plan(tp=2, pp=2, cp=cp, dp=16 // cp, ep=16, global_batch=16, zero=1), 0)
+        for cp in (1, 2)
+    ]
+    assert sizes[0].weights == sizes[1].weights
+    assert sizes[0].optimizer == sizes[1].optimizer
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (Plan(dp=8, ep=3), "--ep 3 does not divide the 256 experts of deepseek-v3. Next: --ep 2."),
+        (
+            Plan(dp=8, cp=2, ep=64),
+            "over --cp 2 x --dp 8, 16 ranks, which --ep 64 does not divide. Next: --ep 16.",
+        ),
+        (
+            Plan(tp=8, dp=8, ep=64),
+            "Next: --ep 8, or --whole-experts, which shares experts out over all 64 ranks of a stage.",
+        ),
+        (Plan(cp=2, pp=2, dp=4, ep=4, placement=("tp", "cp", "pp", "dp")), "does not put side by side"),
+    ],
+)
+def test_experts_that_ranks_cannot_share_out_say_what_divides_them(plan: Plan, words: str):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        replace(plan, global_batch=8).check(find_model("deepseek-v3"))
+
+
+def test_the_embedding_and_the_loss_are_layers_where_that_makes_parts_even():
+    plan = Plan(pp=16, chunks=8, schedule="interleaved", global_batch=16)
+    plan.check(find_model("llama3-405b"))
+    parts = [plan.layers_of(part % 16, part // 16, 126) for part in range(128)]
+    assert [layer for part in parts for layer in part] == list(range(126))
+    assert [len(part) for part in parts] == [0, *[1] * 126, 0]
+    # Where layers divide, they alone count, and no stage is without layers.
+    assert [len(Plan(pp=4).layers_of(stage, 0, 4)) for stage in range(4)] == [1, 1, 1, 1]
+    with pytest.raises(UsageError, match="too few for 6 pipeline stages"):
+        Plan(pp=6, global_batch=6).check(replace(TINY, layers=4))
+    small = replace(TINY, layers=6)
+    uneven = Plan(pp=2, chunks=4, schedule="interleaved", global_batch=4)
+    few, every = (training_step(small, uneven, Prices(), 2, every_rank=every) for every in (False, True))
+    network = NetworkConfig(("Switch",), (2,), (10.0,), (500.0,))
+    times = {simulate(each, predicted_system(("Switch",)), network).makespan_ns for each in (few, every)}
+    assert len(times) == 1
+    assert min(times) > 0
+
+
+def test_a_step_too_large_for_a_graph_is_refused():
+    with pytest.raises(UsageError, match=r"a shorter --sequence"):
+        training_step(find_model("llama3-8b"), Plan(sequence=10**8), Prices(), 8)
 
 
 def test_tensor_parallelism_beside_its_products_costs_less():

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ....errors import UsageError
+from ._unmodelled import refuse_unmodelled
 
 __all__ = ["of_hugging_face"]
 
 _KEYS = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "hidden": ("hidden_size", "n_embd", "d_model", "n_embed"),
+    "hidden": ("hidden_size", "n_embd", "d_model", "n_embed", "dim"),
     "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
     "kv_heads": ("num_key_value_heads", "kv_n_heads", "multi_query_group_num"),
-    "ffn": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
+    "ffn": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim"),
     "vocab": ("vocab_size", "padded_vocab_size"),
     "sequence": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx"),
     "head_size": ("head_dim", "v_head_dim"),
@@ -24,42 +27,42 @@ _KEYS = {
     "top_k": ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_k", "moe_top_k"),
     "expert_ffn": ("moe_intermediate_size",),
     "shared_experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
-    "dense_layers": ("first_k_dense_replace", "moe_layer_start_index"),
+    "dense_layers": ("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"),
     "expert_every": ("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq"),
     "kv_rank": ("kv_lora_rank",),
     "query_rank": ("q_lora_rank",),
     "rope_size": ("qk_rope_head_dim",),
     "tied": ("tie_word_embeddings",),
 }
+_OF_LAYERS = ("moe_layer_freq",)  # that hold a value for each layer
+_TEXT_PARTS = ("text_config", "language_config", "llm_config")
 _NEEDED = ("layers", "hidden", "heads", "vocab", "sequence")
 _OF_EXPERTS = ("experts", "top_k", "expert_ffn", "shared_experts", "dense_layers", "expert_every")
 _SHARED_WIDTHS = ("shared_expert_intermediate_size", "shared_intermediate_size")
 # Feed-forward parts of three matrices, whatever their activation is.
 _GATED = (
-    "llama", "mistral", "mixtral", "qwen", "gemma", "deepseek", "olmo", "phi3", "modernbert", "chatglm",
-    "dbrx",
+    "llama", "mistral", "mixtral", "qwen", "deepseek", "olmo", "phi3", "modernbert", "chatglm",
+    "dbrx", "bitnet",
 )  # fmt: skip
 _GATES = ("silu", "swish", "swiglu")
-_LEARNED_POSITIONS = ("gpt2", "gpt_bigcode", "opt", "bert", "roberta", "xlm-roberta", "distilbert", "electra")
+_LEARNED_POSITIONS = (
+    "gpt2",
+    "gpt-sw3",
+    "gpt_bigcode",
+    "opt",
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "distilbert",
+    "electra",
+)
 _ENCODERS = (
     "bert", "roberta", "xlm-roberta", "distilbert", "electra", "deberta", "modernbert", "camembert",
 )  # fmt: skip
 _IMAGES = ("vit", "deit", "dinov2")
-# Of these, configurations that do not say have an output of its own; of all others, the embedding's.
-_UNTIED = (
-    "llama", "mistral", "mixtral", "qwen", "phi", "deepseek", "olmo", "gpt_neox", "gptj", "dbrx", "stablelm",
-    "granite", "glm", "chatglm", "gpt_oss", "persimmon", "codegen", "nemotron", "exaone4", "hunyuan", "arcee",
-    "seed_oss", "internlm", "baichuan", "yi",
-)  # fmt: skip
-_TIED = ("gpt2", "gpt_neo", "gpt_bigcode", "bloom", "mpt", "falcon", "starcoder", "cohere", "smollm",
-         "ernie", "gemma")  # fmt: skip
-# What computes something else than attention in some layers.
-_OTHER_LAYERS = (
-    "mamba", "falcon_mamba", "jamba", "bamba", "zamba", "rwkv", "recurrent_gemma", "falcon_h1", "nemotron_h",
-    "lfm2", "minimax", "granitemoehybrid", "retnet", "xlstm",
-)  # fmt: skip
-_FULL_EVERY = {"gemma2": 2, "gemma3": 6, "cohere2": 4, "gpt_oss": 2, "exaone4": 4, "llama4": 4}
-_WINDOWS = ("sliding_attention", "full_attention", "chunked_attention")
+# Types of models with code of their own, which transformers does not have.
+_OWN_CODE = ("chatglm", "internlm", "internlm2", "baichuan", "qwen", "deepseek", "yi", "hunyuan")
+_PATTERNS = ("sliding_window_pattern", "global_attn_every_n_layers", "no_rope_layer_interval")
 
 
 def of_hugging_face(data: Mapping[str, Any], file: Path) -> tuple[dict[str, Any], list[str]]:
@@ -68,26 +71,25 @@ def of_hugging_face(data: Mapping[str, Any], file: Path) -> tuple[dict[str, Any]
     Of one with parts, they are those of its text part. Raises `UsageError` for models of other layers, and
     for sizes that are missing.
     """
-    remarks = []
-    if isinstance(data.get("text_config"), Mapping):
-        parts = [key for key in ("vision_config", "audio_config") if data.get(key)]
-        if parts:
-            remarks.append(f"Of the model, its text part alone is predicted, without {' and '.join(parts)}")
-        data = {**data, **data["text_config"]}
-    nested = [data[key] for key in ("ffn_config", "attn_config") if isinstance(data.get(key), Mapping)]
-    data = {key: value for part in (*nested, data) for key, value in part.items()}
-    kind = str(data.get("model_type", "")).lower()
-    _refuse_others(data, kind, file)
+    remarks: list[str] = []
+    given = _text_part(data, remarks)
+    nested = [given[key] for key in ("ffn_config", "attn_config") if isinstance(given.get(key), Mapping)]
+    given = {key: value for part in (*nested, given) for key, value in part.items()}
+    kind = str(given.get("model_type", "")).lower()
+    usual = _defaults()
+    data = {**usual["types"].get(kind, {}), **given}
+    refuse_unmodelled(data, kind, usual["misread"], file)
     found: dict[str, Any] = {}
     for ours, theirs in _KEYS.items():
-        value = next((data[key] for key in theirs if data.get(key) is not None), None)
-        if value is not None:
-            found[ours] = value
+        # What is given comes first: the usual values may have another name for it.
+        values = [(key, part[key]) for part in (given, data) for key in theirs if part.get(key) is not None]
+        if values:
+            found[ours] = _one_value(*values[0], file)
     _of_kind(found, data, kind, remarks)
     _attention(found, data, kind, remarks)
     if kind.startswith(_IMAGES):
         _image(found, data, remarks)
-    _feed_forward(found, data, kind, remarks)
+    _feed_forward(found, data, kind, remarks, file)
     missing = next((key for key in _NEEDED if key not in found), None)
     if missing is not None:
         raise UsageError(
@@ -99,34 +101,53 @@ def of_hugging_face(data: Mapping[str, Any], file: Path) -> tuple[dict[str, Any]
     return {"name": name, **found}, remarks
 
 
-def _refuse_others(data: Mapping[str, Any], kind: str, file: Path) -> None:
-    """Raise `UsageError` for a model whose layers are not all of attention and a feed-forward part."""
-    types = data.get("layer_types") or ()
-    others = sorted({str(each) for each in types} - set(_WINDOWS))
-    what = ""
-    if data.get("is_encoder_decoder"):
-        what = "an encoder and a decoder"
-    elif others or kind.startswith(_OTHER_LAYERS):
-        what = f"layers of another kind ({', '.join(others) or kind})"
-    if what:
+@cache
+def _defaults() -> dict[str, Any]:
+    """Return what `scripts/config_defaults.py` wrote: values that configurations of a type leave out.
+
+    Of ``types`` the sizes are read right; those ``misread`` have a reason; ``text_parts`` has the type of the
+    text part of others.
+    """
+    file = Path(__file__).with_name("config_defaults.json")
+    loaded: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return loaded
+
+
+def _text_part(data: Mapping[str, Any], remarks: list[str]) -> dict[str, Any]:
+    """Return the configuration of the text part of a model that has several."""
+    kind = str(data.get("model_type", "")).lower()
+    key = next((key for key in _TEXT_PARTS if isinstance(data.get(key), Mapping)), "text_config")
+    part = data.get(key)
+    if not isinstance(part, Mapping) and kind not in _defaults()["text_parts"]:
+        return dict(data)
+    others = [key for key in ("vision_config", "audio_config") if data.get(key)]
+    if others:
+        remarks.append(f"Of the model, its text part alone is predicted, without {' and '.join(others)}")
+    usual = _defaults()["text_parts"].get(kind, kind)
+    return {**data, "model_type": usual, **(part if isinstance(part, Mapping) else {})}
+
+
+def _one_value(key: str, value: Any, file: Path) -> Any:
+    """Return *value*, or that of all layers if it is a list of one for each of them."""
+    if not isinstance(value, list) or key in _OF_LAYERS:
+        return value
+    if not value or any(each != value[0] for each in value):
         raise UsageError(
-            f"{file}: the model has {what}, and predictions by sizes know one stack of layers of "
-            "attention and a feed-forward part. Next: predict its script with `chakrascope predict --script`."
+            f"{file}: '{key}' differs between layers, and predictions by sizes know one size for all. Next: "
+            "predict its script with `chakrascope predict --script`."
         )
+    return value[0]
 
 
 def _of_kind(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str]) -> None:
     """Complete *found* by what configurations of a *kind* mean without saying."""
-    found["gated"] = kind.startswith(_GATED) or data.get("hidden_act") in _GATES
+    found["gated"] = kind.startswith(_GATED) or "gemma" in kind or data.get("hidden_act") in _GATES
     found["learned_positions"] = kind.startswith(_LEARNED_POSITIONS) or kind == "gpt_neo"
     if kind == "mpt":
         found["learned_positions"] = not data.get("alibi")
     if kind.startswith(_ENCODERS) and not data.get("is_decoder"):
         found["causal"] = False
-    known = kind.startswith((*_UNTIED, *_TIED, *_ENCODERS, *_IMAGES, "opt"))
-    if "tied" not in found and not kind.startswith(_IMAGES):
-        found["tied"] = not kind.startswith(_UNTIED) and known
-    if not known:
+    if kind not in _defaults()["types"] and kind not in _OWN_CODE:
         remarks.append(
             f"The model type '{kind}' is not known; its layers are taken for attention and a feed-forward "
             f"part of {3 if found['gated'] else 2} matrices"
@@ -184,9 +205,8 @@ def _full_every(data: Mapping[str, Any], kind: str) -> int:
     if isinstance(positions, Sequence) and positions and kind.startswith("llama4"):
         full = Counter(positions)[0]  # Llama 4: layers without positions attend to everything
         return round(len(positions) / full) if full else 0
-    usual = next((every for name, every in _FULL_EVERY.items() if kind.startswith(name)), 0)
-    pattern = data.get("sliding_window_pattern", data.get("no_rope_layer_interval"))
-    return pattern if isinstance(pattern, int) else usual
+    pattern = next((data[key] for key in _PATTERNS if data.get(key)), 0)
+    return pattern if isinstance(pattern, int) else 0
 
 
 def _image(found: dict[str, Any], data: Mapping[str, Any], remarks: list[str]) -> None:
@@ -201,7 +221,9 @@ def _image(found: dict[str, Any], data: Mapping[str, Any], remarks: list[str]) -
     found |= {"vocab": 0, "causal": False, "learned_positions": False}
 
 
-def _feed_forward(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str]) -> None:
+def _feed_forward(
+    found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str], file: Path
+) -> None:
     """Complete *found* by the width of feed-forward parts and of experts."""
     ratio = data.get("expansion_ratio")
     if "ffn" not in found and isinstance(ratio, int) and isinstance(found.get("hidden"), int):
@@ -226,11 +248,28 @@ def _feed_forward(found: dict[str, Any], data: Mapping[str, Any], kind: str, rem
         found["shared_experts"] = max(1, round(width / each))
         if width % each:
             remarks.append(f"The shared expert is {found['shared_experts'] * each} wide instead of {width}")
+    _which_layers(found, data, file)
     dense = data.get("mlp_only_layers") or []
     if list(dense) == list(range(len(dense))):
         found["dense_layers"] = len(dense) or found.get("dense_layers", 0)
     else:
         remarks.append("Layers without experts among those that have them (mlp_only_layers) have them too")
+
+
+def _which_layers(found: dict[str, Any], data: Mapping[str, Any], file: Path) -> None:
+    """Complete *found* by a list that says of each layer whether it has experts: first those without."""
+    key = "mlp_layer_types" if data.get("mlp_layer_types") else "moe_layer_freq"
+    listed = data.get(key)
+    if not isinstance(listed, list):
+        return
+    sparse = [each in (1, "sparse") for each in listed]
+    dense = sparse.index(True) if any(sparse) else len(sparse)
+    if not all(sparse[dense:]):
+        raise UsageError(
+            f"{file}: '{key}' has layers without experts behind some that have them. Next: write the sizes "
+            "into a YAML with 'dense_layers' and 'expert_every'."
+        )
+    found |= {"dense_layers": dense, "expert_every": 1}
 
 
 def _left_out(data: Mapping[str, Any]) -> list[str]:

@@ -45,7 +45,7 @@ def rank_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
         ends += (model.classes or model.vocab) * model.hidden / plan.tp
     params += ends
     # Ranks with the same experts are fewer than those with the same other weights.
-    owned = (params - experts) / plan.degree(*plan.data_axes) + experts / plan.degree(*plan.expert_axes)
+    owned = (params - experts) / plan.degree(*plan.data_axes) + experts / plan.degree("edp")
     size = plan.element_bytes
     # Weights in single precision are their own master.
     master = 0 if size == _MASTER else _MASTER

@@ -42,7 +42,7 @@ class Passes:
         ]
         if self.is_last(chunk):
             units.append((pass_over_output(self.model, self.plan), -1))
-        for place, (items, layer) in enumerate(units):
+        for place, (items, layer) in enumerate(units or [self._embedding]):
             self._unit(block, items, layer, place, "forward", gathers=gathers)
         self._send(block, is_end=self.is_last(chunk), step=1)
         return block
@@ -61,7 +61,7 @@ class Passes:
         ]
         if self.is_last(chunk):
             units.insert(0, (pass_over_output(self.model, self.plan, backward=True), -1))
-        for place, (items, layer) in enumerate(units):
+        for place, (items, layer) in enumerate(units or [self._embedding]):
             done = items if half == "B" else _half(items, half, frozen=self.plan.frozen)
             gathers = self.plan.zero == 3 and half != "W"
             self._unit(block, done, layer, place, "backward", gathers=gathers, half=half)
@@ -196,7 +196,7 @@ class Passes:
         params, experts = self._unit_params(layer), self._expert_params(layer)
         if plan.ep == 1 and not plan.whole_experts:
             params, experts = params + experts, 0.0
-        parts = [(name, params, plan.data_axes), (f"{name} of experts", experts, plan.expert_axes)]
+        parts = [(name, params, plan.data_axes), (f"{name} of experts", experts, ("edp",))]
         return [
             Exchange(part, kind, axes, count * size_bytes, module)
             for part, count, axes in parts
@@ -224,7 +224,7 @@ class Passes:
         elif last and plan.overlap:
             parts = [("gradients", self._shared_params(layer), plan.data_axes)]
             if self.model.is_expert_layer(layer):
-                parts.append(("gradients of experts", self._expert_params(layer), plan.expert_axes))
+                parts.append(("gradients of experts", self._expert_params(layer), ("edp",)))
             for name, params, axes in parts:
                 node = self._gradient(block, name, params, axes, [block.last], f"layers.{layer}")
                 block.open.append(node)
@@ -272,7 +272,7 @@ class Passes:
 
     def _experts(self, *, every: bool) -> list[tuple[str, float, tuple[str, ...]]]:
         params = sum(self._expert_params(layer) for layers in self.parts for layer in layers)
-        return [("experts", params, self.plan.expert_axes)] if params and every else []
+        return [("experts", params, ("edp",))] if params and every else []
 
     def _receive(self, block: Block, *, is_end: bool, step: int) -> None:
         if self.plan.pp > 1 and not is_end:
@@ -281,6 +281,11 @@ class Passes:
     def _send(self, block: Block, *, is_end: bool, step: int) -> None:
         if self.plan.pp > 1 and not is_end:
             self.stage.message(block, "send", self._activations(), [block.last], step)
+
+    @property
+    def _embedding(self) -> tuple[Sequence[Item], int]:
+        """What a part of the model without layers does: read and write a row for each token."""
+        return [Operator("embedding", "pointwise", 0, 2 * self._activations(), "embedding")], -1
 
     def _activations(self) -> float:
         """Return the bytes between stages: of tensor-parallel ranks, each sends its part."""

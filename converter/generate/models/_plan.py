@@ -32,17 +32,18 @@ class Rank:
 class Plan:
     """A way to train a model on ``tp * cp * dp * pp`` ranks.
 
-    *ep* ranks of the data-parallel ones share the experts of a layer. *zero* 1 to 3 shards the optimizer, the
-    gradients and the weights over data parallelism (3 is FSDP). *chunks* is how many parts of the model each
-    pipeline stage has (the schedule ``interleaved``). *placement* lists the axes, innermost first. *overlap*
-    lets gradients be reduced beside the backward pass. *fused_attention* never writes the scores to memory.
-    *grad_bytes* is the size of a gradient as it is reduced. With *frozen* weights only adapters are trained
-    (LoRA): there are no gradients of weights. Adapters on queries, keys and values are of rank *lora*, or too
-    small to count (0). With *tensor_overlap* the collectives of tensor parallelism run beside the products
-    they belong to. Under full recomputation, *kept* names the products that are not computed again. With
-    *whole_experts* tensor parallelism does not cut experts (Megatron's expert tensor parallelism of 1): its
-    ranks share them out too, each with tokens of its own. A token attends to at most *document* tokens, where
-    sequences are packed from shorter ones.
+    *ep* ranks of those along ``cp`` and ``dp`` share the experts of a layer, neighbours first. *zero* 1
+    to 3 shards the optimizer, the gradients and the weights over data parallelism (3 is FSDP). *chunks*
+    is how many parts of the model each pipeline stage has (the schedule ``interleaved``). *placement*
+    lists the axes, innermost first. *overlap* lets gradients be reduced beside the backward pass.
+    *fused_attention* never writes the scores to memory. *grad_bytes* is the size of a gradient as it is
+    reduced. With *frozen* weights only adapters are trained (LoRA): there are no gradients of weights.
+    Adapters on queries, keys and values are of rank *lora*, or too small to count (0). With
+    *tensor_overlap* the collectives of tensor parallelism run beside the products they belong to. Under
+    full recomputation, *kept* names the products that are not computed again. With *whole_experts* tensor
+    parallelism does not cut experts (Megatron's expert tensor parallelism of 1): its ranks share them out
+    too, each with tokens of its own. A token attends to at most *document* tokens, where sequences are
+    packed from shorter ones.
     """
 
     tp: int = 1
@@ -113,8 +114,8 @@ class Plan:
     def group(self, rank: int, *axes: str) -> tuple[int, ...]:
         """Return the ranks that differ from *rank* along *axes* only, in the order of their numbers.
 
-        Beside the axes of a plan there are ``ep``, the ranks that share experts (neighbours along ``dp``),
-        and ``edp``, those that have the same experts.
+        Beside the axes of a plan there are ``ep``, the ranks that share experts (neighbours along ``cp``,
+        then ``dp``, as in Megatron), and ``edp``, those that have the same experts.
         """
         place = self.place_of(rank)
         origin, steps = rank, []
@@ -126,16 +127,13 @@ class Plan:
 
     def _line(self, place: Rank, axis: str) -> tuple[int, int, int]:
         """Return how far neighbours along *axis* are apart, how many they are, and which is at *place*."""
-        if self.whole_experts and axis in {"ep", "edp"}:
-            # All ranks of a stage side by side, those that share experts innermost.
-            number = self.rank_of(place) % self._stage_ranks
+        if axis in {"ep", "edp"}:
+            # The ranks that share out experts side by side, those with different ones innermost.
+            stride = min((self.strides[each] for each in self._expert_plane), default=self.strides["dp"])
+            number = self.rank_of(place) // stride % self.expert_ranks
             if axis == "ep":
-                return 1, self.ep, number % self.ep
-            return self.ep, self._stage_ranks // self.ep, number // self.ep
-        if axis == "ep":
-            return self.strides["dp"], self.ep, place.dp % self.ep
-        if axis == "edp":
-            return self.strides["dp"] * self.ep, self.dp // self.ep, place.dp // self.ep
+                return stride, self.ep, number % self.ep
+            return stride * self.ep, self.expert_ranks // self.ep, number // self.ep
         return self.strides[axis], getattr(self, axis), getattr(place, axis)
 
     @property
@@ -144,20 +142,37 @@ class Plan:
         return ("cp", "dp") if self.cp > 1 else ("dp",)
 
     @property
-    def expert_axes(self) -> tuple[str, ...]:
-        """The axes along which ranks have the same experts."""
-        return ("cp", "edp") if self.cp > 1 and not self.whole_experts else ("edp",)
+    def expert_ranks(self) -> int:
+        """How many ranks of a stage experts can be shared out over, each with tokens of its own."""
+        return self.cp * self.dp * (self.tp if self.whole_experts else 1)
+
+    @property
+    def _expert_plane(self) -> tuple[str, ...]:
+        """The axes of the ranks that experts can be shared out over, without those of one rank."""
+        axes = ("tp", "cp", "dp") if self.whole_experts else ("cp", "dp")
+        return tuple(axis for axis in axes if getattr(self, axis) > 1)
 
     def degree(self, *axes: str) -> int:
         """Return how many ranks a group along *axes* has."""
-        ranks = self._stage_ranks if self.whole_experts else self.dp
-        sizes = {"ep": self.ep, "edp": ranks // self.ep}
+        sizes = {"ep": self.ep, "edp": self.expert_ranks // self.ep}
         return math.prod(sizes.get(axis) or getattr(self, axis) for axis in axes)
+
+    def ends_count(self, layers: int) -> bool:
+        """Return whether the embedding and the loss take the place of a layer each in the pipeline.
+
+        As in Megatron, where the layers do not divide among the parts of the stages without that. No stage is
+        without layers.
+        """
+        parts = self.pp * self.chunks
+        return layers % parts != 0 and (layers + 2) % parts == 0 and layers + 2 > self.pp
 
     def layers_of(self, stage: int, chunk: int, layers: int) -> range:
         """Return which layers *chunk* of *stage* has; where they do not divide, the first have one more."""
-        part = chunk * self.pp + stage
-        each, more = divmod(layers, self.pp * self.chunks)
+        part, parts = chunk * self.pp + stage, self.pp * self.chunks
+        if self.ends_count(layers):
+            each = (layers + 2) // parts
+            return range(max(0, part * each - 1), min(layers, (part + 1) * each - 1))
+        each, more = divmod(layers, parts)
         first = part * each + min(part, more)
         return range(first, first + each + (part < more))
 
@@ -206,18 +221,23 @@ class Plan:
         ):
             degree = getattr(self, key)
             if count % degree:
-                fitting = max(number for number in range(1, degree + 1) if count % number == 0)
+                fitting = _divisor(count, degree)
                 raise UsageError(
                     f"{model.name} has {count} {what}, which {_option(key)} {degree} does not divide. Next: "
                     f"{_option(key)} {fitting}."
                 )
-        if self.pp * self.chunks > model.layers:
+        if self.pp * self.chunks > model.layers and not self.ends_count(model.layers):
             raise UsageError(
                 f"{model.name} has {model.layers} layers, too few for {self.pp} pipeline stages of "
                 f"{self.chunks} parts. Next: a smaller --pp or --interleave."
             )
-        if self.whole_experts and not model.experts:
-            raise UsageError(f"{model.name} has no experts. Next: leave out --whole-experts.")
+        self._check_experts(model)
+
+    def _check_experts(self, model: Transformer) -> None:
+        """Raise `UsageError` for experts that the ranks cannot share out, with what divides them."""
+        if not model.experts and (self.whole_experts or self.ep > 1):
+            option = "--whole-experts" if self.whole_experts else f"--ep {self.ep}"
+            raise UsageError(f"{model.name} has no experts. Next: leave out {option}.")
         if self.whole_experts and (
             self.placement[-1] != "pp" or (self.tp > 1 and not self.sequence_parallel)
         ):
@@ -225,14 +245,40 @@ class Plan:
                 "Experts that tensor parallelism does not cut need sequence parallelism, and pipeline stages "
                 "outermost (--placement tp-cp-dp-pp)."
             )
-        shared = self._stage_ranks if self.whole_experts else self.dp
-        if self.ep > 1 and (not model.experts or model.experts % self.ep or shared % self.ep):
-            why = (
-                f"{model.name} has no experts"
-                if not model.experts
-                else f"--ep {self.ep} does not divide {model.experts} experts and --dp {self.dp}"
+        if self.ep == 1:
+            return
+        if model.experts % self.ep:
+            raise UsageError(
+                f"--ep {self.ep} does not divide the {model.experts} experts of {model.name}. Next: --ep "
+                f"{_divisor(model.experts, self.ep)}."
             )
-            raise UsageError(f"{why}. Next: another --ep, or leave it out.")
+        if self.expert_ranks % self.ep:
+            fitting = _divisor(math.gcd(model.experts, self.expert_ranks), self.ep)
+            every = self._stage_ranks
+            whole = (
+                f", or --whole-experts, which shares experts out over all {every} ranks of a stage"
+                if not self.whole_experts and every % self.ep == 0
+                else ""
+            )
+            over = " x ".join(f"--{axis} {getattr(self, axis)}" for axis in self._expert_plane)
+            raise UsageError(
+                f"Experts are shared out over {over or '--dp 1'}, {self.expert_ranks} ranks, which --ep "
+                f"{self.ep} does not divide. Next: --ep {fitting}{whole}."
+            )
+        apart = [
+            axis for axis in self.placement if getattr(self, axis) > 1 and axis not in self._expert_plane
+        ]
+        places = [place for place, axis in enumerate(self.placement) if axis in self._expert_plane]
+        if any(places[0] < self.placement.index(axis) < places[-1] for axis in apart):
+            raise UsageError(
+                f"Experts are shared out over {' and '.join(self._expert_plane)}, which --placement "
+                f"{'-'.join(self.placement)} does not put side by side. Next: --placement tp-cp-dp-pp."
+            )
+
+
+def _divisor(number: int, most: int) -> int:
+    """Return the largest divisor of *number* that is *most* or less."""
+    return max(each for each in range(1, most + 1) if number % each == 0)
 
 
 def _option(key: str) -> str:

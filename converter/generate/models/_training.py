@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....errors import UsageError
 from ...chakra import NODE_COLUMNS, Column, EdgeKind, Graph, NodeType, TextColumn, Workload
 from ._blocks import Block, GroupKey, Prices, Stage
 from ._passes import Passes
@@ -204,7 +205,7 @@ class _Pool:
             if dtype == "str":
                 columns[name] = TextColumn.of(values).take(rows)
             else:
-                columns[name] = np.array(values, dtype=dtype)[rows]
+                columns[name] = _numbers(values, dtype)[rows]
         peer = np.array([node.get("peer", 0) for node in self.nodes], dtype=np.int64)[rows]
         sends = np.asarray(columns["type"]) == NodeType.COMM_SEND
         tags = np.where(sends, np.concatenate(assembly.tags), np.concatenate(assembly.receive_tags))
@@ -213,6 +214,17 @@ class _Pool:
         between = np.array(assembly.between, dtype=np.int64).reshape(-1, 3)
         edges = np.concatenate([*assembly.edges, between])
         return _Program(columns, edges, keys, peer, tuple(assembly.spans))
+
+
+def _numbers(values: list[Any], dtype: str) -> np.ndarray:
+    """Return *values* as an array; raises `UsageError` for a step that is too large for it."""
+    try:
+        return np.array(values, dtype=dtype)
+    except OverflowError as error:
+        raise UsageError(
+            "An operator of the step has more operations or bytes than a node of a graph can hold (2^63). "
+            "Next: a shorter --sequence, or a smaller --micro-batch."
+        ) from error
 
 
 def _tags(stage: Stage, turn: Turn) -> tuple[int, int]:
