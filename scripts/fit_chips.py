@@ -4,8 +4,8 @@
 ``python scripts/fit_chips.py [--only CHIP]`` reads the steps of ``../shared/reference/training`` and
 nothing else. Each chip and software has up to a dozen costs with physical bounds. They minimise the
 relative errors of the closed form, small ones squared and large ones by their size, so that odd rows count
-less, and are held near what is usual where the steps say little. The errors of rows left out in turn (8
-parts, twice), and of families (sizes of a model) left out as a whole, go into the files.
+less, and are held near what is usual where the steps say little. The errors of families (sizes of a model)
+left out of the fit in turn go into the files, and the range in which nine of ten steps are is theirs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from measured_steps import Step, every_step
 
-from chakrascope.converter.generate.models import fullest_memory
 from chakrascope.runner.chips import Chip, Costs, Fit, LinkCosts, find_chip, list_chips, save_chip
 from chakrascope.runner.prediction import (
     Batch,
@@ -27,7 +26,7 @@ from chakrascope.runner.prediction import (
     Setting,
     StepWork,
     coefficients,
-    crowding,
+    layer_flops,
     needed_ns,
     parts_of,
     work_of,
@@ -45,7 +44,6 @@ _USUAL: dict[str, float] = {
     "host_ns": 2e5,
     "step_ns": 2e7,
     "exposed": 0.2,
-    "crowded": 1e-3,
     "within_share": 0.75,
     "within_latency_ns": 60e3,
     "across_share": 0.7,
@@ -53,15 +51,14 @@ _USUAL: dict[str, float] = {
 }
 _LEAST = {
     "gemm_fp8": 0.2,
-    **dict(zip(_USUAL, (0.2, 1e-3, 0.02, 0.05, 1.0, 1.0, 1.0, 1e-3, 1e-3, 0.1, 1.0, 0.1, 1.0), strict=True)),
+    **dict(zip(_USUAL, (0.2, 1e-3, 0.02, 0.05, 1.0, 1.0, 1.0, 1e-3, 0.1, 1.0, 0.1, 1.0), strict=True)),
 }
 _MOST = {
     "gemm_fp8": 1.0,
-    **dict(zip(_USUAL, (1.0, 5.0, 0.8, 1.0, 1e8, 1e8, 1e10, 3.0, 1.0, 1.0, 1e7, 1.0, 1e7), strict=True)),
+    **dict(zip(_USUAL, (1.0, 5.0, 0.8, 1.0, 1e8, 1e8, 1e10, 3.0, 1.0, 1e7, 1.0, 1e7), strict=True)),
 }
 _SMALL = 0.02  # errors below it are squared
 _HELD = 0.01  # how much a cost one logarithm from what is usual weighs, in errors
-_PARTS, _TURNS = 8, 2
 Costing = dict[str, float]
 
 
@@ -81,7 +78,7 @@ class Task:
 
 _FSDP = {
     "gemm": 0.5, "gemm_memory": 1, "attention": 1, "pointwise": 0.7, "layer_ns": 1, "host_ns": 1,
-    "step_ns": 1, "exposed": 1, "crowded": 0.5, "within_share": 0.2, "across_share": 0.2,
+    "step_ns": 1, "exposed": 1, "within_share": 0.2, "across_share": 0.2,
 }  # fmt: skip
 _LLM_FOUNDRY = "mosaicml/llm-foundry 8c8dd48, scripts/train/benchmarking: MPT with FSDP"
 _RECIPES = "NVIDIA/dgxc-benchmarking v24.11.1 to v25.04, README tables"
@@ -102,15 +99,15 @@ TASKS = (
         habits={"fused_attention": False, "overlap": False, "sequence_parallel": False},
     ),
     Task(
-        "a100-40", "fsdp", "MPT FSDP a100-40", _LLM_FOUNDRY, _FSDP, {"crowded": 0.05},
+        "a100-40", "fsdp", "MPT FSDP a100-40", _LLM_FOUNDRY, _FSDP,
         habits={"grad_bytes": 2},
     ),
-    # The same multiprocessors with other memory.
+    # The same multiprocessors and software with other memory.
     Task(
-        "a100-80", "fsdp", "MPT FSDP a100-80", _LLM_FOUNDRY, {**_FSDP, "gemm": 0.1},
-        {"crowded": 0.05}, like=("a100-40", "fsdp"),
+        "a100-80", "fsdp", "MPT FSDP a100-80", _LLM_FOUNDRY, dict.fromkeys(_FSDP, 0.1),
+        like=("a100-40", "fsdp"),
     ),
-    Task("h100", "fsdp", "MPT FSDP h100", _LLM_FOUNDRY, _FSDP, {"crowded": 0.05}),
+    Task("h100", "fsdp", "MPT FSDP h100", _LLM_FOUNDRY, _FSDP),
     Task(
         "h100", "megatron", "NVIDIA recipes megatron", f"{_RECIPES}: Llama 3 with NeMo",
         {"gemm": 0.3, "attention": 0.15, "layer_ns": 1, "step_ns": 1, "across_share": 0.2,
@@ -171,8 +168,8 @@ def _save(chip: Chip, software: str, costs: Costs) -> None:
     fit = costs.fit
     if fit.rows and fit.unseen_mean is not None and fit.unseen_median is not None and fit.mean is not None:
         print(
-            f"{chip.name} {software}: {fit.rows} rows, fitted {fit.mean:.2%}, unseen {fit.unseen_mean:.2%} "
-            f"(median {fit.unseen_median:.2%}), families left out {fit.left_out_mean or 0:.2%}"
+            f"{chip.name} {software}: {fit.rows} rows, fitted {fit.mean:.2%}, families left out "
+            f"{fit.unseen_mean:.2%} (median {fit.unseen_median:.2%}), {fit.inside or 0:.0%} in their range"
         )
 
 
@@ -188,17 +185,11 @@ def fitted_costs(task: Task, chip: Chip, steps: Sequence[Step]) -> Costs:
     problem = _Problem(chip, steps, start, free)
     costing = problem.fit(range(len(steps)))
     costs = costs_from(chip, costing, task.habits)
-    found = problem.errors(costing), problem.unseen(), problem.left_out()
-    return replace(costs, fit=_summary(task, chip, steps, *found))
+    return replace(costs, fit=_summary(task, chip, steps, problem.errors(costing), problem.left_out()))
 
 
-def _summary(  # noqa: PLR0917 - the parts of a fit
-    task: Task,
-    chip: Chip,
-    steps: Sequence[Step],
-    errors: np.ndarray,
-    parts: Sequence[np.ndarray],
-    left_out: np.ndarray,
+def _summary(
+    task: Task, chip: Chip, steps: Sequence[Step], errors: np.ndarray, parts: Sequence[np.ndarray]
 ) -> Fit:
     def share(value: float) -> float:
         return round(float(value), 4)
@@ -206,13 +197,7 @@ def _summary(  # noqa: PLR0917 - the parts of a fit
     settings = [Setting(step.model, step.plan, chip, step.network, step.software) for step in steps]
     reached = [needed_ns(setting) / step.measured_ns for setting, step in zip(settings, steps, strict=True)]
     unseen = np.concatenate(parts)
-    low, high = _range_of(unseen)
-    # Of each part, by the range that the others give.
-    others = [np.concatenate([*parts[:place], *parts[place + 1 :]]) for place in range(len(parts))]
-    inside = [
-        (_range_of(rest)[0] <= 1 / (1 + part)) & (1 / (1 + part) <= _range_of(rest)[1])
-        for part, rest in zip(parts, others, strict=True)
-    ]
+    low, high = _range_of(parts)
     return Fit(
         data=task.source,
         rows=len(steps),
@@ -221,24 +206,25 @@ def _summary(  # noqa: PLR0917 - the parts of a fit
         worst=share(np.abs(errors).max()),
         unseen_mean=share(np.abs(unseen).mean()),
         unseen_median=share(np.median(np.abs(unseen))),
-        left_out_mean=share(np.abs(left_out).mean()),
         low=share(low),
         high=share(high),
-        inside=share(np.concatenate(inside).mean()),
+        inside=share(((low <= 1 / (1 + unseen)) & (1 / (1 + unseen) <= high)).mean()),
         utilisation=share(np.median(reached)),
+        most_ranks=max(step.plan.world for step in steps),
+        least_layer_flops=_round(min(map(layer_flops, settings))),
         covers=tuple(sorted({part for setting in settings for part in parts_of(setting)})),
     )
 
 
-def _range_of(errors: np.ndarray) -> tuple[float, float]:
-    """Return between which multiples of what is predicted nine of ten steps with such *errors* are.
+def _range_of(parts: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Return between which multiples of what is predicted nine of ten rows of every family are.
 
-    A step more than those seen is thought of, as there are few.
+    *parts* are the errors of families left out, as another one would be.
     """
-    ratios = 1 / (1 + errors)
-    edge = max(0.0, 0.05 - 1 / (len(ratios) + 1))
-    low = float(np.quantile(ratios, edge, method="lower"))
-    return low, float(np.quantile(ratios, 1 - edge, method="higher"))
+    ratios = [1 / (1 + part) for part in parts]
+    low = min(float(np.quantile(part, 0.05, method="lower")) for part in ratios)
+    high = max(float(np.quantile(part, 0.95, method="higher")) for part in ratios)
+    return min(low, 1.0), max(high, 1.0)
 
 
 def costs_from(
@@ -263,7 +249,6 @@ def costs_from(
         host_ns=value["host_ns"],
         step_ns=value["step_ns"],
         exposed=value["exposed"],
-        crowded=value["crowded"] if value["crowded"] > _USUAL["crowded"] else 0.0,
         within_node=LinkCosts(value["within_share"], value["within_latency_ns"]),
         across_nodes=LinkCosts(value["across_share"], value["across_latency_ns"]),
         **habits,
@@ -278,7 +263,6 @@ def _plain(costs: Costs) -> Costing:
         "gemm": costs.gemm["default"],
         "attention": costs.attention["default"],
         **({"gemm_fp8": costs.gemm["fp8"]} if "fp8" in costs.gemm else {}),
-        "crowded": max(costs.crowded, _USUAL["crowded"]),
         "within_share": costs.within_node.share,
         "within_latency_ns": costs.within_node.latency_ns,
         "across_share": costs.across_nodes.share,
@@ -291,13 +275,12 @@ def _round(value: float) -> float:
 
 
 class _Part(NamedTuple):
-    """Steps of one *precision*, with their *places* among others and the *memory* of a rank in bytes."""
+    """Steps of one *precision*, with their *places* among others."""
 
     precision: str
     places: np.ndarray
     batch: Batch
     measured: np.ndarray
-    memory: list[int]
 
 
 class _Problem:
@@ -314,7 +297,6 @@ class _Problem:
             work_of(step.model, step.plan, Links.of(step.network)) for step in steps
         ]
         self.measured = np.array([step.measured_ns for step in steps])
-        self.memory = [fullest_memory(step.model, step.plan).total for step in steps]
         self.families = np.array([step.family for step in steps])
 
     def errors(self, costing: Costing, rows: Sequence[int] | None = None) -> np.ndarray:
@@ -327,8 +309,7 @@ class _Problem:
         for precision in dict.fromkeys(self.precisions[chosen].tolist()):
             places = np.flatnonzero(self.precisions[chosen] == precision)
             part = Batch([self.works[row] for row in chosen[places]])
-            memory = [self.memory[row] for row in chosen[places]]
-            parts.append(_Part(precision, places, part, self.measured[chosen[places]], memory))
+            parts.append(_Part(precision, places, part, self.measured[chosen[places]]))
         return parts
 
     def _relative(self, batches: Sequence[_Part], costing: Costing) -> np.ndarray:
@@ -336,8 +317,7 @@ class _Problem:
         found = np.empty(sum(len(part.places) for part in batches))
         for part in batches:
             price = coefficients(self.chip, costs, part.precision)
-            slower = np.array([crowding(self.chip, costs, memory) for memory in part.memory])
-            times = part.batch.step_ns(price, costs.host_ns, costs.step_ns, costs.exposed, slower)
+            times = part.batch.step_ns(price, costs.host_ns, costs.step_ns, costs.exposed)
             found[part.places] = times / part.measured - 1
         return found
 
@@ -356,27 +336,14 @@ class _Problem:
     def _costing(self, at: np.ndarray) -> Costing:
         return {**self.start, **dict(zip(self.names, np.exp(at).tolist(), strict=True))}
 
-    def unseen(self) -> list[np.ndarray]:
-        """Return the errors of rows left out in turn, an array for each part of a turn."""
-        random, count, found = np.random.default_rng(1), len(self.works), []
-        for _ in range(_TURNS):
-            order = random.permutation(count)
-            for part in range(min(_PARTS, count)):
-                out = order[part::_PARTS]
-                costing = self.fit(np.setdiff1d(order, out).tolist())
-                found.append(self.errors(costing, out.tolist()))
-        return found
-
-    def left_out(self) -> np.ndarray:
-        """Return the errors of families left out as a whole, one mean each."""
-        means = []
+    def left_out(self) -> list[np.ndarray]:
+        """Return the errors of each family at costs that were fitted on the others."""
+        found = []
         for family in dict.fromkeys(self.families.tolist()):
             out = self.families == family
-            if out.all():
-                continue
             costing = self.fit(np.flatnonzero(~out).tolist())
-            means.append(np.abs(self.errors(costing, np.flatnonzero(out).tolist())).mean())
-        return np.array(means or [0.0])
+            found.append(self.errors(costing, np.flatnonzero(out).tolist()))
+        return found
 
 
 def _descend(

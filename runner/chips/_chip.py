@@ -23,13 +23,13 @@ class Fit:
     """What costs were fitted on, and how far from it they are.
 
     *data* names the measurements, *rows* how many there were. Errors are relative to the measurement:
-    *mean*, *median* and *worst* of what was fitted, *unseen_mean* and *unseen_median* of rows left out of
-    the fit in turn, *left_out_mean* where all rows of a model were. Nine of ten rows left out took *low* to
-    *high* times what was predicted; so many of those that neither had a part in were *inside*.
-    *utilisation* is the median share of the peak that the rows reached by
-    the operations a model needs. *covers* names what some of the rows had that not every job has, as
-    `predict` names it. Costs that were fitted on nothing say in *data* where they come from, and have 0
-    *rows*.
+    *mean*, *median* and *worst* of what was fitted, *unseen_mean* and *unseen_median* of families (sizes
+    of a model, with all their rows) left out of the fit in turn. Nine of ten rows of every such family
+    took *low* to *high* times what was predicted; so many of all are *inside*. *utilisation* is the
+    median share of the peak that the rows reached by the operations a model needs. No row had more than
+    *most_ranks*, or a layer of fewer forward operations a rank and micro-batch than *least_layer_flops*.
+    *covers* names what some of the rows had that not every job has, as `predict` names it. Costs that
+    were fitted on nothing say in *data* where they come from, and have 0 *rows*.
     """
 
     data: str
@@ -39,11 +39,12 @@ class Fit:
     worst: float | None = None
     unseen_mean: float | None = None
     unseen_median: float | None = None
-    left_out_mean: float | None = None
     low: float | None = None
     high: float | None = None
     inside: float | None = None
     utilisation: float | None = None
+    most_ranks: int | None = None
+    least_layer_flops: float | None = None
     covers: tuple[str, ...] = ()
 
 
@@ -53,14 +54,14 @@ class Costs:
 
     *gemm* and *attention* are shares of the peak, by precision (``default`` for those not named),
     *pointwise* of the memory bandwidth. *gemm_memory* is how much of the time to move the operands of a
-    matrix product once comes on top of its operations, so that thin ones are slow. *layer_ns* is what each
-    layer takes in each pass beside that (starting kernels and the software round them), *host_ns* what the
-    host takes for it, beside the chip. *step_ns* is once a step. *exposed* is the share of a collective
-    beside computation that slows the computation down by as much. *crowded* is how much longer computation
-    takes in memory more than four fifths full. *within_node* and *across_nodes* are what collectives reach on
-    the links of a node and between nodes. The software by itself has *fused_attention*, *overlap* of
-    gradients with the backward pass, *sequence_parallel* regions, *tensor_overlap* of their collectives with
-    matrix products, a *sharded_optimizer* (ZeRO 1), and reduces gradients of *grad_bytes*.
+    matrix product once comes on top of its operations, so that thin ones are slow. *layer_ns* is what
+    each layer takes in each pass beside that (starting kernels and the software round them), *host_ns*
+    what the host takes for it, beside the chip. *step_ns* is once a step. *exposed* is the share of a
+    collective beside computation that slows the computation down by as much. *within_node* and
+    *across_nodes* are what collectives reach on the links of a node and between nodes. The software by
+    itself has *fused_attention*, *overlap* of gradients with the backward pass, *sequence_parallel*
+    regions, *tensor_overlap* of their collectives with matrix products, a *sharded_optimizer* (ZeRO 1),
+    and reduces gradients of *grad_bytes*.
     """
 
     gemm: Mapping[str, float]
@@ -71,7 +72,6 @@ class Costs:
     host_ns: float = 0.0
     step_ns: float = 0.0
     exposed: float = 0.0
-    crowded: float = 0.0
     within_node: LinkCosts = LinkCosts()
     across_nodes: LinkCosts = LinkCosts()
     fused_attention: bool = True

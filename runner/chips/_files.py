@@ -138,7 +138,7 @@ def _costs(part: _Part) -> Costs:
             raise ConfigError(f"{part.where}: '{key}' needs a share called 'default'; add it.")
     if "pointwise" in known:
         known["pointwise"] = part.number("pointwise", 1.0)
-    for key in ("gemm_memory", "layer_ns", "host_ns", "step_ns", "exposed", "crowded"):
+    for key in ("gemm_memory", "layer_ns", "host_ns", "step_ns", "exposed"):
         if key in known:
             known[key] = _number(known[key], f"{part.where}: '{key}'", None, zero=True)
     for key in ("within_node", "across_nodes"):
@@ -156,6 +156,9 @@ def _costs(part: _Part) -> Costs:
 
 def _fit(part: _Part) -> Fit:
     known = part.take(Fit, set())
+    for item in fields(Fit):
+        if item.name not in ("data", "covers") and known.get(item.name) is not None:
+            _number(known[item.name], f"{part.where}: '{item.name}'", None, zero=True)
     covers = known.get("covers", [])
     if not isinstance(covers, list):
         raise ConfigError(f"{part.where}: 'covers' must be a list of words, not {covers!r}.")

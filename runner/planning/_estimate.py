@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ...converter.generate.models import Plan, fullest_memory
 from ..backends import Progress
-from ..prediction import Batch, Links, Setting, StepWork, coefficients, crowding, work_of
+from ..prediction import Batch, Links, Setting, StepWork, coefficients, work_of
 from ..sweep import Answer, Solver
 from ._degrees import Degrees, possible_plans
 from ._request import CHOICES, Request
@@ -67,8 +65,7 @@ class EstimateWork:
             costs = setting.costs
             price = coefficients(cluster.chip, costs, part[0][0].precision)
             batch = Batch([works.work(plan) for plan, _, _ in part])
-            slower = np.array([crowding(cluster.chip, costs, memory) for _, _, memory in part])
-            steps = batch.step_ns(price, costs.host_ns, costs.step_ns, costs.exposed, slower)
+            steps = batch.step_ns(price, costs.host_ns, costs.step_ns, costs.exposed)
             for (plan, _, memory), step in zip(part, steps.tolist(), strict=True):
                 choices = tuple(getattr(plan, key) for key in CHOICES)
                 yield Candidate(self.degrees.cluster, choices, software, step, memory)

@@ -12,6 +12,7 @@ from ._memory_curve import memory_curves as memory_curves
 from ._predict import Prediction as Prediction
 from ._predict import Setting as Setting
 from ._predict import experiment_of as experiment_of
+from ._predict import layer_flops as layer_flops
 from ._predict import needed_ns as needed_ns
 from ._predict import parts_of as parts_of
 from ._predict import predict as predict
@@ -25,7 +26,6 @@ from ._work import AMOUNTS as AMOUNTS
 from ._work import Batch as Batch
 from ._work import StepWork as StepWork
 from ._work import coefficients as coefficients
-from ._work import crowding as crowding
 from ._work import work_of as work_of
 
 __all__ = [
@@ -39,10 +39,10 @@ __all__ = [
     "Setting",
     "StepWork",
     "coefficients",
-    "crowding",
     "experiment_of",
     "keep_prediction",
     "kept_result",
+    "layer_flops",
     "memory_curves",
     "needed_ns",
     "parts_of",

@@ -12,7 +12,6 @@ from ...converter.generate.models import (
     Memory,
     Plan,
     Transformer,
-    fullest_memory,
     rank_memory,
     training_step,
 )
@@ -29,12 +28,12 @@ from ..config import NetworkConfig
 from ._links import Links, costs_on, needs_every_rank, predicted_system, reached_network
 from ._memory_curve import MemoryCurve, memory_curves
 from ._prices import ChipPrices
-from ._work import crowding
 
 __all__ = [
     "Prediction",
     "Setting",
     "experiment_of",
+    "layer_flops",
     "needed_ns",
     "parts_of",
     "predict",
@@ -75,15 +74,10 @@ class Setting:
         return replace(found, host_ns=found.host_ns * _KERNELS, step_ns=0.0)
 
     @property
-    def slower(self) -> float:
-        """How many times as long computation takes as in memory with room to spare."""
-        return crowding(self.chip, self.costs, fullest_memory(self.model, self.plan).total)
-
-    @property
     def prices(self) -> ChipPrices:
         """What operators and collectives are priced with."""
         links = Links.of(self.network)
-        return ChipPrices(self.chip, self.costs, self.plan.precision, links, self.slower)
+        return ChipPrices(self.chip, self.costs, self.plan.precision, links)
 
     def check(self) -> None:
         """Raise `UsageError` for a plan that the model or the network does not allow."""
@@ -296,6 +290,9 @@ def parts_of(setting: Setting) -> list[str]:
     parts = {
         "experts": model.experts > 0,
         "convolutions": bool(model.convolutions),
+        "latent attention": model.kv_rank > 0,
+        "windows of attention": 0 < (model.window or model.chunk) < (plan.sequence or model.sequence),
+        "tensor parallelism across nodes": plan.tp > Links.of(setting.network).node_size,
         "context parallelism": plan.cp > 1,
         "zero bubble": plan.schedule == "zero-bubble",
         "a sharded optimizer": plan.zero == 1 and not plan.frozen,
@@ -308,7 +305,23 @@ def parts_of(setting: Setting) -> list[str]:
 
 def unmeasured(setting: Setting) -> list[str]:
     """Return what of the job no measured row of its costs has."""
-    return [part for part in parts_of(setting) if part not in setting.costs.fit.covers]
+    fit = setting.costs.fit
+    beyond = [part for part in parts_of(setting) if part not in fit.covers]
+    if fit.most_ranks is not None and setting.plan.world > fit.most_ranks:
+        beyond.append(f"more than {fit.most_ranks:,} ranks")
+    if fit.least_layer_flops is not None and layer_flops(setting) < fit.least_layer_flops:
+        beyond.append("as little to compute in a layer, a rank and a micro-batch")
+    return beyond
+
+
+def layer_flops(setting: Setting) -> float:
+    """Return the forward operations in the weights of the smallest layer, on a rank and of a micro-batch."""
+    plan, model = setting.plan, setting.model
+    tokens = plan.micro_batch * (plan.sequence or model.sequence) / plan.cp
+    if model.convolutions:
+        return min(layer.flops for layer in model.convolutions) * tokens
+    kinds = {model.is_expert_layer(layer): layer for layer in range(model.layers)}
+    return 2 * tokens * min(model.layer_params(layer, active=True) for layer in kinds.values()) / plan.tp
 
 
 def uncertainty(setting: Setting) -> tuple[float, float]:
@@ -376,11 +389,6 @@ def assumptions(setting: Setting) -> list[str]:
     beyond = unmeasured(setting)
     if beyond:
         said.append(f"No measured step has {', '.join(beyond)}; the uncertainty is widened for it")
-    if setting.slower > 1:
-        said.append(
-            "Memory is more than four fifths full; computation takes "
-            f"{share_text(setting.slower - 1)} longer, as in measured steps"
-        )
     limit = setting.chip.memory_bytes
     said.append(f"A chip has {bytes_text(limit)}; what libraries and fragments take of it is not counted")
     return said

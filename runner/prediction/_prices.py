@@ -19,16 +19,12 @@ FlashAttention-2 has 0.8 to 0.85 on A100 and H100, kernels in Triton less.
 
 @dataclass(frozen=True)
 class ChipPrices:
-    """The prices of *costs* on *chip* in a *precision*, with *links*.
-
-    Computation takes *slower* times as long as it would in memory with room to spare.
-    """
+    """The prices of *costs* on *chip* in a *precision*, with *links*."""
 
     chip: Chip
     costs: Costs
     precision: str
     links: Links
-    slower: float = 1.0
 
     @property
     def host_ns(self) -> float:
@@ -42,9 +38,6 @@ class ChipPrices:
 
     def operator_ns(self, operator: Operator) -> float:
         """Return how long *operator* takes."""
-        return self._alone_ns(operator) * self.slower
-
-    def _alone_ns(self, operator: Operator) -> float:
         costs, kind = self.costs, operator.kind
         memory = self.chip.memory_bytes_per_s / 1e9
         if kind == "overhead":

@@ -26,7 +26,7 @@ from ..chips import Chip, Costs
 from ._links import Links
 from ._prices import FLASH_BACKWARD
 
-__all__ = ["AMOUNTS", "Batch", "StepWork", "coefficients", "crowding", "work_of"]
+__all__ = ["AMOUNTS", "Batch", "StepWork", "coefficients", "work_of"]
 
 Floats = npt.NDArray[np.float64]
 AMOUNTS = (
@@ -243,11 +243,6 @@ def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
     ])  # fmt: skip
 
 
-def crowding(chip: Chip, costs: Costs, memory_bytes: float) -> float:
-    """Return how many times as long computation takes where a rank of *chip* holds *memory_bytes*."""
-    return 1 + costs.crowded if memory_bytes > _CROWDED * chip.memory_bytes else 1.0
-
-
 class Batch:
     """Several steps, whose times are computed together."""
 
@@ -264,14 +259,8 @@ class Batch:
         self._bubble_free = np.array([work.zero_bubble for work in works])
         self._hidden = np.repeat([work.hidden for work in works], self._count)
 
-    def step_ns(
-        self, price: Floats, host_ns: float, rest_ns: float, exposed: float, slower: Floats | float = 1.0
-    ) -> Floats:
-        """Return the time of each step: *price* as `coefficients` has it, and other figures of `Costs`.
-
-        Computation of each step takes *slower* times as long (see `crowding`).
-        """
-        times = np.repeat(np.broadcast_to(slower, self._count.shape), self._count)
+    def step_ns(self, price: Floats, host_ns: float, rest_ns: float, exposed: float) -> Floats:
+        """Return the time of each step: *price* as `coefficients` has it, and other figures of `Costs`."""
         transfers = price.copy()
         transfers[[_PLACE["starts_within"], _PLACE["starts_across"], _PLACE["hops_ns"]]] = 0
         # What is within nodes runs beside what is between them, of another layer.
@@ -279,7 +268,7 @@ class Batch:
             self._beside[:, _PLACE[name]] * price[_PLACE[name]] for name in ("within_ns", "across_ns")
         )
         beside = self._beside @ price - np.minimum(within, across)
-        computed = self._stages @ price * times + exposed * (self._beside @ transfers)
+        computed = self._stages @ price + exposed * (self._beside @ transfers)
         computed = np.maximum(computed, self._stages[:, _PLACE["host"]] * host_ns)
         each = np.maximum(computed, beside)
         slowest, every = np.maximum.reduceat(each, self._starts), np.add.reduceat(each, self._starts)
@@ -298,7 +287,7 @@ class Batch:
         left = np.maximum(data - (self._stages @ price) * _HIDDEN, data / _BUCKETS)
         # The weights of the first layer and the gradients of the last have nothing beside them.
         alone = beside * _PASSES / np.maximum(self._stages[:, _PLACE["passes"]], 1)
-        end = self._end @ price * times + np.where(self._hidden, left, data + alone)
+        end = self._end @ price + np.where(self._hidden, left, data + alone)
         longest: Floats = self._turns * turn + first + np.maximum.reduceat(end, self._starts)
         return longest + rest_ns
 
@@ -306,5 +295,4 @@ class Batch:
 # Gradients of all layers but one can be reduced beside the passes of a micro-batch; what is left is a bucket.
 _HIDDEN = 0.9
 _BUCKETS = 10
-_CROWDED = 0.8  # of the memory; beyond it, allocators give back and ask again
 _PASSES = 3  # over a layer, in the count of `AMOUNTS`

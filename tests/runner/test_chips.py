@@ -48,7 +48,7 @@ GOOD = {"gemm": {"default": 0.5}, "attention": {"default": 0.5}, "pointwise": 0.
         ({"costs": []}, "'costs' must be a mapping"),
         ({"costs": {"mine": {**GOOD, "grad_bytes": 3}}}, "'grad_bytes' must be 2 or 4"),
         ({"costs": {"mine": {**GOOD, "tensor_overlap": 1}}}, "'tensor_overlap' must be true or false"),
-        ({"costs": {"mine": {**GOOD, "crowded": -0.1}}}, "'crowded'"),
+        ({"costs": {"mine": {**GOOD, "exposed": -0.1}}}, "'exposed'"),
         ({"costs": {"mine": {**GOOD, "fit": {"data": "mine", "covers": "experts"}}}}, "a list of words"),
     ],
 )

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -25,6 +26,8 @@ from chakrascope.runner.prediction import (
     Links,
     Setting,
     coefficients,
+    layer_flops,
+    parts_of,
     predict,
     software_of,
     uncertainty,
@@ -89,7 +92,7 @@ def test_the_closed_form_is_what_is_simulated(step: object):
     costs, plan = setting.costs, setting.plan
     work = work_of(setting.model, plan, Links.of(setting.network))
     price = coefficients(setting.chip, costs, plan.precision)
-    closed = Batch([work]).step_ns(price, costs.host_ns, costs.step_ns, costs.exposed, setting.slower)[0]
+    closed = Batch([work]).step_ns(price, costs.host_ns, costs.step_ns, costs.exposed)[0]
     assert predict(setting).step_ns == pytest.approx(closed, rel=0.03)
 
 
@@ -178,23 +181,40 @@ def test_resnet50_on_a_dgx_2_takes_about_what_was_measured():
         predict(replace(setting, plan=replace(plan, dp=8, tp=2)))
 
 
-def test_memory_that_is_nearly_full_slows_computation_down():
-    crowded = replace(SMALL.costs, crowded=0.25)
-    chip = replace(SMALL.chip, costs={"megatron": crowded})
-    full = replace(chip, memory_bytes=round(predict(SMALL).memory_bytes / 0.9))
-    free, slow = (predict(replace(SMALL, chip=each)) for each in (chip, full))
-    assert free.step_ns == predict(SMALL).step_ns
-    assert 1.1 < slow.step_ns / free.step_ns < 1.25
-    assert any("four fifths" in line for line in slow.assumptions)
-    assert not any("four fifths" in line for line in free.assumptions)
-
-
 def test_what_measured_rows_had_does_not_widen_the_range():
     """NeMo shards the optimizer, as all rows of its fit do; no row of another fit has that."""
     sharded = replace(SMALL, plan=replace(SMALL.plan, zero=1))
     assert uncertainty(sharded) == uncertainty(SMALL)
     deepspeed = replace(sharded, chip=find_chip("a100-80"))
     assert uncertainty(deepspeed)[1] > uncertainty(replace(deepspeed, plan=SMALL.plan))[1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"most_ranks": 7}, "more than 7 ranks"),
+        ({"least_layer_flops": 1e18}, "as little to compute in a layer"),
+    ],
+)
+def test_what_no_measured_row_had_widens_the_range(changed: dict[str, Any], words: str):
+    fit = replace(SMALL.costs.fit, most_ranks=SMALL.plan.world, least_layer_flops=layer_flops(SMALL))
+
+    def setting(**more: Any) -> Setting:
+        costs = replace(SMALL.costs, fit=replace(fit, **more))
+        return replace(SMALL, chip=replace(SMALL.chip, costs={SMALL.software: costs}))
+
+    measured, beyond = setting(), setting(**changed)
+    assert uncertainty(beyond)[1] > uncertainty(measured)[1] > 1
+    assert any(words in line for line in predict(beyond).assumptions)
+    assert not any(words in line for line in predict(measured).assumptions)
+
+
+def test_latent_attention_and_windows_are_parts_of_a_job():
+    deepseek = replace(SMALL, model=find_model("deepseek-v3"))
+    assert "latent attention" in parts_of(deepseek)
+    windowed = replace(SMALL, model=replace(SMALL.model, window=16))
+    assert "windows of attention" in parts_of(windowed)
+    assert "windows of attention" not in parts_of(SMALL)
 
 
 def test_faster_links_do_not_slow_a_step_down():
