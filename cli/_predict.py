@@ -321,5 +321,18 @@ def _print(prediction: Prediction) -> None:
     parts = {key: value for key, value in vars(fullest).items() if key != "stage"}
     print_rows([{"stage": fullest.stage, **{key: bytes_text(value) for key, value in parts.items()}}],
                title="Memory of the fullest rank")  # fmt: skip
+    if not prediction.fits:
+        console.print(_remedy_text(prediction), markup=False)
     for line in prediction.assumptions:
         console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False)
+
+
+def _remedy_text(prediction: Prediction) -> str:
+    """Return what makes a plan fit that does not, and what that costs."""
+    if not prediction.remedies:
+        return "No change or two of the plan make it fit. Next: more ranks, or `chakrascope predict search`."
+    told = (
+        f"{each.options} ({bytes_text(each.memory_bytes)}, {each.times_as_long:.2f} times as long)"
+        for each in prediction.remedies
+    )
+    return f"It fits with {', or '.join(told)}; `chakrascope predict search` finds the fastest plan."

@@ -22,14 +22,11 @@ from prose import wrapped
 from chakrascope.runner import Detail, get_backend
 from chakrascope.runner.chips import find_chip
 from chakrascope.runner.prediction import (
-    Batch,
-    Links,
     Setting,
-    coefficients,
+    estimated_ns,
     experiment_of,
     needed_ns,
     uncertainty,
-    work_of,
 )
 from chakrascope.support import element, picture
 
@@ -85,15 +82,7 @@ def predicted(steps: Sequence[Step]) -> Iterator[Row]:
         result = get_backend("analytical-unaware").run(replace(experiment, detail=Detail.TOTALS))
         low, high = uncertainty(setting)
         time = result.makespan_ns
-        yield Row(step, time, need / usual, _estimated(setting), (time * low, time * high))
-
-
-def _estimated(setting: Setting) -> float:
-    costs, plan = setting.costs, setting.plan
-    work = work_of(setting.model, plan, Links.of(setting.network))
-    price = coefficients(setting.chip, costs, plan.precision)
-    steps = Batch([work]).step_ns(price, costs.host_ns, costs.step_ns, costs.exposed)
-    return float(steps[0])
+        yield Row(step, time, need / usual, estimated_ns(setting), (time * low, time * high))
 
 
 def page(rows: Sequence[Row], never: Sequence[Row]) -> str:

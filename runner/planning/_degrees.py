@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from ...converter.generate.models import RECOMPUTATIONS, Plan
 from ..prediction import software_of, with_habits
-from ._request import Cluster, Request
+from ._request import Request
 
-__all__ = ["Degrees", "possible_degrees", "possible_plans"]
+__all__ = ["Degrees", "PlanRow", "possible_degrees", "possible_plans"]
 
 
 class Degrees(NamedTuple):
@@ -60,64 +60,47 @@ def _refusal(request: Request, tp: int, pp: int, cp: int, dp: int) -> str:
     return ""
 
 
-def possible_plans(request: Request, degrees: Degrees) -> Iterator[tuple[Plan | None, str, str]]:
-    """Yield the plans of *degrees*: the plan, its software and ``""``, or None, ``""`` and why not."""
+class PlanRow(NamedTuple):
+    """Plans that differ in the micro-batch alone, of which there are *micro_batches*, the smallest first.
+
+    *plan* has the smallest; *uneven* others are impossible, as interleaving needs a multiple of ``pp``.
+    """
+
+    plan: Plan
+    software: str
+    micro_batches: tuple[int, ...]
+    uneven: int
+
+
+def possible_plans(request: Request, degrees: Degrees) -> Iterator[PlanRow]:
+    """Yield the plans of *degrees*."""
     cluster = request.clusters[degrees.cluster]
     share = request.global_batch // degrees.dp
+    sizes = [size for size in _divisors(share) if request.allows("micro_batch", size)]
     for schedule, chunks in _schedules(request, degrees.pp):
-        for micro_batch in _divisors(share):
-            if not request.allows("micro_batch", micro_batch):
-                continue
-            if schedule == "interleaved" and (share // micro_batch) % degrees.pp:
-                yield None, "", "interleaving needs a multiple of --pp micro-batches"
-                continue
-            for zero in (0, 1, 2, 3) if degrees.dp * degrees.cp > 1 else (0,):
-                if not request.allows("zero", zero):
-                    continue
-                for recompute in ("none",) if request.model.convolutions else RECOMPUTATIONS:
-                    if request.allows("recompute", recompute):
-                        plan = _plan(
-                            request, cluster, degrees, schedule, chunks, micro_batch, zero, recompute
-                        )
-                        yield *plan, ""
-
-
-def _plan(  # noqa: PLR0917 - what a plan chooses
-    request: Request,
-    cluster: Cluster,
-    degrees: Degrees,
-    schedule: str,
-    chunks: int,
-    micro_batch: int,
-    zero: int,
-    recompute: str,
-) -> tuple[Plan, str]:
-    plan = Plan(
-        tp=degrees.tp,
-        pp=degrees.pp,
-        dp=degrees.dp,
-        cp=degrees.cp,
-        ep=degrees.ep,
-        micro_batch=micro_batch,
-        global_batch=request.global_batch,
-        sequence=request.sequence,
-        chunks=chunks,
-        zero=zero,
-        recompute=recompute,
-        schedule=schedule,
-        precision=request.precision or cluster.chip.precision,
-        placement=request.placement,
-    )
-    software = request.software or software_of(cluster.chip, plan)
-    return with_habits(plan, cluster.chip.costs_of(software), request.habits), software
+        even = tuple(size for size in sizes if schedule != "interleaved" or share // size % degrees.pp == 0)
+        for zero in (0, 1, 2, 3) if degrees.dp * degrees.cp > 1 else (0,):
+            for recompute in ("none",) if request.model.convolutions else RECOMPUTATIONS:
+                if request.allows("zero", zero) and request.allows("recompute", recompute):
+                    plan = Plan(
+                        **{key: getattr(degrees, key) for key in ("tp", "pp", "dp", "cp", "ep")},
+                        micro_batch=min(even, default=1), global_batch=request.global_batch,
+                        sequence=request.sequence, chunks=chunks, zero=zero, recompute=recompute,
+                        schedule=schedule, precision=request.precision or cluster.chip.precision,
+                        placement=request.placement,
+                    )  # fmt: skip
+                    software = request.software or software_of(cluster.chip, plan)
+                    habitual = with_habits(plan, cluster.chip.costs_of(software), request.habits)
+                    yield PlanRow(habitual, software, even, len(sizes) - len(even))
 
 
 def _schedules(request: Request, pp: int) -> Iterator[tuple[str, int]]:
-    """Yield schedules of so many stages, each with the parts of a stage."""
+    """Yield schedules of so many stages with the parts of a stage; zero-bubble only if it is asked for."""
     layers = request.model.layers
     names = [("1f1b", 1)]
     if pp > 1:
-        names.append(("zero-bubble", 1))
+        if "schedule" in request.only:
+            names.append(("zero-bubble", 1))
         counts = layers if layers % pp == 0 else layers + 2  # the embedding and the loss as layers
         if counts % pp == 0:
             names += [("interleaved", chunks) for chunks in _divisors(counts // pp) if chunks > 1]

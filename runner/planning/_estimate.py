@@ -41,15 +41,16 @@ class EstimateWork:
         refused: Counter[str] = Counter()
         kept: list[tuple[Plan, str, int]] = []
         limit = self.request.memory_bytes(self.request.clusters[self.degrees.cluster])
-        for plan, software, reason in possible_plans(self.request, self.degrees):
-            if plan is None:
-                refused[reason] += 1
-                continue
-            memory = fullest_memory(self.request.model, plan).total
-            if memory > limit:
-                refused["more memory than a rank has"] += 1
-            else:
-                kept.append((plan, software, memory))
+        for row in possible_plans(self.request, self.degrees):
+            if row.uneven:
+                refused["interleaving needs a multiple of --pp micro-batches"] += row.uneven
+            for place, size in enumerate(row.micro_batches):
+                plan = replace(row.plan, micro_batch=size)
+                memory = fullest_memory(self.request.model, plan).total
+                if memory > limit:  # larger micro-batches need more
+                    refused["more memory than a rank has"] += len(row.micro_batches) - place
+                    break
+                kept.append((plan, row.software, memory))
         candidates = [list(candidate) for candidate in self._estimated(kept)]
         return {"state": "done", "candidates": candidates, "refused": dict(refused)}
 

@@ -17,6 +17,7 @@ __all__ = ["CHOICES", "Cluster", "Limits", "Request"]
 
 CHOICES = ("tp", "pp", "dp", "cp", "ep", "zero", "schedule", "chunks", "micro_batch", "recompute")
 """What a plan chooses, the names of the fields of `Plan`, in the order of tables."""
+_USABLE = 0.95  # of the memory; libraries and fragments take the rest
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a plan may take at most: bytes of a rank (None: the chip's memory), ns of a step, its cost."""
+    """What a plan may take at most: bytes of a rank (None: 95 % of its memory), ns of a step, its cost."""
 
     memory_bytes: int | None = None
     step_ns: int | None = None
@@ -79,7 +80,9 @@ class Request:
     def memory_bytes(self, cluster: Cluster) -> int:
         """Return what a rank may hold on *cluster*."""
         limit = self.limits.memory_bytes
-        return cluster.chip.memory_bytes if limit is None else min(limit, cluster.chip.memory_bytes)
+        if limit is None:
+            return round(cluster.chip.memory_bytes * _USABLE)
+        return min(limit, cluster.chip.memory_bytes)
 
     def cost(self, cluster: Cluster, step_ns: float) -> float:
         """Return the price of a step on *cluster*, or without prices the seconds of all its chips."""

@@ -72,8 +72,8 @@ class Plans:
         said = [f"A step has {request.global_batch} sequences of {tokens} tokens, whatever the plan"]
         said += [
             f"Of {cluster.chip.title}, {cluster.network.num_ranks} on the network '{cluster.network.name}', "
-            f"a rank may hold {bytes_text(request.memory_bytes(cluster))}; what libraries and fragments take "
-            "of it is not counted"
+            f"a rank may hold {bytes_text(request.memory_bytes(cluster))}, and libraries and fragments take "
+            "the rest"
             for cluster in request.clusters
         ]
         return [*said, "Plans are compared by what each kind of software that suits them costs on the chip"]

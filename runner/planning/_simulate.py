@@ -97,15 +97,7 @@ class Chooser:
         """Return whether a candidate that was not simulated may be the best one."""
         if not self.known:
             return True
-        return self.candidates[number].estimate_ns * (1 - self.too_high) < min(self.known.values())
-
-    @property
-    def too_high(self) -> float:
-        """By which part the estimate was too high at most, which is what could hide the best plan."""
-        return max(
-            (1 - step / self.candidates[number].estimate_ns for number, step in self.known.items()),
-            default=0.0,
-        )
+        return self.candidates[number].estimate_ns * (1 - self.error) < min(self.known.values())
 
     @property
     def error(self) -> float:

@@ -10,18 +10,20 @@ from ._links import reached_network as reached_network
 from ._memory_curve import MemoryCurve as MemoryCurve
 from ._memory_curve import memory_curves as memory_curves
 from ._predict import Prediction as Prediction
-from ._predict import Setting as Setting
 from ._predict import experiment_of as experiment_of
 from ._predict import layer_flops as layer_flops
 from ._predict import needed_ns as needed_ns
 from ._predict import parts_of as parts_of
 from ._predict import predict as predict
-from ._predict import software_of as software_of
 from ._predict import uncertainty as uncertainty
-from ._predict import with_habits as with_habits
 from ._prices import ChipPrices as ChipPrices
 from ._recorded import RecordedPrediction as RecordedPrediction
 from ._recorded import predict_recorded as predict_recorded
+from ._remedies import Remedy as Remedy
+from ._remedies import estimated_ns as estimated_ns
+from ._setting import Setting as Setting
+from ._setting import software_of as software_of
+from ._setting import with_habits as with_habits
 from ._work import AMOUNTS as AMOUNTS
 from ._work import Batch as Batch
 from ._work import StepWork as StepWork
@@ -36,9 +38,11 @@ __all__ = [
     "MemoryCurve",
     "Prediction",
     "RecordedPrediction",
+    "Remedy",
     "Setting",
     "StepWork",
     "coefficients",
+    "estimated_ns",
     "experiment_of",
     "keep_prediction",
     "kept_result",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 from ...converter import Workload
 from ...converter.generate.models import (
     Memory,
-    Plan,
     Transformer,
     rank_memory,
     training_step,
@@ -23,73 +21,32 @@ from .._simulate import prepare
 from .._traits import DEFAULT_BACKEND, about_backend
 from ..analysis import critical_path
 from ..backends import Progress, get_backend
-from ..chips import Chip, Costs
-from ..config import NetworkConfig
-from ._links import Links, costs_on, needs_every_rank, predicted_system, reached_network
+from ._links import Links, needs_every_rank, predicted_system, reached_network
 from ._memory_curve import MemoryCurve, memory_curves
 from ._prices import ChipPrices
+from ._remedies import Remedy, remedies
+from ._setting import Setting
 
 __all__ = [
     "Prediction",
-    "Setting",
     "experiment_of",
     "layer_flops",
     "needed_ns",
     "parts_of",
     "predict",
-    "software_of",
     "uncertainty",
     "what_bounds",
-    "with_habits",
 ]
 
 _ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
 _WIDER = 1.5  # per part of the plan that no measured row has
 _USUAL_UTILISATION = 0.4
-_KERNELS = 0.1  # of a convolution with what is pointwise behind it, relative to a transformer's layer
 _WORDS = {
     "compute": "computation",
     "host": "launches",
     "wait": "waiting for other stages",
     "idle": "idle time",
 }
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is to be predicted: *model* by *plan* on a *network* of *chip* with the habits of *software*."""
-
-    model: Transformer
-    plan: Plan
-    chip: Chip
-    network: NetworkConfig
-    software: str
-
-    @property
-    def costs(self) -> Costs:
-        """What operators cost; a convolution starts fewer kernels than a layer of a transformer."""
-        found = costs_on(self.network, self.chip.costs_of(self.software))
-        if not self.model.convolutions:
-            return found
-        return replace(found, host_ns=found.host_ns * _KERNELS, step_ns=0.0)
-
-    @property
-    def prices(self) -> ChipPrices:
-        """What operators and collectives are priced with."""
-        links = Links.of(self.network)
-        return ChipPrices(self.chip, self.costs, self.plan.precision, links)
-
-    def check(self) -> None:
-        """Raise `UsageError` for a plan that the model or the network does not allow."""
-        self.plan.check(self.model)
-        self.chip.peak(self.plan.precision)
-        if self.plan.world != self.network.num_ranks:
-            raise UsageError(
-                f"The plan needs {self.plan.world} ranks (tp {self.plan.tp} x pp {self.plan.pp} x dp "
-                f"{self.plan.dp} x cp {self.plan.cp}), and the network '{self.network.name}' has "
-                f"{self.network.num_ranks}. Next: change --dp, or the network; of a preset such as "
-                "hgx-h100-8x8, any number of nodes works: hgx-h100-64x8."
-            )
 
 
 @dataclass(frozen=True)
@@ -147,6 +104,11 @@ class Prediction:
         """Whether the fullest rank has room for what it holds."""
         return self.memory_bytes <= self.setting.chip.memory_bytes
 
+    @cached_property
+    def remedies(self) -> list[Remedy]:
+        """What makes it fit, the cheapest first; nothing if it does, or if no change or two of them do."""
+        return [] if self.fits else remedies(self.setting)
+
     @property
     def assumptions(self) -> list[str]:
         """What was taken for granted, and what was not simulated as asked."""
@@ -186,6 +148,7 @@ class Prediction:
             "tokens_per_s": self.tokens_per_s,
             "memory_bytes_per_rank": self.memory_bytes,
             "fits": self.fits,
+            "remedies": [asdict(each) for each in self.remedies],
             "memory_over_time": [curve.to_json() for curve in self.memory_over_time],
             "bound_by": self.bound_by,
             "assumptions": self.assumptions,
@@ -247,32 +210,6 @@ def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experi
     return prepare(workload, system, network, backend=backend)
 
 
-def software_of(chip: Chip, plan: Plan) -> str:
-    """Return the software whose costs of *chip* suit *plan* best."""
-    wanted = ("fsdp", "megatron") if plan.zero >= 2 else ("megatron", "fsdp")
-    return next((name for name in (*wanted, "default") if name in chip.costs), next(iter(chip.costs)))
-
-
-def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, bool | None]) -> Plan:
-    """Return *plan* with what the software of *costs* does by itself, where *chosen* does not say.
-
-    Keys are ``sequence_parallel``, ``fused_attention``, ``overlap`` and ``tensor_overlap``.
-    """
-
-    def habit(name: str) -> bool:
-        told = chosen.get(name)
-        return bool(getattr(costs, name)) if told is None else told
-
-    return replace(
-        plan,
-        sequence_parallel=plan.tp > 1 and habit("sequence_parallel"),
-        fused_attention=habit("fused_attention"),
-        overlap=habit("overlap"),
-        tensor_overlap=plan.tp > 1 and habit("sequence_parallel") and habit("tensor_overlap"),
-        grad_bytes=max(costs.grad_bytes, plan.element_bytes),
-    )
-
-
 def needed_ns(setting: Setting, *, trained: bool = True) -> float:
     """Return the time of the operations a step needs, at the peak of all ranks together.
 
@@ -320,8 +257,12 @@ def layer_flops(setting: Setting) -> float:
     tokens = plan.micro_batch * (plan.sequence or model.sequence) / plan.cp
     if model.convolutions:
         return min(layer.flops for layer in model.convolutions) * tokens
-    kinds = {model.is_expert_layer(layer): layer for layer in range(model.layers)}
-    return 2 * tokens * min(model.layer_params(layer, active=True) for layer in kinds.values()) / plan.tp
+    return 2 * tokens * _smallest_layer(model) / plan.tp
+
+
+@lru_cache(16)
+def _smallest_layer(model: Transformer) -> int:
+    return min(model.layer_params(layer, active=True) for layer in range(model.layers))
 
 
 def uncertainty(setting: Setting) -> tuple[float, float]:

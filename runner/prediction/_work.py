@@ -20,7 +20,6 @@ from ...converter.generate.models import (
     Spread,
     Stage,
     Transformer,
-    spread,
 )
 from ..chips import Chip, Costs
 from ._links import Links
@@ -85,7 +84,7 @@ class _UnitPrices:
 def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
     """Return the amounts of a step of *model* by *plan*; raises `UsageError` for one that cannot be."""
     plan.check(model)
-    rows = [_stage_work(model, plan, links, stage) for stage in range(plan.pp)]
+    rows = _stage_works(model, plan, links)
     stages, beside, data, end = (np.stack([row[place] for row in rows]) for place in range(4))
     message = np.zeros(len(AMOUNTS))
     if plan.pp > 1:
@@ -112,25 +111,39 @@ def _message_bytes(model: Transformer, plan: Plan) -> float:
     return plan.micro_batch * sequence / plan.cp / plan.tp * model.hidden * plan.element_bytes
 
 
-def _stage_work(model: Transformer, plan: Plan, links: Links, stage: int) -> tuple[Floats, ...]:
+def _stage_works(model: Transformer, plan: Plan, links: Links) -> list[Floats]:
+    """Return the work of each stage, those in the middle with the same kinds of layers counted once."""
+    if model.convolutions:
+        return [_work(model, plan, links, 0)]
+    known: dict[tuple[int, int, int], Floats] = {}
+    rows = []
+    for stage in range(plan.pp):
+        parts = [plan.layers_of(stage, chunk, model.layers) for chunk in range(plan.chunks)]
+        experts = (
+            sum(model.is_expert_layer(layer) for part in parts for layer in part) if model.experts else 0
+        )
+        place = 0 if stage == 0 else plan.pp - 1 if stage == plan.pp - 1 else 1
+        key = place, experts, sum(map(len, parts)) - experts
+        if key not in known:
+            known[key] = _stage_work(model, plan, links, place, {True: key[1], False: key[2]})
+        rows.append(known[key])
+    return rows
+
+
+def _stage_work(model: Transformer, plan: Plan, links: Links, place: int, counts: dict[bool, int]) -> Floats:
     """Return what is done once a micro-batch, beside that, once a step beside it, and at its end.
 
-    Layers of a kind are alike, so a stage is one with a layer, and as many more as it has.
+    Layers of a kind are alike, so the stage at *place* is one with a layer, and as many more of those that
+    have experts and of others as *counts* says.
     """
-    if model.convolutions:
-        return tuple(_work(model, plan, links, stage))
-    layers = [layer for chunk in range(plan.chunks) for layer in plan.layers_of(stage, chunk, model.layers)]
-    experts = sum(map(model.is_expert_layer, layers))
-    counts = {True: experts, False: len(layers) - experts}
-    place = 0 if stage == 0 else plan.pp - 1 if stage == plan.pp - 1 else 1
-    kind = experts > 0
+    kind = counts[True] > 0
     total = _sample(model, plan, links, place, kind, 1)
-    counts[kind] -= 1
     for is_expert, count in counts.items():
-        if count:
+        more = count - (is_expert == kind)
+        if more:
             one, two = (_sample(model, plan, links, 0, is_expert, number) for number in (1, 2))
-            total = total + (two - one) * count
-    return tuple(total)
+            total = total + (two - one) * more
+    return total
 
 
 def _sample(  # noqa: PLR0917 - what a sample is of
@@ -213,16 +226,11 @@ def _amounts(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple[
 
 def _transfer(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple[str, float]]:
     axes, level = node["group"]
-    where = _where(stage.plan, stage.rank, axes, stage.node_size)
+    where = stage.where(axes)
     level = ("within" if where.nodes == 1 else "across") if level == "all" else level
     step = Phase(CollectiveType(node["comm_type"]), level, node["comm_size_bytes"])
     transfer, hops = links.transfer_ns(step, where)
     return [(f"{level}_ns", transfer), ("hops_ns", hops)]
-
-
-@lru_cache(4096)
-def _where(plan: Plan, rank: int, axes: tuple[str, ...], node_size: int) -> Spread:
-    return spread(plan.group(rank, *axes), node_size)
 
 
 def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:

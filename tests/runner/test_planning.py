@@ -65,9 +65,9 @@ def test_every_plan_is_one_that_a_prediction_takes(found):
         ["tp", "pp", "dp", "cp", "zero", "schedule", "chunks", "micro_batch", "recompute"]
     ).any()
     assert (table["tp"] * table["pp"] * table["dp"] * table["cp"] == 16).all()
-    assert (table["memory_bytes"] <= H100.chip.memory_bytes).all()
+    assert (table["memory_bytes"] <= H100.chip.memory_bytes * 0.95).all()
     assert set(table["recompute"]) == set(RECOMPUTATIONS)
-    assert set(table["schedule"]) == {"1f1b", "interleaved", "zero-bubble"}
+    assert set(table["schedule"]) == {"1f1b", "interleaved"}  # zero-bubble only if it is asked for
     for setting in found.settings:
         setting.check()
 

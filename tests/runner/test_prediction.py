@@ -217,6 +217,26 @@ def test_latent_attention_and_windows_are_parts_of_a_job():
     assert "windows of attention" not in parts_of(SMALL)
 
 
+@pytest.mark.parametrize("options", [[], ["--pp", "2", "--micro-batch", "2"]])
+def test_what_does_not_fit_fits_with_each_of_its_remedies(options: list[str]):
+    job = ["--model", "llama3-8b", "--chip", "h100", "--network", "hgx-h100-8", "--global-batch", "16"]
+
+    def answer(*more: str) -> dict[str, Any]:
+        words = [*job, *options, *more, "--format", "json"]
+        return json.loads(CliRunner().invoke(predict_command, words, catch_exceptions=False).stdout)
+
+    before = answer()
+    assert not before["fits"]
+    assert before["remedies"]
+    assert before["remedies"] == sorted(before["remedies"], key=lambda each: each["times_as_long"])
+    for remedy in before["remedies"]:
+        after = answer(*remedy["options"].split())
+        assert after["fits"]
+        assert after["remedies"] == []
+        assert after["memory_bytes_per_rank"] == remedy["memory_bytes"]
+        assert after["step_ns"] / before["step_ns"] == pytest.approx(remedy["times_as_long"], rel=0.1)
+
+
 def test_faster_links_do_not_slow_a_step_down():
     slower = replace(HGX, bandwidth=(HGX.bandwidth[0] / 4, HGX.bandwidth[1]))
     assert predict(replace(SMALL, network=slower)).step_ns > predict(SMALL).step_ns
@@ -263,7 +283,8 @@ def test_the_command_answers_in_json():
     )
     answer = json.loads(found.stdout[found.stdout.index("{") :])
     assert set(answer) == {
-        "step_ns", "step_low_ns", "step_high_ns", "tokens_per_s", "memory_bytes_per_rank", "fits", "bound_by",
+        "step_ns", "step_low_ns", "step_high_ns", "tokens_per_s", "memory_bytes_per_rank", "fits", "remedies",
+        "bound_by",
         "assumptions", "memory_over_time",
     }  # fmt: skip
     assert answer["step_low_ns"] < answer["step_ns"] < answer["step_high_ns"]

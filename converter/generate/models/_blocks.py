@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 from ...chakra import CollectiveType, EdgeKind, NodeType
@@ -82,6 +83,11 @@ class Block:
         return number
 
 
+@lru_cache(1 << 14)
+def _where(layout: Plan, rank: int, axes: tuple[str, ...], node_size: int) -> Spread:
+    return spread(layout.group(rank, *axes), node_size)
+
+
 @dataclass(frozen=True)
 class Stage:
     """A pipeline stage as one rank of it sees it; *node_size* ranks share a node."""
@@ -98,7 +104,7 @@ class Stage:
 
     def where(self, axes: tuple[str, ...]) -> Spread:
         """Return how a group along *axes* stands in nodes."""
-        return spread(self.plan.group(self.rank, *axes), self.node_size)
+        return _where(self.plan.layout, self.rank, axes, self.node_size)
 
     def append(self, block: Block, items: Sequence[Item], phase: str) -> None:
         """Append *items* to *block*, one behind the other but for collectives beside matrix products."""

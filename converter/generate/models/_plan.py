@@ -103,6 +103,12 @@ class Plan:
             zip(self.placement, itertools.accumulate([1, *sizes[:-1]], lambda a, b: a * b), strict=True)
         )
 
+    @cached_property
+    def layout(self) -> Plan:
+        """The plan with nothing but what says where its ranks stand."""
+        keys = ("tp", "pp", "dp", "cp", "ep", "placement", "whole_experts")
+        return Plan(**{key: getattr(self, key) for key in keys})
+
     def rank_of(self, place: Rank) -> int:
         """Return the number of the rank that stands at *place*."""
         return sum(getattr(place, axis) * stride for axis, stride in self.strides.items())

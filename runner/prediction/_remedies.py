@@ -1,0 +1,83 @@
+"""What makes a plan fit in memory that does not, and what that costs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...converter.generate.models import RECOMPUTATIONS, Plan, fullest_memory
+from ...errors import UsageError
+from ._links import Links
+from ._setting import Setting, software_of, with_habits
+from ._work import Batch, coefficients, work_of
+
+__all__ = ["Remedy", "estimated_ns", "remedies"]
+
+_SHOWN = 3
+_OPTIONS = {"micro_batch": "--micro-batch", "recompute": "--recompute", "zero": "--zero"}
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """Options that make a plan fit, with the memory of the fullest rank, and how much longer a step takes."""
+
+    options: str
+    memory_bytes: int
+    times_as_long: float
+
+
+def estimated_ns(setting: Setting) -> float:
+    """Return the step of *setting* by the closed form, without simulating it."""
+    costs, plan = setting.costs, setting.plan
+    work = work_of(setting.model, plan, Links.of(setting.network))
+    price = coefficients(setting.chip, costs, plan.precision)
+    return float(Batch([work]).step_ns(price, costs.host_ns, costs.step_ns, costs.exposed)[0])
+
+
+def remedies(setting: Setting) -> list[Remedy]:
+    """Return the changes after which *setting* fits, the cheapest first: one, or two if no one is enough."""
+    changes = list(_changes(setting.plan))
+    for count in (1, 2):
+        found = []
+        for chosen in itertools.combinations(changes, count):
+            keys = [key for change in chosen for key in change]
+            if len(keys) == len(set(keys)):
+                found += _tried(setting, {key: value for change in chosen for key, value in change.items()})
+        if found:
+            return sorted(found, key=lambda each: (each.times_as_long, each.memory_bytes))[:_SHOWN]
+    return []
+
+
+def _changes(plan: Plan) -> Iterator[dict[str, Any]]:
+    """Yield what could be changed of *plan* to hold less, the fields by name."""
+    for recompute in RECOMPUTATIONS[RECOMPUTATIONS.index(plan.recompute) + 1 :]:
+        yield {"recompute": recompute}
+    for zero in range(plan.zero + 1, 4):
+        yield {"zero": zero}
+    if plan.micro_batch > 1:
+        yield {"micro_batch": 1}
+    for axis in ("tp", "pp", "cp"):
+        for factor in (2, 4, 8):
+            if plan.dp % factor == 0:
+                yield {axis: getattr(plan, axis) * factor, "dp": plan.dp // factor}
+
+
+def _tried(setting: Setting, changes: dict[str, Any]) -> Iterator[Remedy]:
+    """Yield the remedy of *changes* if the plan is possible then, and fits."""
+    plan = replace(setting.plan, **changes)
+    if plan.tp > 1 and setting.plan.tp == 1:
+        same = {key: getattr(plan, key) for key in ("fused_attention", "overlap")}
+        plan = with_habits(plan, setting.costs, same)
+    try:
+        plan.check(setting.model)
+    except UsageError:
+        return
+    memory = fullest_memory(setting.model, plan).total
+    if memory <= setting.chip.memory_bytes:
+        longer = estimated_ns(replace(setting, plan=plan)) / estimated_ns(setting)
+        options = [f"{_OPTIONS.get(key, '--' + key)} {value}" for key, value in changes.items()]
+        if software_of(setting.chip, plan) != setting.software:
+            options.append(f"--software {setting.software}")
+        yield Remedy(" ".join(options), memory, longer)

@@ -1,0 +1,80 @@
+"""What is to be predicted: a model, its plan, a chip, a network, and the habits of a software."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ...converter.generate.models import Plan, Transformer
+from ...errors import UsageError
+from ..chips import Chip, Costs
+from ..config import NetworkConfig
+from ._links import Links, costs_on
+from ._prices import ChipPrices
+
+__all__ = ["Setting", "software_of", "with_habits"]
+
+_KERNELS = 0.1  # of a convolution with what is pointwise behind it, relative to a transformer's layer
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is to be predicted: *model* by *plan* on a *network* of *chip* with the habits of *software*."""
+
+    model: Transformer
+    plan: Plan
+    chip: Chip
+    network: NetworkConfig
+    software: str
+
+    @property
+    def costs(self) -> Costs:
+        """What operators cost; a convolution starts fewer kernels than a layer of a transformer."""
+        found = costs_on(self.network, self.chip.costs_of(self.software))
+        if not self.model.convolutions:
+            return found
+        return replace(found, host_ns=found.host_ns * _KERNELS, step_ns=0.0)
+
+    @property
+    def prices(self) -> ChipPrices:
+        """What operators and collectives are priced with."""
+        links = Links.of(self.network)
+        return ChipPrices(self.chip, self.costs, self.plan.precision, links)
+
+    def check(self) -> None:
+        """Raise `UsageError` for a plan that the model or the network does not allow."""
+        self.plan.check(self.model)
+        self.chip.peak(self.plan.precision)
+        if self.plan.world != self.network.num_ranks:
+            raise UsageError(
+                f"The plan needs {self.plan.world} ranks (tp {self.plan.tp} x pp {self.plan.pp} x dp "
+                f"{self.plan.dp} x cp {self.plan.cp}), and the network '{self.network.name}' has "
+                f"{self.network.num_ranks}. Next: change --dp, or the network; of a preset such as "
+                "hgx-h100-8x8, any number of nodes works: hgx-h100-64x8."
+            )
+
+
+def software_of(chip: Chip, plan: Plan) -> str:
+    """Return the software whose costs of *chip* suit *plan* best."""
+    wanted = ("fsdp", "megatron") if plan.zero >= 2 else ("megatron", "fsdp")
+    return next((name for name in (*wanted, "default") if name in chip.costs), next(iter(chip.costs)))
+
+
+def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, bool | None]) -> Plan:
+    """Return *plan* with what the software of *costs* does by itself, where *chosen* does not say.
+
+    Keys are ``sequence_parallel``, ``fused_attention``, ``overlap`` and ``tensor_overlap``.
+    """
+
+    def habit(name: str) -> bool:
+        told = chosen.get(name)
+        return bool(getattr(costs, name)) if told is None else told
+
+    return replace(
+        plan,
+        sequence_parallel=plan.tp > 1 and habit("sequence_parallel"),
+        fused_attention=habit("fused_attention"),
+        overlap=habit("overlap"),
+        tensor_overlap=plan.tp > 1 and habit("sequence_parallel") and habit("tensor_overlap"),
+        grad_bytes=max(costs.grad_bytes, plan.element_bytes),
+    )
