@@ -133,6 +133,11 @@ def test_models_have_the_parameters_of_their_own_code(name: str, tmp_path: Path)
         ),
         ({"model_type": "new_one", "hidden_size": 64}, "no 'num_hidden_layers'"),
         (
+            {**sizes("qwen3_moe", 4, 64, 4, 4, 128, 100), "mlp_only_layers": 3},
+            "'mlp_only_layers' must be a list of layers, not 3",
+        ),
+        ({**sizes("mixtral", 4, 64, 4, 4, 128, 100), "num_local_experts": [[1]]}, "whole number"),
+        (
             {**sizes("llama", 4, 64, 4, 4, 128, 100), "num_attention_heads": [4, 2]},
             "'num_attention_heads' differs",
         ),

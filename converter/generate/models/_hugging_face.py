@@ -163,7 +163,7 @@ def _attention(found: dict[str, Any], data: Mapping[str, Any], kind: str, remark
         found["kv_heads"] = 1 if data.get("multi_query", True) else found.get("heads", 0)
     if found.get("kv_rank") and data.get("v_head_dim"):
         found["head_size"] = data["v_head_dim"]  # 'head_dim' is that of positions there
-        if data.get("qk_nope_head_dim") not in {None, data["v_head_dim"]}:
+        if data.get("qk_nope_head_dim") not in (None, data["v_head_dim"]):
             remarks.append("Heads of queries and keys are as large as those of values")
     window = data.get("sliding_window", data.get("local_attention"))
     if isinstance(window, int) and window > 0 and data.get("use_sliding_window") is not False:
@@ -234,7 +234,7 @@ def _feed_forward(
         )
     if kind == "qwen" and isinstance(found.get("ffn"), int):
         found["ffn"] //= 2  # both halves of the gate are counted there
-    if found.get("experts", 0) in {0, 1}:
+    if found.get("experts", 0) in (0, 1):  # which may be a list
         for key in _OF_EXPERTS:
             found.pop(key, None)
         return
@@ -250,7 +250,9 @@ def _feed_forward(
             remarks.append(f"The shared expert is {found['shared_experts'] * each} wide instead of {width}")
     _which_layers(found, data, file)
     dense = data.get("mlp_only_layers") or []
-    if list(dense) == list(range(len(dense))):
+    if not isinstance(dense, list):
+        raise UsageError(f"{file}: 'mlp_only_layers' must be a list of layers, not {dense!r}. Correct it.")
+    if dense == list(range(len(dense))):
         found["dense_layers"] = len(dense) or found.get("dense_layers", 0)
     else:
         remarks.append("Layers without experts among those that have them (mlp_only_layers) have them too")
