@@ -40,7 +40,7 @@ def remedies(setting: Setting) -> list[Remedy]:
     """Return the changes after which *setting* fits, the cheapest first: one, or two if no one is enough."""
     changes = list(_changes(setting.plan))
     for count in (1, 2):
-        found = []
+        found: list[Remedy] = []
         for chosen in itertools.combinations(changes, count):
             keys = [key for change in chosen for key in change]
             if len(keys) == len(set(keys)):
