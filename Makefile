@@ -2,7 +2,7 @@
 # make emulate   the same job over a healthy and a degraded network of this machine, and the viewer comparing them
 # make test   set everything up and run every test, two at a time (JOBS=4 four at a time, JOBS=0 one; TESTS=tests/cli only these)
 # make check   the daily round: lint, and the tests without browser, PyTorch and Dask (TESTS=tests/cli only these)
-# make fuzz   every command with 5,000 hostile calls, every reader with damaged files for SECONDS=600, and the tests of properties with new random examples
+# make fuzz   every command with 5,000 hostile calls, every reader with damaged files for SECONDS=600, proofs of 5,000 collective programs with a mistake, and the tests of properties with new random examples
 # make lint / types / format   what continuous integration also checks
 # make docs   the documentation as a site that works offline, in build/site
 # make man    a man page for every command, in build/man
@@ -24,6 +24,7 @@ EMULATE_STUDY ?= emulation-study
 
 SECONDS ?= 600
 CALLS ?= 5000
+MUTANTS ?= 5000
 READERS ?=
 SEED ?=
 
@@ -60,6 +61,7 @@ check: lint
 fuzz: .stamps/dev .stamps/ns3
 	$(BIN)/python tests/fuzz/commands.py --calls $(CALLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/fuzz --seconds $(SECONDS) $(if $(READERS),--only $(READERS)) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/fuzz/programs.py --mutants $(MUTANTS) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m hypothesis --hypothesis-profile=fuzz $(WORKERS) $(TESTS)
 
 lint: .stamps/dev

@@ -200,18 +200,19 @@ def export_command(
     The graphs are a workload of their own, and a custom algorithm for a system file
     (all-reduce-implementation-custom). Only proved programs are written.
     """
-    from ..runner.programs import lower, prove, workload_of, write_msccl
+    from ..runner.programs import lower, parse_program, prove, workload_of, write_msccl
 
     program = _program(source, collective, ranks, size)
-    proof = prove(program)
+    written = write_msccl(program) if kind == "msccl" else ""
+    proof = prove(parse_program(written.encode(), program.source) if written else program)
     if not proof.holds:
         raise UsageError(
             f"{program.source} is wrong: {proof.problems[0].message} Next: chakrascope algorithm prove "
             f"{program.source}"
         )
-    if kind == "msccl":
+    if written:
         with writing(output, UsageError):
-            write_file(output, write_msccl(program))
+            write_file(output, written)
         console.print(f"Written: {output}", markup=False)
         return
     if workload is not None:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from ._picture import program_picture as program_picture
     from ._picture import size_groups as size_groups
     from ._picture import traffic_sentence as traffic_sentence
-    from ._proof import Problem as Problem
+    from ._problems import Problem as Problem
     from ._proof import Proof as Proof
     from ._proof import prove as prove
     from ._rounds import SLOT_BYTES as SLOT_BYTES

@@ -5,11 +5,13 @@ clocks that say which steps come before it in *all* orders. Where no two steps w
 fixed order, the program ends in one order exactly if it ends in all, and without races all orders end alike.
 
 Threads of a thread block run together only from one ``nop`` or barrier to the next. Between two of them they
-are strands: one of the leading threads, which signal and wait, and one for each lane of data.
+are strands: one for each leading thread, which signals and waits on the channels and semaphores of its
+number, and one for each lane of data. What a proxy does is on a strand for each thread that asks it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._model import Buffer, Program
-from ._unroll import Cell, Move, Step, Token, Unrolled
+from ._unroll import Cell, Move, Step, Token, Unrolled, holds_packets, overlapping, proxy_of
 
 __all__ = ["Access", "Blocked", "Run", "Value", "contribution", "execute"]
 
@@ -50,6 +52,23 @@ class Access(NamedTuple):
     value: Value | None
     order: int  # in this run
 
+    def precedes(self, clock: Clock) -> bool:
+        """Return whether it comes before what has *clock* in all orders."""
+        return bool(clock[self.strand] >= self.time)
+
+
+class Event(NamedTuple):
+    """A token given or taken: by which step, when on its strand, and all that came before it."""
+
+    step: Step
+    strand: int
+    time: int
+    clock: Clock
+
+    def precedes(self, clock: Clock) -> bool:
+        """Return whether it comes before what has *clock* in all orders."""
+        return bool(clock[self.strand] >= self.time)
+
 
 class Blocked(NamedTuple):
     """A step that this run never got past, and what it waits for."""
@@ -60,24 +79,34 @@ class Blocked(NamedTuple):
 
 @dataclass
 class Run:
-    """What happened: accesses by cell, the last values, and what is left."""
+    """What happened: accesses by cell, the last values, and what is left.
 
+    *overlaps* are the accesses to packets by the raw cells whose memory they take. Chunks have *parts*.
+    """
+
+    parts: int
     accesses: dict[Cell, list[Access]] = field(default_factory=lambda: defaultdict(list))
+    overlaps: dict[Cell, list[Access]] = field(default_factory=lambda: defaultdict(list))
     values: dict[Cell, Value] = field(default_factory=dict)
     packets: set[Cell] = field(default_factory=set)  # cells that hold packets
     tokens: dict[Token, int] = field(default_factory=dict)
     done: list[Step] = field(default_factory=list)
-    clocks: dict[int, Clock] = field(default_factory=dict)  # of id(step), when it ended
     began: dict[int, tuple[int, int]] = field(default_factory=dict)  # of id(step): its strand and time there
     blocked: list[Blocked] = field(default_factory=list)
-    gives: dict[Token, list[tuple[Step, Clock]]] = field(default_factory=lambda: defaultdict(list))
-    takes: dict[Token, list[tuple[Step, Clock]]] = field(default_factory=lambda: defaultdict(list))
+    gives: dict[Token, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    takes: dict[Token, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    taken: dict[tuple[int, int], Clock] = field(default_factory=dict)  # of id(step) and the number of a take
     writers: dict[Cell, list[tuple[Step, Clock, Value | None]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     unordered: list[tuple[Token, Step, Step]] = field(default_factory=list)
     strands: dict[tuple[object, ...], int] = field(default_factory=dict)
     ends: dict[int, Clock] = field(default_factory=dict)  # of ranks, whose start has strand number rank
+
+    @property
+    def knowledge(self) -> int:
+        """How much all takes know together; it grows from one run to the next until it is all."""
+        return sum(int(clock.sum()) for clock in self.taken.values())
 
 
 @dataclass
@@ -107,7 +136,7 @@ class _Machine:
         self.unrolled = unrolled
         self.depth = depth
         self.earlier = earlier
-        self.result = Run()
+        self.result = Run(unrolled.parts)
         self.result.tokens = dict(unrolled.semaphores)
         self.blocks = {key: _Block(key, steps) for key, steps in unrolled.steps.items()}
         self.strand_of = self.result.strands
@@ -116,7 +145,7 @@ class _Machine:
         self.ended: dict[tuple[int, int], dict[int, Clock]] = defaultdict(dict)
         self.waiting: dict[object, list[_Block]] = defaultdict(list)
         self.ready = deque(self.blocks.values())
-        self.proxies: dict[Token, Clock] = {}
+        self.asked: dict[Token, dict[int, tuple[list[int], list[Clock]]]] = defaultdict(dict)
         self.barriers: dict[tuple[int, int], list[tuple[_Block, Clock]]] = defaultdict(list)
         self.opened: dict[tuple[int, int], list[Clock]] = defaultdict(list)
         self.unread: dict[Cell, int] = defaultdict(int)
@@ -128,9 +157,8 @@ class _Machine:
                 for token in step.gives:
                     self.givers[token].add(key)
                 for move in step.moves:
-                    self.packet_writers.update(
-                        cell for cell, packet in zip(move.targets, move.packets_out, strict=True) if packet
-                    )
+                    self.packet_writers.update(cell for cell in move.targets if holds_packets(cell))
+        self.mixed = any(cell[0] != "m" for cell in self.packet_writers)
         self._begin()
         self._fill()
 
@@ -138,12 +166,20 @@ class _Machine:
         for rank in range(self.unrolled.program.num_ranks):
             self.strand_of["start", rank] = rank
         for key, block in self.blocks.items():
-            self.strand_of.setdefault((key, "lead"), len(self.strand_of))
             for step in block.steps:
-                if step.proxy is not None:
-                    self.strand_of.setdefault(step.proxy, len(self.strand_of))
-                for move in step.moves if step.proxy is None else ():
-                    self.strand_of.setdefault((key, move.lane), len(self.strand_of))
+                for lead in range(max(1, len(step.takes), len(step.gives))):
+                    self._number(key, "lead", lead)
+                for lead, token in enumerate(step.gives):
+                    proxy = proxy_of(token)
+                    if proxy is not None:
+                        self._number(key, proxy, lead)
+                for move in step.moves:
+                    if move.proxy is not None:
+                        self._number(key, "lead", move.lead)
+                    self._number(key, *(move.lane if move.proxy is None else (move.proxy, move.lead)))
+
+    def _number(self, *strand: object) -> None:
+        self.strand_of.setdefault(strand, len(self.strand_of))
 
     def _begin(self) -> None:
         """Let every rank begin: before that, nothing of its buffers is there for others."""
@@ -199,6 +235,11 @@ class _Machine:
         block.base = clock
         return clock
 
+    def _learn(self, block: _Block, clock: Clock) -> None:
+        """Let all threads of the block know what has *clock*."""
+        own = self._meet(block)
+        np.maximum(own, clock, out=own)
+
     def _tick(self, strand: tuple[object, ...], clock: Clock) -> int:
         number = self.strand_of[strand]
         clock[number] += 1
@@ -214,9 +255,7 @@ class _Machine:
             other = (step.rank, step.after[0])
             if step.after[1] not in self.ended[other]:
                 return ("step", *other, step.after[1])
-            lead = self._clock(block, (block.key, "lead"))
-            np.maximum(lead, self.ended[other][step.after[1]], out=lead)
-            self._meet(block)
+            self._learn(block, self.ended[other][step.after[1]])
         if step.op.name == "barrier":
             awaited = self._barrier(block, step)
             if awaited is not None:
@@ -236,48 +275,60 @@ class _Machine:
         return None
 
     def _end(self, block: _Block, step: Step) -> None:
-        lead = (block.key, "lead")
-        clock = self._clock(block, lead)
-        if step.proxy is not None:
-            clock = self._proxy(block, step)
-        elif step.takes or step.gives or step.op.name == "flush":
-            self._tick(lead, clock)
-        elif step.moves:
-            lanes = {move.lane for move in step.moves}
-            clock = np.maximum.reduce([self._clock(block, (block.key, lane)) for lane in lanes])
-        if step.op.name == "flush" and step.proxy is not None:
-            own = self._clock(block, lead)
-            np.maximum(own, clock, out=own)
-        if step.gives:
-            given = clock.copy()
-            for token in step.gives:
-                self.result.tokens[token] = self.result.tokens.get(token, 0) + 1
-                self.result.gives[token].append((step, given))
-                self._wake(token)
+        for number, token in enumerate(step.gives):
+            self._give(block, step, number, token)
+        if step.flushes:
+            for move in step.moves:
+                if move.proxy is not None:
+                    own = self._clock(block, (block.key, "lead", move.lead))
+                    _, clocks = self.asked[move.proxy][self.strand_of[block.key, "lead", move.lead]]
+                    np.maximum(own, clocks[-1], out=own)
         if step.joins:
-            clock = self._meet(block)
+            self.ended[block.key][block.at] = self._meet(block).copy()
+            self._wake(("step", *block.key, block.at))
         self.result.done.append(step)
-        self.result.clocks[id(step)] = self.ended[block.key][block.at] = clock.copy()
-        self._wake(("step", *block.key, block.at))
         if not step.moves:
-            strand = step.proxy if step.proxy is not None else lead
-            self.result.began[id(step)] = (self.strand_of[strand], int(clock[self.strand_of[strand]]))
+            strand = self.strand_of[block.key, "lead", 0]
+            self.result.began[id(step)] = (strand, int(self._clock(block, (block.key, "lead", 0))[strand]))
         block.at += 1
         block.move = block.taken = 0
         block.arrived = -1
 
-    def _proxy(self, block: _Block, step: Step) -> Clock:
-        """Return the clock of the proxy that serves a port channel, which has all this step knows."""
-        assert step.proxy is not None
-        clock = self.proxies.get(step.proxy)
-        if clock is None:
-            clock = self.proxies[step.proxy] = np.zeros(self.width, np.int32)
-        np.maximum(clock, self._clock(block, (block.key, "lead")), out=clock)
-        self._tick(step.proxy, clock)
-        return clock
+    def _give(self, block: _Block, step: Step, number: int, token: Token) -> None:
+        lead = (block.key, "lead", number)
+        proxy = proxy_of(token)
+        if proxy is None:
+            clock = self._clock(block, lead)
+            strand = self._tick(lead, clock)
+        else:
+            clock, strand = self._ask(block, proxy, number)
+        self.result.tokens[token] = self.result.tokens.get(token, 0) + 1
+        self.result.gives[token].append(Event(step, strand, int(clock[strand]), clock.copy()))
+        self._wake(token)
+
+    def _ask(self, block: _Block, proxy: Token, number: int) -> tuple[Clock, int]:
+        """Return the clock and strand of what thread *number* asks a *proxy* for.
+
+        It follows all that was asked before in every order, by this thread or by others it knows.
+        """
+        lead = (block.key, "lead", number)
+        own = self._clock(block, lead)
+        asker = self._tick(lead, own)
+        clock = own.copy()
+        for strand, (times, clocks) in self.asked[proxy].items():
+            place = bisect_right(times, int(own[strand]))
+            if place:
+                np.maximum(clock, clocks[place - 1], out=clock)
+        strand = self._tick((block.key, proxy, number), clock)
+        times, clocks = self.asked[proxy].setdefault(asker, ([], []))
+        times.append(int(own[asker]))
+        clocks.append(clock)
+        return clock, strand
 
     def _barrier(self, block: _Block, step: Step) -> object | None:
         key = (step.rank, step.op.barrier)
+        if step.op.barrier_blocks == 1:
+            return None
         if block.arrived < 0:
             block.arrived = len(self.opened[key])
             self.barriers[key].append((block, self._meet(block).copy()))
@@ -287,86 +338,79 @@ class _Machine:
                 self._wake(("barrier", *key, block.arrived))
         if block.arrived >= len(self.opened[key]):
             return ("barrier", *key, block.arrived)
-        lead = self._clock(block, (block.key, "lead"))
-        np.maximum(lead, self.opened[key][block.arrived], out=lead)
-        self._meet(block)
+        self._learn(block, self.opened[key][block.arrived])
         return None
 
     def _take(self, block: _Block, step: Step, token: Token) -> None:
-        lead = (block.key, "lead")
+        lead = (block.key, "lead", block.taken)
         clock = self._clock(block, lead)
         before = self.result.takes[token]
-        if before and not _knows(clock, before[-1][1], before[-1][0], self):
-            self.result.unordered.append((token, before[-1][0], step))
+        if before and not before[-1].precedes(clock):
+            self.result.unordered.append((token, before[-1].step, step))
         needed = len(before) + 1 - self.unrolled.semaphores.get(token, 0)
-        for known in self._certain(token, needed, step):
+        for known in self._certain(token, needed, (id(step), block.taken)):
             np.maximum(clock, known, out=clock)
-        self._tick(lead, clock)
+        strand = self._tick(lead, clock)
         self.result.tokens[token] -= 1
-        before.append((step, clock.copy()))
+        self.result.taken[id(step), block.taken] = clock.copy()
+        before.append(Event(step, strand, int(clock[strand]), clock.copy()))
 
-    def _certain(self, token: Token, needed: int, step: Step) -> list[Clock]:
+    def _certain(self, token: Token, needed: int, take: tuple[int, int]) -> list[Clock]:
         """Return the clocks of the gives without which *needed* of them cannot have happened."""
         if needed <= 0:
             return []
         if len(self.givers[token]) == 1:
-            return [self.result.gives[token][needed - 1][1]]
+            return [self.result.gives[token][needed - 1].clock]
         if self.earlier is None:
             return []
         everything = self.earlier.gives[token]
-        mine = self.earlier.clocks.get(id(step))
+        mine = self.earlier.taken.get(take)
         certain = []
-        for give, clock in everything:
-            time = self._time(give, clock)
+        for give in everything:
             without = 0
-            for other, at in everything:
-                follows = at[time[0]] >= time[1]
-                later = mine is not None and _includes(at, mine) and other is not give
+            for other in everything:
+                follows = give.precedes(other.clock)
+                later = mine is not None and _includes(other.clock, mine) and other is not give
                 without += not follows and not later
             if without < needed:
-                certain.append(clock)
+                certain.append(give.clock)
         return certain
-
-    def _time(self, step: Step, clock: Clock) -> tuple[int, int]:
-        strand = step.proxy if step.proxy is not None else ((step.rank, step.block), "lead")
-        number = self.strand_of[strand]
-        return number, int(clock[number])
 
     # Data.
 
     def _move(self, block: _Block, step: Step, move: Move) -> object | None:
-        for cell, packet in zip(move.sources, move.packets_in, strict=True):
-            if packet and cell not in self.result.packets:
+        for cell in move.awaited:
+            if cell not in self.result.packets:
                 return ("packet", cell)
         if self.depth:
             for cell in move.targets:
-                if cell[0] == "m" and cell[5] == 0 and self.unread[cell[1:4]] >= self.depth:
+                if self._counts(cell) and self.unread[cell[1:4]] >= self.depth:
                     return ("slot", *cell[1:4])
-        clock, number = self._strand_of_move(block, step, move)
-        self.result.began.setdefault(id(step), (number, int(clock[number])))
-        read = []
-        for cell, packet in zip(move.sources, move.packets_in, strict=True):
-            if packet:
-                for known in self._packet_clocks(cell):
-                    np.maximum(clock, known, out=clock)
+        clock, strand = self._strand_of_move(block, move)
+        self.result.began.setdefault(id(step), (strand, int(clock[strand])))
+        for cell in move.awaited:
+            for known in self._packet_clocks(cell):
+                np.maximum(clock, known, out=clock)
         clock = clock.copy()  # what all accesses of the move have in common; nobody changes it any more
-        for cell, packet in zip(move.sources, move.packets_in, strict=True):
+        access = Access(step, strand, int(clock[strand]), clock, False, False, None, 0)
+        read = []
+        for cell in move.sources:
             value = self.result.values.get(cell)
-            read.append(value if packet or cell not in self.result.packets else None)
-            self._note(step, cell, number, clock, False, packet, value)
-            if cell[0] == "m" and cell[5] == 0:
+            read.append(value)
+            self._note(cell, access._replace(packet=cell in move.awaited, value=value))
+            if self._counts(cell):
                 self.unread[cell[1:4]] -= 1
                 self._wake(("slot", *cell[1:4]))
-        value = _sum(read)
-        for cell, packet in zip(move.targets, move.packets_out, strict=True):
-            self._write(step, cell, number, clock, packet, value)
+        if move.targets:
+            access = access._replace(writes=True, value=_sum(read))
+            for cell in move.targets:
+                self._write(cell, access._replace(packet=holds_packets(cell)))
         return None
 
-    def _strand_of_move(self, block: _Block, step: Step, move: Move) -> tuple[Clock, int]:
-        if step.proxy is not None:
-            clock = self._proxy(block, step)
-            return clock, self.strand_of[step.proxy]
-        strand = (block.key, move.lane)
+    def _strand_of_move(self, block: _Block, move: Move) -> tuple[Clock, int]:
+        if move.proxy is not None:
+            return self._ask(block, move.proxy, move.lead)
+        strand = (block.key, *move.lane)
         clock = self._clock(block, strand)
         return clock, self._tick(strand, clock)
 
@@ -381,44 +425,37 @@ class _Machine:
             return [writers[0][1]]
         return [np.minimum.reduce([clock for _, clock, _ in writers])]
 
-    def _write(  # noqa: PLR0917 - all of one access
-        self, step: Step, cell: Cell, strand: int, clock: Clock, packet: bool, value: Value | None
-    ) -> None:
-        self._note(step, cell, strand, clock, True, packet, value)
-        if value is None:
+    def _counts(self, cell: Cell) -> bool:
+        """Return whether a cell takes a slot of its connection: each message, or each chunk of one."""
+        return cell[0] == "m" and (self.unrolled.program.chunkwise or cell[5] == 0)
+
+    def _write(self, cell: Cell, access: Access) -> None:
+        self._note(cell, access)
+        if self.mixed and cell[0] != "m":
+            for other in overlapping(cell, self.unrolled.parts):
+                self.result.values.pop(other, None)
+                self.result.packets.discard(other)
+        if access.value is None:
             self.result.values.pop(cell, None)
         else:
-            self.result.values[cell] = value
-        if not packet:
-            self.result.packets.discard(cell)
+            self.result.values[cell] = access.value
+        if not access.packet:
             return
         self.result.packets.add(cell)
-        self.result.writers[cell].append((step, clock, value))
-        if cell[0] == "m" and cell[5] == 0:
+        self.result.writers[cell].append((access.step, access.clock, access.value))
+        if self._counts(cell):
             self.unread[cell[1:4]] += 1
         self._wake(("packet", cell))
 
-    def _note(  # noqa: PLR0917 - all of one access
-        self,
-        step: Step,
-        cell: Cell,
-        strand: int,
-        clock: Clock,
-        writes: bool,
-        packet: bool,
-        value: Value | None,
-    ) -> None:
+    def _note(self, cell: Cell, access: Access) -> None:
         if cell[0] == "m":
             return
         self.order += 1
-        self.result.accesses[cell].append(
-            Access(step, strand, int(clock[strand]), clock, writes, packet, value, self.order)
-        )
-
-
-def _knows(clock: Clock, other: Clock, step: Step, machine: _Machine) -> bool:
-    number, time = machine._time(step, other)
-    return bool(clock[number] >= time)
+        access = access._replace(order=self.order)
+        self.result.accesses[cell].append(access)
+        if self.mixed and holds_packets(cell):
+            for other in overlapping(cell, self.unrolled.parts):
+                self.result.overlaps[other].append(access)
 
 
 def _includes(clock: Clock, other: Clock) -> bool:

@@ -175,8 +175,9 @@ class Program:
     *collective* is all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, send-receive or custom;
     *language* msccl or mscclpp. *chunks* is what the larger buffer of a rank is cut into: the output of an
     all-gather, else the input. Sizes are of that buffer; *most_bytes* is None without a bound. Chunks differ
-    by *alignment_bytes* at most; with *uneven*, those of an XML may too. With *reuses_scratch*, pipelines
-    take turns in the scratch buffer.
+    by *alignment_bytes* at most; with *uneven*, those of an XML may too. With *chunkwise*, each
+    chunk of an XML's message can be a message of its own, as MSCCL's executor sends it in large buffers. With
+    *reuses_scratch*, pipelines take turns in the scratch buffer.
     """
 
     name: str
@@ -194,6 +195,7 @@ class Program:
     reuses_scratch: bool = False
     double_scratch: bool = False
     uneven: bool = False
+    chunkwise: bool = False
 
     @property
     def num_ranks(self) -> int:

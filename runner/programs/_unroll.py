@@ -8,21 +8,49 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...errors import ConfigError
-from ._model import MESSAGE_OPS, PACKET_OPS, Buffer, Op, Program, RankProgram, Region, ThreadBlock
+from ._model import (
+    MESSAGE_OPS,
+    PACKET_OPS,
+    Buffer,
+    Channel,
+    ChannelType,
+    Op,
+    Program,
+    RankProgram,
+    Region,
+    ThreadBlock,
+)
 
-__all__ = ["Move", "Step", "Token", "Unrolled", "unroll"]
+__all__ = [
+    "PACKETS",
+    "Cell",
+    "Move",
+    "Step",
+    "Token",
+    "Unrolled",
+    "holds_packets",
+    "overlapping",
+    "proxy_of",
+    "unroll",
+]
 
 Token = tuple[object, ...]
 """What is signalled and waited for: a semaphore of a rank, or one direction of a channel."""
 Cell = tuple[object, ...]
-"""(rank, buffer, chunk, part), or ("m", sender, receiver, channel, message, chunk) of a message."""
+"""(rank, buffer, chunk, part), or ("m", sender, receiver, channel, message, chunk) of a message.
+
+Packets have buffers of their own, named by `PACKETS` and the buffer. The packets of one part take the memory
+of two parts: those of part n that of the parts 2n and 2n + 1.
+"""
+PACKETS = "packets in "
 
 _MOST_CELLS = 1 << 22
-_SIGNALS = {"signal", "rlxsignal", "pws", "pwsf"}
+_SIGNALS = {"signal", "rlxsignal"}
+_PUTS_WITH_SIGNAL = {"pws", "pwsf"}
 _WAITS = {"wait", "rlxwait"}
 _SUMS = frozenset(
     {
@@ -45,21 +73,26 @@ _SUMS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One cell summed from *sources* into each of *targets*; *lane* says which threads do it.
+    """One cell summed from *sources* into each of *targets*.
 
-    *packets_in* and *packets_out* tell which of them carry flags: whoever reads those waits for them.
+    *awaited* are the sources whose flags it waits for. *lane* says which threads do it: those of the
+    elements of a width, so far into the op. If a *proxy* does it, the thread of number *lead* asked for that.
     """
 
     sources: tuple[Cell, ...]
     targets: tuple[Cell, ...]
-    packets_in: tuple[bool, ...]
-    packets_out: tuple[bool, ...]
-    lane: tuple[int, int]
+    awaited: tuple[Cell, ...]
+    lane: tuple[str, int]
+    proxy: Token | None = None
+    lead: int = 0
 
 
 @dataclass(slots=True)
 class Step:
-    """One op in one iteration, as its thread block runs it."""
+    """One op in one iteration, or a part of one between two meetings of its threads.
+
+    Thread i of the thread block gives and takes token i.
+    """
 
     rank: int
     block: int
@@ -70,7 +103,7 @@ class Step:
     gives: list[Token] = field(default_factory=list)
     after: tuple[int, int] | None = None
     joins: bool = False  # all threads of the thread block meet here
-    proxy: Token | None = None  # the proxy of a port channel does it, not the thread block
+    flushes: bool = False  # each thread waits for what it asked a proxy for
 
     @property
     def words(self) -> str:
@@ -105,7 +138,14 @@ def unroll(program: Program) -> Unrolled:
         )
     slots = _slots(program) if pipelines else 0
     turns = (slots + 2 if slots else 3) if pipelines else 1
-    shares = math.lcm(*(op.share[1] for op in ops)) if ops else 1
+    shares = math.lcm(
+        *(op.share[1] // math.gcd(op.share[1], op.sources[0].count) for op in ops if op.sources)
+    )
+    if slots and any(op.name in PACKET_OPS for op in ops):
+        raise ConfigError(
+            f"{program.source}: packets and a pipeline that reuses scratch share that buffer, which cannot "
+            "be followed; give the plan one of them."
+        )
     _check_size(program, turns, shares)
     cutter = _Cutter(program, turns, shares, slots)
     steps = {
@@ -164,11 +204,11 @@ class _Cutter:
             return
         for op in block.ops:
             if op.name != "pipeline":
-                yield self._plan_step(rank.rank, block, op, -1, 0)
+                yield from self._plan_steps(rank.rank, block, op, -1)
                 continue
             for turn in range(self.turns * op.pipeline_chunks):
                 for part in op.body:
-                    yield self._plan_step(rank.rank, block, part, turn, op.pipeline_chunks)
+                    yield from self._plan_steps(rank.rank, block, part, turn)
 
     def _xml_step(self, rank: int, block: ThreadBlock, op: Op) -> Step:
         step = Step(rank, block.id, op, after=op.after, joins=True)
@@ -179,17 +219,11 @@ class _Cutter:
         for chunk in range(count):
             sources = [self._cell(region, rank, chunk, 0) for region in op.sources]
             targets = [self._cell(region, rank, chunk, 0) for region in op.destinations]
-            packets_in, packets_out = [False] * len(sources), [False] * len(targets)
-            if came is not None:
-                sources.append((*came, chunk))
-                packets_in.append(True)
+            awaited: list[Cell] = [] if came is None else [(*came, chunk)]
+            sources += awaited
             if goes is not None:
                 targets.append((*goes, chunk))
-                packets_out.append(True)
-            lane = (count, chunk)
-            step.moves.append(
-                Move(tuple(sources), tuple(targets), tuple(packets_in), tuple(packets_out), lane)
-            )
+            step.moves.append(Move(tuple(sources), tuple(targets), tuple(awaited), ("chunk", chunk)))
         return step
 
     def _message(self, side: str, sender: int, receiver: int, channel: int) -> Cell:
@@ -197,9 +231,16 @@ class _Cutter:
         self.messages[side, sender, receiver, channel] += 1
         return ("m", sender, receiver, channel, number)
 
-    def _plan_step(self, rank: int, block: ThreadBlock, op: Op, turn: int, chunks: int) -> Step:
+    def _plan_steps(self, rank: int, block: ThreadBlock, op: Op, turn: int) -> Iterator[Step]:
+        if op.name == "rppkt" and op.by_port:  # its threads meet once all packets are there
+            ready = Step(rank, block.id, op, turn)
+            ready.moves = [
+                Move(move.sources, (), move.sources, move.lane) for move in self._moves(rank, op, turn)
+            ]
+            yield ready
+            yield Step(rank, block.id, op, turn, joins=True)
         step = Step(rank, block.id, op, turn, joins=op.name in {"nop", "barrier"})
-        if op.name in _SIGNALS:
+        if op.name in _SIGNALS or (op.name in _PUTS_WITH_SIGNAL and op.by_port):
             step.gives = [
                 ("channel", channel.type.value, rank, channel.peer, channel.number) for channel in op.channels
             ]
@@ -211,86 +252,99 @@ class _Cutter:
             step.takes = [("semaphore", rank, number) for number in op.semaphores]
         elif op.name == "sem_release":
             step.gives = [("semaphore", rank, number) for number in op.semaphores]
-        if op.by_port and op.name in {
-            "put",
-            "get",
-            "pws",
-            "pwsf",
-            "ppkt",
-            "rppkt",
-            "signal",
-            "rlxsignal",
-            "flush",
-        }:
-            channel = op.channels[0]
-            step.proxy = ("proxy", rank, channel.peer, channel.number)
-        step.moves = list(self._moves(rank, op, turn, chunks))
-        return step
+        step.flushes = op.name == "pwsf"
+        step.moves = list(self._moves(rank, op, turn))
+        yield step
 
-    def _moves(self, rank: int, op: Op, turn: int, chunks: int) -> Iterator[Move]:
+    def _moves(self, rank: int, op: Op, turn: int) -> Iterator[Move]:
         if not op.sources:
             return
         sums = op.name in _SUMS
-        packets_in, packets_out = _packets(op)
+        flags_in, flags_out = _packets(op)
         for number in range(1 if sums else len(op.sources)):
-            sources = op.sources if sums else (op.sources[number],)
-            targets = op.destinations if sums else (op.destinations[number],)
-            flags_in = packets_in if sums else (packets_in[number],)
-            flags_out = packets_out if sums else (packets_out[number],)
-            for chunk, part in self._cells(op, sources[0].count, turn, chunks):
-                read = [
-                    (cell, flag)
-                    for region, flag in zip(sources, flags_in, strict=True)
-                    for cell in self._all_cells(region, chunk, part)
-                ]
-                written = [
-                    (cell, flag)
-                    for region, flag in zip(targets, flags_out, strict=True)
-                    for cell in self._all_cells(region, chunk, part)
-                ]
-                yield Move(
-                    tuple(cell for cell, _ in read),
-                    tuple(cell for cell, _ in written),
-                    tuple(flag for _, flag in read),
-                    tuple(flag for _, flag in written),
-                    (sources[0].count, chunk),
-                )
+            own = slice(None) if sums else slice(number, number + 1)
+            proxy = _proxy(rank, op.channels[min(number, len(op.channels) - 1)]) if op.by_port else None
+            for lane, (chunk, part) in enumerate(self._cells(op, turn)):
+                read = self._all_cells(op.sources[own], flags_in[own], chunk, part)
+                written = self._all_cells(op.destinations[own], flags_out[own], chunk, part)
+                # The proxy copies packets as they are, whether they are there or not.
+                awaited = () if proxy else tuple(cell for cell in read if holds_packets(cell))
+                yield Move(tuple(read), tuple(written), awaited, (_width(op), lane), proxy, number)
 
-    def _cells(self, op: Op, count: int, turn: int, chunks: int) -> Iterator[tuple[int, int]]:
-        """Yield the (chunk, part) that one run of an op goes over."""
-        number, of = op.share
-        mine = range(number * self.shares // of, (number + 1) * self.shares // of)
+    def _cells(self, op: Op, turn: int) -> Iterator[tuple[int, int]]:
+        """Yield the (chunk, part) that one run of an op goes over: its share of all of its chunks."""
         if turn < 0:
-            for chunk in range(count):
-                for unit in range(self.turns):
-                    for share in mine:
-                        yield chunk, unit * self.shares + share
+            parts = self.turns * self.shares
+            number, of = op.share
+            every = op.sources[0].count * parts
+            for place in range(number * every // of, (number + 1) * every // of):
+                yield divmod(place, parts)
             return
         chunk, unit = divmod(turn, self.turns)
-        for share in mine:
-            yield min(chunk, chunks - 1), unit * self.shares + share
+        for share in range(self.shares):
+            yield chunk, unit * self.shares + share
 
-    def _all_cells(self, region: Region, chunk: int, part: int) -> list[Cell]:
-        return [self._cell(region, rank, chunk, part) for rank in region.ranks]
+    def _all_cells(
+        self, regions: Sequence[Region], flags: Sequence[bool], chunk: int, part: int
+    ) -> list[Cell]:
+        return [
+            self._cell(region, rank, chunk, part, flag)
+            for region, flag in zip(regions, flags, strict=True)
+            for rank in region.ranks
+        ]
 
-    def _cell(self, region: Region, rank: int, chunk: int, part: int) -> Cell:
+    def _cell(self, region: Region, rank: int, chunk: int, part: int, packets: bool = False) -> Cell:
         buffer, index = self.program.home(rank, region.buffer, region.index + chunk)
         if buffer is Buffer.SCRATCH and self.slots:
             part = part % (self.slots * self.shares)
-        return (rank, buffer.value, index, part)
+        return (rank, PACKETS + buffer.value if packets else buffer.value, index, part)
+
+
+def holds_packets(cell: Cell) -> bool:
+    """Return whether a cell holds packets or a message: who reads it can wait for it."""
+    return cell[0] == "m" or str(cell[1]).startswith(PACKETS)
+
+
+def overlapping(cell: Cell, parts: int) -> list[Cell]:
+    """Return the packets in the memory of a raw cell, or the raw cells in that of packets."""
+    rank, buffer, chunk, part = cell
+    assert isinstance(buffer, str)
+    assert isinstance(chunk, int)
+    assert isinstance(part, int)
+    place = chunk * parts + part
+    if holds_packets(cell):
+        raw = buffer.removeprefix(PACKETS)
+        return [(rank, raw, *divmod(each, parts)) for each in (2 * place, 2 * place + 1)]
+    return [(rank, PACKETS + buffer, *divmod(place // 2, parts))]
+
+
+def proxy_of(token: Token) -> Token | None:
+    """Return the proxy that gives a *token*: that of its port channel."""
+    if token[0] == "channel" and token[1] == ChannelType.PORT.value:
+        return ("proxy", *token[2:])
+    return None
+
+
+def _proxy(rank: int, channel: Channel) -> Token:
+    return ("proxy", rank, channel.peer, channel.number)
+
+
+def _width(op: Op) -> str:
+    """Return which elements the threads of a plan's op take in turn; the switch's depend on the data type."""
+    if op.name in PACKET_OPS:
+        return "packet"
+    return "switch" if op.name in {"glre", "glres"} else "vector"
 
 
 def _packets(op: Op) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
-    """Return which sources and which destinations of a plan's op carry flags."""
+    """Return which sources and which destinations of a plan's op hold packets."""
     into, out = len(op.sources), len(op.destinations)
     if op.name not in PACKET_OPS:
         return (False,) * into, (False,) * out
     if op.name in {"ppkt", "cpkt"}:
-        return (False,) * into, (True,) * out
+        return (op.by_port,) * into, (True,) * out
     if op.name == "upkt":
         return (True,) * into, (False,) * out
-    if op.name == "rppkt":
+    if op.name in {"rppkt", "gstorepkt"}:
         return (True,) * into, (True,) * out
-    if op.name == "gstorepkt":
-        return tuple(region.buffer is Buffer.SCRATCH for region in op.sources), (True,) * out
     return (False,) + (True,) * (into - 1), (False,) + (True,) * (out - 1)

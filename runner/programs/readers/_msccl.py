@@ -5,17 +5,19 @@ Read by expat itself, with document types refused: no entity is ever expanded an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from xml.parsers import expat
 
 from ....errors import ConfigError, did_you_mean
 from .._model import MESSAGE_OPS, Buffer, Op, Program, RankProgram, Region, ThreadBlock
 from ._checks import MOST_CHUNKS, MOST_OPS, MOST_RANKS, collective_named, require
+from ._dependencies import resolve_dependencies
 
 __all__ = ["read_msccl"]
 
 _STEPS = (*MESSAGE_OPS, "cpy", "re", "nop")
 _PROTOCOLS = ("Simple", "LL", "LL128")
+_TEXT_AFTER = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 _PARENTS = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb"}
 
 
@@ -78,6 +80,7 @@ def read_msccl(content: bytes, source: str) -> Program:
         ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
         least_bytes=algo.number("minBytes", 0, 1 << 63, 0),
         most_bytes=most or None,
+        chunkwise=True,
     )
 
 
@@ -115,6 +118,12 @@ def _parse(content: bytes, source: str) -> _Element:
     try:
         parser.Parse(content, True)
     except expat.ExpatError as error:
+        if error.code == _TEXT_AFTER:
+            text = content[parser.ErrorByteIndex :].decode(errors="replace").strip()
+            raise ConfigError(
+                f"{source}, line {error.lineno}: text follows </algo>, often an error of the program that "
+                f"wrote the file: {text[:200]!r}. Remove it, or write the file again."
+            ) from error
         raise ConfigError(f"{source}: this is not XML ({error}); check the file.") from error
     return root[0]
 
@@ -130,10 +139,9 @@ def _rank(gpu: _Element, count: int, channels: int, source: str) -> RankProgram:
             f"{tb.where}: thread blocks must be numbered 0, 1, 2 ... in order.",
         )
         blocks.append(_thread_block(tb, place, rank, count, channels))
-    lengths = [len(block.ops) for block in blocks]
-    for block, tb in zip(blocks, gpu.children, strict=True):
-        for op, step in zip(block.ops, tb.children, strict=True):
-            _check_dependency(op, step, block.id, gpu.children, lengths)
+    raising = [[step.attributes.get("hasdep") == "1" for step in tb.children] for tb in gpu.children]
+    resolved = resolve_dependencies([block.ops for block in blocks], raising, gpu.where)
+    blocks = [replace(block, ops=ops) for block, ops in zip(blocks, resolved, strict=True)]
     _check_connections(blocks, gpu.where)
     return RankProgram(
         rank=rank,
@@ -192,23 +200,6 @@ def _region(step: _Element, side: str, rank: int) -> Region:
         raise ConfigError(f"{step.where}: '{side}buf' must be i, o or s, but is {buffer!r}.")
     index = step.number(f"{side}off", 0, MOST_CHUNKS)
     return Region((rank,), Buffer(buffer), index, step.number("cnt", 1, MOST_CHUNKS))
-
-
-def _check_dependency(op: Op, step: _Element, block: int, blocks: list[_Element], lengths: list[int]) -> None:
-    if op.after is None:
-        return
-    other, place = op.after
-    known = other < len(lengths) and place < lengths[other]
-    require(
-        known and other != block,
-        f"{step.where} ({op.name}): it waits for step {place} of thread block {other}, which the rank does "
-        "not have; correct 'depid' and 'deps'.",
-    )
-    require(
-        blocks[other].children[place].attributes.get("hasdep") == "1",
-        f"{step.where} ({op.name}): it waits for step {place} of thread block {other}, which does not say "
-        "that anything waits for it; set its 'hasdep' to 1.",
-    )
 
 
 def _check_connections(blocks: list[ThreadBlock], where: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ....errors import ConfigError, did_you_mean
 from .._model import CONTROL_OPS, PACKET_OPS, Buffer, Channel, ChannelType, Op, Region
@@ -16,6 +16,9 @@ _DATA = {"put", "get", "copy", "pws", "pwsf", "re", "res", "rre", "rres", "gstor
 OPS = tuple(sorted(_DATA | PACKET_OPS | CONTROL_OPS | {"pipeline"}))
 _CHANNELS = {"signal", "wait", "rlxsignal", "rlxwait", "flush"}
 _SUMS = {"re", "res", "rre", "rres", "glre", "glres", "repkt", "respkt", "recpkt", "recspkt"}
+_PUTS = {"put", "pws", "pwsf", "ppkt"}
+_ONE_SOURCE = {"copy", "cpkt", "upkt", "rppkt", "gstore", "gstorepkt"}
+_READ_SCRATCH = {"upkt", "rppkt", "repkt", "respkt", "recpkt", "recspkt"}
 _LONGEST_UNIT = 1 << 40
 
 
@@ -125,12 +128,8 @@ def _data_op(item: Fields, name: str, path: tuple[int, ...], tables: Tables, kin
     sources = tuple(tables.region(part, kind, where) for part in item.list("src_buff"))
     destinations = tuple(tables.region(part, kind, where) for part in item.list("dst_buff"))
     require(bool(sources) and bool(destinations), f"{where}: it moves data from or to nowhere.")
-    if name not in _SUMS:
-        require(
-            len(sources) == len(destinations),
-            f"{where}: it has {len(sources)} sources but {len(destinations)} destinations.",
-        )
     sizes = {region.count for region in (*sources, *destinations)}
+    sources, destinations = _as_executed(name, kind, sources, destinations, where)
     pairs = zip(sources, destinations, strict=False)  # a reduction has as many as it likes
     require(
         len(sizes) == 1 if name in _SUMS else all(a.count == b.count for a, b in pairs),
@@ -146,6 +145,42 @@ def _data_op(item: Fields, name: str, path: tuple[int, ...], tables: Tables, kin
         size = group.integer("tbg_size", 1, 1 << 16)
         share = (group.integer("tb_id", 0, size - 1), size)
     return Op(name, path, sources, destinations, channels, share=share)
+
+
+def _as_executed(
+    name: str,
+    kind: ChannelType,
+    sources: tuple[Region, ...],
+    destinations: tuple[Region, ...],
+    where: str,
+) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
+    """Return the sources and destinations as MSCCL++'s executor (execution_kernel.hpp) takes them.
+
+    Raises `ConfigError` for those that it would ignore.
+    """
+    if name in _READ_SCRATCH:  # it reads packets from scratch alone
+        plain = 0 if name in _ONE_SOURCE else 1
+        packets = tuple(replace(region, buffer=Buffer.SCRATCH) for region in sources[plain:])
+        sources = (*sources[:plain], *packets)
+    if name in _ONE_SOURCE:
+        require(
+            len(sources) == 1 and (len(destinations) == 1 or name == "rppkt"),
+            f"{where}: it has {len(sources)} sources and {len(destinations)} destinations, but its executor "
+            "uses the first only; write an op for each.",
+        )
+        sources *= len(destinations)
+    if name not in _SUMS:
+        require(
+            len(sources) == len(destinations),
+            f"{where}: it has {len(sources)} sources but {len(destinations)} destinations.",
+        )
+    if name in _PUTS and kind is ChannelType.MEMORY:
+        require(
+            len({region.buffer for region in sources}) == 1,
+            f"{where}: its sources are in several buffers, but its executor takes all from the first "
+            "one's; write an op for each buffer.",
+        )
+    return sources, destinations
 
 
 def _channels_to(
@@ -172,6 +207,11 @@ def _pipeline(item: Fields, path: tuple[int, ...], tables: Tables, semaphores: i
     for number, part in enumerate(item.list("ops")):
         part.where = item.where.rpartition(", op ")[0]
         op = read_op(part, (*path, number), tables, semaphores)
+        require(
+            op.share == (0, 1) and op.name not in PACKET_OPS,
+            f"{part.where}: its executor runs ops with tbg_info, and those of packets, past their ends in a "
+            "pipeline; write it outside.",
+        )
         counts = {region.count for region in (*op.sources, *op.destinations)}
         require(
             counts <= {chunks},

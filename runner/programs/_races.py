@@ -1,0 +1,181 @@
+"""Accesses of a program that no order keeps apart, and waits whose partner is left to chance."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ._execute import Access, Run
+from ._model import Buffer, Program
+from ._problems import Problem, awaited_words, cell_words, problem_of, run_to, witness
+from ._unroll import PACKETS, Cell, Step, Unrolled, overlapping
+
+__all__ = ["disorder", "races", "strangers", "unwritten"]
+
+
+def disorder(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
+    """Yield the steps that wait for one thing in no fixed order."""
+    for token, first, second in run.unordered:
+        yield problem_of(
+            "order",
+            second,
+            f"and {first.words} both wait for {awaited_words(token)}, in no fixed order: which of them goes "
+            "on first is left to chance.",
+        )
+    yield from _barriers(unrolled)
+
+
+def _barriers(unrolled: Unrolled) -> Iterator[Problem]:
+    """Yield the uses of barriers that more thread blocks share than meet there, or others than they say.
+
+    A barrier counts arrivals and waits for exactly its number of them.
+    """
+    users: dict[tuple[int, int], dict[tuple[int, int], Step]] = defaultdict(dict)
+    for steps in unrolled.steps.values():
+        for step in steps:
+            op = step.op
+            if op.name == "barrier" and op.barrier_blocks > 1:
+                users[step.rank, op.barrier].setdefault((step.block, op.barrier_blocks), step)
+    for (_, barrier), uses in users.items():
+        first, *others = uses.values()
+        for step in others:
+            if step.op.barrier_blocks != first.op.barrier_blocks:
+                yield problem_of(
+                    "order",
+                    step,
+                    f"waits for {step.op.barrier_blocks} thread blocks at barrier {barrier}, but "
+                    f"{first.words} for {first.op.barrier_blocks}: one of them may wait for ever.",
+                )
+        if len({block for block, _ in uses}) > first.op.barrier_blocks:
+            yield problem_of(
+                "order",
+                others[-1],
+                f"is one of {len(uses)} thread blocks at barrier {barrier}, which waits for "
+                f"{first.op.barrier_blocks} of them: which of them meet is left to chance.",
+            )
+
+
+def races(run: Run) -> Iterator[Problem]:
+    """Yield the accesses to one place, one of them a write, that nothing orders."""
+    for cell, accesses in run.accesses.items():
+        for place, later in enumerate(accesses):
+            for earlier in accesses[:place]:
+                if (
+                    _conflict(earlier, later)
+                    and not earlier.precedes(later.clock)
+                    and not _harmless(accesses, earlier, later)
+                ):
+                    yield _race(run, cell, earlier, later)
+    for cell, packets in run.overlaps.items():
+        for packet in packets:
+            for raw in run.accesses.get(cell, ()):
+                earlier, later = sorted((packet, raw), key=lambda access: access.order)
+                if (packet.writes or raw.writes) and not earlier.precedes(later.clock):
+                    yield _race(run, cell, earlier, later)
+
+
+def strangers(program: Program, run: Run) -> Iterator[Problem]:
+    """Yield who uses a buffer of another rank before that rank has begun, or after it may have ended.
+
+    Packets for the scratch buffer may be early, as their flags are of this call, unless a rank can have ended
+    this call and write those of the next into the same place while some are unread.
+    """
+    for cell, accesses in run.accesses.items():
+        owner = cell[0]
+        assert isinstance(owner, int)
+        reads = [access for access in accesses if access.packet and not access.writes]
+        # Late packets of a rank that alone writes them still come before those of its next call.
+        writers = {access.step.rank for access in accesses if access.writes}
+        alone = len(writers) == 1 and not _taken_raw(run, cell)
+        for access in accesses:
+            writer = access.step.rank
+            if writer == owner:
+                continue
+            verb = "writes" if access.writes else "reads"
+            early = access.clock[owner] == 0
+            message = ""
+            if early and not (access.packet and cell[1] == PACKETS + Buffer.SCRATCH.value):
+                message = "before that rank has begun: nothing makes it wait."
+            elif not run.blocked and not access.precedes(run.ends[owner]) and not (access.packet and alone):
+                message = "when that rank may have ended: nothing there waits for it."
+            elif early and not run.blocked and not _next_waits(program, run, owner, writer, reads):
+                message = "in the next call when that rank may not have read those of this one."
+            if message:
+                message = f"{verb} {cell_words(cell)} {message}"
+                yield problem_of("race", access.step, message, run_to(run, access))
+
+
+def _taken_raw(run: Run, cell: Cell) -> bool:
+    """Return whether some op uses the memory of packets without flags."""
+    return any(run.accesses.get(raw) for raw in overlapping(cell, run.parts))
+
+
+def _next_waits(program: Program, run: Run, owner: int, writer: int, reads: list[Access]) -> bool:
+    """Return whether *writer* ends a call so late that its next packets for *owner* overwrite none unread.
+
+    With a double scratch buffer, that is the call after the next.
+    """
+    end = run.ends[writer]
+    if program.double_scratch:
+        return bool(end[owner] > 0)
+    return all(read.precedes(end) for read in reads)
+
+
+def _conflict(first: Access, second: Access) -> bool:
+    if not first.writes and not second.writes:
+        return False
+    if first.packet and second.packet and first.writes:
+        # A flag tells the reader; and who writes the same twice spoils nothing.
+        return second.writes and first.value != second.value
+    return True
+
+
+def _harmless(accesses: list[Access], first: Access, second: Access) -> bool:
+    """Return whether two unordered accesses end alike: the one that writes writes what is there already."""
+    write, other = (second, first) if second.writes else (first, second)
+    different = [access for access in accesses if access.writes and access.value != write.value]
+    if write.value is None or any(other is each for each in different):
+        return False
+    same = (
+        [other]
+        if other.writes
+        else [
+            access
+            for access in accesses
+            if access.writes and access.value == write.value and access.precedes(other.clock)
+        ]
+    )
+    return any(
+        all(
+            (each.precedes(earlier.clock) and each.precedes(write.clock))
+            or all(access.precedes(each.clock) for access in (earlier, write, other))
+            for each in different
+        )
+        for earlier in same
+        if earlier is not write
+    )
+
+
+def _race(run: Run, cell: Cell, first: Access, second: Access) -> Problem:
+    words = cell_words(cell)
+    if first.writes and second.writes:
+        message = f"writes {words}, and so does {first.step.words}: nothing says which of them is last."
+        return problem_of("race", second.step, message, witness(run, second, first))
+    read, written = (second, first) if first.writes else (first, second)
+    if first.writes or read.value is None:
+        message = f"reads {words} before {written.step.words} has written it: nothing makes it wait."
+        return problem_of("race", read.step, message, witness(run, read, written))
+    message = f"overwrites {words} before {read.step.words} has read it: nothing makes it wait."
+    return problem_of("race", written.step, message, witness(run, written, read))
+
+
+def unwritten(run: Run) -> Iterator[Problem]:
+    """Yield the reads of what nothing has written, and sums of parts that do not belong together."""
+    for cell, accesses in run.accesses.items():
+        for access in accesses:
+            if not access.writes and access.value is None:
+                message = f"reads {cell_words(cell)}, into which nothing has been written."
+                yield problem_of("unwritten", access.step, message, run_to(run, access))
+            elif access.writes and access.value is not None and access.value.part < 0:
+                message = f"sums different parts of chunks into {cell_words(cell)}."
+                yield problem_of("result", access.step, message, run_to(run, access))

@@ -1,0 +1,297 @@
+"""What the executors of MSCCL XML and MSCCL++ plans do, each case once: proved, refused, or not read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from differential import fault
+from program_samples import changed_plan, changed_xml, ops_of
+
+from chakrascope.errors import ConfigError
+from chakrascope.runner.programs import Program, parse_program, prove
+
+Op = dict[str, Any]
+
+
+def xml(blocks: dict[int, list[str]], **attributes: object) -> str:
+    """Return an all-gather of two ranks in place: rank 0's *blocks* of steps; rank 1 mirrors them."""
+    head = {
+        "coll": "allgather",
+        "proto": "Simple",
+        "nchannels": 2,
+        "nchunksperloop": 4,
+        "ngpus": 2,
+        "inplace": 1,
+    }
+    lines = ["<algo " + " ".join(f'{key}="{value}"' for key, value in (head | attributes).items()) + ">"]
+    for rank in range(2):
+        lines.append(f'<gpu id="{rank}" i_chunks="2" o_chunks="4" s_chunks="4">')
+        for number, steps in blocks.items():
+            lines.append(f'<tb id="{number}" send="{1 - rank}" recv="{1 - rank}" chan="{number}">')
+            for place, step in enumerate(steps):
+                kind, offset, count, *more = (
+                    step.replace("own", str(2 * rank)).replace("peer", str(2 - 2 * rank)).split()
+                )
+                values = dict(part.split("=") for part in more)
+                values = {"depid": "-1", "deps": "-1", "hasdep": "0", "buf": "o", "to": offset} | values
+                lines.append(
+                    f'<step s="{place}" type="{kind}" srcbuf="o" srcoff="{offset}" dstbuf="{values["buf"]}" '
+                    f'dstoff="{values["to"]}" cnt="{count}" depid="{values["depid"]}" '
+                    f'deps="{values["deps"]}" hasdep="{values["hasdep"]}"/>'
+                )
+            lines.append("</tb>")
+        lines.append("</gpu>")
+    return "\n".join([*lines, "</algo>"])
+
+
+def program(text: str) -> Program:
+    return parse_program(text.encode(), "file")
+
+
+def both_say(text: str, kind: str) -> str:
+    """Require that the proof finds *kind* and that an order shows it, and return the first message."""
+    problem = next(each for each in prove(program(text)).problems if each.kind == kind)
+    assert fault(text, seed=1, schedules=60)
+    return problem.message
+
+
+def test_a_message_of_each_count():
+    text = xml({0: ["s own 2", "r peer 2"]})
+    assert prove(program(text)).holds
+    assert not fault(text, seed=1, schedules=60)
+
+
+def test_a_message_that_nobody_receives():
+    message = both_say(xml({0: ["s own 2", "s own 2", "r peer 2"]}), "leftover")
+    assert "op 1 (s) sends message 1 to rank 1 on channel 0, which that rank does not receive" in message
+
+
+def test_counts_that_differ():
+    text = xml({0: ["s own 2", "r peer 1", "cpy peer 1 to=peer"]}).replace("to=peer", "")
+    message = both_say(text, "leftover")
+    assert "sends 1 of the 2 chunks of message 0 to rank 1" in message
+
+
+def test_more_messages_than_a_connection_takes():
+    text = xml({0: ["s own 2", "s own 1", "r peer 2", "r peer 1"]})
+    assert "waits for room for a message" in both_say(text, "deadlock")
+
+
+def test_waiting_for_a_nop():
+    # The kernel drops it, so that no flag is raised for it, or only that of a later step.
+    steps = ["s own 2", "nop 0 0 hasdep=1"]
+    with pytest.raises(ConfigError, match="a nop counts for nothing"):
+        program(xml({0: steps, 1: ["nop 0 0 depid=0 deps=1", "cpy own 1 buf=s depid=0 deps=1"]}))
+    text = xml({0: [*steps, "r peer 2 hasdep=1"], 1: ["cpy peer 1 buf=s depid=0 deps=1"]})
+    assert program(text).ranks[0].thread_blocks[1].ops[0].after == (0, 2)
+    assert prove(program(text)).holds
+
+
+def test_a_nop_whose_dependency_no_step_takes_on():
+    with pytest.raises(ConfigError, match="MSCCL's executor refuses that"):
+        program(xml({0: ["s own 2 hasdep=1", "r peer 2"], 1: ["nop 0 0 depid=0 deps=0", "cpy own 1 buf=s"]}))
+
+
+def test_waiting_for_a_later_step_of_the_own_thread_block():
+    with pytest.raises(ConfigError, match="step 1 of its own thread block, which comes after it"):
+        program(xml({0: ["s own 2 depid=0 deps=1", "r peer 2 hasdep=1"]}))
+
+
+def test_reductions_that_the_executor_joins():
+    with pytest.raises(ConfigError, match="joins it with the reduction before it, so that both then move"):
+        program(xml({0: ["re 0 1 to=3 buf=s", "re 1 2 to=3 buf=s"]}))
+
+
+def test_another_type_of_step():
+    def change(root):
+        root[0][0][-1].set("type", "rcs")
+
+    assert not prove(changed_xml("allgather_ring", change)).holds
+
+
+# MSCCL++ plans.
+
+
+def memory_plan(ops: list[list[Op]], chunks: int = 2, **top: object) -> str:
+    """Return a plan of two ranks in place, each with these thread blocks of *ops*."""
+    gpus = []
+    for rank in range(2):
+        remote = [
+            {"rank": 1 - rank, "type": kind, "access_channel_types": ["memory", "port"]} for kind in "os"
+        ]
+        blocks = []
+        for number, own in enumerate(ops):
+            text = json.dumps(own).replace('"own"', str(rank)).replace('"peer"', str(1 - rank))
+            blocks.append({
+                "id": number,
+                "ops": json.loads(text),
+                "channels": [
+                    {"channel_type": kind, "channel_ids": [2 * number, 2 * number + 1]}
+                    for kind in ("memory", "port")
+                ],
+                "remote_buffer_refs": [
+                    {"access_channel_type": kind, "remote_buffer_ids": [0, 1]} for kind in ("memory", "port")
+                ],
+            })  # fmt: skip
+        gpus.append({
+            "id": rank, "input_chunks": chunks // 2, "output_chunks": chunks, "scratch_chunks": 8,
+            "channels": [
+                {"channel_type": kind, "connected_to": [1 - rank] * 2 * len(ops)}
+                for kind in ("memory", "port")
+            ],
+            "remote_buffers": remote, "semaphores": [{"init_value": 0}], "threadblocks": blocks,
+        })  # fmt: skip
+    head = {"name": "n", "collective": "allgather", "protocol": "LL", "inplace": True}
+    return json.dumps(head | {"use_double_scratch_buffer": True, "gpus": gpus} | top)
+
+
+def here(buffer: str, index: object, size: int = 1) -> Op:
+    return {"type": buffer, "index": index, "size": size}
+
+
+def there(buffer: str, index: object, size: int = 1) -> Op:
+    return {"buffer_id": "os".index(buffer), "index": index, "size": size}
+
+
+def op(name: str, source: Op | None = None, target: Op | None = None, **more: Any) -> Op:
+    ends = {} if source is None else {"src_buff": [source], "dst_buff": [target]}
+    return {"name": name, **ends, **more}
+
+
+NOP = op("nop")
+PORT: dict[str, Any] = {"channel_type": "port", "channel_ids": [0]}
+
+
+def signals(name: str, ids: tuple[int, ...] = (0,)) -> Op:
+    return op(name, channel_type="memory", channel_ids=list(ids))
+
+
+def test_blocks_that_disagree_on_a_barrier():
+    def change(ranks):
+        barrier = next(each for each in ops_of(ranks, 0, 2) if each["name"] == "barrier")
+        barrier["num_threadblocks"] = 3
+
+    found = prove(changed_plan("single_node_allgather_tbg", change)).problems
+    assert any("but" in each.message and "may wait for ever" in each.message for each in found)
+
+
+def test_two_pairs_of_blocks_at_one_barrier():
+    pair = [op("barrier", barrier_id=0, num_threadblocks=2)]
+    text = memory_plan([[op("cpkt", here("o", "own"), here("s", 0)), *pair], pair, pair, pair])
+    assert "which of them meet is left to chance" in both_say(text, "order")
+
+
+def gather(*packets: Op) -> str:
+    return memory_plan([[*packets]])
+
+
+def test_packets_that_a_proxy_puts():
+    # It copies packets, which must be there; it does not wait for their flags.
+    local, put = op("cpkt", here("o", "own"), here("s", "own")), there("s", "own")
+    last = op("upkt", here("s", "peer"), here("o", "peer"))
+    text = gather(local, NOP, op("ppkt", here("s", "own"), put, **PORT), last)
+    assert prove(program(text)).holds
+    assert not fault(text, seed=1, schedules=40)
+    assert "nothing makes it wait" in both_say(
+        gather(local, op("ppkt", here("s", "own"), put, **PORT), last), "race"
+    )
+
+
+def test_packets_that_are_passed_on_to_several():
+    op_ = op("rppkt", here("s", "own"), there("s", "own"), channel_type="memory")
+    op_["dst_buff"].append(there("s", 4))
+    text = gather(
+        op("cpkt", here("o", "own"), here("s", "own")), op_, op("upkt", here("s", "peer"), here("o", "peer")),
+        op("upkt", here("s", 4), here("s", 6)),
+    )  # fmt: skip
+    assert len(program(text).ranks[0].thread_blocks[0].ops[1].sources) == 2
+    assert prove(program(text)).holds
+    assert not fault(text, seed=1, schedules=40)
+
+
+def test_a_copy_of_what_packets_brought():
+    # Thread i takes packets of 8 bytes, but vectors of 16.
+    start = [
+        op("ppkt", here("o", "own"), there("s", "own"), channel_type="memory"),
+        op("upkt", here("s", "peer"), here("o", "peer")),
+    ]
+    copy = op("copy", here("o", "peer"), here("s", 6))
+    assert prove(program(gather(*start, NOP, copy))).holds
+    assert any(each.kind == "race" for each in prove(program(gather(*start, copy))).problems)
+
+
+def test_a_copy_into_the_memory_of_packets():
+    # The packets of chunk 1 take the memory of the raw chunks 2 and 3.
+    send = op("ppkt", here("o", "own"), there("s", 1), channel_type="memory")
+    take = op("upkt", here("s", 1), here("o", "peer"))
+    text = memory_plan([[send, take], [op("copy", here("o", "own"), here("s", 3))]])
+    assert "op 0 (ppkt): nothing says which of them is last" in both_say(text, "race")
+    assert prove(program(text.replace('"index": 3', '"index": 5'))).holds
+
+
+def test_an_op_that_a_group_shares_as_a_whole():
+    parts = [
+        [
+            signals("rlxsignal"), signals("rlxwait"), NOP,
+            op("put", here("o", first, 2), there("o", first, 2), channel_type="memory",
+               tbg_info={"tb_id": part, "tbg_size": 2}),
+            NOP, signals("signal"), signals("wait"),
+        ]
+        for part in range(2)
+        for first in ("own",)
+    ]  # fmt: skip
+    text = memory_plan(parts, chunks=4).replace('"index": 1', '"index": 2')
+    assert prove(program(text)).holds
+    assert not fault(text, seed=1, schedules=40)
+    # Each half has one chunk of two: without the second block's part, one chunk stays empty.
+    data = json.loads(text)
+    for gpu in data["gpus"]:
+        gpu["threadblocks"][1]["ops"][3]["tbg_info"]["tb_id"] = 0
+    assert any(each.kind in {"result", "race"} for each in prove(program(json.dumps(data))).problems)
+    assert fault(json.dumps(data), seed=1, schedules=40)
+
+
+def test_leading_threads_are_threads():
+    # Thread 1 signals on its channel before thread 0 has waited on its own.
+    wait, tell = signals("wait", (0, 1)), signals("signal", (1, 0))
+    begin = [signals("rlxsignal", (0, 1)), signals("rlxwait", (0, 1)), NOP]
+    put = op("put", here("o", "own"), there("o", "own"), channel_type="memory")
+    over = [signals("wait", (0, 1))]
+    good = memory_plan([[*begin, put, NOP, signals("signal", (0, 1)), *over]])
+    assert prove(program(good)).holds
+    swapped = memory_plan([[signals("rlxsignal", (0, 1)), wait, tell, put, NOP, *over]])
+    assert not prove(program(swapped)).holds
+
+
+def test_packets_of_the_next_call():
+    # With one scratch buffer, a rank's next packets may overwrite those that its peer has not read.
+    send = op("ppkt", here("o", "own"), there("s", "own"), channel_type="memory")
+    take = op("upkt", here("s", "peer"), here("o", "peer"))
+    assert prove(program(gather(send, take))).holds
+    single = memory_plan([[send, take]], use_double_scratch_buffer=False)
+    assert "in the next call" in both_say(single, "race")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (op("copy", here("i", 0), here("s", 0)) | {"src_buff": [here("i", 0)] * 2}, "uses the first only"),
+        (
+            op("put", here("o", 0), there("o", 0)) | {"src_buff": [here("o", 0), here("s", 0)],
+               "dst_buff": [there("o", 0)] * 2},
+            "takes all from the first one's",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_executor_would_ignore(change, words):
+    with pytest.raises(ConfigError, match=words):
+        program(memory_plan([[change]]))
+
+
+def test_groups_and_packets_in_a_pipeline():
+    body = op("cpkt", here("o", "own"), here("s", 0))
+    pipeline = {"name": "pipeline", "ops": [body], "iter_context": {"unit_size": 64, "num_chunks": 1}}
+    with pytest.raises(ConfigError, match="past their ends in a pipeline"):
+        program(memory_plan([[pipeline]]))
