@@ -10,7 +10,7 @@ import yaml
 from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType, NodeType
-from chakrascope.converter.chakra import with_splits
+from chakrascope.converter.chakra import KINDS, with_splits
 from chakrascope.errors import ConfigError
 from chakrascope.runner import Study, get_backend, gpu, prepare, simulate
 from chakrascope.runner.gpu import find_machine, simulate_program
@@ -60,6 +60,16 @@ def test_computation_beside_a_collective_slows_down():
     assert 1.02 < slowdown < 1.5
     assert (together.ranks["compute_slowdown"] > 1).all()
     assert times(together, 1)[1] >= times(alone, 1)[1]
+
+
+@pytest.mark.parametrize("backend", ["gpu", "analytical-unaware", "analytical-aware", "flow", "packet"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_kernels_take_turns(kind, backend):
+    # What hosts, copy engines and waiting do runs beside a kernel on every backend.
+    kernel, other = comp(0, 1_000_000, stream=0), comp(1, 1_000_000, stream=1, kind=kind)
+    turns = 2 if (kind, backend) == ("compute", "gpu") else 1
+    result = run(kernel, other, backend=backend, semantics="trace")
+    assert result.makespan_ns == turns * 1_000_000
 
 
 def test_what_was_taken_for_granted_is_named():

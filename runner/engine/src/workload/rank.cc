@@ -16,6 +16,9 @@ bool is_compute(const Facts& facts) {
     return facts.type == NodeType::Comp && !facts.is_cpu && facts.work != Work::Communicates;
 }
 
+// Kernels need compute units; hosts, copy engines and waiting do not.
+bool is_kernel(const Facts& facts) { return is_compute(facts) && facts.work == Work::Computes; }
+
 }  // namespace
 
 Roofline Roofline::of(const Facts& facts, const Config& config) {
@@ -205,13 +208,16 @@ void Rank::skip(std::uint32_t node) {
 void Rank::compute(std::uint32_t index) {
     const Facts& facts = program_.facts(index);
     const Config& config = cluster_.config;
-    // Communication of unknown size takes its measured time on any machine.
-    if (!config.roofline_enabled || facts.is_cpu || facts.work == Work::Communicates) return replay(index);
+    // Communication of unknown size takes its measured time on any machine, and so does the host.
+    if (!config.roofline_enabled || facts.is_cpu || facts.work == Work::Communicates ||
+        facts.work == Work::Neither)
+        return replay(index);
     require(index, kHasOps, "num_ops");
     require(index, kHasTensor, "tensor_size");
     if (facts.tensor_size == 0) return skip(index);
     const Time time = Roofline::of(facts, config).duration;
-    if (Gpus* gpus = cluster_.mailbox.network().gpus())
+    Gpus* gpus = cluster_.mailbox.network().gpus();
+    if (gpus != nullptr && is_kernel(facts))
         return gpus->compute(id_, time, facts.tensor_size, bind<&Rank::computed>(this, index));
     compute_sum_ += time;
     cluster_.events.after(id_, time, bind<&Rank::complete>(this, index));
@@ -221,7 +227,7 @@ void Rank::replay(std::uint32_t index) {
     const Facts& facts = program_.facts(index);
     const Time time = duration(index);
     Gpus* gpus = cluster_.mailbox.network().gpus();
-    if (gpus != nullptr && is_compute(facts))
+    if (gpus != nullptr && is_kernel(facts))
         return gpus->compute(id_, time, 0, bind<&Rank::computed>(this, index));
     if (traced_ ? is_compute(facts) : !facts.is_cpu) compute_sum_ += time;
     cluster_.events.after(id_, time, bind<&Rank::complete>(this, index));
