@@ -1,4 +1,4 @@
-// What every collective algorithm builds on: exchanges with peers, and the delay of the endpoint.
+// The base of every collective algorithm: exchanges with peers, and the endpoint delay.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace chakrascope::engine {
 
 class Rank;
 
-// Where a bundle of data goes through the endpoint.
+// The path of a bundle of data through the endpoint.
 enum class Side : std::uint8_t { ToMemory, ToNpu };
 
 // One phase of one stream. Its events come from the mailbox (`received`) and the endpoint (`credited`).
@@ -30,13 +30,13 @@ class Algorithm {
     virtual void received(std::uint64_t what) = 0;
     virtual void credited(std::uint64_t what) = 0;
 
-    // Exchange with the rank at a place of the ring. What is sent *in line* leaves behind what the rank has
-    // sent there before, also where the network lets no message wait for another.
+    // Exchange with the rank at a position of the ring. A message sent *in line* leaves after the
+    // rank's earlier messages to that peer, even on a network without queues.
     void send(std::int32_t place, std::uint64_t size, bool in_line = false);
     void receive(std::int32_t place, std::uint64_t size, std::uint64_t what = 0);
-    // Move data through the endpoint; `processed` data is reduced on the way. Ends in `credited`.
+    // Move data through the endpoint; `processed` data is also reduced. Ends with `credited`.
     void bundle(bool processed, bool send_back, Side side, std::uint64_t size, std::uint64_t what = 0);
-    // End the phase. The algorithm is gone when this returns.
+    // End the phase. The algorithm is destroyed when this returns.
     void finish();
 
     Rank& rank_;
@@ -50,14 +50,14 @@ std::unique_ptr<Algorithm> make_double_binary_tree(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_rooted(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_uneven(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_custom(Rank& rank, Stream& stream);
-// Of a phase that is worked out as a whole.
+// For phases that are computed as a whole.
 std::unique_ptr<Algorithm> make_met(Rank& rank, Stream& stream);
 
-// Raise what keeps the algorithm of the phase from running on the phase's ring: ConfigError, or for a custom
-// algorithm's file also WorkloadFormatError or DependencyError.
+// Check that the algorithm can run on the ring of the phase. Raises ConfigError if not; for a
+// custom algorithm's file also WorkloadFormatError or DependencyError.
 void require_works(const Phase& phase, const Config& config, CustomAlgorithms& customs);
 
-// Make the algorithm of the stream's current phase; raises as `require_works`.
+// Create the algorithm of the stream's current phase; raises as `require_works`.
 std::unique_ptr<Algorithm> make_algorithm(Rank& rank, Stream& stream);
 
 }  // namespace chakrascope::engine

@@ -1,5 +1,5 @@
-// Who has come to each phase of each chunk. A phase that all its members have begun ends by itself; until
-// then a chunk only waits, and keeps nothing busy.
+// Which members have reached each phase of each chunk. A phase that all its members have begun is
+// bound to end; until then the chunk waits and occupies nothing.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ class Attendance {
 
     void begin(const Stream& stream) { ++phases_[key_of(stream)].begun; }
     void end(const Stream& stream) {
-        // Members that do not agree on the collective may not agree on the number of members either.
+        // Members that disagree on the collective may also disagree on the number of members.
         const auto entry = phases_.find(key_of(stream));
         if (entry != phases_.end() && ++entry->second.ended == members(stream)) phases_.erase(entry);
     }
-    // Whether every member has begun the phase that the stream is in.
+    // Whether every member has begun the current phase of the stream.
     bool complete(const Stream& stream) const {
         const auto entry = phases_.find(key_of(stream));
         return entry != phases_.end() && entry->second.begun >= members(stream);
@@ -29,7 +29,7 @@ class Attendance {
     struct Key {
         std::int64_t tag;
         std::uint32_t phase;
-        std::int32_t base;  // tells the rings of one dimension apart
+        std::int32_t base;  // distinguishes the rings of one dimension
         bool operator==(const Key&) const = default;
     };
     struct KeyHash {

@@ -1,7 +1,8 @@
 // Algorithms given as Chakra files of sends, receives and computation, one file per position.
 //
-// All nodes that are ready are issued at once, in the order in which libstdc++ iterates a hash set of their
-// ids: that is ASTRA-sim's order, and on a network with queues it decides who comes first.
+// All ready nodes are issued at once, in the order in which libstdc++ iterates a hash set of their
+// ids. That is ASTRA-sim's order, and on a network with queues it decides which message is served
+// first.
 #include "custom.h"
 
 #include <fstream>
@@ -18,7 +19,8 @@ namespace {
 constexpr std::uint64_t kPointToPointTags = 500'000'000;
 constexpr std::int64_t kProgramTags = std::int64_t{1} << 40;
 constexpr std::int64_t kTagsOfProgram = std::int64_t{1} << 24;
-// A stream's tag is its group's and 32 bits more: 63 bits hold those of so many groups' programs.
+// A stream's tag is its group's tag plus 32 bits; 63 bits are enough for the programs of this many
+// groups.
 constexpr std::int64_t kGroupsOfRange = 127;
 constexpr std::int64_t kStreamsOfRange = kGroupsOfRange << 32;
 
@@ -36,12 +38,13 @@ class Custom final : public Algorithm {
     }
 
   private:
-    // A receive whose bytes are there completes before it returns: only the outermost call may finish.
+    // A receive of data that has arrived completes before it returns; only the outermost call may
+    // finish the phase.
     void issue_ready() {
         ++depth_;
         const std::unordered_set<std::uint64_t> now = ready_;
         for (const std::uint64_t id : now) {
-            if (ready_.erase(id) == 0) continue;  // issued when another of them completed at once
+            if (ready_.erase(id) == 0) continue;  // issued when another node completed immediately
             ++running_;
             issue(id, program_->nodes.at(id));
         }
@@ -52,7 +55,8 @@ class Custom final : public Algorithm {
         if (depth_ == 0 && running_ == 0 && ready_.empty()) finish();
     }
 
-    // Programs of ours that run side by side never take each other's messages; others may, as in ASTRA-sim.
+    // Our programs never match each other's messages when they run side by side; other programs
+    // may, as in ASTRA-sim.
     MessageKey key(const Node& node, std::int32_t source, std::int32_t destination) const {
         MessageKey key{0, source, destination, node.comm_size};
         if (program_->ours) {
@@ -83,7 +87,7 @@ class Custom final : public Algorithm {
         }
     }
 
-    // Ranks in the file are positions in the listed members of the group.
+    // Ranks in the file are positions in the group's list of members.
     std::int32_t peer(std::int64_t position) const {
         return ring_.members == nullptr ? static_cast<std::int32_t>(position) : ring_.members[position];
     }
@@ -107,7 +111,7 @@ class Custom final : public Algorithm {
     std::unordered_set<std::uint64_t> ready_;
     std::unordered_map<std::uint64_t, std::uint32_t> waiting_;
     std::uint64_t running_ = 0;
-    std::uint32_t depth_ = 0;  // calls of issue_ready under way
+    std::uint32_t depth_ = 0;  // nested calls of issue_ready
 };
 
 CustomProgram parse_custom(std::string_view bytes, const std::string& path, bool ours) {
@@ -127,7 +131,7 @@ CustomProgram parse_custom(std::string_view bytes, const std::string& path, bool
         program.nodes[id] = raw.node;
         parents[id];
         program.children[id];
-        // One by one: the order of a set depends on how it grew.
+        // Inserted one by one, because the iteration order of a set depends on how it grew.
         std::unordered_set<std::uint64_t> own;
         for (const std::uint64_t parent : raw.parents) own.insert(parent);
         for (const std::uint64_t parent : own) {

@@ -1,4 +1,4 @@
-// The files of custom collective algorithms, each read once.
+// The files of custom collective algorithms; each file is read once.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace chakrascope::engine {
 
 struct CustomProgram {
     std::string name;
-    bool ours = false;  // a program's messages: durations are in ns, tags its own
+    bool ours = false;  // a program's messages: durations in ns, separate tags
     std::unordered_map<std::uint64_t, Node> nodes;
     std::unordered_map<std::uint64_t, std::unordered_set<std::uint64_t>> children;
-    std::unordered_map<std::uint64_t, std::uint32_t> waiting;  // parents not yet done
+    std::unordered_map<std::uint64_t, std::uint32_t> waiting;  // parents that have not ended
     std::unordered_set<std::uint64_t> ready;
 };
 
@@ -26,11 +26,12 @@ class CustomAlgorithms {
   public:
     explicit CustomAlgorithms(const Config& config) : config_(config) {}
 
-    // Return the algorithm of a position, of files or a collective program of that name; raises ConfigError,
-    // WorkloadFormatError or DependencyError.
+    // Return the algorithm of a position, from files or from the collective program of that name.
+    // Raises ConfigError, WorkloadFormatError or DependencyError.
     std::shared_ptr<const CustomProgram> get(const std::string& prefix, std::int32_t position);
 
-    // Raise what `get` raises, and WorkloadFormatError where the algorithm is for more members than these.
+    // Raise what `get` raises, and WorkloadFormatError if the algorithm expects more members than
+    // these.
     void require_works(const Phase& phase, std::int64_t ranks);
 
   private:

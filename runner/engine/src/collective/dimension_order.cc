@@ -4,7 +4,7 @@
 
 namespace chakrascope::engine {
 namespace {
-// Loads that differ by less than this part of a chunk on the slowest dimension count as equal.
+// Loads that differ by less than this fraction of a chunk on the slowest dimension count as equal.
 constexpr double kThreshold = 1.0 / 16;
 }  // namespace
 
@@ -28,7 +28,8 @@ std::vector<std::size_t> DimensionOrder::next(std::uint64_t chunk, const std::ve
     return order;
 }
 
-// The chunk shrinks with every dimension it is reduced along; a gather meets the same sizes backwards.
+// The chunk shrinks with every dimension along which it is reduced; a gather meets the same sizes
+// in reverse.
 void DimensionOrder::add_loads(const std::vector<std::size_t>& order, Collective kind, std::uint64_t size) {
     double bytes = static_cast<double>(size);
     if (kind == Collective::AllGather) {

@@ -1,7 +1,7 @@
-// In which order a chunk visits the dimensions of the network; ASTRA-sim always goes upwards.
+// The order in which a chunk visits the dimensions of the network; ASTRA-sim always ascends.
 //
-// Source of the greedy order: Rashidi et al., Themis: A Network Bandwidth-Aware Collective Scheduling Policy
-// for Distributed Training of DL Models (ISCA 2022).
+// Source of the greedy order: Rashidi et al., Themis: A Network Bandwidth-Aware Collective
+// Scheduling Policy for Distributed Training of DL Models (ISCA 2022).
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@ class DimensionOrder {
   public:
     explicit DimensionOrder(const Config& config) : config_(config), loads_(config.topology.size(), 0.0) {}
 
-    // Whether chunks may go another way than upwards.
+    // Whether chunks may visit dimensions in another than ascending order.
     bool active() const { return config_.inter_dimension_policy != "ascending"; }
 
-    // Return the dimensions, given in ascending order, in the order in which a chunk reduces its data along
-    // them; what is gathered goes the other way. Chunk 0 of a collective begins anew.
+    // Order the dimensions, given in ascending order, for the reduction of a chunk; the gather
+    // visits them in reverse. Chunk 0 of a collective starts with no load.
     std::vector<std::size_t> next(std::uint64_t chunk, const std::vector<std::size_t>& dimensions,
                                   Collective kind, std::uint64_t size);
 
   private:
     void add_loads(const std::vector<std::size_t>& order, Collective kind, std::uint64_t size);
-    // How long a dimension is busy with a reduce-scatter of so many bytes, in arbitrary units.
+    // How long a dimension is busy with a reduce-scatter of this many bytes, in arbitrary units.
     double load(std::size_t dimension, double size) const;
 
     const Config& config_;

@@ -1,7 +1,8 @@
-// Two complementary binary trees that chunks take in turn; it all-reduces, whatever the collective is called.
+// Two complementary binary trees that chunks use alternately; it always all-reduces, whatever
+// collective is configured.
 //
-// With 2^k members, one of them is the root and the others form a complete tree numbered 1 .. 2^k - 1 in
-// order: the number of trailing zero bits is the height above the leaves.
+// With 2^k members, one of them is the root and the others form a complete tree numbered 1 .. 2^k -
+// 1 in order: the number of trailing zero bits is the height above the leaves.
 #include <bit>
 
 #include "algorithm.h"

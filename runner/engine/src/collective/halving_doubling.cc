@@ -20,7 +20,7 @@ class HalvingDoubling final : public Algorithm {
   private:
     void received(std::uint64_t) override { inject(); }
 
-    // Between a send and its answer nothing is queued, so that one place is enough.
+    // Nothing is queued between a send and its answer, so one slot is enough.
     void inject() {
         queued_ = steps_.next();
         waiting_ = true;

@@ -1,4 +1,5 @@
-// The exchanges of recursive halving and doubling: those of all members are the same, but for the partner.
+// The exchanges of recursive halving and doubling, which are the same for all members except the
+// partner.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +11,11 @@ namespace chakrascope::engine {
 
 class HalvingDoublingSteps {
   public:
-    // What goes through the endpoint and is then sent; the last step sends nothing any more.
+    // Data that passes the endpoint and is then sent; the last step sends nothing.
     struct Step {
         std::uint64_t size;
         std::int32_t offset;  // of the partner
-        bool plain;           // to memory; else from there, with what was received
+        bool plain;           // to memory; else from memory, together with the received data
         bool processed;
         bool send_back;
     };
@@ -37,7 +38,7 @@ class HalvingDoublingSteps {
     bool reducing_ = false;
 };
 
-// The place of the partner in the ring.
+// The position of the partner in the ring.
 inline std::int32_t partner_of(const Ring& ring, std::int32_t offset) {
     if (offset == 0 || offset >= ring.count) return ring.position;
     return ring.neighbour((ring.position / offset) % 2 == 0 ? offset : -offset);

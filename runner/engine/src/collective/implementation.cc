@@ -17,7 +17,7 @@ struct Named {
     bool windowed = false;
 };
 
-// Every algorithm there is, but for those in files.
+// All algorithms except those from files.
 constexpr std::array<Named, 7> kAlgorithms = {{
     {"ring", Implementation::Algorithm::Ring},
     {"direct", Implementation::Algorithm::Direct, false, true},
@@ -32,7 +32,7 @@ std::string key_of(std::size_t kind) {
     return key_name_of(static_cast<Collective>(kind)) + "-implementation";
 }
 
-// Read the first five characters of what follows the algorithm's name as a number, as ASTRA-sim does.
+// Read the first five characters after the algorithm's name as a number, as ASTRA-sim does.
 std::int32_t read_window(std::string_view text, const std::string& name) {
     if (text.empty()) return -1;
     std::int32_t window = 0;

@@ -27,28 +27,28 @@ inline constexpr std::size_t kConfigured = 4;
 
 inline bool is_rooted(Collective kind) { return static_cast<std::size_t>(kind) >= kConfigured; }
 
-// The name users know the collective by.
+// The name of the collective as users know it.
 const char* name_of(Collective kind);
 
 struct Implementation {
     enum class Algorithm : std::uint8_t { Ring, Direct, HalvingDoubling, DoubleBinaryTree };
     Algorithm algorithm = Algorithm::Ring;
-    std::int32_t window = -1;  // peers that Direct serves at a time; -1 for all
+    std::int32_t window = -1;  // peers that Direct serves concurrently; -1 for all
     bool whole = false;        // one ring through all ranks instead of one per dimension
 };
 
 // The name of a configured collective in the keys of the system configuration, such as "all-reduce".
 std::string key_name_of(Collective kind);
 
-// Return the algorithm of a name that stands under a key; raises ConfigError for a name that is none.
+// Return the algorithm of a name under a key; raises ConfigError for an unknown name.
 Implementation parse_algorithm(const std::string& name, const std::string& key);
-// The names of the algorithms of one dimension, or of those through all ranks at once; a window, as in
-// direct4, may follow those of `windowed_algorithms`.
+// The algorithm names for one dimension, or for a single ring of all ranks; the names in
+// `windowed_algorithms` may be followed by a window, as in direct4.
 std::vector<std::string> algorithm_names(bool whole);
 std::vector<std::string> windowed_algorithms();
 
-// What runs one collective: a list of algorithms, one per dimension, or a custom algorithm's prefix, or a
-// program's name.
+// The implementation of one collective: a list of algorithms, one per dimension, or a custom
+// algorithm's prefix, or a program's name.
 struct Choice {
     const std::vector<Implementation>* native = nullptr;
     const std::string* custom = nullptr;
@@ -60,10 +60,12 @@ class Implementations {
     // Raises ConfigError for a name that is not an algorithm, and for more entries than dimensions.
     explicit Implementations(const Config& config);
 
-    // Return what runs the collective of a node; raises ConfigError when nothing is configured.
+    // Return the implementation that runs the collective of a node; raises ConfigError when nothing
+    // is configured.
     Choice choose(Collective kind, std::uint64_t node) const;
 
-    // Return the name of the program for collectives of that kind and size among so many, null without one.
+    // Return the name of the program for collectives of this kind, size and number of members; null
+    // without one.
     const std::string* program(Collective kind, std::int64_t members, std::uint64_t size) const;
 
     // The algorithms configured for a collective, one per dimension.

@@ -1,4 +1,4 @@
-// What a library of collectives needs beside its messages.
+// The overhead of a collective library, in addition to its messages.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace chakrascope::engine {
 
 using LibraryCosts = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
 
-// The time by size: linear between the sizes known, that of the smallest below them, and beyond the largest
-// it grows as between the last two. None where there are no sizes.
+// The time by size: linear between the given sizes, constant below the smallest, and extrapolated
+// from the last two beyond the largest. 0 without sizes.
 Time library_time(const LibraryCosts& points, std::uint64_t size);
-// That of a collective.
+// The overhead of a collective.
 Time library_time(const Config& config, CommType kind, std::uint64_t size);
 
 }  // namespace chakrascope::engine

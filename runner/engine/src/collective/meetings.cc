@@ -14,7 +14,7 @@
 namespace chakrascope::engine {
 namespace {
 
-// Times beyond this are left to the events, which say so where they are too large.
+// Longer times are left to the event simulation, which reports where they overflow.
 constexpr double kLatest = 4e18;
 
 bool agree(const Phase& a, const Phase& b) {
@@ -50,7 +50,8 @@ std::unique_ptr<Algorithm> make_met(Rank& rank, Stream& stream) {
     return std::make_unique<Met>(rank, stream);
 }
 
-// What chunks of several ranks have in common, such as memory or a socket, would have to be in order.
+// Resources that chunks of several ranks share, such as memory or a socket, would have to be served
+// in order.
 bool Meetings::are_exact(const Config& config) {
     const bool shares_memory =
         config.memory_type == "MEMORY_POOL" || config.memory_type == "PER_NODE_MEMORY_EXPANSION";
@@ -80,7 +81,7 @@ bool Meetings::join(std::int32_t rank, const Endpoint& endpoint, const Stream& s
     return end(meeting, endpoint);
 }
 
-// The phase that the stream is in, which begins with its first member.
+// The current phase of the stream; its first member creates it.
 std::uint32_t Meetings::meeting(const Stream& stream) {
     const Phase& phase = stream.phase();
     const auto [entry, created] =
@@ -98,7 +99,7 @@ std::uint32_t Meetings::meeting(const Stream& stream) {
     return place;
 }
 
-// Let the phase end for each member, when it is time.
+// End the phase for each member at its time.
 bool Meetings::end(const Meeting& meeting, const Endpoint& endpoint) {
     const bool ring = meeting.phase.implementation.algorithm == Implementation::Algorithm::Ring;
     const Rest rest = ring ? go_round(meeting, endpoint) : go_through_pairs(meeting, endpoint);
@@ -114,7 +115,7 @@ bool Meetings::end(const Meeting& meeting, const Endpoint& endpoint) {
     return true;
 }
 
-// The place of a member in the ring; members are numbered in the order in which the data goes round.
+// The position of a member in the ring; members are numbered in the direction of the data.
 std::size_t Meetings::place(const Meeting& meeting, std::size_t number) {
     const Phase& phase = meeting.phase;
     const bool backwards =
@@ -151,7 +152,7 @@ Meetings::Rest Meetings::go_round(const Meeting& meeting, const Endpoint& endpoi
                            meeting.members[place(meeting, i)].rank, size);
         longest = std::max(longest, delays_[i]);
     }
-    // What the first round brings is reduced.
+    // The data of the first round is reduced.
     const bool scatters = phase.kind == Collective::ReduceScatter;
     const bool reduces = scatters || phase.kind == Collective::AllReduce;
     const Time passes = endpoint.delay(phase.ring.local), reduction = reduces ? endpoint.reduction(size) : 0;

@@ -1,9 +1,10 @@
-// Phases that are worked out as a whole once all their members have begun them, and not message by message.
+// Phases that are computed as a whole once all their members have begun them, instead of message by
+// message.
 //
-// Of a ring, and of halving and doubling, no member can end before all have begun: what each has waited for
-// is known in time. That is exact on a network where no message keeps another waiting. What happens to one
-// rank in one tick could come in another order: where that may change anything, the simulation begins again
-// with all messages (`Cluster::tied`).
+// In a ring, and in halving and doubling, no member can end before all have begun, so every wait is
+// known in time. That is exact on a network without queues. Events of one rank in one tick could
+// happen in another order; where that may matter, the simulation restarts with every message
+// (`Cluster::tied`).
 #pragma once
 
 #include <cstdint>
@@ -22,17 +23,17 @@ class Endpoint;
 
 class Meetings {
   public:
-    // Whether phases can be worked out at all.
+    // Whether phases can be computed as a whole at all.
     static bool are_exact(const Config& config);
 
     Meetings(EventQueue& events, const Network& network, bool active)
         : events_(events), network_(network), active_(active) {}
 
     bool active() const { return active_; }
-    // Whether members of such a phase meet.
+    // Whether members of this phase meet, so that it is computed as a whole.
     static bool takes(const Phase& phase);
-    // A member begins its phase; `ended` runs when the phase has ended for it. Returns false where the
-    // members do not agree on what they do, or where times are too large.
+    // A member begins its phase; `ended` runs when the phase has ended for it. Returns false if the
+    // members disagree on the collective, or if times are too large.
     bool join(std::int32_t rank, const Endpoint& endpoint, const Stream& stream, Callback ended);
 
   private:
@@ -43,12 +44,12 @@ class Meetings {
         Callback ended;
     };
     struct Meeting {
-        Phase phase;                  // of the first to come
-        std::vector<Member> members;  // by place
+        Phase phase;                  // of the first member that began
+        std::vector<Member> members;  // by position
         std::int32_t missing = 0;
     };
-    // How long after its chain of messages it is registered that the phase of a member ends, and how long
-    // from there on. The chains of a ring leave out what the endpoints of all members take alike.
+    // How long after its chain of messages the end of a member's phase is registered, and how long
+    // it then takes. The chains of a ring leave out the endpoint delay that all members share.
     struct Rest {
         Time registered = 0;
         Time end = 0;
@@ -68,7 +69,7 @@ class Meetings {
     MessageMap<std::uint32_t> open_;  // by tag, phase and ring
     std::vector<Meeting> meetings_;
     std::vector<std::uint32_t> free_;
-    // Of the phase that ends, by number.
+    // Of the phase that ends, by member.
     std::vector<Chain> chains_;
     std::vector<std::uint32_t> peers_;
     std::vector<std::int64_t> delays_;

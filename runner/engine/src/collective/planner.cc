@@ -15,7 +15,7 @@ bool is_tree(const Implementation& implementation) {
 
 std::uint64_t size_after(Kind kind, const Implementation& implementation, std::int32_t members,
                          std::uint64_t size) {
-    if (is_tree(implementation)) return size;  // the trees all-reduce, whatever they are asked for
+    if (is_tree(implementation)) return size;  // the trees all-reduce, whatever collective is asked for
     if (kind == Kind::ReduceScatter) return size / static_cast<std::uint64_t>(members);
     if (kind == Kind::AllGather) return size * static_cast<std::uint64_t>(members);
     return size;
@@ -45,7 +45,7 @@ Planner::Planner(const Config& config, const Groups& groups, const Implementatio
     for (auto& uses : tree_uses_) uses.assign(config.topology.size(), 0);
 }
 
-// A group keeps the implementation of its first collective of a kind.
+// A group keeps the implementation of its first collective of each kind.
 Choice Planner::choose(const CollectiveRequest& request) {
     if (is_rooted(request.kind)) return {};
     if (const std::string* program = program_for(request)) return {nullptr, program, true};
@@ -56,7 +56,7 @@ Choice Planner::choose(const CollectiveRequest& request) {
     return choices_[key] = implementations_.choose(request.kind, request.node_id);
 }
 
-// A program runs a whole collective: not parts of one along some dimensions, nor of uneven blocks.
+// A program runs a whole collective: neither a part along some dimensions nor uneven blocks.
 const std::string* Planner::program_for(const CollectiveRequest& request) const {
     if (request.blocks != nullptr) return nullptr;
     const std::size_t flags = std::min<std::size_t>(4, config_.npus_count.size());
@@ -66,8 +66,8 @@ const std::string* Planner::program_for(const CollectiveRequest& request) const 
     return implementations_.program(request.kind, ring_of_all(request.group).count, request.size);
 }
 
-// Cut into equal chunks; the last one is as large as the others, and none is smaller than a byte per rank. A
-// custom algorithm takes all at once.
+// Cut into equal chunks; each has at least one byte per rank. A custom algorithm takes all data at
+// once.
 Planner::Chunks Planner::split(const CollectiveRequest& request, const Choice& choice) const {
     const auto preferred = static_cast<std::uint64_t>(config_.preferred_dataset_splits);
     const std::uint64_t splits = request.abreast > 0 ? request.abreast : preferred;
@@ -187,7 +187,7 @@ std::vector<Planner::Dimension> Planner::dimensions(Kind kind, const std::vector
     std::vector<Dimension> found;
     for (std::size_t d = 0; d < list.size(); ++d) {
         const Ring ring = ring_of(config_, rank_, d, list[d]);
-        // ASTRA-sim knows four flags; dimensions beyond them always take part.
+        // ASTRA-sim reads only four flags; dimensions beyond the fourth always take part.
         if (ring.count < 2 || (d < 4 && (involved >> d & 1U) == 0)) continue;
         found.push_back({static_cast<std::int32_t>(d), list[d], ring, true});
     }

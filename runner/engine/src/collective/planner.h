@@ -1,5 +1,5 @@
-// Turns a collective into chunks, and each chunk into phases: which dimensions it visits, in which order,
-// through which queues, by which algorithm.
+// Splits a collective into chunks, and each chunk into phases: the dimensions it visits, their
+// order, its queues and algorithms.
 #pragma once
 
 #include <array>
@@ -29,15 +29,15 @@ class Planner {
     Planner(const Config& config, const Groups& groups, const Implementations& implementations,
             std::int32_t rank);
 
-    // Return what runs the collective; raises ConfigError when nothing is configured.
+    // Return the implementation of the collective; raises ConfigError when nothing is configured.
     Choice choose(const CollectiveRequest& request);
     Chunks split(const CollectiveRequest& request, const Choice& choice) const;
-    // Plan chunk number `index` of the request, chunk number `turn` of its group.
+    // Plan chunk number `index` of the request, which is chunk number `turn` of its group.
     std::vector<Phase> plan(const CollectiveRequest& request, const Choice& choice, std::uint64_t index,
                             std::uint64_t turn, std::uint64_t chunk);
 
   private:
-    // Positions of the three ways to walk through the queues of a dimension.
+    // Positions of the three round-robin walks through the queues of a dimension.
     struct Pointers {
         std::int32_t next = 0, first = 0, last = 0;
     };
@@ -66,11 +66,11 @@ class Planner {
     const std::string* program_for(const CollectiveRequest& request) const;
     std::vector<Dimension> dimensions(Collective kind, const std::vector<Implementation>& list,
                                       std::uint8_t involved);
-    // Phases in the order of a policy that is not ASTRA-sim's.
+    // Phases in the order of a policy other than ASTRA-sim's.
     std::vector<Phase> ordered_phases(Collective kind, const std::vector<Dimension>& dimensions,
                                       std::uint64_t index, std::uint64_t chunk);
     std::vector<Phase> phases(Collective kind, std::vector<Dimension> dimensions, std::uint64_t chunk);
-    // Append the phase of a dimension and return the size it leaves behind.
+    // Append the phase of a dimension and return the chunk's size after it.
     std::uint64_t append(std::vector<Phase>& phases, Collective requested, Collective kind,
                          const Dimension& dimension, Walk walk, std::uint64_t size);
     void assign_queue(Phase& phase, std::int32_t dimension, Walk walk);

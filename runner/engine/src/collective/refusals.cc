@@ -12,7 +12,8 @@
 namespace chakrascope::engine {
 namespace {
 
-// Plans what ranks would run, and asks of each phase what the simulation asks before it starts it.
+// Plans the collectives of ranks, and makes the checks of the simulation at the start of each
+// phase.
 class Inspector {
   public:
     explicit Inspector(const Config& config)
@@ -38,7 +39,8 @@ class Inspector {
     }
 
   private:
-    // The members' rings differ in nothing but the place; only a custom algorithm is another one in each.
+    // The members' rings differ only in their position; only a custom algorithm differs between
+    // positions.
     void inspect(const CollectiveRequest& request) {
         const auto& members = groups_.members(request.group);
         const auto count =
@@ -50,7 +52,7 @@ class Inspector {
         }
     }
 
-    // Return whether the other members have to be asked, too.
+    // Return whether the other members have to be checked, too.
     bool inspect(const CollectiveRequest& request, std::int32_t rank) {
         Planner& planner =
             planners_.try_emplace(rank, config_, groups_, implementations_, rank).first->second;

@@ -1,4 +1,4 @@
-// Which collectives of a workload cannot run as configured, without simulating it.
+// Finds the collectives of a workload that cannot run as configured, without simulating it.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace chakrascope::engine {
 
-// Return the collectives of a program that may get different answers: of those of one kind, group, set of
-// dimensions, and size 0 or above, or with `sizes` of one size, the first. Those of `apart` stand for
-// themselves.
+// Return representatives of the collectives of a program: the first of each kind, group, set of
+// dimensions, and size (only whether it is 0 if `sizes` is false). Those of `apart` are all
+// returned.
 std::vector<Node> distinct_collectives(const Program& program, const std::set<std::uint64_t>& apart,
                                        bool sizes);
 
-// Return for each collective what a simulation raises when it comes to it, "" where it runs. Raises
-// ConfigError where nothing can be simulated at all.
+// Return for each collective the error that a simulation would raise for it, "" if it runs. Raises
+// ConfigError if nothing can be simulated at all.
 std::vector<std::string> find_refusals(const Config& config, const std::vector<Node>& collectives);
 
 }  // namespace chakrascope::engine

@@ -20,13 +20,13 @@ struct CollectiveRequest {
     std::uint64_t size = 0;
     std::uint8_t involved = 0xFF;
     std::int64_t priority = 0;
-    std::int32_t root = -1;          // the rank that is the root, -1 for the first member
+    std::int32_t root = -1;          // the root's rank; -1 for the first member
     const Blocks* blocks = nullptr;  // of an uneven collective
-    // Where ranks send before they ask: the pieces that are under way together; else 0.
+    // The number of concurrent pieces if ranks send before the request; else 0.
     std::uint64_t abreast = 0;
 };
 
-// Return what a node of a collective asks for, but for its place and its root; nothing where the node takes
+// Return the request of a node's collective, without its place and root; nothing if the node takes
 // its recorded time instead.
 std::optional<CollectiveRequest> request_of(const Node& node, const Config& config);
 

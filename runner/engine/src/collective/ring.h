@@ -1,4 +1,4 @@
-// The ranks of one logical dimension in their order, as one of them sees it.
+// The ranks of one logical dimension in order, from the view of one of them.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ struct Ring {
     std::int32_t position = 0;
     const std::int32_t* members =
         nullptr;         // the listed ranks of a communicator group, else base + i * stride
-    bool local = false;  // rings of communicator groups have an endpoint delay of their own
+    bool local = false;  // rings of communicator groups have a separate endpoint delay
 
     std::int32_t at(std::int32_t place) const {
         return members != nullptr ? members[place] : base + place * stride;
     }
 
-    // The place `steps` onwards, or backwards when negative; |steps| is at most the count.
+    // The position `steps` ahead, or behind if negative; |steps| is at most the count.
     std::int32_t neighbour(std::int32_t steps) const {
         const std::int32_t place = position + steps;
         if (place >= count) return place - count;

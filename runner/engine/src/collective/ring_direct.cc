@@ -1,4 +1,4 @@
-// Ring and direct exchange: the same engine with one peer, or with several peers at a time.
+// Ring and direct exchange: one algorithm, with one peer or with several peers at a time.
 #include "ring_direct.h"
 
 #include <algorithm>
@@ -38,14 +38,15 @@ class RingOrDirect final : public Algorithm {
         inject();
     }
 
-    // A credit in the very tick of the last arrival of the first half may count before or after it.
+    // A credit in the same tick as the last arrival of the first half may count before or after
+    // that arrival.
     void watch_tie(Time& mine, Time other) {
         Cluster& cluster = rank_.cluster();
         mine = cluster.events.now();
         if (cluster.fold != nullptr && mine == other) cluster.tied = true;
     }
 
-    // Queue the next peers and take the data they will get through the endpoint.
+    // Queue the next peers and move the data for them through the endpoint.
     void inject() {
         if (plain_left_ == 0 && reduced_left_ == 0) {
             plain_left_ = parallel_;
@@ -92,7 +93,7 @@ class RingOrDirect final : public Algorithm {
     bool direct_;
     Collective kind_;
     std::int32_t step_;
-    std::uint64_t parallel_;  // messages under way at a time
+    std::uint64_t parallel_;  // messages in flight
     std::uint64_t sends_left_;
     std::uint64_t reduced_length_;  // injections of a cycle that may be reduced, after `parallel_` plain ones
     std::uint64_t message_;

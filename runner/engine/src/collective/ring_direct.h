@@ -1,4 +1,4 @@
-// What rings and direct exchanges send.
+// The messages of rings and direct exchanges.
 #pragma once
 
 #include <cstdint>

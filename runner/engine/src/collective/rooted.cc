@@ -1,6 +1,7 @@
 // Collectives with a root: broadcast and reduce along a binomial tree, gather and scatter directly.
 //
-// ASTRA-sim has none of them: it lets a broadcast take its recorded time and refuses the others.
+// ASTRA-sim supports none of them: it replays the recorded time of a broadcast and refuses the
+// others.
 #include <bit>
 
 #include "algorithm.h"
@@ -39,7 +40,7 @@ class Rooted final : public Algorithm {
     }
 
   private:
-    // The place in the ring of a place counted from the root.
+    // The position in the ring, from a position relative to the root.
     std::int32_t absolute(std::int32_t place) const { return (place + stream_.phase().root) % ring_.count; }
 
     void received(std::uint64_t) override { bundle(processed_, false, Side::ToNpu, size_); }
@@ -54,11 +55,11 @@ class Rooted final : public Algorithm {
         finish();
     }
 
-    // Who sends waits for nobody, so that all chunks are sent in one tick.
+    // Senders wait for nobody, so all chunks are sent in one tick.
     void pass_on(std::int32_t place) { send(absolute(place), size_, true); }
 
     const std::uint64_t size_;
-    std::int32_t place_ = 0;  // counted from the root
+    std::int32_t place_ = 0;  // relative to the root
     std::int32_t parent_ = 0;
     std::vector<std::int32_t> children_;
     bool towards_root_ = false;

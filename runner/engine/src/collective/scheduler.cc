@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::int32_t kSeveralWays = -2;
 
-// Tags of streams lie above those of point-to-point messages; each group counts its own streams, so that
-// ranks which took part in different groups still agree on the tags of the next collective.
+// Tags of streams lie above those of point-to-point messages. Each group counts its own streams, so
+// that ranks that took part in different groups still agree on the tags of the next collective.
 std::int64_t stream_tag(std::int64_t group, std::uint64_t turn) {
     return ((group + 1) << 32) + static_cast<std::int64_t>(turn);
 }
@@ -52,8 +52,8 @@ bool StreamScheduler::launch(const CollectiveRequest& request) {
     return true;
 }
 
-// A planner goes round the queues. Where groups overtake each other, ranks plan for them in different orders
-// and agree only on the order within a group.
+// A planner assigns queues round-robin. Where groups overtake each other, ranks plan groups in
+// different orders and agree only on the order within a group.
 Planner& StreamScheduler::planner(std::int64_t group) {
     Cluster& cluster = rank_.cluster();
     const Config& config = cluster.config;
@@ -131,7 +131,7 @@ void StreamScheduler::move_on(Stream& stream) {
 
 void StreamScheduler::ended(Stream& stream) {
     CollectiveRun& run = *stream.run;
-    // When chunks end together in different queues, each of them may be the last one on some rank.
+    // If chunks end together in different queues, each of them may be the last one on some rank.
     if (!run.ends.note(rank_.cluster().events.now(), mover_)) mover_.way = kSeveralWays;
     if (--run.streams_left > 0) return;
     watch_order(rank_.moments().collective());
@@ -140,7 +140,7 @@ void StreamScheduler::ended(Stream& stream) {
     rank_.collective_ended(node);
 }
 
-// Behind everything that has started or is at least as urgent.
+// Insert after every chunk that has started or is at least as urgent.
 void StreamScheduler::insert(Queue& queue, Stream& stream) {
     const auto ahead = [&](const Stream* other) { return other->started || yields(stream, *other); };
     queue.streams.insert(std::find_if_not(queue.streams.begin(), queue.streams.end(), ahead), &stream);
@@ -171,7 +171,7 @@ void StreamScheduler::watch_order(bool certain) {
     if (cluster.meetings.active() && !certain) cluster.tied = true;
 }
 
-// Whether chunks of several collectives wait in the queue, of which some may pass others.
+// Whether chunks of several collectives wait in the queue and some may overtake others.
 bool StreamScheduler::is_mixed(const Queue& queue) {
     const CollectiveRun* run = nullptr;
     for (const Stream* stream : queue.streams) {
@@ -187,8 +187,9 @@ void StreamScheduler::release(std::int32_t queue) {
     pump(queue);
 }
 
-// Where chunks come from several dimensions, ranks would start those of one tick in different orders and then
-// wait for each other; so they are started when all of the tick have come.
+// If chunks come from several dimensions, ranks would start those of one tick in different orders
+// and then wait for each other. They are therefore started once all chunks of the tick have
+// arrived.
 void StreamScheduler::pump(std::int32_t queue) {
     Cluster& cluster = rank_.cluster();
     const auto place = static_cast<std::uint64_t>(queue);
@@ -236,17 +237,18 @@ void StreamScheduler::start(Queue& queue, Stream& stream) {
     stream.started = true;
     stream.algorithm = make_algorithm(rank_, stream);
     ++queue.running;
-    // What starts in the tick in which it came has not waited for what made room for it.
+    // A chunk that starts in the tick of its arrival has not waited for the one that freed the
+    // slot.
     const Origin outer = events.origin();
     if (stream.listed == events.now()) events.set_origin(stream.listed_by);
     stream.algorithm->start();
     events.set_origin(outer);
 }
 
-// Groups make progress independently of each other, like communicators with a stream each: a chunk waits for
-// the earlier ones of its own group, and for others only as far as they are at work. Of the chunks that are
-// left when nothing moves, the earliest of a group that all its members have issued is never held up, so that
-// there is a deadlock only where the programs themselves have one.
+// Groups make progress independently of each other, like communicators with one stream each. A
+// chunk waits for the earlier ones of its own group, and for other groups only while they are
+// active. When nothing moves, the earliest chunk of a group that all its members have issued is
+// never blocked, so a deadlock can only come from the programs themselves.
 Stream* StreamScheduler::overtaker(const Queue& queue) const {
     const Attendance& attendance = rank_.cluster().attendance;
     std::unordered_map<std::int64_t, Stream*> earliest;

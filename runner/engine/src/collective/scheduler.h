@@ -1,5 +1,5 @@
-// The streams of one rank: created chunk by chunk, queued per dimension, started as far as concurrency
-// allows.
+// The streams of one rank: created chunk by chunk, queued per dimension, started as far as
+// concurrency allows.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class StreamScheduler {
 
     // Create and queue all chunks; returns false when there is nothing to do.
     bool launch(const CollectiveRequest& request);
-    // Bring the stream to its next phase, or end it.
+    // Move the stream to its next phase, or end it.
     void proceed(Stream& stream);
 
   private:
@@ -31,7 +31,7 @@ class StreamScheduler {
         TickWatch watch;
     };
 
-    // Whether the stream is served after another that has not started either.
+    // Whether the stream is served after another stream that has not started either.
     bool yields(const Stream& stream, const Stream& other) const;
     std::int64_t next_priority(const CollectiveRequest& request);
     Stream& create(CollectiveRun& run, std::vector<Phase> phases, std::int64_t tag);
@@ -40,16 +40,18 @@ class StreamScheduler {
     void ended(Stream& stream);
     void insert(Queue& queue, Stream& stream);
     void watch_ties(Queue& queue);
-    // Where phases are worked out: whether what the end of a phase does is certain to come in this order.
+    // For phases computed as a whole: whether the effects of a phase's end are certain to happen in
+    // this order.
     void watch_order(bool certain);
     static bool is_mixed(const Queue& queue);
     void release(std::int32_t queue);
     void pump(std::int32_t queue);
     void start_waiting(std::uint64_t queue);
-    // Whether the chunk starts with another of its collective, however many are at work.
+    // Whether the chunk starts together with another of its collective, however many are active.
     static bool goes_along(const Queue& queue, const Stream& stream);
     void start(Queue& queue, Stream& stream);
-    // The first chunk that may pass those at work or waiting for a peer; null when there is none.
+    // The first chunk that may overtake those that are active or wait for a peer; null when there
+    // is none.
     Stream* overtaker(const Queue& queue) const;
     Planner& planner(std::int64_t group);
 
@@ -61,7 +63,7 @@ class StreamScheduler {
     std::unordered_map<std::int64_t, std::uint64_t> streams_of_group_;
     std::int64_t priorities_ = 0;
     std::uint64_t serials_ = 0;
-    Mover mover_;  // what the current event began with
+    Mover mover_;  // the origin of the current event
     std::deque<Stream> pool_;
     std::vector<Stream*> free_;
 };

@@ -1,4 +1,4 @@
-// One chunk of a collective on one rank: the phases it runs through, and the algorithm of the phase it is in.
+// One chunk of a collective on one rank: its phases, and the algorithm of its current phase.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ struct Phase {
     std::int32_t dimension = 0;
     std::int32_t queue = 0;
     bool clockwise = true;
-    std::int32_t root = 0;                // place of the root in the ring
+    std::int32_t root = 0;                // position of the root in the ring
     bool max_tree = true;                 // which of the two trees a double binary tree uses
     const std::string* custom = nullptr;  // prefix of the custom algorithm that makes up this phase
-    const Blocks* blocks = nullptr;       // what the members of an uneven collective have for each other
-    std::uint64_t part = 0, parts = 1;    // of the blocks, that the chunk is
+    const Blocks* blocks = nullptr;       // bytes between each pair of members of an uneven collective
+    std::uint64_t part = 0, parts = 1;    // the share of the blocks that the chunk carries
 };
 
-// What the streams of one collective have in common.
+// The state that the streams of one collective share.
 struct CollectiveRun {
     std::uint32_t node = 0;  // index in the rank's program
     std::int64_t group = 0;
@@ -41,13 +41,13 @@ struct CollectiveRun {
 };
 
 struct Stream {
-    CollectiveRun* run = nullptr;  // gone when the collective is over, if the stream still ends
-    std::int64_t group = 0;        // of the run
+    CollectiveRun* run = nullptr;  // expired if the collective ends before the stream does
+    std::int64_t group = 0;        // number of the run
     std::vector<Phase> phases;
     std::uint32_t next_phase = 0;
-    std::int32_t queue = -1;  // where it is listed; -1 before its first phase
-    Time listed = 0;          // since when
-    Origin listed_by;         // what led to that
+    std::int32_t queue = -1;  // the queue that lists it; -1 before its first phase
+    Time listed = 0;          // when it joined that queue
+    Origin listed_by;         // the origin of that event
     bool started = false;
     std::int64_t tag = 0;
     std::unique_ptr<Algorithm> algorithm;

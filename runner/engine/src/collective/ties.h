@@ -1,7 +1,9 @@
-// Notices where a fold could hide that events of one tick may come in another order on other ranks.
+// Detects where a fold could hide that events of one tick may happen in another order on other
+// ranks.
 //
-// Chunks of one collective that come the same way always come in the same order. What any two other things do
-// to one queue in the same tick may come in either order, and that can decide which chunk is served first.
+// Chunks of one collective that come from the same queue always arrive in the same order. Any two
+// other events that touch one queue in the same tick may happen in either order, and that can
+// decide which chunk is served first.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +12,17 @@
 
 namespace chakrascope::engine {
 
-// What lets something happen: a chunk of a collective that moves on from a queue, or else a node that ends.
+// The cause of an event: a chunk of a collective that leaves a queue, or a node that ends.
 struct Mover {
     std::uint64_t collective = 0;
     std::int32_t way = -1;
     bool operator==(const Mover&) const = default;
 };
 
-// Whether all that happens in one tick comes from the same mover.
+// Whether all events of one tick come from the same mover.
 class TickWatch {
   public:
-    // Take note of something; false once two movers have met in this tick.
+    // Record an event; returns false once two movers have met in this tick.
     bool note(Time now, const Mover& mover) {
         if (time_ != now) {
             time_ = now;

@@ -30,7 +30,8 @@ std::vector<std::uint32_t> begun_by(const Program& program, std::int64_t group) 
     return begun;
 }
 
-// The collectives of a group in one program, in short: equal where they are alike and none is split.
+// A digest of a group's collectives in one program: equal for equal collectives none of which is
+// uneven.
 struct Summary {
     std::uint64_t alike = 0;
     bool split = false;
@@ -51,7 +52,7 @@ std::map<std::int64_t, Summary> summaries_of(const Program& program) {
     return summaries;
 }
 
-// What a member has for each: what its file says, else equal shares.
+// The bytes of a member for each other member: from its file, else equal shares.
 std::vector<std::uint64_t> shares(const Facts& node, std::size_t members) {
     if (node.comm_splits.size() == members) return node.comm_splits;
     if (node.comm_type == CommType::AllGather) return std::vector<std::uint64_t>(members, node.comm_size);
@@ -60,10 +61,10 @@ std::vector<std::uint64_t> shares(const Facts& node, std::size_t members) {
     return shares;
 }
 
-// The nodes of one collective, by place in the group.
+// The nodes of one collective, by position in the group.
 using Row = std::vector<const Facts*>;
 
-// Whether the nodes are one collective of which not all members have as much for each other.
+// Whether the nodes form one collective with unequal amounts.
 bool is_uneven(const Row& row) {
     const Facts& first = *row.front();
     bool uneven = false;
@@ -92,7 +93,7 @@ std::unique_ptr<const Blocks> blocks_of(const Row& row) {
         std::vector<std::uint64_t>& sizes = blocks->rows.front();
         if (blocks->type == CommType::AllGather) {
             sizes[place] = own[place];
-        } else {  // all contribute as much to a block as the one that has most for it
+        } else {  // all members contribute as much to a block as the largest contributor
             for (std::size_t to = 0; to < own.size(); ++to) sizes[to] = std::max(sizes[to], own[to]);
         }
     }
@@ -103,12 +104,12 @@ std::uint64_t place_of(std::int32_t rank, std::uint32_t node) {
     return (static_cast<std::uint64_t>(rank) << 32) | node;
 }
 
-// Part number `part` of `parts` of a block: all parts together are the block.
+// Part number `part` of `parts` of a block; the parts add up to the block.
 std::uint64_t part_of(std::uint64_t bytes, const Phase& phase) {
     return bytes / phase.parts + (phase.part < bytes % phase.parts ? 1 : 0);
 }
 
-// Direct messages, or a ring that passes blocks on; blocks of no bytes are never sent.
+// Direct messages, or a ring that forwards blocks; empty blocks are never sent.
 class Uneven final : public Algorithm {
   public:
     Uneven(Rank& rank, Stream& stream) : Algorithm(rank, stream), phase_(stream.phase()) {
@@ -134,14 +135,14 @@ class Uneven final : public Algorithm {
   private:
     static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
 
-    // The block that the ring passes on in a step; the rank's own part is the first or the last.
+    // The block that the ring forwards in a step; the rank's own part is the first or the last.
     std::uint64_t block(std::int32_t step) const {
         const std::int32_t owner =
             ring_.neighbour(reduces_ && step == ring_.count - 1 ? 0 : -step - reduces_);
         return part_of(phase_.blocks->at(owner, owner), phase_);
     }
 
-    // A block of the first step is here already, that of another comes from the neighbour.
+    // A block of the first step is local, that of another step comes from the neighbour.
     void expect(std::int32_t step, std::int32_t from) {
         const std::uint64_t bytes = block(step);
         if (bytes == 0) return;

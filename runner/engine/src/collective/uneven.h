@@ -1,6 +1,6 @@
 // Collectives whose members contribute or receive different amounts: all-to-all-v, all-gather-v and
-// reduce-scatter-v. They run as the messages that they really are; what each member has for each is known
-// beforehand from all programs, as the members of a real one agree on it.
+// reduce-scatter-v. They run as their actual messages. The amounts of all members are known
+// beforehand from all programs, as real members agree on them.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,9 @@
 
 namespace chakrascope::engine {
 
-// The bytes of one uneven collective: of each member (in listed order) for each. A member of an all-gather
-// has the same for all, and in a reduce-scatter all have the same for one: there one row is all.
+// The bytes of one uneven collective, of each member (in listed order) for each member. In an
+// all-gather a member has the same amount for all, and in a reduce-scatter all have the same amount
+// for a member; one row is enough there.
 struct Blocks {
     CommType type = CommType::AllToAll;
     std::vector<std::vector<std::uint64_t>> rows;
@@ -26,7 +27,7 @@ struct Blocks {
     std::uint64_t largest() const;
 };
 
-// How many collectives of a program, at most, list unequal amounts that the semantics do not keep.
+// An upper bound for the collectives of a program with unequal amounts that the semantics ignore.
 std::uint64_t evened_collectives(const Config& config,
                                  const std::vector<std::shared_ptr<const Program>>& programs);
 
@@ -34,7 +35,8 @@ class UnevenCollectives {
   public:
     using Programs = std::vector<std::shared_ptr<const Program>>;
 
-    // Find them among the collectives of all ranks: the first, second... of a group on its members are one.
+    // Find them among the collectives of all ranks; the k-th of a group on each of its members is
+    // the same one.
     UnevenCollectives(const Config& config, const Programs& programs,
                       const std::vector<std::int32_t>& program_of_rank);
 
