@@ -10,13 +10,13 @@ namespace chakrascope::emulation {
 namespace {
 
 constexpr Time kSecond = 1'000'000'000;
-// Between the time that a process asked for and the one at which it is woken. A margin follows the latest of
-// some dozens of awakenings: no less than what a machine with nothing to do needs, and no more than what may
-// be looked at the clock for.
+// The time from the deadline that a process asked for to its wake-up. The margin follows the latest
+// of some dozens of wake-ups. It is at least what an idle machine needs, and at most the time for
+// which polling the clock is acceptable.
 constexpr Time kLeastMargin = 100'000, kMostMargin = 1'000'000;
 constexpr Time kRemembered = 64;
 
-// Let other ranks in between; without priority of its own, a process that yields may come back late.
+// Yield to other ranks; without real-time priority, a process that yields may be resumed late.
 void give_way() {
     const int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;  // comes with it
     if (policy == SCHED_RR || policy == SCHED_FIFO) sched_yield();
@@ -42,7 +42,7 @@ void Sleeper::doze(int file, Until until) {
     if (ppoll(&ready, 1, &limit, nullptr) == 0) learn(monotonic_ns() - now - left);
 }
 
-// Half as much again as an awakening that was later than the margin expects, which then shrinks slowly.
+// Grow to 1.5 times a wake-up that was later than the margin, then shrink slowly.
 void Sleeper::learn(Time late) {
     const Time wanted = std::clamp(late + late / 2, kLeastMargin, kMostMargin);
     margin_ = std::max(wanted, margin_ - (margin_ - kLeastMargin) / kRemembered);

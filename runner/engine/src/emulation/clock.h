@@ -1,4 +1,4 @@
-// Real time, and waiting for it.
+// Real time, and waiting for a point in real time.
 #pragma once
 
 #include "transport.h"
@@ -8,11 +8,11 @@ namespace chakrascope::emulation {
 // Return the time of this machine's monotonic clock, in ns.
 Time monotonic_ns();
 
-// Leaves the processor while there is nothing to do, and learns how late this machine wakes it.
+// Leaves the processor while there is nothing to do, and learns how late this machine wakes it up.
 class Sleeper {
   public:
-    // Sleep until the file (-1: none) is readable, or time is up. Of an exact one, returns as far before it
-    // as waking up has lately taken, so that the caller can look at the clock for the rest.
+    // Sleep until the file (-1: none) is readable or the time has come. For an exact deadline,
+    // return early by the recent wake-up delay, so that the caller can poll the clock for the rest.
     void doze(int file, Until until);
 
   private:

@@ -1,4 +1,4 @@
-// One rank of a job that runs on a real network and on real time, from its program to what it measured.
+// One rank of a job that runs on a real network in real time, from its program to its measurements.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,11 @@ struct OpenOperation {
 };
 
 struct EmulationOutput {
-    std::int64_t finish_ns = -1;  // -1 if it was told to stop before
+    std::int64_t finish_ns = -1;  // -1 if it was stopped before
     Statistics statistics;
     std::uint64_t nodes_total = 0, nodes_executed = 0, events = 0, overtaken = 0, replayed = 0, evened = 0;
-    // One entry per node that the rank executed. Of an origin on another rank only that rank knows the id.
+    // One entry per executed node of the rank. For an origin on another rank, only that rank knows
+    // the id.
     std::vector<std::int32_t> node_index;
     std::vector<std::int64_t> node_id, node_start_ns, node_end_ns, node_cause;
     std::vector<std::uint8_t> node_cause_is_dependency;
@@ -35,10 +36,11 @@ struct EmulationOutput {
     std::vector<OpenOperation> open;
 };
 
-// Run the program of `rank` at its real pace from `start` of the monotonic clock on, its messages carried by
-// the transport, until `progress` returns false: it is called some fifty times a second, from a thread of its
-// own, as a rank that has finished still takes and answers what others send. Their programs tell what they
-// have for this one. Raises as `simulate` and as `progress`, and BackendError for a lost peer.
+// Run the program of `rank` in real time from `start` of the monotonic clock, with its messages on
+// the transport, until `progress` returns false. A separate thread calls `progress` about fifty
+// times a second, even after the rank has finished, as it still has to receive and answer messages
+// of others. The programs of other ranks determine what this rank receives. Raises as `simulate`
+// and as `progress`, and BackendError for a lost peer.
 EmulationOutput emulate(const Config& config, const std::vector<std::shared_ptr<const Program>>& programs,
                         const std::vector<std::int32_t>& program_of_rank, std::int32_t rank,
                         emulation::Transport& transport, emulation::Time start,

@@ -15,12 +15,12 @@
 namespace chakrascope::emulation {
 namespace {
 
-// A provider that wakes nobody is asked again and again: at once while something happened a moment ago, then
-// after naps of a part of the time since.
+// A provider without wake-ups is polled: continuously while there was recent activity, then with
+// naps of a fraction of the idle time.
 constexpr Time kAwake = 50'000;
 constexpr Time kShareOfNaps = 4;
 constexpr Time kLongestNap = 250'000;
-// One that does is asked now and then nevertheless, as not all of them wake for all that there is to do.
+// A provider with wake-ups is also polled now and then, as not all of them signal every event.
 constexpr Time kLongestWait = 5'000'000;
 
 void nap(Time length) {
@@ -86,7 +86,7 @@ class Ports final : public FabricTransport {
         if (least == nullptr)
             throw engine::BackendError("There is no connection to rank " + std::to_string(peer) + ".");
         least->post(peer, header);
-        // Others are next where several have as few bytes.
+        // On a tie in bytes, other connections are next.
         const auto place = std::find_if(ports_.begin(), ports_.end(),
                                         [least](const auto& port) { return port.get() == least; });
         std::rotate(place, place + 1, ports_.end());
@@ -133,7 +133,8 @@ class Ports final : public FabricTransport {
     bool wakes_ = true;
     Sleeper sleeper_;
     std::vector<std::unique_ptr<FabricPort>> ports_;
-    std::vector<Event> held_;  // of messages that came while the last ones still greeted each other
+    std::vector<Event>
+        held_;  // for messages that arrived while the last peers were still greeting each other
 };
 
 }  // namespace

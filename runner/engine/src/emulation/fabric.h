@@ -1,5 +1,4 @@
-// Messages over libfabric, whose providers reach the networks that it knows: verbs, EFA, Slingshot, TCP,
-// shared memory.
+// Messages over libfabric, whose providers reach verbs, EFA, Slingshot, TCP and shared memory.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +13,16 @@ namespace chakrascope::emulation {
 
 class FabricTransport : public Transport {
   public:
-    // Who a rank is, and what tells it apart from strangers: every packet of the run bears its key.
+    // The identity of a rank, and the key that every packet of the run carries, to reject
+    // strangers.
     struct Identity {
         std::int32_t rank;
         std::string key;
     };
 
-    // Open an endpoint for each address (of network interfaces, where the provider knows such). Raises
-    // ConfigError for a provider that there is not, and BackendError where the engine was built without
-    // libfabric, or the library is missing.
+    // Open an endpoint for each address (of a network interface, if the provider has such). Raises
+    // ConfigError for an unknown provider, and BackendError if the engine was built without
+    // libfabric or the library is missing.
     static std::unique_ptr<FabricTransport> open(const std::string& provider,
                                                  const std::vector<std::string>& addresses,
                                                  const Identity& identity);
@@ -31,10 +31,10 @@ class FabricTransport : public Transport {
     // Whether the engine was built with libfabric.
     static bool is_built();
 
-    // What other ranks need to reach each endpoint: bytes.
+    // The name of each endpoint, in bytes, which other ranks need to reach it.
     virtual std::vector<std::string> names() const = 0;
-    // Meet the others, by their ranks and the names of their endpoints. Raises BackendError for one that has
-    // not been heard of by the deadline.
+    // Connect to the other ranks by the names of their endpoints. Raises BackendError for a rank
+    // that has not answered by the deadline.
     virtual void join(const std::map<std::int32_t, std::vector<std::string>>& peers, Time deadline) = 0;
 };
 

@@ -81,7 +81,7 @@ FabricLibrary::Info FabricLibrary::find(const std::string& provider, const std::
     if (anywhere == nullptr)
         throw engine::ConfigError("libfabric has no provider '" + provider + "' on this host.");
     const auto format = anywhere->addr_format;
-    // Other networks' endpoints have no address of the Internet's.
+    // Endpoints of other networks have no IP address.
     if (format != FI_SOCKADDR && format != FI_SOCKADDR_IN && format != FI_SOCKADDR_IN6) return anywhere;
     Info there = ask(provider.c_str(), address.c_str());
     if (there == nullptr)

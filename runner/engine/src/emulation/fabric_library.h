@@ -1,4 +1,4 @@
-// libfabric, loaded when it is first needed: an engine that was built with it runs without it as well.
+// libfabric, loaded on first use, so that an engine built with it also runs without it.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -11,7 +11,7 @@ namespace chakrascope::emulation {
 
 class FabricLibrary {
   public:
-    // The library of this process. Raises BackendError where there is none.
+    // The library of this process. Raises BackendError if it is missing.
     static const FabricLibrary& get();
 
     struct Free {
@@ -19,16 +19,17 @@ class FabricLibrary {
     };
     using Info = std::unique_ptr<fi_info, Free>;
 
-    // What the provider offers for reliable messages from an endpoint at that address. Raises ConfigError.
+    // The provider's offer of reliable messages from an endpoint at that address. Raises
+    // ConfigError.
     Info find(const std::string& provider, const std::string& address) const;
 
-    // Those that have reliable messages on this host.
+    // The providers with reliable messages on this host.
     std::vector<std::string> providers() const;
 
     decltype(&fi_fabric) fabric = nullptr;
     decltype(&fi_freeinfo) freeinfo = nullptr;
 
-    // Raise BackendError for what returned `code` where that is an error.
+    // Raise BackendError if `code`, a return value, is an error.
     void check(long code, const std::string& what) const;
     std::string text(long code) const;
 

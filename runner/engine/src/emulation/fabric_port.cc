@@ -14,12 +14,12 @@
 namespace chakrascope::emulation {
 namespace {
 
-// Packets of a peer that may be on their way, fewer where the provider takes less; and those that are no
-// data.
+// Packets of a peer that may be in flight, fewer if the provider accepts fewer; and control
+// packets.
 constexpr std::uint64_t kMostRoom = 8;
 constexpr std::uint64_t kSpare = 4;
 constexpr std::uint64_t kSends = 16;
-// Bytes of a packet, and of all that are received into.
+// Size of a packet, and of all receive buffers together, in bytes.
 constexpr std::uint64_t kMostPiece = 256 << 10;
 constexpr std::uint64_t kLeastPiece = 4 << 10;
 constexpr std::uint64_t kMostMemory = 64 << 20;
@@ -83,7 +83,7 @@ void FabricPort::open_queue() {
     }
 }
 
-// Make the buffers; those to send from are full of bytes that no network could compress.
+// Allocate the buffers; send buffers hold incompressible bytes.
 void FabricPort::allocate(std::size_t num_peers) {
     const std::uint64_t peers = std::max<std::uint64_t>(num_peers, 1);
     const std::uint64_t taken = info_->rx_attr->size / peers;
@@ -125,7 +125,7 @@ void FabricPort::allocate(std::size_t num_peers) {
 void FabricPort::greet(const std::map<std::int32_t, std::string>& peers) {
     allocate(peers.size());
     for (const auto& [rank, name] : peers) {
-        // Some providers' names are words of any length, others structures.
+        // Some providers' names are strings of any length, others are structures.
         const bool is_word = info_->addr_format == FI_ADDR_STR;
         if (is_word ? name.empty() || name.back() != '\0' : name.size() != name_.size())
             throw engine::BackendError("Rank " + std::to_string(rank) +
@@ -157,7 +157,7 @@ void FabricPort::post(std::int32_t rank, const Header& header) {
     message->header = header;
     peer.queued += header.size + sizeof(Packet);
     ++unsent_;
-    // An answer waits for no more than the message that is being sent.
+    // An answer waits only for the message that is being sent.
     const bool urgent = header.kind == MessageKind::Answer && peer.queue.size() > 1;
     peer.queue.insert(urgent ? peer.queue.begin() + 1 : peer.queue.end(), std::move(message));
 }
@@ -180,7 +180,7 @@ void FabricPort::receive(Slot& slot) {
                    "receive");
 }
 
-// Take in what has been sent and received; returns whether anything has.
+// Process completed sends and receives; returns whether there were any.
 bool FabricPort::complete(std::vector<Event>& events) {
     std::array<fi_cq_msg_entry, kMostCompletions> entries{};
     const ssize_t count = fi_cq_read(completions_.get(), entries.data(), entries.size());
@@ -213,7 +213,7 @@ void FabricPort::arrived(const Slot& slot, std::size_t size, std::vector<Event>&
     if (size < sizeof packet) return;
     std::memcpy(&packet, slot.bytes, sizeof packet);
     const auto peer = peers_.find(packet.frame.source);
-    // A stranger's, of whom nobody could tell who it is.
+    // A packet of a stranger: it lacks the key of the run, or comes from an unknown rank.
     if (packet.key != key_ || peer == peers_.end()) return;
     if (!is_frame_of(packet.frame, peer->first) ||
         (packet.what == What::Data && size != sizeof packet + packet.bytes))
@@ -234,7 +234,7 @@ void FabricPort::take(Peer& peer, const Packet& packet, std::vector<Event>& even
     }
     ++peer.taken;
     const Header header = to_header(frame);
-    // Answers and requests have numbers of their own.
+    // Answers and requests are numbered separately.
     const std::uint64_t key = header.number * 4 + static_cast<std::uint64_t>(header.kind);
     const Time now = monotonic_ns();
     Incoming& message = peer.arriving.try_emplace(key, Incoming{0, now}).first->second;
@@ -249,7 +249,7 @@ void FabricPort::left(Slot& slot, std::vector<Event>& events) {
     slot.message.reset();
     free_.push_back(&slot);
     if (!message) {
-        peers_.at(slot.peer).greeting_sent = true;  // or a grant, before which there was a greeting
+        peers_.at(slot.peer).greeting_sent = true;  // or a grant, which follows a greeting
         return;
     }
     if (--message->under_way > 0 || !message->all_handed) return;
@@ -257,7 +257,7 @@ void FabricPort::left(Slot& slot, std::vector<Event>& events) {
     --unsent_;
 }
 
-// Send what is due to a peer; returns whether anything went.
+// Send the pending packets of a peer; returns whether any were sent.
 bool FabricPort::send(std::int32_t number, Peer& peer) {
     bool moved = false;
     if (peer.greeting_due) {
@@ -295,7 +295,7 @@ bool FabricPort::send_data(std::int32_t number, Peer& peer) {
     return true;
 }
 
-// Give a packet to the provider; returns whether it has taken it.
+// Give a packet to the provider; returns whether it was accepted.
 bool FabricPort::hand_over(std::int32_t number, Peer& peer, const Packet& packet,
                            const std::shared_ptr<Outgoing>& message) {
     if (free_.empty()) return false;

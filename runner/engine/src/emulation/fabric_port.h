@@ -1,4 +1,4 @@
-// One endpoint of libfabric's, and what goes through it.
+// One libfabric endpoint and its traffic.
 #pragma once
 
 #include <rdma/fi_domain.h>
@@ -18,9 +18,10 @@
 
 namespace chakrascope::emulation {
 
-// Messages travel in packets of a bounded size. A receiver has room for a number of packets of each peer, and
-// says so in its greeting; it grants more as it has taken them in, so that a sender never sends what there is
-// no room for, and neither side's memory depends on the messages.
+// Messages travel in packets of bounded size with credit-based flow control. A receiver has buffers
+// for a number of packets of each peer, which its greeting announces, and it grants more as it
+// processes them. A sender therefore never sends without a free buffer, and memory on both sides is
+// independent of the message size.
 class FabricPort {
   public:
     FabricPort(const std::string& provider, const std::string& address,
@@ -30,23 +31,23 @@ class FabricPort {
     FabricPort& operator=(const FabricPort&) = delete;
 
     const std::string& name() const { return name_; }
-    // Greet the peers, by the names of their endpoints; `move` does the work.
+    // Greet the peers by the names of their endpoints; `move` does the work.
     void greet(const std::map<std::int32_t, std::string>& peers);
-    // Those that have not greeted, or do not have this rank's greeting yet.
+    // The peers whose greeting is missing, or that have not received this rank's greeting.
     std::vector<std::int32_t> strangers() const;
-    // Leave nothing of the endpoint in the file system: whoever needs it has it open.
+    // Remove the endpoint's files from the file system; all ranks that need them have them open.
     void forget_name() const;
 
     bool reaches(std::int32_t peer) const { return peers_.count(peer) != 0; }
     std::uint64_t queued(std::int32_t peer) const { return peers_.at(peer).queued; }
     void post(std::int32_t peer, const Header& header);
-    // Do what can be done at once; returns whether anything was.
+    // Do all work that is possible now; returns whether there was any.
     bool move(std::vector<Event>& events);
     bool idle() const { return unsent_ == 0; }
 
-    // A file that becomes readable when there is something to do, or -1 if the provider has none.
+    // A file that becomes readable when there is work to do, or -1 if the provider has none.
     int wait_file() const { return wait_file_; }
-    // Whether there is nothing to do but to wait for the file.
+    // Whether the only thing left to do is to wait for the file.
     bool may_wait();
 
   private:
@@ -55,8 +56,8 @@ class FabricPort {
     struct Packet {
         std::array<char, 16> key;
         What what;
-        std::uint32_t bytes;  // of the message, behind this; of a greeting: how many a packet may have
-        Frame frame;          // of a greeting and a grant, `number` counts packets that may be sent
+        std::uint32_t bytes;  // payload bytes after this header; in a greeting: the most bytes of a packet
+        Frame frame;          // in a greeting and a grant, `number` counts packets that may be sent
     };
 
     struct Outgoing {
@@ -74,19 +75,19 @@ class FabricPort {
 
     // A buffer of one packet.
     struct Slot {
-        fi_context2 context{};  // the provider's; first, as it names the slot
+        fi_context2 context{};  // the provider's context; first, as the provider returns its address
         char* bytes = nullptr;
         bool is_receive = false;
         std::int32_t peer = -1;
-        std::shared_ptr<Outgoing> message;  // whose packet is under way
+        std::shared_ptr<Outgoing> message;  // the message whose packet is in flight
     };
 
     struct Peer {
         fi_addr_t address = FI_ADDR_UNSPEC;
         bool greeting_due = true, greeting_sent = false, greeted = false;
-        std::uint64_t room = 0;    // packets that it can take
-        std::uint64_t piece = 0;   // bytes of a message in one of them
-        std::uint64_t taken = 0;   // packets of its own that it does not know to be taken in
+        std::uint64_t room = 0;    // credits: packets that it can receive
+        std::uint64_t piece = 0;   // payload bytes per packet
+        std::uint64_t taken = 0;   // processed packets of the peer for which it has no new credits yet
         std::uint64_t queued = 0;  // bytes
         std::deque<std::shared_ptr<Outgoing>> queue;
         std::unordered_map<std::uint64_t, Incoming> arriving;  // by number and kind

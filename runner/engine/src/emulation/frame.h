@@ -1,4 +1,4 @@
-// The header of a message as it travels; the machines of a cluster agree on the order of bytes.
+// The header of a message on the wire; all machines of a cluster have to agree on the byte order.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ inline Frame to_frame(const Header& header) {
             header.range};
 }
 
-// Whether a frame is one, and comes from that rank.
+// Whether this is a valid frame of that rank.
 inline bool is_frame_of(const Frame& frame, std::int32_t source) {
     return frame.magic == kFrameMagic && frame.source == source &&
            frame.kind <= static_cast<std::uint32_t>(MessageKind::Request);

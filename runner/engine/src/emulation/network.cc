@@ -12,7 +12,7 @@ using emulation::Header;
 using emulation::MessageKind;
 using emulation::monotonic_ns;
 
-// How long to wait for messages before asking whether to go on.
+// How long to wait for messages before checking whether to continue.
 constexpr emulation::Time kPatience = 20'000'000;
 
 }  // namespace
@@ -36,7 +36,7 @@ std::int64_t EmulatedNetwork::since_start(emulation::Time time) const {
 
 void EmulatedNetwork::carry(std::uint32_t message) {
     const MessageKey& key = mailbox_.key(message);
-    if (key.destination == rank_) {  // what a rank sends to itself meets no network
+    if (key.destination == rank_) {  // a rank's message to itself bypasses the network
         events_.at(events_.now(), bind<&EmulatedNetwork::passed>(this, message));
         return;
     }
@@ -57,7 +57,8 @@ void EmulatedNetwork::carry(std::uint32_t message) {
     if (header.kind == MessageKind::Data) mailbox_.delivered(message);
 }
 
-// Wait for the limit, the time of the next tick, or for messages if there is none (-1).
+// Wait until the limit, which is the time of the next tick; if there is none (-1), wait for
+// messages.
 bool EmulatedNetwork::advance(std::int64_t limit) {
     for (;;) {
         const emulation::Time now = monotonic_ns();
@@ -77,7 +78,7 @@ bool EmulatedNetwork::advance(std::int64_t limit) {
     }
 }
 
-// Make events of what happened; returns whether there are any.
+// Turn transport notices into events; returns whether there are any.
 bool EmulatedNetwork::take_in() {
     const Origin outer = events_.origin();
     bool found = false;

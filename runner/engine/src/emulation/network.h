@@ -1,4 +1,4 @@
-// The network between ranks that are processes of their own, as the mailbox of one of them sees it.
+// The network between ranks in separate processes, as the mailbox of one rank sees it.
 #pragma once
 
 #include <memory>
@@ -18,10 +18,10 @@ struct SentMessage {
     std::int64_t tag = 0;
     std::int64_t posted_ns = -1;  // by its algorithm or node
     std::int64_t begun_ns = -1;   // its first byte was handed to the network
-    std::int64_t sent_ns = -1;    // its last one
+    std::int64_t sent_ns = -1;    // its last byte was handed to the network
 };
 
-// A message that this rank received: the one of that number of its peer.
+// A received message: the one of that number from its peer.
 struct ReceivedMessage {
     std::int32_t peer = -1;
     std::int32_t path = -1;
@@ -30,17 +30,17 @@ struct ReceivedMessage {
     std::int64_t received_ns = -1;
 };
 
-// What became of the messages of one rank.
+// The message log of one rank.
 struct Traffic {
     std::vector<SentMessage> sent;  // by their numbers
     std::vector<ReceivedMessage> received;
-    bool waiting = false;  // the rank waits for nothing but messages, and all of its own have left
+    bool waiting = false;  // whether the rank only waits for messages, and has sent all of its own
 };
 
 class EmulatedNetwork final : public Network {
   public:
-    // Time 0 is `start` of the monotonic clock. There is no end: a rank that has finished still takes what
-    // comes, until the event queue is told to stop.
+    // Time 0 is `start` of the monotonic clock. The network never ends: a rank that has finished
+    // still receives messages, until the event queue is stopped.
     EmulatedNetwork(EventQueue& events, Mailbox& mailbox, emulation::Transport& transport, std::int32_t rank,
                     emulation::Time start, Traffic& traffic);
 
@@ -63,11 +63,11 @@ class EmulatedNetwork final : public Network {
     const std::int32_t rank_;
     const emulation::Time start_;
     Traffic& traffic_;
-    std::unordered_map<std::uint64_t, std::uint32_t> awaited_;  // by number: the place in the mailbox
+    std::unordered_map<std::uint64_t, std::uint32_t> awaited_;  // by number: the slot in the mailbox
     std::vector<MessageKey> arrivals_;
     std::vector<std::uint64_t> free_;
     std::vector<emulation::Event> happened_;
-    std::int64_t served_ = -1;  // the tick before which the transport had its turn
+    std::int64_t served_ = -1;  // the tick before which the transport last made progress
     std::vector<LinkUse> links_;
 };
 

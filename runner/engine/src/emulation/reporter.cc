@@ -14,7 +14,8 @@ Reporter::Reporter(Tell tell) : tell_(std::move(tell)), thread_([this] { run(); 
 
 Reporter::~Reporter() { end(); }
 
-// A rank never waits for the thread, which may have to wait for a processor: it is told the next time.
+// A rank never waits for the thread, which may be waiting for a processor; the next call returns
+// the answer.
 bool Reporter::note(const Progress& progress) {
     if (const std::unique_lock guard(lock_, std::try_to_lock); guard) progress_ = progress;
     return !stopped_.load(std::memory_order_relaxed);

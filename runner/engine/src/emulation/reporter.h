@@ -1,5 +1,5 @@
-// Tells somebody how far a rank is, from a thread of its own: whom it tells may take longer than a rank may
-// be late.
+// Reports the progress of a rank from a separate thread, as the receiver may take longer than a
+// rank may be late.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@
 
 namespace chakrascope::emulation {
 
-// How far a rank is: ns since the start, whether it has finished, whether it waits for nothing but messages
-// and all of its own have left, and how many it has sent and received.
+// The progress of a rank: ns since the start, whether it has finished, whether it only waits for
+// messages and has sent all of its own, and how many it has sent and received.
 struct Progress {
     std::int64_t now_ns = 0;
     bool finished = false;
@@ -26,15 +26,15 @@ class Reporter {
   public:
     using Tell = std::function<bool(const Progress&)>;
 
-    // Call `tell` some fifty times a second, until it returns false or raises.
+    // Call `tell` about fifty times a second, until it returns false or raises.
     explicit Reporter(Tell tell);
     ~Reporter();
     Reporter(const Reporter&) = delete;
     Reporter& operator=(const Reporter&) = delete;
 
-    // Say how far the rank is; returns at once, with whether to go on.
+    // Store the progress of the rank. Returns at once, with whether to continue.
     bool note(const Progress& progress);
-    // Raise what `tell` has raised, if anything; the thread has ended then.
+    // End the thread, and rethrow the exception of `tell`, if any.
     void finish();
 
   private:
@@ -43,12 +43,12 @@ class Reporter {
 
     const Tell tell_;
     std::atomic<bool> stopped_ = false;
-    std::exception_ptr error_;  // of the thread's, read when that has ended
-    std::mutex lock_;           // of what follows
+    std::exception_ptr error_;  // written by the thread, read after it has ended
+    std::mutex lock_;           // protects the following members
     std::condition_variable wake_;
     bool over_ = false;
     Progress progress_;
-    std::thread thread_;  // the last: it uses all of the above
+    std::thread thread_;  // last, because it uses all members above
 };
 
 }  // namespace chakrascope::emulation

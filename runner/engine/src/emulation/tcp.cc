@@ -18,11 +18,10 @@
 namespace chakrascope::emulation {
 namespace {
 
-// What one call hands to the kernel or takes from it: enough to be fast, and little enough to look at the
-// clock in between.
+// The bytes per system call: enough for speed, and few enough to check the clock in between.
 constexpr std::size_t kPiece = 256 << 10;
 constexpr int kMostReady = 64;
-// For as long nothing that was sent may be acknowledged: TCP itself tries for a quarter of an hour.
+// The longest time without an acknowledgement; TCP's own limit is a quarter of an hour.
 constexpr int kSilenceMs = 10'000;
 
 std::string reason() {
@@ -35,7 +34,7 @@ std::string reason() {
 TcpTransport::TcpTransport(const std::vector<Connection>& connections)
     : epoll_(epoll_create1(EPOLL_CLOEXEC)), payload_(kPiece), discarded_(kPiece) {
     if (epoll_ < 0) throw engine::BackendError("There is no epoll: " + reason() + ".");
-    std::mt19937 random(1);  // not what a network could compress
+    std::mt19937 random(1);  // incompressible data
     for (char& byte : payload_) byte = static_cast<char>(random());
     for (const Connection& connection : connections) {
         Stream& stream = *streams_.emplace_back(std::make_unique<Stream>());
@@ -71,7 +70,7 @@ void TcpTransport::post(std::int32_t peer, const Header& header) {
     message.frame = to_frame(header);
     stream.queued += message.total();
     ++unsent_;
-    // An answer waits for no more than the message that is being sent.
+    // An answer waits only for the message that is being sent.
     if (header.kind == MessageKind::Answer && stream.queue.size() > 1) {
         stream.queue.insert(stream.queue.begin() + 1, message);
     } else {
@@ -104,7 +103,7 @@ void TcpTransport::poll() {
     }
 }
 
-// Hand over a piece of what is queued; returns whether anything went.
+// Write a piece of the queued data; returns whether anything was written.
 bool TcpTransport::send(Stream& stream, std::vector<Event>& events) {
     std::size_t room = kPiece;
     bool moved = false;
@@ -140,7 +139,7 @@ bool TcpTransport::send(Stream& stream, std::vector<Event>& events) {
     return moved;
 }
 
-// Take a piece of what is there; returns whether anything was.
+// Read a piece of the available data; returns whether anything was read.
 bool TcpTransport::receive(Stream& stream, std::vector<Event>& events) {
     const ssize_t got = recv(stream.end.socket, discarded_.data(), discarded_.size(), 0);
     if (got < 0) {

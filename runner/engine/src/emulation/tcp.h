@@ -1,4 +1,4 @@
-// Messages over TCP connections that somebody else has opened.
+// Messages over TCP connections that the caller has opened.
 #pragma once
 
 #include <array>
@@ -14,19 +14,19 @@
 
 namespace chakrascope::emulation {
 
-// How the loss of a peer begins that is still there but whose network carries nothing any more.
+// The start of the error for a peer that is connected but no longer reachable over its network.
 inline constexpr const char* kSilence = "nothing that was sent has arrived";
 
 class TcpTransport final : public Transport {
   public:
     struct Connection {
-        int socket;         // connected; becomes non-blocking, and is the transport's to close
+        int socket;         // connected; becomes non-blocking, and is closed by the transport
         std::int32_t peer;  // rank at the other end
         std::int32_t path;
     };
 
-    // Every message takes the connection to its peer that has the fewest bytes before it, in turn where
-    // several have as few.
+    // Every message takes the connection to its peer with the fewest queued bytes, round-robin on a
+    // tie.
     explicit TcpTransport(const std::vector<Connection>& connections);
     ~TcpTransport() override;
     TcpTransport(const TcpTransport&) = delete;
@@ -40,7 +40,7 @@ class TcpTransport final : public Transport {
     struct Outgoing {
         Header header;
         Frame frame;
-        std::uint64_t done = 0;  // bytes, those of the frame included
+        std::uint64_t done = 0;  // bytes, with those of the frame
         Time begun = 0;
         std::uint64_t total() const { return sizeof(Frame) + header.size; }
     };
@@ -49,10 +49,10 @@ class TcpTransport final : public Transport {
         Connection end;
         bool readable = true;
         bool writable = true;
-        bool closed = false;  // by the peer; what it sent before may still be there
+        bool closed = false;  // by the peer; data that it sent before may still be readable
         std::deque<Outgoing> queue;
         std::uint64_t queued = 0;  // bytes
-        // Of the message that is coming in.
+        // The message that is being received.
         std::array<char, sizeof(Frame)> frame{};
         std::size_t framed = 0;
         std::uint64_t missing = 0;
@@ -70,8 +70,9 @@ class TcpTransport final : public Transport {
     int epoll_ = -1;
     Sleeper sleeper_;
     std::vector<std::unique_ptr<Stream>> streams_;
-    std::unordered_map<std::int32_t, std::vector<Stream*>> ways_;  // by peer, the next in turn first
-    std::uint64_t unsent_ = 0;                                     // messages
+    std::unordered_map<std::int32_t, std::vector<Stream*>>
+        ways_;                  // by peer, the next one in round-robin order first
+    std::uint64_t unsent_ = 0;  // messages
     std::vector<char> payload_;
     std::vector<char> discarded_;
 };

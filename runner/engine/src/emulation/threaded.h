@@ -1,4 +1,4 @@
-// Messages that other threads of this process carry, such as those of a library with calls that block.
+// Messages that other threads of this process carry, for libraries with blocking calls.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace chakrascope::emulation {
 
 class ThreadedTransport final : public Transport {
   public:
-    // Hands a message to the threads; returns at once.
+    // Passes a message to the threads; returns at once.
     using Post = std::function<void(std::int32_t peer, const Header& header)>;
 
     explicit ThreadedTransport(Post post);
@@ -26,7 +26,8 @@ class ThreadedTransport final : public Transport {
     void progress(Until until, std::vector<Event>& events) override;
     bool idle() const override { return unsent_ == 0; }
 
-    // What the threads tell, each from where it is: that a message was sent or came, and that a peer is lost.
+    // The notices of the threads, with the peer: a message was sent or received, or the peer is
+    // lost.
     void happened(const Event& event);
     void lost(std::int32_t peer, const std::string& why);
 
@@ -39,7 +40,7 @@ class ThreadedTransport final : public Transport {
     Sleeper sleeper_;
     std::uint64_t unsent_ = 0;  // messages
     std::atomic<bool> told_ = false;
-    std::mutex lock_;  // of what follows
+    std::mutex lock_;  // protects the following members
     std::vector<Event> events_;
     std::string error_;
 };

@@ -1,6 +1,7 @@
-// What carries the messages of one rank to the ranks of other processes.
+// The transport that carries the messages of one rank to the ranks of other processes.
 //
-// All times are of this machine's monotonic clock, in ns (CLOCK_MONOTONIC; time.monotonic_ns in Python).
+// All times are of this machine's monotonic clock, in ns (CLOCK_MONOTONIC; time.monotonic_ns in
+// Python).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@ namespace chakrascope::emulation {
 
 using Time = std::uint64_t;
 
-// A time to wait for: exact ones to within some tens of microseconds.
+// A deadline; an exact one is met within some tens of microseconds.
 struct Until {
     Time at = 0;
     bool exact = true;
@@ -18,16 +19,17 @@ struct Until {
 
 enum class MessageKind : std::uint32_t {
     Data,
-    Answered,  // data whose sender wants to know when it is there
-    Answer,    // that it is; without bytes of its own
-    Request,   // that the receiver of a message awaits it; in order behind data, and no message of the job
+    Answered,  // data whose sender waits for an acknowledgement
+    Answer,    // the acknowledgement; without payload
+    Request,   // a receiver's request for a message; queued behind data, and not a message of the job
 };
 
-// Goes ahead of the bytes of a message, and tells the receiver all that it needs to know.
+// The header of a message, with all information that the receiver needs.
 struct Header {
-    std::uint64_t size = 0;    // bytes that follow
-    std::int64_t tag = 0;      // with source and size what a receive asks for
-    std::uint64_t number = 0;  // of the messages of its source, from 0; of an answer: that of the message
+    std::uint64_t size = 0;  // payload bytes
+    std::int64_t tag = 0;    // identifies the receive, with source and size
+    std::uint64_t number =
+        0;  // number among the messages of its source, from 0; in an answer: number of the answered message
     std::int32_t source = 0;
     MessageKind kind = MessageKind::Data;
     // The node whose start began the chain of events that led to the message.
@@ -36,31 +38,31 @@ struct Header {
     std::uint32_t range = 0;  // with the tag
 };
 
-// Something that happened to a message.
+// A notice about a message.
 struct Event {
     enum class Kind : std::uint8_t { Sent, Came };
     Kind kind = Kind::Sent;
-    std::int32_t peer = 0;  // where it went, or whence it came
-    std::int32_t path = 0;  // which of the ways to the peer it took, such as a pair of network interfaces
+    std::int32_t peer = 0;  // its destination or source
+    std::int32_t path = 0;  // which connection to the peer it took, such as a pair of network interfaces
     Header header;
-    Time begun = 0;  // its first byte was handed to the network, or came from there
+    Time begun = 0;  // its first byte was written to, or read from, the network
     Time ended = 0;  // its last byte
 };
 
 // One rank's side of a network. A transport is used by one thread.
 //
-// The bytes of a message are of no account, but there are as many as its header says. They come from and go
-// to buffers of a bounded size, however large the message.
+// The content of the payload does not matter, but its length is that of the header. Payloads use
+// buffers of bounded size, however large the message is.
 class Transport {
   public:
     virtual ~Transport() = default;
-    // Send a message to another rank; returns at once, and `progress` does the work.
+    // Queue a message to another rank; returns at once, and `progress` does the work.
     virtual void post(std::int32_t peer, const Header& header) = 0;
-    // Move bytes until something happened to a message, which is added to `events`, but not beyond a time;
-    // one that is past asks for what can be done at once. Leaves the processor to others while it waits for
-    // long. Raises BackendError when a peer is lost.
+    // Move bytes until there is a notice about a message, which is added to `events`, or the
+    // deadline passes. With a deadline in the past, only do what is possible now. Yields the
+    // processor during long waits. Raises BackendError when a peer is lost.
     virtual void progress(Until until, std::vector<Event>& events) = 0;
-    // Whether all that was posted has left this process.
+    // Whether all queued messages have left this process.
     virtual bool idle() const = 0;
 };
 
