@@ -1,4 +1,4 @@
-// The links that a fabric is made of, for every model that knows them.
+// The links of a fabric, for every network model.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct LinkChange {
     std::uint64_t rate_bps = 0;
 };
 
-// Nodes are numbered from 0; those that are not switches are hosts, and do not forward.
+// Nodes are numbered from 0. Nodes that are not switches are hosts, which do not forward.
 struct FabricDescription {
     std::int32_t nodes = 0;
     std::vector<std::int32_t> switches;
@@ -33,7 +33,7 @@ struct FabricDescription {
     std::vector<LinkChange> changes;  // ascending by time
 };
 
-// Return the number of each node where ranks are numbered first, then switches.
+// Return the number of each node in an order with ranks first, then switches.
 inline std::vector<std::int32_t> number_devices(const FabricDescription& fabric) {
     std::vector<std::int32_t> numbers(static_cast<std::size_t>(fabric.nodes), -1);
     std::int32_t next = 0;

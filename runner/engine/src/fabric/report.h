@@ -1,4 +1,5 @@
-// What the models of a fabric tell beside when each rank finishes. Nodes are the ranks, then the switches.
+// The results of fabric models beyond the finish time of each rank. Nodes are the ranks, then the
+// switches.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace chakrascope::engine {
 
-// A message between two ranks, from when it was sent to when it had arrived.
+// A message between two ranks, from its send time to its arrival.
 struct FlowRecord {
     std::int32_t source = 0;
     std::int32_t destination = 0;
@@ -24,7 +25,7 @@ struct FabricLinkUse {
     std::int32_t destination = 0;
     std::uint64_t bytes = 0;
     std::uint64_t packets = 0;
-    std::uint64_t pauses = 0;  // told to its sender
+    std::uint64_t pauses = 0;  // congestion marks reported to its sender
     std::uint64_t drops = 0;
     std::uint64_t largest_queue_bytes = 0;
     Ticks busy = 0;
@@ -32,7 +33,7 @@ struct FabricLinkUse {
     Ticks paused = 0;
 };
 
-// What one direction of a link carried in a stretch of time, if anything.
+// The traffic of one direction of a link in one interval.
 struct LinkStretch {
     std::int32_t source = 0;
     std::int32_t destination = 0;
@@ -41,24 +42,24 @@ struct LinkStretch {
     std::uint64_t bytes = 0;
 };
 
-// What changes of links at one time did to what was under way.
+// The effect of link changes at one time on traffic in flight.
 struct ChangeRecord {
     std::int64_t time_ns = 0;
-    std::uint64_t lost = 0;      // packets on links that went down, and waiting for them
+    std::uint64_t lost = 0;      // packets in flight on links that went down, or queued for them
     std::uint64_t rerouted = 0;  // messages
-    std::uint64_t waiting = 0;   // messages that have no way until a link comes back
+    std::uint64_t waiting = 0;   // messages without a path until a link comes back
 };
 
 struct FabricReport {
     std::vector<FlowRecord> flows;  // in the order in which they ended
     std::vector<FabricLinkUse> links;
-    std::vector<LinkStretch> stretches;  // equally long for all links
-    std::vector<std::string> flags;      // short names of what a model is known to be bad at
+    std::vector<LinkStretch> stretches;  // the same interval length for all links
+    std::vector<std::string> flags;      // short names of effects that the model approximates badly
     std::vector<ChangeRecord> changes;
     std::uint64_t data_packets = 0;
     std::uint64_t events = 0;
-    std::uint32_t largest_train = 1;  // packets that travelled as one event
-    bool trains_apart = false;        // packets travelled by themselves where pauses were near
+    std::uint32_t largest_train = 1;  // packets that were simulated as part of a train
+    bool trains_apart = false;        // packets of trains that were split because of nearby pauses
 };
 
 }  // namespace chakrascope::engine

@@ -1,4 +1,4 @@
-// The equal ways between the hosts of a fabric, and which of them a message takes.
+// Equal-cost paths between the hosts of a fabric, and the choice of one per message (ECMP).
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,14 @@ struct Direction {
     double loss = 0;
 };
 
-// What a window is sized for.
+// The properties of a path that determine its window.
 struct PathMeasure {
-    Ticks rtt = 0;                    // of a payload without headers, and its acknowledgement
-    std::uint64_t product_bytes = 0;  // what the slowest link carries in it
+    Ticks rtt = 0;                    // for a payload without headers, plus its acknowledgement
+    std::uint64_t product_bytes = 0;  // payload rate of the slowest link
 };
 
-// The source ports of messages: they count up for each pair of hosts, so that messages spread over the ways.
+// The source ports of messages. They count up for each pair of hosts, so that messages spread over
+// the paths.
 class SourcePorts {
   public:
     std::uint16_t take(std::int32_t source, std::int32_t destination);
@@ -35,18 +36,21 @@ class SourcePorts {
     std::unordered_map<std::uint64_t, std::uint16_t> next_;
 };
 
-// Both ports of a message in one word, as the hash takes them: of its data, and of what answers it.
+// Both ports of a message in one word, in the order in which the hash reads them, for its data and
+// for its answers.
 std::uint32_t data_ports(std::uint16_t source_port);
 std::uint32_t answer_ports(std::uint16_t source_port);
 
-// The hash that chooses between equal ways: MurmurHash3 (32 bit) of the flow's addresses and ports.
+// The hash that chooses between equal-cost paths: MurmurHash3 (32 bit) of the flow's addresses and
+// ports.
 std::uint32_t flow_hash(std::int32_t source, std::int32_t destination, std::uint32_t ports,
                         std::uint32_t seed);
 
-// Tables are made when a destination is first asked for; hosts with one link to the same switch share one.
+// Tables are built on the first use of a destination; hosts with one link to the same switch share
+// one.
 class Routes {
   public:
-    // Durations count in multiples of `step`; with one above 1 ps, ways are ordered as ASTRA-sim does.
+    // Durations are multiples of `step`; with a step above 1 ps, paths are ordered as in ASTRA-sim.
     explicit Routes(const FabricDescription& fabric, Ticks step = 1);
 
     std::int32_t nodes() const { return static_cast<std::int32_t>(out_.size()); }
@@ -58,25 +62,25 @@ class Routes {
     }
     static std::uint32_t reverse(std::uint32_t direction) { return direction ^ 1; }
 
-    // Give a link another rate, 0 where it is down; ways are found again by `refresh`.
+    // Change the rate of a link, 0 if it is down; `refresh` recomputes the paths.
     void set_rate(std::uint32_t link, std::uint64_t rate_bps);
     void refresh();
 
-    // The directions that lead from a node to a host on a shortest way, as the hash counts them; none if
-    // there is no way.
+    // The outgoing directions of a node on shortest paths to a host, in the order of the hash; none
+    // if there is no path.
     std::span<const std::uint32_t> ways(std::int32_t node, std::int32_t host);
-    // The one of them that data or answers with these ports take; there must be a way.
+    // The direction that data or answers with these ports take; a path has to exist.
     std::uint32_t next(std::int32_t node, std::int32_t source, std::int32_t destination, std::uint32_t ports);
-    // All directions from the source on that they take; empty if there is no way.
+    // All directions of their path from the source on; empty if there is no path.
     std::vector<std::uint32_t> path(std::int32_t source, std::int32_t destination, std::uint32_t ports);
 
-    // Measure the first of the ways between two hosts, of which there must be one.
+    // Measure the first path between two hosts, which has to exist.
     PathMeasure measure(std::int32_t source, std::int32_t destination, std::uint32_t payload_bytes);
-    // The largest of each over all pairs of hosts that have a way.
+    // The largest value of each property over all connected pairs of hosts.
     PathMeasure largest(std::uint32_t payload_bytes);
 
   private:
-    // The ways of node n are those from start[n] to start[n + 1].
+    // The next hops of node n are those from start[n] to start[n + 1].
     struct Table {
         std::vector<std::uint32_t> start;
         std::vector<std::uint32_t> ways;
@@ -92,12 +96,12 @@ class Routes {
     std::vector<Direction> directions_;
     std::vector<std::vector<std::uint32_t>> out_;
     std::vector<std::vector<std::uint32_t>>
-        sorted_;                       // as out_ without links that are down, by the other node
-    std::vector<std::uint32_t> last_;  // into a host with a single link, which is a switch's
+        sorted_;                       // like out_ without links that are down, indexed by the other node
+    std::vector<std::uint32_t> last_;  // to a host with a single link, which leads to a switch
     std::vector<std::optional<Table>> tables_;
 };
 
-// How many of a fabric's changes are there from the start, and its routes with these.
+// The number of a fabric's changes that apply from the start, and its routes with these applied.
 std::size_t changes_at_start(const FabricDescription& fabric);
 Routes routes_at_start(const FabricDescription& fabric, Ticks step);
 

@@ -6,7 +6,7 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// A wait of this share of a round trip counts as one.
+// Waits above this share of a round trip count.
 constexpr double kNotable = 0.05;
 
 double between(double low, double value, double high) {
@@ -45,16 +45,16 @@ const std::vector<std::uint32_t>& Clusters::take_changed() {
     return taken_;
 }
 
-// What windows hold beyond the round trip stands in the queue.
+// The part of the windows that exceeds the round trip stands in the queue.
 double Clusters::queue_time(std::uint32_t link) const {
     const Cluster& cluster = clusters_[link];
     if (cluster.flows == 0 || cluster.bytes < 1) return 0;
     return std::max(cluster.bytes / capacities_[link] - cluster.rtt / cluster.bytes, 0.0);
 }
 
-// Where data waits on both ways, windows also travel in clusters: acknowledgements get stuck behind the data
-// of the other side and set off together, and so do the packets that they release. The links then rest for
-// half a round trip in each turn.
+// If data queues in both directions, windows also travel in clusters (ACK compression):
+// acknowledgements wait behind the data of the other direction and leave together, and so do the
+// packets that they release. The links are then idle for half a round trip in each turn.
 double Clusters::wait(const Window& window, std::uint32_t queue, std::span<const std::uint32_t> back) {
     double wait = 0;
     for (const std::uint32_t link : back) {
@@ -72,8 +72,8 @@ double Clusters::wait(const Window& window, std::uint32_t queue, std::span<const
     return wait;
 }
 
-// How much of two clusters keeps together, from experiments with the packet model: senders must be faster
-// than the link, and must have begun within a part of the round trip.
+// How far two clusters stay together, from experiments with the packet model: senders must be
+// faster than the link, and must have begun within a part of the round trip.
 double Clusters::together(const Cluster& one, const Cluster& other, double rtt) const {
     double share = 1;
     for (const Cluster* cluster : {&one, &other}) {

@@ -1,4 +1,4 @@
-// What windows let stand in the queues of links, and how long acknowledgements wait behind it.
+// The queues that windows build up at links, and how long acknowledgements wait in them.
 #pragma once
 
 #include <cmath>
@@ -8,30 +8,29 @@
 
 namespace chakrascope::engine::flow {
 
-// What limits a flow on its own: bytes of full packets it may have on their way, and ps until they are
-// acknowledged where nothing waits.
+// A flow's own limit: bytes of full packets in flight, and the round-trip time (ps) without queues.
 struct Window {
     double bytes = 0;
     double rtt = 0;
-    double count = 0;  // of windows in the flow; the first leaves at once
+    double count = 0;  // number of windows in the flow; the first leaves at once
 
-    // The rate that waits of this length leave of the rate of the link.
+    // The rate that is left of the link's rate when acknowledgements wait this long.
     double rate(double line, double wait) const {
         const double turns = std::ceil(count) - 1;
         const double turn = (rtt + wait) / bytes;
         return turns > 0 && turn * line > 1 ? count / (turns * turn + (count - turns) / line) : line;
     }
-    // Answers begin half a round trip later than data: times the rate, the share of them that is still to
-    // come when all data has left.
+    // Answers begin half a round trip later than data. Multiplied by the rate, this is the share of
+    // answers that is still to come when all data has left.
     double lag() const { return rtt / 2 / (count * bytes); }
 };
 
-// What a flow has standing at the link where it waits.
+// A flow's contribution to the queue of the link where it waits.
 struct Stake {
     double bytes = 0;
     double rtt = 0;
     double joined = 0;  // ps
-    double burst = 0;   // how many times faster than the link it can arrive
+    double burst = 0;   // arrival rate relative to the rate of the link
 };
 
 class Clusters {
@@ -51,19 +50,19 @@ class Clusters {
     // Bytes and flows at a link.
     double bytes(std::uint32_t link) const { return clusters_[link].bytes; }
     std::int32_t flows(std::uint32_t link) const { return clusters_[link].flows; }
-    // Whether windows travelled in clusters between links that both had data waiting.
+    // Whether windows travelled in clusters between links with data waiting in both directions.
     bool two_way() const { return two_way_; }
 
-    // How long the acknowledgements of a flow wait that come back by these links, when its data waits at
-    // `queue` (kNone: at its sender).
+    // How long acknowledgements of a flow wait when they return by these links and its data waits
+    // at `queue` (kNone: at its sender).
     double wait(const Window& window, std::uint32_t queue, std::span<const std::uint32_t> back);
 
   private:
     struct Cluster {
         double bytes = 0;
-        double rtt = 0;      // these are sums weighted with the bytes
+        double rtt = 0;      // these are sums weighted by bytes
         double joined = 0;   // since `base`
-        double squares = 0;  // of that
+        double squares = 0;  // of the squares of `joined`
         double burst = 0;
         double base = 0;
         std::int32_t flows = 0;

@@ -1,4 +1,5 @@
-// Which of many bundles ends a flow first: a tournament, so that any of them can change its time.
+// Finds which of many bundles ends a flow first: a tournament tree, in which any time can be
+// updated.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,8 @@ class Ends {
     static constexpr double kNever = std::numeric_limits<double>::infinity();
 
     double time(std::uint32_t player) const { return times_[player]; }
-    // The earliest, of equals the one with the lowest number; `first_time` is kNever if there is none.
+    // The earliest, and on a tie the one with the lowest number; `first_time` is kNever if there is
+    // none.
     std::uint32_t first() const { return size_ > 0 ? winners_[1] : 0; }
     double first_time() const { return size_ > 0 ? times_[winners_[1]] : kNever; }
 
@@ -22,7 +24,7 @@ class Ends {
         for (std::size_t match = (leaves_ + player) / 2; match > 0; match /= 2) play(match);
     }
 
-    // Set many times at once: call `put` for each and then `replay`.
+    // To set many times at once, call `put` for each and then `replay`.
     void put(std::uint32_t player, double time) {
         if (player >= leaves_) grow(player + 1);
         if (player >= size_) size_ = player + 1;

@@ -11,21 +11,23 @@ namespace chakrascope::engine::flow {
 namespace {
 
 constexpr double kPsPerNs = 1000;
-// Shares of links that differ by less are the same, and by less than this many times alike.
+// Tolerances: shares of links that differ by less than this fraction, or factor, count as equal.
 constexpr double kSame = 1e-9;
 constexpr double kAlike = 2;
-// Flows that end within this share of their age end together: their rates would have changed little.
+// Flows that end within this fraction of their age end together, as their rates would have changed
+// little.
 constexpr double kTogether = 1e-3;
 constexpr double kManyBundles = 1500;
 constexpr double kMostTogether = 12;
-// Packets of many flows are no finer than that.
+// Packets of many flows are not resolved more finely than this.
 constexpr double kPartOfPacket = 0.25;
-// How finely flows are told apart by the windows in them, and from how many on they are all alike.
+// How finely flows are classified by their number of windows, and the number from which on all are
+// alike.
 constexpr double kKindsAWindow = 8;
 constexpr double kFewWindows = 16;
 constexpr double kMostWindows = 64;
 constexpr std::uint64_t kStepsAPoll = 64;
-// What sums of times lose by rounding.
+// Rounding error of sums of times.
 constexpr double kRoundingPs = 0.01;
 
 std::vector<Line> lines_of(const Routes& routes, const Timing& timing) {
@@ -122,7 +124,7 @@ void FlowNetwork::leave_bundle(const Flow& flow) {
     kept_.let_go(flow.bundle);
 }
 
-// Returns whether there is a path there and back.
+// Returns whether there is a path in both directions.
 bool FlowNetwork::find_path(const Flow& flow) {
     path_.clear();
     const auto walk = [this](std::int32_t from, std::int32_t to, std::uint32_t ports) {
@@ -138,7 +140,7 @@ bool FlowNetwork::find_path(const Flow& flow) {
     return walk(destination, source, answer_ports(flow.port));
 }
 
-// The bundle of the path that was found.
+// The bundle of the path.
 std::uint32_t FlowNetwork::bundle_of(const Flow& flow) {
     const Window window = window_of(host(flow.source), host(flow.destination), flow.bytes);
     auto hash = std::bit_cast<std::uint64_t>(window.count) + era_;
@@ -157,7 +159,7 @@ std::uint32_t FlowNetwork::bundle_of(const Flow& flow) {
     return bundle;
 }
 
-// Flows of about as many windows are of one kind.
+// Flows with about the same number of windows belong to one class.
 Window FlowNetwork::window_of(std::int32_t source, std::int32_t destination, std::uint64_t bytes) {
     if (!settings_.window) return {std::numeric_limits<double>::infinity(), 0, 1};
     const PathMeasure& way =
@@ -187,7 +189,7 @@ void FlowNetwork::set_bundle(std::uint32_t bundle, Window window) {
     sharing_.set_path(bundle, there, back, window);
 }
 
-// Simulate up to the limit, exclusive; returns whether anything was added to the queue.
+// Simulate up to the limit, exclusive; returns whether any event was added to the queue.
 bool FlowNetwork::advance(std::int64_t limit_ns) {
     announce();
     added_ = limit_ns < 0 ? Ends::kNever : static_cast<double>(limit_ns) * kPsPerNs;
@@ -204,7 +206,7 @@ bool FlowNetwork::advance(std::int64_t limit_ns) {
     return added_ < limit;
 }
 
-// All messages of an instant are known before any of them looks for its most contended link.
+// All messages of an instant are added before the most contended link of any of them is determined.
 void FlowNetwork::announce() {
     for (const std::uint32_t number : announced_) {
         Flow& flow = flows_[number];
@@ -232,7 +234,7 @@ void FlowNetwork::find_contended(Flow& flow) const {
         if (expected_[link] > 1 && share(link) < kAlike * least) ++flow.crowded;
 }
 
-// The last packet is shorter, and clocks round what it takes in a way of their own.
+// The last packet is shorter, and the clock rounds its duration separately.
 double FlowNetwork::amount(const Flow& flow) const {
     const std::uint32_t link = sharing_.forward(flow.bundle)[flow.hop];
     const double full = std::max(timing_.full(link), 1e-3);
@@ -251,12 +253,13 @@ void FlowNetwork::step(double time) {
     if (next_change() <= time) change_links(time);
 }
 
-// By which share of their time flows may come or go late: they hardly matter to many others.
+// The fraction of their time by which flows may be added or removed late, as they hardly affect
+// many others.
 double FlowNetwork::together() const {
     return kTogether * std::min(static_cast<double>(sharing_.active()) / kManyBundles, kMostTogether);
 }
 
-// How long a flow that arrives can wait for its rate, which is then made up for.
+// How long a new flow can wait for its rate; the delay is then compensated.
 double FlowNetwork::patience(const Flow& flow) const {
     const double share = together();
     if (share < kTogether) return 0;
@@ -271,7 +274,7 @@ void FlowNetwork::reach(double time) {
         arrived_.push_back(reaches_.top().flow);
         reaches_.pop();
     }
-    // What stands in a queue is looked at before any of them joins it.
+    // The queue is measured before any of them joins it.
     std::size_t joining = first;
     for (std::size_t i = first; i < arrived_.size(); ++i) {
         const std::uint32_t number = arrived_[i];
@@ -293,7 +296,8 @@ void FlowNetwork::reach(double time) {
     take_turns(first);
 }
 
-// Packets of flows that join together leave in turns, so that their last ones do not leave at once.
+// Packets of flows that join together leave round-robin, so that their last packets do not leave at
+// the same time.
 void FlowNetwork::take_turns(std::size_t first) {
     const std::span<const std::uint32_t> together(arrived_.data() + first, arrived_.size() - first);
     if (together.size() < 2) return;
@@ -310,7 +314,7 @@ void FlowNetwork::join(std::uint32_t number) {
     const Flow& flow = flows_[number];
     sharing_.join(flow.bundle);
     sharing_.set_queue(flow.bundle, flow.hop > 0 ? sharing_.forward(flow.bundle)[flow.hop] : Clusters::kNone);
-    // Senders pace what waits for their own links; what waits elsewhere stands in queues.
+    // Senders pace data that waits for their own links; data that waits elsewhere stands in queues.
     if (flow.hop > 0) sharing_.clusters().add(sharing_.forward(flow.bundle)[flow.hop], stake(flow));
     validity_.joined(checked(flow), sharing_.clusters());
 }
@@ -330,7 +334,7 @@ Stake FlowNetwork::stake(const Flow& flow) const {
     return {std::min(window.bytes, flow.amount), window.rtt, flow.joined, burst};
 }
 
-// Bytes that stand in the queue of a link.
+// Bytes in the queue of a link.
 double FlowNetwork::standing(std::uint32_t link, double time) {
     Standing& known = standing_[link];
     if (known.time != time) {
@@ -341,8 +345,8 @@ double FlowNetwork::standing(std::uint32_t link, double time) {
     return known.bytes;
 }
 
-// Of each flow: what its window lets stand there, what its sender can have sent more than has left, and what
-// is left of it at all.
+// For each flow the minimum of: what its window allows, what its sender can have sent beyond what
+// has left, and its remaining bytes.
 double FlowNetwork::standing_of(std::uint32_t number, std::uint32_t link, double time) const {
     if (sharing_.binding(number) != link) return 0;
     const Window& window = windows_[number];
@@ -360,8 +364,8 @@ double FlowNetwork::standing_of(std::uint32_t number, std::uint32_t link, double
     return bytes;
 }
 
-// Flows that end soon make way at once. Among many, those that ended since rates were found make way late,
-// and as many that end as long after this time make way as much too early.
+// Flows that end soon are removed at once. Among many flows, those that ended since the last
+// computation of rates are removed late, and equally many that end soon after are removed early.
 void FlowNetwork::end(double time) {
     const double share = together();
     const bool many = share >= kTogether;

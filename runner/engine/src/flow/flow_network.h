@@ -1,5 +1,5 @@
-// Messages as fluids: each flows at a rate, the rates share the links of a fabric fairly, and packets count
-// only as headers, acknowledgements, and what the first and the last of them take on their way.
+// The fluid model: each message flows at a max-min fair rate. Packets count only as headers,
+// acknowledgements, and the time of the first and the last packet on the path.
 #pragma once
 
 #include <cstdint>
@@ -36,30 +36,30 @@ class FlowNetwork final : public Network {
         std::uint32_t bundle = 0;
         std::uint16_t port = 0;
         Stage stage = Stage::kOnItsWay;
-        bool begun = false;     // its amount is what is left of it
-        std::uint32_t hop = 0;  // where it shares: its most contended link
-        bool waited = false;    // behind what stood there before it
+        bool begun = false;     // `amount` is the remaining amount
+        std::uint32_t hop = 0;  // its most contended link, where it shares
+        bool waited = false;    // in the queue of that link when it joined
         Origin origin;
         std::int32_t source = 0;
         std::int32_t destination = 0;
         std::int64_t start_ns = 0;
         std::uint64_t bytes = 0;
         Packets packets;
-        std::uint64_t counted = 0;  // packets that links have been told of
+        std::uint64_t counted = 0;  // packets that are counted in the use of links
         double wire = 0;            // bytes with headers that the amount stands for
-        double told = 0;            // of these, that the history has
-        double amount = 0;          // full packets' bytes that take as long
+        double told = 0;            // the part of `wire` that is in the history
+        double amount = 0;          // the same work in bytes of full packets
         double joined = 0;          // ps
-        double ahead = 0;           // how much sooner its last packet leaves than the fluid, ps
+        double ahead = 0;           // how much earlier its last packet leaves than the fluid, ps
         std::uint64_t order = 0;
-        std::int32_t crowded = 0;  // links behind the first that many others take too
+        std::int32_t crowded = 0;  // links after the first that many other flows share
     };
-    // A flow that has left its links while they change.
+    // A flow that is taken off its links while they change.
     struct Stopped {
         std::uint32_t flow = 0;
         std::vector<std::uint32_t> path;
         double rate = 0;
-        double flying = 0;  // bytes that are sent before it hears of any that is lost
+        double flying = 0;  // bytes that are sent before the sender detects a loss
         bool has_way = false;
     };
     struct Reach {
@@ -131,23 +131,24 @@ class FlowNetwork final : public Network {
     std::vector<std::uint32_t> free_;
     std::uint64_t carried_ = 0;
     std::vector<std::uint32_t> announced_;
-    std::vector<std::int32_t> expected_;  // flows on their way over each link
+    std::vector<std::int32_t> expected_;  // flows in flight over each link
     std::priority_queue<Reach> reaches_;
     std::vector<Window> windows_;  // of each bundle
     Pacing pacing_;
-    std::uint32_t era_ = 0;            // between two changes of links
-    std::vector<std::uint32_t> eras_;  // in which each bundle's path and window were found
-    Kept kept_;                        // bundles by the hash of their links
-    std::vector<std::uint32_t> path_;  // while one is looked for
+    std::uint32_t era_ = 0;  // between two changes of links
+    std::vector<std::uint32_t>
+        eras_;   // the period of link changes for which each bundle's path and window were computed
+    Kept kept_;  // bundles by the hash of their links
+    std::vector<std::uint32_t> path_;  // scratch space of a lookup
     std::size_t forward_ = 0;
     std::vector<Standing> standing_;
-    std::vector<std::uint32_t> arrived_;  // flows that have no rate yet
-    double due_ = Ends::kNever;           // when rates are found again for those that came and went
-    double ended_ = Ends::kNever;         // the first that went since they were found
+    std::vector<std::uint32_t> arrived_;  // flows without a rate
+    double due_ = Ends::kNever;           // when rates are recomputed for added and removed flows
+    double ended_ = Ends::kNever;         // the first removal since rates were computed
     std::vector<std::uint32_t> turns_;    // of the flows that join a link together
     std::uint64_t steps_ = 0;
     std::uint64_t solutions_ = 0;
-    double added_ = 0;  // the earliest completion that this advance has told the queue
+    double added_ = 0;  // the earliest completion that was added to the queue in this advance
 
     const bool recording_;
     History history_;

@@ -1,4 +1,4 @@
-// What links carried in equal stretches of time from 0 on.
+// The traffic of links in equal intervals from time 0 on.
 #pragma once
 
 #include <cmath>
@@ -10,19 +10,19 @@
 
 namespace chakrascope::engine::flow {
 
-// Stretches of all links are told one after the other, and double when there are too many of them.
+// Intervals of all links are reported in turn. Their length doubles when there are too many.
 class History {
   public:
     explicit History(std::size_t links) : bytes_(links * kStretches) {}
 
-    // When the present stretch ends, ps.
+    // When the present interval ends, ps.
     double end() const { return static_cast<double>(current_ + 1) * width_; }
     void add(std::uint32_t link, double bytes) { bytes_[link * kStretches + current_] += bytes; }
     void go_on() {
         if (++current_ == kStretches) widen();
     }
 
-    // What the link carried from `source` to `destination`, where it carried anything.
+    // The traffic of the link from `source` to `destination`, if there was any.
     void tell(std::uint32_t link, std::int32_t source, std::int32_t destination,
               std::vector<LinkStretch>& stretches) const {
         const auto width_ns = static_cast<std::int64_t>(width_ / 1000);
@@ -30,7 +30,7 @@ class History {
         double sum = 0;
         for (std::size_t place = 0; place < kStretches; ++place) {
             sum += bytes_[link * kStretches + place];
-            // Rounding does not add up.
+            // Avoids accumulated rounding.
             const auto bytes = static_cast<std::uint64_t>(std::llround(sum) - std::llround(before));
             before = sum;
             const auto start = static_cast<std::int64_t>(place) * width_ns;

@@ -1,4 +1,5 @@
-// Numbers that are found by a hash, and that go to others once nobody has held them for long.
+// LRU cache of interned ids: values are found by hash, and ids that have been idle longest are
+// reused.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@ class Kept {
   public:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
-    // The first number under the hash that `same` says yes to, or none.
+    // The first id under the hash for which `same` returns true, or kNone.
     template <class Same>
     std::uint32_t find(std::uint64_t hash, const Same& same) const {
         if (heads_.empty()) return kNone;
@@ -23,7 +24,7 @@ class Kept {
         return kNone;
     }
 
-    // A number for something new: one of those let go long ago, or the next one.
+    // An id for a new value: the one that has been idle longest, or the next one.
     std::uint32_t put(std::uint64_t hash) {
         std::uint32_t number = oldest_idle();
         if (number == kNone) {
@@ -85,7 +86,7 @@ class Kept {
 
     std::vector<Item> items_;
     std::vector<std::uint32_t> heads_;
-    std::deque<std::uint32_t> idle_;  // since when they were let go; some are held again
+    std::deque<std::uint32_t> idle_;  // oldest first; some are in use again
     std::size_t held_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Links that go down, come back or change their rate in the middle of a simulation.
+// Links that go down, come up or change their rate during a simulation.
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +10,8 @@ double FlowNetwork::next_change() const {
     return next_change_ < changes_.size() ? static_cast<double>(changes_[next_change_].time) : Ends::kNever;
 }
 
-// All changes of this time at once: every flow leaves its links, and goes on by the ways that are left.
+// Apply all changes of this time at once: every flow leaves its links, and continues on the
+// remaining paths.
 void FlowNetwork::change_links(double time) {
     solve(time);
     ChangeRecord record;
@@ -40,7 +41,7 @@ FlowNetwork::Stopped FlowNetwork::stop(std::uint32_t number, double time) {
         validity_.left(checked(flow));
         if (flow.hop > 0) sharing_.clusters().remove(path[flow.hop], stake(flow));
         const double left = pacing_.take(flow.bundle, number, time);
-        // What is sent in a round trip is lost before the sender hears of it.
+        // Data that is sent during one round trip is lost before the sender detects it.
         stopped.rate = pacing_.rate(flow.bundle);
         stopped.flying = std::clamp(flow.amount - left, 0.0, stopped.rate * windows_[flow.bundle].rtt);
         sharing_.leave(flow.bundle);
@@ -97,7 +98,7 @@ void FlowNetwork::find_ways(std::vector<Stopped>& stopped, ChangeRecord& record)
     }
 }
 
-// Those that were on their way reach where they share when they would have.
+// Flows in flight reach the link where they share as they would have without the change.
 void FlowNetwork::go_on(const std::vector<Stopped>& stopped, double time) {
     std::vector<double> reached(flows_.size(), time);
     for (; !reaches_.empty(); reaches_.pop()) reached[reaches_.top().flow] = reaches_.top().time;
@@ -107,7 +108,7 @@ void FlowNetwork::go_on(const std::vector<Stopped>& stopped, double time) {
         const std::uint32_t hop = flow.hop;
         find_contended(flow);
         const std::span<const std::uint32_t> path = sharing_.forward(flow.bundle);
-        // What has passed the one link has not yet passed one further on.
+        // Data that has passed the first link has not yet passed a later one.
         if (std::equal(path.begin(), path.end(), item.path.begin(), item.path.end()))
             flow.amount += std::min(item.rate * (timing_.head(path, flow.hop, flow.packets) -
                                                  timing_.head(path, hop, flow.packets)),

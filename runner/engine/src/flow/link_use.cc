@@ -1,4 +1,4 @@
-// What links carried, in all and over time.
+// The traffic of links, in total and over time.
 #include <algorithm>
 #include <cmath>
 
@@ -8,7 +8,7 @@ namespace chakrascope::engine::flow {
 namespace {
 
 constexpr double kPsPerNs = 1000;
-// Shares of packets that are less are rounding.
+// Smaller fractions of a packet are rounding errors.
 constexpr double kNearly = 1 - 1e-9;
 
 }  // namespace
@@ -34,7 +34,7 @@ const std::vector<LinkUse>& FlowNetwork::links() const {
     return uses_;
 }
 
-// Tell the links of the flow's path of its packets up to that number.
+// Count the flow's packets up to that number at the links of its path.
 void FlowNetwork::use_links(const Flow& flow, std::uint64_t packets) {
     const Packets& data = flow.packets;
     const std::uint64_t more = packets - flow.counted;
@@ -60,8 +60,8 @@ void FlowNetwork::use_links(const Flow& flow, std::uint64_t packets) {
     }
 }
 
-// What the flow had standing where it waited, over its life: at most what its window lets stand there, as it
-// comes in faster than it leaves, until there is no more of it. Packets wait that much in all.
+// The average queue of the flow where it waited. It is at most what its window allows, as data
+// arrives faster than it leaves until all has been sent. Packets wait that long in total.
 void FlowNetwork::use_queue(const Flow& flow, double time) {
     const double life = time - flow.joined;
     if (flow.hop == 0 || !(life > 0)) return;
@@ -77,7 +77,7 @@ void FlowNetwork::use_queue(const Flow& flow, double time) {
     report_.links[path[flow.hop]].queued += static_cast<Ticks>(standing / timing_.packet_bytes());
 }
 
-// Stretches that end by then are complete. Rates have not changed since the last step.
+// Intervals that end by then are complete. Rates have not changed since the last step.
 void FlowNetwork::record(double time) {
     if (!recording_) return;
     for (double end = history_.end(); end <= time; end = history_.end()) {
@@ -94,7 +94,7 @@ void FlowNetwork::record(double time) {
     }
 }
 
-// Bytes of the flow on the wire that have passed until now.
+// Bytes of the flow on the wire that have passed so far.
 void FlowNetwork::tell_history(Flow& flow, double bytes) {
     const double more = bytes - flow.told;
     if (!(more > 0)) return;

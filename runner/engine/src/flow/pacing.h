@@ -1,4 +1,4 @@
-// How far the flows of bundles are, and which of them ends next.
+// The progress of the flows of bundles, and which of them ends next.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 
 namespace chakrascope::engine::flow {
 
-// Flows of a bundle are served alike. Each is known by what its bundle has served when it is through.
+// Flows of a bundle are served equally. Each flow is identified by the service its bundle has
+// reached when the flow ends.
 class Pacing {
   public:
     struct Leaving {
@@ -28,14 +29,14 @@ class Pacing {
         ends_.set(static_cast<std::uint32_t>(paces_.size() - 1), Ends::kNever);
     }
     double rate(std::uint32_t bundle) const { return paces_[bundle].rate; }
-    // Bytes served to each flow of the bundle since somebody remembers.
+    // Bytes served to each flow of the bundle since the bundle's counter was reset.
     double served(std::uint32_t bundle, double time) const {
         const Pace& pace = paces_[bundle];
         return pace.served + pace.rate * (time - pace.since);
     }
     std::span<const Leaving> leaving(std::uint32_t bundle) const { return leaving_[bundle]; }
 
-    // The new rate of the bundle is set afterwards, or stays and `update` is called.
+    // The new rate of the bundle is set afterwards; if it stays the same, call `update`.
     void join(std::uint32_t bundle, std::uint32_t flow, double amount, double time) {
         settle(paces_[bundle], time);
         std::vector<Leaving>& leaving = leaving_[bundle];
@@ -58,10 +59,10 @@ class Pacing {
         if (many) ends_.replay();
     }
 
-    // The bundle whose flow ends first, and when; Ends::kNever if there is none.
+    // The bundle whose flow ends first, and the time; Ends::kNever if there is none.
     std::uint32_t first() const { return ends_.first(); }
     double first_time() const { return ends_.first_time(); }
-    // The flow of the bundle that ends first, there must be one.
+    // The flow of the bundle that ends first; there has to be one.
     std::uint32_t first_flow(std::uint32_t bundle) const { return leaving_[bundle].front().flow; }
     void leave(std::uint32_t bundle) {
         std::vector<Leaving>& leaving = leaving_[bundle];
@@ -71,7 +72,7 @@ class Pacing {
         update(bundle);
     }
 
-    // Take out a flow of the bundle before it is through; returns what is left of it.
+    // Remove a flow of the bundle before it ends; returns its remaining bytes.
     double take(std::uint32_t bundle, std::uint32_t flow, double time) {
         std::vector<Leaving>& leaving = leaving_[bundle];
         const auto place = std::find_if(leaving.begin(), leaving.end(),
@@ -86,18 +87,18 @@ class Pacing {
     }
 
   private:
-    // From this share of all on, times are set together.
+    // From this share of all bundles on, times are set in one batch.
     static constexpr std::size_t kManyOf = 16;
 
     struct Pace {
-        double served = 0;  // to each of its flows, until `since`
+        double served = 0;  // served to each of its flows, until `since`
         double since = 0;
         double rate = 0;
-        double key = Ends::kNever;  // of the first that leaves
+        double key = Ends::kNever;  // of the first flow to end
     };
 
     static void settle(Pace& pace, double time) {
-        // Where nobody remembers, small numbers are exact.
+        // The counter restarts when the bundle has no flows, because small numbers are exact.
         pace.served = pace.key == Ends::kNever ? 0 : pace.served + pace.rate * (time - pace.since);
         pace.since = time;
     }

@@ -7,18 +7,20 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// Answers are solved for again until none of them takes another such share of a link.
+// The rates are solved again until no answers take a share of a link that differs by more than
+// this.
 constexpr double kAnswerTolerance = 1e-3;
 constexpr double kManyTolerance = 5e-3;
 constexpr std::size_t kMany = 1000;
 constexpr int kMostPasses = 12;
-// What answers leave of a link at least.
+// The least capacity that answers leave on a link.
 constexpr double kLeast = 0.05;
-// Rates that differ by less are the same.
+// Rates that differ by less count as equal.
 constexpr double kSame = 1e-7;
-// Of many flows, answers at rates that differ by this share.
+// With many flows, answers whose rates differ by this fraction count as equal.
 constexpr double kSameAnswers = 1e-3;
-// So many bundles are solved for together without looking for parts, if it was in vain the time before.
+// The number of bundles that are solved together without a search for independent parts, after a
+// search that found none.
 constexpr std::size_t kWhole = 256;
 constexpr int kWholePasses = 16;
 constexpr std::size_t kPrefetched = 8;
@@ -84,7 +86,7 @@ void Sharing::set_queue(std::uint32_t bundle, std::uint32_t link) {
     affect(bundle);
 }
 
-// Windows of flows that leave in one do not limit them.
+// Windows do not limit flows that fit into one window.
 void Sharing::affect(std::uint32_t bundle) {
     Limits& limits = limits_[bundle];
     if (limits.affected || limits.window.count <= 1) return;
@@ -104,7 +106,7 @@ void Sharing::note_queues() {
     affected_.clear();
 }
 
-// Bring what limits a bundle on its own up to date with what its answers wait.
+// Update the bundle's own limit for the time that its answers wait.
 void Sharing::limit(std::uint32_t number) {
     Bundle& bundle = bundles_[number];
     const Limits& limits = limits_[number];
@@ -146,7 +148,7 @@ void Sharing::touch(std::uint32_t number) {
     touched_.push_back(number);
 }
 
-// The list of the link at a hop that a bundle is in.
+// The link's list that contains the bundle at a hop.
 std::vector<std::uint32_t>& Sharing::list(std::uint32_t hop, const Bundle& bundle) {
     Link& link = links_[hops_[hop]];
     return hop < bundle.first + bundle.forward ? link.users : link.answered;
@@ -180,7 +182,7 @@ void Sharing::exit(std::uint32_t number) {
         for (std::uint32_t other = begin; other < end; ++other)
             if (hops_[other] == hops_[hop]) slots_[other] = slots_[hop];
         bundles.pop_back();
-        if (links_[hops_[hop]].users.empty()) links_[hops_[hop]].demand = 0;  // rounding does not add up
+        if (links_[hops_[hop]].users.empty()) links_[hops_[hop]].demand = 0;  // avoids accumulated rounding
     }
 }
 
@@ -205,7 +207,7 @@ const std::vector<std::uint32_t>& Sharing::solve() {
     return changed_;
 }
 
-// Memory is read in its order.
+// Bundles are visited in memory order.
 void Sharing::sort_changed() {
     changed_.clear();
     for (std::uint32_t bundle = 0; bundle < marks_.size(); ++bundle)
@@ -235,7 +237,8 @@ void Sharing::gather() {
         if (reaches(link)) gather_link(link);
     }
     dirty_.clear();
-    // Both lists grow while they are gone through; what a slack link carries does not reach across it.
+    // Both lists grow while they are scanned; a link with spare capacity does not couple its
+    // bundles.
     for (std::size_t next_link = 0, next = 0;
          next < part_bundles_.size() || next_link < part_links_.size();) {
         if (next_link < part_links_.size()) {
@@ -269,7 +272,8 @@ void Sharing::gather_bundle(std::uint32_t number) {
     part_bundles_.push_back(number);
 }
 
-// Of links that are full alike, those that leave hosts come first: senders wait there, and queues stay empty.
+// On a tie between full links, those that leave hosts come first: senders wait there, and queues
+// stay empty.
 double Sharing::level_of(std::uint32_t link) const {
     const Filling& filling = filling_[link];
     const double level = std::max(filling.left, 0.0) / filling.sharers;
@@ -293,8 +297,8 @@ void Sharing::prepare() {
     std::make_heap(levels_.begin(), levels_.end());
 }
 
-// The lowest level at which a link is full. Levels only rise while flows settle at lower ones, so an entry
-// that is out of date is put back with its present level.
+// The lowest level at which a link is full. Levels only rise while flows are fixed at lower ones,
+// so an outdated entry is put back with its present level.
 bool Sharing::lowest(Level& level) {
     while (!levels_.empty()) {
         level = levels_.front();
@@ -340,7 +344,7 @@ void Sharing::fill_link(std::uint32_t number) {
     }
 }
 
-// Own limits in their order, once they matter.
+// The bundles' own limits in ascending order, once they matter.
 void Sharing::find_caps() {
     caps_known_ = true;
     const std::vector<std::uint32_t>& part = whole_ ? active_ : part_bundles_;
@@ -354,7 +358,7 @@ void Sharing::find_caps() {
     part_cap_ = caps_.front().rate;
 }
 
-// Settle the lowest of them, which is below the level at which a link is full.
+// Fix the lowest of them, which is below the level at which a link is full.
 void Sharing::fill_cap() {
     const Level cap = caps_.front();
     std::pop_heap(caps_.begin(), caps_.end());
@@ -386,7 +390,7 @@ void Sharing::freeze(std::uint32_t number, double rate, std::uint32_t binding) {
     }
 }
 
-// Tell the links back what answers they carry now; those that carry another amount are solved for again.
+// Update the answer load of each link; links whose load changed are solved again.
 void Sharing::publish() {
     const bool many = (whole_ ? active_.size() : part_bundles_.size()) > kMany;
     const double tolerance = many ? kManyTolerance : kAnswerTolerance;
@@ -412,7 +416,7 @@ void Sharing::tell_answers(std::uint32_t number, double tolerance, double same) 
     for (const std::uint32_t hop : back(number)) {
         Link& link = links_[hop];
         link.answers += more * link.line.answer_share;
-        if (link.answerers == 0) link.answers = 0;  // and so rounding does not add up
+        if (link.answerers == 0) link.answers = 0;  // which avoids accumulated rounding
         if (link.flows > 0 && std::abs(link.answers - link.counted) > tolerance * link.line.capacity)
             mark(hop);
     }

@@ -1,5 +1,5 @@
-// Max-min fair rates of flows over directed links whose capacity answers in the other direction take a part
-// of.
+// Max-min fair rates of flows over directed links, whose capacity is shared with the answers to the
+// other direction.
 #pragma once
 
 #include <cstddef>
@@ -12,34 +12,35 @@
 
 namespace chakrascope::engine::flow {
 
-// A direction of a link: bytes of full data packets per ps, and what one byte of data the other way costs it
-// in answers.
+// A direction of a link: bytes of full data packets per ps, and the answer load per byte of data in
+// the other direction.
 struct Line {
     double capacity = 0;
     double answer_share = 0;
     bool leaves_host = false;
 };
 
-// Flows that take the same links there and back share one rate, and so one place in the equations.
+// Flows with the same forward and return links share one rate, and thus one variable of the
+// equations.
 class Sharing {
   public:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
     explicit Sharing(const std::vector<Line>& lines);
 
-    // Bundles count up from 0. The path of one without flows can be set.
+    // Bundles are numbered from 0. The path of a bundle without flows can be changed.
     void add();
     void set_path(std::uint32_t bundle, std::span<const std::uint32_t> forward,
                   std::span<const std::uint32_t> back, const Window& window);
-    // What stands at links that limits who is answered by them. Flows of a bundle wait at one link, or at
-    // their sender.
+    // The queue at links, which limits the flows whose acknowledgements pass them. Flows of a
+    // bundle wait at one link, or at their sender.
     Clusters& clusters() { return clusters_; }
     const Clusters& clusters() const { return clusters_; }
     void set_queue(std::uint32_t bundle, std::uint32_t link);
     void join(std::uint32_t bundle) { change(bundle, 1); }
     void leave(std::uint32_t bundle) { change(bundle, -1); }
 
-    // Bring the rates up to date with who joined and left; returns the bundles whose rate changed.
+    // Update the rates after flows joined and left; returns the bundles whose rate changed.
     const std::vector<std::uint32_t>& solve();
 
     // Bundles with flows.
@@ -47,7 +48,7 @@ class Sharing {
     std::size_t size() const { return bundles_.size(); }
     double rate(std::uint32_t bundle) const { return bundles_[bundle].rate; }
     std::int32_t flows(std::uint32_t bundle) const { return bundles_[bundle].flows; }
-    // The link that limits the bundle; none if it is as fast as it can be.
+    // The link that limits the bundle; none if its own limit does.
     std::uint32_t binding(std::uint32_t bundle) const { return bundles_[bundle].binding; }
     std::span<const std::uint32_t> forward(std::uint32_t bundle) const {
         return {hops_.data() + bundles_[bundle].first, bundles_[bundle].forward};
@@ -55,7 +56,7 @@ class Sharing {
     std::span<const std::uint32_t> back(std::uint32_t bundle) const {
         return {hops_.data() + bundles_[bundle].first + bundles_[bundle].forward, bundles_[bundle].back};
     }
-    // There must be no flows on it.
+    // There must be no flows on the link.
     void set_line(std::uint32_t link, const Line& line);
     const Line& line(std::uint32_t link) const { return links_[link].line; }
     // Bundles with flows on the link.
@@ -63,20 +64,20 @@ class Sharing {
 
   private:
     static constexpr std::size_t kNear = 4;
-    // All that solving looks at is in one line of the cache.
+    // All data that solving needs fits in one cache line.
     struct alignas(64) Bundle {
         double most = 0;  // of its slowest link and its window
         double rate = 0;
-        std::uint32_t near[kNear] = {};  // the links there if they are not more
-        std::uint32_t first = 0;         // of all its links in hops_: there, then back
+        std::uint32_t near[kNear] = {};  // the links in this array, if they fit
+        std::uint32_t first = 0;         // all its links in hops_: forward, then return
         std::uint16_t forward = 0;
         std::uint16_t back = 0;
         std::int32_t flows = 0;
         std::uint32_t binding = kNone;
-        std::uint32_t gathered = 0;  // the pass that did
+        std::uint32_t gathered = 0;  // the pass in which it was visited
         bool touched = false;
     };
-    // What is seldom looked at.
+    // Rarely used data.
     struct Limits {
         Window window;
         double line = 0;  // of its slowest link
@@ -87,25 +88,25 @@ class Sharing {
     };
     struct Answers {
         double lag = 0;      // of answers behind data, as a share of the flow at rate 1
-        double counted = 0;  // the rate of all its flows that the links back know
+        double counted = 0;  // the rate of all its flows that its return links account for
     };
     struct Link {
         Line line;
         std::vector<std::uint32_t> users;
-        std::vector<std::uint32_t> answered;  // bundles with flows whose answers come by it
+        std::vector<std::uint32_t> answered;  // bundles with flows whose answers return by it
         double answers = 0;                   // load of the answers, bytes per ps
-        double counted = 0;                   // what the last solution took it for
-        double demand = 0;                    // of all flows if only their own limits counted
+        double counted = 0;                   // the answer load of the last solution
+        double demand = 0;                    // of all flows if only their own limits applied
         std::int32_t flows = 0;
         std::int32_t answerers = 0;
         bool binds = false;
         bool dirty = false;
     };
-    // Of a link while solving.
+    // State of a link while solving.
     struct Filling {
         double left = 0;
         std::int32_t sharers = 0;
-        std::uint32_t pass = 0;  // that it is in
+        std::uint32_t pass = 0;  // that contains it
     };
     struct Level {
         double rate;
@@ -153,16 +154,16 @@ class Sharing {
     std::vector<Answers> answers_;
     std::vector<std::uint32_t> settled_;  // the pass that did
     std::vector<std::uint32_t> hops_;
-    std::vector<std::uint32_t> slots_;  // where users of the link has the bundle, as hops_
+    std::vector<std::uint32_t> slots_;  // index in users of the link, parallel to hops_
     std::vector<std::uint32_t> active_;
     std::vector<std::uint32_t> touched_;
-    std::vector<std::uint32_t> affected_;  // by queues that changed
+    std::vector<std::uint32_t> affected_;  // changed by queues
     std::vector<std::uint32_t> dirty_;
     Clusters clusters_;
 
-    // While solving.
+    // State of the solver.
     std::uint32_t pass_ = 0;
-    int whole_passes_ = 0;  // to come, in which everything is solved for without looking for parts
+    int whole_passes_ = 0;  // remaining solutions without a search for independent parts
     bool whole_ = false;
     double least_cap_ = 0;  // a bound of the bundles' own limits; of all of them, and of a part
     double part_cap_ = 0;
@@ -172,9 +173,9 @@ class Sharing {
     std::vector<std::uint32_t> part_links_;
     std::vector<Level> levels_;
     std::vector<Level> caps_;
-    std::vector<std::uint8_t> marks_;    // of each bundle: whether its rate changed
-    std::vector<std::uint32_t> moved_;   // to another rate, in this pass; unless whole_
-    std::vector<std::uint32_t> joined_;  // or left by flows, before this pass
+    std::vector<std::uint8_t> marks_;    // for each bundle, whether its rate changed
+    std::vector<std::uint32_t> moved_;   // bundles whose rate changed in this pass; unless whole_
+    std::vector<std::uint32_t> joined_;  // bundles that flows left before this pass
     std::vector<std::uint32_t> changed_;
 };
 

@@ -5,7 +5,7 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// More acknowledgements a packet than this, and each has its own.
+// Above this ratio of acknowledgements to packets, each packet has its own.
 constexpr double kEveryPacket = 0.75;
 
 }  // namespace
@@ -21,7 +21,7 @@ Timing::Timing(const std::vector<Direction>& directions, const packet::Settings&
     }
 }
 
-// Nothing takes a link that is down.
+// No packet uses a link that is down.
 void Timing::set_rate(std::uint32_t link, std::uint64_t rate_bps) {
     Times& times = times_[link];
     times.rate_bps = rate_bps;
@@ -59,7 +59,7 @@ double Timing::head(std::span<const std::uint32_t> path, std::size_t hop, const 
     return time;
 }
 
-// The last packet may be shorter than the one before it, and so catch up with it.
+// The last packet may be shorter than the one before it, and therefore catch up with it.
 Pair Timing::tail(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets,
                   double last) const {
     Pair times{delay(path[hop]) - last, delay(path[hop])};

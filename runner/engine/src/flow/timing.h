@@ -1,4 +1,4 @@
-// How long packets take over the links of a path, where nothing else is on its way.
+// How long packets take over the links of a path without any other traffic.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace chakrascope::engine::flow {
 
-// The packets of one message: all are full but perhaps the last.
+// The packets of one message: all are full except perhaps the last one.
 struct Packets {
     std::uint64_t count = 0;
     std::uint32_t first_bytes = 0;  // on the wire
@@ -19,13 +19,13 @@ struct Packets {
     std::uint64_t wire_bytes = 0;  // of all of them
 };
 
-// When the last packet, and the one before it, are somewhere; ps.
+// The times at which the last packet and the one before it reach some point; ps.
 struct Pair {
     double before = 0;
     double last = 0;
 };
 
-// Times of packets on the links of a fabric, each rounded as the packet model's clock does; in ps.
+// Times of packets on the links of a fabric, rounded as by the packet model's clock; in ps.
 class Timing {
   public:
     Timing(const std::vector<Direction>& directions, const packet::Settings& settings);
@@ -36,9 +36,9 @@ class Timing {
     // Acknowledgements for each packet of data.
     double answers() const { return answers_; }
 
-    // Another rate of a link from now on.
+    // Set another rate of a link from now on.
     void set_rate(std::uint32_t link, std::uint64_t rate_bps);
-    // What a link can carry.
+    // The capacity of a link.
     Line line(std::uint32_t link, bool leaves_host) const;
 
     double delay(std::uint32_t link) const { return times_[link].delay; }
@@ -46,10 +46,10 @@ class Timing {
     double answer(std::uint32_t link) const { return times_[link].answer; }
     double sending(std::uint32_t link, std::uint32_t bytes) const;
 
-    // From the start of a message until its first packet is at the begin of the hop.
+    // The time from the start of a message until its first packet is at the start of the hop.
     double head(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets) const;
-    // From when the last packet has left the hop, where it took `last` ps, until both of the last packets are
-    // there.
+    // The time from the departure of the last packet from the hop, where it took `last` ps, until
+    // both last packets have arrived.
     Pair tail(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets,
               double last) const;
     // The same for their acknowledgements on their way back.

@@ -7,9 +7,9 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// Queues overshoot what windows let stand in them.
+// Queues overshoot the level that windows allow.
 constexpr double kMargin = 0.8;
-// Of all bytes: where fewer are concerned, the makespan hardly is.
+// Fraction of all bytes: if fewer bytes are affected, the makespan hardly changes.
 constexpr double kShare = 0.2;
 constexpr double kReserveBytes = 4096;
 constexpr double kPoolShare = 8;

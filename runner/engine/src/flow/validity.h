@@ -1,4 +1,4 @@
-// Where fluids are known to be far from packets.
+// Detects situations in which fluids are known to differ from packets.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct Checked {
     std::size_t hop = 0;  // where it waits
     Stake stake;
     double amount = 0;
-    double windows = 0;        // in the flow
-    std::int32_t crowded = 0;  // links behind the first that it shares with others to about the same degree
+    double windows = 0;        // number of windows in the flow
+    std::int32_t crowded = 0;  // links after the first that it shares with others to about the same degree
 };
 
 class Validity {
@@ -29,13 +29,13 @@ class Validity {
 
     void joined(const Checked& flow, const Clusters& clusters);
     void left(const Checked& flow);
-    // Short names of what was found: marks, control, pauses, bursts, two-way, loss (on links, or `lost` when
-    // they went down).
+    // Short names of the detected effects: marks, control, pauses, bursts, two-way, loss (on links,
+    // or `lost` when they went down).
     std::vector<std::string> flags(const Clusters& clusters, bool lost) const;
 
   private:
     struct Node {
-        double pool = 0;  // bytes that its ports share
+        double pool = 0;  // size of the buffer that its ports share
         double held = 0;
     };
 
@@ -44,9 +44,9 @@ class Validity {
 
     const packet::Settings& settings_;
     std::vector<double> mark_low_;       // of each link's queue, bytes
-    std::vector<std::int32_t> node_of_;  // the node that each link leaves
+    std::vector<std::int32_t> node_of_;  // the source node of each link
     std::vector<Node> nodes_;
-    std::vector<double> came_in_;  // bytes held that came by each link
+    std::vector<double> came_in_;  // bytes in the buffer that arrived by each link
     double carried_ = 0;
     double bursts_ = 0;
     double controlled_ = 0;
