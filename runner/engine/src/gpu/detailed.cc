@@ -26,7 +26,8 @@ void DetailedFabric::connect(Gpu& gpu) {
     add(gpu.in, machine_.units, unit);
     const Fs hop = to_fs(machine_.hop_ns);
     add(gpu.mesh, mesh_.links(), {machine_.mesh_bytes_per_ns, hop, buffer, 0, inside});
-    // The buffer at the end of a long link has room for all that is under way until its credits are back.
+    // The buffer at the end of a long link holds everything that is in flight until its credits
+    // return.
     const double port = machine_.port_bytes_per_ns / machine_.ports;
     const double away = 2 * machine_.link_ns * port / machine_.flit_bytes;
     const std::int32_t room = buffer + static_cast<std::int32_t>(std::ceil(away));
@@ -43,7 +44,7 @@ void DetailedFabric::connect(Gpu& gpu) {
     gpu.nic_out = gpu.nic_in = Server(machine_.nic_bytes_per_ns, 1);
 }
 
-// Ways.
+// Paths.
 
 void DetailedFabric::cross(Way& way, std::int32_t gpu, std::int32_t from, std::int32_t to) const {
     while (from != to) {
@@ -86,7 +87,8 @@ Parcel& DetailedFabric::parcel(ParcelKind kind, bool data, Way way, std::uint32_
     parcel.data = data;
     parcel.way = std::move(way);
     parcel.entered = entered;
-    // Those that leave by one port, or end at one place, share a channel: whoever waits holds up few others.
+    // Requests that leave by one port, or end at one place, share a virtual channel, so that a
+    // blocked one holds up few others.
     const auto lane = [&](std::int32_t aim) { return aim % machine_.virtual_channels; };
     if (entered > 0) parcel.lane_out = lane(parcel.way[entered - 1]);
     parcel.lane_in = lane(parcel.way.back());
@@ -208,7 +210,7 @@ void DetailedFabric::acknowledge(Place from, std::int32_t gpu, std::uint64_t lin
     later(to_fs(machine_.link_ns + hops * machine_.hop_ns), [&listener] { listener.acknowledged(1); });
 }
 
-// The switch: what ends there comes out again for every GPU, and what comes from every GPU as one.
+// The switch: multicasts a store to every GPU, and reduces loads from every GPU to one answer.
 
 void DetailedFabric::load_sum(Place from, const std::vector<std::int32_t>& gpus, std::uint64_t first,
                               std::uint32_t lines, Listener& listener) {
@@ -291,7 +293,7 @@ void DetailedFabric::control(Place from, std::int32_t gpu, Arrival& arrival) {
     links_.send(request);
 }
 
-// Copy engines and NICs are not on the chip: servers, here too.
+// Copy engines and NICs are not on the chip; they are servers here too.
 void DetailedFabric::transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Arrival& arrival) {
     const bool away = from / machine_.gpus != to / machine_.gpus;
     const auto lines = static_cast<std::uint32_t>((bytes + kLineBytes - 1) / kLineBytes);

@@ -1,4 +1,5 @@
-// The slow fabric: each request goes by itself from router to router, as buffers and credits let it.
+// The slow fabric: each request travels from router to router on its own, as buffers and credits
+// allow.
 #pragma once
 
 #include <map>
@@ -51,16 +52,16 @@ class DetailedFabric final : public Fabric {
     std::int32_t channel(std::uint64_t line) const;
     std::int32_t port(std::int32_t from, std::int32_t to, std::uint64_t line) const;
     std::int32_t end_port(std::int32_t from, std::int32_t to, std::int32_t port) const;
-    // The parts of ways: to a port and over the link there, and from a port inwards.
+    // The segments of paths: to a port and over its link, and from a port inwards.
     void leave(Way& way, std::int32_t gpu, std::int32_t router, std::int32_t port) const;
     void enter(Way& way, std::int32_t gpu, std::int32_t port, std::int32_t router) const;
     Parcel& parcel(ParcelKind kind, bool data, Way way, std::uint32_t entered);
-    // A parcel from a unit to the memory where a line lies, or back.
+    // A parcel from a unit to the memory that holds a line, or back.
     Parcel& to_memory(ParcelKind kind, bool data, Place from, std::int32_t gpu, std::uint64_t line);
     Parcel& to_unit(ParcelKind kind, std::int32_t gpu, Place to, std::uint64_t line);
     Parcel& to_switch(ParcelKind kind, bool data, Place from, std::uint64_t line);
     Parcel& from_switch(ParcelKind kind, bool data, std::int32_t gpu, std::uint64_t line);
-    // Serve a line of a memory and go on after so long.
+    // Serve a line at a memory, and continue after that time.
     void serve(std::int32_t gpu, std::uint64_t line, Fs after, std::function<void()> then);
     void acknowledge(Place from, std::int32_t gpu, std::uint64_t line, Listener& listener);
     void read_for_sum(std::int32_t gpu, std::uint64_t line, std::function<void()> came);

@@ -80,8 +80,8 @@ void Devices::enqueue_computation(ComputeKernel* kernel) {
     place(kernel->gpu);
 }
 
-// Workgroups of communication first, each on the next unit that has room; then those of computation, as many
-// as there is room for.
+// Workgroups of communication first, each on the next unit with free slots; then those of
+// computation, as many as fit.
 void Devices::place(std::int32_t number) {
     Gpu& gpu = at(number);
     while (gpu.slots > 0 && !gpu.kernels.empty()) {
@@ -140,8 +140,8 @@ void Devices::begin_round(Gpu& gpu, ComputeKernel& kernel) {
     clock_.post<&Devices::end_round>(time, this, &round);
 }
 
-// A round takes its part of the kernel's time, and longer by what computation and the requests since the last
-// look want of the memory beyond its bandwidth.
+// A round takes its share of the kernel's time. If the memory demand of computation and of the
+// requests since the last round exceeds the bandwidth, it takes longer by that factor.
 Fs Devices::round_time(Gpu& gpu, const ComputeKernel& kernel, std::uint32_t count) {
     const auto part = [&](std::uint64_t workgroups) {
         return static_cast<Fs>(static_cast<double>(kernel.duration) * static_cast<double>(workgroups) /
@@ -305,7 +305,7 @@ void Devices::see(Errand& errand) {
 
 // Time.
 
-// What happens in the same instant also completes.
+// Events of the same instant also complete.
 void Devices::complete(std::uint64_t id) {
     completions_.push_back({id, clock_.now()});
     if (!clock_.pending(settle_)) settle_ = clock_.after<&Devices::stop>(0, this);

@@ -1,4 +1,5 @@
-// The GPUs: compute units that take workgroups, kernels that wait for units, proxies, and what joins them.
+// The GPUs: compute units that run workgroups, kernels that wait for units, proxies, and the fabric
+// that connects them.
 #pragma once
 
 #include <deque>
@@ -24,12 +25,12 @@ struct Stamp {
 };
 
 struct Counts {
-    std::uint64_t asked_lines = 0, loaded_lines = 0;      // as many, when all is over
+    std::uint64_t asked_lines = 0, loaded_lines = 0;      // as many, if everything has completed
     std::uint64_t stored_lines = 0, delivered_lines = 0;  // to one destination each
     std::uint64_t controls = 0, transfers = 0;
 };
 
-// A workgroup that does not go on, or one that found no room (workgroup -1).
+// A workgroup that is blocked, or one that was never placed (workgroup -1).
 struct Stuck {
     std::uint64_t kernel;
     std::int32_t member, workgroup, place;
@@ -42,7 +43,7 @@ struct Completion {
 };
 
 struct Settings {
-    bool detailed = false;  // every request through every router
+    bool detailed = false;  // simulate every request through every router
     bool stamps = false;
 };
 
@@ -53,12 +54,14 @@ class Devices {
     Devices& operator=(const Devices&) = delete;
     ~Devices();
 
-    // Launch, at that time or now if it is over, what a member of a run does; or computation that has the
-    // GPU for itself for so long, with a share of the memory's bandwidth; or a transfer by proxies.
+    // Launch, at that time or now if it has passed: a member's part of a run; or computation that
+    // takes this long alone on the GPU, with a share of the memory bandwidth; or a transfer by
+    // proxies.
     void launch(std::shared_ptr<Run> run, std::int32_t member, Fs time, std::uint64_t id);
     void compute(std::int32_t gpu, Fs duration, double memory_share, Fs time, std::uint64_t id);
     void transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Fs time, std::uint64_t id);
-    // Go on until something completes, to the end of that instant, but not past the limit (-1: none).
+    // Continue until an operation completes, to the end of that instant, but not past the limit
+    // (-1: none).
     const std::vector<Completion>& advance(Fs limit, const std::function<bool(Fs)>& keep_going);
 
     std::vector<Stuck> stuck() const;
@@ -68,16 +71,16 @@ class Devices {
     std::uint64_t events() const { return clock_.events(); }
     const Fabric& fabric() const { return *fabric_; }
 
-    // For workers.
+    // Called by workers.
     const Machine& machine() const { return machine_; }
     const Settings& settings() const { return settings_; }
     packet::Clock& clock() { return clock_; }
     Fabric& fabric() { return *fabric_; }
     Counts& counts() { return counts_; }
-    // Let the batch ask for its lines: at once, or when the unit has room for so many requests.
+    // Let the batch issue its requests: now, or when the unit can hold that many.
     void ask(Batch& batch);
     void release(Place place, std::uint32_t lines);
-    // When the unit will have reduced so many bytes after what it has to do already.
+    // When the unit will have reduced this many bytes, after the work that is already queued.
     Fs reduce(Place place, std::uint64_t bytes);
     void add(Run& run, std::int32_t member, std::int32_t counter, std::int64_t value);
     void send_control(Worker& worker, const CounterUse& use);
@@ -91,7 +94,7 @@ class Devices {
 
   private:
     struct Unit {
-        std::int32_t slots = 0;  // free ones
+        std::int32_t slots = 0;  // free slots
         std::int64_t requests = 0;
         std::deque<Batch*> waiting;
         Fs reduces_until = 0;
@@ -99,13 +102,13 @@ class Devices {
     struct Gpu {
         std::vector<Unit> units;
         std::int32_t next_unit = 0;
-        std::int32_t slots = 0;       // free ones of all units
-        std::deque<Kernel*> kernels;  // with workgroups that have no place yet
+        std::int32_t slots = 0;       // free slots of all units
+        std::deque<Kernel*> kernels;  // kernels with workgroups that are not placed yet
         std::deque<ComputeKernel*> computations;
-        Fs memory_seen = 0;  // its work when computation last looked
+        Fs memory_seen = 0;  // the memory's work at the last round of computation
         Fs looked = 0;
     };
-    // A control request under way to a counter.
+    // A control request in flight to a counter.
     struct Message final : Arrival {
         Devices* devices = nullptr;
         std::shared_ptr<Run> run;
@@ -113,10 +116,10 @@ class Devices {
         std::int64_t value = 1;
         void arrived() override;
     };
-    // What a proxy moves; transfers between two GPUs are seen in their order.
+    // A transfer of a proxy; transfers between two GPUs become visible in order.
     struct Errand final : Arrival {
         Devices* devices = nullptr;
-        std::shared_ptr<Run> run;  // null: a transfer of its own, with an id
+        std::shared_ptr<Run> run;  // null: a separate transfer, with an id
         std::uint64_t id = 0;
         Worker* worker = nullptr;
         std::int32_t member = 0, counter = kNone;
@@ -125,7 +128,7 @@ class Devices {
         bool through = false;
         void arrived() override;
     };
-    // Some workgroups of a computation that begin together.
+    // Workgroups of a computation that start together.
     struct Round {
         Devices* devices = nullptr;
         ComputeKernel* kernel = nullptr;

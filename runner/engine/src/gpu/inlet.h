@@ -1,4 +1,4 @@
-// The link into a compute unit, which answers of many batches share.
+// The link into a compute unit, which answers to many batches share.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,12 @@
 
 namespace chakrascope::gpu {
 
-// Answers of the GPU's own memory come from all sides of the mesh, whose routers let each side go in turn.
-// Where a wavefront reads from every router of the memory, it has its answers only when those from the
-// furthest are there: all that wait go through together, line by line in turn (join). Others, and answers of
-// peers, which the ports have put in order, go through train by train, and before them (pass_by). `Through`
-// is told of an item, which has a train, when its last line is through.
+// Answers of the GPU's own memory come from all sides of the mesh, whose routers arbitrate
+// round-robin between the sides. If a wavefront reads from every router of the memory, it is
+// complete only when the answers from the furthest router are there: all waiting answers are then
+// served together, line by line in turn (`join`). Other answers, and those of peers, which the
+// ports have serialised, are served train by train, and before the waiting ones (`pass_by`).
+// `Through` is called for an item, which has a train, when its last line has passed.
 template <class Owner, class Item, void (Owner::*Through)(Item*, Fs)>
 class Inlet {
   public:
@@ -40,14 +41,14 @@ class Inlet {
   private:
     Fs work(const Item* item) const { return server_.line_time(kLineBytes) * item->train.lines; }
 
-    // Let those that are there share the time since the last look.
+    // Share the time since the last call among the waiting items.
     void share() {
         const Fs now = clock_->now();
         if (!items_.empty()) turn_ += (now - looked_) / static_cast<Fs>(items_.size());
         looked_ = now;
     }
 
-    // Look when the first could be through; whoever comes until then only makes it later.
+    // Wake up when the first item could be complete; items that arrive until then only delay it.
     void wait() {
         const Fs left = std::max<Fs>(0, std::get<0>(items_.front()) - turn_);
         const Fs next = clock_->now() + left * static_cast<Fs>(items_.size());
@@ -57,7 +58,7 @@ class Inlet {
     }
 
     void look() {
-        if (clock_->now() != due_) return;  // an earlier look came between
+        if (clock_->now() != due_) return;  // superseded by an earlier wake-up
         due_ = -1;
         share();
         // Divisions lose less than a femtosecond each.
@@ -74,12 +75,12 @@ class Inlet {
     Owner* owner_;
     packet::Clock* clock_;
     Server server_;
-    Fs turn_ = 0;    // how long an item would have been served that was there all the time
-    Fs looked_ = 0;  // when that was so
-    Fs due_ = -1;    // when it will look next; -1: never
+    Fs turn_ = 0;    // the time that an item would have been served if it had been waiting from the start
+    Fs looked_ = 0;  // when `turn_` was computed
+    Fs due_ = -1;    // the next wake-up; -1: none
     std::uint64_t joined_ = 0;
     std::vector<std::tuple<Fs, std::uint64_t, Item*>>
-        items_;  // a heap: by the turn at which they are through
+        items_;  // a heap, by the `turn_` at which they are complete
 };
 
 }  // namespace chakrascope::gpu

@@ -70,8 +70,7 @@ bool Links::has_credit(const Link& link, const Parcel& parcel) const {
            link.credits[static_cast<std::size_t>(channel(parcel))] >= flits(parcel);
 }
 
-// In turn: whoever has not been served for longest, as a queue that was served comes last when it waits
-// again.
+// Round-robin: the queue that was served longest ago is next, as a served queue goes to the end.
 Links::Queue* Links::choose(Link& link) {
     Queue* best = nullptr;
     const auto before = [&](const Parcel& a, const Parcel& b) {
@@ -115,7 +114,7 @@ void Links::try_link(std::int32_t number) {
     clock_.post<&Links::gone>(time, this, queue);
 }
 
-// The first parcel of the queue is through its link: the buffer it lay in has room again.
+// The first parcel of the queue has passed its link: its buffer space is free again.
 void Links::gone(Queue* queue) {
     Parcel& parcel = *queue->parcels.front();
     const std::int32_t number = parcel.way[parcel.at];

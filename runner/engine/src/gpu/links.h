@@ -1,4 +1,4 @@
-// Links with credit-based flow control and virtual channels, one request after the other.
+// Links with credit-based flow control and virtual channels, one request at a time.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,25 @@
 
 namespace chakrascope::gpu {
 
-// A request or an answer on its way over links.
+// A request or an answer in flight.
 struct Parcel {
     std::vector<std::int32_t> way;  // links
-    std::uint32_t at = 0;           // the next of them
-    std::uint32_t entered = 0;      // from this place of the way on it is inside the GPU that it goes to
+    std::uint32_t at = 0;           // index of the next link
+    std::uint32_t entered = 0;      // from this index of the path on, it is inside the destination GPU
     std::uint8_t kind = 0;          // a class of virtual channels
-    // Which of the channels of its class, on the way out of a GPU and on the way into one.
+    // The channel within its class, on the way out of a GPU and on the way into one.
     std::int32_t lane_out = 0, lane_in = 0;
     bool data = false;
     Fs came = 0;  // where it is now
     std::uint64_t number = 0;
-    std::uint32_t leaves = ~0u;  // the link of the way that leads out of its GPU
-    // Called when the parcel is through that link, and at the end of the way.
+    std::uint32_t leaves = ~0u;  // the link of the path that leaves its GPU
+    // Called when the parcel has passed that link, and at the end of the path.
     std::function<void()> left, arrived;
 };
 
-// The kinds of parcels that may not wait for each other; each has channels on the way out and others on the
-// way in. What goes out never waits for what comes in to go on, the mesh is crossed in the order of its
-// dimensions, and whatever ends at a memory or a unit is taken: so that nothing waits in a cycle.
+// The classes of parcels that may not wait for each other; each has channels for outgoing and for
+// incoming parcels. Outgoing parcels never wait for incoming ones, the mesh is crossed in dimension
+// order, and memories and units accept every parcel. No cycle of waits is therefore possible.
 enum ParcelKind : std::uint8_t { kRequest, kWrite, kAnswer };
 constexpr std::int32_t kParcelKinds = 3;
 
@@ -38,10 +38,10 @@ enum class Arbitration : std::uint8_t { InTurn, RequestsFirst, FirstCome };
 struct LinkSettings {
     double bytes_per_ns = 0;  // 0: takes no time
     Fs latency = 0;
-    std::int32_t buffer_flits = 0;  // per virtual channel; 0: takes everything
+    std::int32_t buffer_flits = 0;  // per virtual channel; 0: unlimited
     std::uint32_t header_bytes = 0;
     Arbitration arbitration = Arbitration::InTurn;
-    // Leads to a switch, which takes everything and has a queue per output.
+    // Leads to a switch, which accepts every parcel and has a queue per output.
     bool to_switch = false;
 };
 
@@ -53,9 +53,9 @@ class Links {
 
     std::int32_t add(const LinkSettings& settings);
     Parcel& parcel();
-    // Start the parcel on its way: it waits for the first link with all others that begin there.
+    // Send the parcel: it waits for its first link with all others that start there.
     void send(Parcel& parcel);
-    // The parcel is not sent after all.
+    // Cancel a parcel that was created but not sent.
     void drop(Parcel& parcel) { free_.push_back(&parcel); }
 
     struct Use {
@@ -63,25 +63,25 @@ class Links {
         Fs busy = 0, queued = 0;
     };
     const Use& use(std::int32_t link) const { return link_at(link).use; }
-    // The fewest and the most credits that any channel of a link with a buffer has had, as shares of its
-    // buffer: between 0 and 1.
+    // The minimum and maximum credits of any channel of a buffered link, as shares of its buffer:
+    // between 0 and 1.
     double least_credit() const { return least_credit_; }
     double most_credit() const { return most_credit_; }
-    // How many parcels have been sent and not arrived.
+    // The number of parcels in flight.
     std::uint64_t under_way() const { return under_way_; }
 
   private:
     struct Queue {
-        std::int32_t link = -1;  // whose end it is; -1: parcels begin here
+        std::int32_t link = -1;  // the link that ends there; -1: parcels start here
         std::int32_t channel = 0;
         std::deque<Parcel*> parcels;
     };
     struct Link {
         LinkSettings settings;
         std::vector<std::int32_t> credits;  // by channel
-        std::vector<Queue*> waiting;        // whose first parcel goes on here
+        std::vector<Queue*> waiting;        // whose first parcel continues on this link
         std::vector<Queue> ends;            // by channel
-        std::deque<Queue> sources;          // by kind: parcels that begin here
+        std::deque<Queue> sources;          // by class: parcels that start here
         Queue* last = nullptr;
         Parcel* moving = nullptr;
         Use use;

@@ -1,4 +1,5 @@
-// The links of the on-chip network, and the ways over them: along the row first, then along the column.
+// The links of the on-chip network, and the routes over them: along the row first, then along the
+// column.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +17,13 @@ class Mesh {
             places_.push_back({router % columns_, router / columns_});
     }
 
-    // Four directed links leave each router, whether or not there is a neighbour.
+    // Four directed links leave each router, whether or not it has a neighbour there.
     std::int32_t links() const { return 4 * columns_ * rows_; }
-    // The next link on the way between two routers that are not the same.
+    // The next link on the route between two different routers.
     std::int32_t next_link(std::int32_t from, std::int32_t to) const;
     std::int32_t end_of(std::int32_t link) const;
-    // Call with each link on the way between two routers, in order: the same as `next_link` from end to end.
+    // Call `function` for each link on the route between two routers, in order, like `next_link`
+    // repeatedly.
     template <class Function>
     void for_each_link(std::int32_t from, std::int32_t to, Function function) const {
         const Place begin = places_[static_cast<std::size_t>(from)];

@@ -1,4 +1,4 @@
-// What kernels do: operations of workgroups, the same for every run of a program of one size.
+// The code of kernels: operations of workgroups, the same for every run of a program of one size.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,26 @@ namespace chakrascope::gpu {
 
 enum class OpKind : std::uint8_t {
     Data,     // load from all sources, reduce, store to all destinations
-    Signal,   // add to counters, mostly of other ranks
-    Take,     // wait until the counters are as large as the values, and take these away
-    Await,    // wait until the counters are as large as the values
-    Sync,     // the threads of the workgroup meet
-    Barrier,  // workgroups of the rank meet: a counter of it, and how many
+    Signal,   // add to counters, usually of other ranks
+    Take,     // wait until the counters reach the values, and subtract these
+    Await,    // wait until the counters reach the values
+    Sync,     // barrier of the threads of the workgroup
+    Barrier,  // barrier of workgroups of the rank: its counter, and their number
     Fence,    // wait until everything stored is acknowledged
-    Proxy,    // a proxy moves the data; the workgroup goes on
+    Proxy,    // a proxy moves the data; the workgroup continues
     Flush,    // wait until the proxies have moved everything
-    Pause,    // let some time pass
+    Pause,    // sleep
 };
 
 constexpr std::int32_t kNone = -1;
 
-// What an operation reads or writes: the memory of a rank, or by the switch that of all ranks of a group.
+// A place that an operation reads or writes: the memory of a rank, or through the switch that of
+// all ranks of a group.
 struct Access {
     std::int32_t rank = kNone;     // a member of the run; none: the switch
     std::int32_t group = kNone;    // of the switch
     double wire = 1;               // bytes moved per byte of data: above 1 with flags in the data
-    std::int32_t counter = kNone;  // of each rank written to: one more when all is there
+    std::int32_t counter = kNone;  // of each rank written to: incremented when all data is visible
 };
 
 struct CounterUse {
@@ -38,7 +39,7 @@ struct CounterUse {
 
 struct Op {
     OpKind kind = OpKind::Sync;
-    std::int32_t place = kNone;  // what the stamps call it
+    std::int32_t place = kNone;  // its name in the stamps
     std::uint64_t bytes = 0;     // of data
     double ns = 0;               // Pause
     std::uint32_t sources = 0, first_source = 0;
@@ -47,7 +48,7 @@ struct Op {
 };
 
 struct Workgroup {
-    std::uint32_t first_op = 0, last_op = 0;  // up to last_op, which is the next one's first
+    std::uint32_t first_op = 0, last_op = 0;  // up to last_op, which is the first of the next workgroup
     std::int32_t wavefronts = 1;
 };
 
@@ -59,7 +60,7 @@ struct Program {
     std::vector<CounterUse> uses;
     std::vector<std::vector<std::int32_t>> groups;  // of the switch: members of the run
     std::vector<std::vector<Workgroup>> ranks;
-    std::vector<std::vector<std::int64_t>> counters;  // of each rank, as they begin
+    std::vector<std::vector<std::int64_t>> counters;  // of each rank, initial values
 };
 
 }  // namespace chakrascope::gpu

@@ -1,4 +1,4 @@
-// Runs of programs among some GPUs, and the kernels that they and computation consist of.
+// Runs of programs on some GPUs, and the kernels of these runs and of computation.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ namespace chakrascope::gpu {
 
 class Worker;
 
-// A semaphore, a flag, or a barrier; workers that found it too low are told when it changes.
+// A semaphore, a flag, or a barrier; workers that wait for a larger value are notified when it
+// changes.
 struct Counter {
     std::int64_t value = 0;
     std::vector<Worker*> waiting;
@@ -42,7 +43,7 @@ struct Run {
     std::vector<std::vector<std::int32_t>> groups;  // of the switch: GPUs
 };
 
-// What one member of a run does.
+// One member's part of a run.
 struct Kernel {
     std::uint64_t id = 0;
     std::shared_ptr<Run> run;
@@ -54,12 +55,12 @@ struct Kernel {
     }
 };
 
-// Computation: rounds of workgroups that are all alike.
+// Computation: rounds of identical workgroups.
 struct ComputeKernel {
     std::uint64_t id = 0;
     std::int32_t gpu = 0;
-    Fs duration = 0;          // with the GPU for itself
-    double memory_share = 0;  // of the bandwidth, with all units at work
+    Fs duration = 0;          // alone on the GPU
+    double memory_share = 0;  // of the bandwidth, with all units active
     std::uint32_t begun = 0, left = 0, all = 0;
 };
 

@@ -55,8 +55,8 @@ void TrainFabric::after(Fs time, Trip* trip, Step step) {
     clock_.post<&TrainFabric::take_step>(time - clock_.now(), this, trip);
 }
 
-// Each line takes the links on its way, from the router where it begins to the one where it ends. Of long
-// trains some lines stand for all.
+// Each line takes the links of its route, from the router where it starts to the one where it ends.
+// Of long trains, some lines represent all.
 void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Train& train,
                         std::uint32_t bytes) {
     auto& free = at(gpu).mesh;
@@ -70,12 +70,12 @@ void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Trai
         const std::uint64_t number = train.first + std::uint64_t{place} * step % train.lines;
         const std::int32_t start = from.size() == 1 ? from.front() : from[number % from.size()];
         const std::int32_t end = to.size() == 1 ? to.front() : to[number % to.size()];
-        Fs soonest = train.head;  // when the first line could be there
+        Fs soonest = train.head;  // when the first line could arrive
         Fs time = train.head + static_cast<Fs>(gap * place), last = time;
         mesh_.for_each_link(start, end, [&](std::int32_t link) {
             Fs& is_free = free[static_cast<std::size_t>(link)];
             const Fs begin = std::max(is_free, time);
-            // A line that has yet to come, or waits elsewhere, does not keep this link from others.
+            // A line that has yet to arrive, or waits elsewhere, does not block this link.
             is_free = std::max(is_free, soonest) + work;
             soonest += line + hop;
             time = begin + line + hop;
@@ -103,8 +103,8 @@ void TrainFabric::enter_gpu(std::int32_t gpu, Train& train, std::uint32_t bytes)
     if (!machine_.direct) at(gpu).down.serve(train, bytes, ahead(bytes));
 }
 
-// Whoever comes to a server comes there when it is its turn: where a train had to wait, others may be at the
-// next server before it.
+// Trains reach a server when it is their turn: while a train waits, others may reach the next
+// server before it.
 void TrainFabric::when_there(Trip* trip, Step step) {
     if (trip->train.head <= clock_.now()) return (this->*step)(trip);
     after(trip->train.head, trip, step);
@@ -215,7 +215,7 @@ void TrainFabric::sent(Trip* trip) {
     listener.sent(lines);
 }
 
-// The memory of the GPU itself: whoever can see it there also knows that it is.
+// The GPU's own memory: when stores are visible there, the unit has their acknowledgement.
 void TrainFabric::stored(Trip* trip) {
     Listener& listener = *trip->listener;
     const std::uint32_t lines = trip->train.lines;
@@ -261,7 +261,7 @@ void TrainFabric::delivered(Trip* trip) {
     Gather& gather = whole->gather;
     gather.train.tail = std::max(gather.train.tail, clock_.now() + back);
     end(trip);
-    // The unit knows when the last of them has come back.
+    // The unit knows when the last acknowledgement has returned.
     if (--gather.left == 0) after(gather.train.tail, whole, &TrainFabric::acknowledged);
 }
 
@@ -301,7 +301,7 @@ void TrainFabric::ask_all(Trip* trip) {
     for (const std::int32_t gpu : *trip->gpus) arrive_to_read(&leg(*trip, gpu));
 }
 
-// What all have sent is at the switch when the last of it is: the others make no event there.
+// All stores are at the switch when the last one is; the others create no event there.
 void TrainFabric::sum(Trip* leg) {
     Trip* trip = leg->whole;
     Gather& gather = trip->gather;
@@ -381,7 +381,7 @@ void TrainFabric::transfer(std::int32_t from, std::int32_t to, std::uint64_t byt
     send_piece(&trip);
 }
 
-// One piece leaves after the other; each arrives by itself.
+// Pieces leave one after the other; each arrives separately.
 void TrainFabric::send_piece(Trip* trip) {
     const std::int32_t from = trip->from.gpu, to = trip->gpu;
     const bool away = from / machine_.gpus != to / machine_.gpus;
@@ -428,7 +428,7 @@ void TrainFabric::piece_sent(Trip* piece) {
     if (--trip->gather.left == 0 && trip->bytes_left == 0) arrived(trip);
 }
 
-// What is known when all is done.
+// Statistics at the end of the run.
 
 void TrainFabric::take_memory(std::int32_t gpu, double share) {
     constexpr double kMost = 0.95;

@@ -1,4 +1,4 @@
-// The fast fabric: the requests of a batch go together, spread over the links and channels that they take.
+// The fast fabric: the requests of a batch travel together, spread over their links and channels.
 #pragma once
 
 #include <deque>
@@ -13,9 +13,9 @@
 
 namespace chakrascope::gpu {
 
-// A batch is one train from server to server: links of the mesh, ports, memory. Where its lines spread over
-// several of them, each gets its share. An event is at every place where a train meets others that did not
-// come the same way: after a link out of the GPU, and after the memory.
+// A batch is one train from server to server: links of the mesh, ports, memory. If its lines spread
+// over several servers, each gets its share. There is an event wherever a train meets others from
+// other sources: after a link out of the GPU, and after the memory.
 class TrainFabric final : public Fabric {
   public:
     TrainFabric(const Machine& machine, std::int32_t gpus, packet::Clock& clock);
@@ -38,7 +38,7 @@ class TrainFabric final : public Fabric {
     enum class Kind : std::uint8_t { Load, Store, Sum, Multicast, Control, Transfer };
     struct Trip;
     using Step = void (TrainFabric::*)(Trip*);
-    // Several legs of one trip, of which the last lets it go on.
+    // Parallel legs of one trip, which continues when the last leg has ended.
     struct Gather {
         Train train;
         std::int32_t left = 0;
@@ -46,12 +46,12 @@ class TrainFabric final : public Fabric {
     struct Trip {
         Kind kind;
         Place from;
-        std::int32_t gpu;  // whose memory it is about
+        std::int32_t gpu;  // the GPU whose memory it reads or writes
         Train train;
         Listener* listener = nullptr;
         Arrival* arrival = nullptr;
         Step step = nullptr;
-        Trip* whole = nullptr;  // the trip that this one is a leg of
+        Trip* whole = nullptr;  // the trip to which this leg belongs
         Gather gather;
         const std::vector<std::int32_t>* gpus = nullptr;
         std::uint64_t bytes_left = 0;
@@ -61,8 +61,8 @@ class TrainFabric final : public Fabric {
     struct Gpu {
         std::vector<Server> out;  // of units
         std::vector<UnitInlet> in;
-        std::vector<Fs> mesh;  // by link, until when it is taken
-        std::vector<Bank> up;  // by peer, or one to the switch
+        std::vector<Fs> mesh;  // by link, until when it is busy
+        std::vector<Bank> up;  // by peer; or a single one to the switch
         Bank down;             // from the switch
         Server sum;            // of the switch, for this GPU
         Bank memory;

@@ -1,4 +1,4 @@
-// Where on a GPU's mesh lines begin and end, the same for all GPUs.
+// The routers of a GPU's mesh at which lines start and end, the same for all GPUs.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace chakrascope::gpu {
 
-// Routers that lines go from or to: line n to number n, modulo how many there are.
+// Routers as source or destination of lines: line n takes router n, modulo their number.
 using Ends = std::vector<std::int32_t>;
 
 struct Ways {
-    std::vector<Ends> units;        // by router: itself
+    std::vector<Ends> units;        // by router: the router itself
     std::vector<Ends> ports;        // by peer
     Ends memory;                    // by channel
     bool reads_everywhere = false;  // the lines of a wavefront come from every router with channels
-    // Hops from the memory out to a peer, and from a peer to a router, in the mean.
+    // Mean hops from the memory to a peer's ports, and from a peer's ports to a router.
     std::vector<double> memory_to_port;
     std::vector<std::vector<double>> port_to_unit;  // by router and peer
 
@@ -25,7 +25,7 @@ struct Ways {
         for (std::int32_t channel = 0; channel < machine.channels; ++channel)
             memory.push_back(machine.router_of_channel(channel));
         const auto routers = static_cast<std::int32_t>(std::set(memory.begin(), memory.end()).size());
-        // Around up to four routers they come by sides of their own, and in order.
+        // With up to four routers, their answers arrive over separate sides, and in order.
         reads_everywhere = routers > 4 && machine.unroll >= routers;
         for (std::int32_t peer = 0; peer < machine.peers(); ++peer) {
             Ends& own = ports.emplace_back();

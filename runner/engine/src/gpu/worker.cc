@@ -7,15 +7,15 @@
 namespace chakrascope::gpu {
 namespace {
 
-// Into how many batches under way the fast fabric cuts what the wavefronts of a workgroup ask for.
+// The number of concurrent batches into which the fast fabric splits the requests of a workgroup.
 constexpr std::uint32_t kBatches = 16;
 
-// How many lines are moved for so many lines of data, from the first on.
+// The number of lines to move for this many lines of data, from the first on.
 std::uint64_t wire_lines(double wire, std::uint64_t lines) {
     return static_cast<std::uint64_t>(std::ceil(wire * static_cast<double>(lines) - 1e-9));
 }
 
-// A number that has nothing to do with that of its neighbours.
+// A hash, so that neighbouring numbers give unrelated results.
 std::uint64_t scatter(std::uint64_t number) {
     number = (number ^ (number >> 33)) * 0xff51afd7ed558ccdull;
     number = (number ^ (number >> 33)) * 0xc4ceb9fe1a85ec53ull;
@@ -31,7 +31,7 @@ void for_each(const Program& program, std::uint32_t first, std::uint32_t count, 
 
 void Batch::loaded(std::uint32_t count) {
     Devices& devices = worker->devices();
-    const Place place = worker->place();  // which may be over after this
+    const Place place = worker->place();  // the worker may be destroyed after this
     devices.counts().loaded_lines += count;
     loads_left -= count;
     if (loads_left == 0) worker->batch_loaded(*this);
@@ -132,7 +132,7 @@ void Worker::begin_op() {
     }
 }
 
-// What a worker stored must be there before its kernel is over.
+// The stores of a worker must be visible before its kernel ends.
 void Worker::finish() {
     waits_ = Waits::End;
     go_on_if_idle();
@@ -214,8 +214,8 @@ std::uint32_t Worker::wavefronts_together() const {
     return (wavefronts_ + kBatches - 1) / kBatches;
 }
 
-// As many lines as the wavefronts that go together may have under way, as the unit has room for, and as keep
-// all of them at work.
+// As many lines as the concurrent wavefronts may have in flight, as fit into the unit, and as leave
+// work for all of them.
 std::uint32_t Worker::batch_lines() const {
     const Machine& machine = devices_.machine();
     double sources = 0, targets = 0;
@@ -233,7 +233,7 @@ std::uint32_t Worker::batch_lines() const {
 void Worker::move_data() {
     lines_ = (op().bytes + kLineBytes - 1) / kLineBytes;
     next_line_ = 0;
-    // Where the data lie is not known: every operation begins at a channel of its own.
+    // The addresses of the data are unknown: every operation starts at a pseudo-random channel.
     first_line_ = scatter(std::uint64_t{op_} << 20 | static_cast<std::uint64_t>(place_.gpu));
     for_each(program_, op().first_target, op().targets, [&](const Access& target) {
         Posting& posting = *postings_.emplace_back(&devices_.new_posting(*this, target));
@@ -248,7 +248,7 @@ void Worker::move_data() {
     const std::uint32_t together = wavefronts_together();
     const std::uint64_t batches = (lines_ + batch_lines_ - 1) / batch_lines_;
     const std::uint64_t parts = (wavefronts_ + together - 1) / together;
-    // One at least, which finds out that there is nothing to move.
+    // At least one wavefront, which finds that there is nothing to move.
     batches_ = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, std::min(parts, batches)));
     const std::uint32_t count = batches_;
     for (std::uint32_t batch = 0; batch < count; ++batch) next_batch(devices_.new_batch(*this));
@@ -269,7 +269,7 @@ void Worker::next_batch(Batch& batch) {
     next_op();
 }
 
-// Rounded up once an operation, not once a batch.
+// Rounded up once per operation, not once per batch.
 std::uint32_t Worker::lines_of(const Access& access, const Batch& batch) const {
     const std::uint64_t begin = batch.first - first_line_;
     const std::uint64_t end = wire_lines(access.wire, begin + batch.lines);
@@ -312,7 +312,7 @@ void Worker::batch_reduced(Batch* batch) {
     devices_.ask(*batch);
 }
 
-// Stores are posted: the wavefronts go on.
+// Stores are posted: the wavefronts continue.
 void Worker::store(Batch& batch) {
     for (std::uint32_t number = 0; number < op().targets; ++number) {
         const Access& target = program_.accesses[op().first_target + number];

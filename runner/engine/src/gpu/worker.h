@@ -1,4 +1,4 @@
-// A workgroup at work on a compute unit.
+// A running workgroup on a compute unit.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace chakrascope::gpu {
 
 class Devices;
 
-// A wavefront, or some that go together: loads a batch, waits for it, reduces, stores, and takes the next.
+// A wavefront, or a group of them: loads a batch, waits for it, reduces, stores, and takes the next
+// one.
 struct Batch final : Listener {
     Worker* worker = nullptr;
     std::uint64_t first = 0;
@@ -23,18 +24,19 @@ struct Batch final : Listener {
     void loaded(std::uint32_t count) override;
 };
 
-// What one operation stores to one destination.
+// The stores of one operation to one destination.
 struct Posting final : Listener {
     Worker* worker = nullptr;
     const Access* target = nullptr;
-    bool complete = false;                                        // nothing more will be stored
-    std::uint64_t unacknowledged = 0;                             // lines
-    std::vector<std::pair<std::int32_t, std::uint64_t>> to_come;  // members, and lines that they will get
+    bool complete = false;             // no more stores will follow
+    std::uint64_t unacknowledged = 0;  // lines
+    std::vector<std::pair<std::int32_t, std::uint64_t>>
+        to_come;  // members, and the lines that they will receive
 
     void sent(std::uint32_t count) override;
     void delivered(std::int32_t gpu, std::uint32_t count) override;
     void acknowledged(std::uint32_t count) override;
-    // Nothing more will be stored: tell those to whom all has come.
+    // No more stores will follow: notify the destinations that have received all of them.
     void close();
 
   private:
@@ -52,13 +54,13 @@ class Worker {
 
     // Begin with the first operation.
     void start();
-    // A counter that it waits for has changed.
+    // A counter on which it waits has changed.
     void woken();
-    // The unit has room for the requests of the batch.
+    // The unit has space for the requests of the batch.
     void ask(Batch& batch);
     void batch_loaded(Batch& batch);
     void batch_reduced(Batch* batch);
-    // Lines that it stored are acknowledged, or a proxy is through.
+    // Its stores are acknowledged, or a proxy has finished.
     void stored(std::uint64_t lines);
     void transferred();
 
@@ -68,7 +70,7 @@ class Worker {
     Place place() const { return place_; }
     std::int32_t number() const { return number_; }
     Waits waits() const { return waits_; }
-    // The place of the operation under way.
+    // The index of the current operation.
     std::int32_t op_place() const { return op_ < last_op_ ? op().place : kNone; }
     std::uint32_t lines_of(const Batch& batch) const;
 
@@ -101,12 +103,12 @@ class Worker {
     void (Worker::*step_)() = nullptr;
     Fs began_ = 0;
     Waits waits_ = Waits::Nothing;
-    std::uint32_t use_ = 0;             // of those that the operation waits for
+    std::uint32_t use_ = 0;             // counters that the operation waits for
     std::uint64_t unacknowledged_ = 0;  // lines
     std::uint32_t transfers_ = 0;       // of proxies
     std::uint64_t first_line_ = 0, next_line_ = 0, lines_ = 0;
     std::uint32_t batch_lines_ = 1;
-    std::uint32_t batches_ = 0;       // at work
+    std::uint32_t batches_ = 0;       // running wavefronts
     std::vector<Posting*> postings_;  // of the operation, by destination
 };
 
