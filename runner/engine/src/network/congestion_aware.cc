@@ -1,5 +1,5 @@
-// The congestion-aware network: whole messages are stored and forwarded over links that carry one message at
-// a time, first come first served.
+// The congestion-aware network: messages are stored and forwarded as a whole over links that carry
+// one message at a time, first come first served.
 #include "line_history.h"
 #include "network.h"
 #include "topology.h"
@@ -18,8 +18,8 @@ class AwareNetwork final : public Network {
           recording_(config.record_links),
           changes_(config.link_changes) {
         for (const Link& link : topology_->links()) uses_.push_back({link.source, link.destination});
-        // A switch sends a message back to where it came from; elsewhere there is no way from a rank to
-        // itself.
+        // A switch returns a message to its sender; on other networks there is no path from a rank
+        // to itself.
         loops_ = config.links.empty() && config.topology.size() == 1 && config.topology[0] == "Switch";
         for (const ConfigChange& change : changes_) {
             if (change.time_ns > 0)
@@ -49,7 +49,7 @@ class AwareNetwork final : public Network {
 
   private:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
-    // A message waits for one link at a time.
+    // Each message waits for one link at a time.
     struct Waiting {
         Time since = 0;
         Origin origin;
@@ -70,7 +70,7 @@ class AwareNetwork final : public Network {
     void offer(std::uint32_t message, std::int32_t device) {
         const auto [source, destination] = mailbox_.route(message);
         if (!changes_.empty() && !topology_->reaches(device, destination)) {
-            device = source;  // a switch that is cut off loses what it holds, and it is sent again
+            device = source;  // a switch that is cut off loses its messages, which are then sent again
             if (next_change_ < changes_.size() && !topology_->reaches(device, destination)) {
                 stranded_.push_back({message, device, events_.origin()});
                 return;
@@ -124,8 +124,8 @@ class AwareNetwork final : public Network {
         transmit(message, link);
     }
 
-    // Changes that are due. A message on a link that goes down still arrives; those that wait for the link,
-    // or for any way, look for another one.
+    // Apply the changes that are due. A message on a link that goes down still arrives; messages
+    // that wait for the link, or for any path, are rerouted.
     void change_links(std::uint64_t) {
         std::vector<Stranded> moved;
         while (next_change_ < changes_.size() &&

@@ -1,4 +1,5 @@
-// The congestion-unaware network: every message takes its latency and serialization time, and never waits.
+// The congestion-unaware network: every message takes its latency and serialization time, and never
+// queues.
 #include <algorithm>
 
 #include "../errors.h"
@@ -40,7 +41,7 @@ class UnawareNetwork final : public Network {
         double bandwidth;
     };
 
-    // Only the lowest dimension in which the two ranks differ costs time.
+    // Only the lowest dimension in which the two ranks differ adds latency.
     Time time(Route route, std::uint64_t size) const {
         int source = route.source, destination = route.destination;
         for (const Dimension& dimension : dimensions_) {

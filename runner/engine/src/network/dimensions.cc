@@ -33,7 +33,7 @@ class Dimensions final : public Topology {
             const std::int32_t from = dimension.coordinate(device), to = dimension.coordinate(destination);
             if (from != to) return from_rank(dimension, device, from, to);
         }
-        return from_rank(dimensions_.front(), device, 0, 0);  // to itself, by way of a switch
+        return from_rank(dimensions_.front(), device, 0, 0);  // to itself, through a switch
     }
 
   private:
@@ -45,7 +45,7 @@ class Dimensions final : public Topology {
         std::int32_t first_switch;
 
         std::int32_t coordinate(std::int32_t rank) const { return rank / stride % count; }
-        // The number of the group of ranks that differ from this one in this dimension only.
+        // The number of the group of ranks that differ from this one only in this dimension.
         std::int32_t group(std::int32_t rank) const {
             return rank / (stride * count) * stride + rank % stride;
         }
@@ -54,7 +54,8 @@ class Dimensions final : public Topology {
         }
     };
 
-    // Per rank: clockwise and then counter-clockwise; up and then down; or one to each coordinate.
+    // Links per rank: clockwise and then counter-clockwise; up and then down; or one to each
+    // coordinate.
     void add_links(const Dimension& dimension, double bandwidth, double latency) {
         const auto add = [&](std::int32_t from, std::int32_t to) {
             links_.push_back({from, to, bandwidth, latency});
@@ -87,7 +88,8 @@ class Dimensions final : public Topology {
         if (dimension.shape == Shape::FullyConnected)
             return base + place * count + static_cast<std::size_t>(to);
         const std::int32_t clockwise = (to - from + dimension.count) % dimension.count;
-        // Half way round both directions are equal and clockwise is taken, from there on as well.
+        // Halfway around, both directions are equally long; clockwise is taken, and from the next
+        // ranks as well.
         const bool onwards = clockwise <= dimension.count - clockwise;
         return base + place + (onwards ? 0 : static_cast<std::size_t>(ranks_));
     }

@@ -1,4 +1,5 @@
-// A network outside the engine, such as a packet-level simulator: it has a clock of its own and runs in step.
+// A network outside the engine, such as a packet-level simulator, which has its own clock and runs
+// in step.
 #include <algorithm>
 
 #include "network.h"
@@ -13,8 +14,8 @@ class ExternalNetwork final : public Network {
         events_.set_source<&ExternalNetwork::advance>(this);
     }
 
-    // Places in the mailbox are used again before the network has forgotten them, so it gets numbers of its
-    // own.
+    // Slots in the mailbox are reused before the network has forgotten them, so messages get
+    // separate numbers.
     void carry(std::uint32_t message) override {
         const Route route = mailbox_.route(message);
         posted_.emplace_back(next_, route.source, route.destination, mailbox_.size(message),
@@ -22,7 +23,7 @@ class ExternalNetwork final : public Network {
         under_way_.emplace(next_++, Carried{message, events_.origin()});
     }
 
-    // What the links carried is known outside.
+    // The external network records the use of links.
     const std::vector<LinkUse>& links() const override { return links_; }
 
   private:
@@ -31,7 +32,7 @@ class ExternalNetwork final : public Network {
         Origin origin;
     };
 
-    // Let the network simulate up to the limit; returns whether anything arrived.
+    // Let the network simulate up to the limit; returns whether any message arrived.
     bool advance(std::int64_t limit) {
         if (under_way_.empty()) return false;
         const std::vector<ExternalArrival> arrivals = advance_(posted_, limit);

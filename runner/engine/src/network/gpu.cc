@@ -1,4 +1,4 @@
-// Messages between GPUs: proxies carry them over the networks that collectives use, too.
+// Messages between GPUs, which proxies carry over the same networks as collectives.
 #include "../system/gpus.h"
 #include "network.h"
 
@@ -19,7 +19,8 @@ class GpuNetwork final : public Network {
                        bind<&Mailbox::arrived>(&mailbox_, message));
     }
 
-    // The switches of the nodes come after the ranks, and the network between nodes after these.
+    // The switches of the nodes are numbered after the ranks, and the network between nodes after
+    // these.
     const std::vector<LinkUse>& links() const override {
         links_.clear();
         for (const gpu::LinkReport& link : gpus_.links()) {

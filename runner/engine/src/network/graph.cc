@@ -72,14 +72,16 @@ class Graph final : public Topology {
         }
     }
 
-    // The first link from every device on its shortest way to the destination: breadth first from there.
+    // The first link from every device on its shortest path to the destination, by breadth-first
+    // search from the destination.
     std::vector<std::size_t> find_ways(std::int32_t destination) const {
         std::vector<std::size_t> ways(incoming_.size(), kNone);
         std::vector<std::int32_t> hops(incoming_.size(), -1);
         hops[destination] = 0;
         std::vector<std::int32_t> front{destination}, next;
         while (!front.empty()) {
-            // Ascending devices, so that of equal ways the one through the lowest number is found first.
+            // Devices in ascending order, so that on a tie the path through the lowest number is
+            // found first.
             std::sort(front.begin(), front.end());
             for (const std::int32_t device : front) {
                 for (const std::size_t link : incoming_[device]) {

@@ -1,4 +1,4 @@
-// What lines carried in equal stretches of time from 0 on, where each carries one message at a time.
+// The traffic of lines, each with one message at a time, in equal intervals from time 0 on.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 
 namespace chakrascope::engine {
 
-// Stretches are equally long for all lines, and double when there are too many of them.
+// Intervals are equally long for all lines; their length doubles when there are too many.
 class LineHistory {
   public:
     explicit LineHistory(std::size_t lines) : bytes_(lines) {}
 
-    // A message that keeps the line busy from `start` on; its bytes pass evenly.
+    // A message that occupies the line from `start` on; its bytes pass evenly.
     void add(std::size_t line, Time start, Time busy, std::uint64_t bytes) {
         const Time end = start + std::max<Time>(busy, 1);
         while (end > kStretches * width_) widen();
@@ -33,7 +33,7 @@ class LineHistory {
         }
     }
 
-    // What the line carried from `source` to `destination`, where it carried anything.
+    // The traffic of the line from `source` to `destination`, if there was any.
     void tell(std::size_t line, std::int32_t source, std::int32_t destination,
               std::vector<LinkStretch>& stretches) const {
         for (std::size_t place = 0; place < bytes_[line].size(); ++place) {
@@ -57,7 +57,7 @@ class LineHistory {
     }
 
     Time width_ = 1000;                              // ns
-    std::vector<std::vector<std::uint64_t>> bytes_;  // by line; empty until it carries anything
+    std::vector<std::vector<std::uint64_t>> bytes_;  // by line; empty until there is traffic
 };
 
 }  // namespace chakrascope::engine

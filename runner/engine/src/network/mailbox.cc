@@ -1,4 +1,4 @@
-// Matching of sends with receives, and the rendezvous protocol on top of it.
+// Matches sends with receives, and implements the rendezvous protocol on top.
 #include <algorithm>
 
 #include "network.h"
@@ -9,8 +9,8 @@ constexpr std::uint64_t kControlBytes = 8192;
 constexpr std::uint64_t kRequestBytes = 64;
 constexpr std::int64_t kControlTags = 1'000'000'000;
 
-// ASTRA-sim keeps the size of a message sent by rendezvous in 32 bits with a sign; it aborts where nothing
-// positive is left, and there the size stays what it is.
+// ASTRA-sim keeps the size of a rendezvous message in a signed 32-bit integer, and aborts if it is
+// not positive; in that case the size is unchanged here.
 std::uint64_t cut(std::uint64_t size) {
     const auto left = static_cast<std::int32_t>(static_cast<std::uint32_t>(size));
     return left > 0 ? static_cast<std::uint64_t>(left) : size;
@@ -51,7 +51,8 @@ void ArrivedBytes::add(const MessageKey& key) {
     const MessageKey pair = without_size(key);
     std::size_t place = accounts_.find_or_add(pair).first;
     accounts_[place].bytes += key.size;
-    // A receive may post the next one, which may complete at once: look the account up again each time.
+    // A receive may post the next one, which may complete immediately, so look up the account each
+    // time.
     for (; place != MessageMap<Account>::kNone; place = accounts_.find(pair)) {
         Account& account = accounts_[place];
         if (account.first == kNone || account.bytes < awaited_[account.first].size) return;
@@ -121,7 +122,7 @@ void Mailbox::send_on_request(const MessageKey& key, Route route, Callback deliv
     const std::uint64_t meeting = keep(key, delivered);
     meetings_[meeting].in_line = in_line;
     const Callback leave = bind<&Mailbox::requested>(this, meeting);
-    // Ahead of what the rank asks for in the same tick.
+    // Sent before the rank's other requests of the same tick.
     if (take_arrived(request, leave)) leave();
 }
 
@@ -130,7 +131,7 @@ void Mailbox::receive_on_request(const MessageKey& key, Callback received) {
     const MessageKey request{key.tag + kControlTags, key.destination, key.source, kRequestBytes, key.range};
     const std::uint32_t place = posted(request, {request.source, request.destination}, {});
     messages_[place].request = true;
-    if (apart_) return network_->carry(place);  // a real connection keeps the order itself
+    if (apart_) return network_->carry(place);  // a real connection keeps messages in order
     Stream& ahead = stream(request.source, request.destination);
     if (ahead.under_way.empty()) return network_->carry(place);
     ahead.requests.push_back({ahead.begun, place});
@@ -150,11 +151,11 @@ void Mailbox::requested(std::uint64_t meeting) {
     const Route route{kept.key.source, kept.key.destination};
     post_send(kept.key, route, bind<&Mailbox::passed>(this, arrives),
               kept.in_line ? line_up(route, kept.key.size) : 0);
-    // What has been handed over is no longer the sender's.
+    // The sender no longer owns a message that was handed over.
     if (kept.callback) events_.at(events_.now(), kept.callback);
 }
 
-// Return when a message of this size leaves that goes behind those in line before it.
+// Return when a message of this size, queued behind the in-line messages, leaves.
 Time Mailbox::line_up(Route route, std::uint64_t size) {
     const auto whole = network_->delay(route, size);
     if (!whole) return 0;  // the network has queues
@@ -164,7 +165,7 @@ Time Mailbox::line_up(Route route, std::uint64_t size) {
     return leaves;
 }
 
-// The message has arrived, and with it the requests that came right behind it.
+// The message has arrived, and with it the requests that followed it directly.
 void Mailbox::passed(std::uint64_t meeting) {
     const Meeting kept = take(meeting);
     Stream& own = stream(kept.key.source, kept.key.destination);
@@ -208,7 +209,8 @@ std::uint32_t Mailbox::create(const MessageKey& key) {
     return place;
 }
 
-// Return the oldest message of the key that waits for this side, or queue a new one for the other side.
+// Return the oldest unmatched message of the key from the other side, or queue a new one for the
+// other side.
 std::uint32_t Mailbox::match(const MessageKey& key, bool sending) {
     const auto [entry, created] = unmatched_.find_or_add(key);
     Unmatched& list = unmatched_[entry];
@@ -258,7 +260,7 @@ void Mailbox::post_receive(const MessageKey& key, Callback received) {
     events_.at(events_.now(), received);
 }
 
-// Return whether the message is there; if not, `received` runs at its arrival.
+// Return whether the message has arrived; if not, `received` runs at its arrival.
 bool Mailbox::take_arrived(const MessageKey& key, Callback received) {
     if (matches_by_arrival_) return arrived_bytes_.take(key, received);
     const std::uint32_t place = match(key, false);
@@ -291,7 +293,8 @@ void Mailbox::arrived(std::uint64_t place) {
 }
 
 void Mailbox::hand_over(std::uint32_t place, Callback received) {
-    // Nobody has waited for what comes in the very tick in which it is asked for, whichever is first.
+    // A receive of a message that arrives in the same tick has not waited, whichever event is
+    // first.
     const Origin sender = events_.origin();
     if (messages_[place].awaited == events_.now()) events_.set_origin(messages_[place].receiver);
     received();

@@ -1,5 +1,5 @@
-// What is known of messages by their keys, in one array: simulations of many messages spend much of their
-// time in looking them up.
+// A hash map from message keys in one array (open addressing); simulations of many messages spend
+// much of their time on lookups.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,17 @@ struct MessageKey {
     std::int32_t source;
     std::int32_t destination;
     std::uint64_t size;
-    std::uint32_t range = 0;  // what tells tags apart where 64 bits do not
+    std::uint32_t range = 0;  // distinguishes tags for which 64 bits are not enough
     bool operator==(const MessageKey&) const = default;
 };
 
-// Values by key. Places change whenever one is added or taken out.
+// Values by key. Slots change with every insertion and removal.
 template <class Value>
 class MessageMap {
   public:
     static constexpr std::size_t kNone = ~std::size_t{0};
 
-    // The place of the key, or kNone.
+    // The slot of the key, or kNone.
     std::size_t find(const MessageKey& key) const {
         if (slots_.empty()) return kNone;
         for (std::size_t place = home(key);; place = next(place)) {
@@ -32,7 +32,7 @@ class MessageMap {
             if (slots_[place].key == key) return place;
         }
     }
-    // The place of the key, which has a new value if there was none, and whether that is so.
+    // The slot of the key, with a new value if the key is new, and whether it is new.
     std::pair<std::size_t, bool> find_or_add(const MessageKey& key) {
         if (2 * (count_ + 1) > slots_.size()) grow();
         std::size_t place = home(key);
@@ -44,7 +44,7 @@ class MessageMap {
     }
     Value& operator[](std::size_t place) { return slots_[place].value; }
 
-    // Those behind it that would not be found any more move up.
+    // Move up the following entries that could otherwise not be found any more.
     void erase(std::size_t gap) {
         --count_;
         for (std::size_t place = next(gap); slots_[place].used; place = next(place)) {
@@ -84,7 +84,7 @@ class MessageMap {
         }
     }
 
-    std::vector<Slot> slots_;  // at most half of them used
+    std::vector<Slot> slots_;  // at most half of the slots are used
     std::size_t count_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Messages between ranks: matching of sends with receives, and the networks that carry them.
+// Messages between ranks: the matching of sends with receives, and the interface of networks.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace chakrascope::engine {
 
-// The ranks a message really travels between.
+// The pair of ranks between which a message physically travels.
 struct Route {
     std::int32_t source;
     std::int32_t destination;
@@ -34,29 +34,31 @@ struct LinkUse {
 
 class Gpus;
 
-// Carries a message from its source to its destination and then tells the mailbox.
+// Carries a message from its source to its destination and then notifies the mailbox.
 class Network {
   public:
     virtual ~Network() = default;
     virtual void carry(std::uint32_t message) = 0;
-    // How long a message takes where none keeps another waiting; nothing on all other networks.
+    // How long a message takes on a network without queues; nothing on all other networks.
     virtual std::optional<Time> delay(Route, std::uint64_t) const { return std::nullopt; }
     virtual const std::vector<LinkUse>& links() const = 0;
-    // What the models of a fabric tell beside; null for the others.
+    // The report of fabric models; null for other networks.
     virtual const FabricReport* report() const { return nullptr; }
-    // Whether senders would heed marks that depend on trains of packets, so that it stopped.
+    // Whether senders would react to congestion marks that depend on trains of packets, so that the
+    // run stopped.
     virtual bool misled_by_trains() const { return false; }
-    // The GPUs whose network it is; null for all other networks.
+    // The GPUs that the network connects; null for all other networks.
     virtual Gpus* gpus() { return nullptr; }
 };
 
-// Matching by arrival, as in ASTRA-sim's packet-level networks: of what arrives between two ranks under one
-// tag only the bytes are counted, and the receives take theirs in the order in which they were posted.
+// Matching by arrival, as in ASTRA-sim's packet-level networks: the bytes that arrive between two
+// ranks under one tag are only counted, and the receives consume them in the order in which they
+// were posted.
 class ArrivedBytes {
   public:
-    // Take the bytes of the key if they are there already; else `received` runs once they are.
+    // Consume the bytes of the key if they have arrived; else `received` runs when they have.
     bool take(const MessageKey& key, Callback received);
-    // Count a message that arrived, and run the receives that it completes.
+    // Count an arrived message, and run the receives that it completes.
     void add(const MessageKey& key);
 
   private:
@@ -69,7 +71,7 @@ class ArrivedBytes {
     };
     struct Account {
         std::uint64_t bytes = 0;
-        std::uint32_t first = kNone;  // of those awaited
+        std::uint32_t first = kNone;  // of the awaited messages
         std::uint32_t last = kNone;
     };
 
@@ -77,42 +79,43 @@ class ArrivedBytes {
 
     MessageMap<Account> accounts_;
     std::vector<Awaited> awaited_;
-    std::vector<std::uint32_t> free_;  // places among these
+    std::vector<std::uint32_t> free_;  // free indices of `awaited_`
 };
 
-// The k-th send of a key meets the k-th receive of the same key, unless ASTRA-sim's packet-level networks are
-// repeated. At most one side of a key is ahead of the other, so each key needs only one list of unmatched
-// messages.
+// The k-th send of a key meets the k-th receive of the same key, except in the mode that repeats
+// ASTRA-sim's packet-level networks. At most one side of a key is ahead of the other, so each key
+// needs only one list of unmatched messages.
 class Mailbox {
   public:
     Mailbox(const Config& config, EventQueue& events);
 
-    // Send now; `delivered` runs when the message is at its destination, whether or not it is received.
-    // What is sent in line leaves behind what went the same way in line before, also where the network lets
-    // no message wait for another.
+    // Send now; `delivered` runs when the message is at its destination, whether or not it is
+    // received. A message sent in line leaves after the earlier in-line messages on the same path,
+    // even on a network without queues.
     void send(const MessageKey& key, Route route, Callback delivered, bool in_line = false);
-    // Receive; `received` runs at the arrival, or later in this tick when the message is already there.
+    // Receive; `received` runs at the arrival, or later in this tick if the message has already
+    // arrived.
     void receive(const MessageKey& key, Callback received);
-    // The same where a message waits for its receiver's request: it comes in order, behind the messages that
-    // the receiver is sending to the sender.
+    // The same for a message that waits for its receiver's request, which queues behind the
+    // messages that the receiver is sending to the sender.
     void send_on_request(const MessageKey& key, Route route, Callback delivered, bool in_line = false);
     void receive_on_request(const MessageKey& key, Callback received);
 
-    // The network's report that a message is at its destination.
+    // Called by the network when a message is at its destination.
     void arrived(std::uint64_t message);
-    // The reports of a network whose ranks each have a mailbox of their own: that a message sent here is at
-    // its destination, and that one of that key came from its source.
+    // Called by a network whose ranks each have their own mailbox: a message sent here is at its
+    // destination, or a message of that key arrived from its source.
     void delivered(std::uint64_t message);
     void came(const MessageKey& key);
     const MessageKey& key(std::uint32_t message) const { return messages_[message].key; }
-    // Whether anything waits for the message to be delivered.
+    // Whether a callback waits for the delivery of the message.
     bool is_awaited(std::uint32_t message) const { return bool(messages_[message].delivered); }
-    // Whether the message asks its destination for another one, see `receive_on_request`.
+    // Whether the message requests another one from its destination, see `receive_on_request`.
     bool is_request(std::uint32_t message) const { return messages_[message].request; }
     Route route(std::uint32_t message) const { return messages_[message].route; }
     std::uint64_t size(std::uint32_t message) const { return messages_[message].key.size; }
     Network& network() { return *network_; }
-    // When the message was sent that arrives now; without one, now.
+    // The send time of the message that is arriving; without one, now.
     Time begun() const { return begun_ == kNow ? events_.now() : begun_; }
 
   private:
@@ -125,7 +128,7 @@ class Mailbox {
         Callback received;
         Time begun = 0;    // when it was sent
         Time awaited = 0;  // since when `received` waits
-        Origin receiver;   // what led to that
+        Origin receiver;   // the origin of that event
         bool sent = false;
         bool there = false;
         bool request = false;
@@ -135,21 +138,21 @@ class Mailbox {
         std::uint32_t first = kNone;
         std::uint32_t last = kNone;
     };
-    struct Meeting {  // both halves of a rendezvous keep what to do once the control message is through
+    struct Meeting {  // both halves of a rendezvous store the actions that follow the control message
         MessageKey key;
         Callback callback;
         std::uint64_t number = 0;  // of the message in its stream
         bool in_line = false;
     };
     struct Request {
-        std::uint64_t behind;  // the message of its stream that it follows
+        std::uint64_t behind;  // the previous message in its stream
         std::uint32_t message;
     };
-    struct Stream {  // what is on its way from one rank to another
+    struct Stream {  // the messages in flight from one rank to another
         std::uint64_t begun = 0;
         std::set<std::uint64_t> under_way;
         std::deque<Request> requests;
-        Time free = 0;  // when the last message in line has left
+        Time free = 0;  // when the last in-line message has left
     };
 
     std::uint32_t posted(const MessageKey& key, Route route, Callback delivered);
@@ -176,7 +179,7 @@ class Mailbox {
     const bool cuts_;                // to 32 bits, as ASTRA-sim does
     const Time message_cost_;        // keeps the sender busy before each message
     const bool matches_by_arrival_;  // else in the order of issue
-    const bool apart_;               // each rank has a mailbox of its own
+    const bool apart_;               // each rank has its own mailbox
     ArrivedBytes arrived_bytes_;
     std::unique_ptr<Network> network_;
     std::vector<Message> messages_;
@@ -195,7 +198,7 @@ std::unique_ptr<Network> make_gpu_network(const Config& config, EventQueue& even
 std::unique_ptr<Network> make_external_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_packet_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 
-// Bytes per nanosecond of a bandwidth given in units of 2^30 bytes per second.
+// Bytes per nanosecond, from a bandwidth in units of 2^30 bytes per second.
 inline double bytes_per_ns(double bandwidth) { return bandwidth * 1073741824.0 / 1000000000.0; }
 
 }  // namespace chakrascope::engine

@@ -1,4 +1,4 @@
-// The packet network: it has a clock of its own and runs in step with the ranks.
+// The packet network, which has its own clock and runs in step with the ranks.
 #include <algorithm>
 
 #include "../packet/simulation.h"
@@ -25,7 +25,7 @@ class PacketNetwork final : public Network {
         const Route route = mailbox_.route(message);
         const std::uint64_t size = mailbox_.size(message);
         const auto now = static_cast<std::int64_t>(events_.now());
-        // Places in the mailbox are used again, but not before the message has arrived.
+        // Slots in the mailbox are reused, but only after the message has arrived.
         if (carried_.size() <= message) carried_.resize(message + 1);
         carried_[message] = {{route.source, route.destination, size, now, 0}, events_.origin()};
         simulation_.send(message, hosts_[static_cast<std::size_t>(route.source)],
@@ -65,7 +65,7 @@ class PacketNetwork final : public Network {
         Origin origin;
     };
 
-    // Let the packets move up to the limit; returns whether any message arrived.
+    // Simulate packets up to the limit; returns whether any message arrived.
     bool advance(std::int64_t limit) {
         if (under_way_ == 0) return false;
         bool cancelled = false;
@@ -106,7 +106,7 @@ class PacketNetwork final : public Network {
     Mailbox& mailbox_;
     packet::Simulation simulation_;
     const std::vector<std::int32_t> devices_;
-    std::vector<Carried> carried_;  // by place in the mailbox
+    std::vector<Carried> carried_;  // by slot in the mailbox
     std::vector<FlowRecord> flows_;
     std::uint64_t under_way_ = 0;
     mutable FabricReport report_;

@@ -1,4 +1,4 @@
-// The directed links of a network, and which of them a message takes.
+// The directed links of a network, and the routes of messages over them.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace chakrascope::engine {
 
-// What a dimension can look like.
+// The topology of one dimension.
 inline constexpr std::array<const char*, 3> kTopologies = {"Ring", "FullyConnected", "Switch"};
 
 struct Link {
@@ -24,12 +24,12 @@ struct Link {
 class Topology {
   public:
     virtual ~Topology() = default;
-    // The link that takes a message at a device towards its destination.
+    // The outgoing link of a message at a device on its way to its destination.
     virtual std::size_t next(std::int32_t device, std::int32_t destination) = 0;
     // Whether there is such a link.
     virtual bool reaches(std::int32_t, std::int32_t) { return true; }
-    // Both directions of a link of the configuration have another bandwidth from now on, in bytes per ns (0:
-    // it is down). Dimensions have no such links.
+    // Both directions of a link of the configuration change to another bandwidth, in bytes per ns
+    // (0: it is down). Dimensions have no such links.
     virtual void change(std::uint32_t, double) {}
     const std::vector<Link>& links() const { return links_; }
 
@@ -39,9 +39,9 @@ class Topology {
 
 // The dimensions of the configuration; a message corrects its coordinates in ascending dimensions.
 std::unique_ptr<Topology> make_dimensions(const Config& config);
-// The links of the configuration; a message takes the fewest hops, and of equal ways the one through the
-// device with the lowest number. Raises ConfigError for a link to nowhere and for ranks that cannot reach
-// each other.
+// The links of the configuration; a message takes the fewest hops, and on a tie the path through
+// the device with the lowest number. Raises ConfigError for a link to an unknown device and for
+// ranks without a path to each other.
 std::unique_ptr<Topology> make_graph(const Config& config);
 
 }  // namespace chakrascope::engine

@@ -22,7 +22,7 @@ Timer Clock::keep(Ticks delay, const Event& event) {
     return {scheduled_, place, now_ + delay};
 }
 
-// The slot is free by the time its event runs, which may set the timer again.
+// The slot is freed before its event runs, which may set the timer again.
 void Clock::fire(void* slot) {
     const auto place = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(slot));
     const Slot kept = slots_[place];

@@ -1,4 +1,4 @@
-// The time of one packet simulation: what happens when, timers that can be taken back, and chance.
+// The clock of one packet simulation: events, timers that can be cancelled, and random numbers.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace chakrascope::packet {
 
-// A handle of something that happens later.
+// A handle of a scheduled event.
 struct Timer {
     std::uint64_t number = 0;
     std::uint32_t slot = 0;
@@ -23,11 +23,11 @@ class Clock {
     Clock(const Clock&) = delete;
     Clock& operator=(const Clock&) = delete;
 
-    // The time of the event that runs.
+    // The time of the current event.
     Ticks now() const { return now_; }
     std::uint64_t events() const { return executed_; }
 
-    // Call the method of the object when so much time has passed.
+    // Call the method of the object after that time.
     template <auto Method, class Object>
     void post(Ticks delay, Object* object) {
         add(delay, without_argument<Method>(object));
@@ -42,13 +42,13 @@ class Clock {
         add(delay, {call, object, argument});
     }
 
-    // The same for what may be taken back.
+    // The same for an event that can be cancelled.
     template <auto Method, class Object>
     Timer after(Ticks delay, Object* object) {
         return keep(delay, without_argument<Method>(object));
     }
 
-    // Whether it has neither run nor been taken back.
+    // Whether the event has neither run nor been cancelled.
     bool pending(const Timer& timer) const {
         if (timer.number == 0) return false;
         const Slot& slot = slots_[timer.slot];
@@ -58,13 +58,13 @@ class Clock {
         if (pending(timer)) slots_[timer.slot].cancelled = true;
     }
 
-    // Run what comes due until stopped, or until nothing is left; `keep_going` is asked now and then with the
-    // time, and ends it too. Returns whether it was not this that did.
+    // Run due events until stopped, or until none are left. `keep_going` is called regularly with
+    // the time, and ends the run when it returns false. Returns false only then.
     bool run(const std::function<bool(Ticks)>& keep_going);
     void stop() { stopped_ = true; }
 
     void seed(std::uint32_t number) { random_.seed(number); }
-    // A number in [0, 1).
+    // A random number in [0, 1).
     double chance() { return static_cast<double>(random_() >> 11) * 0x1.0p-53; }
 
   private:

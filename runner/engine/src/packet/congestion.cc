@@ -8,8 +8,8 @@
 namespace chakrascope::packet {
 namespace {
 
-// DCQCN (SIGCOMM 2015): a mark cuts the rate by half of alpha, an average of how often marks come; three
-// timers.
+// DCQCN (SIGCOMM 2015): a mark cuts the rate by the fraction alpha / 2, where alpha is a moving
+// average of the frequency of marks; three timers.
 class Dcqcn final : public CongestionControl {
   public:
     explicit Dcqcn(Flow& flow)
@@ -25,7 +25,7 @@ class Dcqcn final : public CongestionControl {
         marked_for_alpha_ = false;
         target_ = flow_.rate_bps;
         alpha_timer_ = clock_.after<&Dcqcn::update_alpha>(settings_.alpha_interval, this);
-        // A cut comes after the alpha of the same instant.
+        // A cut follows the update of alpha of the same instant.
         cut_timer_ = clock_.after<&Dcqcn::cut>(settings_.decrease_interval + settings_.round(1000), this);
     }
 
@@ -78,7 +78,7 @@ class Dcqcn final : public CongestionControl {
     Timer increase_timer_;
 };
 
-// DCTCP (SIGCOMM 2010) on rates: once a window, alpha averages the share of marked packets.
+// DCTCP (SIGCOMM 2010) on rates: once per window, alpha averages the share of marked packets.
 class Dctcp final : public CongestionControl {
   public:
     void acknowledged(Flow& flow, const Packet& packet) override {
@@ -119,7 +119,7 @@ class Dctcp final : public CongestionControl {
     bool recovering_ = false;
 };
 
-// TIMELY (SIGCOMM 2015): the gradient of the round trip time decides, once a round trip.
+// TIMELY (SIGCOMM 2015): the gradient of the round-trip time decides, once per round trip.
 class Timely final : public CongestionControl {
   public:
     explicit Timely(const Flow& flow) : rate_(flow.rate_bps) {}
@@ -154,7 +154,7 @@ class Timely final : public CongestionControl {
             calm_ = 0;
         }
         rate_ = std::floor(std::clamp(rate_, settings.minimum_bps, flow.line_bps));
-        // The packet that waits keeps its gap; HPCC alone shortens and stretches it.
+        // The gap before the waiting packet does not change; only HPCC shortens or stretches it.
         flow.rate_bps = rate_;
     }
 

@@ -7,7 +7,7 @@
 
 namespace chakrascope::packet {
 
-// The sender's control for a new flow, or null for none.
+// The congestion control of the sender for a new flow, or null for none.
 std::unique_ptr<CongestionControl> make_control(Flow& flow);
 
 }  // namespace chakrascope::packet

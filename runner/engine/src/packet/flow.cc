@@ -32,8 +32,9 @@ void Flow::answered_until(std::uint64_t sequence) {
     hold_back(world.clock.now() - timed_since);
 }
 
-// A train is acknowledged as a whole. A message that nothing hinders needs a window that is larger by what
-// this holds back; one that waits for others has as much under way in the mean without.
+// A train is acknowledged as a whole. The window of an unhindered message is enlarged by the
+// packets that this delays. A message that waits for others has on average as much in flight
+// without this.
 void Flow::hold_back(Ticks round_trip) {
     const auto followers = static_cast<Ticks>(train - 1);
     const Ticks unhindered = base_rtt + 2 * followers * full_time;

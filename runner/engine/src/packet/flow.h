@@ -1,4 +1,4 @@
-// One message on its way: what its sender and its receiver keep about it.
+// One message in flight: the state of its sender and its receiver.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ class Host;
 class Port;
 struct Flow;
 
-// How a sender adapts its rate to what comes back.
+// How a sender adapts its rate to acknowledgements.
 class CongestionControl {
   public:
     virtual ~CongestionControl() = default;
-    // An acknowledgement arrived; flow.acknowledged is up to date.
+    // An acknowledgement arrived; flow.acknowledged is already updated.
     virtual void acknowledged(Flow& flow, const Packet& packet) = 0;
     virtual void finished() {}
-    // The flow takes another path; only what was sent on it is acknowledged here from now on.
+    // The flow takes another path; from now on, only packets sent on it are acknowledged here.
     virtual void moved() {}
 };
 
@@ -35,9 +35,10 @@ struct Flow {
     World& world;
     std::uint16_t source_port = 0;
     std::size_t place = 0;  // among all flows
-    int start_steps = 0;    // events of its first instant to come
+    int start_steps = 0;    // pending events of its first instant
 
-    // The ports that its data leaves by from the source on, and what answers it from the destination on.
+    // The ports by which its data leaves, from the source on, and those of its acknowledgements,
+    // from the destination on.
     std::vector<Port*> forth;
     std::vector<Port*> back;
     Path forth_path;
@@ -46,26 +47,26 @@ struct Flow {
 
     // The sender's side.
     std::uint64_t sent = 0;          // the next byte to send
-    std::uint64_t acknowledged = 0;  // every byte before this one has arrived
+    std::uint64_t acknowledged = 0;  // all bytes before this one have arrived
     double rate_bps = 0;
     double line_bps = 0;
     std::uint64_t window_bytes = 0;  // 0: unlimited
-    std::uint32_t train = 1;         // the most packets that travel as one
+    std::uint32_t train = 1;         // the most packets in a train
     Ticks full_time = 0;             // of a full packet on the link it leaves by
-    std::uint64_t held_back = 0;     // packets by which the window is larger
+    std::uint64_t held_back = 0;     // packets by which the window is enlarged
     Ticks timed_since = 0;
-    std::uint64_t timed_until = 0;  // the end of the train that is timed, or 0
+    std::uint64_t timed_until = 0;  // the end of the timed train, or 0
     Ticks base_rtt = 0;
     Ticks next_send = 0;
     std::uint32_t last_bytes = 0;
     Ticks last_progress = 0;
     bool done = false;
     bool started = false;
-    bool waits_for_way = false;  // to be started
-    std::uint64_t moved_at = 0;  // bytes from here on take the path of now
+    bool waits_for_way = false;  // must be started
+    std::uint64_t moved_at = 0;  // bytes from here on take the current path
     bool timer_armed = false;
-    bool listed = false;        // its interface still looks at it
-    std::uint32_t packets = 0;  // under way, in both directions
+    bool listed = false;        // the list of its interface still contains it
+    std::uint32_t packets = 0;  // in flight, in both directions
     std::unique_ptr<CongestionControl> control;
 
     // The receiver's side.
@@ -77,19 +78,19 @@ struct Flow {
 
     std::uint64_t left() const { return size - sent; }
     bool window_full() const;
-    // The most packets that would leave as one now.
+    // The most packets that would leave as a train now.
     std::uint32_t train_now() const;
-    // Time trains: one has left, and all bytes before that one are acknowledged.
+    // Time trains: one has left, and all bytes before this one are acknowledged.
     void left_as_train();
     void answered_until(std::uint64_t sequence);
     bool finished() const { return acknowledged >= size; }
 
-    // Send at another rate from now on; the gap before the next packet changes with it.
+    // Change the sending rate; the gap before the next packet changes with it.
     void change_rate(double bits_per_second);
     Ticks gap(double bits_per_second) const;
-    // The link that it leaves by has another rate from now on.
+    // The rate of its first link has changed.
     void change_line(double bits_per_second);
-    // A packet of this flow was lost: see to it that the sender notices, if there is a timer.
+    // A packet of this flow was lost: make sure that the sender notices, if there is a timer.
     void lost();
 
   private:

@@ -20,7 +20,7 @@ void Host::start(Flow& flow) {
     flow.out().kick();
 }
 
-// Acknowledgements go first; then the messages take turns, those that may send now.
+// Acknowledgements go first; then messages that may send take turns.
 Packet* Host::next(Port& port) {
     Interface& interface = interfaces_[port.index()];
     if (!interface.acknowledgements.empty() && (settings_.ack_high_priority || !port.paused())) {
@@ -37,7 +37,8 @@ Packet* Host::next(Port& port) {
     return packet;
 }
 
-// The next message that may send, if the port may; those that are done leave the list either way.
+// The next message that may send, if the port may; finished messages are removed from the list in
+// any case.
 Flow* Host::choose(const Port& port, Interface& interface) {
     std::vector<Flow*>& flows = interface.flows;
     const std::size_t count = flows.size();
@@ -76,8 +77,9 @@ bool Host::may_send(const Port& port, const Flow& flow) const {
     return !port.paused() && flow.left() > 0 && flow.next_send <= world_.clock.now() && !flow.window_full();
 }
 
-// Nothing can be sent now: look again when the first message may send its next packet. ASTRA-sim's interfaces
-// count every message here, and so wait for the next arrival once one of them has sent all that it may.
+// Nothing can be sent now: wake up when the first message may send its next packet. ASTRA-sim's
+// interfaces include every message here, and therefore wait for the next arrival once one of them
+// has used up its window.
 void Host::set_alarm(Port& port, Interface& interface) {
     if (world_.clock.pending(interface.alarm)) return;
     Ticks earliest = std::numeric_limits<Ticks>::max();
@@ -124,14 +126,14 @@ Packet* Host::make_data(Flow& flow, std::uint32_t most) {
     return packet;
 }
 
-// As many packets as may travel as one; returns their payload.
+// Send as many packets as may form a train; returns their payload.
 std::uint32_t Host::fill(const Flow& flow, Packet& packet, std::uint32_t turn) {
     const std::uint64_t left = flow.left();
     const std::uint32_t most = std::min(flow.train_now(), turn);
     if (most <= 1) return static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.payload_bytes, left));
     const std::uint64_t full = settings_.payload_bytes;
     std::uint64_t payload = std::min(most * full, left);
-    // A short last packet by itself could overtake the train before it.
+    // A short last packet on its own could overtake the train before it.
     if (payload < left && left - payload < full) payload -= full;
     packet.followers = static_cast<std::uint8_t>((payload - 1) / full);
     world_.pool.data_packets += packet.followers;
@@ -147,7 +149,7 @@ void Host::receive(Port&, Packet* packet) {
     }
 }
 
-// Accept the next byte in order, ask again for a missing one, and confirm what came twice.
+// Accept the next byte in order, request a missing one again, and acknowledge duplicates.
 void Host::take_data(Packet* packet) {
     Flow& flow = *packet->flow;
     if (packet->sequence == flow.expected) {
@@ -177,7 +179,7 @@ void Host::take_data(Packet* packet) {
     drop(packet);
 }
 
-// Turn the data packet into its acknowledgement, which carries its marks and reports back.
+// Turn the data packet into its acknowledgement, which returns its marks and telemetry.
 void Host::answer(Packet* packet, Kind kind) {
     Flow& flow = *packet->flow;
     packet->kind = kind;

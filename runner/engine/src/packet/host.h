@@ -1,4 +1,4 @@
-// A host: its network interfaces take turns between the messages to send, and acknowledge what arrives.
+// A host: its network interfaces send messages in turn, and acknowledge received packets.
 #pragma once
 
 #include <deque>
@@ -13,8 +13,8 @@ namespace chakrascope::packet {
 class Host final : public Node {
   public:
     struct Reports {
-        std::function<void(Flow&)> delivered;     // the last byte is there
-        std::function<void(Flow&)> acknowledged;  // and the sender knows
+        std::function<void(Flow&)> delivered;     // the last byte has arrived
+        std::function<void(Flow&)> acknowledged;  // and the sender knows it
     };
 
     Host(std::int32_t id, World& world, const Reports& reports)
@@ -27,14 +27,14 @@ class Host final : public Node {
     Port& add_port();
     std::deque<Port>& ports() { return ports_; }
 
-    // Begin to send; the flow knows its ports and its limits.
+    // Start to send; the ports and limits of the flow are set.
     void start(Flow& flow);
     Packet* next(Port& port) override;
     void receive(Port& port, Packet* packet) override;
     std::uint64_t discard(Port& port) override;
-    // The flow, which left by that port, leaves by another now.
+    // The flow leaves by another port from now on.
     void move(Flow& flow, const Port& before);
-    // Make sure the port looks for something to send at that time, if it waits for a later one.
+    // Make sure that the port checks for data to send at that time, if it waits for a later one.
     void wake_by(Port& port, Ticks time);
 
   private:

@@ -7,14 +7,14 @@
 
 namespace chakrascope::packet {
 
-// Write the report of a port into a packet; fields are as narrow as on the wire and wrap.
+// Write the telemetry of a port into a packet; fields are as narrow as on the wire and wrap around.
 void add_report(Packet& packet, const Settings& settings, const HopReport& report);
 
 class Hpcc final : public CongestionControl {
   public:
     explicit Hpcc(const Flow& flow);
     void acknowledged(Flow& flow, const Packet& packet) override;
-    // Counters of other ports cannot be compared: begin with the next report.
+    // Counters of other ports cannot be compared: restart with the next report.
     void moved() override { window_end_ = 0; }
 
   private:
@@ -43,7 +43,7 @@ class Hpcc final : public CongestionControl {
 // How busy a port is, averaged over a round trip, for HPCC-PINT.
 class PortLoad {
   public:
-    // The load as a data packet leaves; the packet before it is what has been sent since then.
+    // The load when a data packet leaves; the previous packet is the traffic since then.
     double update(Ticks now, std::uint64_t rate_bps, std::uint64_t queued_bytes, Ticks rtt);
     void sent(Ticks now, std::uint32_t bytes) {
         last_sent_ = now;
@@ -56,10 +56,10 @@ class PortLoad {
     std::uint32_t last_bytes_ = 0;
 };
 
-// A load as a power of the telemetry's base; between two powers chance decides.
+// A load as a power of the telemetry's base, rounded randomly to one of the two nearest powers.
 std::uint16_t encode_load(World& world, double load);
 
-// HPCC with the largest load of the path in one small field (SIGCOMM 2020).
+// HPCC-PINT: HPCC with the largest load of the path in one small field (SIGCOMM 2020).
 class HpccPint final : public CongestionControl {
   public:
     explicit HpccPint(const Flow& flow);

@@ -1,4 +1,4 @@
-// Links that go down, come back or change their rate in the middle of a simulation.
+// Links that go down, come up or change their rate during a simulation.
 #include "simulation.h"
 
 namespace chakrascope::packet {
@@ -11,8 +11,8 @@ void Simulation::wait_for_change() {
     world_.clock.post<&Simulation::change_links>(delay, this);
 }
 
-// All changes of this time at once: what was on links that are down is lost, then everything takes the ways
-// that are left.
+// Apply all changes of this time at once: packets on links that are down are lost, then everything
+// takes the remaining paths.
 void Simulation::change_links() {
     engine::ChangeRecord record;
     record.time_ns = world_.clock.now() / 1000;
@@ -49,7 +49,7 @@ bool Simulation::change_link(const engine::LinkChange& change, engine::ChangeRec
     return other_ways;
 }
 
-// Messages without a way wait as long as a link may come back.
+// Messages without a path wait if a link may come back.
 void Simulation::reroute(engine::ChangeRecord& record) {
     if (!flows_.empty()) world_.router = this;
     for (const auto& kept : flows_) {
@@ -62,7 +62,8 @@ void Simulation::reroute(engine::ChangeRecord& record) {
             if (awaited(flow) && next_change_ == changes_.size()) throw no_way(flow);
             if (awaited(flow)) ++record.waiting;
             if (!flow.started) continue;
-            // It goes on into the void, as a host that does not know does.
+            // It keeps sending packets that are lost, as a host does that does not know of the
+            // failure.
             flow.forth = before;
             flow.back = before_back;
         } else if (flow.forth != before || flow.back != before_back) {

@@ -1,4 +1,4 @@
-// A packet on the wire, and queues and a pool of them.
+// A packet on the wire, queues of packets, and a pool of them.
 #pragma once
 
 #include <array>
@@ -14,7 +14,8 @@ struct Flow;
 
 enum class Kind : std::uint8_t { Data, Ack, Nack, Pause, Resume };
 
-// What a switch tells HPCC about the port a packet left by. Narrow fields wrap, as they would in a header.
+// Telemetry of HPCC: the state of the port by which a packet left a switch. Narrow fields wrap
+// around, as in a header.
 struct HopReport {
     std::uint64_t rate_bps = 0;
     Ticks time = 0;
@@ -22,7 +23,7 @@ struct HopReport {
     std::uint64_t queue_bytes = 0;
 };
 
-// What senders hear of the way beside marks.
+// Feedback to senders in addition to marks.
 struct Telemetry {
     static constexpr std::size_t kHops = 5;
 
@@ -30,8 +31,8 @@ struct Telemetry {
     std::array<HopReport, kHops> reports;
 };
 
-// The ports that a packet leaves by, as their numbers at each node on its way, the source's first. Those that
-// do not fit are looked up in its flow.
+// The ports by which a packet leaves each node on its path, from the source on. Ports that do not
+// fit are looked up in its flow.
 struct Path {
     static constexpr std::size_t kSteps = 8;
     static constexpr std::uint8_t kLookUp = 255;
@@ -39,8 +40,9 @@ struct Path {
     std::array<std::uint8_t, kSteps> ports{};
 };
 
-// As large as a line of the cache: on large fabrics most of the time goes into fetching packets. One may
-// stand for a train: packets of a message that follow one another, all but the last full, or their answers.
+// As large as a cache line: on large fabrics, fetching packets takes most of the time. One object
+// may stand for a train: consecutive packets of a message, all full except the last, or their
+// acknowledgements.
 struct alignas(64) Packet {
     Packet* next = nullptr;
     Flow* flow = nullptr;
@@ -50,13 +52,13 @@ struct alignas(64) Packet {
     std::uint32_t spread = 0;    // ticks from the arrival of a train's first packet to that of its last
     Path path;
     std::uint16_t step = 0;      // on its path
-    std::uint16_t ingress = 0;   // the port by which it entered the switch it is in
-    std::uint16_t load = 0;      // the largest on its way so far, for HPCC-PINT
-    std::uint8_t followers = 0;  // the packets of a train but the first
+    std::uint16_t ingress = 0;   // the port by which it entered the current switch
+    std::uint16_t load = 0;      // the largest load on its path so far, for HPCC-PINT
+    std::uint8_t followers = 0;  // further packets of a train
     Kind kind : 4 = Kind::Data;
     bool marked : 1 = false;    // by a switch: congestion; in an acknowledgement: the data was marked
-    std::uint8_t hops : 3 = 0;  // that have reported
-    std::unique_ptr<Telemetry> telemetry;  // kept from use to use once TIMELY or HPCC made it
+    std::uint8_t hops : 3 = 0;  // number of hops that have reported
+    std::unique_ptr<Telemetry> telemetry;  // reused with the packet once TIMELY or HPCC allocated it
 };
 static_assert(sizeof(Packet) == 64);
 static_assert(Telemetry::kHops < 8);
@@ -82,7 +84,7 @@ class PacketQueue {
         return packet;
     }
 
-    // So many bytes of the first are taken out by themselves.
+    // This many bytes of the first packet are removed separately.
     void shorten_first(std::uint32_t bytes) {
         first_->bytes -= bytes;
         bytes_ -= bytes;

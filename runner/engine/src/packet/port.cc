@@ -54,7 +54,8 @@ void Port::send_data(Packet* packet) {
     kick();
 }
 
-// The queue is longest when the last packet of a train comes in; what has left by then is not part of it.
+// The queue is longest when the last packet of a train arrives; packets that have left by then do
+// not count.
 void Port::count_queue(const Packet& train) {
     const Ticks now = world_.clock.now();
     const Ticks sending = std::max<Ticks>(now + train.spread - std::max(now, free_at_ + owed_), 0);
@@ -65,7 +66,7 @@ void Port::count_queue(const Packet& train) {
     use_.largest_queue_bytes = std::max({use_.largest_queue_bytes, queued, std::uint64_t{world_.full_bytes}});
 }
 
-// The packets behind the first of a train wait more and more, or less and less.
+// The queueing delays of the packets of a train increase or decrease linearly.
 Ticks Port::followers_waited(const Packet& train, Ticks first) {
     if (train.kind != Kind::Data) return train.followers * first;
     const Ticks last = first + train.followers * sending_time(true, world_.full_bytes) - train.spread;
@@ -84,7 +85,7 @@ Packet* Port::pop() {
     return packet;
 }
 
-// The rest of the train stays, as one that came in later.
+// The rest of the train stays in the queue, as a train that arrived later.
 Packet* Port::pop_first_of_train() {
     Packet& train = *data_.first();
     Packet* packet = world_.pool.take();
@@ -121,20 +122,20 @@ void Port::transmit(Packet* packet) {
     use_.busy += duration;
     ++use_.packets;
     history_.add(world_.clock.now(), packet->bytes);
-    // One that was part of a train may be on its way in.
+    // The rest of a split train may still be arriving.
     const Ticks wait = std::max<Ticks>(packet->queued_since - world_.clock.now(), 0);
     world_.clock.post<&Port::transmitted>(wait + duration, this);
     world_.clock.post<&Port::arrive>(wait + duration + delay_, peer_, packet);
 }
 
-// Packets are all alike, but for data and answers: the last time of either is remembered.
+// Only data packets and acknowledgements have different sizes, so the last time of each is cached.
 Ticks Port::sending_time(bool data, std::uint32_t bytes) {
     SendingTime& last = sending_times_[data ? 0 : 1];
     if (last.bytes != bytes) last = {bytes, world_.settings.transmission(bytes, rate_bps_)};
     return last.time;
 }
 
-// The sum of what its packets take, each in whole ticks.
+// The sum of the times of its packets, each in whole ticks.
 Ticks Port::sending_time_of_all(const Packet& packet) {
     const std::uint32_t count = packet.followers + 1u;
     if (packet.kind != Kind::Data) return count * sending_time(false, packet.bytes / count);
@@ -144,9 +145,9 @@ Ticks Port::sending_time_of_all(const Packet& packet) {
            world_.settings.transmission(last, rate_bps_);
 }
 
-// A switch has a train when its first packet is there, a host when its last one is. Where the way out is
-// faster than the way in, the last packet leaves when it has come in. Answers came one by one in truth: the
-// last of them is there as soon as if it were alone.
+// A switch handles a train when its first packet arrives, a host when its last one does. If the
+// outgoing link is faster than the incoming one, the last packet leaves when it has arrived.
+// Acknowledgements really arrive one by one, so the last of them is as early as if it were alone.
 void Port::transmit_train(Packet* packet) {
     const Ticks now = world_.clock.now();
     const Ticks duration = sending_time_of_all(*packet);
@@ -182,7 +183,8 @@ bool Port::pass(Packet* packet, bool at_once) {
     const Ticks duration = sending_time_of_all(*packet);
     const Ticks each = duration / (packet->followers + 1);
     const Ticks boundary = now + (free_at_ - now) % step_;
-    // What passes takes turns with itself; all answers of a train but the last passed before.
+    // Packets that overtake take turns; all acknowledgements of a train but the last overtook
+    // earlier.
     passing_until_ = std::max(passing_until_, boundary - (duration - each)) + duration;
     const Ticks start = std::max(boundary, passing_until_ - duration);
     owed_ += duration;
@@ -199,7 +201,7 @@ void Port::transmitted() {
     kick();
 }
 
-// A train has left but for the time of what passed it.
+// The train has left, but the time of the packets that overtook it is still due.
 void Port::pay() {
     const Ticks owed = owed_;
     owed_ = 0;

@@ -1,4 +1,5 @@
-// One end of a link: it sends one packet at a time, and stops sending data while its peer tells it to pause.
+// One end of a link: it sends one packet at a time, and stops sending data while its peer pauses
+// it.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@ namespace chakrascope::packet {
 
 class Port;
 
-// A host or a switch: decides what a port sends next and takes what a port received.
+// A host or a switch: chooses the next packet of a port, and handles received packets.
 class Node {
   public:
     Node(std::int32_t id, bool host) : id_(id), host_(host) {}
@@ -25,9 +26,9 @@ class Node {
     // The next packet to send through the port, or null if there is none now.
     virtual Packet* next(Port& port) = 0;
     virtual void receive(Port& port, Packet* packet) = 0;
-    // Whether what comes in by that port may soon be paused, so that each packet counts.
+    // Whether packets from that port may soon be paused, so that trains have to be split.
     virtual bool near_pause(const Port&) const { return false; }
-    // The link of the port is down: lose what waits for it; returns how many packets that is.
+    // The link of the port is down: drop queued packets; returns their number.
     virtual std::uint64_t discard(Port& port) = 0;
 
   private:
@@ -35,14 +36,14 @@ class Node {
     const bool host_;
 };
 
-// Bytes sent in equal stretches of time from 0 on; the stretches double when there are too many of them.
+// Bytes sent in equal intervals from time 0 on; their length doubles when there are too many.
 struct SendHistory {
     static constexpr std::size_t kStretches = 64;
 
     Ticks width = 1'000'000;
     std::array<std::uint64_t, kStretches> bytes{};
 
-    // Times never go back.
+    // Times never decrease.
     void add(Ticks time, std::uint64_t count) {
         if (time >= end_) move_to(time);
         bytes[current_] += count;
@@ -83,25 +84,27 @@ class Port {
     const SendHistory& history() const { return history_; }
     std::uint64_t queued_bytes() const { return control_.bytes() + data_.bytes(); }
     std::uint64_t sent_bytes() const { return use_.bytes; }
-    // Send what comes next at that rate; the link is up from now on.
+    // Send the next packets at that rate; the link is up from now on.
     void set_rate(std::uint64_t rate_bps);
-    // The link is down, in both directions once its peer is told too: what is on its way to this port, and
-    // what waits here, is lost. Returns how many packets that is.
+    // The link is down, in both directions once its peer is told too: packets on the way to this
+    // port, and packets that wait here, are lost. Returns their number.
     std::uint64_t take_down();
-    // A packet that left by this port, or was to, is lost.
+    // A packet that left by this port, or would have, is lost.
     void lose(Packet* packet);
 
-    // Queue a packet and send it as soon as possible; control packets overtake data and ignore pauses.
+    // Queue a packet and send it as soon as possible; control packets overtake data and ignore
+    // pauses.
     void send_control(Packet* packet);
     void send_data(Packet* packet);
-    // Send what is no data between the packets of the train on its way out: at once, or if it came before the
-    // last of them and nothing else waits. Returns false if it has to queue.
+    // Send an acknowledgement or control packet between the packets of a train that is being sent:
+    // at once, or if it arrived before the last of them and nothing else waits. Returns false if it
+    // has to queue.
     bool pass(Packet* packet, bool at_once);
-    // Whether the packets of a train are to leave one by one.
+    // Whether the packets of a train have to leave one by one.
     bool takes_trains_apart() const { return world_.train == 1 || peer_->owner_.near_pause(*peer_); }
-    // How long a train takes from its first bit to its last.
+    // The time from the first bit of a train to its last.
     Ticks sending_time_of_all(const Packet& packet);
-    // Send the owner's next packet unless one is on its way out.
+    // Send the owner's next packet unless a packet is being sent.
     void kick();
 
     // The head of the control queue, else of the data queue unless paused; null if there is none.
@@ -137,12 +140,12 @@ class Port {
     bool paused_ = false;
     Ticks paused_since_ = 0;
     std::uint64_t arrived_ = 0;     // packets, from the peer
-    std::uint64_t lost_until_ = 0;  // so many of them were on the link when it went down
-    // Of the train on its way out:
-    Ticks step_ = 0;         // how long each packet takes; 0: there is none
+    std::uint64_t lost_until_ = 0;  // this many of them were on the link when it went down
+    // The train that is being sent:
+    Ticks step_ = 0;         // the time of each of its packets; 0: there is none
     Ticks free_at_ = 0;      // when it will have left
-    Ticks complete_at_ = 0;  // when its last packet comes in
-    Ticks owed_ = 0;         // to what passed it
+    Ticks complete_at_ = 0;  // when its last packet arrives here
+    Ticks owed_ = 0;         // the time of packets that overtook it
     Ticks passing_until_ = 0;
     PacketQueue control_;
     PacketQueue data_;

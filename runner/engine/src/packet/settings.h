@@ -1,4 +1,4 @@
-// What a packet network is configured with; each entry is one of ASTRA-sim's config.txt for ns-3.
+// The configuration of a packet network; each entry is one of ASTRA-sim's config.txt for ns-3.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,19 @@ namespace chakrascope::packet {
 
 using engine::Ticks;
 
-// Congestion control by the numbers of CC_MODE; every other number is none.
+// Congestion control by its number in CC_MODE; every other number is none.
 enum class Control { None = 12, Dcqcn = 1, Hpcc = 3, Timely = 7, Dctcp = 8, HpccPint = 10 };
 
 struct Settings {
-    // Durations are rounded to multiples of this: 1 ps, or 1000 to repeat the results of a clock of 1 ns.
+    // Durations are rounded to multiples of this: 1 ps, or 1000 to repeat the results of a clock of
+    // 1 ns.
     Ticks time_step = 1;
     Control control = Control::None;
     std::uint32_t payload_bytes = 1000;
     std::uint32_t ack_interval_bytes = 1;
     std::uint32_t chunk_bytes = 0;
     bool back_to_zero = false;
-    Ticks retransmit_timeout = 0;  // 0: a lost tail is never sent again
+    Ticks retransmit_timeout = 0;  // 0: a lost tail is never retransmitted
     Ticks nack_interval = 500'000'000;
     bool ack_high_priority = false;
     // Windows.
@@ -36,7 +37,7 @@ struct Settings {
     std::map<std::uint64_t, double> mark_low_kb;
     std::map<std::uint64_t, double> mark_high_kb;
     std::map<std::uint64_t, double> mark_probability;
-    // DCQCN; the gain is DCTCP's too.
+    // DCQCN; DCTCP uses the gain too.
     Ticks alpha_interval = 55'000'000;
     Ticks decrease_interval = 4'000'000;
     Ticks increase_interval = 0;
@@ -57,20 +58,20 @@ struct Settings {
     double pint_base = 1.05;
     double pint_probability = 1.0;
     std::uint32_t seed = 1;
-    // As many packets of a message may travel as one event; 1: each by itself.
+    // The most packets of a message that may travel as one event; 1: no trains.
     std::uint32_t train = 1;
 
     // Whether senders adapt their rates.
     bool controlled() const;
     bool repeats_astra_sim() const { return time_step > 1; }
 
-    // Bytes of everything but the payload in a data packet, and of a whole acknowledgement.
+    // The header bytes of a data packet, and the size of an acknowledgement.
     std::uint32_t header_bytes() const { return 36 + telemetry_bytes(); }
     std::uint32_t ack_bytes() const { return control == Control::Hpcc ? 76 : 48; }
     std::uint32_t telemetry_bytes() const;
 
     Ticks round(Ticks time) const { return (time + time_step / 2) / time_step * time_step; }
-    // How long the bytes take on a link of that rate.
+    // The time of these bytes on a link of that rate.
     Ticks transmission(std::uint64_t bytes, std::uint64_t bits_per_second) const;
 };
 

@@ -10,18 +10,19 @@ namespace chakrascope::packet {
 namespace {
 
 constexpr int kStartSteps = 2;
-// Some ten million are simulated in a second.
+// About ten million are simulated per second.
 constexpr std::uint64_t kMostPackets = 1ull << 40;
 constexpr std::uint64_t kSizeParts = 16;
 constexpr std::uint64_t kWindowParts = 32;
-// Of short trains on links that hold many packets.
+// For short trains on links that hold many packets.
 constexpr std::uint64_t kShort = 8;
 constexpr std::uint64_t kShortWindowParts = 16;
 constexpr std::uint64_t kLongLink = 16;
 constexpr std::uint64_t kShareParts = 16;
 constexpr Ticks kLongestSpread = 1ll << 31;
 
-// Trains are marked, lost and answered as a whole: packets travel alone where that would make a difference.
+// Trains are marked, lost and acknowledged as a whole; packets travel alone where that would
+// matter.
 Settings with_sound_trains(const engine::FabricDescription& fabric, Settings settings) {
     const auto lossy = [](const engine::FabricLink& link) { return link.loss > 0; };
     const bool heeds_marks_alone = settings.control == Control::Dcqcn || settings.control == Control::Dctcp;
@@ -62,7 +63,7 @@ Simulation::Simulation(const engine::FabricDescription& fabric, const Settings& 
     wait_for_change();
 }
 
-// Windows of messages to come, buffers and thresholds of switches: as the links that are up want them.
+// Windows of new messages, buffers and thresholds of switches, all sized for the links that are up.
 void Simulation::size_for_links() {
     const Settings& settings = world_.settings;
     std::uint64_t interface_rate = 0;
@@ -172,7 +173,8 @@ void Simulation::send(std::uint64_t message, std::int32_t source, std::int32_t d
     }
 }
 
-// ASTRA-sim starts a message with further events of the same instant, behind whatever is due in it by then.
+// ASTRA-sim starts a message with further events of the same instant, which run after all events
+// that are due by then.
 void Simulation::begin_late(Flow* flow) {
     if (flow->start_steps-- == 0) return begin(flow);
     world_.clock.post<&Simulation::begin_late>(0, this, flow);
@@ -194,7 +196,8 @@ void Simulation::begin(Flow* flow) {
     flow->source.start(*flow);
 }
 
-// A switch counts a train when its first packet comes: no train may bring a pause near by itself.
+// A switch counts a train when its first packet arrives, so one train alone must not reach the
+// pause threshold.
 void Simulation::limit_trains() {
     std::uint64_t most = world_.settings.train;
     for (const auto& node : switches_) {
@@ -203,7 +206,7 @@ void Simulation::limit_trains() {
     world_.train = static_cast<std::uint32_t>(std::max<std::uint64_t>(most, 1));
 }
 
-// How many packets the link of its way that holds the most holds.
+// The capacity, in packets, of the link of its path that holds most.
 std::uint64_t Simulation::on_longest_link(const Flow& flow) const {
     Ticks most = 0;
     for (const Port* port : flow.forth)
@@ -212,7 +215,8 @@ std::uint64_t Simulation::on_longest_link(const Flow& flow) const {
     return static_cast<std::uint64_t>(most);
 }
 
-// The packets of a train come and go as one, so that it has to be short beside the message and the window.
+// The packets of a train arrive and leave as one, so it has to be short compared with the message
+// and the window.
 std::uint32_t Simulation::longest_train(const Flow& flow) const {
     if (world_.train <= 1) return 1;
     const std::uint64_t payload = world_.settings.payload_bytes;
@@ -234,7 +238,7 @@ void Simulation::complete(const Flow& flow) {
     begin_settling();
 }
 
-// Stop once everything of this instant has run: when nothing ran between two looks.
+// Stop once all events of this instant have run, that is, when no event ran between two checks.
 void Simulation::settle() {
     const std::uint64_t events = world_.clock.events();
     if (events == events_before_ + 1) return world_.clock.stop();
@@ -259,7 +263,7 @@ const std::vector<Completion>& Simulation::run(Ticks limit, const std::function<
     return completions_;
 }
 
-// Free the messages that no packet, timer or list refers to any more.
+// Free messages to which no packet, timer or list refers any more.
 void Simulation::forget_done() {
     const auto forgotten = [this](const Flow* flow) {
         if (flow->packets > 0 || flow->timer_armed || flow->listed) return false;
@@ -270,7 +274,8 @@ void Simulation::forget_done() {
     done_.erase(std::remove_if(done_.begin(), done_.end(), forgotten), done_.end());
 }
 
-// Widths are doublings of one another, so the narrower stretches of a port fit whole into the widest.
+// Interval lengths are powers of two times each other, so the shorter intervals of a port fit into
+// the longest.
 void Simulation::add_stretches(engine::FabricReport& report, const Port& port, Ticks width) const {
     const SendHistory& history = port.history();
     const auto parts = static_cast<std::size_t>(width / history.width);

@@ -1,4 +1,4 @@
-// Every packet of every message on a fabric.
+// The packet simulation: every packet of every message on a fabric.
 #pragma once
 
 #include <functional>
@@ -26,22 +26,22 @@ class Simulation final : public Router {
     Simulation(const Simulation&) = delete;
     Simulation& operator=(const Simulation&) = delete;
 
-    // Send a message from node to node at that time, not before now. Raises ConfigError where there is no way
-    // and BackendError for a message that cannot be.
+    // Send a message from node to node at that time, which may not be in the past. Raises
+    // ConfigError if there is no path and BackendError for an invalid message.
     void send(std::uint64_t message, std::int32_t source, std::int32_t destination, std::uint64_t bytes,
               Ticks time);
     // Advance to the next completion, and to the end of its time step, but not past the limit.
-    // `keep_going` is asked now and then, and ends it early.
+    // `keep_going` is called regularly, and ends it early.
     const std::vector<Completion>& run(Ticks limit, const std::function<bool(Ticks)>& keep_going);
 
-    // Whether marks came near once there were trains: which packets are marked would be another choice. The
-    // same without trains is the answer.
+    // Whether marks came near while there were trains, so that other packets would be marked
+    // without them. The caller then repeats the simulation without trains.
     bool trains_misled() const { return world_.trains_misled; }
 
-    // Where a packet leaves a node by the links that are up now.
+    // The outgoing port of a packet at a node, by the links that are up now.
     Port* way_out(std::int32_t node, const Packet& packet) override;
 
-    // What the links carried so far; nodes keep the numbers of the description.
+    // The traffic of links so far; nodes have the numbers of the description.
     engine::FabricReport report() const;
 
   private:
@@ -86,7 +86,7 @@ class Simulation final : public Router {
     std::vector<engine::ChangeRecord> changed_;
     std::vector<std::unique_ptr<Flow>> flows_;
     std::vector<std::size_t> free_;
-    std::vector<Flow*> done_;  // acknowledged messages that something may still refer to
+    std::vector<Flow*> done_;  // acknowledged messages to which there may still be references
     Timer limit_;
     Timer look_;
     std::uint64_t events_before_ = 0;

@@ -81,7 +81,7 @@ void Switch::receive(Port& port, Packet* packet) {
     out.send_data(packet);
 }
 
-// A train is lost as a whole: where packets are lost, each counts.
+// A train is lost as a whole, so trains are split where packets are lost.
 void Switch::end_trains() {
     world_.trains_apart = world_.trains_apart || world_.train > 1;
     world_.train = 1;
@@ -109,7 +109,7 @@ Packet* Switch::next(Port& port) {
     return packet;
 }
 
-// The peer forgets that it was told to pause.
+// The peer forgets that it was paused.
 std::uint64_t Switch::discard(Port& port) {
     std::uint64_t lost = 0;
     ingress_[port.index()].pausing = false;
@@ -125,7 +125,8 @@ std::uint64_t Switch::discard(Port& port) {
     return lost;
 }
 
-// Account for a packet that leaves, mark it if more than a little waits behind it, and report to its sender.
+// Account for a packet that leaves, mark it if the queue behind it is long enough, and write
+// telemetry for its sender.
 void Switch::leave(Port& port, Packet* packet) {
     if (settings_.control == Control::HpccPint) report_load(port, *packet);
     if (packet->kind == Kind::Pause || packet->kind == Kind::Resume) return;
@@ -142,7 +143,7 @@ void Switch::leave(Port& port, Packet* packet) {
     }
 }
 
-// HPCC-PINT: a packet carries the largest load on its way, coarsely.
+// HPCC-PINT: a packet carries the largest load on its path, coarsely quantised.
 void Switch::report_load(Port& port, Packet& packet) {
     PortLoad& load = loads_[port.index()];
     if (packet.kind == Kind::Data) {
@@ -161,7 +162,8 @@ std::uint64_t Switch::threshold(const Ingress& ingress) const {
     return (pool_bytes_ > shared_bytes_ ? pool_bytes_ - shared_bytes_ : 0) >> ingress.shift;
 }
 
-// Take the packet into the reserve and the shared pool, else into the headroom; false if that is full too.
+// Put the packet into the reserve and the shared pool, else into the headroom; false if that is
+// full too.
 bool Switch::admit(std::size_t port, std::uint32_t bytes) {
     Ingress& ingress = ingress_[port];
     const std::uint64_t limit = threshold(ingress);
@@ -194,7 +196,7 @@ void Switch::pause_if_needed(std::size_t port) {
     send_pause(port, Kind::Pause);
 }
 
-// A train is counted and paused as a whole, which is not what becomes of its packets where pauses are near.
+// A train is counted and paused as a whole, unlike real packets near a pause.
 bool Switch::near_pause(const Port& port) const {
     const Ingress& ingress = ingress_[port.index()];
     return ingress.pausing || ingress.headroom_bytes > 0 || 8 * shared(ingress) >= 7 * threshold(ingress);

@@ -1,4 +1,4 @@
-// A switch with one buffer shared by all ports, priority flow control and marking.
+// A switch with one buffer shared by all ports, priority flow control and ECN marking.
 #pragma once
 
 #include <deque>
@@ -16,10 +16,10 @@ class Switch final : public Node {
     Port& add_port();
     std::deque<Port>& ports() { return ports_; }
 
-    // Size the buffer for the links that are up; `interface_rate_bps` is the hosts' rate, `longest_rtt` over
-    // what HPCC-PINT averages. Done again when links change.
+    // Size the buffer for the links that are up. `interface_rate_bps` is the hosts' rate,
+    // `longest_rtt` the averaging time of HPCC-PINT. Repeated when links change.
     void build(std::uint64_t interface_rate_bps, Ticks longest_rtt);
-    // What data of one port may fill of an empty buffer before a pause.
+    // The bytes that data of one port may occupy in an empty buffer before a pause.
     std::uint64_t smallest_share() const;
     Packet* next(Port& port) override;
     void receive(Port& port, Packet* packet) override;
@@ -27,10 +27,10 @@ class Switch final : public Node {
     bool near_pause(const Port& port) const override;
 
   private:
-    // What the buffer holds of the data that came in by one port.
+    // The buffer use of data from one port.
     struct Ingress {
         std::uint64_t bytes = 0;           // in the reserve and the shared pool
-        std::uint64_t headroom_bytes = 0;  // above, on its way while the peer did not know of the pause
+        std::uint64_t headroom_bytes = 0;  // headroom: data that arrived before the pause took effect
         std::uint64_t headroom_limit = 0;
         unsigned shift = 3;
         bool pausing = false;
@@ -64,7 +64,7 @@ class Switch final : public Node {
     std::vector<std::uint64_t> waiting_bytes_;  // data for each port
     std::vector<PortLoad> loads_;               // of each port, for HPCC-PINT
     Ticks longest_rtt_ = 0;
-    std::uint64_t pool_bytes_ = 0;  // what is neither reserve nor headroom
+    std::uint64_t pool_bytes_ = 0;  // neither reserve nor headroom
     std::uint64_t shared_bytes_ = 0;
 };
 

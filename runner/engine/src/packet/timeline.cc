@@ -9,7 +9,7 @@ constexpr std::size_t kFirstCapacity = 16;
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kBelow = 4;
 
-// The order of a heap whose first element is the earliest.
+// The order of a heap with the earliest element first.
 constexpr auto kLater = [](const auto& a, const auto& b) { return b < a; };
 
 }  // namespace
@@ -73,7 +73,8 @@ Timeline::Entry Timeline::pop_others() {
         place = least;
     }
     if (count > 0) others_[place] = moving;
-    // The next ones are among these, and what they are about may have left the caches long ago.
+    // Prefetch: the next events are among these, and their objects may have left the caches long
+    // ago.
     const std::size_t soon = std::min<std::size_t>(others_.size(), 3);
     for (std::size_t place = 0; place < soon; ++place) {
         const auto about = reinterpret_cast<std::uintptr_t>(others_[place].event.argument);
@@ -91,7 +92,8 @@ Timeline::Entry Timeline::pop_queue() {
         std::pop_heap(heads_.begin(), heads_.end(), kLater);
         heads_.pop_back();
     } else {
-        // What comes next here is a packet that may have left the caches long ago.
+        // Prefetch: the next event of this queue concerns a packet that may have left the caches
+        // long ago.
         __builtin_prefetch(entries.front().event.argument);
         heads_.front().time = entries.front().time;
         heads_.front().number = entries.front().number;
@@ -100,7 +102,7 @@ Timeline::Entry Timeline::pop_queue() {
     return next;
 }
 
-// Move the first head down to where it belongs, now that its queue has another.
+// Sift the first head down, now that its queue has another head.
 void Timeline::sink_first() {
     const Head moving = heads_.front();
     const std::size_t count = heads_.size();

@@ -14,10 +14,10 @@ struct Event {
     void* argument = nullptr;
 };
 
-// Most events are scheduled with one of a few delays: how long a packet of some size takes on a link. Those
-// of one delay come due in the order in which they were scheduled, so each such delay has a queue, and only
-// the heads of the queues are kept in order. All other events go into a heap. Events of one time come in the
-// order of scheduling.
+// Most events have one of a few delays: the time of a packet of some size on a link. Events of one
+// delay are due in the order in which they were scheduled, so each such delay has a queue, and only
+// the heads of the queues are kept in a heap. All other events go into another heap. Events of one
+// time run in the order of scheduling.
 class Timeline {
   public:
     struct Entry {
@@ -82,7 +82,7 @@ class Timeline {
 
     std::array<Queue, kQueues> queues_;
     std::vector<Head> heads_;    // of the queues that are not empty: a heap
-    std::vector<Entry> others_;  // a heap whose elements have four below each
+    std::vector<Entry> others_;  // a heap in which each element has four children
 };
 
 }  // namespace chakrascope::packet

@@ -1,4 +1,4 @@
-// What everything in one packet simulation shares.
+// The state that everything in one packet simulation shares.
 #pragma once
 
 #include "clock.h"
@@ -9,11 +9,11 @@ namespace chakrascope::packet {
 
 class Port;
 
-// Says where packets leave a node, once links have changed since their senders chose a path for them.
+// Chooses outgoing ports once links have changed since the senders chose a path.
 class Router {
   public:
     virtual ~Router() = default;
-    // Null if there is no way.
+    // Null if there is no path.
     virtual Port* way_out(std::int32_t node, const Packet& packet) = 0;
 };
 
@@ -27,12 +27,12 @@ struct World {
     const std::uint32_t full_bytes;  // of a data packet that is not the last of its message
     Clock clock;
     PacketPool pool;
-    Router* router = nullptr;  // null as long as packets keep to their paths
-    // The most packets of a train: 1 where trains would not be true to their packets.
+    Router* router = nullptr;  // null as long as packets keep their paths
+    // The most packets of a train: 1 where trains would not be accurate.
     std::uint32_t train = 1;
     std::uint32_t largest_train = 1;  // sent so far
-    bool trains_misled = false;       // senders may come to heed marks that depend on trains
-    bool trains_apart = false;        // some were taken apart near pauses, or not made there
+    bool trains_misled = false;       // senders may soon react to marks that depend on trains
+    bool trains_apart = false;        // some trains were split, or not formed, near pauses
 };
 
 }  // namespace chakrascope::packet
