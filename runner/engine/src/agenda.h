@@ -1,7 +1,8 @@
-// What is to happen when: a queue of events in order of time, those of one tick in the order they came in.
+// A queue of events in order of time; events of one tick keep the order of insertion.
 //
-// Events wait in slots by the highest byte in which their time differs from the present one, and move to
-// those of lower bytes as time comes near: twice or thrice each, however many wait.
+// Events wait in slots chosen by the highest byte in which their time differs from the present (a
+// radix queue). They move to lower levels as their time comes near: two or three times each,
+// however many events wait.
 #pragma once
 
 #include <algorithm>
@@ -20,17 +21,17 @@ class Agenda {
 
     bool empty() const { return count_ == 0; }
 
-    // The time of the tick that was opened last, or its own start.
+    // The time of the tick that was opened last; the start time before the first one.
     Time present() const { return present_; }
 
-    // Not before the present.
+    // The time may not lie before the present tick.
     void add(Time time, const Event& event) {
         place(time, event);
         ++count_;
         if (next_known_) next_ = std::min(next_, time);
     }
 
-    // The time of the first tick; there is one.
+    // The time of the first tick. The queue must not be empty.
     Time next() {
         if (!next_known_) {
             next_ = find_next();
@@ -39,7 +40,8 @@ class Agenda {
         return next_;
     }
 
-    // Make the first tick the present. Its events are those of `event`, in order; more may come in meanwhile.
+    // Make the first tick the present one. Its events start with `event`, in order; more may be
+    // added meanwhile.
     void open() {
         const Time time = next();
         for (int level = level_of(time); level > 0; level = level_of(time)) {
@@ -93,7 +95,7 @@ class Agenda {
         word = used ? word | bit : word & ~bit;
     }
 
-    // In a higher level stands only what comes after all of the lower ones.
+    // Every event of a higher level is later than all events of the lower ones.
     Time find_next() const {
         for (int level = 0; level < kLevels; ++level) {
             for (std::size_t word = digit(present_, level) >> 6; word < 4; ++word) {

@@ -1,4 +1,4 @@
-// Columns of the engine's answers as arrays that outlive them.
+// Result columns as NumPy arrays that outlive the engine's objects.
 #pragma once
 
 #include <nanobind/nanobind.h>

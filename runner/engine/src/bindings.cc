@@ -1,4 +1,4 @@
-// The Python face of the engine.
+// The Python bindings of the engine.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/map.h>
@@ -149,7 +149,7 @@ void bind_config(nb::module_& module) {
         .def_rw("record_links", &Config::record_links);
 }
 
-// The facts that an operation which never ended has in common, whatever became of it.
+// The fields that every unfinished operation has, whichever way it stalled.
 template <class Operation>
 nb::dict told(const Operation& operation) {
     nb::dict item;
@@ -285,8 +285,8 @@ void bind_output(nb::module_& module) {
         });
 }
 
-// A collective as Python names it: its number in Chakra's schema, its group and bytes, the dimensions that
-// take part as bits, and the id of its node.
+// A collective as Python passes it: its number in Chakra's schema, its group and bytes, a bit mask
+// of the dimensions that take part, and the id of its node.
 using AskedCollective = std::tuple<int, std::int64_t, std::uint64_t, std::uint8_t, std::uint64_t>;
 
 std::vector<std::string> refusals(const Config& config, const std::vector<AskedCollective>& asked) {
@@ -304,7 +304,8 @@ std::vector<std::string> refusals(const Config& config, const std::vector<AskedC
     return find_refusals(config, nodes);
 }
 
-// Enough for all processors; of a large workload few programs are held at a time.
+// Enough to occupy all processors, while only a few programs of a large workload are in memory at a
+// time.
 constexpr std::ptrdiff_t kDecodedTogether = 32;
 
 std::vector<AskedCollective> collectives(const nb::list& sources, const std::vector<std::uint64_t>& apart,
@@ -343,7 +344,7 @@ nb::tuple to_tuple(const Names& names) {
     return nb::tuple(list);
 }
 
-// The words of configurations that the engine knows.
+// The values that the engine accepts in configurations.
 void bind_names(nb::module_& module) {
     std::vector<std::string> collectives;
     for (std::size_t kind = 0; kind < kConfigured; ++kind)
@@ -359,7 +360,7 @@ void bind_names(nb::module_& module) {
 }  // namespace
 
 NB_MODULE(_engine, module) {
-    // An error that ends a program keeps objects of its frames until then.
+    // An exception that ends the program keeps references to these objects in its frames.
     nb::set_leak_warnings(false);
     module.doc() = "Simulate Chakra execution traces on an analytical network.";
     bind_fabric(module);

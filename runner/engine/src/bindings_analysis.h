@@ -1,4 +1,4 @@
-// The Python face of what answers questions about results.
+// The Python bindings of the analyses of results.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// What the functions of the Python face have in common: programs come in, and errors go out.
+// What all bindings share: decoding of programs, and translation of exceptions.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,7 +21,7 @@ namespace chakrascope::engine {
 
 namespace nb = nanobind;
 
-// Names come from files and need not be valid text.
+// Names come from files and may not be valid UTF-8.
 inline nb::object to_text(const std::string& bytes) {
     const auto size = static_cast<Py_ssize_t>(bytes.size());
     return nb::steal(PyUnicode_DecodeUTF8(bytes.data(), size, "replace"));
@@ -40,7 +40,7 @@ inline std::vector<ProgramSource> sources_of(const nb::list& sources) {
     return found;
 }
 
-// Decode the programs; equal contents are decoded once. `progress` is called now and then meanwhile.
+// Decode the programs; equal contents are decoded once. `progress` is called regularly meanwhile.
 inline std::vector<std::shared_ptr<const Program>> load_programs(const nb::list& sources,
                                                                  const Progress& progress = {}) {
     const std::vector<ProgramSource> found = sources_of(sources);
@@ -50,12 +50,12 @@ inline std::vector<std::shared_ptr<const Program>> load_programs(const nb::list&
     });
 }
 
-// Raise the class of the same name of the package's error tree.
+// Raise the class of the same name in the package's error tree.
 inline void raise_named(const nb::object& classes, const char* name, const std::exception& error) {
     PyErr_SetObject(nb::object(classes.attr(name)).ptr(), to_text(error.what()).ptr());
 }
 
-// Run a function of the engine, its exceptions raised as the package's.
+// Run a function of the engine, and translate its exceptions into the package's.
 template <class Function>
 auto translated(const nb::object& errors, Function function) {
     try {
@@ -74,7 +74,8 @@ auto translated(const nb::object& errors, Function function) {
     throw nb::python_error();
 }
 
-// Ask Python at most ten times a second, so that progress costs nothing; signals are seen at the same rate.
+// Call Python at most ten times a second, so that progress costs nothing; signals are checked at
+// the same rate.
 inline std::function<bool(std::int64_t, std::int32_t)> throttle(const nb::object& callback) {
     using Clock = std::chrono::steady_clock;
     constexpr std::chrono::milliseconds interval{100};

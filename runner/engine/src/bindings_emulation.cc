@@ -158,7 +158,8 @@ Frame read_frame(const nb::bytes& bytes) {
     return frame;
 }
 
-// Python's function that takes a message: the peer, its frame, the bytes behind it, and whether it is urgent.
+// The Python function that receives a message: the peer, its frame, the bytes after it, and whether
+// it is urgent.
 ThreadedTransport::Post poster(const nb::object& post) {
     return [post](std::int32_t peer, const emulation::Header& header) {
         const nb::gil_scoped_acquire acquire;
@@ -168,7 +169,7 @@ ThreadedTransport::Post poster(const nb::object& post) {
     };
 }
 
-// An event that ends now.
+// An event that happens now.
 Event event(Event::Kind kind, std::int32_t peer, std::int32_t path, const Frame& frame,
             emulation::Time begun) {
     return {kind, peer, path, emulation::to_header(frame), begun, emulation::monotonic_ns()};

@@ -1,4 +1,4 @@
-// The Python face of emulation: transports, and a rank that runs on one.
+// The Python bindings of emulation: transports, and a rank that runs on one.
 #pragma once
 
 #include <nanobind/nanobind.h>

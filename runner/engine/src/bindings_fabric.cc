@@ -63,10 +63,10 @@ void bind_packet_settings(nb::module_& module) {
         .def_rw("train", &Settings::train);
 }
 
-// A link of a fabric as Python names it: both nodes, bit/s, ps, and the share of packets it loses.
+// A link of a fabric as Python passes it: both nodes, bit/s, ps, and the share of packets it loses.
 using AskedLink = std::tuple<std::int32_t, std::int32_t, std::uint64_t, std::int64_t, double>;
 
-// When (ps) which link has which rate from then on, bit/s.
+// Changes of links: the time (ps), the link, and its new rate (bit/s).
 using AskedChange = std::tuple<Ticks, std::uint32_t, std::uint64_t>;
 
 void bind_description(nb::module_& module) {
@@ -107,7 +107,7 @@ void bind_description(nb::module_& module) {
             });
 }
 
-// The columns of a table, by their names.
+// The columns of a table by name.
 template <class Item, class... Fields>
 nb::dict table(const std::vector<Item>& items, const std::pair<const char*, Fields Item::*>&... columns) {
     nb::dict result;

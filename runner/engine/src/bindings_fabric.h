@@ -1,4 +1,4 @@
-// The Python face of fabrics and of the models on them.
+// The Python bindings of fabrics and of their network models.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -64,8 +64,8 @@ void bind_machine(nb::module_& module) {
         .def_rw("fair", &Machine::fair);
 }
 
-// What an operation reads or writes as Python names it: rank, group of the switch, bytes moved per byte of
-// data, counter; and a counter that it changes or waits for: rank, counter, value.
+// A place that an operation reads or writes, as Python passes it: rank, switch group, bytes moved
+// per byte of data, counter. Then a counter that it changes or waits for: rank, counter, value.
 using AskedAccess = std::tuple<std::int32_t, std::int32_t, double, std::int32_t>;
 using AskedUse = std::tuple<std::int32_t, std::int32_t, std::int64_t>;
 // Kind, place, bytes, ns, sources, destinations, counters.
@@ -174,7 +174,7 @@ void bind_replay(nb::module_& module) {
         });
 }
 
-// Programs are shared by all collectives of their kind, group and size.
+// Collectives of the same kind, group and size share their programs.
 void bind_config(nb::module_& module) {
     nb::class_<engine::GpuConfig>(module, "GpuConfig")
         .def(nb::init<>())

@@ -1,4 +1,4 @@
-// The Python face of the GPU model.
+// The Python bindings of the GPU model.
 #pragma once
 
 #include <nanobind/nanobind.h>

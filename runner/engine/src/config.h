@@ -1,4 +1,4 @@
-// Everything a simulation is configured with; the defaults are those of ASTRA-sim.
+// The configuration of a simulation; the defaults are those of ASTRA-sim.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@
 
 namespace chakrascope::engine {
 
-// A network that simulates itself, in step with the engine: it takes the messages (id, source, destination,
-// bytes, ns) posted since the last call, advances until something arrives but not past the limit (ns, -1:
-// none), and returns what arrived in that instant (id, ns).
+// A network that simulates itself, in step with the engine. It takes the messages posted since the
+// last call (id, source, destination, bytes, ns) and advances until a message arrives, but not past
+// the limit (ns, -1: none). It returns the messages that arrived at that instant (id, ns).
 using ExternalMessage = std::tuple<std::uint64_t, std::int32_t, std::int32_t, std::uint64_t, std::int64_t>;
 using ExternalArrival = std::pair<std::uint64_t, std::int64_t>;
 using ExternalAdvance =
     std::function<std::vector<ExternalArrival>(const std::vector<ExternalMessage>&, std::int64_t)>;
 
-// Makes the network that joins this rank to those of other processes.
+// Creates the network that joins this rank to those of other processes.
 class EventQueue;
 class Mailbox;
 class Network;
@@ -39,24 +39,25 @@ struct ConfigLink {
     double latency;    // ns
 };
 
-// From that time on a link of the configuration has that bandwidth; 0: it is down.
+// At that time a link of the configuration changes to that bandwidth; 0: it goes down.
 struct ConfigChange {
     std::int64_t time_ns;
     std::uint32_t link;
     double bandwidth;  // units of 2^30 bytes/s
 };
 
-// What every collective of that kind and size among so many members runs: one graph of sends, receives and
-// computation for each place among the members, as the content of an .et file.
+// The program of every collective of that kind and size among this many members: one graph of
+// sends, receives and computation for each position, as the content of an .et file.
 struct CollectiveProgram {
     std::string collective;  // as in the keys of a system configuration, such as "all-reduce"
     std::int64_t members;
     std::uint64_t size;
-    std::string name;  // in messages, and no other's
+    std::string name;  // in messages; no other graph has it
     std::vector<std::string> graphs;
 };
 
-// What every collective of that kind, group and size runs on GPUs; nothing where there is no program.
+// The GPU program of every collective of that kind, group and size; nothing where there is no
+// program.
 struct GpuCollective {
     int kind;  // by Chakra's number
     std::int64_t group;
@@ -65,7 +66,7 @@ struct GpuCollective {
     std::shared_ptr<const gpu::Program> program;
 };
 
-// How long the computations of a rank took on its GPU, and would have taken with the GPU for themselves.
+// How long the computations of a rank took on its GPU, and would have taken alone on the GPU.
 struct GpuUse {
     std::uint64_t compute_ns = 0;
     std::uint64_t alone_ns = 0;
@@ -77,7 +78,8 @@ struct GpuConfig {
     std::vector<GpuCollective> collectives;
 };
 
-// What carries messages over the links of a fabric; with none the analytical networks do.
+// The model that carries messages over the links of a fabric; without one, the analytical networks
+// do.
 enum class FabricModel { None, Flow, Packet };
 
 struct Config {
@@ -87,22 +89,22 @@ struct Config {
     std::vector<double> bandwidth;
     std::vector<double> latency;
     bool congestion_aware = false;
-    std::vector<ConfigLink> links;           // takes the place of the dimensions when congestion counts
+    std::vector<ConfigLink> links;           // replaces the dimensions if congestion is modelled
     std::vector<ConfigChange> link_changes;  // ascending by time
     ExternalAdvance external_network;        // replaces the analytical networks if set
-    NetworkBetween network_between;          // the same; every process has one rank
+    NetworkBetween network_between;          // likewise; every process has one rank
     FabricModel fabric_model = FabricModel::None;
     FabricDescription fabric;
     packet::Settings packet;               // of a fabric
-    std::shared_ptr<const GpuConfig> gpu;  // replaces networks, and compute and collectives run on it
-    double shake_packets = 0;  // flows: by how many packets' times messages are early or late, at random
+    std::shared_ptr<const GpuConfig> gpu;  // replaces networks; compute and collectives run on it
+    double shake_packets = 0;  // flow model: random offset of each message's time, in times of a packet
     // Command line.
     int num_queues_per_dim = 1;
     bool rendezvous = false;
     // How a rank runs its program.
     std::string semantics = "astra-sim";
-    // What need not wait for its turn while what is ahead of it waits for a peer: 0 nothing, 1 chunks in the
-    // queue of a dimension, 2 nodes of a lane too. With trace semantics it is raised until nothing stalls.
+    // Which operations may overtake others that wait for a peer: 0 none, 1 chunks in the queue of a
+    // dimension, 2 also nodes of a lane. With trace semantics it is raised until nothing stalls.
     int overtaking = 0;
     bool replay_only = false;
     bool native_collectives =
@@ -133,18 +135,19 @@ struct Config {
     std::vector<CollectiveProgram> collective_programs;
     bool model_shared_bus = false;
     double L = 0, o = 0, g = 0, G = 0;
-    // What a library needs beside its messages: by Chakra's number of the collective, (bytes, ns) ascending
-    // by bytes; and for how long each message keeps its sender from sending the next.
+    // The library's overhead: by Chakra's number of the collective, (bytes, ns) ascending by bytes;
+    // and for how long each message keeps its sender from sending the next.
     std::map<int, std::vector<std::pair<std::uint64_t, std::uint64_t>>> collective_costs;
     std::uint64_t message_cost_ns = 0;
-    // Of sends and receives: what the library needs beside the message, as collectives do, and whether the
-    // message waits for its receiver's request, which comes behind what the receiver sends on the same way.
+    // For sends and receives: the library's overhead, as for collectives, and whether a message
+    // waits for its receiver's request, which queues behind what the receiver sends on the same
+    // path.
     std::vector<std::pair<std::uint64_t, std::uint64_t>> message_library_costs;
     bool messages_on_request = false;
-    // Collectives whose ranks send before they ask, so that their messages wait for requests too: by Chakra's
-    // number, and in how many pieces that are under way together.
+    // Collectives whose ranks send before the request, so that their messages wait for requests
+    // too: by Chakra's number, with the number of concurrent pieces.
     std::map<int, int> sends_first;
-    // What the library runs instead of a collective that it lacks, both by Chakra's number.
+    // The collective that the library runs in place of one that it lacks, both by Chakra's number.
     std::map<int, int> collective_substitutes;
     // Remote memory.
     std::string memory_type = "NO_MEMORY_EXPANSION";
@@ -153,18 +156,19 @@ struct Config {
     int num_nodes = 0;
     int num_npus_per_node = 0;
     std::map<std::int64_t, std::vector<std::int32_t>> groups;
-    bool fold = true;  // simulate ranks that must behave alike once
-    // Work phases out as a whole, see Meetings, if at least so many ranks are simulated; 0: never.
+    bool fold = true;  // simulate ranks that must behave alike only once
+    // Compute phases as a whole (see Meetings) if at least this many ranks are simulated; 0: never.
     int meeting_ranks = 64;
-    // Which rank each rank behaves like, where the workload says so: only these are simulated.
+    // The representative of each rank, if the workload gives it; only representatives are
+    // simulated.
     std::vector<std::int32_t> representative_of_rank;
     bool record_nodes = true;
     bool record_links = false;
 
-    // Whether the network is one that runs in step with the ranks, as ASTRA-sim's packet-level ones do.
+    // Whether the network runs in step with the ranks, as ASTRA-sim's packet-level ones do.
     bool has_clock_of_its_own() const { return external_network || fabric_model != FabricModel::None; }
 
-    // Whether chunks are served as ASTRA-sim serves them.
+    // Whether chunks are scheduled as in ASTRA-sim.
     bool default_policies() const {
         return inter_dimension_policy == "ascending" && intra_dimension_policy == "FIFO";
     }

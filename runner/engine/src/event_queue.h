@@ -1,9 +1,9 @@
 // The total order of everything that happens in one simulation.
 //
-// One global queue of ticks: events of one tick run in the order in which they were inserted, including those
-// inserted while the tick runs. Each rank also has a table of its own: the first callback a rank registers
-// for a tick inserts one global event, and all its later callbacks for that tick run at that position, in the
-// order in which they were registered.
+// There is one global queue of ticks. Events of one tick run in the order in which they were
+// inserted, including those inserted while the tick runs. Each rank also has a table of its own:
+// the first callback a rank registers for a tick inserts one global event, and all its later
+// callbacks for that tick run at that position, in the order in which they were registered.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace chakrascope::engine {
 
 using Time = std::uint64_t;
 
-// The node whose start began the unbroken chain of events that leads here.
+// The node whose start began the unbroken chain of events that leads to the current event.
 struct Origin {
     std::int32_t rank = -1;
     std::int32_t node = -1;
@@ -39,7 +39,7 @@ Callback bind(T* object, std::uint64_t argument = 0) {
             argument};
 }
 
-// Convert like the x86-64 conversion of a double to an unsigned integer, without undefined behaviour.
+// Convert a double to an unsigned integer as x86-64 does, without undefined behaviour.
 inline std::uint64_t truncate(double value) {
     if (value != value) return std::uint64_t{1} << 63;
     if (value >= 18446744073709551616.0) return 0;
@@ -58,19 +58,20 @@ class EventQueue {
     Origin origin() const { return origin_; }
     void set_origin(Origin origin) { origin_ = origin; }
 
-    // Run the callback at an absolute time, not before now.
+    // Run the callback at an absolute time, which may not be in the past.
     void at(Time time, Callback callback) {
         if (time < now_ && time != tick_) throw ConfigError(kOverflow);
         agenda_.add(time, {callback, origin_});
     }
 
-    // Run the callback of a rank `delay` from now, together with the rank's other callbacks of that tick.
+    // Run the callback of a rank after `delay`, together with the rank's other callbacks of that
+    // tick.
     void after(std::int32_t rank, Time delay, Callback callback) {
         enlist(rank, now_ + delay, now_, callback);
     }
 
-    // Run the callback of a rank at an absolute time, in the place that it would have if it were registered
-    // at `registered`, which may be to come.
+    // Run the callback of a rank at an absolute time, in the position that it would have if it had
+    // been registered at `registered`, which may be in the future.
     void enlist(std::int32_t rank, Time time, Time registered, Callback callback) {
         auto& table = tables_[static_cast<std::size_t>(rank)];
         for (auto entry = table.rbegin(); entry != table.rend(); ++entry) {
@@ -84,37 +85,38 @@ class EventQueue {
         at(time, bind<&EventQueue::drain>(this, static_cast<std::uint64_t>(rank)));
     }
 
-    // When the rank registered the callback that runs now; kUnregistered of what is no rank's own.
+    // When the rank registered the current callback; kUnregistered for events without a rank.
     static constexpr Time kUnregistered = ~Time{0};
     Time registered() const { return registered_; }
 
-    // Ask `source` before every tick for what happens elsewhere up to it (-1: at any time); it is asked again
-    // while it returns true, which means that it added events. It may set another one in its place.
+    // Before every tick, ask `source` for events from elsewhere up to that tick (-1: at any time).
+    // It is asked again while it returns true, which means that it added events. It may install
+    // another source in its place.
     template <auto Method, class T>
     void set_source(T* source) {
         source_ = {[](void* target, std::int64_t limit) { return (static_cast<T*>(target)->*Method)(limit); },
                    source};
     }
 
-    // Callbacks run at the times that `clock` tells, a real one: never before their tick, and mostly later.
-    // It never goes backwards.
+    // Run callbacks in the real time of `clock`: never before their tick, and usually later. The
+    // clock never goes backwards.
     void set_clock(std::function<Time()> clock) { clock_ = std::move(clock); }
 
-    // Asked by a source that works for long, with the time that it has reached: whether to go on.
+    // A source that works for long calls this with the time that it has reached; false means stop.
     bool keep_going(Time reached) {
         reached_ = reached;
         stopped_ = stopped_ || !(*poll_)();
         return !stopped_;
     }
 
-    // Run no further: said by a source whose answer would be wrong.
+    // Stop the run; called by a source whose answer would be wrong.
     void stop() { stopped_ = true; }
 
-    // How far the simulation is, here or in its source.
+    // The time that the simulation has reached, here or in its source.
     Time reached() const { return std::max(now_, reached_); }
 
-    // Run until nothing is left; `poll` is called every few thousand events and stops the loop by returning
-    // false.
+    // Run until no events are left; `poll` is called every few thousand events and stops the loop
+    // by returning false.
     bool run(const std::function<bool()>& poll) {
         poll_ = &poll;
         while (!exhausted()) {
@@ -145,11 +147,11 @@ class EventQueue {
         Event event;
         Time when;
     };
-    // What a rank has registered for a tick: mostly one callback.
+    // The callbacks of a rank in one tick, usually one.
     struct Own {
         Time time;
         Registered first;
-        std::uint32_t list;  // of the others
+        std::uint32_t list;  // the further callbacks
     };
 
     bool exhausted() {
@@ -172,7 +174,7 @@ class EventQueue {
         std::size_t place = 0;
         while (table[place].time != tick_) ++place;
         if (table[place].list != kNone) sort(table[place]);
-        // Callbacks only add to the table, and may bring the others, whose list moves as more come.
+        // Callbacks only add to the table, and may move the list of further callbacks as it grows.
         run(table[place].first);
         for (std::size_t i = 0; table[place].list != kNone && i < lists_[table[place].list].size(); ++i)
             run(lists_[table[place].list][i]);
@@ -182,7 +184,7 @@ class EventQueue {
         registered_ = kUnregistered;
     }
 
-    // As most are registered when they are due to be, the list mostly is in order.
+    // Callbacks are usually registered in order of their time, so the list is usually sorted.
     void sort(Own& own) {
         std::vector<Registered>& list = lists_[own.list];
         const auto earlier = [](const Registered& a, const Registered& b) { return a.when < b.when; };
@@ -224,7 +226,7 @@ class EventQueue {
     const std::function<bool()>* poll_ = nullptr;
     bool stopped_ = false;
     Time now_ = 0;
-    Time tick_ = 0;  // of which the callbacks run: now_, unless a clock runs ahead
+    Time tick_ = 0;  // the time of the running callbacks: now_, unless a clock is ahead
     Time reached_ = 0;
     Time registered_ = kUnregistered;
     std::uint64_t next_poll_ = kPollInterval;

@@ -9,7 +9,7 @@ namespace chakrascope::engine {
 
 std::size_t PathWalk::find(const RankRecords& records, std::int64_t node) const {
     const auto& ids = records.node;
-    // Ids mostly count from the first without a gap.
+    // Ids usually count up from the first without a gap.
     const auto guess =
         ids.empty() ? 0 : static_cast<std::uint64_t>(node) - static_cast<std::uint64_t>(ids[0]);
     if (guess < ids.size() && ids[guess] == node) return guess;
@@ -32,7 +32,7 @@ void PathWalk::advance(const RankRecords& records) {
     }
 }
 
-// Look at the node that the walk has come to, and who began what ended it.
+// Read the node at which the walk has arrived, and the origin of the events that ended it.
 void PathWalk::visit(const RankRecords& records) {
     const std::size_t row = find(records, node_);
     const std::int64_t end = records.end[row];
@@ -43,7 +43,7 @@ void PathWalk::visit(const RankRecords& records) {
     rank_ = open_.origin_rank;
 }
 
-// Look at that origin, and at what let it start.
+// Read that origin, and the node that let it start.
 void PathWalk::resolve(const RankRecords& records) {
     const std::size_t row = find(records, open_.origin_node);
     open_.start = std::min(records.start[row], open_.end);

@@ -23,12 +23,12 @@ struct PathStep {
     std::int32_t origin_rank;
     std::int64_t origin_node;
     std::int64_t own_start;
-    std::int64_t cause;  // of the origin: the node of its rank whose end let it start
+    std::int64_t cause;  // of the origin: the node on its rank whose end let it start
     bool cause_is_dependency;
 };
 
-// A walk from the node that ends last to time 0. It needs the records of one rank at a time: those of
-// `rank()`.
+// A walk from the node that ends last back to time 0. It needs the records of one rank at a time,
+// of the rank that `rank()` returns.
 class PathWalk {
   public:
     PathWalk(std::int32_t rank, std::int64_t node, std::int64_t makespan, std::int64_t most_steps)
@@ -36,11 +36,11 @@ class PathWalk {
 
     std::int32_t rank() const { return rank_; }
     bool done() const { return done_; }
-    // The steps so far, the last in time first.
+    // The steps so far, latest first.
     const std::vector<PathStep>& steps() const { return steps_; }
 
-    // Go on until the records of another rank are needed, or time 0 is reached. Raises BackendError for a
-    // node that the records lack, and for waits that form a cycle.
+    // Continue until the records of another rank are needed, or time 0 is reached. Raises
+    // BackendError if the records lack a node, or if waits form a cycle.
     void advance(const RankRecords& records);
 
   private:
@@ -52,7 +52,7 @@ class PathWalk {
     std::int64_t node_;
     std::int64_t until_;
     const std::int64_t most_steps_;
-    PathStep open_{};  // whose origin is on another rank
+    PathStep open_{};  // the node whose origin is on another rank
     bool is_open_ = false;
     bool done_ = false;
     std::vector<PathStep> steps_;

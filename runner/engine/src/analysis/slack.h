@@ -1,4 +1,5 @@
-// How much later each event of a schedule could come: what waits for it, and what waits for that.
+// The slack of each event of a schedule: how much later it could happen, given the events that wait
+// for it.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +7,9 @@
 
 namespace chakrascope::engine {
 
-// Lower `room` (ns by which each event could come later) until no event has more than what waits for it
-// allows: the room of that and the gap between the two. The waits for event i stand from first[i] to
-// first[i + 1]; each names the event that waits. `order` is all events in order of time.
+// Lower `room` (the slack of each event, ns) until no event has more than its successors allow: the
+// successor's slack plus the gap between the two. The successors of event i are listed from
+// first[i] to first[i + 1]. `order` holds all events in order of time.
 void lower_room(std::span<std::int64_t> room, std::span<const std::int32_t> order,
                 std::span<const std::int64_t> first, std::span<const std::int32_t> waiting,
                 std::span<const std::int64_t> gap);

@@ -1,4 +1,4 @@
-// Everything the ranks of one simulation share.
+// The state that all ranks of one simulation share.
 #pragma once
 
 #include <deque>
@@ -42,10 +42,11 @@ struct Cluster {
     Meetings meetings;
     RemoteMemory memory;
     CustomAlgorithms customs;
-    Attendance attendance;        // kept where chunks overtake
-    std::uint64_t overtaken = 0;  // chunks and nodes that did not wait for their turn
-    std::uint64_t replayed = 0;   // collectives without messages: they took what their nodes record
-    // Set when two events of one tick could have come in another order without the fold or the meetings.
+    Attendance attendance;        // only filled where chunks may overtake
+    std::uint64_t overtaken = 0;  // chunks and nodes that overtook others
+    std::uint64_t replayed = 0;   // collectives without messages, which took their recorded times
+    // Set when two events of one tick could have happened in another order without the fold or the
+    // meetings.
     bool tied = false;
     std::int32_t ranks_finished = 0;
     std::vector<std::int32_t> finish_order;

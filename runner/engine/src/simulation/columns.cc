@@ -12,7 +12,7 @@ const RankNodes& nodes_of(const Output& output, std::int32_t rank) {
     return *place;
 }
 
-// A chain that began at the very time the node itself started is the node's own.
+// A chain that began when the node itself started belongs to the node.
 Origin settle(const Output& output, const RankNodes& own, std::uint32_t node, const NodeRecord& record) {
     const Origin itself{own.rank, static_cast<std::int32_t>(node)};
     if (record.origin.rank < 0) return itself;

@@ -1,5 +1,5 @@
-// What a simulation recorded of nodes, in columns: of some ranks at a time, as all of them may be a hundred
-// million.
+// Records of simulated nodes in columns, of some ranks at a time, as all of them may be a hundred
+// million rows.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct NodeColumns {
     std::vector<std::int64_t> origin_node;
 };
 
-// A row per executed node that is part of a collective; what its file does not say is -1.
+// A row per executed node that is part of a collective; values that its file lacks are -1.
 struct CollectiveColumns {
     std::vector<std::int32_t> rank;
     std::vector<std::int64_t> node_id, start_ns, end_ns, origin_start_ns;
@@ -27,10 +27,11 @@ struct CollectiveColumns {
     std::vector<std::int64_t> group, size_bytes;
 };
 
-// Return the nodes of the simulated ranks from number `first` on, and before number `last`.
+// Return the nodes of the simulated ranks from index `first` up to, but not including, `last`.
 NodeColumns node_columns(const Output& output, std::size_t first, std::size_t last);
 
-// Return the collectives of the simulated ranks; with `of_all`, of every rank for what stands for it did.
+// Return the collectives of the simulated ranks; with `of_all`, of every rank, copied from its
+// representative.
 CollectiveColumns collective_columns(const Output& output, bool of_all);
 
 }  // namespace chakrascope::engine

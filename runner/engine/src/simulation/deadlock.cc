@@ -10,14 +10,14 @@
 namespace chakrascope::engine {
 namespace {
 
-// A node of a rank; it has begun, or waits for something that stops it from beginning.
+// A node of a rank, which has begun or cannot begin yet.
 struct Place {
     std::int32_t rank;
     std::uint32_t node;
     auto operator<=>(const Place&) const = default;
 };
 
-// Who waits for whom, found out as far as it is followed.
+// The graph of waits between nodes, built as the search follows it.
 class WaitGraph {
   public:
     WaitGraph(const Cluster& cluster, const std::deque<Rank>& ranks) : cluster_(cluster), ranks_(ranks) {}
@@ -40,7 +40,7 @@ class WaitGraph {
     bool begun(Place place) const { return ranks_[place.rank].records().started(place.node); }
 
   private:
-    // Its unfinished dependencies; without any, what holds its lane.
+    // Its unfinished dependencies; if there are none, the nodes that occupy its lane.
     std::vector<Place> waits_to_begin(Place place) {
         std::vector<Place> found;
         for (const std::uint32_t parent : parents(place)) {
@@ -57,7 +57,7 @@ class WaitGraph {
         return found;
     }
 
-    // A collective, the so manyth of its group, at each member that has not begun it.
+    // The k-th collective of its group, at each member that has not begun it.
     std::vector<Place> absent_members(std::pair<std::int64_t, std::uint64_t> turn) {
         const auto [group, reached] = turn;
         std::vector<Place> found;
@@ -71,7 +71,7 @@ class WaitGraph {
         return found;
     }
 
-    // The other half of a message, where it has not begun.
+    // The other half of a message, if it has not begun.
     std::vector<Place> counterparts(const Facts& node, NodeType type, std::int64_t peer, std::int32_t self) {
         std::vector<Place> found;
         add_first_waiting(found, ranks_[static_cast<std::size_t>(peer)], [&](const Facts& theirs) {
@@ -82,7 +82,7 @@ class WaitGraph {
         return found;
     }
 
-    // Of the nodes that have not begun, the one that would be the first to; ids say nothing on that.
+    // The first node that would begin, among those that have not; ids say nothing about that.
     template <class Fits>
     void add_first_waiting(std::vector<Place>& found, const Rank& rank, Fits fits) {
         for (const std::uint32_t i : waiting(rank)) {
@@ -92,7 +92,7 @@ class WaitGraph {
         }
     }
 
-    // The nodes of a rank that have not begun, each after those that it depends on.
+    // The nodes of a rank that have not begun, each after its dependencies.
     const std::vector<std::uint32_t>& waiting(const Rank& rank) {
         const auto [entry, created] = waiting_.try_emplace(rank.id());
         std::vector<std::uint32_t>& order = entry->second;
@@ -122,7 +122,7 @@ class WaitGraph {
     std::map<std::int32_t, std::vector<std::uint32_t>> waiting_;
 };
 
-// Search depth first; what is met again on the way that led there closes a cycle.
+// Depth-first search; a node that is already on the current path closes a cycle.
 class Search {
   public:
     Search(const Cluster& cluster, const std::deque<Rank>& ranks) : graph_(cluster, ranks) {}

@@ -13,7 +13,7 @@ namespace {
 constexpr int kMaxRounds = 64;
 constexpr std::uint8_t kRooted = 1U << kConfigured;
 
-// Two independent 64-bit mixes: equal pairs are taken for equal contents.
+// Two independent 64-bit hashes: equal pairs count as equal contents.
 class Mixer {
   public:
     void add(std::uint64_t value) {
@@ -40,7 +40,7 @@ std::size_t index_or_add(std::vector<T>& list, T item) {
     return index;
 }
 
-// The collectives of Implementations that a node may run, as a bit mask.
+// The collectives with an Implementation that a node may run, as a bit mask.
 std::uint8_t kind_bit(const Facts& node) {
     switch (node.comm_type) {
         case CommType::AllReduce:
@@ -114,7 +114,7 @@ void Fold::rename(MessageKey& key, const Stream& stream, std::int32_t displaceme
     const Phase& phase = stream.phase();
     const std::int32_t count = phase.ring.count;
     std::int32_t port = (displacement + count) % count;
-    // The partners of halving and doubling lie on either side at the same distance.
+    // The partners of halving and doubling are at the same distance on either side.
     if (phase.blocks == nullptr &&
         phase.implementation.algorithm == Implementation::Algorithm::HalvingDoubling)
         port = std::min(port, count - port);
@@ -142,7 +142,7 @@ class FoldFinder {
           implementations_(config),
           colours_(fold.shape_.size()) {}
 
-    // Tell ranks apart by what they have for the members of their uneven collectives.
+    // Distinguish ranks by their amounts for the members of their uneven collectives.
     void view(const Fold::Programs& programs, const std::vector<std::int32_t>& program_of_rank) {
         if (uneven_.empty()) return;
         for (std::size_t rank = 0; rank < program_of_rank.size(); ++rank) {
@@ -151,7 +151,7 @@ class FoldFinder {
         }
     }
 
-    // Refine until stable; false when too many ranks are different.
+    // Refine until stable; false if too many ranks differ.
     bool run() {
         std::size_t classes = 0;
         for (int round = 0; round < kMaxRounds; ++round) {
@@ -167,7 +167,7 @@ class FoldFinder {
   private:
     using Key = std::array<std::uint64_t, 2>;
 
-    // What a rank has to do with uneven collectives: their blocks as seen from its place, and their groups.
+    // A rank's part in uneven collectives: their blocks from its position, and their groups.
     struct View {
         Key blocks;
         std::vector<std::int64_t> groups;
@@ -227,7 +227,7 @@ class FoldFinder {
             const std::int64_t group = shape.groups[i];
             if (!groups_.contains(group)) continue;
             mixer.add(groups_.is_everyone(group) ? 0 : static_cast<std::uint64_t>(groups_.size(group)));
-            // Every place has a part of its own in a tree from the root.
+            // Every position has its own role in a tree from the root.
             if (config_.native_collectives && (shape.kinds[i] & kRooted) != 0)
                 mixer.add(static_cast<std::uint64_t>(rank));
             for (std::size_t kind = 0; kind < kConfigured; ++kind) {
@@ -291,7 +291,7 @@ class FoldFinder {
                     return;
                 }
                 [[fallthrough]];
-            case Algorithm::DoubleBinaryTree:  // every place has a part of its own
+            case Algorithm::DoubleBinaryTree:  // every position has its own role
                 mixer.add(static_cast<std::uint64_t>(ring.position));
                 for (std::int32_t place = 0; place < ring.count; ++place) add(place);
                 return;
@@ -305,7 +305,8 @@ class FoldFinder {
         add_distance(mixer, rank, peer);
     }
 
-    // What decides the delay between two ranks: the lowest dimension in which they differ, and how far.
+    // The properties that determine the delay between two ranks: the lowest dimension in which they
+    // differ, and their distance there.
     void add_distance(Mixer& mixer, std::int32_t from, std::int32_t to) {
         for (std::size_t d = 0; d < config_.npus_count.size(); ++d) {
             const std::int32_t count = config_.npus_count[d],
@@ -339,7 +340,7 @@ class FoldFinder {
     const UnevenCollectives& uneven_;
     const Groups groups_;
     const Implementations implementations_;
-    std::vector<View> views_;  // per rank; none where no collective is uneven
+    std::vector<View> views_;  // per rank; empty if no collective is uneven
     std::vector<std::uint32_t> colours_;
 };
 

@@ -1,11 +1,12 @@
 // Ranks that must behave alike are simulated once.
 //
-// Ranks are coloured by their programs, with groups and peers replaced by the order of their first use, and
-// the colours refined by those of the peers a rank reaches through each port (an algorithm's place in a ring,
-// a point-to-point peer) until nothing changes: an equitable partition. Of an uneven collective, ranks also
-// differ by what they have for the next member, the one after it and so on. On a network without contention
-// all ranks of a colour then do the same at the same time, so one representative sends to the representatives
-// of its peers, and messages are matched by the port through which they come in instead of by their source.
+// Ranks are coloured by their programs, with groups and peers replaced by the order of their first
+// use. The colours are then refined by those of the peers a rank reaches through each port (an
+// algorithm's position in a ring, a point-to-point peer) until nothing changes: an equitable
+// partition. In an uneven collective, ranks also differ by their amounts for the next member, the
+// one after it and so on. On a network without contention, all ranks of a colour then do the same
+// at the same time. One representative therefore sends to the representatives of its peers, and
+// messages are matched by the port on which they arrive instead of by their source.
 #pragma once
 
 #include <array>
@@ -27,23 +28,24 @@ class Fold {
   public:
     using Programs = std::vector<std::shared_ptr<const Program>>;
 
-    // Return the fold of an experiment, or nothing where ranks cannot be folded or too few are alike.
+    // Return the fold of an experiment, or nothing if ranks cannot be folded or too few are alike.
     static std::unique_ptr<const Fold> find(const Config& config, const Programs& programs,
                                             const std::vector<std::int32_t>& program_of_rank,
                                             const UnevenCollectives& uneven);
 
-    // Return the fold that the configuration gives; raises ConfigError where ranks cannot be folded.
+    // Return the fold that the configuration gives; raises ConfigError if ranks cannot be folded.
     static std::unique_ptr<const Fold> given(const Config& config, const Programs& programs,
                                              const std::vector<std::int32_t>& program_of_rank);
 
-    // Whether the workload says which ranks are alike; there are no programs of the others.
+    // Whether the workload gives the representatives; there are no programs of the other ranks.
     bool is_given() const { return given_; }
     const std::vector<std::int32_t>& representatives() const { return representatives_; }
     std::int32_t representative(std::int32_t rank) const { return representative_[rank]; }
 
-    // Name a message of a collective by its port; `displacement` is the sender's place less the receiver's.
+    // Identify a message of a collective by its port; `displacement` is the sender's position minus
+    // the receiver's.
     void rename(MessageKey& key, const Stream& stream, std::int32_t displacement) const;
-    // Name a point-to-point message by its port.
+    // Identify a point-to-point message by its port.
     void rename(MessageKey& key) const;
 
   private:
@@ -54,7 +56,7 @@ class Fold {
     struct Shape {
         std::array<std::uint64_t, 2> signature;
         std::vector<std::int64_t> groups;
-        std::vector<std::uint8_t> kinds;  // bit mask of the collectives each group runs
+        std::vector<std::uint8_t> kinds;  // bit mask of the collectives of each group
         std::vector<std::int32_t> peers;
     };
 

@@ -18,13 +18,13 @@ namespace {
 
 constexpr int kMostOvertaking = 2;
 
-// Whether a simulation that stalled is run again with more that may overtake. A captured job ran, so it must
-// run here; a network outside the engine cannot start again by itself.
+// Whether a stalled simulation is repeated with more overtaking. A captured job ran, so its
+// simulation must not stall; a network outside the engine cannot restart.
 bool may_ease(const Config& config) {
     return config.semantics == "trace" && !config.external_network && config.overtaking < kMostOvertaking;
 }
 
-// Whether there are so many ranks that working phases out as a whole is worth it.
+// Whether there are enough ranks for computing phases as a whole to be worth it.
 bool may_meet(const Config& config) {
     return config.meeting_ranks > 0 && config.num_ranks() >= config.meeting_ranks &&
            Meetings::are_exact(config);
@@ -49,7 +49,7 @@ void check_network(const Config& config) {
             throw ConfigError("The topology '" + name + "'" + where + " is unknown; known are " + known +
                               ".");
         }
-        // A rank on its own has one dimension of size 1, which joins it to nobody.
+        // A single rank has one dimension of size 1, without links.
         if (config.npus_count[d] < (dimensions == 1 ? 1 : 2))
             throw ConfigError("The npus_count" + where + " must be at least 2.");
         if (!(config.bandwidth[d] > 0)) throw ConfigError("The bandwidth" + where + " must be above 0.");
@@ -97,7 +97,7 @@ void check_ranks(const Config& config, std::size_t programs,
     }
 }
 
-// The ranks that are simulated, and how to find them.
+// The simulated ranks, and the lookup of a rank's representative.
 class Simulated {
   public:
     Simulated(Cluster& cluster, const Fold::Programs& programs,
@@ -124,7 +124,7 @@ class Simulated {
     std::int32_t representative(std::int32_t rank) const {
         return fold_ != nullptr ? fold_->representative(rank) : rank;
     }
-    // The simulated rank that stands for a rank.
+    // The representative of a rank.
     const Rank& of(std::int32_t rank) const { return *by_id_[representative(rank)]; }
 
     const std::shared_ptr<const Program>& program(std::int32_t rank) const {
@@ -139,7 +139,7 @@ class Simulated {
     std::vector<const Rank*> by_id_;
 };
 
-// Equal ranks finish in the order of their numbers, for want of any other.
+// Equal ranks finish in the order of their numbers, as no other order is defined.
 std::vector<std::int32_t> expand_order(const std::vector<std::int32_t>& order, const Simulated& simulated) {
     std::vector<std::vector<std::int32_t>> alike(static_cast<std::size_t>(simulated.count()));
     for (std::int32_t rank = 0; rank < simulated.count(); ++rank)
@@ -150,7 +150,8 @@ std::vector<std::int32_t> expand_order(const std::vector<std::int32_t>& order, c
     return expanded;
 }
 
-// Where phases are worked out, ranks that finish at the same time do so in the order of their numbers.
+// If phases are computed as a whole, ranks that finish at the same time do so in the order of their
+// numbers.
 std::vector<std::int32_t> finish_order(const Cluster& cluster, const Simulated& simulated) {
     std::vector<std::int32_t> order = cluster.finish_order;
     if (!cluster.meetings.active()) return order;
@@ -204,13 +205,15 @@ Output collect(Cluster& cluster, Simulated& simulated) {
     return output;
 }
 
-// What came of a simulation; no output when a fold or meetings turned out not to be exact, or stalled.
+// The result of one simulation; without output if a fold or meetings turned out not to be exact, or
+// if it stalled.
 struct Attempt {
     std::optional<Output> output;
     bool stalled = false;
 };
 
-// Simulate every rank, or the representatives of a fold; `meet` if phases are worked out as a whole.
+// Simulate every rank, or the representatives of a fold; with `meet`, phases are computed as a
+// whole.
 Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& uneven,
             const Fold::Programs& programs, const std::vector<std::int32_t>& program_of_rank,
             const Progress& progress, bool meet = false) {
@@ -231,10 +234,10 @@ Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& une
         return {std::move(output)};
     }
     const bool stalled = cluster.ranks_finished < static_cast<std::int32_t>(simulated.ranks().size());
-    // A fold cannot tell which of several equal ranks is stuck; every rank for itself can.
+    // A fold cannot show which of several equal ranks is stuck, so simulate every rank.
     if (fold != nullptr && !fold->is_given() && (cluster.tied || stalled))
         return {std::nullopt, stalled && !cluster.tied};
-    // Who waits for whom is told where it happens.
+    // Stalls are reported by the simulation of all messages.
     if (meet && (cluster.tied || stalled)) return {std::nullopt, false};
     return {collect(cluster, simulated), stalled};
 }
@@ -254,7 +257,7 @@ Output simulate_as_asked(const Config& config, const Fold::Programs& programs,
     if (const auto fold = Fold::find(config, programs, program_of_rank, uneven)) {
         Attempt folded = run(config, fold.get(), uneven, programs, program_of_rank, progress);
         if (folded.output) return std::move(*folded.output);
-        // All ranks would stall as their representatives did.
+        // All ranks would stall like their representatives.
         if (folded.stalled && may_ease(eased)) ++eased.overtaking;
     }
     if (may_meet(eased)) {

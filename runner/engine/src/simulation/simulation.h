@@ -1,4 +1,4 @@
-// One simulation from its programs to its answer.
+// One simulation, from its programs to its results.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace chakrascope::engine {
 
-// An operation that never ended, in words.
+// An operation that never ended, described in words.
 struct Stall {
     std::int32_t rank;
     std::int64_t node_id;
@@ -24,7 +24,7 @@ struct Stall {
     std::string waits_for;
 };
 
-// An operation of a deadlock: one that has begun, or that cannot begin.
+// An operation in a deadlock: one that has begun, or that cannot begin.
 struct Blocked {
     std::int32_t rank;
     std::int64_t node_id;
@@ -33,7 +33,7 @@ struct Blocked {
     bool begun;
 };
 
-// What happened to the nodes of a simulated rank.
+// The records of the nodes of a simulated rank.
 struct RankNodes {
     std::int32_t rank;
     std::shared_ptr<const Program> program;
@@ -48,27 +48,28 @@ struct Output {
     // The rank that was simulated for each rank: itself, unless ranks that behave alike were folded.
     std::vector<std::int32_t> rank_representative;
     std::vector<RankNodes> nodes;  // of the simulated ranks, in their order
-    // The program of each rank, where some of them were not simulated.
+    // The program of each rank, if some ranks were not simulated.
     std::vector<std::shared_ptr<const Program>> rank_program;
     std::vector<LinkUse> links;
     FabricReport fabric;
-    bool misled_by_trains = false;  // nothing else is right: simulate again with every packet by itself
+    bool misled_by_trains = false;  // all other fields are invalid: repeat without trains
     std::vector<GpuUse> gpu_use;    // by rank; none without GPUs
     std::vector<Stall> unfinished;
     std::vector<Blocked> deadlock;  // each waits for the next, and the last for the first
     std::int64_t makespan_ns = 0;
     std::uint64_t nodes_total = 0, nodes_executed = 0, events = 0;
     bool folded = false;
-    int overtaking = 0;           // of Config, as it was in the end
-    std::uint64_t overtaken = 0;  // chunks and nodes that did not wait for their turn
-    std::uint64_t replayed = 0;   // collectives without messages: they took what their nodes record
-    std::uint64_t evened = 0;     // collectives of a program, at most, whose unequal amounts were not kept
+    int overtaking = 0;           // the final value of Config's
+    std::uint64_t overtaken = 0;  // chunks and nodes that overtook others
+    std::uint64_t replayed = 0;   // collectives without messages, which took their recorded times
+    std::uint64_t evened =
+        0;  // upper bound for the collectives of a program whose unequal amounts were ignored
 };
 
-// Called now and then with the simulated time and the number of finished ranks; false cancels.
+// Called regularly with the simulated time and the number of finished ranks; false cancels.
 using Progress = std::function<bool(std::int64_t, std::int32_t)>;
 
-// Raise ConfigError for a network or a system that no workload can be simulated on.
+// Raise ConfigError for a network or a system on which no workload can be simulated.
 void check_config(const Config& config);
 
 // Simulate; program_of_rank names the program of each rank. Raises ConfigError, WorkloadFormatError,

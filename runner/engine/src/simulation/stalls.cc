@@ -22,7 +22,7 @@ std::vector<std::uint32_t> started_and_not_ended(const Rank& rank) {
     return nodes;
 }
 
-// What a rank that others wait for is doing instead.
+// The current operation of a rank for which others wait.
 std::string state_of(const Rank& rank) {
     const std::string name = "rank " + std::to_string(rank.id());
     const auto stuck = started_and_not_ended(rank);

@@ -1,4 +1,4 @@
-// Who waits for whom when nothing is left to happen.
+// Describes which operations wait for which when a simulation stalls.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace chakrascope::engine {
 
-// Return the operations that began and never ended, with what each of them waits for.
+// Return the operations that began and never ended, with the ranks and operations they wait for.
 std::vector<Stall> find_stalls(Cluster& cluster, const std::deque<Rank>& ranks);
 
-// What a node does, in a word.
+// The activity of a node in one word.
 std::string operation_of(const Facts& node);
-// How many collectives of a group the rank has begun.
+// The number of collectives of a group that the rank has begun.
 std::uint64_t count_collectives(const Rank& rank, std::int64_t group);
 
 }  // namespace chakrascope::engine

@@ -24,7 +24,7 @@ std::int64_t length_of_union(Intervals& intervals) {
     return end >= 0 ? total + end - start : 0;
 }
 
-// What a node counts as: a communication by its type, computation and the rest by their kind.
+// The category of a node: communication by its type, computation and the rest by their kind.
 Work work_of(const Facts& node) {
     if (node.type == NodeType::Coll || node.type == NodeType::Send || node.type == NodeType::Recv)
         return Work::Communicates;
@@ -79,7 +79,8 @@ Statistics statistics_of(const Rank& rank, const Config& config) {
     if (config.semantics == "trace") {
         statistics.exposed = statistics.comm - statistics.overlap;
     } else if (rank.finished()) {
-        // ASTRA-sim calls everything exposed that no computation covers; the difference may wrap around.
+        // In ASTRA-sim, all communication that no computation covers is exposed; the difference may
+        // wrap around.
         statistics.exposed =
             static_cast<std::int64_t>(static_cast<std::uint64_t>(rank.finish_time()) - rank.compute_sum());
     }

@@ -1,4 +1,4 @@
-// What a rank's nodes add up to: ASTRA-sim's figures, where the nodes have no kinds of their own.
+// Totals over the nodes of a rank: ASTRA-sim's figures, if the nodes have no kinds.
 #pragma once
 
 #include "../config.h"

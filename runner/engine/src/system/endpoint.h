@@ -1,4 +1,4 @@
-// What data costs between a rank's network interface and its memory.
+// The cost of moving data between a rank's network interface and its memory.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class SharedBus;
 struct Bundle {
     std::uint64_t size = 0;
     Side side = Side::ToMemory;
-    bool processed = false;  // reduced with what is in memory
+    bool processed = false;  // reduced with data in memory
     bool send_back = false;
     bool bypass = false;  // rings of communicator groups take a fixed delay
 };
@@ -30,7 +30,7 @@ class Endpoint {
 
     void pass(const Bundle& bundle, Callback done);
 
-    // What a bundle takes where there is no bus, and what its reduction adds to that.
+    // The delay of a bundle without a bus, and the additional time of its reduction.
     Time delay(bool bypass) const;
     Time reduction(std::uint64_t size) const;
 

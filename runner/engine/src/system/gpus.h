@@ -1,5 +1,5 @@
-// The GPUs of a simulation: collectives run as programs on their compute units, computation beside them, and
-// messages go by proxies.
+// The GPUs of a simulation: collectives and computation run on their compute units, and messages go
+// through proxies.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,15 @@ class Gpus {
   public:
     Gpus(const GpuConfig& config, std::int32_t ranks, EventQueue& events);
 
-    // Run a rank's part of a collective; the k-th of a kind, group and size is the same on all ranks. Returns
-    // false where there is nothing to do; raises ConfigError where there is no program.
+    // Run a rank's part of a collective; the k-th of a kind, group and size is the same on all
+    // ranks. Returns false if there is nothing to do; raises ConfigError if there is no program.
     bool collective(const Node& node, std::int32_t rank, Callback done);
-    // Compute for so long, with the GPU alone; the bytes moved are 0 where they are not known.
+    // Compute for this long alone on the GPU; `bytes` moved are 0 if unknown.
     void compute(std::int32_t rank, Time duration, std::uint64_t bytes, Callback done);
     void transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Callback done);
 
     std::vector<gpu::LinkReport> links() const { return devices_.links(); }
-    // How long the computations of a rank took, and would have taken alone.
+    // How long the computations of a rank took, and would have taken alone on the GPU.
     const std::vector<GpuUse>& use() const { return use_; }
     std::uint64_t events() const { return devices_.events(); }
 

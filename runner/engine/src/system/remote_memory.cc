@@ -55,7 +55,8 @@ void RemoteMemory::access(std::int32_t rank, std::uint64_t size, Callback done) 
     }
 }
 
-// The rank hears of its data first, so that what it asks for then queues behind those who already wait.
+// The rank is notified of its data first, so that its next request queues behind those that already
+// wait.
 void RemoteMemory::serve(std::size_t server, const Request& request) {
     servers_[server].busy = true;
     events_.set_origin(request.origin);

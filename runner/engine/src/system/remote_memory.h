@@ -1,4 +1,4 @@
-// Memory outside a rank: its own expansion, a node's, or one pool for the whole cluster.
+// Memory outside a rank: its own expansion, that of a node, or one pool for the whole cluster.
 #pragma once
 
 #include <cstdint>

@@ -50,7 +50,7 @@ class BusPort {
     void receive_done(std::uint64_t);
     void start_processing();
     void processing_done(std::uint64_t);
-    // Pass an item that has arrived on to where it goes next.
+    // Pass an item that has arrived to its next stage.
     void to_processing(Item item);
     void to_output(Item item);
     void to_owner(std::deque<Item>& from);

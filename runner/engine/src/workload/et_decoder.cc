@@ -1,4 +1,4 @@
-// What ASTRA-sim makes of a Chakra .et file, which the codec reads.
+// Decodes a Chakra .et file as ASTRA-sim does, on top of the codec.
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -20,14 +20,14 @@ using chakra::Reader;
 
 constexpr std::size_t kMaxNodes = 200'000'000;
 
-// Takes in one node.
+// Receives the fields of one node.
 class NodeIntake {
   public:
-    // *ctrl_parents* is empty, and lent so that not every node allocates it.
+    // *ctrl_parents* is an empty buffer of the caller's, so that not every node allocates one.
     NodeIntake(RawNode& raw, std::vector<std::uint64_t>& ctrl_parents, std::size_t place)
         : raw_(raw), node_(raw.node), ctrl_parents_(ctrl_parents), place_(place) {}
 
-    // What `read_node` tells.
+    // Callbacks of `read_node`.
     void id(std::uint64_t number, const Reader&) { node_.id = number; }
     void name(std::string_view text, const Reader&) { node_.name = text; }
     void type(std::int32_t number, const Reader&) {
@@ -42,7 +42,7 @@ class NodeIntake {
     void attribute(const Attribute& attribute, std::string_view, const Reader& reader);
     void other(std::uint32_t, std::string_view, const Reader&) {}
 
-    // Put together what it waits for, and look at the node as a whole.
+    // Merge the dependencies, and check the node as a whole.
     void finish();
 
   private:
@@ -53,10 +53,11 @@ class NodeIntake {
     RawNode& raw_;
     Node& node_;
     std::vector<std::uint64_t>& ctrl_parents_;
-    const std::size_t place_;  // of the node in the file
+    const std::size_t place_;  // byte offset of the node in the file
 };
 
-// Kinds of nodes in which a device is not at work (converter/chakra/_kinds.py), and those of version 0.2.
+// Kinds of nodes during which a device is not active (converter/chakra/_kinds.py), and those of
+// version 0.2.
 constexpr std::array<std::string_view, 7> kNotAtWork = {"host",   "sync",   "wait",     "idle",
                                                         "memory", "launch", "comm_call"};
 
@@ -175,7 +176,8 @@ void NodeIntake::attribute(const Attribute& attribute, std::string_view, const R
     }
 }
 
-// Raise `Refusal` for an id that two nodes have; *places* are ids with the bytes of their nodes.
+// Raise `Refusal` for an id that two nodes have; *places* are ids with the byte offsets of their
+// nodes.
 void refuse_repeated(std::vector<std::pair<std::uint64_t, std::size_t>> places) {
     std::sort(places.begin(), places.end());
     const auto same = [](const auto& one, const auto& other) { return one.first == other.first; };
@@ -184,17 +186,18 @@ void refuse_repeated(std::vector<std::pair<std::uint64_t, std::size_t>> places) 
         chakra::refuse_node(found->first, std::next(found)->second, chakra::kIdRepeated);
 }
 
-// Hand each node of an .et file, in file order, with its byte to *take*, whose false ends it; *take* may keep
-// the node. *count* is told beforehand how many there are.
+// Call *take* with each node of an .et file, in file order, and its byte offset. *take* may move
+// the node away, and stops the loop by returning false. *count* is called before with the number of
+// nodes.
 template <class Count, class Take>
 void each_node(std::string_view bytes, Count count, Take take) {
     Reader reader(bytes);
     if (reader.done()) reader.fail("it is empty");
-    reader.message();  // GlobalMetadata, whose content means nothing to a simulation
+    reader.message();  // GlobalMetadata, which does not affect a simulation
     std::size_t nodes = 0;
     RawNode raw;
     std::vector<std::uint64_t> ctrl_parents;
-    // Moving nodes as a list grows would cost more than finding out beforehand how many there are.
+    // Moving nodes while a list grows would cost more than counting them first.
     count(std::min(chakra::count_messages(reader), kMaxNodes));
     while (!reader.done()) {
         if (nodes++ == kMaxNodes) reader.fail("it holds more nodes than can be simulated");
@@ -207,7 +210,7 @@ void each_node(std::string_view bytes, Count count, Take take) {
     }
 }
 
-// Call *read*, whose errors are those of the file *name*.
+// Call *read*, and add the file's *name* to its errors.
 template <class Read>
 void in_file(const std::string& name, Read read) {
     try {

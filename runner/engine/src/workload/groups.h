@@ -1,4 +1,4 @@
-// The communicator groups of an experiment; group 0 holds all ranks.
+// The communicator groups of an experiment; group 0 contains all ranks.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,13 @@ class Groups {
     explicit Groups(const Config& config);
 
     bool contains(std::int64_t group) const { return group == 0 || listed_.contains(group); }
-    // Whether the group holds every rank; it then behaves like the default group.
+    // Whether the group contains every rank; it then behaves like the default group.
     bool is_everyone(std::int64_t group) const;
     std::int32_t size(std::int64_t group) const;
     // The members in their listed order; empty for the default group.
     const std::vector<std::int32_t>& members(std::int64_t group) const;
-    // The ring through the members in listed order as the rank sees it; position -1 when it is not a member.
+    // The ring through the members in listed order, from the view of the rank; position -1 if it is
+    // not a member.
     Ring ring(std::int64_t group, std::int32_t rank) const;
     // The index of the rank among the sorted members; -1 when it is not a member.
     std::int32_t sorted_position(std::int64_t group, std::int32_t rank) const;
@@ -30,7 +31,7 @@ class Groups {
     struct Places {
         std::vector<std::int32_t> listed;
         std::vector<std::int32_t> sorted;
-        std::vector<std::int32_t> place_of_sorted;  // listed place of each entry of `sorted`
+        std::vector<std::int32_t> place_of_sorted;  // position in the list for each entry of `sorted`
     };
 
     std::int32_t ranks_;

@@ -52,7 +52,7 @@ class Decoding {
         try {
             while (threads.size() < wanted) threads.emplace_back([this] { work(); });
         } catch (const std::system_error&) {
-            // There is no room for another thread: those that began do the work, or else this one.
+            // No further thread can be created: those that started do the work, or else this one.
             const std::lock_guard lock(mutex_);
             working_ -= wanted - threads.size();
         }
@@ -117,7 +117,7 @@ class Decoding {
         }
     }
 
-    // The bytes of a source, read into `kept` where they are in a file.
+    // The bytes of a source, read into `kept` if they are in a file.
     std::string_view content(std::size_t i, std::string& kept) const {
         if (!sources_[i].is_file) return sources_[i].bytes;
         kept = read_file(sources_[i].name);
@@ -129,7 +129,7 @@ class Decoding {
     std::vector<std::exception_ptr> errors_;
     std::vector<std::int64_t> same_as_;
     std::map<std::pair<std::size_t, std::size_t>, std::size_t>
-        known_;  // size and hash: the first of that kind
+        known_;  // size and hash: the first source with them
     std::atomic<std::size_t> next_ = 0;
     std::size_t working_ = 0;
     std::mutex mutex_;

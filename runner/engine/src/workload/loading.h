@@ -1,4 +1,5 @@
-// Decoding the programs of a workload: each on a thread of its own, equal ones once, none kept encoded.
+// Decodes the programs of a workload in parallel: equal ones only once, without keeping encoded
+// bytes in memory.
 #pragma once
 
 #include <functional>
@@ -11,15 +12,15 @@
 
 namespace chakrascope::engine {
 
-// An .et file: its bytes where they are in memory already, else its path.
+// An .et file: its bytes if they are in memory already, else its path.
 struct ProgramSource {
-    std::string name;  // stands in error messages; the path of a file
+    std::string name;  // for error messages; the path of a file
     std::string_view bytes;
     bool is_file = false;
 };
 
-// Decode `sources` on all cores. `wait` is called about ten times a second meanwhile; what it throws ends the
-// work. Of several that cannot be decoded, the error is that of the first.
+// Decode `sources` on all cores. `wait` is called about ten times a second meanwhile; its
+// exceptions end the work. If several sources cannot be decoded, the first one's error is raised.
 std::vector<std::shared_ptr<const Program>> decode_programs(const std::vector<ProgramSource>& sources,
                                                             const std::function<void()>& wait);
 

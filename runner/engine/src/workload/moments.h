@@ -1,9 +1,10 @@
-// Notices where what happens to a rank in one tick could have come in another order.
+// Detects events of a rank in one tick that could have happened in another order.
 //
-// A rank's own callbacks of a tick run in the order of the ticks in which they were registered, at the place
-// of the first of them; a message arrives in the place of the tick in which it was sent. Which comes first of
-// what has the same place depends on every event of the simulation, and so on those that were left out; and
-// callbacks that were left out may have been the first of a tick.
+// A rank's own callbacks of a tick run in the order of the ticks in which they were registered, at
+// the position of the first of them; a message arrives at the position of the tick in which it was
+// sent. The order of events with the same position depends on every event of the simulation, and
+// therefore on those that were left out. Callbacks that were left out may also have been the first
+// of a tick.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,9 @@ namespace chakrascope::engine {
 
 class Moments {
   public:
-    // Each of these is told as it happens, and returns whether the order is certain.
+    // Each of these is called for an event, and returns whether its order is certain.
 
-    // A node ends, by a callback that was registered then.
+    // A node ends, by a callback that was registered at `registered`.
     bool node(Time now, Time registered) {
         const bool certain = begin(now, registered) && group_.phases == 0;
         group_.nodes = true;
@@ -36,7 +37,7 @@ class Moments {
         ++group_.phases;
         return certain;
     }
-    // A phase begins whose callbacks are left out, or ends.
+    // A phase whose callbacks are left out begins, or ends.
     void leave_out() { ++left_out_; }
     void take_up(Time now) {
         --left_out_;
@@ -47,7 +48,7 @@ class Moments {
         group_.collective = true;
         return group_.phases == 1;
     }
-    // The chunk leaves a queue, or comes to one; `mixed` if chunks of several collectives wait there.
+    // The chunk leaves a queue, or joins one; `mixed` if chunks of several collectives wait there.
     bool leave(std::int32_t queue, bool mixed) {
         const std::uint64_t bit = bit_of(queue);
         const bool certain = (group_.left & bit) == 0 && ((group_.come & bit) == 0 || !mixed);
@@ -88,10 +89,10 @@ class Moments {
     };
 
     Time time_ = ~Time{0};
-    bool own_ = false, messages_ = false;  // have come in this tick
-    Time first_ = 0, registered_ = 0;      // the first of its own, and the last
-    Time sent_ = 0;                        // the last message
-    std::uint32_t left_out_ = 0;           // phases under way whose callbacks are
+    bool own_ = false, messages_ = false;  // have occurred in this tick
+    Time first_ = 0, registered_ = 0;      // of the rank's first callback, and of the last
+    Time sent_ = 0;                        // of the last message
+    std::uint32_t left_out_ = 0;           // running phases whose callbacks are left out
     Time taken_up_ = ~Time{0};             // when the last of them ended
     Group group_;
 };

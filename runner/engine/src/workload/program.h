@@ -25,10 +25,10 @@ enum class CommType : std::int8_t {
     Barrier
 };
 
-// What a Comp node does by its attribute "kind"; without one it computes, as in ASTRA-sim.
+// The activity of a Comp node, by its attribute "kind"; without one it computes, as in ASTRA-sim.
 enum class Work : std::uint8_t { Computes, Communicates, Copies, Neither };
 
-// Attributes a node really carries; the others hold the default below.
+// Attributes that the node has; the others have the defaults below.
 enum NodeHas : std::uint16_t {
     kHasOps = 1,
     kHasTensor = 2,
@@ -41,7 +41,7 @@ enum NodeHas : std::uint16_t {
     kHasDurationNs = 256,
 };
 
-// What many nodes of a program have in common.
+// The properties that many nodes of a program share.
 struct Facts {
     NodeType type = NodeType::Invalid;
     bool is_cpu = false;
@@ -70,7 +70,7 @@ struct Node : Facts {
     std::uint64_t duration_ns = 0;
 };
 
-// About 18 bytes for a node with one and a half dependencies: jobs have a hundred million nodes.
+// About 18 bytes for a node with 1.5 dependencies, as jobs have a hundred million nodes.
 class Program {
   public:
     std::uint32_t size() const { return static_cast<std::uint32_t>(nodes_.size()); }
@@ -79,21 +79,22 @@ class Program {
     std::string_view name(std::uint32_t node) const;
     std::uint64_t duration_micros(std::uint32_t node) const;
     std::uint64_t duration_ns(std::uint32_t node) const;
-    // All that is known of a node.
+    // All fields of a node.
     Node node(std::uint32_t node) const;
 
     std::span<const std::uint32_t> children(std::uint32_t node) const {
         return {children_.data() + child_offset_[node], child_offset_[node + 1] - child_offset_[node]};
     }
-    // How many others a node waits for.
+    // The number of dependencies of a node.
     std::uint32_t waits(std::uint32_t node) const {
         return nodes_[node].waits == kManyWaits ? many_waits_.at(node) : nodes_[node].waits;
     }
-    // The nodes, each after those that it depends on, else by id; those on a cycle are left out.
+    // The nodes in topological order, on a tie by id; nodes on a cycle are left out.
     std::vector<std::uint32_t> in_order() const;
     bool depends(std::uint32_t child, std::uint32_t parent) const;
 
-    // The slot of a node in ASTRA-sim's resource model, and the one where every stream is a resource.
+    // The slot of a node in ASTRA-sim's resource model, and in the model in which every stream is a
+    // resource.
     std::uint16_t slot_astra(std::uint32_t node) const { return kind(node).slot_astra; }
     std::uint16_t slot_trace(std::uint32_t node) const { return kind(node).slot_trace; }
     // Number of slots of the second model, including the unlimited one.
@@ -102,16 +103,16 @@ class Program {
   private:
     friend class ProgramBuilder;
 
-    // What is equal in nodes of one name.
+    // The properties that nodes of one name share.
     struct Kind {
         std::uint32_t name;
         std::uint32_t facts;
         std::uint16_t slot_astra;
         std::uint16_t slot_trace;
     };
-    // What a node has for itself, in one place of the memory: nanoseconds, of nodes without them
-    // microseconds; its kind, if their numbers fit; how far microseconds are from nanoseconds; how many it
-    // waits for.
+    // The properties of a single node, in one place in memory: its duration in ns, or in
+    // microseconds if it has no ns; its kind, if its number fits; the difference between its ns and
+    // microseconds; the number of its dependencies.
     struct Own {
         std::uint32_t duration;
         std::uint16_t kind;
@@ -133,14 +134,14 @@ class Program {
     bool has_ns(std::uint32_t node) const;
 
     std::uint64_t first_id_ = 0;
-    std::vector<std::uint64_t> ids_;  // empty where no number is left out
+    std::vector<std::uint64_t> ids_;  // empty if ids are consecutive
     std::vector<Own> nodes_;
     std::vector<Kind> kinds_;
-    std::vector<std::uint32_t> many_kinds_;  // of each node, where there are too many
+    std::vector<std::uint32_t> many_kinds_;  // of each node, if there are too many for `Own`
     std::vector<Facts> facts_;
     std::string names_;
     std::vector<std::size_t> name_ends_;
-    // What does not fit.
+    // Values that do not fit into `Own`.
     std::unordered_map<std::uint32_t, Duration> long_;
     std::unordered_map<std::uint32_t, std::uint32_t> many_waits_;
     std::vector<std::uint32_t> child_offset_;
@@ -151,7 +152,7 @@ class Program {
 // Slots of ASTRA-sim's resource model; slot 0 is unlimited in both models.
 inline constexpr std::uint16_t kNoSlot = 0, kCpuSlot = 1, kGpuSlot = 2, kCommSlot = 3, kAstraSlots = 4;
 
-// A node as the file has it: the ids in `parents` are its data dependencies and then its control
+// A node as in the file: `parents` holds the ids of its data dependencies and then its control
 // dependencies.
 struct RawNode {
     Node node;
@@ -163,7 +164,7 @@ struct RawNode {
 // Read the nodes of an .et file in file order.
 std::vector<RawNode> read_nodes(std::string_view bytes, const std::string& name);
 
-// Decode an .et file; `name` stands in error messages.
+// Decode an .et file; `name` is for error messages.
 Program decode_program(std::string_view bytes, const std::string& name);
 
 }  // namespace chakrascope::engine

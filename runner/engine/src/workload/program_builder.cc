@@ -80,7 +80,7 @@ std::uint32_t ProgramBuilder::kind_of(const Node& node) {
     return kind->second;
 }
 
-// Nodes of one name mostly have the same facts as the one before.
+// Nodes of one name usually have the same facts as the previous one.
 std::uint32_t ProgramBuilder::facts_of(const Node& node, std::uint32_t guess) {
     const Facts& facts = node;
     if (guess < program_.facts_.size() && program_.facts_[guess] == facts) return guess;
@@ -138,7 +138,7 @@ void ProgramBuilder::link() {
 }
 
 std::uint32_t ProgramBuilder::index_of(std::uint64_t id, std::uint32_t child) const {
-    const std::uint64_t guess = id - program_.first_id_;  // right where no number is left out
+    const std::uint64_t guess = id - program_.first_id_;  // right if ids are consecutive
     if (guess < program_.size() && program_.id(static_cast<std::uint32_t>(guess)) == id)
         return static_cast<std::uint32_t>(guess);
     const auto& ids = program_.ids_;
@@ -150,7 +150,7 @@ std::uint32_t ProgramBuilder::index_of(std::uint64_t id, std::uint32_t child) co
     return static_cast<std::uint32_t>(place - ids.begin());
 }
 
-// Facts stand in the order of their first nodes, and so do lanes.
+// Facts are in the order of their first nodes, and so are lanes.
 void ProgramBuilder::assign_slots() {
     std::map<std::pair<bool, std::int64_t>, std::uint16_t> lanes;
     std::vector<std::pair<std::uint16_t, std::uint16_t>> slots;

@@ -1,4 +1,4 @@
-// Makes a program of its nodes, one after the other.
+// Builds a program from its nodes, one by one.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@ namespace chakrascope::engine {
 
 class ProgramBuilder {
   public:
-    // `source` stands in error messages.
+    // `source` is for error messages.
     explicit ProgramBuilder(std::string source) : source_(std::move(source)) {}
 
     void reserve(std::size_t nodes);
-    // Ids ascend. What the node waits for is put in order.
+    // Ids ascend. The node's dependencies are sorted.
     void add(RawNode& raw);
-    // Raises DependencyError for a node that waits for one that there is not, and where none can start.
+    // Raises DependencyError for a dependency on a missing node, and if no node can start.
     Program build();
 
   private:
@@ -44,7 +44,7 @@ class ProgramBuilder {
     Program program_;
     std::unordered_map<std::string, Known> names_;
     std::unordered_map<Facts, std::uint32_t, FactsHash> facts_;
-    std::vector<std::uint64_t> parents_;  // of all nodes, one behind the other
+    std::vector<std::uint64_t> parents_;  // of all nodes, concatenated
 };
 
 }  // namespace chakrascope::engine

@@ -68,7 +68,7 @@ void Rank::end(std::uint32_t node) {
     test_finished();
 }
 
-// Where phases are worked out.
+// If phases are computed as a whole.
 void Rank::watch_order() {
     const EventQueue& events = cluster_.events;
     const bool own = events.registered() != EventQueue::kUnregistered;
@@ -77,7 +77,7 @@ void Rank::watch_order() {
         cluster_.tied = true;
 }
 
-// Which of two nodes that end at the same time is first decides what starts.
+// The order of two nodes that end at the same time decides which nodes start next.
 void Rank::watch_ties() {
     if (cluster_.fold == nullptr || cluster_.fold->is_given() || cluster_.config.replay_only) return;
     if (last_end_ == cluster_.events.now()) cluster_.tied = true;
@@ -95,8 +95,8 @@ void Rank::make_ready(std::uint32_t node) {
     ++ready_count_;
 }
 
-// Issue what is ready. In ASTRA-sim, what an INVALID or empty node frees waits for the next completion of the
-// rank; where there is none left, the rank would hang, and here the scan goes on instead.
+// Issue ready nodes. In ASTRA-sim, nodes that an INVALID or empty node frees wait for the next
+// completion of the rank. If none is left, the rank would hang; here the scan continues instead.
 void Rank::scan(std::int32_t cause) {
     last_skipped_ = -1;
     scan_once(cause);
@@ -167,7 +167,7 @@ void Rank::vacate(std::uint32_t node) {
         slot.busy = false;
 }
 
-// Communication may wait for a peer that waits for what is behind it in the lane.
+// Communication may wait for a peer that waits for a node further back in the lane.
 bool Rank::is_passable(std::uint32_t node) const {
     if (cluster_.config.overtaking <= 1) return false;
     const NodeType type = program_.facts(node).type;
@@ -194,7 +194,7 @@ void Rank::start_operation(std::uint32_t index) {
     }
 }
 
-// The node takes no time and, other than a completion, does not look for more to do.
+// The node takes no time and, unlike a completion, does not trigger another scan.
 void Rank::skip(std::uint32_t node) {
     vacate(node);
     --taken_;
@@ -208,7 +208,7 @@ void Rank::skip(std::uint32_t node) {
 void Rank::compute(std::uint32_t index) {
     const Facts& facts = program_.facts(index);
     const Config& config = cluster_.config;
-    // Communication of unknown size takes its measured time on any machine, and so does the host.
+    // Communication of unknown size takes its recorded time on any machine, and so does host work.
     if (!config.roofline_enabled || facts.is_cpu || facts.work == Work::Communicates ||
         facts.work == Work::Neither)
         return replay(index);
@@ -233,7 +233,7 @@ void Rank::replay(std::uint32_t index) {
     cluster_.events.after(id_, time, bind<&Rank::complete>(this, index));
 }
 
-// Computation on a GPU takes as long as it takes there.
+// The GPU model determines the duration of computation.
 void Rank::computed(std::uint64_t node) {
     compute_sum_ +=
         cluster_.events.now() - static_cast<Time>(records_.start(static_cast<std::uint32_t>(node)));
@@ -338,8 +338,8 @@ void Rank::collective(std::uint32_t index) {
 
 void Rank::collective_done(std::uint64_t index) { collective_ended(static_cast<std::uint32_t>(index)); }
 
-// The library's own time comes last: before the messages it could bring the collectives of a group out of
-// order on some of its ranks.
+// The library's overhead comes last: before the messages, it could reorder the collectives of a
+// group on some of its ranks.
 void Rank::collective_ended(std::uint32_t index) {
     const Facts& facts = program_.facts(index);
     const Time own = library_time(cluster_.config, facts.comm_type, facts.comm_size);

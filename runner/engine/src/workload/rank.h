@@ -1,5 +1,4 @@
-// One rank: takes the ready nodes of its program, as far as its slots are free, and sees to it that they
-// happen.
+// One rank: issues the ready nodes of its program, as far as its slots are free.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +29,7 @@ class Rank {
     void fire();
     // The node's operation is done.
     void complete(std::uint64_t node);
-    // The messages of the collective are through; it completes once the library has done its own.
+    // The messages of the collective are complete; the node completes after the library's overhead.
     void collective_ended(std::uint32_t node);
 
     Cluster& cluster() { return cluster_; }
@@ -43,19 +42,19 @@ class Rank {
         return traced_ ? program_.slot_trace(node) : program_.slot_astra(node);
     }
     const Records& records() const { return records_; }
-    // The records, which the rank then has no more.
+    // Move the records out of the rank.
     Records take_records() { return std::move(records_); }
     bool finished() const { return finish_time_ >= 0; }
     std::int64_t finish_time() const { return finish_time_; }
-    // Sum of the durations of computation, ASTRA-sim's measure of what is not exposed.
+    // Sum of the durations of computation, from which ASTRA-sim computes exposed communication.
     std::uint64_t compute_sum() const { return compute_sum_; }
     std::uint64_t executed() const { return executed_; }
 
   private:
-    // What takes one node at a time, or any number.
+    // A resource that runs one node at a time, or any number.
     struct Slot {
         std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ready;
-        std::uint32_t passable = 0;  // nodes under way that may be overtaken
+        std::uint32_t passable = 0;  // running nodes that may be overtaken
         bool busy = false;
     };
 
@@ -68,7 +67,7 @@ class Rank {
     void finish_children(std::uint32_t node);
     void test_finished();
     void issue(std::uint32_t node, std::int32_t cause);
-    // Take the slot of a node and give it back; what may be overtaken keeps none.
+    // Take the slot of a node and give it back; nodes that may be overtaken do not occupy it.
     void occupy(std::uint32_t node);
     void vacate(std::uint32_t node);
     bool is_passable(std::uint32_t node) const;
@@ -107,13 +106,13 @@ class Rank {
     std::int32_t last_skipped_ = -1;
     bool scan_again_ = false;
     Time last_end_ = ~Time{0};
-    Moments moments_;  // kept where phases are worked out
+    Moments moments_;  // only filled if phases are computed as a whole
 };
 
-// The time a node takes on ASTRA-sim's roofline, and how near it comes to the peaks.
+// The time of a node on ASTRA-sim's roofline, and how near it is to the peaks.
 struct Roofline {
     Time duration = 0;
-    double intensity = 0;    // operations a byte
+    double intensity = 0;    // operations per byte
     double performance = 0;  // operations per second
     static Roofline of(const Facts& facts, const Config& config);
 };

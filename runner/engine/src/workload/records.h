@@ -1,4 +1,4 @@
-// What happens to the nodes of a rank, 14 bytes for each.
+// The records of a rank's nodes, 14 bytes each.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace chakrascope::engine {
 
-// What happened to one node; times are -1 until they are known.
+// The record of one node; times are -1 until they are known.
 struct NodeRecord {
     std::int64_t start = -1;
     std::int64_t end = -1;
@@ -30,20 +30,21 @@ class Records {
     bool started(std::uint32_t node) const { return own_[node].high != kNever; }
     bool ended(std::uint32_t node) const { return own_[node].duration != kOpen; }
 
-    // Whether a node that has not begun waits for another; with `less`, after there is one less.
+    // Whether a node that has not begun has unfinished dependencies; `less` removes one of them and
+    // returns the same.
     bool waits(std::uint32_t node) const { return own_[node].low != 0; }
     bool less(std::uint32_t node) { return --own_[node].low != 0; }
 
     void begin(std::uint32_t node, Time now, std::int32_t cause);
-    // Of a node that has begun; `origin` is another node than itself, or none.
+    // For a node that has begun; `origin` is another node, or none.
     void finish(std::uint32_t node, Time now, Origin origin);
 
   private:
     static constexpr std::uint16_t kNever = 0xFFFF, kLate = 0xFFFE;
     static constexpr std::uint32_t kOpen = 0xFFFFFFFF, kLong = 0xFFFFFFFE;
 
-    // The start in 48 bits, but for what comes after three days; the end as what it took. As long as the node
-    // has not begun, the low bits of the start are how many others it waits for.
+    // The start in 48 bits, except for starts after three days; the end as a duration. Until the
+    // node has begun, the low bits of the start are the number of its unfinished dependencies.
     struct [[gnu::packed, gnu::aligned(2)]] Own {
         std::uint32_t low;
         std::uint32_t duration;
