@@ -1,4 +1,4 @@
-// What the Python faces of the native parts share: columns are NumPy arrays.
+// What the Python bindings of the native parts share: columns are NumPy arrays.
 #pragma once
 
 #include <nanobind/nanobind.h>

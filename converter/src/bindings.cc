@@ -1,4 +1,4 @@
-// The Python face of the converter's native part: columns are NumPy arrays.
+// The Python bindings of the converter's native part: columns are NumPy arrays.
 #include <memory>
 #include <string>
 #include <tuple>
@@ -238,7 +238,7 @@ void bind_order(nb::module_& module) {
 }  // namespace
 
 NB_MODULE(_native, module) {
-    // An error that ends a program keeps objects of its frames until then.
+    // An exception that ends the program keeps references to these objects in its frames.
     nb::set_leak_warnings(false);
     nb::exception<FormatError>(module, "FormatError", PyExc_ValueError);
     bind_device_reader(module);

@@ -1,4 +1,4 @@
-// The Python face of the codec of Chakra files.
+// The Python bindings of the codec for Chakra files.
 #include <nanobind/stl/optional.h>
 
 #include <bit>
@@ -23,7 +23,7 @@ nb::tuple to_texts(chakra::TextColumn& column) {
     return nb::make_tuple(to_array(std::move(column.numbers)), to_list(column.texts));
 }
 
-// The columns by name: those that some node says something about.
+// The columns by name, without those that are empty.
 nb::tuple read_columns(const Byte& file) {
     chakra::NodeColumns read;
     {

@@ -5,7 +5,8 @@
 
 namespace chakrascope::converter {
 
-// One event in place. Traces disagree about the types of arguments, so each use converts them.
+// One event, parsed in place. Traces disagree about the types of arguments, so each use converts
+// them.
 struct DeviceReader::Event {
     Token ph, cat, name, pid, tid, ts, dur;
     bool usable = true;
@@ -30,7 +31,7 @@ struct CategoryName {
     Category category;
 };
 
-// The runtime and driver interfaces are those of every accelerator PyTorch names in its traces.
+// The runtime and driver interfaces of all accelerators that PyTorch supports in its traces.
 constexpr CategoryName kCategories[] = {
     {"cpu_op", Category::Operator},
     {"user_annotation", Category::Annotation},
@@ -45,7 +46,7 @@ constexpr CategoryName kCategories[] = {
     {"gpu_memcpy", Category::Copy},
     {"gpu_memset", Category::Memset},
     {"cuda_sync", Category::Sync},
-    // As PyTorch before 1.11 called them.
+    // The names of PyTorch before 1.11.
     {"Operator", Category::Operator},
     {"Runtime", Category::Call},
     {"Kernel", Category::Kernel},
@@ -53,9 +54,10 @@ constexpr CategoryName kCategories[] = {
     {"Memset", Category::Memset},
 };
 constexpr std::string_view kParameters = "record_param_comms";
-// Not read, but nothing that a graph would lack.
+// Skipped on purpose: no graph needs these.
 constexpr std::string_view kTrace = "Trace";
-// Calls of modules are kept whatever they take, and of other functions those of this long.
+// Calls of modules are kept whatever their duration; calls of other functions from this duration
+// on.
 constexpr std::string_view kModuleFrame = "nn.Module: ";
 constexpr std::int64_t kLeastFrameNs = 20'000;
 constexpr std::size_t kMaxUnread = 50;
@@ -67,7 +69,8 @@ Category category_of(std::string_view name) {
     return Category::Other;
 }
 
-// Nanoseconds of a number of microseconds, rounded to even as Python does; false if it is none or too large.
+// Microseconds in nanoseconds, rounded half to even as in Python; false if it is not a number or
+// too large.
 bool to_ns(const Token& token, double least, std::int64_t& ns) {
     std::int64_t whole = 0;
     if (token.is_true_integer(whole)) {
@@ -159,7 +162,7 @@ void DeviceReader::element(Scanner& scanner) {
         const Token value = scanner.value();
         if (Token* const wanted = event.field(key.raw)) *wanted = value;
     });
-    // An irrelevant event may have an unheard-of form.
+    // An irrelevant event may have any form.
     if (event.usable && event.ph.kind == Kind::String && event.ph.raw == "X" &&
         event.cat.kind == Kind::String)
         keep(event);
@@ -248,7 +251,7 @@ void DeviceReader::keep_frame(const Event& event) {
     frames.end_ns.push_back(start + length);
 }
 
-// Keep what *event* says about a communication, if anything, and return its row.
+// Store the communication arguments of *event*, if it has any, and return their row.
 std::int32_t DeviceReader::comm_of(const Event& event) {
     if (event.collective.kind == Kind::Absent || event.collective.kind == Kind::Null) return -1;
     comms.collective.push_back(text_of(event.collective));
@@ -263,7 +266,7 @@ std::int32_t DeviceReader::comm_of(const Event& event) {
     return static_cast<std::int32_t>(comms.collective.size()) - 1;
 }
 
-// Keep what *event* was called with, if it is wanted and was recorded, and return its number.
+// Store the arguments of the call of *event*, if requested and recorded, and return their number.
 std::int32_t DeviceReader::arguments_of(const Event& event) {
     if (!with_arguments_ || event.types.kind != Kind::Array || event.types.raw == "[]") return -1;
     scratch_ = '[';

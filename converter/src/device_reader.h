@@ -13,28 +13,28 @@
 
 namespace chakrascope::converter {
 
-// Operators and annotations of host threads. Times are nanoseconds from the trace's base; texts are numbers,
-// *arguments* those of the reader's arguments (-1: none).
+// Operators and annotations of host threads. Times are nanoseconds from the trace's base; texts are
+// indices, and so are *arguments* (-1: none).
 struct EventColumns {
     std::vector<std::int32_t> name, thread, comm, arguments;
     std::vector<std::uint8_t> is_operator;
     std::vector<std::int64_t> start_ns, end_ns, record_id, sequence, external_id;
 };
 
-// Calls of Python functions and modules that the profiler saw (``with_stack``): those of a module, and those
-// that take long enough to be where a host thread stalled.
+// Calls of Python functions and modules from the profiler (``with_stack``): all calls of modules,
+// and other calls that are long enough to explain a stall of a host thread.
 struct FrameColumns {
     std::vector<std::int32_t> name, thread;
     std::vector<std::int64_t> start_ns, end_ns;
 };
 
-// Calls of the accelerator's runtime; *kernel* is what they launch, where the trace says so.
+// Calls of the accelerator's runtime; *kernel* is the kernel they launch, if the trace says so.
 struct CallColumns {
     std::vector<std::int32_t> name, thread, kernel;
     std::vector<std::int64_t> start_ns, end_ns, correlation, external_id;
 };
 
-// What devices did; *category* is 0 for kernels, 1 for copies, 2 for memory sets.
+// Device activities; *category* is 0 for kernels, 1 for copies, 2 for memory sets.
 struct WorkColumns {
     std::vector<std::int32_t> name, comm;
     std::vector<std::uint8_t> category;
@@ -47,7 +47,8 @@ struct SyncColumns {
     std::vector<std::int64_t> stream, on_stream, correlation, record_correlation;
 };
 
-// What events say about communication; the *comm* columns above count its rows, -1 for none.
+// The communication arguments of events; the *comm* columns above are indices of its rows, -1 for
+// none.
 struct CommColumns {
     std::vector<std::int32_t> collective, dtype, group_name, group_ranks;
     std::vector<std::int64_t> in_elements, out_elements, group_size, peer;
@@ -55,15 +56,16 @@ struct CommColumns {
 
 class DeviceReader : private Parts {
   public:
-    // With *with_arguments*, what operators were called with is kept, as far as it was recorded.
+    // With *with_arguments*, the arguments of operator calls are kept, as far as they were
+    // recorded.
     explicit DeviceReader(bool with_arguments = false)
         : document_("traceEvents", *this), with_arguments_(with_arguments) {}
     DeviceReader(const DeviceReader&) = delete;
     DeviceReader& operator=(const DeviceReader&) = delete;
 
-    // Take the next bytes of the file. Raises FormatError.
+    // Read the next bytes of the file. Raises FormatError.
     void feed(std::string_view bytes) { document_.feed(bytes); }
-    // Take the end of the file. Raises FormatError.
+    // Finish at the end of the file. Raises FormatError.
     void finish() { document_.finish(); }
 
     EventColumns events;
@@ -73,13 +75,13 @@ class DeviceReader : private Parts {
     SyncColumns syncs;
     CommColumns comms;
     Texts texts;
-    // What operators were called with: the JSON array [shapes, types, values].
+    // The arguments of operator calls: the JSON array [shapes, types, values].
     Texts arguments;
-    // The members that describe the trace, as JSON.
+    // The top-level members that describe the trace, as JSON.
     std::map<std::string, std::string> about;
-    // The number of the process that ran the operators, -1 if the trace does not say.
+    // The process id of the operators, -1 if the trace does not contain it.
     std::int64_t process = -1;
-    // How many events there are of each kind that is not read.
+    // The number of events of each kind that is skipped.
     std::map<std::string, std::int64_t, std::less<>> unread;
 
   private:

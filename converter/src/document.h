@@ -1,4 +1,4 @@
-// A JSON document that arrives in pieces: an object, one of whose members is a long array.
+// A JSON document that arrives in pieces: an object, one member of which is a long array.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@
 
 namespace chakrascope::converter {
 
-// What becomes of a document's parts. A part that breaks off is offered again once more of it has arrived, so
-// nothing may be kept before all of it was taken.
+// Receives a document's parts. An incomplete part is offered again once more bytes have arrived, so
+// nothing may be stored before a part was read completely.
 class Parts {
   public:
     virtual ~Parts() = default;
-    // Take one element of the array.
+    // Read one element of the array.
     virtual void element(Scanner& scanner) = 0;
-    // Keep the member called *key*, in place.
+    // Store the member called *key*, in place.
     virtual void member(std::string_view key, const Token& value) = 0;
 };
 
@@ -25,9 +25,9 @@ class Document {
     // *array* is the name of the member whose elements go to *parts* one by one.
     Document(std::string_view array, Parts& parts) : array_(array), parts_(parts) {}
 
-    // Take the next bytes of the document. Raises FormatError.
+    // Read the next bytes of the document. Raises FormatError.
     void feed(std::string_view bytes);
-    // Take the rest. Raises FormatError if the document is not whole or lacks the array.
+    // Read the rest. Raises FormatError if the document is incomplete or lacks the array.
     void finish();
 
   private:
@@ -44,7 +44,7 @@ class Document {
     bool found_ = false;
     std::string pending_;
     std::size_t passed_ = 0;      // bytes of the document before the pending ones
-    std::size_t worth_more_ = 0;  // pending bytes below which trying again would be in vain
+    std::size_t worth_more_ = 0;  // the number of pending bytes below which parsing again would be useless
 };
 
 }  // namespace chakrascope::converter

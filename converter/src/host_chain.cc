@@ -5,8 +5,8 @@
 namespace chakrascope::converter {
 namespace {
 
-// A stretch this short, unless it is the first of an operator, is added to a neighbouring node, as is all of
-// an operator's time after the operators in it while nothing was issued.
+// An interval shorter than this is merged into a neighbouring node, unless it is the first of an
+// operator. All time of an operator after its inner operators, without launches, is merged too.
 constexpr std::int64_t kMergedBelowNs = 2'000;
 
 class Walk {
@@ -33,7 +33,7 @@ class Walk {
         if (carried_ns_ != 0 || waiting_) add(about_, resume_ns_, 0);
     }
 
-    // Note the burst whose nodes begin at *first*; it has at least one.
+    // Record the burst whose nodes start at *first*; it has at least one node.
     void burst(std::int64_t start_ns, std::int32_t first) {
         if (size() == first) add(about_, start_ns, 0);
         nodes_.burst_first.push_back(first);
@@ -65,7 +65,7 @@ class Walk {
         }
     }
 
-    // Issue what the mark issues, and stop where it stops.
+    // Issue the work of the mark, and stop where it stops.
     void apply(std::size_t mark, std::int32_t piece) {
         about_ = piece;
         if (carried_ns_ != 0 || nodes_.piece.empty() || fresh_) add(piece, input_.mark_time_ns[mark], 0);

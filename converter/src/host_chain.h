@@ -1,4 +1,4 @@
-// A host thread of a rank that drives a device as a chain of nodes, cut where it issues work or waits.
+// A host thread that drives a device, as a chain of nodes, cut where it issues work or waits.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace chakrascope::converter {
 
-// Columns of the thread's pieces (see timeline.h), its marks in order of time, and the bursts in which it
-// works (none: all the time). A mark is a moment at which the thread issues work, or stops until *resume_ns*,
-// for something in the graph if *waits*. A stop in a call that returns at *return_ns* (-1: in none) has a
-// node of its own, which takes the time from *resume_ns* on.
+// Columns of the thread's pieces (see timeline.h), its marks in order of time, and the bursts in
+// which it works (none: all the time). At a mark, the thread issues work or stops until
+// *resume_ns*, for a node of the graph if *waits*. A stop in a call that returns at *return_ns*
+// (-1: in none) has a separate node, which takes the time from *resume_ns* on.
 struct ChainInput {
     std::span<const std::int64_t> piece_start_ns, piece_end_ns;
     std::span<const std::int32_t> piece_op;
@@ -19,17 +19,17 @@ struct ChainInput {
     std::span<const std::int64_t> burst_start_ns, burst_end_ns;
 };
 
-// The nodes: when each was measured to start, its duration, and the piece it is named after (-1: none). Of
-// each mark, the node that issues its work, and the one that runs when the thread has waited (-1: none). Of
-// each burst, its first and last node. *stop* is the mark whose call a node is (-1: none's).
+// For each node, its measured start, its duration, the piece that names it (-1: none), and the mark
+// in whose call it stops (*stop*; -1: none). For each mark, the node that issues its work, and the
+// node that runs after the wait (-1: none). For each burst, its first and last node.
 struct ChainColumns {
     std::vector<std::int64_t> start_ns, duration_ns;
     std::vector<std::int32_t> piece, stop, issuer, resumed, burst_first, burst_last;
     std::int64_t wait_ns = 0;
 };
 
-// Walk along the thread. Each node takes the time the thread spent in it; the time it was stopped is
-// nobody's.
+// Walk along the thread. Each node takes the time the thread spent in it; time in which the thread
+// was stopped belongs to no node.
 ChainColumns host_chain(const ChainInput& input, std::int32_t num_ops);
 
 }  // namespace chakrascope::converter

@@ -6,7 +6,7 @@
 
 namespace chakrascope::converter {
 
-// What is needed of a node besides its arguments.
+// The members of a node besides its arguments.
 struct HostReader::Node {
     Token id, name, parent, record_id, thread, schema, input_shapes, output_shapes, input_types;
 
@@ -31,9 +31,9 @@ struct HostReader::Node {
 namespace {
 
 constexpr std::string_view kGroupsNode = "process_group:init";
-// Begins the name of the node that is its own parent: the process.
+// Prefix of the name of the process node, which is its own parent.
 constexpr std::string_view kRootNode = "[pytorch|profiler|execution_";
-// Of a tensor: tensor, storage, offset, elements, bytes per element, device.
+// The fields of a tensor: tensor, storage, offset, elements, bytes per element, device.
 constexpr std::size_t kTensorFields = 6;
 constexpr std::size_t kDeepest = 512;
 
@@ -160,7 +160,7 @@ void HostReader::keep(const Node& node) {
     operators.bounds.push_back(static_cast<std::int64_t>(operators.storages.size()));
 }
 
-// Take inputs or outputs: a list of values in schema 1.0.1, later an object that holds it.
+// Read inputs or outputs: a list of values in schema 1.0.1, later an object with the list.
 void HostReader::take_side(Scanner& scanner, Side& side) {
     side.clear();
     const char next = scanner.peek();
@@ -201,7 +201,8 @@ void HostReader::take_values(Scanner& scanner, Side& side) {
     side.values.push_back(']');
 }
 
-// Take one argument, however nested: a tensor leaves its storage behind and is written without identity.
+// Read one argument, nested to any depth: record the storage of a tensor, and write the tensor
+// without identity.
 void HostReader::take_argument(Scanner& scanner, Side& side, std::size_t depth) {
     if (scanner.peek() != '[') {
         append(side.values, scanner.value());

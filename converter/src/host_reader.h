@@ -12,10 +12,11 @@
 
 namespace chakrascope::converter {
 
-// The operators with a record-function id, in the order of the file. What they were called with is kept once
-// for all that are alike but for the identity of their tensors: *kind* counts the rows of KindColumns. The
-// storages of operator i's tensors, inputs first, are storages[bounds[i]] to storages[bounds[i + 1]], its
-// inputs end at inputs_end[i], those of its first argument at first_end[i].
+// The operators with a record-function id, in the order of the file. Arguments are stored once for
+// all operators whose arguments differ only in the identity of tensors: *kind* is a row of
+// KindColumns. The storages of operator i's tensors, inputs first, are storages[bounds[i]] to
+// storages[bounds[i + 1]]; its inputs end at inputs_end[i], and those of its first argument at
+// first_end[i].
 struct OperatorColumns {
     std::vector<std::int64_t> record_id, thread, bounds{0}, inputs_end, first_end, storages;
     std::vector<std::int32_t> kind;
@@ -33,9 +34,9 @@ class HostReader : private Parts {
     HostReader(const HostReader&) = delete;
     HostReader& operator=(const HostReader&) = delete;
 
-    // Take the next bytes of the file. Raises FormatError.
+    // Read the next bytes of the file. Raises FormatError.
     void feed(std::string_view bytes) { document_.feed(bytes); }
-    // Take the end of the file. Raises FormatError.
+    // Finish at the end of the file. Raises FormatError.
     void finish();
 
     OperatorColumns operators;
@@ -45,11 +46,11 @@ class HostReader : private Parts {
     std::vector<std::string> group_lists;
     // The version of the format, as JSON.
     std::string schema;
-    // The number of the process, -1 if the trace does not say.
+    // The process id, -1 if the trace does not contain it.
     std::int64_t process = -1;
 
   private:
-    // The inputs or the outputs of a node: *first* counts the storages of the first argument.
+    // The inputs or the outputs of a node: *first* is the number of storages in the first argument.
     struct Side {
         std::string values, shapes, types;
         std::vector<std::int64_t> storages;

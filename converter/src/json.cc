@@ -12,7 +12,7 @@ constexpr std::size_t kLongestTextNumber = 19;
 
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 
-// Eight bytes, the first one lowest.
+// Eight bytes, the first one in the lowest bits.
 std::uint64_t load(const char* at) {
     std::uint64_t word;
     std::memcpy(&word, at, sizeof word);
@@ -22,11 +22,12 @@ std::uint64_t load(const char* at) {
 constexpr std::uint64_t kOnes = 0x0101010101010101;
 constexpr std::uint64_t kHighs = 0x8080808080808080;
 
-// High bits of the bytes of *word* that are zero; bytes above one of them may be marked, too.
+// Set the high bits of the bytes of *word* that are zero; bytes above such a byte may be marked,
+// too.
 constexpr std::uint64_t zero_bytes(std::uint64_t word) { return (word - kOnes) & ~word & kHighs; }
 
-// Marks in *word* the bytes that end the plain part of a string: quotes, backslashes, control characters, and
-// those beyond ASCII; exact up to the first.
+// Mark the bytes of *word* that end the plain part of a string: quotes, backslashes, control
+// characters, and non-ASCII bytes; exact up to the first.
 constexpr std::uint64_t interrupting(std::uint64_t word) {
     const std::uint64_t quotes = zero_bytes(word ^ (kOnes * '"'));
     const std::uint64_t slashes = zero_bytes(word ^ (kOnes * '\\'));
@@ -34,7 +35,7 @@ constexpr std::uint64_t interrupting(std::uint64_t word) {
     return (quotes | slashes | controls | word) & kHighs;
 }
 
-// How many bytes of a word come before the first with a bit set in *marks*.
+// The number of bytes before the first one with a bit set in *marks*.
 int bytes_before(std::uint64_t marks) { return std::countr_zero(marks) / 8; }
 
 int hex_value(char digit) {
@@ -152,7 +153,7 @@ char Scanner::skip() {
     while (true) {
         const char byte = *at_;
         if (byte == ' ') {
-            // Indented files hold long runs of spaces.
+            // Fast path, as indented files contain long runs of spaces.
             ++at_;
             while (end_ - at_ >= 8) {
                 const std::uint64_t others = load(at_) ^ (kOnes * ' ');
@@ -250,7 +251,7 @@ Token Scanner::string() {
     }
 }
 
-// Take an escape sequence; of a surrogate pair, both.
+// Read an escape sequence, or both of a surrogate pair.
 void Scanner::escape() {
     if (end_ - at_ < 2) ended();
     const char kind = at_[1];
@@ -276,7 +277,7 @@ void Scanner::escape() {
     at_ += 6;
 }
 
-// Take one character of two to four bytes.
+// Read one character of two to four bytes.
 void Scanner::beyond_ascii() {
     const auto lead = static_cast<unsigned char>(*at_);
     const int length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
@@ -339,11 +340,11 @@ Token Scanner::number() {
     return {kind, false, {start, static_cast<std::size_t>(at_ - start)}};
 }
 
-// Take an object or array without looking at what is in it.
+// Skip an object or array without parsing its content.
 Token Scanner::nested() {
     const char* const start = at_;
     const Kind kind = *at_ == '{' ? Kind::Object : Kind::Array;
-    std::string closing;  // of the objects and arrays that are open
+    std::string closing;  // of the open objects and arrays
     do {
         const char next = peek();
         if (next == '{' || next == '[') {

@@ -1,5 +1,5 @@
-// A strict JSON scanner over bytes that may still be arriving. It builds nothing: values are parsed in
-// place, or skipped once they are known to be well-formed.
+// A strict JSON scanner over bytes that may still be arriving. It builds no tree: values are parsed
+// in place, or skipped once they are known to be well-formed.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace chakrascope::converter {
 
-// The text is not JSON, or not of the form that is expected.
+// The text is not JSON, or does not have the expected form.
 struct FormatError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -20,47 +20,48 @@ struct NeedMore {};
 
 enum class Kind : std::uint8_t { Absent, Null, False, True, Integer, Number, String, Array, Object };
 
-// A value in place: *raw* is its text, for a string without the quotes.
+// A value in place: *raw* is its text, without quotes for a string.
 struct Token {
     Kind kind = Kind::Absent;
     bool escaped = false;
     std::string_view raw;
 
-    // The value as a 64-bit integer, also if it is written as a text of decimals; *other* if it is none.
+    // The value as a 64-bit integer, also from a string of decimal digits; *other* if it is not
+    // one.
     std::int64_t integer(std::int64_t other) const;
-    // What Python's str() shows of the value; *scratch* holds it if it had escapes.
+    // The value as Python's str() shows it; *scratch* holds it if it had escapes.
     std::string_view text(std::string& scratch) const;
     bool is_true_integer(std::int64_t& value) const;
 };
 
 class Scanner {
   public:
-    // The bytes at *end* must be readable and zero. *more* tells that further bytes may follow them.
+    // The byte at *end* must be readable and zero. *more* means that further bytes may follow.
     Scanner(const char* begin, const char* end, bool more)
         : begin_(begin), at_(begin), end_(end), more_(more) {}
 
     const char* position() const { return at_; }
     // Skip white space and return the next byte, 0 at the end of all bytes.
     char peek() { return *at_ > ' ' ? *at_ : skip(); }
-    // Whether nothing but white space is left for now.
+    // Whether only white space is left at present.
     bool exhausted();
-    // Take *expected*, which must come next.
+    // Read *expected*, which must come next.
     void take(char expected) {
         if (peek() != expected) missing(expected);
         ++at_;
     }
-    // Take *wanted* if it comes next.
+    // Read *wanted* if it comes next.
     bool try_take(char wanted) {
         if (peek() != wanted) return false;
         ++at_;
         return true;
     }
-    // Take a string, the key of a member, and the colon behind it.
+    // Read a string, the key of a member, and the colon after it.
     Token key();
-    // Take one value of any kind.
+    // Read one value of any kind.
     Token value();
 
-    // Take an object and call *member*(key); it must take the value.
+    // Read an object and call *member*(key) for each member, which must read the value.
     template <class Member>
     void object(Member member) {
         take('{');
@@ -71,7 +72,7 @@ class Scanner {
         take('}');
     }
 
-    // Take an array and call *element*() where each element starts; it must take it.
+    // Read an array and call *element*() at the start of each element, which must read it.
     template <class Element>
     void array(Element element) {
         take('[');

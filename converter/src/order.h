@@ -1,4 +1,4 @@
-// Orders of a graph's nodes, and its replay. Nodes are numbered from 0.
+// Orderings of a graph's nodes, and its replay. Nodes are numbered from 0.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ struct Dependencies {
     std::span<const std::int64_t> bounds, source;
 };
 
-// Return the nodes so that each comes after those it waits for; of several, that of lowest *priority* first.
-// Fewer are returned if nodes wait for each other in a cycle.
+// Return the nodes in topological order; on a tie, the one with the lowest *priority* first. Fewer
+// nodes are returned if there is a dependency cycle.
 std::vector<std::int64_t> order_by_dependency(std::span<const std::int64_t> priority,
                                               const Dependencies& waits);
 
@@ -21,13 +21,14 @@ struct Times {
     std::vector<std::int64_t> start_ns, end_ns;
 };
 
-// Start the nodes, taken in the order of *turns*, when what they wait for and the node before them on their
-// lane (numbered from 0) have ended.
+// Start each node, in the order of *turns*, when its dependencies and the previous node on its lane
+// (numbered from 0) have ended.
 Times replay(std::span<const std::int64_t> turns, std::span<const std::int64_t> lane,
              std::span<const std::int64_t> duration_ns, const Dependencies& waits);
 
-// What operators read and write, in order: *reads* and *writes* are slices of *storages*, two bounds each.
-// What one of *views* writes to a storage that it reads is that storage itself, unchanged.
+// Storages that operators read and write, in order: *reads* and *writes* are slices of *storages*,
+// with two bounds each. If one of *views* writes to a storage that it reads, the storage is
+// unchanged.
 struct Accesses {
     std::span<const std::int64_t> reads, writes;
     std::span<const std::uint8_t> views;
@@ -38,7 +39,8 @@ struct Pairs {
     std::vector<std::int64_t> source, target;
 };
 
-// Return (last writer, reader) for each storage that is read, each pair once, as numbers of accesses.
+// Return (last writer, reader) for each storage that is read, each pair once, as indices of
+// accesses.
 Pairs last_writers(const Accesses& accesses);
 
 }  // namespace chakrascope::converter

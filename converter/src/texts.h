@@ -1,4 +1,5 @@
-// Texts by number: each different one is kept once. And texts behind each other, as NumPy's arrays hold them.
+// Interned texts: each text has a number and is stored once. Also concatenated texts, as NumPy
+// arrays hold them.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 namespace chakrascope::converter {
 
-// Byte strings behind each other; string i ends at ends[i].
+// Concatenated byte strings; string i ends at ends[i].
 struct TextTable {
     std::string_view bytes;
     std::span<const std::int64_t> ends;
@@ -25,7 +26,7 @@ struct TextTable {
 
 class Texts {
   public:
-    // Return the number of *text*, a new one if it has not been seen.
+    // Return the number of *text*, a new one if it is new.
     std::int32_t number(std::string_view text) {
         const auto known = numbers_.find(text);
         if (known != numbers_.end()) return known->second;

@@ -6,7 +6,7 @@ namespace chakrascope::converter {
 
 OpColumns Nesting::operators(const EventView& events, std::int64_t start_ns, std::int64_t end_ns,
                              Phase phase) {
-    // What encloses an event: where it ends, its operator, and what that tells.
+    // An enclosing event: its end, its operator, and its properties.
     struct Context {
         std::int64_t end_ns;
         std::int32_t op, module;

@@ -1,4 +1,4 @@
-// Integers in groups of seven bits, as Protocol Buffers writes them.
+// Variable-length integers in groups of seven bits, as in Protocol Buffers.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ inline void put_varint(std::string& out, std::uint64_t value) {
     out.push_back(static_cast<char>(value));
 }
 
-// Small ones of either sign become short.
+// Zigzag: numbers close to zero become short.
 inline void put_zigzag(std::string& out, std::int64_t value) {
     put_varint(out, static_cast<std::uint64_t>(value) << 1 ^ static_cast<std::uint64_t>(value >> 63));
 }

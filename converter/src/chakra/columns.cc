@@ -15,7 +15,7 @@ constexpr std::size_t kGroupDigits = 18;
 // Types of nodes that are not computation.
 constexpr std::int32_t kMemLoad = 2, kMemStore = 3, kFirstComm = 5;
 
-// What the file says of a node that does not say its kind.
+// The default kind of a node that has none.
 std::string_view kind_of_type(std::int32_t type) {
     if (type >= kFirstComm) return "communication";
     return type == kMemLoad || type == kMemStore ? "memory" : "compute";
@@ -27,17 +27,18 @@ void set(std::vector<T>& column, std::size_t row, std::size_t rows, T unset, T v
     column[row] = value;
 }
 
-// Takes in one node after the other.
+// Reads the nodes one by one.
 class Intake {
   public:
-    // Of *rows* nodes of *size* bytes.
+    // Expects *rows* nodes of *size* bytes in total.
     Intake(std::string_view metadata, std::size_t rows, std::size_t size);
 
-    // Return whether *message* is a node of a higher id than the last; one of a lower id is not taken in.
+    // Return whether *message* is a node with a higher id than the last; a node with a lower id is
+    // not read.
     bool add(const Reader& message);
     NodeColumns take() { return std::move(columns_); }
 
-    // What `read_node` tells.
+    // Callbacks of `read_node`.
     void id(std::uint64_t number, const Reader&) { id_ = number; }
     void name(std::string_view text, const Reader& reader);
     void type(std::int32_t number, const Reader&) { type_ = number; }
@@ -62,7 +63,7 @@ class Intake {
 
     const std::size_t rows_, size_;
     NodeColumns columns_;
-    std::size_t place_ = 0;  // of the present node
+    std::size_t place_ = 0;  // of the current node
     std::uint64_t id_ = 0, micros_ = 0;
     std::int32_t type_ = 0;
     std::uint32_t said_ = 0;  // a bit for each `Key`
@@ -123,7 +124,7 @@ void Intake::attribute(const Attribute& found, std::string_view whole, const Rea
     }
 }
 
-// Take the value of *found* if a column stands for it; return whether one does.
+// Store the value of *found* if it has a column; return whether it does.
 bool Intake::has_column(const Attribute& found) {
     const auto number = static_cast<std::size_t>(found.key);
     if (found.key == Key::IsCpuOp && found.holds_integer()) {
@@ -202,7 +203,7 @@ void Intake::commit_texts(std::size_t row) {
     }
 }
 
-// Each source once, as data where it is both.
+// Each source once; a source of both kinds counts as data.
 void Intake::commit_edges() {
     if (!std::is_sorted(sources_.begin(), sources_.end())) std::sort(sources_.begin(), sources_.end());
     for (std::size_t i = 0; i < sources_.size(); ++i) {
@@ -216,7 +217,8 @@ void Intake::commit_edges() {
     }
 }
 
-// A type that the columns do not know stays: written after theirs, it is the one that counts.
+// A type that the columns cannot hold is kept as an extra field: the last value of a field counts,
+// and this one is written last.
 void Intake::commit_rest() {
     ExtraColumns& extra = columns_.extra;
     const std::size_t before = extra.bytes.size();
@@ -231,13 +233,15 @@ void Intake::commit_rest() {
     extra.ends.push_back(static_cast<std::int64_t>(extra.bytes.size()));
 }
 
-// Room for all there may be is only taken as it is filled; growing by and by would copy.
+// Reserve for the worst case, as memory is only used once it is filled; growing step by step would
+// copy.
 void Intake::keep(std::string_view bytes) {
     if (columns_.extra.bytes.empty()) columns_.extra.bytes.reserve(bytes.size() + size_);
     columns_.extra.bytes.insert(columns_.extra.bytes.end(), bytes.begin(), bytes.end());
 }
 
-// Raise for a file that starts with a node, or whose metadata has attributes where the version is.
+// Raise for a file that starts with a node, or whose metadata has attributes in place of the
+// version.
 void refuse_early(const Reader& metadata, std::string_view body) {
     const bool is_node = body.starts_with(static_cast<char>(key(NodeField::kId, Wire::Varint)));
     const std::string_view version = is_node ? std::string_view() : read_metadata(metadata);
@@ -249,7 +253,7 @@ void refuse_early(const Reader& metadata, std::string_view body) {
         "left the metadata out. Write it again with a newer one, or convert its traces.");
 }
 
-// Only finds the id.
+// Reads only the id.
 struct IdOnly {
     std::uint64_t number = 0;
 

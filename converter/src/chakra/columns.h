@@ -1,4 +1,4 @@
-// A Chakra file as columns, whoever wrote it.
+// A Chakra file of any writer as columns.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace chakrascope::chakra {
 
-// Why a node waits for another one, as far as a file tells.
+// Why a node waits for another one, if the file contains the reason.
 inline constexpr std::int64_t kDataEdge = 0, kCtrlEdge = 8;
 
 struct TextColumn {
@@ -21,14 +21,14 @@ struct TextColumn {
     converter::Texts texts;
 };
 
-// What has no column: the encoded fields of node ids[i] end at ends[i]. The id of the metadata of another
-// writer is -1, which comes first.
+// Fields without a column: the encoded fields of node ids[i] end at ends[i]. The id of another
+// writer's metadata is -1, which comes first.
 struct ExtraColumns {
     std::vector<std::int64_t> ids, ends;
     std::vector<std::uint8_t> bytes;
 };
 
-// In ascending order of ids, which differ. A column of which no node says anything is empty.
+// In ascending order of ids, which are unique. A column without any value is empty.
 struct NodeColumns {
     std::vector<std::int64_t> id, group;
     std::vector<std::uint8_t> type, is_cpu_op;

@@ -9,7 +9,7 @@
 
 namespace chakrascope::chakra {
 
-// A single value: a text in *text*, anything else in *bits* (whole numbers extended to 64 bits).
+// A single value: a string in *text*, any other value in *bits* (integers extended to 64 bits).
 struct Value {
     ValueKind kind = ValueKind::Int64;
     std::uint64_t bits = 0;
@@ -19,15 +19,15 @@ struct Value {
 struct Attribute {
     Key key = Key::Other;
     std::string_view name;
-    std::uint32_t field = 0;  // of the value, 0: there is none
-    Value value;              // of a list the text is the message
+    std::uint32_t field = 0;  // of the value; 0 without one
+    Value value;              // for a list, the text is its encoded message
 
     bool is_scalar() const { return field != 0 && !is_list(field); }
     bool holds_integer() const { return is_scalar() && is_integer(value.kind); }
     bool holds_string() const { return is_scalar() && value.kind == ValueKind::String; }
 };
 
-// Who only simulates need not know whether each byte that means nothing to it is well-formed.
+// Readers that only simulate skip the check of bytes that do not affect the simulation.
 enum class Care : std::uint8_t { WhatMatters, Everything };
 
 inline std::uint64_t sign_extended(std::uint64_t bits) {
@@ -36,7 +36,7 @@ inline std::uint64_t sign_extended(std::uint64_t bits) {
 
 inline std::uint64_t unzigzagged(std::uint64_t bits) { return bits >> 1 ^ (~(bits & 1) + 1); }
 
-// Read a value of *kind* as it is stored.
+// Read a value of *kind* in its stored form.
 inline Value read_value(Reader& reader, ValueKind kind) {
     const auto number = [kind](std::uint64_t bits) { return Value{kind, bits, {}}; };
     switch (kind) {
@@ -67,7 +67,7 @@ inline Value read_value(Reader& reader, ValueKind kind) {
     }
 }
 
-// Read *text*, the bytes before the reader's place.
+// Read *text*, the bytes before the reader's position.
 inline void check_utf8(const Reader& reader, std::string_view text) {
     if (!is_utf8(text)) reader.fail("a text is not UTF-8");
 }
@@ -88,13 +88,13 @@ void read_list(Reader list, ValueKind kind, Each each) {
     }
 }
 
-// Raise `Damaged` if the value of *attribute*, which ends at the reader's place, is not well-formed.
+// Raise `Damaged` if the value of *attribute*, which ends at the reader's position, is malformed.
 void check_value(const Reader& reader, const Attribute& attribute);
 
-// Raise `Damaged` if *body*, an attribute's or IOInfo's that *reader* passed, is not well-formed.
+// Raise `Damaged` if *body*, an attribute or IOInfo that *reader* has passed, is malformed.
 void check_info(const Reader& reader, std::string_view body);
 
-// Of several values the last one counts.
+// If there are several values, the last one counts.
 template <Care care>
 Attribute read_attribute(Reader reader) {
     Attribute attribute;
@@ -119,9 +119,10 @@ Attribute read_attribute(Reader reader) {
     return attribute;
 }
 
-// Read the message of a node, and tell *into* of what it says, field by field: `id`, `name`, `type`,
-// `ctrl_dep`, `data_dep`, `duration_micros`, `attribute`, and `other` of what stands for none of these. Each
-// gets the reader, which has just passed it; the last two also the field's bytes from its key on.
+// Read the message of a node, and call *into* for each field: `id`, `name`, `type`, `ctrl_dep`,
+// `data_dep`, `duration_micros`, `attribute`, and `other` for all other fields. Each gets the
+// reader, which has just passed the field; the last two also get the field's bytes, including its
+// key.
 template <Care care, class Into>
 void read_node(Reader reader, Into& into) {
     const auto each = [&reader](auto tell) {
@@ -171,10 +172,10 @@ void read_node(Reader reader, Into& into) {
     }
 }
 
-// Read a GlobalMetadata, all of it; return its version.
+// Read a whole GlobalMetadata; return its version.
 std::string_view read_metadata(Reader reader);
 
-// Return how many messages *reader* has before it; raises `Damaged` if one is not all there.
+// Return the number of messages left in *reader*; raises `Damaged` if one is incomplete.
 std::size_t count_messages(Reader reader);
 
 }  // namespace chakrascope::chakra

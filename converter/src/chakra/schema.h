@@ -1,5 +1,5 @@
-// What the Chakra execution trace format 0.0.4 consists of: the field numbers of its messages, the kinds of
-// values an attribute can have, and the attributes that mean something to a simulator or to the converter.
+// The Chakra execution trace format 0.0.4: the field numbers of its messages, the kinds of
+// attribute values, and the attributes that the simulator or the converter uses.
 #pragma once
 
 #include <array>
@@ -9,13 +9,14 @@
 
 namespace chakrascope::chakra {
 
-// A file is length-prefixed messages: one GlobalMetadata, then the nodes in any order.
+// A file is a sequence of length-prefixed messages: one GlobalMetadata, then the nodes in any
+// order.
 inline constexpr std::string_view kVersion = "0.0.4";
 
-// How the value of a field is stored; the numbers are Protocol Buffers'.
+// How a field's value is stored; the numbers are Protocol Buffers' wire types.
 enum class Wire : std::uint8_t { Varint, Fixed64, Bytes, Group, GroupEnd, Fixed32 };
 
-// What stands before a field's value.
+// The key before a field's value.
 constexpr std::uint32_t key(std::uint32_t field, Wire wire) {
     return field << 3 | static_cast<std::uint32_t>(wire);
 }
@@ -30,24 +31,25 @@ struct NodeField {
                                    kStartMicros = 6, kDurationMicros = 7, kInputs = 8, kOutputs = 9,
                                    kAttribute = 10;
 };
-// Of inputs and outputs.
+// The fields of inputs and outputs.
 struct InfoField {
     static constexpr std::uint32_t kValues = 1, kShapes = 2, kTypes = 3;
 };
 struct AttributeField {
     static constexpr std::uint32_t kName = 1, kDoc = 2, kFirstValue = 3;
 };
-// Of a list, the value of an attribute.
+// The field of a list, the value of an attribute.
 struct ListField {
     static constexpr std::uint32_t kValues = 1;
 };
 
-// The largest type of a node that this version knows: a collective.
+// The largest node type of this version: a collective.
 inline constexpr std::int64_t kLastNodeType = 7;
-// How many types of collectives there are.
+// The number of collective types.
 inline constexpr std::int64_t kCollectiveTypes = 10;
 
-// In field order: each is a scalar at an odd number of the attribute and a list at the next one.
+// In the order of field numbers: a scalar has an odd number within the attribute, and its list the
+// next one.
 enum class ValueKind : std::uint8_t {
     Double,
     Float,
@@ -79,7 +81,7 @@ constexpr bool is_value_field(std::uint32_t field) {
     return field >= AttributeField::kFirstValue &&
            field < AttributeField::kFirstValue + 2 * kWireOfKind.size();
 }
-// Of a field that holds a value.
+// The kind of a field that holds a value.
 constexpr ValueKind kind_of(std::uint32_t field) {
     return static_cast<ValueKind>((field - AttributeField::kFirstValue) / 2);
 }
@@ -87,15 +89,15 @@ constexpr bool is_list(std::uint32_t field) { return (field - AttributeField::kF
 constexpr Wire wire_of_value(std::uint32_t field) {
     return is_list(field) ? Wire::Bytes : wire_of(kind_of(field));
 }
-// Whole numbers and flags.
+// Integers and flags.
 constexpr bool is_integer(ValueKind kind) { return kind >= ValueKind::Int32 && kind <= ValueKind::Bool; }
-// Those that a 64-bit integer with a sign may not hold.
+// Kinds whose values may exceed a signed 64-bit integer.
 constexpr bool is_unsigned_long(ValueKind kind) {
     return kind == ValueKind::Uint64 || kind == ValueKind::Fixed64;
 }
 
-// The attributes known here: first those with an integer column, then with a text column, each in the order
-// in which they are written.
+// The supported attributes: first those with an integer column, then those with a text column, each
+// in the order in which they are written.
 enum class Key : std::uint8_t {
     CommType,
     CommSize,
@@ -122,8 +124,8 @@ enum class Key : std::uint8_t {
     Other
 };
 
-// An attribute: its name, the column that holds it (none: it means something to the engine alone), the kind
-// of value that is written, the text of a node that does not say, and whether a negative value is that.
+// An attribute: its name, its column (none if only the engine uses it), the kind of value that is
+// written, whether a negative value means unset, and the text of nodes without it.
 struct KnownAttribute {
     std::string_view name, column;
     ValueKind kind;
@@ -161,8 +163,8 @@ inline constexpr std::size_t kTextColumns = static_cast<std::size_t>(Key::Group)
 
 constexpr const KnownAttribute& known(Key key) { return kKnown[static_cast<std::size_t>(key)]; }
 
-// The attributes by the length of their names, which few share: those of length n stand in *keys* from
-// starts[n] to starts[n + 1].
+// The attributes by the length of their names, as few share a length: those of length n are in
+// *keys* from starts[n] to starts[n + 1].
 struct ByLength {
     static constexpr std::size_t kLongest = 17;
 

@@ -3,9 +3,10 @@
 namespace chakrascope::chakra {
 namespace {
 
-constexpr int kDeepest = 100;  // Protocol Buffers' limit on groups within groups
+constexpr int kDeepest = 100;  // Protocol Buffers' limit on nested groups
 
-// Return the number of bytes that follow the *first* one of a character, -1 if none starts with it.
+// Return the number of continuation bytes after the *first* byte of a character, -1 if it is not a
+// first byte.
 int bytes_after(unsigned char first) {
     if (first < 0x80) return 0;
     if (first >= 0xC2 && first < 0xE0) return 1;
@@ -13,7 +14,8 @@ int bytes_after(unsigned char first) {
     return first >= 0xF0 && first < 0xF5 ? 3 : -1;
 }
 
-// Return whether *second* may follow *first*: no detours, no surrogates, nothing beyond the last character.
+// Return whether *second* may follow *first*: no overlong forms, no surrogates, nothing beyond
+// U+10FFFF.
 bool may_follow(unsigned char first, unsigned char second) {
     switch (first) {
         case 0xE0:

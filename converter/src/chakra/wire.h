@@ -1,4 +1,5 @@
-// Protocol Buffers' wire format: a bounded reader that no input can lead astray, and what writers put.
+// Protocol Buffers' wire format: a bounds-checked reader that is safe for any input, and writing
+// functions.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 
 namespace chakrascope::chakra {
 
-// The bytes are no such message; *byte* is where in the file that shows.
+// The bytes are not a valid message; *byte* is the offset of the error in the file.
 struct Damaged : std::runtime_error {
     Damaged(const std::string& what, std::size_t at) : std::runtime_error(what), byte(at) {}
 
@@ -25,11 +26,11 @@ class Reader {
   public:
     explicit Reader(std::string_view file) : Reader(file, file.data()) {}
 
-    // A reader of *part*, which lies within this one's file.
+    // A reader of *part*, which lies within this reader's file.
     Reader within(std::string_view part) const { return {part, origin_}; }
 
     bool done() const { return at_ == end_; }
-    // Where in the file.
+    // The offset in the file.
     std::size_t place() const { return static_cast<std::size_t>(at_ - origin_); }
     std::size_t left() const { return static_cast<std::size_t>(end_ - at_); }
     const char* at() const { return at_; }
@@ -46,7 +47,7 @@ class Reader {
         fail("a number is longer than 64 bits");
     }
 
-    // What stands before a field; `skip` and the wire of `key` tell what follows.
+    // Read the key of a field; `skip` and the wire type of `key` determine what follows.
     std::uint32_t key() {
         const std::uint64_t key = varint();
         if (key < 8 || key > 0xFFFFFFFF) fail("a field has an impossible number");
@@ -64,13 +65,13 @@ class Reader {
     std::uint64_t fixed32();
     std::uint64_t fixed64();
 
-    // Pass over the value of the field that *key* announced.
+    // Skip the value of the field that *key* announced.
     void skip(std::uint32_t key) { skip(key, 0); }
 
     // Return the next length-prefixed message.
     std::string_view message();
 
-    // Apart from the loops, which it would crowd.
+    // Kept out of the loops, so that these stay small.
     [[noreturn, gnu::cold]] void fail(std::string_view what) const;
 
   private:
@@ -82,7 +83,7 @@ class Reader {
     const char *origin_, *at_, *end_;
 };
 
-// Whether *text*, which holds other characters than ASCII's, is UTF-8.
+// Whether *text*, which contains non-ASCII bytes, is valid UTF-8.
 bool is_wide_utf8(std::string_view text);
 
 template <class Word>
@@ -92,7 +93,7 @@ Word word_at(const char* place) {
     return word;
 }
 
-// Most texts are short.
+// Fast path, as most texts are short.
 inline bool is_ascii(std::string_view text) {
     constexpr std::uint64_t kHigh = 0x8080808080808080;
     const char* const end = text.data() + text.size();

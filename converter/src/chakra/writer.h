@@ -14,13 +14,13 @@
 
 namespace chakrascope::chakra {
 
-// A text of each node: numbers of *texts*. The attribute is left out where its text is empty.
+// A text per node, as an index into *texts*. The attribute is omitted if its text is empty.
 struct TextNumbers {
     std::span<const std::int32_t> numbers;
     converter::TextTable texts;
 };
 
-// Dependency i of node n is one of ids[bounds[n]] to ids[bounds[n + 1]].
+// The dependencies of node n are ids[bounds[n]] to ids[bounds[n + 1]].
 struct Dependencies {
     std::span<const std::int64_t> bounds, ids;
 
@@ -43,18 +43,19 @@ struct NodeView {
     Extra extra;
 };
 
-// Durations in microseconds, what rounding left over carried to the lane's next node, so that sums agree.
+// Durations in microseconds. Each rounding error is carried over to the lane's next node, so that
+// sums agree.
 class Microseconds {
   public:
     std::int64_t next(std::int64_t lane, std::int64_t duration_ns);
 
   private:
-    __extension__ using Wide = __int128;  // files of others hold any duration
+    __extension__ using Wide = __int128;  // foreign files may hold any duration
 
     std::unordered_map<std::int64_t, Wide> carry_;
 };
 
-// The metadata of a file of ours, an encoded message.
+// The encoded metadata message of our own files.
 std::string own_metadata();
 
 // Writes a file piece by piece.
@@ -73,7 +74,8 @@ class Writer {
     NodeView nodes_;
     std::string_view metadata_;
     std::array<std::string, kIntegerColumns> openings_;
-    std::array<std::vector<std::string>, kTextColumns> encoded_;  // each text of each column, as an attribute
+    std::array<std::vector<std::string>, kTextColumns>
+        encoded_;  // each text of each column, encoded as an attribute
     Microseconds microseconds_;
     std::size_t node_ = 0;
     bool begun_ = false;
