@@ -10,7 +10,7 @@ namespace chakrascope::tcp {
 namespace {
 
 constexpr std::uint64_t kLargestWrite = 1 << 16;
-// The most that can be written and not acknowledged is the sender's buffer; messages are kept for longer.
+// Unacknowledged data is limited by the sender's buffer; messages are kept longer.
 constexpr std::uint64_t kKeptBytes = 1 << 28;
 
 }  // namespace

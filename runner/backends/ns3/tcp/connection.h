@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// A connection between two hosts and the messages on it: both ways over one connection, one after the other.
+// A connection between two hosts and its messages: both directions use one connection, and messages
+// queue.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,8 @@
 
 namespace chakrascope::tcp {
 
-// One direction: messages are counts of bytes in a stream, complete when the last of them has been received.
+// One direction. Messages are byte counts in a stream, complete when their last byte has been
+// received.
 class Stream {
   public:
     using Complete = std::function<void(std::uint64_t message)>;
@@ -24,7 +26,7 @@ class Stream {
     void set_sender(ns3::Ptr<HostSocket> socket);
     void set_receiver(ns3::Ptr<HostSocket> socket);
     bool ready() const { return sender_ && receiver_; }
-    // Segments sent again of each message that had any.
+    // The number of retransmitted segments of each message that had any.
     const std::unordered_map<std::uint64_t, std::uint64_t>& retransmissions() const {
         return retransmissions_;
     }
@@ -44,7 +46,7 @@ class Stream {
     ns3::Ptr<HostSocket> sender_;
     ns3::Ptr<HostSocket> receiver_;
     std::deque<Message> under_way_;
-    std::deque<Message> recent_;  // those and what may still be sent again
+    std::deque<Message> recent_;  // those, and messages that may still be retransmitted
     std::unordered_map<std::uint64_t, std::uint64_t> retransmissions_;
     std::uint64_t asked_ = 0;
     std::uint64_t written_ = 0;
@@ -61,7 +63,7 @@ struct Connection {
     const std::int32_t low;
     const std::int32_t high;
     Stream up;    // from the lower to the higher host
-    Stream down;  // and back
+    Stream down;  // and from the higher to the lower
     bool opened = false;
 };
 

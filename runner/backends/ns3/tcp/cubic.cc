@@ -39,8 +39,8 @@ void HostCubic::CongestionStateSet(ns3::Ptr<ns3::TcpSocketState> state,
     shortest_ = {};
 }
 
-// Slow start ends where the acknowledgements of one window take half a round trip, as then the window fills
-// the path, or where round trips get longer.
+// Slow start ends if the acknowledgements of one window take half a round trip, as the window then
+// fills the path, or if round trips get longer.
 void HostCubic::look_for_the_end(ns3::TcpSocketState& state) {
     const ns3::Time now = ns3::Simulator::Now(), sample = state.m_lastRtt.Get();
     if (!sample.IsStrictlyPositive()) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// ns-3's Cubic with the hybrid slow start of today's Linux. ns-3's own looks at a train of acknowledgements
-// before it notices that a new round began, and so ends every slow start at 16 segments where round trips are
-// shorter than 2 ms.
+// ns-3's Cubic with the hybrid slow start of current Linux. ns-3's own checks a train of
+// acknowledgements before it detects a new round, and therefore ends every slow start at 16
+// segments if round trips are shorter than 2 ms.
 #pragma once
 
 #include <ns3/tcp-cubic.h>
@@ -28,8 +28,8 @@ class HostCubic final : public ns3::TcpCubic {
     ns3::SequenceNumber32 round_end_{0};
     ns3::Time round_start_;
     ns3::Time last_ack_;
-    ns3::Time shortest_;        // round trip of the connection; 0: none yet
-    ns3::Time round_shortest_;  // of the first of this round
+    ns3::Time shortest_;        // round-trip time of the connection; 0: none yet
+    ns3::Time round_shortest_;  // of the first acknowledgement of this round
     std::uint32_t samples_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// A network of ns-3's TCP as a service: commands on standard input, answers on standard output, a line each.
+// A network of ns-3's TCP as a service: commands on standard input, answers on standard output, one line each.
 //
 //   set NAME VALUE             one setting
 //   nodes COUNT SWITCH...      all nodes; the others are hosts
@@ -8,14 +8,14 @@
 //   build                      -> ready
 //   send ID FROM TO BYTES AT_PS
 //   run LIMIT_PS               -> for every completion: d ID TIME_PS; then: now TIME_PS [idle]
-//   links                      -> for every direction: u FROM TO WIDTH_PS BYTES... (sent in each stretch of
-//                                 time) and l FROM TO BYTES BUSY QUEUED PACKETS DROPS MARKS QUEUE_BYTES;
-//                                 r ID COUNT for every message with segments that were sent again;
+//   links                      -> for every direction: u FROM TO WIDTH_PS BYTES... (sent in each interval)
+//                                 and l FROM TO BYTES BUSY QUEUED PACKETS DROPS MARKS QUEUE_BYTES;
+//                                 r ID COUNT for every message with retransmitted segments;
 //                                 f FROM TO PORT PORT SENT RECEIVED SENT_BYTES RECEIVED_BYTES LOST DELAY_NS
-//                                 JITTER_NS for what the flow monitor saw; then: end SEGMENTS EVENTS
+//                                 JITTER_NS from the flow monitor; then: end SEGMENTS EVENTS
 //                                 RETRANSMISSIONS TIMEOUTS
 //
-// run stops after the first nanosecond in which something completes, or at the limit (-1: none). A mistake is
+// run stops after the first nanosecond with a completion, or at the limit (-1: none). An error is
 // answered with "error TEXT" and ends the program, as does the end of the input.
 #include <ns3/simulator.h>
 #include <sys/prctl.h>
@@ -34,7 +34,7 @@ namespace {
 
 class Driver {
   public:
-    // Carry out one line; returns false at the end.
+    // Execute one line; returns false at the end.
     bool obey(const std::string& line) {
         std::istringstream words(line);
         std::string command;
@@ -144,7 +144,7 @@ class Driver {
 
     static void say(const std::string& text) {
         std::cout << text << std::flush;
-        if (!std::cout) std::exit(1);  // nobody listens any more
+        if (!std::cout) std::exit(1);  // the caller has closed the pipe
     }
 
     Network network_;
@@ -162,7 +162,7 @@ int main() {
         for (std::string line; std::getline(std::cin, line) && driver.obey(line);) {
         }
         std::cout << std::flush;
-        std::_Exit(0);  // ns-3's objects end with the program
+        std::_Exit(0);  // ns-3's objects live until the end of the program
     } catch (const std::bad_alloc&) {
         std::cout << "error there is not enough memory for it" << std::endl;
     } catch (const std::exception& error) {

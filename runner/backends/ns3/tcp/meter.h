@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// What one direction of a link carries, counted where it is sent.
+// The traffic of one direction of a link, counted at the sender.
 #pragma once
 
 #include <ns3/point-to-point-net-device.h>
@@ -11,7 +11,8 @@
 
 namespace chakrascope::tcp {
 
-// Bytes sent in equal stretches of time from 0 on; stretches are joined in pairs when there are too many.
+// Bytes sent in equal intervals from time 0 on; intervals are merged in pairs when there are too
+// many.
 struct SendHistory {
     static constexpr std::size_t kStretches = 64;
 
@@ -23,18 +24,18 @@ struct SendHistory {
 
 class LinkMeter {
   public:
-    // *overhead* is what a frame takes on the wire beyond what the device sends of it.
+    // *overhead* is the size of a frame on the wire minus the bytes that the device sends.
     LinkMeter(std::int32_t from, std::int32_t to, std::uint64_t rate_bps, std::uint32_t overhead)
         : from(from), to(to), rate_bps_(rate_bps), overhead_(overhead) {}
 
-    // Count from *start_ps* on; what happened before is forgotten.
+    // Count from *start_ps* on, and reset earlier counts.
     void restart(std::int64_t start_ps);
     void watch(ns3::Ptr<ns3::PointToPointNetDevice> device, ns3::Ptr<ns3::QueueDisc> disc);
-    // Count what the device at the other end loses.
+    // Count packets that the device at the other end loses.
     void watch_losses(ns3::Ptr<ns3::PointToPointNetDevice> peer);
-    // What is sent from now on goes at that rate.
+    // The rate of the link from now on.
     void set_rate(std::uint64_t rate_bps) { rate_bps_ = rate_bps; }
-    // Bring the time that packets wait up to now.
+    // Update the waiting time of queued packets.
     void settle();
 
     std::int32_t from;

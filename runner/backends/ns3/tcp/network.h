@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Hosts, switches and links made of ns-3's own models, and the connections between the hosts.
+// A network of ns-3's own hosts, switches and links, with the connections between the hosts.
 #pragma once
 
 #include <ns3/error-model.h>
@@ -30,7 +30,7 @@ struct Completion {
     std::int64_t time_ps;
 };
 
-// What the flow monitor saw of one direction of a connection.
+// The flow monitor's statistics of one direction of a connection.
 struct MonitoredFlow {
     std::int32_t from, to;
     std::uint16_t from_port, to_port;
@@ -45,16 +45,15 @@ class Network {
     void set_nodes(std::int32_t count, const std::set<std::int32_t>& switches);
     void add_link(std::int32_t a, std::int32_t b, std::uint64_t rate_bps, std::int64_t delay_ps, double loss,
                   std::uint64_t mark_bytes);
-    // From that time of the job on, the link added at this place has that rate; 0: it is down.
+    // From that time of the job on, the link with this index has that rate; 0: it is down.
     void add_change(std::int64_t time_ps, std::size_t link, std::uint64_t rate_bps);
-    // Make everything, open the connections if they are to be open before the job starts, and start its
-    // clock.
+    // Build everything, open the connections that exist before the job starts, and start its clock.
     void build();
 
     void send(std::uint64_t message, std::int32_t from, std::int32_t to, std::uint64_t bytes,
               std::int64_t time_ps);
-    // Simulate to the end of the first nanosecond in which messages are complete, but not past the limit
-    // (below 0: none).
+    // Simulate to the end of the first nanosecond in which messages complete, but not past the
+    // limit (below 0: none).
     const std::vector<Completion>& run(std::int64_t limit_ps);
     std::int64_t now_ps() const;
     bool idle() const { return outstanding_ == 0; }
@@ -62,7 +61,8 @@ class Network {
     std::vector<const LinkMeter*> links();
     std::vector<std::pair<std::uint64_t, std::uint64_t>> retransmissions() const;
     const SenderTotals& totals() const { return totals_; }
-    // Of the flow monitor, if there is one; it also writes its own file where the settings name one.
+    // The statistics of the flow monitor, if there is one; it also writes its own file if the
+    // settings name one.
     std::vector<MonitoredFlow> monitored();
 
   private:
@@ -117,7 +117,7 @@ class Network {
     std::vector<bool> down_;  // of each link
     ns3::NodeContainer nodes_;
     std::vector<std::vector<Way>> neighbours_;
-    // Both ends of each link, and what they lose of what arrives while it is up.
+    // Both ends of each link, with the loss of arriving packets while it is up.
     std::vector<std::array<Device, 2>> ends_;
     std::vector<std::array<ns3::Ptr<ns3::ErrorModel>, 2>> losses_;
     std::vector<std::unique_ptr<LinkMeter>> meters_;
@@ -125,9 +125,9 @@ class Network {
     SenderTotals totals_;
     std::vector<ns3::Ptr<HostSocket>> listeners_;
     std::map<Pair, std::vector<std::unique_ptr<Connection>>> connections_;
-    // Connections that wait for the other side, by the connecting host and its port.
+    // Pending connections, by the connecting host and its port.
     std::map<std::tuple<std::int32_t, std::uint16_t>, Connection*> opening_;
-    // Of each host, its sockets by peer address and both ports.
+    // The sockets of each host, by peer address and both ports.
     std::vector<std::unordered_map<std::uint64_t, HostSocket*>> sockets_;
     std::map<Pair, std::uint64_t> turns_;
     std::unique_ptr<ns3::FlowMonitorHelper> monitor_;

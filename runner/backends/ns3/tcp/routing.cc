@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::uint32_t kPortBytes = 4;
 
-// The finalizer of a well-known family of hashes: every bit of the input moves half of those of the output.
+// The finalizer of a well-known family of hashes: every input bit flips half of the output bits on
+// average.
 std::uint64_t mixed(std::uint64_t value) {
     value ^= value >> 33;
     value *= 0xff51afd7ed558ccdull;
@@ -82,7 +83,8 @@ ns3::Ptr<ns3::Ipv4Route> FlowRouting::route(const ns3::Packet* packet, const ns3
     return route;
 }
 
-// A segment starts with its two ports, so all segments of one direction of a connection go the same way.
+// A segment starts with its two ports, so all segments of one direction of a connection take the
+// same path.
 std::size_t FlowRouting::choice(const ns3::Packet* packet, const ns3::Ipv4Header& header,
                                 std::size_t ways) const {
     std::uint64_t ports = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Static routes with equal-cost paths chosen per connection, as switches do: ns-3's own ways choose per
-// packet or take the first.
+// Static routes with equal-cost paths chosen per connection, as in switches; ns-3 itself chooses
+// per packet or takes the first.
 #pragma once
 
 #include <ns3/ipv4-routing-helper.h>
@@ -25,13 +25,13 @@ struct Parameters<Result (Class::*)(Types...)> {
     using At = std::tuple_element_t<place, std::tuple<Types...>>;
 };
 
-// The route table of one node: for every host the interfaces on a shortest way to it.
+// The route table of one node: for every host, the interfaces on shortest paths.
 class FlowRouting final : public ns3::Ipv4RoutingProtocol {
   public:
     static ns3::TypeId GetTypeId();
 
     void set_own(ns3::Ipv4Address address, bool forwards, std::uint32_t salt);
-    // Let packets for the host leave by one of these.
+    // Route packets for the host over one of these.
     void set(ns3::Ipv4Address host, std::vector<ns3::Ptr<ns3::NetDevice>> ways);
 
     ns3::Ptr<ns3::Ipv4Route> RouteOutput(ns3::Ptr<ns3::Packet> packet, const ns3::Ipv4Header& header,
@@ -61,7 +61,7 @@ class FlowRouting final : public ns3::Ipv4RoutingProtocol {
     std::unordered_map<std::uint32_t, std::vector<ns3::Ptr<ns3::NetDevice>>> ways_;
 };
 
-// Gives every node a table that is still empty.
+// Gives every node an empty table.
 class FlowRoutingHelper final : public ns3::Ipv4RoutingHelper {
   public:
     ns3::Ipv4RoutingHelper* Copy() const override { return new FlowRoutingHelper(*this); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// What the driver is told before it builds the network, by the names of its commands.
+// The settings that the driver receives before it builds the network, by the names of its commands.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace chakrascope::tcp {
 
-// Whole numbers and words under names; a name that was never set has no default here, so that every default
-// is the caller's, who reports it.
+// Integers and words by name. There are no defaults here: every default belongs to the caller, who
+// reports it.
 class Settings {
   public:
     void set(const std::string& name, const std::string& value) { values_[name] = value; }

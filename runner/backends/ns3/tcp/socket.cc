@@ -18,7 +18,7 @@
 namespace chakrascope::tcp {
 namespace {
 
-// Of Linux's sk_pacing_shift: about a millisecond of data at the connection's own rate.
+// Linux's sk_pacing_shift: about a millisecond of data at the connection's current rate.
 constexpr double kHostQueueS = 1.0 / 1024;
 constexpr double kSlowStartGain = 2.0;
 constexpr double kAvoidanceGain = 1.2;
@@ -37,7 +37,7 @@ ns3::TypeId HostSocket::GetTypeId() {
 ns3::Ptr<HostSocket> HostSocket::make(ns3::Ptr<ns3::Node> node, const std::string& control,
                                       const Habits& habits) {
     const ns3::Ptr<ns3::TcpL4Protocol> protocol = node->GetObject<ns3::TcpL4Protocol>();
-    HostCubic::GetTypeId();  // makes the name known to ns-3
+    HostCubic::GetTypeId();  // registers the type name with ns-3
     ns3::ObjectFactory factory;
     factory.SetTypeId(control);
     const ns3::Ptr<HostSocket> socket = ns3::CreateObject<HostSocket>();
@@ -53,13 +53,14 @@ ns3::Ptr<HostSocket> HostSocket::make(ns3::Ptr<ns3::Node> node, const std::strin
 
 ns3::Ptr<ns3::TcpSocketBase> HostSocket::Fork() { return ns3::CopyObject<HostSocket>(this); }
 
-// The window of Linux's tcp_cwnd_restart: halved for each timeout that has passed, down to the initial one.
+// The window after Linux's tcp_cwnd_restart: halved for each timeout that has passed, but at least
+// the initial window.
 void HostSocket::about_to_send() {
     const bool quiet = m_txBuffer->Size() == 0;
     const ns3::Time idle = ns3::Simulator::Now() - last_sent_;
     const ns3::Time timeout = m_rto.Get();
     if (!habits_.slow_start_after_idle || !quiet || idle <= timeout) return;
-    if (m_congestionControl->HasCongControl()) return;  // BBR looks after itself
+    if (m_congestionControl->HasCongControl()) return;  // BBR handles idle times itself
     const std::uint32_t initial = m_tcb->m_initialCWnd * m_tcb->m_segmentSize;
     std::uint32_t window = m_tcb->m_cWnd;
     const std::uint32_t floor = std::min(initial, window);
@@ -71,7 +72,7 @@ void HostSocket::about_to_send() {
 
 void HostSocket::left_host(std::uint32_t bytes) {
     unsent_bytes_ -= std::min<std::uint64_t>(bytes, unsent_bytes_);
-    // As from the interrupt of the network card: not in the middle of what calls this.
+    // Run as a separate event, like the interrupt of a network card, and not inside the caller.
     if (throttled_ && unsent_bytes_ < most_unsent_bytes() && resuming_.IsExpired())
         resuming_ = ns3::Simulator::ScheduleNow(&HostSocket::resume, this);
 }
@@ -109,7 +110,7 @@ std::uint32_t HostSocket::SendDataPacket(ns3::SequenceNumber32 sequence, std::ui
         if (told_) told_(static_cast<std::uint64_t>(m_txBuffer->TailSequence() - sequence));
     }
     last_sent_ = ns3::Simulator::Now();
-    // Counted before it is sent, as it may leave the host within the call.
+    // Counted before it is sent, because it may leave the host within the call.
     const std::uint32_t expected = std::min(most, m_txBuffer->SizeFromSequence(sequence));
     unsent_bytes_ += expected;
     const std::uint32_t sent = ns3::TcpSocketBase::SendDataPacket(sequence, most, ack);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// ns-3's TCP socket with two habits of Linux that it lacks and that decide how senders behave on fast
-// networks: TCP small queues, and slow start after an idle time.
+// ns-3's TCP socket with two features of Linux that determine how senders behave on fast networks:
+// TCP small queues, and slow start after idle.
 #pragma once
 
 #include <ns3/tcp-socket-base.h>
@@ -13,7 +13,7 @@
 namespace chakrascope::tcp {
 
 struct SenderTotals {
-    std::uint64_t segments = 0;  // with data, those sent again included
+    std::uint64_t segments = 0;  // with data, including retransmissions
     std::uint64_t retransmissions = 0;
     std::uint64_t timeouts = 0;
 };
@@ -30,12 +30,12 @@ class HostSocket final : public ns3::TcpSocketBase {
     static ns3::Ptr<HostSocket> make(ns3::Ptr<ns3::Node> node, const std::string& control,
                                      const Habits& habits);
 
-    // Before new data after nothing was under way: shrink the window as Linux does.
+    // Before new data after an idle time: shrink the window as Linux does.
     void about_to_send();
-    // So many bytes of data have left the host, or were dropped in it.
+    // This many bytes of data have left the host, or were dropped in it.
     void left_host(std::uint32_t bytes);
-    // Call this for each segment that is sent again, with how far it begins before the end of what was
-    // written.
+    // Call this for each retransmitted segment, with the distance of its first byte from the end of
+    // the written data.
     void on_retransmission(std::function<void(std::uint64_t)> told) { told_ = std::move(told); }
 
   protected:

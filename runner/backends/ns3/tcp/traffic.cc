@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// What happens on the network: connections are opened, messages sent, time goes on.
+// Runs the network: opens connections, sends messages, and advances time.
 #include <ns3/inet-socket-address.h>
 #include <ns3/ipv4-queue-disc-item.h>
 #include <ns3/node.h>
@@ -25,7 +25,7 @@ using SocketCallback = ns3::Callback<void, ns3::Ptr<ns3::Socket>>;
 using FrameCallback = ns3::Callback<void, ns3::Ptr<const ns3::Packet>>;
 using DropCallback = ns3::Callback<void, ns3::Ptr<const ns3::QueueDiscItem>, const char*>;
 
-// Simulate until something stops it; returns whether anything happened.
+// Simulate until stopped; returns whether there was any event.
 bool go_on() {
     const std::uint64_t before = ns3::Simulator::GetEventCount();
     ns3::Simulator::Run();
@@ -42,7 +42,7 @@ std::uint32_t big_endian(const std::uint8_t* bytes, int count) {
     return value;
 }
 
-// The key and the bytes of data of a segment whose first bytes these are.
+// The connection's key and the data bytes of a segment that starts with these bytes.
 std::pair<std::uint64_t, std::uint32_t> read_segment(std::uint32_t peer, const std::uint8_t* bytes,
                                                      std::uint32_t size) {
     const auto own = static_cast<std::uint16_t>(big_endian(bytes, 2));
@@ -135,7 +135,7 @@ void Network::remember(std::int32_t host, ns3::Ptr<HostSocket> socket) {
                               }));
 }
 
-// One after the other, so that no handshake loses a segment to another.
+// One after the other, so that handshakes do not drop each other's segments.
 void Network::open_all() {
     for (std::size_t low = 0; low < hosts_.size(); ++low)
         for (std::size_t high = low + 1; high < hosts_.size(); ++high)
@@ -167,8 +167,8 @@ void Network::start(std::uint64_t message, std::int32_t from, std::int32_t to, s
 }
 
 void Network::complete(std::uint64_t message) {
-    // Stop at the end of this nanosecond, which is one instant to the caller: symmetric hosts finish
-    // together.
+    // Stop at the end of this nanosecond, which is one instant for the caller: symmetric hosts
+    // finish together.
     if (completions_.empty())
         ns3::Simulator::Schedule(ns3::PicoSeconds((kPsPerNs - now_ps() % kPsPerNs) % kPsPerNs),
                                  [] { ns3::Simulator::Stop(); });
@@ -190,7 +190,7 @@ const std::vector<Completion>& Network::run(std::int64_t limit_ps) {
                                          });
     else if (outstanding_ == 0)
         return completions_;
-    // Connections stop the simulation too, when they are made.
+    // New connections stop the simulation, too.
     while (completions_.empty() && !reached && go_on()) {
     }
     limit.Cancel();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// What packets look like, and addresses: every node has one, 10.0.0.1 and on, on all of its devices.
+// Sizes of packets, and addresses: every node has one address, from 10.0.0.1 on, for all its
+// devices.
 #pragma once
 
 #include <ns3/ipv4-address.h>
