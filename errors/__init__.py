@@ -6,9 +6,9 @@ it without a traceback and exits with the class's ``exit_code``.
 ::
 
     ChakrascopeError (1)
-    ├── UsageError (2)              a command or call that cannot mean anything
+    ├── UsageError (2)              an invalid command or call
     ├── CaptureError (10)           the training script could not be launched or captured
-    │   └── NothingCaptured (11)    it ran, but no step was seen
+    │   └── NothingCaptured (11)    it ran, but no training step was detected
     │       └── CommandFailed (*)   it failed before a step was captured; * its own exit code
     ├── TraceError (20)             a captured trace cannot be used
     │   └── TraceFormatError (21)   a trace file is truncated, of another type, or damaged
@@ -20,7 +20,7 @@ it without a traceback and exits with the class's ``exit_code``.
     │   ├── BackendUnavailable (51) it is not installed or not found
     │   ├── BackendTimeout (52)     it did not finish in the time allowed
     │   └── SimulationStalled (53)  ranks wait for each other and nothing is left to happen
-    ├── StudyError (60)             a study folder is missing, damaged, or lacks what was asked for
+    ├── StudyError (60)             a study folder is missing, damaged, or lacks a requested item
     └── Cancelled (130)             the user cancelled
 """
 
@@ -59,8 +59,8 @@ _MOST_NAMES = 40
 class ChakrascopeError(Exception):
     """Any error with a cause the user can act on.
 
-    A message that repeats what a damaged file holds is cut in its middle: it begins with what is wrong and
-    ends with what to do.
+    If a message quotes a damaged file, it is shortened in the middle: the start names the problem, and the
+    end the next step.
     """
 
     exit_code: ClassVar[int] = 1
@@ -75,7 +75,7 @@ class ChakrascopeError(Exception):
 
 
 class UsageError(ChakrascopeError):
-    """A command or call that cannot mean anything."""
+    """An invalid command or call."""
 
     exit_code = 2
 
@@ -87,7 +87,7 @@ class CaptureError(ChakrascopeError):
 
 
 class NothingCaptured(CaptureError):
-    """The training script ran, but no training step was seen."""
+    """The training script ran, but no training step was detected."""
 
     exit_code = 11
 
@@ -157,7 +157,7 @@ class BackendTimeout(BackendError):
 class SimulationStalled(BackendError):
     """Ranks wait for each other and nothing is left to happen.
 
-    ``waits`` holds the same facts as data: one mapping per unfinished operation with the keys ``rank``,
+    ``waits`` has the details as data: one mapping per unfinished operation with the keys ``rank``,
     ``node_id``, ``node_name``, ``operation`` and ``waits_for``. ``deadlock`` holds the operations that wait
     for each other in a cycle, if they do: each waits for the next, and the last for the first; the keys are
     ``rank``, ``node_id``, ``node_name``, ``operation`` and ``begun``.
@@ -177,7 +177,7 @@ class SimulationStalled(BackendError):
 
 
 class StudyError(ChakrascopeError):
-    """A study folder is missing, damaged, or lacks what was asked for."""
+    """A study folder is missing, damaged, or lacks a requested item."""
 
     exit_code = 60
 
@@ -196,9 +196,9 @@ def _shortened(text: str) -> str:
 
 
 def did_you_mean(wrong: str, allowed: Iterable[str], listed_by: str = "") -> str:
-    """Return the end of a sentence on a name not *allowed*: `` - did you mean 'X'? Allowed: A, B.``.
+    """Return the end of a sentence on an unknown name: `` - did you mean 'X'? Allowed: A, B.``.
 
-    Where there are many, name the command they are *listed_by* instead.
+    If there are many allowed names, name the command they are *listed_by* instead.
     """
     names = sorted(allowed)
     if not names:

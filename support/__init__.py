@@ -1,6 +1,7 @@
-"""What every package needs and none owns: files that are whole or absent, units, texts of others.
+"""Utilities for all packages: atomic files, units, safe text, plug-ins and child processes.
 
-Nothing here imports more than Python's standard library; the sub-packages, which this does not import, may.
+This package imports only Python's standard library; its sub-packages, which it does not import, may need
+more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faces of packages that import what they export when it is asked for."""
+"""Packages whose exports are imported on first use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _EXPORT = re.compile(r"^    from (\.[\w.]*) import \w+ as (\w+)$", re.MULTILINE)
 
 
 def exports_of(package: str, file: str) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of *package*: a name is imported from its module when it is first asked for.
+    """Return a ``__getattr__`` for *package* that imports a name from its module on first use.
 
-    The imports that *file*, the face, has for type checkers say which module that is; so a face says
-    once what it exports, and who needs one name of it does not load what all the others need.
+    The imports for type checkers in *file*, the package's ``__init__.py``, map names to modules. Exports are
+    thus listed once, and whoever needs one name does not load the modules of all others.
     """
     homes = {name: module for module, name in _EXPORT.findall(Path(file).read_text(encoding="utf-8"))}
 

@@ -1,8 +1,8 @@
-"""Files and folders that appear whole or not at all.
+"""Files and folders that are written atomically: whole or not at all.
 
-Everything is made beside its place under a temporary name, ``.NAME.PLACE-PID-RANDOM.tmp``, and renamed. PLACE
-stands for the machine and its process ids, as several may share a disk: only there does PID say whether the
-process that made it is alive, and whether what it left behind may go.
+Content is written next to the target under a temporary name, ``.NAME.PLACE-PID-RANDOM.tmp``, which is then
+renamed. PLACE identifies the machine (or container), as several may share a disk: only on the same machine
+does PID show whether the writing process is alive and its leftovers may be removed.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ __all__ = [
 ]
 
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.tmp", re.DOTALL)
-_NAME_BYTES = 200  # of a name; with the rest it stays below the 255 that file systems allow
-_SYNCED_AT_ONCE = 16  # a file system writes what many ask for at once: 2,000 files in 0.4 s instead of 8 s
+_NAME_BYTES = 200  # of the name; with the suffix it stays below the 255 bytes that file systems allow
+_SYNCED_AT_ONCE = 16  # file systems write concurrent requests together: 2,000 files take 0.4 s instead of 8 s
 _UNSYNCABLE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}  # some network and user-space file systems
 
 
 def write_file(target: str | Path, content: str | bytes, *, sync: bool = True) -> None:
-    """Replace the file *target*: a reader sees the old one or the whole new *content*, text as UTF-8.
+    """Replace the file *target* atomically with *content*; text is written as UTF-8.
 
-    With *sync* it also outlives a crash of the machine once this returns. Raises `OSError`.
+    With *sync*, the new content also survives a crash of the machine once this returns. Raises `OSError`.
     """
     with new_file(target, sync=sync) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
@@ -47,10 +47,10 @@ def write_file(target: str | Path, content: str | bytes, *, sync: bool = True) -
 
 @contextlib.contextmanager
 def new_file(target: str | Path, *, sync: bool = True) -> Iterator[Path]:
-    """Give the path to write a file to that replaces *target* once the block ends, if it ends well.
+    """Yield a path to write to; it replaces the file *target* if the block ends without an error.
 
-    With *sync* the file is on the disk before it has its name, and what dead processes left of it is removed;
-    without, it is one of many, and who writes these sees to both. Raises `OSError`.
+    With *sync*, the file is on the disk before it gets its name, and leftovers of dead processes are removed.
+    Without, the caller does both, for many files together. Raises `OSError`.
     """
     target = Path(target)
     temporary = _temporary(target)
@@ -66,7 +66,7 @@ def new_file(target: str | Path, *, sync: bool = True) -> Iterator[Path]:
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno and error.filename in (None, os.fspath(temporary)):
-            error.filename = os.fspath(target)  # of a full disk, the system names no file
+            error.filename = os.fspath(target)  # for a full disk, the system names no file
         raise
 
 
@@ -78,11 +78,12 @@ def new_folder(
     choose: Callable[[Path], Path] | None = None,
     sync: bool = True,
 ) -> Iterator[Path]:
-    """Give an empty folder to fill that becomes *target* once the block ends, if it ends well.
+    """Yield an empty folder to fill; it becomes *target* if the block ends without an error.
 
-    A folder of that name is an error, or it is kept and the new one dropped, or it is replaced. *choose* is
-    asked for another name, in the same folder, when it is filled. What dead processes left beside it is
-    removed. With *sync* everything in it is on the disk before it has its name. Raises `OSError`.
+    If a folder of that name exists, this is an error, or the old one is kept, or it is replaced. *choose*,
+    called once the folder is filled, returns another name in the same parent folder. Leftovers of dead
+    processes next to the target are removed. With *sync* all content is on the disk before the folder gets
+    its name. Raises `OSError`.
     """
     target = Path(target)
     temporary = _temporary(target)
@@ -100,24 +101,24 @@ def new_folder(
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove *folder*, which is gone at once or still whole; raises `OSError` if it is still there."""
+    """Remove *folder* atomically; raises `OSError` if it is still there."""
     doomed = _temporary(folder)
     folder.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether *name* is that of a file or folder in the making, or being removed."""
+    """Return whether *name* is the temporary name of a file or folder that is being written or removed."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def remove_leftovers(folder: str | Path) -> None:
-    """Remove what processes of this machine that are dead left half-made in *folder*."""
+    """Remove the unfinished files that dead processes of this machine left in *folder*."""
     _remove_dead(folder)
 
 
 def _remove_dead(folder: str | Path, name: str | None = None) -> None:
-    """Remove what dead processes of this machine left in *folder*, all of it or that of *name*."""
+    """Remove what dead processes of this machine left in *folder*; only leftovers of *name*, if given."""
     for entry, match in _temporaries(folder):
         ours = match["place"] == _place() and name in (None, match["name"])
         if ours and not _is_alive(int(match["pid"])):
@@ -125,14 +126,14 @@ def _remove_dead(folder: str | Path, name: str | None = None) -> None:
 
 
 def remove_leftover_of(target: Path, pid: int) -> None:
-    """Remove what the process *pid* of any machine, known to be dead, had made of *target*."""
+    """Remove the leftovers of *target* by the process *pid*, on any machine, which is known to be dead."""
     for entry, match in _temporaries(target.parent):
         if match["name"] == _shortened(target.name) and int(match["pid"]) == pid:
             _remove(entry)
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Put *paths* on the disk, together: thousands take hardly longer than tens. Raises `OSError`."""
+    """Flush *paths* to the disk together: thousands take hardly longer than tens. Raises `OSError`."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - few who import this need it
 
     with ThreadPoolExecutor(_SYNCED_AT_ONCE) as threads:
@@ -143,13 +144,13 @@ def sync_files(paths: Iterable[Path]) -> None:
 def writing(
     what: str | Path,
     error: type[Exception],
-    advice: str = "free some disk space, or see who may write there",
+    advice: str = "free some disk space, or check its permissions",
 ) -> Iterator[None]:
-    """Turn an `OSError` of the block, which writes *what*, into an *error* that ends with the *advice*."""
+    """Turn an `OSError` in the block, which writes *what*, into *error* with *advice* at its end."""
     try:
         yield
     except OSError as refused:
-        # Libraries raise errors with a number and a text of their own.
+        # Libraries raise errors with their own number and text.
         reason = os.strerror(refused.errno) if refused.errno else str(refused)
         raise error(f"{what} cannot be written ({reason}); {advice}.") from refused
 
@@ -175,7 +176,7 @@ def _temporaries(folder: str | Path) -> Iterator[tuple[os.DirEntry[str], re.Matc
 
 @functools.cache
 def _place() -> str:
-    """Return what tells this machine, or container, from others with process ids of their own."""
+    """Return an id of this machine, or of this container with its own process ids."""
     identity = os.uname().nodename
     with contextlib.suppress(OSError):
         identity += f" {os.stat('/proc/self/ns/pid').st_ino}"
@@ -211,7 +212,7 @@ def _settle(temporary: Path, target: Path, existing: Literal["refuse", "keep", "
 
 
 def _swap(temporary: Path, target: Path) -> None:
-    """Put *temporary* in the place of the folder *target*, which comes back if that fails."""
+    """Rename *temporary* to the folder *target*; the old folder is restored if that fails."""
     old = _temporary(target)
     target.rename(old)
     try:
@@ -223,7 +224,7 @@ def _swap(temporary: Path, target: Path) -> None:
 
 
 def _tree(folder: Path) -> Iterator[Path]:
-    """Yield every file and folder in *folder*, and itself."""
+    """Yield *folder* and every file and folder in it."""
     for place, _, files in os.walk(folder):
         paths = (Path(place, name) for name in files)
         yield from (path for path in paths if not path.is_symlink())
@@ -231,7 +232,7 @@ def _tree(folder: Path) -> Iterator[Path]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put the names in *folder* on the disk, unless it may be written but not read."""
+    """Flush the names in *folder* to the disk, unless the folder is writable but not readable."""
     with contextlib.suppress(PermissionError):
         _sync(folder)
 

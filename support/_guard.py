@@ -1,8 +1,8 @@
-"""Run a command so that it, and whatever it starts, ends when the process that asked for it is gone.
+"""Run a command, and kill it with all its children when the process that requested it ends.
 
-Started as ``python -I -S _guard.py FD COMMAND...`` in a session of its own. *FD* is the reading end of a
-pipe whose other end the asking process holds open: when that process ends, however it ends, the pipe closes
-and the whole session is killed. Exits as the command did, 128 + n after signal n.
+Started as ``python -I -S _guard.py FD COMMAND...`` in a session of its own. *FD* is the read end of a pipe
+whose write end the requesting process holds open: when that process ends, in any way, the pipe closes and the
+whole session is killed. Exits as the command did, with 128 + n after signal n.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _watch(lifeline: int) -> None:
-    """Wait until the asking process is gone, then kill this session's processes, this one included."""
+    """Wait until the requesting process has ended, then kill all processes of this session."""
     os.read(lifeline, 1)
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    # A plain exit would wait for the watcher, which waits for the asking process.
+    # A normal exit would wait for the watcher thread, which waits for the requesting process.
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()

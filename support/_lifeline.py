@@ -1,4 +1,4 @@
-"""Let no helper process outlive the process that started it, however that one ends."""
+"""Child processes that never outlive the process that started them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ _POLL_S = 0.2
 
 
 class Lifeline:
-    """A pipe that this process alone holds open: programs started with it end when it closes.
+    """A pipe that only this process holds open; programs started with it end when it closes.
 
-    The system closes it for a process that is killed.
+    The operating system closes it if the process is killed.
     """
 
     def __init__(self) -> None:
         self.reading, self._writing = os.pipe()
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """Return what to run for *command*; with ``pass_fds`` of `reading`, and in a session of its own.
+        """Return the command line that runs *command* under this lifeline.
 
-        Raises `OSError` where its program cannot be started, which would show only later.
+        Start it with ``pass_fds`` of `reading`, and in a new session. Raises `OSError` if the program cannot
+        be started, which would otherwise show only later.
         """
         if shutil.which(command[0]) is None:
             code = errno.EACCES if os.path.exists(command[0]) else errno.ENOENT
@@ -41,14 +42,14 @@ class Lifeline:
         return [sys.executable, "-I", "-S", str(_GUARD), str(self.reading), *command]
 
     def close(self) -> None:
-        """Kill whatever runs with it and has not ended."""
+        """Kill the programs of this lifeline that still run."""
         os.close(self._writing)
         os.close(self.reading)
 
 
 @contextlib.contextmanager
 def ends_with_us(pid: int) -> Iterator[None]:
-    """Have the child *pid* and all that it started killed if this process is gone before the block ends.
+    """Kill the child *pid* and all its descendants if this process dies before the block ends.
 
     Unlike with a `Lifeline`, the child stays in the terminal's foreground: it is a command of the user's.
     """
@@ -71,7 +72,7 @@ def ends_with_us(pid: int) -> Iterator[None]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Kill this process soon after its *parent*, a process id, is gone; its whole group if it leads one."""
+    """Kill this process, or its process group if it leads one, soon after its *parent* (a pid) has ended."""
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""Plug-ins: objects that installed distributions register under names, as entry points."""
+"""Plug-ins: named objects that installed distributions register as entry points."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["load_plugin", "plugin_names"]
 
 
 def plugin_names(group: str) -> list[str]:
-    """Return the names registered in the entry-point group ``chakrascope.GROUP``, sorted.
+    """Return the names in the entry-point group ``chakrascope.GROUP``, sorted.
 
-    Raises `ConfigError` if two distributions registered one name.
+    Raises `ConfigError` if two distributions registered the same name.
     """
     return sorted(_entries(group))
 
 
 @cache
 def load_plugin(group: str, name: str) -> Any:
-    """Import the object registered as *name* in ``chakrascope.GROUP``; one of `plugin_names`.
+    """Import the object registered as *name*, one of `plugin_names`, in ``chakrascope.GROUP``.
 
-    Raises `ConfigError` naming the distribution where it cannot be imported.
+    Raises `ConfigError`, which names the distribution, if the import fails.
     """
     entry = _entries(group)[name]
     try:

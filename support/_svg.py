@@ -1,4 +1,4 @@
-"""Pictures as SVG text: the one drawer of the report, notebooks, algorithms, calibrations and the docs."""
+"""SVG pictures as text, for the report, notebooks, algorithms, calibrations and the docs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ __all__ = ["Svg", "element", "picture"]
 
 
 class Svg(str):
-    """Text that is SVG already, and stands in other SVG as it is."""
+    """Text that is already SVG, and is not escaped in other SVG."""
 
     __slots__ = ()
 
 
 def element(name: str, *content: str, **attributes: str | float | None) -> Svg:
-    """Return the element *name*; *content* is text, which is escaped, and other elements, which are not.
+    """Return the element *name* with *content*: strings, which are escaped, and other elements.
 
-    An underscore within the name of an attribute is a dash (``stroke_width``), one behind it is left out
-    (``class_``). Numbers have at most two decimals. An attribute that is None is left out.
+    An underscore in the name of an attribute becomes a dash (``stroke_width``); a trailing one is removed
+    (``class_``). Numbers have at most two decimals. Attributes that are None are omitted.
     """
     named = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
@@ -29,9 +29,9 @@ def element(name: str, *content: str, **attributes: str | float | None) -> Svg:
 
 
 def picture(width: float, height: float, /, *content: str, label: str = "", **attributes: str | float) -> Svg:
-    """Return *content* as a picture of *width* by *height*; *label* says what it shows.
+    """Return *content* as a picture of *width* by *height*; *label* describes it for screen readers.
 
-    It fills the width it is given, unless *attributes* say how large it is.
+    The picture scales to the available width, unless *attributes* set a size.
     """
     described: dict[str, str | float] = {"role": "img", "aria_label": label} if label else {}
     return element(

@@ -1,8 +1,8 @@
-"""Quantities for people: one way to write each, one way to read it.
+"""Formatting and parsing of quantities: one way to write each, one way to read it.
 
-Everything is written with three significant digits in the largest unit that keeps it at one or above: what
-rounds up to the next unit is written in that. Below the first unit that is a whole number as it is. There is
-never an exponent. Ties round up, by the same operations as the viewer's ``02_units.js``, which must agree.
+Quantities have three significant digits, in the largest unit in which they are at least one; a value that
+rounds up to the next unit is written in that unit. Values below the smallest unit are integers. There is
+never an exponent. Ties round up, with the same operations as the viewer's ``02_units.js``, which must agree.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 _DURATIONS = ("ns", "µs", "ms", "s")
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
-_RATES = {  # how many of the first unit make a byte per nanosecond, and one of each unit the next
+_RATES = {  # how many of the first unit make a byte per nanosecond, and the factor between units
     "GB/s": (10**9, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")),
     "Gb/s": (8 * 10**9, 1000, ("b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s")),
     "GiB/s": (10**9, 1024, ("B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s")),
@@ -46,7 +46,7 @@ def duration_text(duration_ns: float) -> str:
 
 
 def instant_text(time_ns: float, resolution_ns: float = 1000) -> str:
-    """Return a point in time (ns) such as ``1,234.567 ms``, so fine that *resolution_ns* shows."""
+    """Return a point in time (ns) such as ``1,234.567 ms``, with enough digits to show *resolution_ns*."""
     decimals = min(max(0, 6 - math.floor(math.log10(resolution_ns))), _MOST_DECIMALS)
     return f"{_sign(time_ns)}{_digits(_rounded(abs(time_ns), 10**6, decimals), decimals)} ms"
 
@@ -57,13 +57,13 @@ def bytes_text(size_bytes: float) -> str:
 
 
 def bandwidth_text(bytes_per_ns: float, unit: Literal["GB/s", "Gb/s", "GiB/s"] = "GB/s") -> str:
-    """Return a bandwidth (bytes/ns) such as ``12.3 GB/s``; *unit* tells whether bits, or binary prefixes."""
+    """Return a bandwidth (bytes/ns) such as ``12.3 GB/s``; *unit* selects bits, or binary prefixes."""
     scale, step, names = _RATES[unit]
     return _text(float(bytes_per_ns) * scale, step, names)
 
 
 def share_text(share: float) -> str:
-    """Return a part of one such as ``12.3 %``; only nothing is 0.0 % and only all of it 100.0 %."""
+    """Return a fraction as a percentage, such as ``12.3 %``; only 0 is 0.0 % and only 1 is 100.0 %."""
     per_mille = _rounded(share, 1, 3)
     if per_mille == 0 and share > 0:
         return "<0.1 %"
@@ -71,7 +71,7 @@ def share_text(share: float) -> str:
 
 
 def change_text(relative: float) -> str:
-    """Return a relative change such as ``+12.3 %`` or ``-0.42 %``: with two digits below one per cent."""
+    """Return a relative change such as ``+12.3 %`` or ``-0.42 %``, with two decimals below 1 %."""
     decimals = 2 if _rounded(abs(relative), 1, 4) < 100 else 1
     digits = _rounded(abs(relative), 1, decimals + 2)
     sign = "" if digits == 0 else "+" if relative > 0 else "-"
@@ -79,12 +79,12 @@ def change_text(relative: float) -> str:
 
 
 def count_text(count: int, noun: str, plural: str = "") -> str:
-    """Return how many there are of *noun*: ``1 rank``, ``8 ranks``; a *plural* that is irregular is given."""
+    """Return a count with its *noun*: ``1 rank``, ``8 ranks``; *plural* is for irregular nouns."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def ranks_text(ranks: Iterable[int], most: int = 4) -> str:
-    """Return *ranks* in order as ranges such as ``0-3, 6``, at most *most* of these, and how many more."""
+    """Return sorted *ranks* as ranges such as ``0-3, 6``; after *most* ranges, the number of the rest."""
     ranges: list[list[int]] = []
     for rank in sorted(set(ranks)):
         if ranges and rank == ranges[-1][1] + 1:
@@ -97,7 +97,7 @@ def ranks_text(ranks: Iterable[int], most: int = 4) -> str:
 
 
 def _text(value: float, step: int, units: tuple[str, ...]) -> str:
-    """Return *value*, given in the first of *units*, in the one that suits; each is *step* of the last."""
+    """Return *value*, given in the first of *units*, in the unit that suits it; units differ by *step*."""
     size, scale = float(abs(value)), 1
     if size == math.floor(size) and size < step:
         return f"{_sign(value)}{size:,.0f} {units[0]}"
@@ -105,9 +105,9 @@ def _text(value: float, step: int, units: tuple[str, ...]) -> str:
         for decimals in (2, 1, 0):
             number = _rounded(size, scale, decimals)
             if number < 1000 or (decimals == 0 and (number < step or unit == units[-1])):
-                if unit == units[0]:  # less than one of it: there is no smaller unit
+                if unit == units[0]:  # below one of the smallest unit
                     while number < 100 and decimals < _MOST_DECIMALS:
-                        decimals += 1  # noqa: PLW2901 - the digits that are left
+                        decimals += 1  # noqa: PLW2901 - the remaining digits
                         number = _rounded(size, scale, decimals)
                 return f"{_sign(value)}{_digits(number, decimals)} {unit}"
         scale *= step
@@ -115,12 +115,12 @@ def _text(value: float, step: int, units: tuple[str, ...]) -> str:
 
 
 def _rounded(size: float, scale: int, decimals: int) -> int:
-    """Return *size* / *scale* in units of the last of the *decimals*; halves go up."""
+    """Return *size* / *scale* as an integer in units of the last of *decimals* places; halves round up."""
     return math.floor(float(size) * 10.0**decimals / scale + 0.5)
 
 
 def _digits(number: int, decimals: int) -> str:
-    """Return *number* with its last *decimals* behind the point, and commas between thousands."""
+    """Return *number* with its last *decimals* digits after the point, and commas between thousands."""
     whole, rest = divmod(number, 10**decimals)
     return f"{whole:,}.{rest:0{decimals}}" if decimals else f"{whole:,}"
 
@@ -129,7 +129,7 @@ def _sign(value: float) -> str:
     return "-" if value < 0 else ""
 
 
-# What people type. Numbers as everybody writes them, in full: no more than keeps a hostile one small.
+# User input. Numbers have a limited length, so that hostile ones stay small.
 _QUANTITY = re.compile(
     r"((?:\d{1,3}(?:,\d{3}){1,8}|\d{1,30})(?:\.\d{0,30})?|\.\d{1,30})((?:[eE][+-]?\d{1,2})?)\s*([^\s\d]*)",
     re.ASCII,
@@ -140,14 +140,14 @@ _PREFIXES = _DECIMAL | {f"{name}i": 1 << (10 * power) for power, name in enumera
 
 
 def _shown(value: object) -> str:
-    """Return what was typed in quotes, shortened."""
+    """Return the input in quotes, shortened."""
     text = str(value)
     return repr(text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…")
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """How a kind of quantity is read: what each of its units is in the unit of the answer."""
+    """How to parse a kind of quantity: the size of each unit in the unit of the result."""
 
     name: str
     units: Mapping[str, Fraction]
@@ -155,7 +155,7 @@ class _Kind:
     prefix_alone: bool = False  # whether "25M" may stand for 25M of the unit of a bare number
 
     def read(self, value: str | float, bare: str) -> Fraction:
-        """Return what *value* means; a number alone is in the unit *bare*. Raises `ValueError`."""
+        """Return the quantity in *value*; a number without a unit is in *bare*. Raises `ValueError`."""
         match = None if isinstance(value, bool) else _QUANTITY.fullmatch(str(value).strip())
         if match is not None:
             number, exponent, unit = match.groups()
@@ -176,7 +176,7 @@ _DURATION = _Kind(
         "fs": Fraction(1, 10**6),
         "ps": Fraction(1, 1000),
         "ns": Fraction(1),
-        **dict.fromkeys(("us", "µs", "μs"), Fraction(1000)),  # the sign for micro, and the Greek letter
+        **dict.fromkeys(("us", "µs", "μs"), Fraction(1000)),  # the micro sign, and the Greek letter mu
         "ms": Fraction(10**6),
         "s": Fraction(10**9),
     },
@@ -211,41 +211,41 @@ _BANDWIDTH = _Kind(
 
 
 def parse_duration(value: str | float, *, bare: str = "ns") -> Fraction:
-    """Return a duration in ns, exactly; a number alone is in the unit *bare*.
+    """Return a duration in ns, exactly; a number without a unit is in *bare*.
 
-    Raises `ValueError` with a sentence on what is accepted, also for what is negative or no number.
+    Raises `ValueError` with a sentence on valid values, also for negative values.
     """
     return _DURATION.read(value, bare)
 
 
 def parse_size(value: str | float, *, bare: str = "B") -> int:
-    """Return a size in bytes, rounded to a whole one; a number alone is in the unit *bare*.
+    """Return a size in bytes, rounded to an integer; a number without a unit is in *bare*.
 
-    Raises `ValueError` with a sentence on what is accepted, also for what is negative or no number.
+    Raises `ValueError` with a sentence on valid values, also for negative values.
     """
     return round(_SIZE.read(value, bare))
 
 
 def parse_bandwidth(value: str | float, *, bare: str = "GB/s") -> Fraction:
-    """Return a bandwidth in bytes/ns, exactly; a number alone is in the unit *bare*.
+    """Return a bandwidth in bytes/ns, exactly; a number without a unit is in *bare*.
 
-    Raises `ValueError` with a sentence on what is accepted, also for what is negative or no number.
+    Raises `ValueError` with a sentence on valid values, also for negative values.
     """
     return _BANDWIDTH.read(value, bare)
 
 
 def parse_flops(value: str | float, *, bare: str = "TFLOP/s") -> Fraction:
-    """Return a speed of computing in FLOP/s, exactly; a number alone is in the unit *bare*.
+    """Return a compute speed in FLOP/s, exactly; a number without a unit is in *bare*.
 
-    Raises `ValueError` with a sentence on what is accepted, also for what is negative or no number.
+    Raises `ValueError` with a sentence on valid values, also for negative values.
     """
     return _FLOPS.read(value, bare)
 
 
 def parse_number(value: str | float, *, noun: str = "") -> Fraction:
-    """Return a number from 0 on, exactly: ``8``, ``1,024``, ``1e9``; *noun*, such as "ranks", may follow it.
+    """Return a non-negative number, exactly: ``8``, ``1,024``, ``1e9``; *noun* ("ranks") may follow.
 
-    Raises `ValueError` with a sentence on what is accepted, also for what is negative or no number.
+    Raises `ValueError` with a sentence on valid values.
     """
     match = None if isinstance(value, bool) else _QUANTITY.fullmatch(str(value).strip())
     if match is None or match[3] not in ("", noun, noun.removesuffix("s")):

@@ -1,4 +1,4 @@
-"""The version of the package that runs."""
+"""The version of the running package."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ __all__ = ["package_version"]
 
 @cache
 def package_version() -> str:
-    """Return the version that is installed; "" when the code runs without being so."""
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow, and few ask
+    """Return the installed version; "" if the package is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow, and rarely needed
 
     try:
         return version("chakrascope")

@@ -1,8 +1,8 @@
-"""Kill a process and all that it started once the process that asked for it is gone.
+"""Kill a process and its descendants if the process that requested it is killed.
 
-Started as ``python -I -S _watchdog.py FD PID`` in a session of its own. *FD* is the reading end of a pipe
-whose other end the asking process holds open: a byte in it says that *PID* ended by itself, its end that the
-asking process was killed.
+Started as ``python -I -S _watchdog.py FD PID`` in a session of its own. *FD* is the read end of a pipe whose
+write end the requesting process holds open: a byte in it means that *PID* ended by itself; its end means that
+the requesting process was killed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> None:
-    """Wait for the end of the asking process, then kill the tree of the process in *arguments*."""
+    """Wait for the requesting process to end, then kill the process tree of the pid in *arguments*."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     lifeline, pid = map(int, arguments)
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
     while tree:
         for member in tree:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(member, signal.SIGSTOP)  # so that it starts no more
+                os.kill(member, signal.SIGSTOP)  # so that it starts no further processes
         below = set().union(*map(_children, tree))
         for member in tree:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _children(pid: int) -> set[int]:
-    """Return the processes that *pid* started, none where the system does not list them."""
+    """Return the child processes of *pid*; none if the system does not list them."""
     children: set[int] = set()
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):

@@ -26,7 +26,7 @@ def load_groups(path: str | Path) -> dict[int, tuple[int, ...]]:
     for key, value in data.items():
         number = _group_id(key, path)
         if number in groups:
-            raise ConfigError(f"{path}: group {number} stands there twice; give each group an id of its own.")
+            raise ConfigError(f"{path}: group {number} occurs twice; give each group an id of its own.")
         groups[number] = _members(key, value, path)
     return groups
 

@@ -1,6 +1,6 @@
-"""Work for the workers of a Dask cluster, its own or one of a batch system: many calls, answered as they end.
+"""Distribute calls to the workers of a Dask cluster, existing or on a batch system.
 
-Dask is an extra: it is imported when a cluster is connected to.
+Dask is an optional dependency, imported when a cluster is connected.
 """
 
 from __future__ import annotations

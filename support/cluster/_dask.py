@@ -1,4 +1,4 @@
-"""Calls that the workers of a Dask cluster answer, on as many machines as it has."""
+"""Calls that run on the workers of a Dask cluster, on any number of machines."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _BATCH_FILES = (".yml", ".yaml")
 _GIVEN_UP = ("error", "cancelled")
 _CLUSTERS = "clusters"
 
-# Takes the YAML file, the number of jobs and what for. Yields Dask's cluster, and a list that gets what the
-# batch system says of jobs it refuses.
+# Takes the YAML file, the number of jobs and their purpose. Yields Dask's cluster, and a list that receives
+# the batch system's reasons for refused jobs.
 BatchCluster = Callable[[Path, int, str], AbstractContextManager[tuple[Any, list[str]]]]
 
 T = TypeVar("T")
@@ -33,12 +33,12 @@ A = TypeVar("A")
 
 @contextmanager
 def connected(cluster: str, jobs: int, what: str) -> Iterator[Cluster]:
-    """Connect to the cluster at an address such as ``tcp://host:8786``, or of a scheduler file.
+    """Connect to the cluster at an address such as ``tcp://host:8786``, or in a scheduler file.
 
-    A YAML file describes a batch system, so many *jobs* of which become a cluster that ends with the block.
-    The plug-in of ``chakrascope.clusters`` that is named by one of its keys starts it. *what* the calls make
-    up together, such as ``sweep``, is in errors. Raises `BackendUnavailable` without the package,
-    `BackendError` without a cluster, `ConfigError` for a YAML file that is wrong.
+    A YAML file describes a batch system, on which *jobs* jobs form a cluster that ends with the block. The
+    plug-in of ``chakrascope.clusters`` with the name of one of its keys starts it. *what* names the purpose
+    in errors, such as ``sweep``. Raises `BackendUnavailable` without Dask, `BackendError` without a cluster,
+    and `ConfigError` for an invalid YAML file.
     """
     distributed = _distributed(what)
     if Path(cluster).suffix in _BATCH_FILES and "://" not in cluster:
@@ -49,7 +49,7 @@ def connected(cluster: str, jobs: int, what: str) -> Iterator[Cluster]:
 
 
 def _batch_cluster(file: Path) -> BatchCluster:
-    """Return the plug-in that starts the cluster *file* describes; raises `ConfigError` if there is none."""
+    """Return the plug-in that starts the cluster in *file*; raises `ConfigError` if there is none."""
     keys = read_yaml(file, "cluster file")
     names = plugin_names(_CLUSTERS)
     name = next((name for name in names if name in keys), None)
@@ -68,7 +68,7 @@ def _closing(client: Any, what: str, refusals: list[str]) -> Iterator[Cluster]:
 
 
 class Cluster:
-    """A connection to a cluster; *refusals* gets what its batch system says of jobs that it refuses."""
+    """A connection to a cluster; *refusals* receives the batch system's reasons for refused jobs."""
 
     def __init__(self, client: Any, what: str, refusals: list[str]) -> None:
         self._client = client
@@ -78,13 +78,13 @@ class Cluster:
     def answers(
         self, work: Callable[[T], A], tasks: Iterator[T]
     ) -> Iterator[tuple[T, A | BackendError] | None]:
-        """Yield each of *tasks* with what *work* returned for it on a worker, in the order they come.
+        """Yield each of *tasks* with the result of *work* for it from a worker, in order of completion.
 
-        Yields None about once a second while nothing comes. *work* is sent to the workers and should return
-        its errors: of a call that Dask gave up the answer is a `BackendError`. A worker that dies is Dask's
-        to make good: its tasks go to another. Tasks are asked for as others are answered, some for each
-        thread of the cluster. Closing the iterator takes back what has no answer; what a worker has begun
-        it still ends, for nobody. Raises `BackendError` if the batch system gives no worker.
+        Yields None about once a second while no task completes. *work* is pickled, and should return its
+        errors; if Dask gives up a call, its result is a `BackendError`. When a worker dies, Dask moves its
+        tasks to another. Tasks are taken from the iterator as others complete, some for each thread of the
+        cluster. Closing this iterator cancels tasks that have not started; running ones still end, and their
+        results are dropped. Raises `BackendError` if the batch system provides no worker.
         """
         under_way = _Tasks(self, self._client, work, tasks)
         try:
@@ -93,7 +93,7 @@ class Cluster:
             under_way.cancel()
 
     def check(self) -> None:
-        """Raise `BackendError` if there is no worker and the batch system would give none."""
+        """Raise `BackendError` if there is no worker and the batch system will not provide one."""
         if self._refusals and not self._client.nthreads():
             raise BackendError(
                 f"The batch system refused the jobs of the {self._what} ({self._refusals[0]}); correct the "
@@ -111,7 +111,7 @@ class Cluster:
 
 
 class _Tasks(Generic[T, A]):
-    """Tasks on their way: some a thread of the cluster, submitted as others are answered."""
+    """Tasks in flight: some per thread of the cluster, submitted as others complete."""
 
     def __init__(self, cluster: Cluster, client: Any, work: Callable[[T], A], tasks: Iterator[T]) -> None:
         self._cluster = cluster
@@ -153,10 +153,10 @@ class _Tasks(Generic[T, A]):
         self._client.cancel([future for future, _ in self._open.values()], force=True)
 
     def _answer(self, future: Any) -> tuple[A | BackendError] | tuple[()]:
-        """Return the answer of a task that ended, none while another worker computes one that was lost."""
+        """Return the result of a completed task, or nothing if a lost result is being recomputed."""
         if future.status not in _GIVEN_UP:
-            # Its worker may die after the task, but before its answer is fetched: Dask computes it again
-            # then, as `result` waits for.
+            # Its worker may die after the task, but before its result is fetched. Dask then repeats it, and
+            # `result` waits for that.
             try:
                 return (future.result(timeout=_TICK_S),)
             except (Exception, CancelledError):
@@ -167,7 +167,7 @@ class _Tasks(Generic[T, A]):
 
 def _distributed(what: str) -> Any:
     try:
-        import distributed  # noqa: PLC0415 - an extra
+        import distributed  # noqa: PLC0415 - an optional dependency
     except ImportError as error:
         raise BackendUnavailable(
             f"A {what} on a cluster needs Dask ({error}); install it with 'pip install chakrascope[dask]'."
@@ -184,7 +184,7 @@ def _client(distributed: Any, cluster: str) -> Any:
     try:
         return distributed.Client(**where, timeout=_CONNECT_S, set_as_default=False)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        # All but the first two: a file that holds other JSON than a scheduler's.
+        # All but the first two: a JSON file that is not a scheduler file.
         raise BackendError(
             f"The Dask scheduler at {cluster} does not answer ({error}); check that it runs and its address."
         ) from error

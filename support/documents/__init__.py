@@ -1,4 +1,4 @@
-"""JSON and YAML files of configurations, read with care: what is wrong with one is a `ConfigError`."""
+"""Strict reading of JSON and YAML configuration files; errors are `ConfigError`."""
 
 from __future__ import annotations
 

@@ -16,35 +16,35 @@ from ...errors import ConfigError
 __all__ = ["read_json", "read_text", "read_yaml", "unique_keys"]
 
 _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
-_DEEPEST = 100  # PyYAML takes the time of the square of it
+_DEEPEST = 100  # PyYAML takes time quadratic in it
 _MOST_DIGITS = 3000
 _MERGE = "tag:yaml.org,2002:merge"
-_MOST_SHOWN = 100  # letters of a key in an error
-_MOST_ALIASED = 100_000  # values that aliases repeat; ten lines of them can mean more than fit into memory
-# What PyYAML raises, beside its own errors, for a value that is not of the kind it says or looks like.
+_MOST_SHOWN = 100  # characters of a key in an error
+_MOST_ALIASED = 100_000  # values from aliases; ten lines of aliases can expand to more than fits into memory
+# PyYAML's further exceptions for a value that does not match its tag or its form.
 _OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
-# Escapes of UTF-16's halves of a character; two of them in JSON are one.
+# Escapes of UTF-16 surrogates; in JSON, two of them form one character.
 _HALF_CHARACTER = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 
 
-# A number with an exponent as YAML 1.2 has it; PyYAML wants a point and a sign, and reads ``1e30`` as text.
+# A number with an exponent as in YAML 1.2; PyYAML requires a point and a sign, and reads ``1e30`` as text.
 _EXPONENT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the JSON object of *pairs*; raises `ValueError` for a key that it has twice."""
+    """Return the JSON object of *pairs*; raises `ValueError` for a duplicate key."""
     made = dict(pairs)
     if len(made) < len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for place, key in enumerate(names) if key in names[:place])
-        raise ValueError(f"the key {twice[:_MOST_SHOWN]!a} stands there twice")
+        raise ValueError(f"the key {twice[:_MOST_SHOWN]!a} occurs twice")
     return made
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads YAML without repeated keys, whose aliases (``*name``) stand for a bounded number of values."""
+    """Reads YAML without duplicate keys, and with a bounded expansion of aliases (``*name``)."""
 
     def __init__(self, content: str) -> None:
         super().__init__(content)
@@ -52,7 +52,7 @@ class _Loader(yaml.SafeLoader):
         self._of_node: dict[int, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Return the next node, counting what it stands for."""
+        """Return the next node, and count its expanded values."""
         before = self._values
         event = self.peek_event()  # type: ignore[no-untyped-call]  # of PyYAML
         node: yaml.Node | None = super().compose_node(parent, index)
@@ -60,7 +60,7 @@ class _Loader(yaml.SafeLoader):
             self._values += 1
             self._of_node[id(node)] = self._values - before
             return node
-        repeated = self._of_node.get(id(node), _MOST_ALIASED + 1)  # a node within itself has no end
+        repeated = self._of_node.get(id(node), _MOST_ALIASED + 1)  # a recursive node has no end
         self._values += repeated
         self._aliased += repeated
         if self._aliased > _MOST_ALIASED:
@@ -68,14 +68,14 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Return the next mapping, whose keys must differ; ``<<`` merges, and may stand there twice."""
+        """Return the next mapping without duplicate keys; ``<<`` merges, and may occur more than once."""
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
                 if key.value in seen:
                     name = ascii(key.value[:_MOST_SHOWN])
-                    raise yaml.YAMLError(f"the key {name} stands there twice {key.start_mark}")
+                    raise yaml.YAMLError(f"the key {name} occurs twice {key.start_mark}")
                 seen.add(key.value)
         return node
 
@@ -97,7 +97,7 @@ class _Loader(yaml.SafeLoader):
         node.value = [pair for pairs in reversed(merged) for pair in pairs] + own
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        """Return an integer of no more digits than Python reads and shows, in whatever base."""
+        """Return an integer in any base, with at most as many digits as Python reads and prints."""
         if len(node.value) > _MOST_DIGITS:
             raise yaml.YAMLError(f"a number of {len(node.value)} digits {node.start_mark}")
         return int(super().construct_yaml_int(node))
@@ -108,7 +108,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.012
 
 
 def read_text(path: Path, what: str) -> str:
-    """Return the text in *path*; *what* names the file in errors."""
+    """Return the text in *path*; *what* describes the file in errors."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -135,7 +135,7 @@ def _mapping(value: Any, path: Path, what: str, content: str) -> dict[str, Any]:
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
-    """Return the JSON object in *path*; *what* names the file in errors."""
+    """Return the JSON object in *path*; *what* describes the file in errors."""
     content = read_text(path, what)
     try:
         value = json.loads(content, object_pairs_hook=unique_keys)
@@ -147,10 +147,10 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
 
 
 def read_yaml(path: Path, what: str) -> dict[str, Any]:
-    """Return the YAML mapping in *path*; *what* names the file in errors."""
+    """Return the YAML mapping in *path*; *what* describes the file in errors."""
     content = read_text(path, what)
     if max(accumulate(_NESTING[bracket] for bracket in re.findall(r"[][{}]", content)), default=0) > _DEEPEST:
-        raise ConfigError(f"The {what} {path} is nested deeper than any; is it the right file?")
+        raise ConfigError(f"The {what} {path} is nested too deeply; is it the right file?")
     try:
         value = yaml.load(content, _Loader)
     except (yaml.YAMLError, *_OF_YAML) as error:

@@ -1,4 +1,4 @@
-"""Tables of columns, and Parquet files of them, read by row group and column; PyArrow is their storage."""
+"""Tables of columns, stored as Parquet with PyArrow and read by row group and column."""
 
 from __future__ import annotations
 

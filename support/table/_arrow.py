@@ -1,4 +1,4 @@
-"""Columns of numpy as Arrow's and back, through their buffers: pyarrow's own conversions import pandas."""
+"""Conversion of columns between NumPy and Arrow without copies; pyarrow's own conversions import pandas."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _KINDS = {pa.from_numpy_dtype(np.dtype(name)): name for name in ("bool", *_NUMBE
 
 
 def kind_of(arrow: pa.DataType) -> str:
-    """Return the numpy name of an Arrow type, ``text``, or ``other`` for what columns do not hold."""
+    """Return the NumPy name of an Arrow type, ``text``, or ``other`` for types that columns cannot hold."""
     while pa.types.is_dictionary(arrow):
         arrow = arrow.value_type
     return _KINDS.get(arrow, "other")
 
 
 def to_arrow(column: npt.NDArray[Any]) -> pa.Array:
-    """Return a column of numbers or truth values, of which numbers are not copied."""
+    """Return a column of numbers or booleans; numbers are not copied."""
     arrow = pa.from_numpy_dtype(column.dtype)
     if column.dtype == np.bool_:
         data = pa.py_buffer(np.packbits(column, bitorder="little"))
@@ -43,7 +43,7 @@ def to_arrow(column: npt.NDArray[Any]) -> pa.Array:
 def to_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     """Return the values of a column: texts as objects, None where missing.
 
-    Numbers of which some are missing are floats, NaN where they are missing.
+    A column of numbers with missing values becomes floats, with NaN where they are missing.
     """
     kind = kind_of(column.type)
     if not len(column):

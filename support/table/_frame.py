@@ -1,4 +1,4 @@
-"""Tables of pandas as Parquet files."""
+"""Parquet files of pandas tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["frame_bytes"]
 def frame_bytes(table: pd.DataFrame) -> bytes:
     """Return *table*, without its index, as a Parquet file.
 
-    Numbers and truth values keep their types, and may be missing; everything else is text.
+    Numbers and booleans keep their types and may be missing; all other values become text.
     """
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415

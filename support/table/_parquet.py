@@ -20,10 +20,10 @@ __all__ = ["ParquetFile", "ParquetWriter"]
 
 
 class ParquetFile:
-    """The file at *path*: its columns by row group; nothing of it stays open.
+    """The file at *path*: its columns by row group; it is not kept open.
 
-    *kinds* has the columns in their order: a numpy type's name, ``text``, or ``other`` for what is not read
-    here (dates, decimals, lists). *rows* has the number of rows of each row group. Everything raises
+    *kinds* has the columns in order: the name of a NumPy type, ``text``, or ``other`` for types that are not
+    supported (dates, decimals, lists). *rows* has the number of rows of each row group. Every method raises
     `ValueError` for a file that is damaged or not Parquet, and `OSError`.
     """
 
@@ -45,11 +45,11 @@ class ParquetFile:
 
     @property
     def num_rows(self) -> int:
-        """How many rows all row groups have together."""
+        """The number of rows of all row groups."""
         return sum(self.rows)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return the least and greatest value of a column of integers by row group; None if unknown."""
+        """Return the minimum and maximum of an integer column by row group; None if unknown."""
         if self._metadata is None or not self.kinds[name].startswith(("int", "uint")):
             return None
         place = [*self.kinds].index(name)
@@ -63,9 +63,10 @@ class ParquetFile:
         return bounds
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
-        """Return columns, all or those called *names*, of some row groups or of all, one behind the other.
+        """Return columns (all, or *names*) of some or all row groups, concatenated.
 
-        Texts are objects, None where missing. Numbers of which some are missing are floats, NaN there.
+        Texts are objects, None where missing. A column of numbers with missing values becomes floats, with
+        NaN.
         """
         from ._arrow import to_numpy  # noqa: PLC0415
 
@@ -74,7 +75,7 @@ class ParquetFile:
             return {name: to_numpy(table.column(name)) for name in table.column_names}
 
     def records(self) -> list[dict[str, Any]]:
-        """Return every row as plain values by column, None where missing."""
+        """Return every row as Python values by column, None where missing."""
         table = self._read(None, None)
         with _errors():
             rows: list[dict[str, Any]] = table.to_pylist()
@@ -91,7 +92,7 @@ class ParquetFile:
         with self._opened() as file:
             table = file.read_row_groups(picked, columns=chosen, use_threads=False)
         if table.num_rows != sum(self.rows[group] for group in picked):
-            raise ValueError("its columns do not have as many rows as its metadata says")
+            raise ValueError("its columns have another number of rows than its metadata says")
         return table.select(chosen)
 
     @contextmanager
@@ -108,7 +109,7 @@ class ParquetFile:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Raise `ValueError` for what PyArrow raises of a damaged file."""
+    """Raise `ValueError` for PyArrow's errors on a damaged file."""
     import pyarrow as pa  # noqa: PLC0415
 
     try:
@@ -120,10 +121,10 @@ def _errors() -> Iterator[None]:
 
 
 class ParquetWriter:
-    """Writes the file at *path*, a row group at a time; a context manager, at whose end the file is whole.
+    """Writes the file at *path* by row group; a context manager, at whose end the file is complete.
 
-    *kinds* are the columns: each the name of a numpy type. Pages are compressed with snappy and have
-    checksums; the same columns give the same bytes.
+    *kinds* gives the NumPy type of each column. Pages are compressed with snappy and have checksums; the same
+    columns give the same bytes.
     """
 
     def __init__(self, path: str | Path, kinds: Mapping[str, str]) -> None:
@@ -135,7 +136,7 @@ class ParquetWriter:
             pa.field(name, pa.from_numpy_dtype(np.dtype(kind)), nullable=False)
             for name, kind in kinds.items()
         ])  # fmt: skip
-        # Ids and times grow from row to row: their differences take a third of the space of dictionaries.
+        # Ids and times increase, so delta encoding takes a third of the space of dictionaries.
         growing = [name for name, kind in kinds.items() if kind in ("int64", "uint64")]
         self._writer = pq.ParquetWriter(
             path,
@@ -159,7 +160,7 @@ class ParquetWriter:
                 raise
 
     def write(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Write a row group of *columns*, which must be all there are, of one length."""
+        """Write a row group; *columns* must contain every column, with equal lengths."""
         import pyarrow as pa  # noqa: PLC0415
 
         from ._arrow import to_arrow  # noqa: PLC0415
@@ -170,7 +171,7 @@ class ParquetWriter:
 
 
 def _of_kind(column: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
-    """Return *column* as *kind*; raises `ValueError` where that would change its values."""
+    """Return *column* as *kind*; raises `ValueError` if that would change its values."""
     if column.dtype == kind:
         return column
     as_kind = column.astype(kind)

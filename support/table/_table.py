@@ -1,4 +1,4 @@
-"""The table of a record: its columns whole, or of one rank after the other, from memory or a file."""
+"""A table by column, read whole or rank by rank, from memory or a file."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ Columns = dict[str, npt.NDArray[Any]]
 
 
 class Source(Protocol):
-    """What a table is read from, a piece at a time: a `ParquetFile`, for one."""
+    """A source of table columns in pieces, such as a `ParquetFile`."""
 
     rows: Sequence[int]
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return the least and greatest value of a column in each piece; None if unknown."""
+        """Return the minimum and maximum of a column in each piece; None if unknown."""
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
-        """Return columns, all or those called *names*, of some pieces or of all."""
+        """Return columns (all, or *names*) of some or all pieces."""
 
 
 class Table:
-    """Columns of equal length. Of those in a file no more is read than is asked for.
+    """Columns of equal length, which are read from a file only as far as they are used.
 
-    *rows* has the number of rows of each piece (row group). Reading raises what the *source* raises.
+    *rows* has the number of rows of each piece (row group). Reading raises the errors of the *source*.
     """
 
     def __init__(self, source: Source) -> None:
@@ -42,7 +42,7 @@ class Table:
 
     @classmethod
     def of(cls, rows: Table | Columns | pd.DataFrame) -> Table:
-        """Return the table of columns, or of a pandas table, which `frame` returns again."""
+        """Return a table of columns, or of a pandas table, which `frame` returns again."""
         if isinstance(rows, Table):
             return rows
         if isinstance(rows, dict):
@@ -53,12 +53,12 @@ class Table:
 
     @property
     def rows(self) -> Sequence[int]:
-        """How many rows each piece has."""
+        """The number of rows of each piece."""
         return self._source.rows
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return sum(self._source.rows)
 
     @property
@@ -67,29 +67,29 @@ class Table:
         return isinstance(self._source, Memory)
 
     def columns(self) -> Columns:
-        """Return all columns, which stay in memory from then on."""
+        """Return all columns, and cache them in memory."""
         if not isinstance(self._source, Memory):
             self._source = Memory(self._source.read())
         return self._source.columns
 
     def frame(self) -> pd.DataFrame:
-        """Return the table of pandas, the same each time."""
+        """Return the pandas table, always the same object."""
         if self._frame is None:
             self._frame = frame_of(self.columns())
         return self._frame
 
     def read(self, names: Sequence[str] | None = None, pieces: Sequence[int] | None = None) -> Columns:
-        """Return columns, all or those called *names*, of some pieces or of all, one behind the other."""
+        """Return columns (all, or *names*) of some or all pieces, concatenated."""
         return self._source.read(names, pieces)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return the least and greatest value of a column in each piece; None if unknown."""
+        """Return the minimum and maximum of a column in each piece; None if unknown."""
         return self._source.bounds(name)
 
     def by_rank(
         self, names: Sequence[str], wanted: Callable[[int], bool] = lambda rank: True
     ) -> Iterator[tuple[int, Columns]]:
-        """Yield each *wanted* rank with rows, and its columns *names* in ascending order of ``node_id``."""
+        """Yield each rank in *wanted* with rows, and its columns *names*, sorted by ``node_id``."""
         columns = [*dict.fromkeys(("rank", "node_id", *names))]
         bounds = self._ranks()
         if bounds is None:
@@ -105,7 +105,7 @@ class Table:
     def of_rank(self, rank: int, names: Sequence[str]) -> Columns:
         """Return ``node_id`` and the columns *names* of one rank, as `by_rank` does.
 
-        The piece that was read last stays in memory.
+        The last piece that was read stays cached.
         """
         bounds = self._ranks()
         place = next((i for i, (least, most) in enumerate(bounds or ()) if least <= rank <= most), -1)
@@ -122,7 +122,7 @@ class Table:
         return last[2].get(rank, none)
 
     def _ranks(self) -> list[tuple[int, int]] | None:
-        """Return the first and last rank of each piece, if no rank goes on in the next one."""
+        """Return the first and last rank of each piece, if no rank extends over two pieces."""
         bounds = self._source.bounds("rank")
         if bounds is None or any(low <= most for (_, most), (low, _) in pairwise(bounds)):
             return None
@@ -137,20 +137,20 @@ class Memory:
         self.rows: Sequence[int] = (len(next(iter(columns.values()))) if columns else 0,)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return the least and greatest value of a column; None if it has none, or no integers."""
+        """Return the minimum and maximum of a column; None if it is empty, or not of integers."""
         column = self.columns[name]
         return [(int(column.min()), int(column.max()))] if len(column) and column.dtype.kind in "iu" else None
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
-        """Return columns, all or those called *names*."""
+        """Return columns, all or *names*."""
         rows = slice(None) if groups is None or len(groups) else slice(0)
         return {name: self.columns[name][rows] for name in (self.columns if names is None else names)}
 
 
 class TableField:
-    """A field of a dataclass that takes columns or tables, and is read as a table of pandas.
+    """A dataclass field that accepts columns or tables, and reads as a pandas table.
 
-    With *kinds*, its columns and their types, it may be left out: then it has no rows.
+    With *kinds*, its columns and their types, it may be omitted and then has no rows.
     """
 
     def __init__(self, kinds: Mapping[str, str] | None = None) -> None:
@@ -175,15 +175,15 @@ class TableField:
 
     def __set__(self, instance: object, value: pd.DataFrame | Columns | Table) -> None:
         if isinstance(value, Table) and not value.num_rows:
-            value = value.columns()  # the default is shared, and a table of pandas must not be
+            value = value.columns()  # the default is shared, and a pandas table is mutable
         vars(instance)[self._name] = Table.of(value)
 
 
 def frame_of(columns: Columns) -> pd.DataFrame:
-    """Return *columns* as a table of pandas."""
+    """Return *columns* as a pandas table."""
     import pandas as pd  # noqa: PLC0415 - slow to import
 
-    # Given as they are, texts would be looked through and stored in another way first.
+    # pandas would otherwise scan texts and convert them to another type.
     series = {
         name: pd.Series(column if column.flags.writeable else column.copy(), dtype=column.dtype)
         for name, column in columns.items()
@@ -193,7 +193,7 @@ def frame_of(columns: Columns) -> pd.DataFrame:
 
 
 def ranks_of(columns: Columns) -> Iterator[tuple[int, Columns]]:
-    """Yield each rank of *columns*, and its own in ascending order of ``node_id``."""
+    """Yield each rank in *columns* with its rows, in ascending order of ``node_id``."""
     ranks, ids = columns["rank"], columns["node_id"]
     if ((ranks[1:] < ranks[:-1]) | ((ranks[1:] == ranks[:-1]) & (ids[1:] < ids[:-1]))).any():
         order = np.lexsort((ids, ranks))

@@ -99,11 +99,11 @@ def test_system_conversions_are_astra_sims(tmp_path):
         (MemoryConfig.load, '{"remote-memory-bw": 3}', r"c\.json: .*did you mean 'remote-mem-bw'"),
         (NetworkConfig.load, NETWORK + "pakcet: {}\n", r"'pakcet' - did you mean 'packet'"),
         (SystemConfig.load, '{"endpoint-delay": 3, "endpoint-delay": 4}', "'endpoint-delay' .* twice"),
-        (MemoryConfig.load, '{"num-nodes": 3, "num-nodes": 3}', "'num-nodes' stands there twice"),
-        (NetworkConfig.load, NETWORK + "latency: [1, 2]\n", r"'latency' stands there twice.*line"),
-        (load_groups, '{"1": [0, 1], "1": [2, 3]}', "'1' stands there twice"),
-        (load_groups, '{"1": [0, 1], "01": [2, 3]}', "group 1 stands there twice"),
-        (NetworkConfig.load, NETWORK + "comment: {1: a, '1': b}\n", "'1' stands there twice"),
+        (MemoryConfig.load, '{"num-nodes": 3, "num-nodes": 3}', "'num-nodes' occurs twice"),
+        (NetworkConfig.load, NETWORK + "latency: [1, 2]\n", r"'latency' occurs twice.*line"),
+        (load_groups, '{"1": [0, 1], "1": [2, 3]}', "'1' occurs twice"),
+        (load_groups, '{"1": [0, 1], "01": [2, 3]}', "group 1 occurs twice"),
+        (NetworkConfig.load, NETWORK + "comment: {1: a, '1': b}\n", "'1' occurs twice"),
     ],
 )  # fmt: skip
 def test_unknown_and_repeated_keys_are_errors(tmp_path, load, content, message):

@@ -1,4 +1,4 @@
-"""Batch systems such as Slurm: a plug-in that starts a Dask cluster of their jobs, by dask-jobqueue."""
+"""A plug-in for batch systems such as Slurm, which starts a Dask cluster of their jobs with dask-jobqueue."""
 
 from ._batch import batch_cluster as batch_cluster
 

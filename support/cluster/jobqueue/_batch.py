@@ -1,4 +1,4 @@
-"""Dask clusters whose workers are jobs of a batch system, as dask-jobqueue's YAML describes them."""
+"""Dask clusters whose workers are jobs of a batch system, described by dask-jobqueue's YAML."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _EXAMPLE = "jobqueue: {slurm: {cores: 8, memory: 16GB, walltime: '01:00:00'}}"
 
 @contextmanager
 def batch_cluster(file: Path, jobs: int, what: str) -> Iterator[tuple[Any, list[str]]]:
-    """Start a Dask scheduler here and ask the batch system of the YAML *file* for so many *jobs*, of *what*.
+    """Start a Dask scheduler here and submit *jobs* jobs for *what* to the batch system of the YAML *file*.
 
-    Yields the cluster and a list that gets what the batch system says of jobs it refuses. The jobs are
-    cancelled at the end. Raises `ConfigError` for a file dask-jobqueue could not use, `BackendUnavailable`
-    without that package or the batch system.
+    Yields the cluster and a list that receives the batch system's reasons for refused jobs. All jobs are
+    cancelled at the end. Raises `ConfigError` for a file that dask-jobqueue cannot use, and
+    `BackendUnavailable` without that package or the batch system.
     """
     data = _read(file)
     system = _system(data, file)
     dask, kind = _imported(system, what)
     merged = {key: dask.config.merge(dask.config.get(key, {}), value) for key, value in data.items()}
-    # Its page of figures would be open to the whole network.
+    # Its dashboard would be open to the whole network.
     options = merged["jobqueue"][system].setdefault("scheduler-options", {})
     options.setdefault("dashboard_address", "127.0.0.1:0")
     with dask.config.set(merged), _Refusals() as refusals:
@@ -61,14 +61,14 @@ def _close(cluster: Any) -> None:
     try:
         cluster.close()
     except AssertionError:
-        # Dask takes for granted that every job has begun; one that was refused has not. All but its last
-        # steps was done: with those it would count as closed.
+        # Dask assumes that every job has started, but this one was refused. All but its last steps were done;
+        # with those it would count as closed.
         cluster.status = type(cluster.status).closed
         loop.add_callback(loop.stop)
 
 
 class _Refusals(logging.Filter):
-    """Takes from the logs, where dask-jobqueue leaves them, the errors of submitting jobs."""
+    """Collects dask-jobqueue's log messages about failed submissions."""
 
     _LOGGERS = ("asyncio", "tornado.application")
 
@@ -112,9 +112,9 @@ def _system(data: Mapping[str, Any], file: Path) -> str:
 
 
 def _imported(system: str, what: str) -> tuple[Any, Any]:
-    """Return Dask's module and the class of the batch system's clusters."""
+    """Return Dask's module and the cluster class of the batch system."""
     try:
-        import dask.config  # noqa: PLC0415 - an extra
+        import dask.config  # noqa: PLC0415 - an optional dependency
         import dask_jobqueue  # noqa: PLC0415
         import dask_jobqueue.local  # noqa: PLC0415
     except ImportError as error:
