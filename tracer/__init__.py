@@ -1,8 +1,8 @@
 """Capture training steps of unmodified PyTorch jobs.
 
-:func:`trace` runs a training command as it stands and leaves a :class:`TraceSet`; :func:`capture` does the
-same from inside a script whose steps no torch optimizer marks; :func:`collect` merges what the hosts of one
-job left. :func:`record_script` records what a script would do, without devices, peers or data.
+:func:`trace` runs an unchanged training command and writes a :class:`TraceSet`. :func:`capture` does the same
+from inside a script whose steps do not end with a torch optimizer. :func:`collect` merges the trace sets of a
+job's hosts. :func:`record_script` records what a script would do, without devices, peers or data.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
     "trace",
 ]
 
-# To capture takes multiprocessing and its like: a twentieth of a conversion, which only reads trace sets.
+# Capturing imports multiprocessing and more: 5 % of the time of a conversion, which only reads trace sets.
 _LATE = {
     "Capture": "_capture",
     "capture": "_capture",

@@ -1,4 +1,4 @@
-"""Capture from inside a script, for loops without a torch optimizer."""
+"""Capture from inside a script, for training loops without a torch optimizer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._merge import Status, merge, read_statuses
 
 __all__ = ["Capture", "capture"]
 
-_HERE = 3  # above all that a capture of the first step may begin with otherwise
+_HERE = 3  # higher than all other triggers of a capture of the first step
 
 
 class Capture:
@@ -30,7 +30,7 @@ class Capture:
         self._agent = agent
 
     def step(self) -> None:
-        """Say that one step (a training step, a batch of inference) has ended."""
+        """Mark the end of one step (a training step, or a batch of inference)."""
         self._agent.boundary()
 
 
@@ -40,10 +40,10 @@ def capture(
 ) -> Iterator[Capture]:
     """Capture *steps* steps of this process and its peers into *out*, each ended by ``step()``.
 
-    The first *warmup* steps pass unprofiled. Unless *stacks* is off, the Python stacks of all threads are
-    sampled from beginning to end. Every rank opens it with the same *out*; the last to leave
-    writes the manifest, or the last to end if one has died. Under ``chakrascope trace`` the launcher's folder
-    and options hold instead, and the launcher writes the manifest.
+    The first *warmup* steps are not profiled. Unless *stacks* is off, the Python stacks of all threads are
+    sampled during the whole capture. Every rank opens it with the same *out*; the last rank to leave writes
+    the manifest, or the last to end if one has died. Under ``chakrascope trace`` the launcher's folder and
+    options apply instead, and the launcher writes the manifest.
 
     Raises:
         NothingCaptured: on leaving, if no rank recorded a step.
@@ -72,8 +72,8 @@ def capture(
 
 
 def _own_agent(module: ModuleType, out: Path, options: dict[str, Any]) -> _agent.Agent:
-    """Return a new agent of this process, which writes into *out* what the launcher's would."""
-    # late: torch is an optional dependency
+    """Return a new agent of this process, which writes into *out* as under the launcher."""
+    # imported late: torch is an optional dependency
     module.watch_profilers(importlib.import_module("torch.autograd.profiler"))
     module.watch_profiled_steps(importlib.import_module("torch.profiler.profiler"))
     _remove_stale(out / "status")
@@ -85,7 +85,7 @@ def _own_agent(module: ModuleType, out: Path, options: dict[str, Any]) -> _agent
 
 
 def _remove_stale(folder: Path) -> None:
-    """Remove what an earlier run on this host left in *folder*: its files are older than this process."""
+    """Remove files of an earlier run on this host in *folder*, which are older than this process."""
     for file in folder.glob(f"{socket.gethostname()}.*.json"):
         with contextlib.suppress(FileNotFoundError):  # a peer was faster
             if file.stat().st_mtime < _process_start():
@@ -93,14 +93,14 @@ def _remove_stale(folder: Path) -> None:
 
 
 def _process_start() -> float:
-    """Return when this process began, as the system's clock counts."""
+    """Return the start time of this process by the system's clock."""
     ticks = int(_process_fields("self")[19])
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.time() - age
 
 
 def _loaded_agent_module() -> ModuleType:
-    """Return the agent already loaded into this process, else this package's own."""
+    """Return the agent that is loaded in this process, else this package's own."""
     return sys.modules.get("_chakrascope_agent", _agent)
 
 
@@ -114,7 +114,7 @@ def _merge_when_last(agent: _agent.Agent, *, exit_code: int = 0) -> None:
 
 
 def _merge_at_end(agent: _agent.Agent, *, exit_code: int) -> None:
-    """Write the manifest if that is due and has not been done; a script that ends has its own say."""
+    """Write the manifest if it is due and not written; a script that fails keeps its error."""
     if agent.pid == os.getpid() and (agent.out / "status").exists():
         with contextlib.suppress(ChakrascopeError):
             _merge_when_last(agent, exit_code=exit_code)
@@ -133,5 +133,5 @@ def _runs(pid: int) -> bool:
 
 
 def _process_fields(pid: int | str) -> list[str]:
-    """Return what the kernel tells of a process after its name: see ``/proc/PID/stat`` in proc(5)."""
+    """Return the kernel's fields on a process after its name: see ``/proc/PID/stat`` in proc(5)."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

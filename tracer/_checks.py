@@ -1,4 +1,4 @@
-"""Refuse, before anything runs, what cannot be captured."""
+"""Refuse invalid captures before anything runs."""
 
 from __future__ import annotations
 
@@ -42,12 +42,7 @@ def check_command(command: Sequence[str], warmup: int, steps: int, fake_world: i
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make *folder* ready for a capture, and try to write there now rather than after hours of training.
-
-    Raises:
-        CaptureError: it holds a trace set already, or cannot be written to.
-
-    """
+    """Prepare *folder* for a capture, and test that it is writable before hours of training."""
     if (folder / MANIFEST_NAME).exists():
         raise CaptureError(f"{folder} already holds a trace set. Choose another folder, or delete that one.")
     probe = folder / f".{socket.gethostname()}.probe"
@@ -64,7 +59,7 @@ def prepare_folder(folder: Path) -> None:
 
 
 def _launcher(command: Sequence[str]) -> str | None:
-    """Return the launcher of several processes that *command* uses, if any."""
+    """Return the multi-process launcher that *command* uses, if any."""
     first = Path(command[0]).name
     if first in LAUNCHERS:
         return first
@@ -75,12 +70,12 @@ def _launcher(command: Sequence[str]) -> str | None:
 
 
 def _launched_script(command: Sequence[str]) -> str | None:
-    """Return the script that a launcher is to run: its first word that names a Python file."""
+    """Return the script that a launcher runs: the first argument that names a Python file."""
     return next((word for word in command[1:] if word.endswith(".py") and not word.startswith("-")), None)
 
 
 def _script(command: Sequence[str]) -> str | None:
-    """Return the script of ``python [-u ...] SCRIPT``, None where the command is of another form."""
+    """Return the script of ``python [-u ...] SCRIPT``, None for a command of another form."""
     if not Path(command[0]).name.startswith("python"):
         return None
     for word in command[1:]:

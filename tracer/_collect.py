@@ -1,4 +1,4 @@
-"""Merge the trace sets that the hosts of one job left in folders of their own."""
+"""Merge the trace sets that the hosts of one job wrote to separate folders."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ __all__ = [
 
 _FORMAT = "chakrascope-evidence"
 _VERSION = 1
-# The tables are bounded: a file beyond it is damaged, or one that unpacks without end.
+# The tables are bounded, so a larger file is damaged, or a decompression bomb.
 _MOST_BYTES = 1 << 28
 
 _Integer = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
@@ -40,7 +40,7 @@ _Column = list[_Integer]
 
 
 class Thread(msgspec.Struct, frozen=True):
-    """A thread by the system's number, 0 if that is unknown, and Python's name."""
+    """A thread by its system id, 0 if unknown, and Python's name."""
 
     tid: _Natural
     name: str
@@ -81,8 +81,8 @@ class _Table(msgspec.Struct, frozen=True):
 class StepReadings(_Table, frozen=True):
     """Readings at the boundaries between steps.
 
-    All but *index* (steps that are over), *time_ns* (Unix) and *recorded* are cumulative; -1 was not read.
-    Two rows of one index enclose the capture's own work, which belongs to no step.
+    All but *index* (the number of ended steps), *time_ns* (Unix) and *recorded* are cumulative; -1 means not
+    read. Two rows with the same index enclose the capture's own work, which belongs to no step.
     """
 
     index: _Column
@@ -100,7 +100,7 @@ class StepReadings(_Table, frozen=True):
     recorded: _Column
 
     def steps(self) -> Iterator[tuple[int, int, int]]:
-        """Yield each whole step as its index, the row that begins it and the row that ends it."""
+        """Yield each complete step as its index, its first row and its last row."""
         for row, (before, after) in enumerate(itertools.pairwise(self.index)):
             if after == before + 1:
                 yield before, row, row + 1
@@ -122,7 +122,7 @@ class Samples(_Table, frozen=True):
 
 
 class Counters(_Table, frozen=True):
-    """Cumulative counters of the process and, of throttling, its control group."""
+    """Cumulative counters of the process and, for throttling, its control group."""
 
     time_ns: _Column
     process_cpu_ns: _Column
@@ -145,9 +145,10 @@ class Collections(_Table, frozen=True):
 
 
 class Frame(NamedTuple):
-    """A function and the line in it that was being executed.
+    """A function and the line that was being executed.
 
-    *call* names what it was calling where that has no frame of Python's, "" if nothing or unknown.
+    *call* names the called function if that has no Python frame of its own; "" if there is none or it is
+    unknown.
     """
 
     function: str
@@ -163,7 +164,7 @@ class Frame(NamedTuple):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank's agent observed beside the traces; all times are Unix nanoseconds.
+    """What one rank's agent observed in addition to the traces; all times are Unix nanoseconds.
 
     *stacks* are pairs of a parent stack (-1: none) and a frame, the innermost one; stack 0 is empty.
     *step_histogram* counts all steps of the run without a profiler by the lower bound of their duration.
@@ -250,7 +251,7 @@ def _contents(path: Path) -> bytes:
 
 
 def _contradictions(evidence: Evidence) -> Iterator[str]:
-    """Yield what in *evidence* refers to nothing or is out of order."""
+    """Yield the errors in *evidence*: invalid indices, and rows out of order."""
     tables = {name: getattr(evidence, name) for name in ("steps", "samples", "counters", "collections")}
     for name, table in tables.items():
         for column, values in table.columns.items():

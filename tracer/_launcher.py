@@ -51,11 +51,11 @@ def trace(
     """Run *command* as it stands and capture *steps* training steps of every rank into folder *out*.
 
     The command keeps its arguments, working directory, terminal, output and signals; a terminating signal to
-    this process is passed on. *warmup* steps run unprofiled first; with 0, what the script does is captured
-    from the start, be it no step at all. With *stacks*, the Python stacks of all threads are sampled during
-    the whole run. With *fake_world*, the command is one process that poses as rank 0 of so many
-    ranks: its process groups are torch's fake ones. *on_status* receives a sentence when a rank starts and
-    ends recording. A failing command still yields what was captured: see ``TraceSet.exit_code`` and
+    this process is passed on. *warmup* steps run unprofiled first; with 0, everything the script does is
+    captured from the start, even without any step. With *stacks*, the Python stacks of all threads are
+    sampled during the whole run. With *fake_world*, the command is one process that acts as rank 0 of that
+    many ranks, with torch's fake process groups. *on_status* receives a sentence when a rank starts and ends
+    recording. If the command fails, the capture up to then is still returned: see ``TraceSet.exit_code`` and
     ``TraceSet.partial``.
 
     Raises:
@@ -63,7 +63,7 @@ def trace(
         CaptureError: the command or script does not exist, *out* already holds a trace set, or cannot be
             written to.
         NothingCaptured: it ran, but no step was recorded.
-        CommandFailed: so it is, and the command failed; ``exit_code`` is its own.
+        CommandFailed: likewise, and the command failed; ``exit_code`` is the command's.
 
     """
     folder = Path(out).absolute()
@@ -110,7 +110,7 @@ def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Po
 
 
 def _wait(process: subprocess.Popen[bytes], folder: Path, on_status: Callable[[str], None] | None) -> int:
-    """Return the command's raw exit status once it ended, reporting the ranks' progress meanwhile."""
+    """Return the command's raw exit status once it has ended, and report the ranks' progress meanwhile."""
     told: dict[int, str] = {}
     while True:
         try:
@@ -139,9 +139,9 @@ def _report(folder: Path, told: dict[int, str], on_status: Callable[[str], None]
 
 @contextlib.contextmanager
 def _signals_forwarded(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass signals sent to this process on to *process* while it runs.
+    """Forward signals that this process receives to *process* while it runs.
 
-    Ctrl-C in a terminal reaches the whole foreground group, the command included: it is not sent twice.
+    Ctrl-C in a terminal reaches the whole foreground group, including the command, and is not sent twice.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

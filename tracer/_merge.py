@@ -1,4 +1,4 @@
-"""Merge what the ranks' agents left into one manifest."""
+"""Merge the files of the ranks' agents into one trace set with a manifest."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAKE_WORLD_NOTE = (
 
 
 class RankStatus(RankEntry, frozen=True, kw_only=True):
-    """What an agent says of its rank: the manifest's entry, and what the merge needs beside."""
+    """An agent's report on its rank: the manifest's entry, and further data for the merge."""
 
     world_size: int
     torch_version: str
@@ -39,7 +39,7 @@ class RankStatus(RankEntry, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The status file of one process's agent (``Agent._write_status``); *closed* once it has ended well."""
+    """The status file of one agent (``Agent._write_status``); *closed* after a normal end."""
 
     host: str
     pid: int
@@ -54,18 +54,18 @@ def read_statuses(out: Path) -> list[Status]:
     """Return every agent's status, in the order in which they were last written."""
     found: list[tuple[int, str, Status]] = []
     for file in (out / "status").glob("[!.]*.json"):
-        with contextlib.suppress(FileNotFoundError, ValueError):  # a peer has merged or overwrites it
+        with contextlib.suppress(FileNotFoundError, ValueError):  # a peer has merged or is overwriting it
             written_ns = file.stat().st_mtime_ns
             found.append((written_ns, file.name, msgspec.json.decode(file.read_bytes(), type=Status)))
     return [status for _, _, status in sorted(found, key=lambda entry: entry[:2])]
 
 
 def merge(out: Path, command: Sequence[str], exit_code: int, options: Mapping[str, Any]) -> TraceSet:
-    """Write the manifest of the capture in *out*, or find it written by a peer, and return it as a trace set.
+    """Return the capture in *out* as a trace set; write its manifest, unless a peer has.
 
     Raises:
         NothingCaptured: no rank recorded anything; the message says how far the job came.
-        CommandFailed: so it is, and the command failed.
+        CommandFailed: likewise, and the command failed.
         CaptureError: the manifest cannot be written.
 
     """
@@ -78,8 +78,8 @@ def merge(out: Path, command: Sequence[str], exit_code: int, options: Mapping[st
 
 @contextlib.contextmanager
 def _alone(claim: Path) -> Iterator[None]:
-    """Wait until no peer of a job that ends everywhere at once, on any host, is doing the same."""
-    patience_ends = time.monotonic() + PATIENCE_SECONDS  # a peer that died left its claim
+    """Wait until no peer, on any host, is merging the same job."""
+    patience_ends = time.monotonic() + PATIENCE_SECONDS  # a peer that died left its lock
     while time.monotonic() < patience_ends:
         try:
             claim.touch(exist_ok=False)
@@ -87,7 +87,7 @@ def _alone(claim: Path) -> Iterator[None]:
         except FileExistsError:
             time.sleep(POLL_SECONDS)
         except OSError:
-            break  # writing the manifest will say what is wrong
+            break  # writing the manifest will report the error
     try:
         yield
     finally:
@@ -127,7 +127,7 @@ def _merge(
         options=dict(options),
     )
     write_manifest(trace_set)
-    if not missing:  # else other hosts may share the folder; the last one to end merges all of them
+    if not missing:  # otherwise other hosts may share the folder; the last one to end merges all of them
         _clean(out)
     return trace_set
 
@@ -150,7 +150,7 @@ def missing_ranks(entries: Sequence[RankEntry], world_size: int) -> list[str]:
 
 
 def _clean(out: Path) -> None:
-    """Remove what is of no use after the merge, and the folder itself if nothing is left in it."""
+    """Remove temporary files after the merge, and the folder itself if it is empty."""
     shutil.rmtree(out / "status", ignore_errors=True)
     for left in out.glob(".rank*"):
         left.unlink()
@@ -160,9 +160,9 @@ def _clean(out: Path) -> None:
 
 
 def _ranks(out: Path, statuses: Sequence[Status]) -> list[tuple[RankStatus, bool]]:
-    """Return each rank once, in order, with whether it has ended well.
+    """Return each rank once, in order, and whether it has ended normally.
 
-    Of its processes (elastic restarts, helpers), the one that left its files counts.
+    If a rank had several processes (elastic restarts, helpers), the one that wrote files counts.
     """
     found: dict[int, tuple[RankStatus, bool]] = {}
     for status in statuses:
@@ -176,19 +176,19 @@ def _ranks(out: Path, statuses: Sequence[Status]) -> list[tuple[RankStatus, bool
 
 
 def _precedence(entry: RankStatus) -> tuple[bool, int, bool]:
-    """Return what makes a process's entry better than that of another one of its rank, the worst first."""
+    """Return a sort key for the processes of a rank; the best process has the largest."""
     rank_of_trigger = {"": 0, "script": 0, "forward": 1}.get(entry.trigger, 2)
     return (entry.device_trace is not None, rank_of_trigger, entry.complete)
 
 
 def _salvaged(out: Path, entry: RankStatus) -> RankStatus:
-    """Keep the host trace of a rank that was killed while it recorded: its finished lines are readable."""
+    """Keep the host trace of a rank that was killed while recording, as its complete lines are readable."""
     raw = out / entry.raw_host_trace
     if not raw.exists():
         return entry
     if entry.host_trace is None and raw.stat().st_size > 0:
         name = f"rank{entry.rank}.host.json.gz"
-        with contextlib.suppress(OSError):  # no space for it: that rank is missing
+        with contextlib.suppress(OSError):  # no space left: that rank is missing
             with (
                 new_file(out / name, sync=False) as temporary,
                 raw.open("rb") as source,
@@ -201,7 +201,7 @@ def _salvaged(out: Path, entry: RankStatus) -> RankStatus:
 
 
 def _notes(entries: Sequence[RankStatus], statuses: Sequence[Status], fake_world: int) -> list[str]:
-    """Return what a reader of the traces should know though nothing is missing, one sentence each."""
+    """Return remarks on the traces that are no defects, one sentence each."""
     notes = [note for status in statuses for note in status.notes]
     notes += [note for entry in entries for note in entry.notes]
     if fake_world:
@@ -212,7 +212,7 @@ def _notes(entries: Sequence[RankStatus], statuses: Sequence[Status], fake_world
 def _reasons(
     entries: Sequence[RankStatus], statuses: Sequence[Status], died: set[int], exit_code: int, wanted: int
 ) -> list[str]:
-    """Return why the captured ranks are not whole, one sentence each; empty when they are."""
+    """Return the reasons why ranks are missing or incomplete, one sentence each; empty if there are none."""
     reasons = [reason for status in statuses for reason in status.reasons]
     if exit_code != 0:
         reasons.append(f"the training command ended with exit code {exit_code}")

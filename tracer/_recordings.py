@@ -1,4 +1,4 @@
-"""What one rank of a script does in a step, as it was recorded without devices, peers or data."""
+"""The recording of one rank's step, made without devices, peers or data."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["RecordedEntry", "Recording"]
 class RecordedEntry(msgspec.Struct, frozen=True):
     """An operator or a communication, with its arguments as host traces have them.
 
-    It waits for the entry before it on its *stream* and for those whose places are in *waits*. Of a
-    communication, *group* is the name of its group, and *peer* the place there of whom a message is for or
-    from. *module* counts the recording's, *phase* is forward, backward, optimizer or other.
+    It waits for the previous entry on its *stream* and for the entries with the indices *waits*. For a
+    communication, *group* is the name of its group, and *peer* the position of the other rank of a message.
+    *module* is an index into the recording's modules; *phase* is forward, backward, optimizer or other.
     """
 
     name: str
@@ -37,7 +37,7 @@ class RecordedEntry(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why nothing was recorded: an exception's kind and message, where in the script, and its traceback."""
+    """The reason for a missing recording: an exception, its place in the script, and its traceback."""
 
     kind: str
     message: str
@@ -53,7 +53,7 @@ class Mesh(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Bytes of tensors: those held when the step begins, and the most at any time in it."""
+    """Bytes of tensors: at the start of the step, and the peak during it."""
 
     fixed: int
     most: int
@@ -62,8 +62,8 @@ class Memory(msgspec.Struct, frozen=True):
 class Recording(msgspec.Struct, frozen=True):
     """One step of one rank.
 
-    *groups* are the ranks of this rank's groups by name, *made_groups* those of every group made, in order;
-    *compiled* are the modules that the script would have compiled.
+    *groups* are the ranks of this rank's groups by name, *made_groups* those of every created group, in
+    order; *compiled* are the modules that the script compiles.
     """
 
     rank: int
@@ -95,7 +95,7 @@ class Recording(msgspec.Struct, frozen=True):
 
     @property
     def peers(self) -> set[int]:
-        """The ranks that this one sends messages to or receives them from."""
+        """The ranks with which this one exchanges messages."""
         return {
             self.groups[entry.group][entry.peer]
             for entry in self.entries

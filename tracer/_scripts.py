@@ -21,12 +21,12 @@ __all__ = ["record_script"]
 
 _POLL_SECONDS = 0.1
 _PATIENCE_SECONDS = 300
-_LAST_LINES = 4  # of a script that died
+_LAST_LINES = 4  # of the output of a script that died
 _RANKS_OF_A_NODE = 8
-# As many ranks are run where one cannot stand for others.
+# The number of ranks to run if one cannot represent others.
 _MOST_RUN = 64
 _DATA = frozenset({"FileNotFoundError", "NotADirectoryError", "IsADirectoryError", "PermissionError"})
-_FIRST_FSDP = "fully_sharded_data_parallel.py"  # where it is in torch
+_FIRST_FSDP = "fully_sharded_data_parallel.py"  # its place in torch
 _SHAPES = frozenset(
     {"DynamicOutputShapeException", "DataDependentOutputException", "GuardOnDataDependentSymNode"}
 )
@@ -41,15 +41,15 @@ def record_script(
     every_rank: bool = False,
     on_status: Callable[[str], None] | None = None,
 ) -> list[Recording]:
-    """Run the Python script and arguments *command* as ranks of a job of *world*, and record a step of each.
+    """Run the script and arguments *command* as ranks of a job of *world* ranks; record a step of each.
 
-    Tensors are fake, so nothing is allocated. Rank 0 is run, the ranks that it exchanges messages with
-    (stages of a pipeline) and so on, and the last rank, to see whether they all do the same; or
-    *every_rank*. Files are left in *out*. *on_status* receives a sentence when a rank is done.
+    Tensors are fake, so nothing is allocated. Rank 0 is run, then the ranks with which it exchanges messages
+    (stages of a pipeline) and so on, and the last rank, to check whether all do the same; with *every_rank*,
+    all ranks. Files are written to *out*. *on_status* receives a sentence when a rank is done.
 
     Raises:
         UsageError: a number of ranks out of range.
-        CaptureError: the script failed, with what to change in it.
+        CaptureError: the script failed; the message says what to change in it.
         NothingCaptured: it ended before it had trained for two steps.
 
     """
@@ -86,7 +86,7 @@ class _Run:
             stale.unlink()
 
     def ranks(self, wanted: Iterable[int]) -> dict[int, Recording]:
-        """Run the ranks *wanted* and all that they exchange messages with; return all found so far."""
+        """Run the ranks *wanted* and all with which they exchange messages; return all recordings so far."""
         waiting = [*wanted]
         while waiting or self._running:
             for rank in waiting:
@@ -97,7 +97,7 @@ class _Run:
         return dict(self._found)
 
     def stop(self) -> None:
-        """End the processes that still run, and what they started."""
+        """End the running processes and their children."""
         self._lifeline.close()
         for process in self._running.values():
             process.wait()
@@ -109,7 +109,7 @@ class _Run:
         return sorted(asked - set(self._found) - set(self._running))
 
     def _ended(self) -> list[int]:
-        """Read what ended processes left; return the ranks that they exchange messages with."""
+        """Read the files of ended processes; return the ranks with which they exchange messages."""
         peers: set[int] = set()
         for rank, process in [*self._running.items()]:
             if process.poll() is None:
@@ -145,7 +145,7 @@ class _Run:
     def _died(self, rank: int, code: int) -> str:
         log = self._out / f"rank{rank}.log"
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
-        telling = [line[:200] for line in lines if line.strip("^~ ")]  # Python underlines what it points at
+        telling = [line[:200] for line in lines if line.strip("^~ ")]  # Python's markers below a source line
         said = f" It printed last: {' | '.join(telling[-_LAST_LINES:])}." if telling else ""
         return (
             f"{self._command[0]} as rank {rank} ended with status {code} before its step was recorded.{said} "
@@ -176,7 +176,7 @@ def _environment(out: Path, rank: int, world: int) -> dict[str, str]:
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": 29500,
         "OMP_NUM_THREADS": 1,
-        "PYTORCH_JIT": 0,  # compiled functions would see neither fake tensors nor what stands in here
+        "PYTORCH_JIT": 0,  # compiled functions would ignore fake tensors and the emulated devices
     }
     environment.update({name: str(value) for name, value in places.items()})
     return environment

@@ -1,7 +1,7 @@
-"""The trace set: what one capture leaves on disk, described by ``manifest.json``.
+"""The trace set: the files of one capture, described by ``manifest.json``.
 
-The one model of it, with its one reader and writer: what captures, collects, converts, checks and imports
-trace sets asks here.
+This is its only data model, with its only reader and writer; capture, collection, conversion, checks and
+import all use it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MANIFEST_NAME = "manifest.json"
 MAX_RANKS = 1_000_000
 _FORMAT = "chakrascope-trace-set"
 _VERSION = 1
-# The process groups of ten thousand ranks take that much; a file beyond it is none of ours.
+# Enough for the process groups of ten thousand ranks; a larger file is not a manifest.
 _MOST_BYTES = 1 << 28
 _NAMED_AT_MOST = 8
 
@@ -49,13 +49,12 @@ class ProcessGroup(msgspec.Struct, frozen=True):
 
 
 class RankEntry(msgspec.Struct, frozen=True):
-    """What one rank left, and who recorded it.
+    """The files of one rank, and how they were recorded.
 
     Files are names in the trace set's folder. The host trace covers *structure_step*; None means that it
-    covers all *steps*. *complete* says that all wanted steps are in the files. *all_groups* are the ranks of
-    every group the script made, where one process posed as many ranks. *unprofiled_steps* are up to 32 steps
-    that no profiler recorded, the nearest to the captured ones; [] if there was none or it is not known.
-    *evidence* is read by `read_evidence`.
+    covers all *steps*. *complete*: all requested steps are in the files. *all_groups* are the ranks of every
+    group that the script created, in a fake world. *unprofiled_steps* are up to 32 unprofiled steps nearest
+    to the captured ones; [] if none is known. *evidence* is read by `read_evidence`.
     """
 
     rank: _Rank
@@ -77,16 +76,16 @@ class RankEntry(msgspec.Struct, frozen=True):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The names of the files that this rank left."""
+        """The names of this rank's files."""
         return tuple(filter(None, (self.host_trace, self.device_trace, self.flight_record, self.evidence)))
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``manifest.json`` says of a capture; see docs/how-to/capture.md.
+    """The content of ``manifest.json``; see docs/how-to/capture.md.
 
-    *partial* says that a rank or a step is missing, and *reasons* why, one sentence each; *notes* what to
-    know though nothing is missing. *exit_code* is the training command's, 128 + n when signal n ended it. In
-    a *fake_world* one process posed as rank 0 of all. *ranks* are in rank order.
+    *partial*: a rank or a step is missing; *reasons* says why, one sentence each. *notes* are remarks that
+    are no defects. *exit_code* is the training command's, 128 + n when signal n ended it. In a *fake_world*,
+    one process acted as rank 0 of all. *ranks* are in rank order.
     """
 
     format: str = _FORMAT
@@ -105,7 +104,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceSet(Manifest, frozen=True, kw_only=True):
-    """One capture: its folder and all that its manifest says."""
+    """One capture: its folder and the content of its manifest."""
 
     path: Path
 
@@ -126,14 +125,14 @@ class TraceSet(Manifest, frozen=True, kw_only=True):
         return cls(path=path, **msgspec.structs.asdict(manifest))
 
     def save(self) -> None:
-        """Write the manifest, whole or not at all, once the files it names are on the disk."""
+        """Write the manifest atomically, once the files it names are on the disk."""
         sync_files(self.path / name for entry in self.ranks for name in entry.files)
         document = msgspec.to_builtins(self.manifest)
         write_file(self.path / MANIFEST_NAME, json.dumps(document, indent=1) + "\n")
 
     @property
     def manifest(self) -> Manifest:
-        """What the manifest says, without the folder it lies in."""
+        """The manifest's content, without the folder."""
         return Manifest(**{name: getattr(self, name) for name in Manifest.__struct_fields__})
 
     @property
@@ -156,7 +155,7 @@ class TraceSet(Manifest, frozen=True, kw_only=True):
         return [rank for rank in range(1 if self.fake_world else self.world_size) if rank not in usable]
 
     def lacking(self, ranks: Sequence[int]) -> str:
-        """Return that there is no usable trace of *ranks* and what is known of that."""
+        """Return a sentence: there is no usable trace of *ranks*, and the known reasons."""
         named = ", ".join(map(str, ranks[:_NAMED_AT_MOST]))
         more = len(ranks) - _NAMED_AT_MOST
         return (
@@ -167,7 +166,7 @@ class TraceSet(Manifest, frozen=True, kw_only=True):
 
 
 def _read(file: Path) -> Manifest:
-    """Return the manifest in *file*, in which each value has its type and range."""
+    """Return the manifest in *file*, with the type and range of each value checked."""
     data = _contents(file)
     try:
         head = msgspec.json.decode(data)
@@ -211,7 +210,7 @@ def _contents(file: Path) -> bytes:
 
 
 def _check(file: Path, manifest: Manifest) -> None:
-    """Refuse what contradicts itself or names files elsewhere; put the ranks in order."""
+    """Refuse contradictions and names of files elsewhere; sort the ranks."""
     world_size = manifest.world_size
     manifest.ranks.sort(key=lambda entry: entry.rank)
     seen: set[int] = set()

@@ -1,6 +1,6 @@
-"""Capture from inside a trainer's loop, for those who would rather add a callback than a launcher.
+"""Callbacks that capture from inside a trainer's loop, as an alternative to the launcher.
 
-Both capture what ``chakrascope trace`` would of the same script; neither library is needed otherwise.
+Both capture the same as ``chakrascope trace``; neither library is imported otherwise.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Window:
         self._capture: Capture | None = None
 
     def open(self) -> None:
-        """Begin to count steps."""
+        """Start to count steps."""
         if self._capture is None:
             self._capture = self._exit.enter_context(capture(self._out, **self._options))
 
@@ -40,7 +40,7 @@ class _Window:
             self._capture.step()
 
     def close(self) -> None:
-        """Save what was captured; what prevents that is no reason to fail after a whole training run."""
+        """Save the capture; an error here must not fail a whole training run."""
         self._capture = None
         try:
             self._exit.close()
@@ -48,7 +48,7 @@ class _Window:
             warnings.warn(error.message, stacklevel=2)
 
     def again(self, make: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Return how *make* makes the same callback in another process, to which callbacks are pickled."""
+        """Return how to create the same callback in another process (pickle)."""
         return functools.partial(make, **self._options), (self._out,)
 
 

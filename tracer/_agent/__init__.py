@@ -1,10 +1,10 @@
 """Capture a few training steps of the process this module is loaded into.
 
 Needs the standard library and torch only, and is loaded by file path into training processes where
-chakrascope may not be importable; torch is touched only once a step is seen. Outside the captured window the
-cost is some 10 us per step and a sample of the Python stacks every 25 ms. Nothing here may raise into the
-training script: failures become a reason in the rank's status file, which the launcher merges into
-``manifest.json``.
+chakrascope may not be importable; torch is used only once a step is detected. Outside the captured window the
+cost is about 10 us per step and a sample of the Python stacks every 25 ms. Nothing here may raise an
+exception into the training script: failures become a reason in the rank's status file, which the launcher
+merges into ``manifest.json``.
 
 Files of rank R in the output folder: ``rankR.host.json.gz`` (execution trace), ``rankR.device.json.gz``
 (Kineto), ``rankR.comms.json.gz`` (flight recorder), ``rankR.evidence.json.gz`` (step times, stacks),

@@ -1,4 +1,4 @@
-"""Save before the process, or the thread that trains, ends in a way that skips its exit functions."""
+"""Save the capture before the process, or the training thread, ends without running its exit functions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 __all__ = ["SaveAtThreadEnd", "SaveOnAbruptEnd"]
 
-ABRUPT = ("_exit", "abort", "execv", "execve")  # the other members of the exec family call these two
+ABRUPT = ("_exit", "abort", "execv", "execve")  # the other functions of the exec family call these two
 
 
 class SaveOnAbruptEnd:
-    """While on, calls *save* before ``os._exit``, ``os.abort`` and ``os.exec...``.
+    """While enabled, calls *save* before ``os._exit``, ``os.abort`` and ``os.exec...``.
 
-    Only in the thread that turned it on: others cannot stop torch's profiler while that one runs.
+    Only in the thread that enabled it: others cannot stop torch's profiler while it runs.
     """
 
     def __init__(self, save: Callable[[], None]) -> None:
@@ -25,7 +25,7 @@ class SaveOnAbruptEnd:
         self._replaced: dict[str, tuple[Any, Any]] = {}
 
     def start(self) -> None:
-        """Put the calls of *save* in place."""
+        """Replace the functions by ones that call *save* first."""
         self._thread = threading.get_ident()
         for name in ABRUPT:
             original = getattr(os, name)
@@ -33,7 +33,7 @@ class SaveOnAbruptEnd:
             setattr(os, name, self._replaced[name][1])
 
     def stop(self) -> None:
-        """Restore the functions that nobody else has replaced meanwhile."""
+        """Restore the functions, except where somebody else has replaced them meanwhile."""
         for name, (original, ours) in self._replaced.items():
             if getattr(os, name) is ours:
                 setattr(os, name, original)
@@ -50,9 +50,10 @@ class SaveOnAbruptEnd:
 
 
 class SaveAtThreadEnd:
-    """While on, calls *save* when the thread that turned it on ends, unless that is the main one.
+    """While enabled, calls *save* when the thread that enabled it ends, unless it is the main one.
 
-    Torch's profiler stops in its own thread only, and crashes the process at exit if that has ended without.
+    Torch's profiler can only be stopped in its own thread, and crashes the process at exit if that thread
+    ended without stopping it.
     """
 
     def __init__(self, save: Callable[[], None]) -> None:
@@ -60,12 +61,12 @@ class SaveAtThreadEnd:
         self._of_thread = threading.local()
 
     def start(self) -> None:
-        """Leave something that the end of this thread destroys."""
+        """Create a thread-local object that is destroyed at the end of this thread."""
         if threading.current_thread() is not threading.main_thread():
             self._of_thread.last_act = _LastAct(self._save)
 
     def stop(self) -> None:
-        """Let this thread end as it would."""
+        """Disable: this thread ends as usual."""
         last_act = getattr(self._of_thread, "last_act", None)
         if last_act is not None:
             last_act.cancel()
@@ -78,11 +79,11 @@ class _LastAct:
         self._function = function
 
     def cancel(self) -> None:
-        """Do nothing at the end."""
+        """Disable the call."""
         self._function = _nothing
 
     def __del__(self) -> None:
-        """Call the function; what it raises is printed and ignored."""
+        """Call the function; its exceptions are printed and ignored."""
         self._function()
 
 

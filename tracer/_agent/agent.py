@@ -1,4 +1,4 @@
-"""Count the training steps of this process and decide when to record."""
+"""Count the training steps of this process and decide when to record them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _state: dict[str, Any] = {"agent": None}
 
 
 def current_agent() -> Agent:
-    """Return this process's agent, a fresh one after a fork."""
+    """Return this process's agent, a new one after a fork."""
     agent = existing_agent()
     if agent is None:
         agent = _state["agent"] = Agent.from_environment()
@@ -43,23 +43,23 @@ def current_agent() -> Agent:
 
 
 def existing_agent() -> Agent | None:
-    """Return this process's agent if it has one."""
+    """Return this process's agent, None without one."""
     agent = _state["agent"]
     return agent if agent is not None and agent.pid == os.getpid() else None
 
 
 def set_current_agent(agent: Agent) -> None:
-    """Make *agent* this process's."""
+    """Set *agent* as this process's agent."""
     _state["agent"] = agent
 
 
 class Agent:
     """Step counter and recorder of one process.
 
-    ``warmup`` steps are let pass, ``steps`` are captured; all of the run are timed, if *stacks* with samples
-    of where threads are. ``trigger`` says what a step is: an optimizer's step ("optimizer"), a call of the
-    outermost module ("forward"), what the script marks ("manual") or all that it does ("script").
-    ``all_threads`` says whether what other threads do belongs to a step.
+    ``warmup`` steps pass first, then ``steps`` steps are captured. All steps of the run are timed; with
+    *stacks*, the threads' stacks are sampled too. ``trigger`` defines a step: an optimizer's step
+    ("optimizer"), a call of the outermost module ("forward"), a mark in the script ("manual") or the whole
+    script ("script"). ``all_threads``: whether work of other threads belongs to a step.
     """
 
     def __init__(
@@ -88,12 +88,13 @@ class Agent:
         self._guards = tuple(guard(self.close) for guard in (SaveOnSigterm, SaveOnAbruptEnd, SaveAtThreadEnd))
         self._rank_status: dict[str, Any] | None = None
         self._waited_for_profiler = False
-        # What the script's own profiler records; it counts if ours never gets to record.
+        # The recording of the script's own profiler, used if ours never records.
         self._own: OwnProfile | None = None
         self._takes_own = True
         self._lets_pass = False
         self._guarded = False
-        # How many steps were counted when the script last told its profiler of one; None if it does so oddly.
+        # The number of steps counted when the script last marked one in its profiler; None if it marks them
+        # irregularly.
         self._marked_at: int | None = -1
         self._nesting = threading.local()
         self._order = OptimizerOrder()
@@ -129,32 +130,32 @@ class Agent:
         if is_first:
             self.trigger = "optimizer"
         elif self._order.is_late(optimizer) and not self.finished:
-            self._start_over()  # what seemed a step was a part of one
+            self._start_over()  # only a part of a step had ended
         elif self.warmup < 2 and self._order.is_new(optimizer) and not self.finished:
             self._start_over()
             self.notes.append(MANY_OPTIMIZERS_NOTE)
         ends_step = self._order.ends_step(optimizer)
         if is_first and self.warmup >= 2:
-            self._count()  # the first step; that it is over shows only in the second
+            self._count()  # the first step; its end is detected only in the second one
             self._time_step()
         elif ends_step or is_first:
             self.boundary()
 
     def forward_step(self) -> None:
-        """Note that the outermost module is about to be called again."""
+        """Handle that the outermost module is about to be called again."""
         if self.trigger in ("", "forward") and self._counts():
             self.trigger = "forward"
             self.boundary()
 
     def expect_optimizer(self) -> None:
-        """Note that this process trains: steps of an optimizer count, whatever forward calls have shown."""
+        """Handle that this process trains: from now on optimizer steps count, not forward calls."""
         if self.trigger == "forward" and self._in_own_thread():
             self._start_over()
             self.finished = False
             self.trigger = ""
 
     def _counts(self) -> bool:
-        """Note that this thread steps; return whether that still matters."""
+        """Handle that this thread steps; return whether that still matters."""
         self._threads.add(threading.get_ident())
         if not self._in_own_thread():
             self._other_thread_trained = True
@@ -162,19 +163,19 @@ class Agent:
 
     @property
     def counts_on(self) -> bool:
-        """Whether steps still matter, be it only to be timed."""
+        """Whether steps still matter, at least for timing."""
         return not self.finished or self._observation.is_on
 
     def _in_own_thread(self) -> bool:
-        """Return whether this is not another thread than the one that is being recorded."""
+        """Return whether no other thread than this one is being recorded."""
         if self.finished:
             return self._observation.is_of_this_thread()
         return self.recorder is None or self.recorder.thread == threading.get_ident()
 
     def begin(self, level: int) -> None:
-        """If no step is to pass first, record from here on: the first one, or the whole script, begins.
+        """Start to record here if there is no warm-up: the first step, or the whole script, begins.
 
-        *level* orders what may begin it; what has a higher one replaces what was recorded by then.
+        *level* ranks the triggers; a higher one discards the recording so far.
         """
         is_due = self.warmup == 0 and self.steps_seen == 0 and not self.finished
         if not is_due or level <= self._begin_level or not self._in_own_thread():
@@ -191,7 +192,7 @@ class Agent:
             self.close()
 
     def observe(self) -> None:
-        """Observe this thread: it trains, or is about to."""
+        """Start to observe this thread, which trains or is about to."""
         if not self.finished:
             self._observation.start()
 
@@ -212,20 +213,20 @@ class Agent:
             self.observe()
 
     def _note_process(self) -> None:
-        """See to it that what is captured is saved when the process ends; let the launcher know of it."""
+        """Register the saving of the capture at the end of the process, and notify the launcher."""
         if not self._ending_noted:
             self._ending_noted = True
             at_process_end(self.end)
             self._write_status()
 
     def boundary(self) -> None:
-        """Note that one training step has ended; start or stop the capture where that is due."""
+        """Handle the end of a training step; start or stop the capture if it is due."""
         if not self._busy.acquire(blocking=False):
             return  # another thread steps, too
         try:
             self._count()
             self._advance()
-        except Exception as error:  # never the training job's problem
+        except Exception as error:  # errors are never the training job's problem
             self._failed("the capture failed", error)
             self.close()
         finally:
@@ -261,10 +262,10 @@ class Agent:
         self._waited_for_profiler = foreign_profiler_is_on(torch)
         if self._waited_for_profiler:
             with self._own_failures():
-                self._follow_own(at_mark=False)  # and try again at the next step
+                self._follow_own(at_mark=False)  # and retry at the next step
             return
         if self._lets_pass:
-            # Ranges that began in the script's session and end in ours would write where its memory was.
+            # Ranges that began in the script's session and end in ours would write to its freed memory.
             self._lets_pass = False
             return
         recorder = Recorder(self.out, self.modules, self.all_threads)
@@ -279,7 +280,7 @@ class Agent:
         self._guard()
 
     def _may_record(self, recorder: Recorder) -> bool:
-        """Return whether what *recorder* would record is wanted, and note why if not."""
+        """Return whether the recording of *recorder* is wanted, and note the reason if not."""
         if len(self._threads & {thread.ident for thread in threading.enumerate()}) > 1:
             self._add_reason("several threads train at once, and which of them takes a step is not known")
             return False
@@ -290,7 +291,7 @@ class Agent:
         return not complete and not peers.any_trains_rather(others, self.trigger)
 
     def _follow_own(self, *, at_mark: bool) -> None:
-        """Begin to take what the script's own profiler records, if a step begins here that it can take."""
+        """Start to use the script's own profiler, if a usable step begins here."""
         profile = recording_profile()
         due = self.steps_seen - self._first_step >= self.warmup
         busy = self.finished or self._own is not None or self.recorder is not None
@@ -310,16 +311,16 @@ class Agent:
         self._guard()
 
     def profile_started(self) -> None:
-        """Note that a profiler of the script's has begun to record, in a step that it was told of."""
+        """Handle that a profiler of the script starts to record, in a step that the script marked."""
         self._observation.is_profiled = True
         with self._own_failures():
             self._follow_own(at_mark=True)
 
     def marked_step_ends(self) -> None:
-        """Note that the script tells its profiler that a step is over."""
+        """Handle that the script marks the end of a step in its profiler."""
         with self._own_failures():
             if self._marked_at not in (None, -1, self.steps_seen - 1):
-                self._marked_at = None  # a part of a step, or several: the agent's own count holds
+                self._marked_at = None  # a part of a step, or several steps: the agent's own count is used
             elif self._marked_at is not None:
                 self._marked_at = self.steps_seen
             own = self._own
@@ -330,7 +331,7 @@ class Agent:
                     own.close_step()
 
     def marked_step_begins(self) -> None:
-        """Note that the next one begins."""
+        """Handle that the next marked step begins."""
         with self._own_failures():
             if self._own is None:
                 self._follow_own(at_mark=True)
@@ -338,13 +339,13 @@ class Agent:
                 self._own.open_step(self.steps_seen)
 
     def profile_ends(self, profile: Any) -> None:
-        """Note that *profile*, the script's, is about to stop."""
+        """Handle that *profile*, the script's, is about to stop."""
         with self._own_failures():
             if self._own is not None and self._own.profile is profile and self._own.recording:
                 self._own.end()
 
     def profile_ended(self, profile: Any) -> None:
-        """Keep what *profile* recorded for the case that ours never gets to record."""
+        """Keep the recording of *profile* in case ours never records."""
         self._lets_pass = self._observation.is_profiled = True
         with self._own_failures():
             own = self._own
@@ -358,7 +359,7 @@ class Agent:
 
     @contextlib.contextmanager
     def _own_failures(self) -> Iterator[None]:
-        """Let nothing of ours fail what the script does with its profiler."""
+        """Suppress our own errors in calls of the script's profiler."""
         try:
             yield
         except Exception as error:
@@ -373,10 +374,10 @@ class Agent:
                 own.discard()
 
     def make_way(self) -> None:
-        """End the window because the script starts a profiler of its own; try again if it is still empty."""
+        """End the window because the script starts a profiler of its own; retry if it is still empty."""
         recorder, own = self.recorder, self._own
         if own is not None and not own.recording and (recorder is None or not recorder.timed_steps):
-            self.close()  # what its profiler recorded the last time is as good as what it will
+            self.close()  # its profiler's last recording is as good as the next
         elif recorder is None:
             return
         elif recorder.structure_step is not None:
@@ -391,14 +392,14 @@ class Agent:
             self._unguard()
 
     def leave(self) -> None:
-        """Close, or if the script's own profiler is still on, as soon as the process ends."""
+        """Close at once, or at the end of the process if the script's own profiler is still on."""
         if self._own is not None and self._own.recording:
             self._own.end()
         else:
             self.end()
 
     def end(self) -> None:
-        """Close, and save what was seen of the steps since."""
+        """Close, and save the evidence of the steps since."""
         self.close()
         if self.pid == os.getpid() and self._observation.is_on:
             with signals_deferred():
@@ -407,11 +408,11 @@ class Agent:
                 self._write_status()
 
     def close(self) -> None:
-        """Save what was captured; do nothing when that is done or this process is a fork."""
+        """Save the capture; do nothing if it is saved or this process is a fork."""
         if self.pid != os.getpid() or self.finished:
             return
         with signals_deferred():
-            # Only here: what a signal ended before this is begun again.
+            # Only here, so that a save that a signal interrupted is repeated.
             self.finished = True
             recorder = self._better_record()
             self.recorder = None
@@ -424,12 +425,12 @@ class Agent:
             if self._other_thread_trained:
                 self.notes.append(OTHER_THREAD_NOTE)
             if self._rank_status is None:
-                self._observation.stop()  # another process is this rank, or nothing was captured
+                self._observation.stop()  # another process represents this rank, or nothing was captured
             self._write_status()
         self._unguard()
 
     def _better_record(self) -> Recorder | None:
-        """Return ours, or if it has no timed step what the script's own profiler recorded; drop the other."""
+        """Return our recorder, or the script's profile if ours has no timed step; drop the other."""
         own, recorder = self._own, self.recorder
         if own is not None and own.structure_step is None:
             self._drop_own()
@@ -448,12 +449,12 @@ class Agent:
                 recorder.discard()
                 return
             if self.warmup == 0 and recorder.structure_step is None and recorder is not self._own:
-                recorder.close_step()  # the script has ended, and its only step with it
+                recorder.close_step()  # the script has ended, and with it its only step
                 self.trigger = self.trigger or "script"
             recorder.finish()
             if isinstance(recorder, OwnProfile):
                 self.notes.append(recorder.told())
-        except Exception as error:  # the files that did get written still count
+        except Exception as error:  # the files that were written still count
             self._failed(f"the traces of rank {recorder.rank} could not be saved", error)
         if self.trigger == "script":
             self.notes.append(WHOLE_SCRIPT_NOTE)

@@ -1,4 +1,4 @@
-"""Collect why steps take as long as they do, beside the traces: one file of evidence per rank."""
+"""Collect evidence on the causes of step times, in addition to the traces: one file per rank."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _SYSCALLS = {
         206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 260: "wait4",
     },
 }  # fmt: skip
-_running: dict[int, EvidenceRecorder] = {}  # by process: forks have none
+_running: dict[int, EvidenceRecorder] = {}  # by process: forks do not inherit it
 
 
 class EvidenceRecorder:
-    """Step times, stacks, counters and collections of this process, from the thread that makes it."""
+    """Step times, stacks, counters and garbage collections, from the thread that creates it."""
 
     def __init__(self, *, stacks: bool) -> None:
         self.thread = threading.get_ident()
@@ -57,7 +57,7 @@ class EvidenceRecorder:
         self._save_ns = 0
 
     def start(self) -> None:
-        """Begin."""
+        """Start collecting."""
         _running.clear()
         _running[os.getpid()] = self
         LOADERS.thread = self.thread
@@ -68,32 +68,32 @@ class EvidenceRecorder:
             self._sampler.start()
 
     def stop(self) -> None:
-        """End; what was collected stays."""
+        """Stop collecting; the evidence is kept."""
         _running.pop(os.getpid(), None)
         LOADERS.thread = None
         self._garbage.stop()
         self._sampler.stop()
 
     def boundary(self, steps_over: int, *, recorded: bool) -> None:
-        """Note that a step has ended here, or after work of ours that the next one begins; some 10 us."""
+        """Record that a step ends here, or that the next one begins after work of the agent; about 10 us."""
         if threading.get_ident() == self.thread:
             self._clock.boundary(steps_over, recorded=recorded)
 
     def enter_window(self, inside: bool) -> None:
-        """Note that the profiled steps begin, or if not *inside* that they are over."""
+        """Record that the profiled steps begin or, if not *inside*, have ended."""
         if self._samples_stacks:
             self._sampler.enter_window(inside)
 
     def forget_steps(self) -> None:
-        """Drop the steps so far: they were none."""
+        """Drop all steps so far: they were not training steps."""
         self._clock.forget()
 
     def unprofiled_steps(self, most: int) -> list[dict[str, int]]:
-        """Return up to *most* steps without a profiler around the recorded ones."""
+        """Return up to *most* unprofiled steps around the recorded ones."""
         return self._clock.unprofiled_steps(most)
 
     def is_save_due(self) -> bool:
-        """Return whether to save, in case the process is killed; ever less often as it runs."""
+        """Return whether to save, in case the process is killed; the interval grows during the run."""
         now = time.time_ns()
         if now < self._save_ns:
             return False
@@ -101,7 +101,7 @@ class EvidenceRecorder:
         return True
 
     def save(self, folder: Path, rank: int, steps_total: int) -> str:
-        """Write what was collected so far, whole or not at all, and return the file's name.
+        """Write the evidence so far atomically and return the file's name.
 
         Raises:
             OSError: it could not be written.
@@ -158,7 +158,7 @@ def _columns(names: Sequence[str], rows: Iterable[Sequence[int]]) -> dict[str, l
 
 
 def _with_waits(rows: list[tuple[int, ...]]) -> tuple[list[tuple[int, ...]], list[str]]:
-    """Return *rows* with their last value, a system call's number, as an index into the names returned."""
+    """Return *rows* with their last value, a system call, as an index into the returned names."""
     names = {UNKNOWN: "", -1: "running", **_SYSCALLS.get(platform.machine(), {})}
     numbers = {UNKNOWN: 0}
     for row in rows:
@@ -170,7 +170,7 @@ def _with_waits(rows: list[tuple[int, ...]]) -> tuple[list[tuple[int, ...]], lis
 
 
 def _with_threads(rows: Iterable[tuple[int, ...]], threads: list[dict[str, Any]]) -> list[tuple[int, ...]]:
-    """Return *rows* of collections with their thread as an index into *threads*, which grow as needed."""
+    """Return *rows* of garbage collections with threads as indices into *threads*, which grows as needed."""
     numbers = {thread["tid"]: number for number, thread in enumerate(threads)}
     for row in rows:
         if row[3] not in numbers:
@@ -190,7 +190,7 @@ def _name(code: Any) -> str:
 
 
 def _before_fork() -> None:
-    """End the sampler's thread: Python warns of forks of processes with several."""
+    """Stop the sampler's thread: Python warns of forks in processes with several threads."""
     recorder = _running.get(os.getpid())
     if recorder is not None:
         recorder._sampler.stop()

@@ -1,4 +1,4 @@
-"""Let one process pose as rank 0 of a large job through torch's fake process group."""
+"""Let one process act as rank 0 of a large job through torch's fake process group."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _flights: list[dict[str, Any]] = []
 
 
 def install(distributed_module: Any, ranks: int, rank: int = 0) -> None:
-    """Make every process group a fake one, the default one of *ranks* ranks, of which this is *rank*.
+    """Make every process group a fake one; the default group has *ranks* ranks, and this process is *rank*.
 
-    Fake collectives return at once and leave their outputs as they were: sizes and order are right, values
-    and waiting times are not. Checks that ask other ranks are left out, as there are none.
+    Fake collectives return at once without changing their outputs: sizes and order are right, values and
+    waiting times are not. Consistency checks with other ranks are skipped, as there are none.
     """
     distributed_module.init_process_group = _fake_initialise(
         distributed_module.init_process_group, ranks, rank
@@ -66,7 +66,7 @@ def _communicates(name: str, function: Callable[..., Any]) -> bool:
 
 
 def _noted(distributed_module: Any, collective: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *collective* so that it leaves what torch's flight recorder, which fakes do not fill, would."""
+    """Return *collective* wrapped so that it fills torch's flight recorder, as fakes do not."""
     parameters = inspect.signature(collective)
 
     @functools.wraps(collective)
@@ -86,14 +86,14 @@ def _noted(distributed_module: Any, collective: Callable[..., Any]) -> Callable[
 
 
 def _agree(*_arguments: Any) -> None:
-    """Stand in for a comparison of the model's shape with the other ranks'."""
+    """Replace the comparison of the model's shape with that of other ranks."""
 
 
 def reduce_gradients(parallel_module: Any, dropped: Callable[[], None]) -> None:
-    """Give every DistributedDataParallel model a way to reduce gradients that works with fake groups.
+    """Give every DistributedDataParallel model a gradient reduction that works with fake groups.
 
-    Its own one, in C++, fails on their empty results. Another one of the script's cannot be kept: *dropped*
-    is called instead.
+    The native one fails on their empty results. If the script registers its own hook, it is dropped, and
+    *dropped* is called.
     """
     model_class = parallel_module.DistributedDataParallel
     construct, register = model_class.__init__, model_class.register_comm_hook
@@ -118,7 +118,7 @@ def _reduce(group: Any, bucket: Any) -> Any:
 
 
 def created_groups() -> list[list[int]]:
-    """Return the ranks of every group the script made, those without rank 0 included."""
+    """Return the ranks of every group that the script created, including those without rank 0."""
     return list(_created)
 
 

@@ -11,13 +11,13 @@ __all__ = ["ForwardCounter"]
 
 
 class ForwardCounter:
-    """Calls ``on_step`` between one call of the script's outermost module and the next.
+    """Calls ``on_step`` between consecutive calls of the script's outermost module.
 
-    Before, it calls ``on_model`` whenever a module with parameters or buffers is first called from outside.
+    Before, it calls ``on_model`` at the first outermost call of each module with parameters or buffers.
 
-    The module is the first with parameters or buffers that is called a second time from outside any other
-    module. Until it is found ``Module.__call__`` is wrapped for outermost calls; then only that of its own
-    class. Neither hooks (they warn and recompile under torch.compile) nor attributes of the module (they
+    The outermost module is the first with parameters or buffers that is called twice outside any other
+    module. Until it is detected, ``Module.__call__`` is wrapped for outermost calls; then only that of its
+    own class. Neither hooks (they warn and recompile under torch.compile) nor attributes of the module (they
     would be pickled with it) are used, and code that is being compiled sees the original calls.
     """
 
@@ -31,11 +31,11 @@ class ForwardCounter:
         self._undo: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Look for the outermost module."""
+        """Search for the outermost module."""
         self._wrap(self._module_class, self._search)
 
     def stop(self) -> None:
-        """Leave every class as it was."""
+        """Restore every class."""
         if self._undo is not None:
             self._undo()
             self._undo = None
@@ -54,7 +54,7 @@ class ForwardCounter:
 
         def undo() -> None:
             if owner.__dict__.get("__call__") is not call:
-                return  # someone wrapped it in turn; ours then only passes calls on
+                return  # another wrapper was added; ours then only forwards calls
             if own is None:
                 del owner.__call__
             else:
@@ -64,10 +64,10 @@ class ForwardCounter:
         self._undo = undo
 
     def _search(self, call: Callable[[], Any], module: Any) -> Any:
-        """Make an outermost call while looking for the module that repeats."""
+        """Handle an outermost call during the search for the repeated module."""
         if self._undo is None:
             return call()
-        self.stop()  # nested calls are not outermost, and a compiler at work must see the original
+        self.stop()  # nested calls are not outermost, and a running compiler must see the original
         if module in self._called_once:
             self._follow(module)
             self._on_step()
@@ -94,5 +94,5 @@ class ForwardCounter:
 
 
 def _has_state(module: Any) -> bool:
-    """Tell models from transforms and losses, which are modules too."""
+    """Distinguish models from transforms and losses, which are modules too."""
     return any(True for _ in module.parameters()) or any(True for _ in module.buffers())

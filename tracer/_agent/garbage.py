@@ -15,7 +15,7 @@ LEAST_LISTED_NS = 100_000
 
 
 class GarbageWatch:
-    """While on, adds up the time of collections, during which no thread runs Python, and lists the longer."""
+    """While enabled, sums the time of garbage collections, which stop all threads, and lists long ones."""
 
     def __init__(self) -> None:
         self.spent_ns = 0
@@ -23,16 +23,16 @@ class GarbageWatch:
         self._listed: deque[tuple[int, int, int, int, int]] = deque(maxlen=MOST_LISTED)
 
     def start(self) -> None:
-        """Have Python announce its collections."""
+        """Register for Python's notifications."""
         gc.callbacks.append(self._note)
 
     def stop(self) -> None:
-        """Let it be."""
+        """Unregister."""
         if self._note in gc.callbacks:
             gc.callbacks.remove(self._note)
 
     def rows(self) -> list[tuple[int, int, int, int, int]]:
-        """Return start, end, generation, system's thread number and collected objects of each."""
+        """Return start, end, generation, system thread id and number of collected objects of each."""
         return list(self._listed)
 
     def _note(self, phase: str, details: dict[str, Any]) -> None:

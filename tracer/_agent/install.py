@@ -17,7 +17,7 @@ from .options import launch_options
 
 __all__ = ["INSTALLATIONS", "watch_loaders", "watch_profiled_steps", "watch_profilers"]
 
-# What a capture of the first step may begin with, the more telling the higher.
+# Triggers with which a capture of the first step may begin; a higher one is more reliable.
 _SCRIPT, _MODEL, _DATA = range(3)
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")
 
@@ -45,7 +45,7 @@ def _begins_at_once() -> bool:
 
 
 def _is_script() -> bool:
-    """Return whether this process runs the user's script, rather than a launcher or a helper of torch's."""
+    """Return whether this process runs the user's script, rather than a launcher or helper of torch."""
     words = sys.orig_argv[1:]
     module = words[words.index("-m") + 1 : words.index("-m") + 2] if "-m" in words else []
     file = str(getattr(sys.modules.get("__main__"), "__file__", ""))
@@ -68,7 +68,7 @@ def _forward_called() -> None:
 
 
 def _loads_data() -> bool:
-    """Return whether this process is a worker of a ``DataLoader``, which may well run a model."""
+    """Return whether this process is a worker of a ``DataLoader``, which may run a model, too."""
     worker = sys.modules.get("torch.utils.data._utils.worker")
     return worker is not None and worker.get_worker_info() is not None
 
@@ -85,13 +85,13 @@ def _optimizer_created() -> None:
 
 
 def _agent_of_trainer() -> Agent | None:
-    """Return this process's agent unless it loads data; None as well before a capture without a launcher."""
+    """Return this process's agent; None in a process that loads data, or before `capture`."""
     is_wanted = "out" in launch_options() and not _loads_data()
     return current_agent() if is_wanted else existing_agent()
 
 
 def watch_loaders(dataloader_module: Any) -> None:
-    """Time what training waits for its data."""
+    """Time how long training waits for its data."""
     LOADERS.install(dataloader_module, _data_wanted)
 
 
@@ -102,31 +102,31 @@ def _data_wanted() -> None:
 
 
 def spare_the_compiler(dynamo_utils: Any) -> None:
-    """Let torch.compile take ``Module.__call__`` for its own, though it is wrapped while it is imported."""
+    """Let torch.compile recognise ``Module.__call__``, although it is wrapped during its import."""
     counter = _state["forwards"]
     if counter is not None and hasattr(dynamo_utils, "unpatched_nn_module_call"):
         dynamo_utils.unpatched_nn_module_call = counter.original_call
 
 
 def watch_profilers(profiler_module: Any) -> None:
-    """Make way for profilers of the script's own, and take what they record where ours cannot."""
+    """Give precedence to the script's own profilers, and use their recording if ours cannot start."""
     profilers.watch(profiler_module, existing_agent)
 
 
 def watch_profiled_steps(profiler_module: Any) -> None:
-    """Know the steps that the script tells its own profiler."""
+    """Follow the steps that the script marks in its own profiler."""
     profilers.watch_steps(profiler_module, existing_agent)
 
 
 def fake_the_world(distributed_module: Any) -> None:
-    """Replace the process group by a fake one of as many ranks as the launcher was told."""
+    """Replace the process group by a fake one with the launcher's number of ranks."""
     ranks = _fake_ranks()
     if ranks:
         fake_world.install(distributed_module, ranks)
 
 
 def watch_the_reduction(parallel_module: Any) -> None:
-    """Record communication hooks of the script's whole; in a fake world, replace them."""
+    """Record the script's communication hooks completely; in a fake world, replace them."""
     if _fake_ranks():
         fake_world.reduce_gradients(parallel_module, _communication_hook_dropped)
         return
@@ -135,7 +135,7 @@ def watch_the_reduction(parallel_module: Any) -> None:
 
     @functools.wraps(register)
     def register_comm_hook(*args: Any, **kwargs: Any) -> Any:
-        current_agent().all_threads = True  # a hook goes on in the thread that ends its collective
+        current_agent().all_threads = True  # a hook continues in the thread that ends its collective
         return register(*args, **kwargs)
 
     model_class.register_comm_hook = register_comm_hook
@@ -164,7 +164,7 @@ _OF_CAPTURES: Mapping[str, Callable[[Any], None]] = {
 
 
 def _install(name: str, module: Any) -> None:
-    """Do with *module*, just imported, what the launcher's options ask for."""
+    """Apply the launcher's options to *module*, which has just been imported."""
     wanted = fake_run.INSTALLATIONS if launch_options().get("fake_run") else _OF_CAPTURES
     if name in wanted:
         wanted[name](module)

@@ -1,4 +1,4 @@
-"""Time what training waits for its ``DataLoader``, and what their datasets take for a batch."""
+"""Time how long training waits for its ``DataLoader``, and how long datasets take for a batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WRAPPERS = ("Subset", "ConcatDataset")
 
 
 class LoaderWatch:
-    """Times the calls of ``__next__`` in the threads that step, and of ``fetch`` here and in forked workers.
+    """Times the calls of ``__next__`` in the training threads, and of ``fetch`` here and in forked workers.
 
     Workers write into memory that they share with the process that forked them.
     """
@@ -29,17 +29,17 @@ class LoaderWatch:
     def __init__(self) -> None:
         self.spent_ns = 0
         self.listed: list[dict[str, Any]] = []
-        self.thread: int | None = None  # the one that steps; any before that is known
+        self.thread: int | None = None  # the training thread; any thread before that is known
         self._fetched: memoryview | None = None
         self._unseen_workers = False
 
     @property
     def fetch_ns(self) -> int:
-        """How long datasets have taken for batches so far; -1 if some worker was not forked."""
+        """The time that datasets have taken for batches so far; -1 if some worker was not forked."""
         return -1 if self._unseen_workers else sum(self._fetched or ())
 
     def install(self, dataloader_module: Any, iterating: Callable[[], None]) -> None:
-        """Wrap the iterators of *dataloader_module*; *iterating* is called as one is made."""
+        """Wrap the iterators of *dataloader_module*; *iterating* is called when one is created."""
         if self._fetched is not None:
             return
         self._fetched = memoryview(mmap.mmap(-1, SLOTS * 8)).cast("q")
@@ -79,7 +79,7 @@ class LoaderWatch:
         return timed
 
     def _list(self, loader: Any) -> None:
-        """Note what *loader* loads and how; whatever is odd about it is none of the script's problems."""
+        """Record what *loader* loads and how; errors in that are never the script's problem."""
         try:
             described = _description(loader)
         except Exception:
@@ -91,7 +91,7 @@ class LoaderWatch:
 
 
 def _worker_slot() -> int:
-    """Return 0 in a process that trains and the number of a worker, from 1, in one."""
+    """Return 0 in the training process, and the number of a worker, from 1, in a worker."""
     worker = sys.modules.get("torch.utils.data._utils.worker")
     info = worker.get_worker_info() if worker is not None else None
     return 0 if info is None else 1 + info.id % (SLOTS - 1)

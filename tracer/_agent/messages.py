@@ -1,4 +1,4 @@
-"""Note the process group of every send and receive, which gloo's traces do not tell."""
+"""Record the process group of every send and receive, which gloo's traces do not contain."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ METHODS = ("send", "recv", "recv_anysource")
 
 
 class MessageGroups:
-    """While enabled, collects *flights* of messages: such as torch's flight recorder has of collectives."""
+    """While enabled, collects *flights* of messages, in the form of torch's flight recorder."""
 
     def __init__(self) -> None:
         self.flights: list[dict[str, Any]] = []
         self._originals: dict[str, Any] = {}
 
     def enable(self) -> None:
-        """Watch the methods that every call of ``isend``, ``batch_isend_irecv`` and so on ends in."""
+        """Wrap the methods with which every ``isend``, ``batch_isend_irecv`` and similar call ends."""
         group_class = _group_class()
         for name in METHODS:
             if name in vars(group_class):
@@ -29,7 +29,7 @@ class MessageGroups:
                 setattr(group_class, name, self._noting(getattr(group_class, name)))
 
     def disable(self) -> None:
-        """Give the methods back."""
+        """Restore the methods."""
         for name, method in self._originals.items():
             setattr(_group_class(), name, method)
         self._originals = {}

@@ -17,7 +17,7 @@ class ModuleRanges:
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
-        self._kept: list[Any] = []  # keeps ids valid while the window lasts
+        self._kept: list[Any] = []  # keeps ids valid during the window
         self._open = threading.local()
         self._handles: list[Any] = []
         self._range: Any = None
@@ -40,7 +40,7 @@ class ModuleRanges:
         return True
 
     def disable(self) -> None:
-        """Remove the hooks, and close the ranges of modules that this thread is in: none will any more."""
+        """Remove the hooks, and close the ranges of the modules that this thread is in, as no hook will."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -79,7 +79,7 @@ def module_names(root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _quick_range() -> Any:
-    """Return the class of ranges that costs a tenth of ``record_function``, where torch has it."""
+    """Return a range class that costs a tenth of ``record_function``, if torch has it."""
     import torch  # noqa: PLC0415
 
     quick = getattr(torch._C._profiler, "_RecordFunctionFast", None)

@@ -1,4 +1,4 @@
-"""Evidence of this process, from the first sign that it trains until it ends."""
+"""Collect evidence of this process from the first sign of training until its end."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .profilers import foreign_profiler_is_on
 
 __all__ = ["Observation"]
 
-# As many of the steps around the capture as show what one takes, whatever some of them did besides.
+# Enough steps around the capture for a robust duration, even if some of them were disturbed.
 UNPROFILED_STEPS = 32
 
 
 class Observation:
-    """Collects evidence while it is on, and keeps what the manifest's *entry* says of it."""
+    """Collects evidence while enabled, and holds its part of the manifest's *entry*."""
 
     def __init__(self, *, stacks: bool) -> None:
         self.entry: dict[str, Any] = {}
-        self.is_profiled = False  # whether a profiler of the script's was on in this step
+        self.is_profiled = False  # whether a profiler of the script was on in this step
         self._stacks = stacks
         self._recorder: EvidenceRecorder | None = None
         self._saved_steps = -1
@@ -33,46 +33,46 @@ class Observation:
         return self._recorder is not None
 
     def is_of_this_thread(self) -> bool:
-        """Return whether it is this thread's steps that are timed."""
+        """Return whether the steps of this thread are timed."""
         return self._recorder is not None and self._recorder.thread == threading.get_ident()
 
     def start(self) -> None:
-        """Begin in this thread, which trains or is about to; anew if another one was taken for it."""
+        """Start in this thread, which trains or is about to; restart if another one was timed before."""
         if not self.is_of_this_thread():
             self.stop()
             self._recorder = EvidenceRecorder(stacks=self._stacks)
             self._recorder.start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.stop()
 
     def time_step(self, steps_over: int, *, recorded: bool) -> None:
-        """Note when a step ended, or the next one began after work of ours; some 10 us."""
+        """Record the end of a step, or the start of the next one after work of the agent; about 10 us."""
         if self._recorder is not None:
-            with contextlib.suppress(AttributeError, KeyError):  # a torch that is not whole yet
+            with contextlib.suppress(AttributeError, KeyError):  # torch is not fully imported yet
                 recorded |= self.is_profiled or foreign_profiler_is_on(sys.modules["torch"])
                 self._recorder.boundary(steps_over, recorded=recorded)
             self.is_profiled = False
 
     def enter_window(self, inside: bool) -> None:
-        """Note that the profiled steps begin, or if not *inside* that they are over."""
+        """Record that the profiled steps begin or, if not *inside*, have ended."""
         if self._recorder is not None:
             self._recorder.enter_window(inside)
 
     def forget_steps(self) -> None:
-        """Drop the steps so far: they were none."""
+        """Drop all steps so far: they were not training steps."""
         if self._recorder is not None:
             self._recorder.forget_steps()
 
     def is_save_due(self) -> bool:
-        """Return whether to save, lest all is lost if the process is killed; ever less often."""
+        """Return whether to save, in case the process is killed; the interval grows during the run."""
         return self._recorder is not None and self._recorder.is_save_due()
 
     def save(self, folder: Path, rank: int, steps_over: int) -> str:
-        """Write the evidence unless no step has ended since it was; return why that failed, if it did."""
+        """Write the evidence if a step has ended since the last time; return the reason of a failure."""
         recorder = self._recorder
         if recorder is None or self._saved_steps == steps_over:
             return ""

@@ -17,9 +17,9 @@ def watch_steps(
 ) -> None:
     """Run every ``step`` call of every optimizer inside ``stepping(optimizer)``.
 
-    *created* is called when a kind of optimizer is made for the first time. ``profile_hook_step`` is wrapped
-    because it runs outside torch's own ``Optimizer.step#...`` range; a post-step hook would run inside it and
-    mis-nest the host trace.
+    *created* is called when a class of optimizers is instantiated for the first time. ``profile_hook_step``
+    is wrapped because it runs outside torch's own ``Optimizer.step#...`` range; a post-step hook would run
+    inside it and mis-nest the host trace.
     """
     optimizer_class = optimizer_module.Optimizer
     hook_step = optimizer_class.profile_hook_step
@@ -39,9 +39,9 @@ def watch_steps(
 
 
 class OptimizerOrder:
-    """Tell which of a script's optimizers ends a training step.
+    """Determine which of a script's optimizers ends a training step.
 
-    The order is learnt during the first step; it is known once its first optimizer steps again.
+    The order is learnt during the first step, which ends when its first optimizer steps again.
     """
 
     def __init__(self) -> None:
@@ -54,15 +54,15 @@ class OptimizerOrder:
         return not self._order
 
     def is_late(self, optimizer: int) -> bool:
-        """Return whether *optimizer* appears only after the order seemed to be known."""
+        """Return whether *optimizer* appears only after the order was learnt."""
         return self._known and optimizer not in self._order
 
     def is_new(self, optimizer: int) -> bool:
-        """Return whether *optimizer* is another one than those that have stepped so far."""
+        """Return whether *optimizer* has not stepped before."""
         return optimizer not in self._order
 
     def ends_step(self, optimizer: int) -> bool:
-        """Note a call of *optimizer*; return whether it is the last one of a step."""
+        """Record a call of *optimizer*; return whether it is the last one of a step."""
         if optimizer not in self._order:
             self._order.append(optimizer)
         elif optimizer == self._order[0]:

@@ -1,4 +1,4 @@
-"""What the launcher asks the agents for, which they find in their environment."""
+"""The launcher's options for the agents, passed in the environment."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _state: dict[str, Any] = {"options": os.environ.get(ENVIRONMENT_KEY)}
 
 
 def keep_launch_options(options: str | None) -> None:
-    """Keep the launcher's *options*, in JSON, as they were before the script could change its environment."""
+    """Store the launcher's *options*, in JSON, before the script can change its environment."""
     _state["options"] = options
 
 
 def launch_options() -> dict[str, Any]:
-    """Return what the launcher asked for; nothing without a launcher."""
+    """Return the launcher's options; empty without a launcher."""
     options: dict[str, Any] = json.loads(os.environ.get(ENVIRONMENT_KEY) or _state["options"] or "{}")
     return options

@@ -1,4 +1,4 @@
-"""Take what a profiler of the script's own records, where ours cannot start beside it."""
+"""Use the recording of the script's own profiler if ours cannot run at the same time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["OwnProfile"]
 
 
 class OwnProfile(Recorder):
-    """The steps of this rank inside *profile*, ``torch.autograd.profiler``'s, that the script has started.
+    """The steps of this rank inside *profile*, a ``torch.autograd.profiler`` that the script started.
 
-    The first of up to *wanted* + 1 steps is recorded with the host trace's observer too. The script's trace
-    stays as it is: no range is added to it, so that operators name no modules. With *marked* steps are what
-    the script tells its profiler, else what the agent counts.
+    The first of up to *wanted* + 1 steps is also recorded with the host trace's observer. The script's trace
+    stays as it is: no range is added to it, so operators name no modules. With *marked*, the script marks
+    steps in its profiler; else the agent counts them.
     """
 
     def __init__(self, out: Path, profile: Any, wanted: int, *, marked: bool) -> None:
@@ -37,19 +37,19 @@ class OwnProfile(Recorder):
 
     @property
     def full(self) -> bool:
-        """Whether all wanted steps are in it."""
+        """Whether all wanted steps are recorded."""
         return len(self.timed_steps) >= self._wanted
 
     @property
     def step_index(self) -> int:
-        """The number of the step that is open, else of the last one."""
+        """The index of the open step, else of the last one."""
         return self._step_index
 
     def start(self, steps_seen: int) -> None:
-        """Begin to observe the step after *steps_seen* finished ones.
+        """Start to observe the step after *steps_seen* finished ones.
 
         Raises:
-            RuntimeError: the script records an execution trace of its own, and a process can have one.
+            RuntimeError: the script records an execution trace of its own, and a process can only have one.
 
         """
         self.out.mkdir(parents=True, exist_ok=True)
@@ -62,13 +62,13 @@ class OwnProfile(Recorder):
         self.open_step(steps_seen)
 
     def open_step(self, index: int) -> None:
-        """Note that step *index* begins."""
+        """Record that step *index* begins."""
         self._step_index = index
         self._is_open = not self.full
         self._step_start_ns = time.time_ns()
 
     def close_step(self) -> None:
-        """Note the open step as whole."""
+        """Record the open step as complete."""
         if not self._is_open:
             return
         self._is_open = False
@@ -82,19 +82,19 @@ class OwnProfile(Recorder):
             self._end_window()
 
     def end(self) -> None:
-        """Note that the script's profiler is about to stop; what is open is not a whole step."""
+        """Handle that the script's profiler is about to stop; an open step is incomplete."""
         self._is_open = False
         self._end_window()
 
     def take(self) -> None:
-        """Share the stopped profiler's results with the script: torch saves them once only."""
+        """Share the stopped profiler's results with the script, because torch saves them only once."""
         self.recording = False
         self._stop()
         self._results = self.profile.kineto_results
         self.profile.kineto_results = _SharedResults(self._results, self)
 
     def save_for_script(self, path: str) -> None:
-        """Do as the results' own ``save``, and keep a copy unless ours has been saved before."""
+        """Act as the results' own ``save``, and keep a copy unless ours was saved before."""
         if self.files["device_trace"] is not None:
             with gzip.open(self.out / self.files["device_trace"]) as source, open(path, "wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
@@ -104,7 +104,7 @@ class OwnProfile(Recorder):
         if self.structure_step is not None and not self._raw_device.exists():
             try:
                 shutil.copyfile(path, self._raw_device)
-            except OSError:  # never the script's problem; that there is no trace will show
+            except OSError:  # never the script's problem; the missing trace will be reported
                 self._raw_device.unlink(missing_ok=True)
 
     def finish(self) -> None:
@@ -115,19 +115,19 @@ class OwnProfile(Recorder):
             RuntimeError: the profiler, still on, could not be stopped.
 
         """
-        if self.recording:  # the process ends: nobody else will stop it
+        if self.recording:  # the process ends, and nobody else will stop it
             end_early(self.profile)
         super().finish()
 
     def discard(self) -> None:
-        """Keep nothing; the script's profiler goes on, and its results stay its own."""
+        """Drop everything; the script's profiler continues, and its results remain the script's."""
         self.recording = False
         self.structure_step = None
         super().discard()
         self._raw_device.unlink(missing_ok=True)
 
     def told(self) -> str:
-        """Return what was taken, as a sentence."""
+        """Return a sentence on the source of the recording."""
         steps = [step["index"] for step in (self.structure_step, *self.timed_steps) if step]
         named = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]}-{steps[-1]}"
         return (
@@ -136,14 +136,14 @@ class OwnProfile(Recorder):
         )
 
     def status(self, wanted_steps: int) -> dict[str, Any]:
-        """Return this rank's entry; it is complete with what the script's profiler saw."""
+        """Return this rank's entry; it is complete if the script's profiler covered all steps."""
         entry = super().status(min(wanted_steps, max(1, len(self.timed_steps))))
         if not self.timed_steps and self.structure_step and self.files["device_trace"]:
             entry["complete"] = self.files["host_trace"] is not None
         return entry
 
     def _end_window(self) -> None:
-        """Note what was communicated so far: torch's own record of it does not reach back for ever."""
+        """Save the communication so far, because torch's own record of it is limited in length."""
         self._messages.disable()
         self._pause_observer()
         if self._record is None:
@@ -167,7 +167,7 @@ class OwnProfile(Recorder):
 
 
 class _SharedResults:
-    """A profiler's results, in all but ``save``."""
+    """A profiler's results with another ``save``."""
 
     def __init__(self, results: Any, owner: OwnProfile) -> None:
         self._results = results

@@ -1,4 +1,4 @@
-"""Other processes of the same rank: an earlier run of the script, or one that works beside the training."""
+"""Other processes of the same rank: an earlier run of the script, or one that runs next to the training."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 __all__ = ["any_trains_rather", "of_rank"]
 
-# Those that take steps of an optimizer, or mark their steps, are 2.
+# Processes that take optimizer steps, or mark their steps, are 2.
 _PRECEDENCE = {"": 0, "script": 0, "forward": 1}
 
 
 def of_rank(out: Path, rank: int, trigger: str) -> list[dict[str, Any]]:
-    """Return what other processes recorded as *rank*, without helpers of this one, of that *trigger*."""
+    """Return the entries of other processes for *rank* with that *trigger*, without helpers."""
     statuses = (json.loads(file.read_bytes()) for file in (out / "status").glob("*.json"))
     entries = [status["rank"] for status in statuses if status["pid"] != os.getpid() and status["rank"]]
     own = _precedence(trigger)
@@ -23,7 +23,7 @@ def of_rank(out: Path, rank: int, trigger: str) -> list[dict[str, Any]]:
 
 
 def any_trains_rather(others: Sequence[dict[str, Any]], trigger: str) -> bool:
-    """Return whether a process of that *trigger* runs a model beside one of *others*, which trains."""
+    """Return whether a process of that *trigger* runs a model next to one of *others*, which trains."""
     return any(_precedence(trigger) < _precedence(entry["trigger"]) for entry in others)
 
 

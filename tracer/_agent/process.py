@@ -1,4 +1,4 @@
-"""Write files whole and leave the process's signals, exit and standard error as they were."""
+"""Write files atomically, and preserve the process's signals, exit and standard error."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _new_file(path: Path) -> Iterator[Path]:
-    """Do as `support.new_file`, which a job's Python may be without: the agent is loaded by its path alone.
+    """Do the same as `support.new_file`, which may not be importable in the job's Python.
 
-    Nothing is synced while the job waits: the launcher does that before it writes the manifest.
+    The agent is loaded by its path alone. Nothing is synced while the job waits; the launcher does that
+    before it writes the manifest.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -56,7 +57,7 @@ def _new_file(path: Path) -> Iterator[Path]:
 
 
 def write_or_overwrite(path: Path, data: bytes) -> None:
-    """Write *data*, JSON, to *path*; on a full disk over what is there, which takes no further space."""
+    """Write *data*, JSON, to *path*; on a full disk, overwrite the old file, which needs no further space."""
     try:
         write_atomically(path, data)
     except OSError:
@@ -67,8 +68,8 @@ def write_or_overwrite(path: Path, data: bytes) -> None:
 def compress(raw: Path, target: Path) -> None:
     """Move the JSON file *raw* to *target*, compressed.
 
-    Raises:
-        OSError: the disk is full, be it now or when *raw* was written: C++ code cut it short silently.
+    Raises: OSError: the disk is full, be it now or when *raw* was written: C++ code truncates it without an
+        error.
 
     """
     _check_whole(raw)
@@ -91,7 +92,7 @@ def _check_whole(file: Path) -> None:
 
 
 def at_process_end(function: Callable[[], None]) -> None:
-    """Call *function* when this process ends in order; forked workers run no ``atexit`` functions.
+    """Call *function* when this process ends normally; forked workers run no ``atexit`` functions.
 
     *function* is called again if an interrupt (Ctrl-C) ends it, so it must be safe to repeat.
     """
@@ -109,13 +110,13 @@ def at_process_end(function: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def without_chatter() -> Iterator[None]:
-    """Keep the profiler's own notices, which no setting silences, out of the job's standard error.
+    """Suppress the profiler's own notices, which no setting silences, in the job's standard error.
 
-    Whatever else is written meanwhile is passed on afterwards.
+    All other output in the meantime is forwarded afterwards.
     """
     try:
         kept = os.dup(2)
-    except OSError:  # the job has closed it; the next file to be opened would take its place
+    except OSError:  # the job has closed it; the next file to be opened would take its number
         _occupy_standard_error()
         yield
         return

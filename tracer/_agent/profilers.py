@@ -1,4 +1,4 @@
-"""Keep out of the way of profilers that the script itself runs, and follow what they record."""
+"""Give precedence to profilers of the script, and follow their recordings."""
 
 from __future__ import annotations
 
@@ -22,35 +22,36 @@ __all__ = [
 
 _foreign: weakref.WeakSet[Any] = weakref.WeakSet()
 _ended_early: weakref.WeakSet[Any] = weakref.WeakSet()
-# Of torch.autograd's profiles that torch.profiler's made, whether the script marks steps in them.
+# Instances of torch.autograd's profile that torch.profiler created, and whether the script marks steps in
+# them.
 _marking: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 _state: dict[str, Any] = {"watching": False, "watching_steps": False, "ours": False, "recording": None}
 
 
 class ProfileListener(Protocol):
-    """Who is told what the script's profilers do; none of it may raise."""
+    """The interface that is notified of the script's profilers; its methods must not raise."""
 
     def make_way(self) -> None:
-        """Note that one is about to start."""
+        """Handle that a profiler is about to start."""
 
     def profile_started(self) -> None:
-        """Note that one has begun to record."""
+        """Handle that a profiler has started to record."""
 
     def profile_ends(self, profile: Any) -> None:
-        """Note that *profile* is about to stop recording."""
+        """Handle that *profile* is about to stop recording."""
 
     def profile_ended(self, profile: Any) -> None:
-        """Note that *profile* has stopped and has its results."""
+        """Handle that *profile* has stopped and has its results."""
 
     def marked_step_ends(self) -> None:
-        """Note that the script tells its profiler that a step is over."""
+        """Handle that the script marks the end of a step in its profiler."""
 
     def marked_step_begins(self) -> None:
-        """Note that the next one begins."""
+        """Handle that the next step begins."""
 
 
 def watch(profiler_module: Any, listener: Callable[[], ProfileListener | None]) -> None:
-    """Tell the *listener* of profilers of the script's: two sessions in a process crash torch."""
+    """Notify *listener* of the script's profilers, because two sessions in a process crash torch."""
     if _state["watching"]:
         return
     _state["watching"] = True
@@ -97,7 +98,7 @@ def watch(profiler_module: Any, listener: Callable[[], ProfileListener | None]) 
 
 
 def watch_steps(profiler_module: Any, listener: Callable[[], ProfileListener | None]) -> None:
-    """Tell the *listener* of the steps that the script marks in profilers with a schedule."""
+    """Notify *listener* of the steps that the script marks in profilers with a schedule."""
     if _state["watching_steps"]:
         return
     _state["watching_steps"] = True
@@ -124,7 +125,7 @@ def watch_steps(profiler_module: Any, listener: Callable[[], ProfileListener | N
 
 @contextlib.contextmanager
 def starting_ours() -> Iterator[None]:
-    """Tell the profiler that is started meanwhile from the script's."""
+    """Treat a profiler that is started in the block as ours, not the script's."""
     _state["ours"] = True
     try:
         yield
@@ -133,26 +134,26 @@ def starting_ours() -> Iterator[None]:
 
 
 def foreign_profiler_is_on(torch: Any) -> bool:
-    """Return whether a profiler of the script's is recording or getting ready to."""
+    """Return whether a profiler of the script is recording or preparing to."""
     return bool(_foreign) or torch.autograd._profiler_enabled()
 
 
 def recording_profile() -> Any:
-    """Return the profile of the script's that records this thread, None if there is none."""
+    """Return the script's profile that records this thread, None if there is none."""
     reference, thread = _state["recording"] or (_none, 0)
     return reference() if thread == threading.get_ident() else None
 
 
 def marks_steps(profile: Any) -> bool:
-    """Return whether the script marks steps in *profile*, as one with a schedule needs."""
+    """Return whether the script marks steps in *profile*, as a profiler with a schedule requires."""
     return _marking.get(profile, False)
 
 
 def end_early(profile: Any) -> None:
-    """Stop *profile* for a script that is ending; should it do so itself, that changes nothing."""
+    """Stop *profile* at the end of the script; if the script stops it later, that has no effect."""
     profile.__exit__(None, None, None)
     _ended_early.add(profile)
 
 
 def _none() -> None:
-    """Stand for a reference to nothing."""
+    """Return None, like a dead weak reference."""

@@ -21,16 +21,16 @@ _pread.restype = ctypes.c_ssize_t
 
 
 class CounterFile:
-    """A file of counters, opened once and never closed: the script may have given its number to another.
+    """A file of counters, opened once and never closed, as the script may have reused its number.
 
-    It is read without releasing the interpreter lock: who gives it up may get it back milliseconds later.
+    It is read without releasing the interpreter lock, which might be reacquired only milliseconds later.
     """
 
     def __init__(self, path: str) -> None:
         self._buffer = ctypes.create_string_buffer(_BYTES)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # a kernel without it, or one that hides it
+        except OSError:  # a kernel without this file, or one that hides it
             self._descriptor = -1
             return
         try:  # not in place of a standard stream that the job has closed
@@ -42,7 +42,7 @@ class CounterFile:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is such a file."""
+        """Whether the file exists."""
         return self._descriptor >= 0
 
     def words(self) -> list[bytes]:
@@ -54,18 +54,18 @@ class CounterFile:
 
 
 class ThreadReadings:
-    """Counters of the calling thread, or of the one with the number *tid*."""
+    """Counters of the calling thread, or of the thread with the id *tid*."""
 
     def __init__(self, tid: int) -> None:
         self._schedule = CounterFile(f"/proc/self/task/{tid}/schedstat")
         self._syscall = CounterFile(f"/proc/self/task/{tid}/syscall")
 
     def delay_ns(self) -> int:
-        """Return how long the thread has waited for a processor so far; -1 if that is not known."""
+        """Return how long the thread has waited for a processor so far; -1 if unknown."""
         return _number(self._schedule.words(), 1)
 
     def syscall(self) -> int | None:
-        """Return the number of the system call the thread is in, -1 if it runs; None if not known."""
+        """Return the number of the thread's current system call, -1 if it runs; None if unknown."""
         words = self._syscall.words()
         if not words:
             return None
@@ -86,12 +86,12 @@ class ProcessReadings:
         self._throttling = [file for path in _control_groups() if (file := CounterFile(path)).is_open]
 
     def traffic(self) -> tuple[int, int, int, int]:
-        """Return the bytes read and written by calls, then those of disks; -1 where unknown."""
+        """Return the bytes read and written by system calls, then those of disks; -1 if unknown."""
         words = self._traffic.words()
         return _number(words, 1), _number(words, 3), _number(words, 9), _number(words, 11)
 
     def throttling(self) -> tuple[int, int]:
-        """Return how many periods were throttled and for how many nanoseconds; -1 if that is not known."""
+        """Return the number of throttled periods and their time in nanoseconds; -1 if unknown."""
         periods, lasted_ns = -1, -1
         for file in self._throttling:
             words = file.words()
@@ -114,7 +114,7 @@ def _number(words: list[bytes], position: int) -> int:
 
 
 def _control_groups() -> list[str]:
-    """Return where the throttling of this process's control groups, and of those around them, may stand."""
+    """Return paths of the throttling statistics of this process's control groups and parents."""
     paths = []
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -130,7 +130,7 @@ def _control_groups() -> list[str]:
 
 
 def thread_clock(tid: int) -> int:
-    """Return the clock of a thread's processor time, which fails once the thread is gone.
+    """Return the clock of a thread's CPU time, which fails once the thread has ended.
 
     See CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED in the kernel's posix-timers.h.
     """

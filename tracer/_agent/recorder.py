@@ -20,7 +20,7 @@ from .process import compress, without_chatter, write_atomically
 
 __all__ = ["Recorder"]
 
-GRACE_SECONDS = 0.05  # longer than a thread may be held up inside the observer or the profiler
+GRACE_SECONDS = 0.05  # longer than a thread can be blocked inside the observer or the profiler
 
 
 def _nothing() -> None:
@@ -32,8 +32,8 @@ class Recorder:
 
     The host trace's observer slows every operator down, small ones several times, and a range around a module
     costs as much as a small operator. So the window's first step, ``structure_step``, is recorded with them,
-    and ``timed_steps``, which do the same, under the profiler alone. The device trace
-    holds the operators of this thread and its autograd's, or with *all_threads* of every one.
+    and ``timed_steps``, which do the same work, under the profiler alone. The device trace contains the
+    operators of this thread and its autograd thread, or with *all_threads* of every thread.
     """
 
     def __init__(self, out: Path, modules: bool, all_threads: bool = False) -> None:
@@ -62,10 +62,10 @@ class Recorder:
         self._raw_host = out / f".rank{self.rank}.{os.getpid()}.host.json"
 
     def start(self, steps_seen: int) -> None:
-        """Begin recording; the step that follows *steps_seen* finished ones is the first captured.
+        """Start recording; the step after *steps_seen* finished ones is the first captured.
 
         Raises:
-            RuntimeError: the script records an execution trace of its own, and a process can have one.
+            RuntimeError: the script records an execution trace of its own, and a process can only have one.
 
         """
         profiler = self.torch.profiler
@@ -85,20 +85,20 @@ class Recorder:
         self.open_step(steps_seen)
 
     def _registered_observer(self) -> Any:
-        """Return the host trace's observer; torch has but one, and says it is ours if it is the script's."""
+        """Return the host trace's observer; torch has only one, which may be the script's."""
         observer = self.torch.profiler.ExecutionTraceObserver()
         with without_chatter():
             observer.register_callback(str(self._raw_host))
         if not self._raw_host.exists():
-            observer._registered = False  # or its end would be that of the script's
+            observer._registered = False  # else its end would be that of the script's
             raise RuntimeError("the script records an execution trace of its own")
         return observer
 
     def _settings(self) -> Any:
-        """Return the profiler's settings, as far as this torch knows them.
+        """Return the profiler's settings, as far as this version of torch supports them.
 
-        On a device, which stream or thread waited for which event; in a script whose communication hooks go
-        on in other threads, those threads.
+        On a device: which stream or thread waited for which event. In a script whose communication hooks
+        continue in other threads: those threads.
         """
         cuda = self.torch.cuda
         wanted = {
@@ -119,7 +119,7 @@ class Recorder:
         self._step_range.__enter__()
 
     def close_step(self) -> None:
-        """Close the running step's range and note it as whole; observer and modules go with the first."""
+        """Close the running step's range; observer and modules stop after the first step."""
         self._step_range.__exit__(None, None, None)
         self._step_range = None
         times = {"index": self._step_index, "start_ns": self._step_start_ns, "end_ns": time.time_ns()}
@@ -144,12 +144,12 @@ class Recorder:
         self._save_flight_record()
 
     def discard(self) -> None:
-        """Stop recording and keep nothing."""
+        """Stop recording and drop the recording."""
         self._stop()
         self._raw_host.unlink(missing_ok=True)
 
     def _stop(self) -> None:
-        if self._step_range is not None:  # the job ended inside a step: not a whole one
+        if self._step_range is not None:  # the job ended inside a step, which is incomplete
             self._step_range.__exit__(None, None, None)
         self._messages.disable()
         self._unmark_modules()
@@ -167,9 +167,9 @@ class Recorder:
                 self._observer = None
 
     def _pause_observer(self) -> None:
-        """Let the observer see no further operator of any thread; some may still be inside it.
+        """Stop observing operators of any thread; some may still be inside the observer.
 
-        To remove it then crashes torch, so that has to wait.
+        Removing it then crashes torch, so removal has to wait.
         """
         if not self._observer_paused:
             self._observer_paused = True
@@ -182,7 +182,7 @@ class Recorder:
             self._ranges.disable()
 
     def _pause_profile(self) -> None:
-        """Do likewise with the profiler, unless it sees this thread alone."""
+        """Do the same with the profiler, unless it records only this thread."""
         if self._all_threads:
             with without_chatter():
                 self._profile.toggle_collection_dynamic(False, [self.torch.profiler.ProfilerActivity.CPU])
@@ -201,12 +201,12 @@ class Recorder:
                 self._profile.export_chrome_trace(str(raw))
                 compress(raw, self.out / name)
             finally:
-                for left in self.out.glob(f"{raw.name}*"):  # it writes under a name of its own first
+                for left in self.out.glob(f"{raw.name}*"):  # it writes to a temporary name first
                     left.unlink()
         self.files["device_trace"] = name
 
     def _save_flight_record(self) -> None:
-        """Write the flight recorder's entries created in the window: the only source of gloo groups."""
+        """Write the flight recorder's entries from the window: the only source of gloo's groups."""
         record = self._window_record()
         if not record["entries"]:
             return
@@ -228,17 +228,17 @@ class Recorder:
         return record if isinstance(record, dict) else {}
 
     def _note_groups(self) -> None:
-        """Remember process groups and backend; the script may destroy them before we save."""
+        """Store process groups and backend, because the script may destroy them before the save."""
         groups, backend = _process_groups()
         if groups:
             self._groups, self._backend = groups, backend
 
     def status(self, wanted_steps: int) -> dict[str, Any]:
-        """Return this rank's entry of the manifest, plus what the launcher needs to merge it."""
+        """Return this rank's entry of the manifest, plus further data that the launcher needs to merge it."""
         whole = self.files["host_trace"] is not None and self.files["device_trace"] is not None
         entry: dict[str, Any] = {"rank": self.rank, **self.files}
         structure_step, steps = self.structure_step, self.timed_steps
-        if not steps:  # the job ended early: one step has to serve for both
+        if not steps:  # the job ended early: one step serves as both
             structure_step, steps = None, [structure_step] if structure_step else []
         entry.update(
             complete=whole and len(steps) >= wanted_steps, structure_step=structure_step, steps=steps

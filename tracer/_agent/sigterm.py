@@ -1,4 +1,4 @@
-"""Save before dying of SIGTERM, and die of it even where Python cannot."""
+"""Save before SIGTERM ends the process, and make sure that it does end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PATIENCE_SECONDS = 2.0
 
 
 class SaveOnSigterm:
-    """While on, calls *save* when SIGTERM arrives, then lets it end the process.
+    """While enabled, calls *save* when SIGTERM arrives, then lets it end the process.
 
-    Python runs a handler only between two instructions of the main thread; one that waits inside a collective
-    for a dead peer never comes to that, and would outlive the signal that would have ended it. So a thread
-    sees to it that the process dies after ``PATIENCE_SECONDS`` if the handler has not begun.
+    Python runs a handler only between two instructions of the main thread. A thread that waits inside a
+    collective for a dead peer never reaches one, and would survive the signal. A helper thread therefore
+    kills the process after ``PATIENCE_SECONDS`` if the handler has not started.
     """
 
     def __init__(self, save: Callable[[], None]) -> None:
@@ -30,7 +30,7 @@ class SaveOnSigterm:
         self._on = False
 
     def start(self) -> None:
-        """Take SIGTERM, unless the script handles it itself."""
+        """Handle SIGTERM, unless the script handles it itself."""
         if threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -40,7 +40,7 @@ class SaveOnSigterm:
         self._watch()
 
     def stop(self) -> None:
-        """Give SIGTERM back, unless the script has taken it meanwhile."""
+        """Restore SIGTERM, unless the script has replaced the handler meanwhile."""
         if not self._on or threading.current_thread() is not threading.main_thread():
             return
         self._on = False
@@ -64,7 +64,7 @@ class SaveOnSigterm:
         """Have Python write each signal's number into a pipe at once, and a thread read it."""
         reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        if before != -1:  # an event loop of the script's has it
+        if before != -1:  # the script's event loop uses it
             signal.set_wakeup_fd(before)
             os.close(reading)
             os.close(writing)
@@ -93,7 +93,7 @@ def _unset_wakeup(descriptor: int) -> None:
 
 
 def _reset_disposition(number: int) -> None:
-    """Make signal *number* deadly again from a thread that Python does not let do so."""
+    """Restore the default action of signal *number*, from a thread that Python does not allow to."""
     set_handler = ctypes.pythonapi.PyOS_setsig
     set_handler.restype, set_handler.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
     set_handler(number, None)

@@ -1,4 +1,4 @@
-"""Name code: its function, its file as a reader knows it, the line, and what it was calling."""
+"""Describe code: its function, its file as a reader knows it, the line, and the function it was calling."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _OPENING = ("BEFORE_WITH", "SETUP_WITH")
 
 
 class SourceFiles:
-    """The files of code objects, in the order in which they are first asked for."""
+    """The files of code objects, in order of their first use."""
 
     def __init__(self) -> None:
         self.listed: list[dict[str, str]] = []
         self._numbers: dict[str, int] = {}
 
     def number(self, path: str) -> int:
-        """Return the number of the file *path*, absolute or as code names it."""
+        """Return the index of the file *path*, absolute or as in the code object."""
         if path not in self._numbers:
             self._numbers[path] = len(self.listed)
             self.listed.append(_described(path))
@@ -37,7 +37,7 @@ class SourceFiles:
 
 
 def _described(path: str) -> dict[str, str]:
-    """Return *path* as an import names it, and whether it is the script's, a library's or Python's own."""
+    """Return *path* as an import names it, and whether it belongs to the script, a library or Python."""
     if path.startswith("<"):
         return {"path": path, "origin": "builtin"}
     path = os.path.abspath(path)
@@ -66,9 +66,9 @@ def line_of(code: CodeType, position: int) -> int:
 
 
 def callee(code: CodeType, position: int) -> str:
-    """Return the name of what the instruction at *position* of *code* calls; "" if it calls nothing.
+    """Return the name of the function that the instruction at *position* of *code* calls; "" without a call.
 
-    The arguments of the call are skipped by their effect on the stack; where they branch, nothing is named.
+    The call's arguments are skipped by their stack effect; if they branch, "" is returned.
     """
     before: list[Any] = []
     for instruction in dis.get_instructions(code):

@@ -19,10 +19,10 @@ COUNTER_COLUMNS = (
     "time_ns", "process_cpu_ns", "read_bytes", "written_bytes", "disk_read_bytes", "disk_written_bytes",
     "throttled_periods", "throttled_ns",
 )  # fmt: skip
-MOST_ROWS = 32768  # of the profiled window, and again outside it
+MOST_ROWS = 32768  # in the profiled window, and outside it
 MOST_STACKS = 65536
 MOST_FRAMES = 128
-# How often at most, in the window and outside it, and what share of a processor the sampler may use.
+# The highest sampling rates in the window and outside it, and the sampler's largest share of CPU time.
 LEAST_PERIOD_NS = {True: 5_000_000, False: 25_000_000}
 SHARE = {True: 0.01, False: 0.005}
 COUNTERS_APART_NS = {True: 20_000_000, False: 200_000_000}
@@ -31,7 +31,7 @@ RUNNING, UNKNOWN = -1, -2
 
 
 class _Rows:
-    """Rows of integers, of which every second sample goes whenever there are too many."""
+    """Rows of integers; every second sample is dropped whenever there are too many."""
 
     def __init__(self, columns: int) -> None:
         self._format = struct.Struct(f"{columns}q")
@@ -39,7 +39,7 @@ class _Rows:
         self.thinned = 1
 
     def add(self, *values: int) -> None:
-        """Add a row; its first value is the time, by which rows make a sample."""
+        """Add a row; rows with the same first value, the time, form a sample."""
         self._packed += self._format.pack(*values)
 
     def thin_if_full(self) -> None:
@@ -60,16 +60,16 @@ class _Rows:
 
 
 class StackSampler:
-    """A thread that notes, every few milliseconds, where each other thread of the process is.
+    """A thread that records the position of each other thread of the process every few milliseconds.
 
-    It runs while it is on; the thread *stepping*, by Python's and the system's number, has a row in each
-    sample, others where they used the processor or moved. Nothing is locked and the interpreter lock is never
-    released within a sample, so that a fork at any moment leaves the child nothing to wait for.
+    While it is on, the thread *stepping* (by Python's and the system's id) has a row in each sample; other
+    threads have one if they used CPU time or moved. A sample takes no locks and never releases the
+    interpreter lock, so that a fork at any moment leaves the child nothing to wait for.
     """
 
     def __init__(self, stepping: tuple[int, int]) -> None:
         self.frames: dict[tuple[int, int], int] = {}
-        self.codes: list[tuple[CodeType, int]] = []  # of each frame; keeps the numbers of codes valid
+        self.codes: list[tuple[CodeType, int]] = []  # of each frame; keeps the ids of code objects valid
         self.stacks: dict[tuple[int, int], int] = {(-1, -1): 0}
         self.threads: list[tuple[int, str]] = [(stepping[1], "")]
         self.taken = 0
@@ -90,7 +90,7 @@ class StackSampler:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Start to sample."""
         if self._thread is None:
             arguments = (self._wake,)
             thread = threading.Thread(target=self._run, args=arguments, name="chakrascope", daemon=True)
@@ -102,7 +102,7 @@ class StackSampler:
                 self._thread = thread
 
     def stop(self) -> None:
-        """End the thread and wait for it."""
+        """Stop the thread and wait for its end."""
         thread, self._thread = self._thread, None
         if thread is not None:
             wake, self._wake = self._wake, threading.Lock()
@@ -111,13 +111,13 @@ class StackSampler:
             thread.join(timeout=1.0)
 
     def abandon(self) -> None:
-        """Note that this process is a fork, in which the thread does not exist."""
+        """Disable in a fork, in which the thread does not exist."""
         self._thread = None
 
     def enter_window(self, inside: bool) -> None:
         """Sample more often while *inside* the profiled steps."""
         self._in_window = inside
-        if self._thread is not None:  # or the next sample may be tens of milliseconds away
+        if self._thread is not None:  # otherwise the next sample may be tens of milliseconds away
             self.stop()
             self.start()
 
@@ -160,7 +160,7 @@ class StackSampler:
             number, clock = self._clocks.get(ident) or self._clock_of(ident)
             cpu_ns = self._cpu_ns(ident, clock)
             last_cpu_ns, stack = self._seen.get(ident, (-1, 0))
-            if cpu_ns != last_cpu_ns or cpu_ns == -1:  # else it has not moved
+            if cpu_ns != last_cpu_ns or cpu_ns == -1:  # otherwise it has not moved
                 stack = self._stack_of(frames[ident])
                 self._seen[ident] = (cpu_ns, stack)
             if number == 0:
@@ -178,7 +178,7 @@ class StackSampler:
         rows.thin_if_full()
 
     def _moved(self, number: int, stack: int, cpu_ns: int) -> bool:
-        """Return whether a thread is elsewhere than at its last row, or has worked since."""
+        """Return whether a thread has moved since its last row, or has used CPU time since."""
         last_stack, last_cpu_ns = self._latest.get(number, (-1, 0))
         if stack == last_stack and cpu_ns - last_cpu_ns < LEAST_CPU_NS:
             return False
@@ -186,7 +186,7 @@ class StackSampler:
         return True
 
     def _clock_of(self, ident: int) -> tuple[int, int | None]:
-        """Return the number of the thread *ident* and its clock, None if the system's number is unknown."""
+        """Return the id of the thread *ident* and its clock, None if the system's id is unknown."""
         thread = next((one for one in threading.enumerate() if one.ident == ident), None)
         tid, name = (thread.native_id or 0, thread.name) if thread else (0, "")
         if ident == self._stepping:
@@ -203,17 +203,17 @@ class StackSampler:
         return self._clocks[ident]
 
     def _cpu_ns(self, ident: int, clock: int | None) -> int:
-        """Return what the thread has used of processors; -1 if unknown."""
+        """Return the CPU time of the thread; -1 if unknown."""
         if clock is None:
             return -1
         try:
             return time.clock_gettime_ns(clock)
-        except OSError:  # the thread has ended, and another one has taken its number
+        except OSError:  # the thread has ended, and another one has reused its id
             del self._clocks[ident]
             return -1
 
     def _stack_of(self, frame: FrameType | None) -> int:
-        """Return the number of the stack whose innermost frame is *frame*; 0 if there are too many."""
+        """Return the index of the stack with the innermost frame *frame*; 0 if there are too many."""
         chain: list[tuple[CodeType, int]] = []
         while frame is not None and len(chain) < MOST_FRAMES:
             chain.append((frame.f_code, frame.f_lasti))

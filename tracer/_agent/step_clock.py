@@ -1,4 +1,4 @@
-"""Time every step of the run, with what the stepping thread and the process used in it."""
+"""Time every step of the run, and read the counters of the training thread and the process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UNREAD = (-1, -1, -1, -1, -1)
 
 
 class StepClock:
-    """Readings at the boundaries between the steps that the thread which makes it takes."""
+    """Readings at the boundaries between steps, of the thread that creates it."""
 
     def __init__(self, garbage: GarbageWatch) -> None:
         self._garbage = garbage
@@ -44,7 +44,7 @@ class StepClock:
         self._read_ns = 0
 
     def boundary(self, index: int, *, recorded: bool) -> int:
-        """Note that *index* steps are over, the last *recorded* by a profiler; return the time."""
+        """Record that *index* steps are over, the last one *recorded* by a profiler; return the time."""
         now = time.time_ns()
         counters = _UNREAD
         if now - self._read_ns >= LEAST_APART_NS or index == self._previous[0]:
@@ -65,14 +65,14 @@ class StepClock:
         return now
 
     def forget(self) -> None:
-        """Drop all rows: the steps so far were none."""
+        """Drop all rows: the steps so far were not training steps."""
         self._first.clear()
         self._last.clear()
         self._durations.clear()
         self._previous = (-2, 0)
 
     def unprofiled_steps(self, most: int) -> list[dict[str, int]]:
-        """Return up to *most* steps without a profiler, half of them before the first recorded one."""
+        """Return up to *most* unprofiled steps, half of them before the first recorded one."""
         sides: tuple[list[dict[str, int]], list[dict[str, int]]] = ([], [])
         seen_recorded = False
         for before, after in itertools.pairwise(self._rows()):
@@ -89,7 +89,7 @@ class StepClock:
         return {name: list(values) for name, values in zip(COLUMNS, columns, strict=True)}
 
     def histogram(self) -> list[list[int]]:
-        """Return how many steps without a profiler took at least so many nanoseconds, bucket by bucket."""
+        """Return the number of unprofiled steps in each bucket of a histogram of their durations (ns)."""
         return [
             [int(2 ** (key / BUCKETS_PER_DOUBLING)), count] for key, count in sorted(self._durations.items())
         ]

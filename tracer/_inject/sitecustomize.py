@@ -2,8 +2,8 @@
 
 Python imports ``sitecustomize`` at start-up; the launcher puts this folder first on ``PYTHONPATH`` so that
 every Python process under the training command (``torchrun`` workers, spawned children) gets this one. It
-imports nothing of the user's early, hides its own folder from ``sys.path`` and runs the ``sitecustomize``
-that the environment would have had.
+imports no user modules early, hides its own folder from ``sys.path`` and runs the environment's own
+``sitecustomize``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from types import ModuleType
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _AGENT_FILE = os.path.join(os.path.dirname(_HERE), "_agent", "__init__.py")
 _AGENT_NAME = "_chakrascope_agent"
-_OPTIONS = os.environ.get("CHAKRASCOPE_CAPTURE")  # before the script may clear its environment
-_TARGETS = {  # the keys of the agent's INSTALLATIONS; the agent is loaded only when one of them is imported
+_OPTIONS = os.environ.get("CHAKRASCOPE_CAPTURE")  # read before the script can clear its environment
+_TARGETS = {  # the agent's INSTALLATIONS; importing one of these loads it
     "accelerate.utils.random",
     "torch",
     "torch._dynamo.utils",
@@ -39,7 +39,7 @@ _TARGETS = {  # the keys of the agent's INSTALLATIONS; the agent is loaded only 
 
 
 def _load_agent() -> ModuleType:
-    """Return the agent package, loaded by file path: chakrascope need not be installed here."""
+    """Return the agent package, loaded by file path, as chakrascope may not be installed here."""
     if _AGENT_NAME in sys.modules:
         return sys.modules[_AGENT_NAME]
     spec = importlib.util.spec_from_file_location(
@@ -55,7 +55,7 @@ def _load_agent() -> ModuleType:
 
 
 class _ImportHook(importlib.abc.MetaPathFinder):
-    """Finder that lets the real finders load torch's modules and then installs the agent in them."""
+    """A finder that uses the real finders to load torch's modules and then installs the agent in them."""
 
     _searching = False
 
@@ -90,7 +90,7 @@ def _install_after(loader: importlib.abc.Loader, name: str) -> None:
 
 
 def _chain() -> None:
-    """Run the ``sitecustomize`` that this one shadows, if there is one."""
+    """Run the ``sitecustomize`` that this one hides, if there is one."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]
     ours = sys.modules.pop("sitecustomize", None)
     try:

@@ -1,8 +1,8 @@
-"""Run a training script without its devices, its peers and its data, and record what one rank does.
+"""Run a training script without its devices, peers and data, and record what one rank does.
 
 Tensors are fake: they have shapes and no values, so nothing is allocated. Process groups are torch's fake
-ones. Devices are stood in for, streams and events included, so that what the script and its framework order
-on them is known. The recording is that of one training step; the process ends with it.
+ones. Devices are emulated, including streams and events, so that the order of work on them is recorded. The
+recording covers one training step; then the process ends.
 """
 
 from __future__ import annotations

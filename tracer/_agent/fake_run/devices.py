@@ -1,4 +1,4 @@
-"""Stand in for the GPUs that a script asks for: its tensors are fake ones of the host."""
+"""Emulate the GPUs that a script uses; its tensors are fake tensors on the host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME = "NVIDIA H100 80GB HBM3"
 
 
 def record_streams(cpu_module: Any) -> None:
-    """Make the streams and events of ``torch.cpu``, which do nothing, those that the program follows."""
+    """Replace the inactive streams and events of ``torch.cpu`` by those that the program records."""
     for name, value in _streams().items():
         setattr(cpu_module, name, value)
 
@@ -45,7 +45,7 @@ def _streams() -> dict[str, Any]:
 
 
 def stand_in_for_cuda(torch: Any) -> None:
-    """Answer what scripts ask ``torch.cuda`` as a node of GPUs would; torch's own code sees none."""
+    """Answer the script's calls of ``torch.cuda`` as a node with GPUs would; torch's own code sees no GPU."""
     cuda, rank = torch.cuda, int(os.environ.get("LOCAL_RANK", "0"))
     count = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     properties = SimpleNamespace(
@@ -91,8 +91,8 @@ def stand_in_for_cuda(torch: Any) -> None:
 
 
 def _stand_in_for_accelerator(torch: Any, rank: int, count: int) -> None:
-    """Answer what scripts ask ``torch.accelerator`` as they are answered by ``torch.cuda``."""
-    known = getattr(torch, "accelerator", None)  # of torch 2.6 on
+    """Answer the script's calls of ``torch.accelerator`` like those of ``torch.cuda``."""
+    known = getattr(torch, "accelerator", None)  # since torch 2.6
     if known is None:
         return
     known.current_accelerator = _outside_torch(torch.device("cuda"), None)
@@ -110,7 +110,7 @@ def _stand_in_for_accelerator(torch: Any, rank: int, count: int) -> None:
 
 
 def move_modules(torch: Any) -> None:
-    """Let modules replace parameters where they would swap their contents, which fake ones cannot."""
+    """Let modules replace parameters where torch would swap contents, which fake tensors lack."""
 
     def apply(module: Any, function: Any, recurse: bool = True) -> Any:
         for part in module.modules() if recurse else [module]:
@@ -124,7 +124,7 @@ def _convert_own(torch: Any, module: Any, function: Any) -> None:
     for key, parameter in module._parameters.items():
         if parameter is None:
             continue
-        known = getattr(parameter, "_chakrascope_moved", None)  # one that modules share stays shared
+        known = getattr(parameter, "_chakrascope_moved", None)  # a parameter that modules share stays shared
         with torch.no_grad():
             result = known if known is not None else function(parameter)
         if result is not parameter:
@@ -142,7 +142,7 @@ def _answer(answer: Any, *_args: Any, **_kwargs: Any) -> Any:
 
 
 def _outside_torch(outside: Any, inside: Any) -> Any:
-    """Return a function that gives *inside* to callers of torch's own, and *outside* to all others."""
+    """Return a function that returns *inside* to torch's own code, and *outside* to all other callers."""
 
     def asked(*_: Any, **__: Any) -> Any:
         caller = str(sys._getframe(1).f_globals.get("__name__", ""))
@@ -159,7 +159,7 @@ class _Nothing(contextlib.nullcontext[None]):
 
 
 def _uncompiled(model: Any = None, **options: Any) -> Any:
-    """Return *model*, a module or a function, so that its operators are known to be fused."""
+    """Return *model*, a module or a function, marked so that its operators count as fused."""
     if model is None:
         return functools.partial(_uncompiled, **options)
     if options.get("disable"):
@@ -178,12 +178,12 @@ def _uncompiled(model: Any = None, **options: Any) -> Any:
 
 
 def _mark_compiled(module: Any, *_args: Any, **_options: Any) -> None:
-    """Let the recording know that the operators of *module* would be fused."""
+    """Mark the operators of *module* as fused in the recording."""
     module._chakrascope_compiled = True
 
 
 def map_autocast(autocast_module: Any) -> None:
-    """Let mixed precision of GPUs act on the tensors that stand for theirs."""
+    """Apply the GPU's mixed precision to the host tensors that represent GPU tensors."""
     construct = autocast_module.autocast.__init__
 
     @functools.wraps(construct)
@@ -196,7 +196,7 @@ def map_autocast(autocast_module: Any) -> None:
 
 
 def make_function_mode(torch: Any) -> Any:
-    """Return the mode that has tensors made on and moved to the host wherever a script names a GPU."""
+    """Return the mode that puts tensors on the host wherever a script names a GPU."""
     from torch.overrides import TorchFunctionMode  # noqa: PLC0415
 
     class OnHost(TorchFunctionMode):
@@ -239,7 +239,7 @@ def _is_fake(tensor: Any) -> bool:
 
 
 def _mapped(torch: Any, value: Any) -> Any:
-    """Return the host in place of a GPU; every other value as it is."""
+    """Return the host in place of a GPU; return other values unchanged."""
     if isinstance(value, torch.device):
         return torch.device("cpu") if value.type in ("cuda", "cpu") else value
     if isinstance(value, str) and value.partition(":")[0] in ("cuda", "cpu"):

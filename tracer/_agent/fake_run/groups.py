@@ -1,4 +1,4 @@
-"""Process groups of one rank of many, and the objects that ranks tell each other."""
+"""Fake process groups of one rank, and the exchange of Python objects between ranks."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _METHODS = (
 )  # fmt: skip
 _sent: Counter[tuple[int, int]] = Counter()
 _works: dict[int, tuple[Any, int, range]] = {}
-# What works communicate while somebody may ask for it.
+# The communication of each work object, as long as it may be needed.
 _tensors: dict[int, Any] = {}
 _asking: list[bool] = []
 
 
 def install(distributed_module: Any) -> None:
-    """Make every group a fake one of this rank, and pass objects between the ranks that are run."""
+    """Replace every group by a fake one of this rank, and pass objects between the ranks that are run."""
     options = launch_options()["fake_run"]
     fake_world.install(distributed_module, options["world"], options["rank"])
     distributed_module.send_object_list = _send
@@ -68,7 +68,7 @@ def _send(objects: list[Any], dst: int | None = None, *_args: Any, **_kwargs: An
 
 
 def _receive(objects: list[Any], src: int | None = None, *_args: Any, **_kwargs: Any) -> int:
-    """Wait for what rank *src* sends; ask for that rank to be run."""
+    """Wait for the object of rank *src*; request that this rank is run."""
     options, folder = launch_options()["fake_run"], _exchange()
     number = _sent[(int(src or 0), options["rank"])]
     _sent[(int(src or 0), options["rank"])] += 1
@@ -90,7 +90,7 @@ def _exchange() -> Path:
 
 
 def watch_works(torch: Any) -> None:
-    """Let ``wait`` of a communication hold up the stream that is current then."""
+    """Let ``wait`` of a communication block the stream that is current at that time."""
     native = torch._C._distributed_c10d
     for name in _METHODS:
         if hasattr(native.ProcessGroup, name):
@@ -102,9 +102,9 @@ def watch_works(torch: Any) -> None:
 
 @contextlib.contextmanager
 def futures() -> Iterator[None]:
-    """Let ``get_future`` of the communications issued within give what they communicate.
+    """Let ``get_future`` of the communications in the block return their outputs.
 
-    What is called when one has ended runs on a stream of its own, as on GPUs.
+    Callbacks at their end run on a separate stream, as on GPUs.
     """
     _asking.append(True)
     try:
@@ -118,7 +118,7 @@ _ENDS = Stream()
 
 
 class _Future:
-    """What ends with the entries at *places* and gives *value*."""
+    """A future that completes with the entries at *places* and returns *value*."""
 
     def __init__(self, value: Any, places: Iterable[int]) -> None:
         self._value, self._places, self._epoch = value, [*places], PROGRAM.epoch
@@ -178,7 +178,7 @@ def _waiting(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _places(work: Any) -> range:
-    """Return the places of the entries that *work* stands for, and forget it."""
+    """Return the indices of the entries of *work*, and forget it."""
     _, epoch, places = _works.pop(id(work), (None, -1, range(0)))
     return places if epoch == PROGRAM.epoch else range(0)
 

@@ -1,4 +1,4 @@
-"""Batches are made in the process itself: fake tensors cannot leave it."""
+"""Load batches in the process itself, because fake tensors cannot leave it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["keep_generators", "stay_in_process"]
 
 
 def stay_in_process(dataloader_module: Any) -> None:
-    """Make every ``DataLoader`` load in the process, without pinned memory."""
+    """Make every ``DataLoader`` load in this process, without pinned memory."""
     loader = dataloader_module.DataLoader
     construct = loader.__init__
 
@@ -31,6 +31,6 @@ _ALONE = {
 
 
 def keep_generators(random_module: Any) -> None:
-    """Leave out the exchange of random states: fake ones have no value to set."""
+    """Skip the exchange of random states, because fake ones have no value."""
     for name in ("synchronize_rng_state", "synchronize_rng_states"):
         setattr(random_module, name, lambda *_args, **_kwargs: None)

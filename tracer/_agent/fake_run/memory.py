@@ -1,4 +1,4 @@
-"""How many bytes of tensors a rank holds, and at most held."""
+"""The bytes of tensors that a rank holds, now and at most."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["Memory"]
 
 
 class Memory:
-    """Counts the bytes of storages from when an operator returns one until nothing refers to it.
+    """Counts the bytes of each storage from its creation by an operator until nothing refers to it.
 
-    *on_free* is told the address of one that is freed: another will have it.
+    *on_free* is called with the address of each freed storage, as another one may reuse it.
     """
 
     def __init__(self, on_free: Callable[[int], None]) -> None:
@@ -23,11 +23,11 @@ class Memory:
         self._sizes: dict[int, int] = {}
 
     def begin(self) -> None:
-        """Start over with the most; what is held now, the model and its optimizer's state, is fixed."""
+        """Reset the peak; the present bytes, of the model and its optimizer's state, count as fixed."""
         self.most_bytes = self.fixed_bytes = self.now_bytes
 
     def note(self, result: Any) -> None:
-        """Count the storages of the tensors in *result* that are new."""
+        """Count the new storages of the tensors in *result*."""
         if hasattr(result, "untyped_storage"):
             self._count(result)
         elif isinstance(result, (list, tuple)):
@@ -35,7 +35,7 @@ class Memory:
                 self.note(part)
 
     def resized(self, storage: Any, size_bytes: int) -> None:
-        """Note that *storage* has another size from now on."""
+        """Record the new size of *storage*."""
         key = storage._cdata
         if key in self._sizes:
             self._change(key, size_bytes)

@@ -1,4 +1,4 @@
-"""Device meshes hold small tensors of ranks, which have to be real."""
+"""Keep device meshes real: their small tensors hold ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .program import PROGRAM
 
 __all__ = ["compute_for_real", "keep_global_shapes_out", "meshes"]
 
-# They are called thousands of times a step.
+# They are called thousands of times per step.
 _WITHOUT_TENSORS = frozenset({
     "__eq__", "__hash__", "__repr__", "device_type", "get_group", "get_rank", "mesh_dim_names", "ndim",
     "shape", "size",
@@ -20,7 +20,7 @@ _made: list[dict[str, Any]] = []
 
 
 def compute_for_real(mesh_module: Any) -> None:
-    """Take meshes, and what they compute of ranks, out of the fake tensors; all meshes are of the host."""
+    """Exclude meshes and computations on ranks from the fake tensors; all meshes are on the host."""
     kind = mesh_module.DeviceMesh
     for name, value in [*vars(kind).items()]:
         if name == "__init__":
@@ -72,7 +72,7 @@ def meshes() -> list[dict[str, Any]]:
 
 
 def keep_global_shapes_out(module: Any) -> None:
-    """Record nothing while DTensor works out the shape of what all ranks hold together."""
+    """Record nothing while DTensor computes global shapes."""
     propagator = module.ShardingPropagator
     for name, function in [*vars(propagator).items()]:
         if name.startswith(("_propagate", "propagate")) and isinstance(function, FunctionType):

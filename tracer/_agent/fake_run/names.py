@@ -1,4 +1,4 @@
-"""Which module and pass an operator belongs to."""
+"""The module and the pass to which an operator belongs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Names"]
 
 
 class Names:
-    """The module around the current operator; that of a backward one is that of its forward operator."""
+    """The module around the current operator; for a backward operator, that of its forward operator."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -24,32 +24,32 @@ class Names:
         self._compiling = 0
 
     def watch(self) -> None:
-        """Follow the forward passes of all modules."""
+        """Track the forward passes of all modules."""
         from torch.nn.modules import module  # noqa: PLC0415
 
         module.register_module_forward_pre_hook(self._enter)
         module.register_module_forward_hook(self._leave, always_call=True)
 
     def here(self) -> tuple[str, str]:
-        """Return module and phase of the operator that runs."""
+        """Return module and phase of the current operator."""
         node = self._torch._C._current_autograd_node()
         if node is not None:
             inner = self._stack[-1][1] if self._stack else ""  # recomputed
             return inner or self._of_sequence.get(node._sequence_nr(), ""), "backward"
         if self._torch._C._current_graph_task_id() >= 0:
-            return "", "backward"  # what was queued for its end
+            return "", "backward"  # callbacks that were queued for the end of the backward pass
         self.passed()
         return (self._stack[-1][1], "forward") if self._stack else ("", "other")
 
     def passed(self) -> None:
-        """Remember the module for the backward operator of the one that runs."""
+        """Remember the current operator's module for its backward operator."""
         if self._stack:
             number = self._torch._C._autograd._get_sequence_nr() - 1
             self._of_sequence.setdefault(number, self._stack[-1][1])
 
     @contextlib.contextmanager
     def compiled(self, name: str) -> Iterator[None]:
-        """Take what runs in the block, modules included, for one compiled part called *name*."""
+        """Treat everything in the block, including modules, as one compiled part called *name*."""
         around = self._stack[-1][1] if self._stack else ""
         part = object(), f"{around}.{name}" if around else name
         PROGRAM.compiled.append(part[1])
@@ -62,7 +62,7 @@ class Names:
             self._leave(part[0], None, None)
 
     def forget(self) -> None:
-        """Forget what only a step needs."""
+        """Forget the data of a single step."""
         self._of_sequence.clear()
 
     def _enter(self, module: Any, _inputs: Any) -> None:

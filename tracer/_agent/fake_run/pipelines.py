@@ -1,4 +1,4 @@
-"""Pipeline stages learn from each other what shapes they exchange."""
+"""Let pipeline stages exchange the shapes of their messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["infer_shapes"]
 
 
 def infer_shapes(schedules_module: Any) -> None:
-    """Have stages tell each other their shapes, as objects; the vote on whether to needs real messages."""
+    """Exchange shapes between stages as objects; torch's vote on that would need real messages."""
     for kind in vars(schedules_module).values():
         if isinstance(kind, type) and "_warmup_p2p" in vars(kind):
             kind._warmup_p2p = _always_infer  # type: ignore[attr-defined]

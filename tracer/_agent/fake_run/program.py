@@ -1,4 +1,4 @@
-"""What one rank does in a step: operators and communications in order of issue, and what each waits for."""
+"""The program of one rank in a step: operators and communications, with their dependencies."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["PROGRAM", "Event", "Program", "Stream"]
 
 
 class Program:
-    """The entries of one step as they are issued, with the order that streams, events and data impose.
+    """The entries of one step in order of issue, with the dependencies from streams, events and data.
 
-    An entry waits for the one before it on its stream, which is not listed, and for those in ``waits``.
+    An entry waits for the previous one on its stream, which is not listed, and for those in ``waits``.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Program:
         self._ordered: dict[tuple[int, int], int] = {}
 
     def begin(self) -> None:
-        """Forget what was recorded and record from here."""
+        """Drop the recording so far and start to record."""
         self.entries.clear()
         for known in (self._lanes, self._last, self._pending, self._writer, self._ordered):
             known.clear()
@@ -43,18 +43,18 @@ class Program:
 
     @property
     def active(self) -> bool:
-        """Whether what happens now belongs to the step."""
+        """Whether the current work belongs to the step."""
         return self.recording and not self.quiet
 
     def module_number(self, name: str) -> int:
-        """Return the number of the module called *name*."""
+        """Return the index of the module called *name*."""
         if name not in self._module_numbers:
             self._module_numbers[name] = len(self.modules)
             self.modules.append(name)
         return self._module_numbers[name]
 
     def compute(self, entry: dict[str, Any], reads: Iterable[int], writes: Iterable[int]) -> None:
-        """Append an operator on the current stream that uses storages *reads* and *writes*."""
+        """Append an operator on the current stream that uses the storages *reads* and *writes*."""
         lane = self._lane(self.current)
         waits = self._pending.pop(lane, set()) | self._sources(reads)
         self._append(entry, lane, waits, writes)
@@ -62,7 +62,7 @@ class Program:
     def communicate(
         self, entry: dict[str, Any], line: object, reads: Iterable[int], writes: Iterable[int]
     ) -> int:
-        """Append a communication, which runs on the *line* of its own behind what was issued before it."""
+        """Append a communication, which runs on its own stream *line* after the work issued so far."""
         issuer = self._lane(self.current)
         waits = set(self._pending.get(issuer, ())) | self._sources(reads)
         if issuer in self._last:
@@ -70,34 +70,34 @@ class Program:
         return self._append(entry, self._lane(line), waits, writes)
 
     def wait(self, places: Iterable[int]) -> None:
-        """Let what comes next on the current stream wait for the entries at *places*."""
+        """Make the next entry of the current stream wait for the entries at *places*."""
         if self.recording:
             self._pending.setdefault(self._lane(self.current), set()).update(places)
 
     def wait_for_data(self, storages: Iterable[int]) -> None:
-        """Let what comes next on the current stream wait for whatever wrote *storages*."""
+        """Make the next entry of the current stream wait for the entries that wrote *storages*."""
         self.wait(self._sources(storages))
 
     def freed(self, storage: int) -> None:
-        """Forget *storage* and who wrote it: another one will have its address."""
+        """Forget *storage* and its writer: another one will have its address."""
         self._writer.pop(storage, None)
         self._storages.pop(storage, None)
 
     def storage_number(self, storage: int) -> int:
-        """Return what tells *storage* from all others of the step, from 1 on."""
+        """Return an id of *storage*, unique within the step, from 1 on."""
         if storage not in self._storages:
             self._storage_count += 1
             self._storages[storage] = self._storage_count
         return self._storages[storage]
 
     def reached(self, stream: Stream | None) -> frozenset[int]:
-        """Return what *stream* has to finish now: its last entry, or what the next one will wait for."""
+        """Return the unfinished entries of *stream*: its last one, or the dependencies of the next."""
         lane = self._lane(stream)
         last = {self._last[lane]} if lane in self._last else set()
         return frozenset(last | self._pending.get(lane, set()))
 
     def pend(self, stream: Stream | None, places: Iterable[int]) -> None:
-        """Let what comes next on *stream* wait for the entries at *places*."""
+        """Make the next entry of *stream* wait for the entries at *places*."""
         self._pending.setdefault(self._lane(stream), set()).update(places)
 
     def _lane(self, line: object) -> int:
@@ -124,33 +124,33 @@ PROGRAM = Program()
 
 
 class Stream:
-    """A stream of the stood-in device: work on it is done in order."""
+    """A stream of the emulated device: its work runs in order."""
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         self.device = "cpu"
 
     def wait_stream(self, stream: Any) -> None:
-        """Let what comes next here wait for what *stream* was given."""
+        """Make the next work here wait for the work on *stream*."""
         if PROGRAM.recording:
             PROGRAM.pend(self, PROGRAM.reached(stream))
 
     def wait_event(self, event: Any) -> None:
-        """Let what comes next here wait for *event*."""
+        """Make the next work here wait for *event*."""
         if isinstance(event, Event):
             event.wait(self)
 
     def record_event(self, event: Any = None) -> Event:
-        """Return an event after what was given to this stream."""
+        """Return an event after the work issued to this stream."""
         recorded = event if isinstance(event, Event) else Event()
         recorded.record(self)
         return recorded
 
     def query(self) -> bool:
-        """Say that all is done."""
+        """Return True: all work is done."""
         return True
 
     def synchronize(self) -> None:
-        """Wait for nothing: there is no work."""
+        """Return at once: there is no work."""
 
     def __enter__(self) -> Stream:
         """Make this the current stream."""
@@ -163,30 +163,30 @@ class Stream:
 
 
 class Event:
-    """A moment on a stream of the stood-in device."""
+    """An event on a stream of the emulated device."""
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         self._places: frozenset[int] = frozenset()
         self._epoch = -1
 
     def record(self, stream: Any = None) -> Event:
-        """Stand for what was given to *stream*, the current one if none is named."""
+        """Record the work issued to *stream*, by default the current one."""
         self._places = PROGRAM.reached(stream if isinstance(stream, Stream) else PROGRAM.current)
         self._epoch = PROGRAM.epoch
         return self
 
     def wait(self, stream: Any = None) -> None:
-        """Let what comes next on *stream* wait for this."""
+        """Make the next work on *stream* wait for this event."""
         if PROGRAM.recording and self._epoch == PROGRAM.epoch:
             PROGRAM.pend(stream if isinstance(stream, Stream) else PROGRAM.current, self._places)
 
     def query(self) -> bool:
-        """Say that it has happened."""
+        """Return True: the event has happened."""
         return True
 
     def synchronize(self) -> None:
-        """Wait for nothing."""
+        """Return at once."""
 
     def elapsed_time(self, _end: Any) -> float:
-        """Return a millisecond: nothing is timed."""
+        """Return one millisecond, as nothing is timed."""
         return 1.0

@@ -1,4 +1,4 @@
-"""See every operator below DTensor and above the fake tensors, and note it."""
+"""Record every operator, below DTensor and above the fake tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .program import PROGRAM
 
 __all__ = ["make_mode"]
 
-# They launch nothing: they make views, allocate or ask.
+# These launch no kernel: they create views, allocate, or query.
 _NO_KERNEL = frozenset({
     "aten::_local_scalar_dense", "aten::_reshape_alias", "aten::as_strided_", "aten::detach", "aten::detach_",
     "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::is_pinned", "aten::lift_fresh",
@@ -25,7 +25,7 @@ _UNSEEN = frozenset({"prim", "prims", "profiler"})
 
 
 def make_mode(torch: Any, names: Any, memory: Memory) -> Any:
-    """Return the mode that notes operators in the program while it records; *names* tells the module."""
+    """Return the mode that records operators in the program; *names* gives their modules."""
     from torch._subclasses.fake_tensor import (  # noqa: PLC0415
         DataDependentOutputException,
         FakeTensor,
@@ -35,11 +35,11 @@ def make_mode(torch: Any, names: Any, memory: Memory) -> Any:
     plain = {torch.Tensor, torch.nn.Parameter, FakeTensor}
 
     class Recording(TorchDispatchMode):
-        """Notes each operator with the shapes that this rank's device sees."""
+        """Records each operator with the local shapes of this rank."""
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if any(kind not in plain for kind in types):
-                return NotImplemented  # DTensor and its like call operators on what is local
+                return NotImplemented  # DTensor and similar subclasses call operators on their local tensors
             try:
                 result = func(*args, **(kwargs or {}))
             except DataDependentOutputException:
@@ -54,7 +54,7 @@ def make_mode(torch: Any, names: Any, memory: Memory) -> Any:
 
 
 def _assumed(func: Any, args: Any) -> Any:
-    """Return what stands for a value that *func* asks for; to be called where it was refused."""
+    """Return a stand-in for a value that *func* needs; called after fake tensors refused it."""
     name = func._schema.name
     if name == "aten::equal":
         return True
@@ -64,7 +64,7 @@ def _assumed(func: Any, args: Any) -> Any:
 
 
 def _assumed_value(dtype: Any) -> Any:
-    """Return what stands for a value of *dtype*."""
+    """Return a stand-in value of *dtype*."""
     if dtype.is_complex or dtype.is_floating_point:
         return 1.0
     return False if str(dtype) == "torch.bool" else 1
@@ -80,7 +80,7 @@ def _tensors(value: Any) -> Iterator[Any]:
 
 
 def _note(torch: Any, func: Any, given: tuple[Any, Any], result: Any, names: Any) -> None:
-    """Append a call of *func* with the arguments *given*, by place and by name, that gave *result*."""
+    """Append a call of *func* with the positional and keyword arguments *given* that returned *result*."""
     args, kwargs = given
     name = func._schema.name
     if func.namespace in _COMMUNICATION:
@@ -134,7 +134,7 @@ def _group(torch: Any, args: Any) -> str:
         if isinstance(value, torch.ScriptObject):
             try:
                 return str(torch.distributed.ProcessGroup.unbox(value).group_name)
-            except RuntimeError:  # a reduction, or what else is an object
+            except RuntimeError:  # a reduction, or another argument that is an object
                 continue
     return next((value for value in reversed(args) if isinstance(value, str)), "")
 
@@ -144,7 +144,7 @@ def _storages(value: Any) -> set[int]:
     for tensor in _tensors(value):
         try:
             found.add(tensor.untyped_storage()._cdata)
-        except (NotImplementedError, RuntimeError):  # noqa: PERF203 - such a one has no storage
+        except (NotImplementedError, RuntimeError):  # noqa: PERF203 - such a tensor has no storage
             continue
     return found
 
@@ -166,7 +166,7 @@ def _entry(name: str, given: list[Any], outputs: list[Any], names: Any, *, chang
 
 
 def _value(value: Any) -> Any:
-    """Return an argument as host traces have it: tensors as storage and numbers of elements and bytes."""
+    """Return an argument in the form of host traces: tensors as storage, number of elements and bytes."""
     if hasattr(value, "untyped_storage"):
         (storage,) = _storages(value) or {0}
         number = PROGRAM.storage_number(storage) if storage else 0

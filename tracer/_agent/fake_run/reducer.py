@@ -12,7 +12,7 @@ __all__ = ["install"]
 
 
 def install(parallel_module: Any) -> None:
-    """Give every DistributedDataParallel model a reducer that needs no values."""
+    """Give every DistributedDataParallel model a reducer that works without values."""
     kind = parallel_module.DistributedDataParallel
     construct = kind.__init__
 
@@ -47,17 +47,17 @@ def _sync_buffers(self: Any) -> None:
 
 
 class _Nothing:
-    """Has every method, and none does anything."""
+    """An object with every method, each of which does nothing."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_args, **_kwargs: None
 
 
 class _Reducer(_Nothing):
-    """Buckets in the order in which gradients come, each reduced once it and those before it are full.
+    """Buckets in the order of gradients, each reduced once it and all earlier ones are full.
 
-    Where a model may leave parameters out (*find_unused_parameters*), buckets stay in the order of the
-    parameters, those left out are found in the graph, and ranks tell each other which were used.
+    With *find_unused_parameters*, buckets stay in the order of the parameters, unused parameters are detected
+    in the graph, and ranks exchange which were used.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class _Reducer(_Nothing):
             parameter.register_post_accumulate_grad_hook(self._arrived)
 
     def use_hook(self, state: Any, hook: Any) -> None:
-        """Let *hook* reduce buckets."""
-        from . import session  # noqa: PLC0415 - the other way round it is needed first
+        """Let *hook* reduce the buckets."""
+        from . import session  # noqa: PLC0415 - the other module is imported first
 
         session.note("gradients are reduced by the script's communication hook as in its second step")
         self._hook = (state, hook)
@@ -91,7 +91,7 @@ class _Reducer(_Nothing):
         self._is_static, self._is_dynamic = True, False
 
     def _cut(self, order: list[int] | None, limits: list[int]) -> list[list[int]]:
-        """Return the numbers of the parameters of each bucket, filled in *order* up to its limit.
+        """Return the indices of the parameters of each bucket, filled in *order* up to its limit.
 
         Without an order, buckets are sorted by their first parameter.
         """
@@ -117,7 +117,7 @@ class _Reducer(_Nothing):
         self._began = False
 
     def prepare_for_backward(self, outputs: list[Any]) -> None:
-        """Begin a backward pass that reduces."""
+        """Start a backward pass that reduces gradients."""
         if self._began:
             raise RuntimeError(
                 "Expected to have finished reduction in the prior iteration before starting a new one: some "
@@ -133,7 +133,7 @@ class _Reducer(_Nothing):
             self._unused = [number for key, number in self._number.items() if key not in used]
 
     def _delay_all_reduce(self) -> None:
-        """Reduce at the end of the first backward pass of a graph that stays, and note what it left out."""
+        """Reduce at the end of the first backward pass of a static graph, and record unused parameters."""
         if self._began and not self._rebuilt:
             self._unused = [number for number in self._number.values() if number not in self._order]
             for number in self._unused:
@@ -144,7 +144,7 @@ class _Reducer(_Nothing):
             return
         number = self._number[id(parameter)]
         if number in self._order:
-            return  # a graph that stays may use a parameter several times
+            return  # a static graph may use a parameter several times
         self._order.append(number)
         if not self._began:
             self._began = True
@@ -200,17 +200,17 @@ class _Reducer(_Nothing):
 
 
 class _Bucket:
-    """What a communication hook is given."""
+    """The argument of a communication hook."""
 
     def __init__(self, number: int, flat: Any, parameters: list[Any], *, is_last: bool) -> None:
         self._number, self._flat, self._parameters, self._is_last = number, flat, parameters, is_last
 
     def index(self) -> int:
-        """Return the number of the bucket."""
+        """Return the index of the bucket."""
         return self._number
 
     def buffer(self) -> Any:
-        """Return the gradients in a row."""
+        """Return the concatenated gradients."""
         return self._flat
 
     def set_buffer(self, flat: Any) -> None:
@@ -218,7 +218,7 @@ class _Bucket:
         self._flat = flat
 
     def parameters(self) -> list[Any]:
-        """Return the parameters whose gradients these are."""
+        """Return the parameters of these gradients."""
         return self._parameters
 
     def gradients(self) -> list[Any]:
@@ -227,12 +227,12 @@ class _Bucket:
         return [part.view_as(parameter) for part, parameter in zip(parts, self._parameters, strict=True)]
 
     def is_last(self) -> bool:
-        """Return whether it is the last of the step."""
+        """Return whether it is the last bucket of the step."""
         return self._is_last
 
 
 def _reached(outputs: list[Any]) -> set[int]:
-    """Return the identities of the parameters from which *outputs* were computed."""
+    """Return the ids of the parameters from which *outputs* were computed."""
     pending = [output.grad_fn for output in outputs if output.grad_fn is not None]
     found = {id(output) for output in outputs}
     seen = set(pending)

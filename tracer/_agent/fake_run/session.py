@@ -1,4 +1,4 @@
-"""Set the stage for a script, record one of its training steps, and end the process."""
+"""Prepare the fake environment of a script, record one training step, and end the process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _notes: list[str] = []
 
 
 class _Session:
-    """What one process records and where it leaves that."""
+    """The recording of one process, and the files it writes."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
@@ -45,7 +45,7 @@ class _Session:
 
     @contextlib.contextmanager
     def optimizer_step(self, optimizer: Any) -> Iterator[None]:
-        """Wrap a step of *optimizer*; the recording is from one step's end to the next one's."""
+        """Wrap a step of *optimizer*; the recording covers the time from one step's end to the next one's."""
         if self.inside:
             yield
             return
@@ -67,7 +67,7 @@ class _Session:
         PROGRAM.begin()
 
     def finish(self) -> None:
-        """Write what was recorded, and end the process without anything that the script would do."""
+        """Write the recording, and end the process without the rest of the script."""
         self.leave(
             {
                 "entries": PROGRAM.entries,
@@ -106,13 +106,13 @@ _sessions: list[_Session] = []
 
 
 def note(sentence: str) -> None:
-    """Remember what the recording takes for granted."""
+    """Record the assumptions of the recording."""
     if sentence not in _notes:
         _notes.append(sentence)
 
 
 def start(torch: Any) -> None:
-    """Make all tensors of this process fake from now on, and see what is done with them."""
+    """Make all tensors of this process fake from now on, and record the operators on them."""
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: PLC0415
 
     torch.set_num_threads(1)
@@ -141,7 +141,7 @@ def start(torch: Any) -> None:
 
 
 def _count_foreach(fake: Any) -> None:
-    """Have optimizers and clipping work on lists of tensors, as they do on GPUs."""
+    """Make optimizers and gradient clipping use lists of tensors (foreach), as on GPUs."""
     from torch.utils import _foreach_utils  # noqa: PLC0415
 
     optimizer: Any = sys.modules["torch.optim.optimizer"]
@@ -159,18 +159,18 @@ def _count_foreach(fake: Any) -> None:
 def _is_mixed(tensors: Iterable[Any]) -> bool:
     """Return whether some of *tensors* are distributed (DTensor) and some are not.
 
-    No operator takes a list of both. On the host, where such scripts run, tensors go one by one.
+    No operator takes a list of both. On the host, where such scripts run, tensors are processed one by one.
     """
     return len({hasattr(tensor, "placements") for tensor in tensors if tensor is not None}) > 1
 
 
 def _run_inline(function: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
-    """Call what was to be spawned as the one process that is run."""
+    """Call the function to be spawned once, in this process."""
     function(launch_options()["fake_run"]["rank"], *args)
 
 
 def watch_optimizers(optimizer_module: Any) -> None:
-    """Know when a step ends; lists of tensors that cannot be are not made."""
+    """Detect the end of a step, and avoid mixed lists of tensors."""
     chosen = optimizer_module._default_to_fused_or_foreach
 
     @functools.wraps(chosen)
@@ -187,7 +187,7 @@ def _optimizer_step(optimizer: Any) -> Any:
 
 
 def _failed(kind: Any, error: Any, trace: Any) -> None:
-    """Leave what went wrong and where in the script."""
+    """Write an error file with the exception and its place in the script."""
     frames = traceback.extract_tb(trace)
     library = os.path.dirname(os.path.dirname(sys.modules["torch"].__file__ or ""))
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -204,6 +204,6 @@ def _failed(kind: Any, error: Any, trace: Any) -> None:
 
 
 def _ended() -> None:
-    """Leave that the script ended before a step was recorded."""
+    """Write an error file: the script ended before a step was recorded."""
     if _sessions:
         _sessions[0].leave({"failure": {"kind": "", "message": "", "place": "", "stack": []}})
