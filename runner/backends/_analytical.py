@@ -1,4 +1,4 @@
-"""The analytical models: messages that never wait, that queue on links, or that take their measured time."""
+"""The analytical models: messages that never queue, that queue on links, or that take their measured time."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def _with_queues(config: engine.Config, experiment: Experiment) -> None:
     network = experiment.network
     config.congestion_aware = True
     links, changes = failing_device_links(network)
-    # What is lost beside the wire; see `compile_scenario`.
+    # Overheads beyond the wire; see `compile_scenario`.
     share = 1.0 if network.efficiency is None else network.efficiency.wire
     config.links = [(a, b, bandwidth * share, latency) for a, b, bandwidth, latency in links]
     config.link_changes = [(at, link, bandwidth * share) for at, link, bandwidth in changes]
 
 
 def refuse_linkless(network: NetworkConfig, backend: str) -> None:
-    """Raise `ConfigError` for what *backend*, which knows dimensions alone, would not see of *network*.
+    """Raise `ConfigError` if *backend*, which only models dimensions, would ignore parts of *network*.
 
-    These are failures, and links whose dimensions only arrange the ranks and say nothing of their speed.
+    These are failures, and links whose dimensions only arrange the ranks and do not give their speed.
     """
     if network.failures:
         raise ConfigError(
@@ -56,7 +56,7 @@ def refuse_linkless(network: NetworkConfig, backend: str) -> None:
 
 
 def device_links(network: NetworkConfig) -> list[tuple[int, int, float, float]]:
-    """Return the network's own links, or those of its packet-level topology; none means its dimensions.
+    """Return the network's own links, or those of its packet-level topology; None if it only has dimensions.
 
     Raises `ConfigError` for failures that begin or end within a simulation.
     """
@@ -67,7 +67,7 @@ def device_links(network: NetworkConfig) -> list[tuple[int, int, float, float]]:
 def failing_device_links(
     network: NetworkConfig,
 ) -> tuple[list[tuple[int, int, float, float]], list[tuple[int, int, float]]]:
-    """Return the links as `device_links` does, and their changes: ``(ns, place, bandwidth)``, 0 for down."""
+    """Return the links as `device_links` does, and their changes: ``(ns, link, bandwidth)``, 0 for down."""
     packets = network.packet is not None and network.packet.is_graph
     if packets or (network.failures and not network.links):
         packet = PacketNetwork.of(network, timed=True)

@@ -1,4 +1,4 @@
-"""The backend that asks the flow model first, and packets where that may be too far off."""
+"""The backend that runs the flow model first, and the packet model if flows may be too inaccurate."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _MOST, _NEARLY_ALL = "0.9", "0.99"
 
 
 class AutoBackend:
-    """Answers with `flow` where nine in ten measured cases like it were within *error*, else with `packet`.
+    """Answers with `flow` if 90 % of similar measured cases had at most *error*, else with `packet`.
 
-    ``provenance["auto"]`` lists the *attempts* in their order, each with its backend, makespan and flags, and
-    why another one followed (*given_up*); the last *answered*. Beside these are the error *asked* for and the
-    one *expected* of flow (a share of the makespan, in nine of ten cases, which decides; *expected_99* in 99
-    of 100).
+    ``provenance["auto"]`` lists the *attempts* in order, each with its backend, makespan and flags, and why
+    another one followed (*given_up*); the last one *answered*. It also has the tolerated error (*asked*) and
+    the *expected* one of flow: the 90 % quantile of its error, as a share of the makespan, which decides;
+    *expected_99* is the 99 % quantile.
     """
 
     def __init__(self, error: float = DEFAULT_ERROR) -> None:
         self.error = error
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Simulate *experiment* once or twice; raises what the models raise."""
+        """Simulate *experiment* once or twice; raises the errors of the models."""
         if experiment.packet_network.changes_later:
             packet = packet_backend().run(experiment, progress)
             sentence = "'auto' answered with 'packet': links change on the way, and 'flow' may be far off."
@@ -79,9 +79,9 @@ def auto_backend(name: str) -> AutoBackend:
 
 
 def _named_error(name: str) -> float:
-    """Return the error that a name such as ``auto:2%`` or ``auto:0.02`` asks for, as a share.
+    """Return the tolerated error in a name such as ``auto:2%`` or ``auto:0.02``, as a share.
 
-    Raises `ConfigError` for what is not a share above 0.
+    Raises `ConfigError` if it is not a share above 0.
     """
     text = name.partition(":")[2].strip()
     try:
@@ -109,7 +109,7 @@ def _answer(result: Result, told: dict[str, Any], sentence: str) -> Result:
 
 
 def _expected(flags: Sequence[str]) -> dict[str, Any]:
-    """Return the worst of the measured errors that go with *flags*, or those without any."""
+    """Return the worst of the measured errors for these *flags*, or for no flag."""
     table = _errors()
     known = [table[flag] for flag in flags or [_UNFLAGGED] if flag in table]
     unknown: dict[str, Any] = {_MOST: 1.0, _NEARLY_ALL: 1.0, "cases": 0}

@@ -1,4 +1,4 @@
-"""What a backend is, and how it is found by its name."""
+"""The interface of backends, and their registry by name."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Progress = Callable[[int, int], bool]
 
 
 class Backend(Protocol):
-    """Anything that turns an experiment into a result: this one method is all that is asked of it."""
+    """Simulates an experiment and returns a result: the interface has this one method."""
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Simulate *experiment*; raises `BackendError` or `ConfigError` when it cannot.
+        """Simulate *experiment*; raises `BackendError` or `ConfigError` if it cannot.
 
-        Where ``experiment.detail`` is `Detail.TOTALS`, the result may lack all tables but the ranks.
+        If ``experiment.detail`` is `Detail.TOTALS`, the result may lack all tables except the ranks.
         """
         ...
 
@@ -33,7 +33,7 @@ _BACKENDS: dict[str, Backend] = {}
 
 
 def register(name: str, backend: Backend, traits: Traits | None = None) -> None:
-    """Make *backend*, of which these are the *traits*, known as *name*.
+    """Register *backend* with its *traits* under *name*.
 
     Raises `ConfigError` if the name is taken.
     """
@@ -46,9 +46,9 @@ def register(name: str, backend: Backend, traits: Traits | None = None) -> None:
 
 
 def get_backend(name: str) -> Backend:
-    """Return the backend called *name*, imported when it is first asked for.
+    """Return the backend called *name*, imported on first use.
 
-    Raises `ConfigError` naming the closest one.
+    Raises `ConfigError` with the closest name for an unknown one.
     """
     plugin = plugin_of(name)
     if plugin is not None:
@@ -71,14 +71,14 @@ def _made(traits: Traits, name: str) -> Backend:
 
 
 def backend_names() -> list[str]:
-    """Return the names of all backends, sorted, with those that plug-ins list."""
+    """Return the sorted names of all backends, including those from plug-ins."""
     return sorted({*_BACKENDS, *SHIPPED, *(name for plugin in backend_plugins() for name in plugin.names())})
 
 
 def warm_up(names: Iterable[str], network: NetworkConfig) -> None:
-    """Let the backends *names* begin in the background with what takes long before their first run.
+    """Start slow preparations of the backends *names* in the background, without waiting.
 
-    Nothing is waited for. Raises `ConfigError` for a name that there is not.
+    Raises `ConfigError` for an unknown name.
     """
     for name in names:
         begin = getattr(get_backend(name), "warm_up", None)

@@ -1,4 +1,4 @@
-"""What links that changed in the middle of a simulation did, in words."""
+"""Sentences on the effects of link changes during a simulation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["changes_told"]
 
 
 def changes_told(network: PacketNetwork, changed: dict[str, Any]) -> list[str]:
-    """Return what each change of links did to what was under way."""
+    """Return the effect of each change of links on messages in flight."""
     told = []
     time_us, *ends = network.settings["LINK_DOWN"]
     if time_us:

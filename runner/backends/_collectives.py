@@ -1,4 +1,7 @@
-"""The per-collective table: which nodes of which ranks were one collective, and where its time went."""
+"""The per-collective table.
+
+The nodes of each collective, and how its time divides into waiting and transfer.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,9 @@ _FACTS = {"node_id": "node_id", "comm_type": "comm_type", "group": "group", "com
 def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     """Return the table ``collectives`` for the executed *nodes* of a result.
 
-    The k-th collective of a type in a group, counted in id order, is the same on every rank. *wait_ns* is the
-    time from a rank's own arrival to that of the rank whose arrival let it end; *transfer_ns* is the rest, so
-    both add up to the node's time.
+    The k-th collective of a type in a group, counted in id order, is the same collective on every rank.
+    *wait_ns* is the time from a rank's own arrival to that of the rank whose arrival let it end;
+    *transfer_ns* is the rest, so both add up to the node's time.
     """
     columns = {str(name): nodes[name].to_numpy() for name in nodes}
     facts = _facts(workload)
@@ -44,10 +47,10 @@ def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
 
 
 def arranged_calls(calls: Mapping[str, _Integers]) -> Columns:
-    """Return the columns of the table ``collectives`` of *calls*: a row per rank and node, in their order.
+    """Return the columns of the table ``collectives`` of *calls*: one row per rank and node, in their order.
 
-    Columns are those of the table that nothing else follows from, and ``origin_start_ns``: when the node
-    started whose start began the end.
+    It omits columns that follow from others, and has ``origin_start_ns``: the start of the origin node, whose
+    start began the chain of events to the end.
     """
     if not len(calls["rank"]):
         return empty_columns("collectives")
@@ -75,7 +78,7 @@ def _facts(workload: Workload) -> dict[str, _Integers]:
 
 
 def _places(pairs: tuple[_Integers, _Integers], asked: tuple[_Integers, _Integers]) -> _Integers:
-    """Return for each of the pairs *asked* its place among *pairs*, of which no two are equal, or -1."""
+    """Return the index of each of the pairs *asked* in *pairs*, which has no duplicates, or -1."""
     if not len(pairs[0]):
         return np.full(len(asked[0]), -1)
     known = np.unique(pairs[1])
@@ -89,7 +92,7 @@ def _places(pairs: tuple[_Integers, _Integers], asked: tuple[_Integers, _Integer
 
 
 def _origin_start(rows: _Integers, nodes: dict[str, _Integers]) -> _Integers:
-    """Return when the nodes started whose starts began the ends of those in *rows*."""
+    """Return the start times of the origins of the nodes in *rows*."""
     pairs, asked = ("rank", "node_id"), ("origin_rank", "origin_node")
     origin = _places((nodes[pairs[0]], nodes[pairs[1]]), (nodes[asked[0]][rows], nodes[asked[1]][rows]))
     starts: _Integers = np.where(origin >= 0, nodes["start_ns"][origin], nodes["start_ns"][rows])
@@ -97,14 +100,14 @@ def _origin_start(rows: _Integers, nodes: dict[str, _Integers]) -> _Integers:
 
 
 def _changes(key: Sequence[_Integers]) -> npt.NDArray[np.bool_]:
-    """Return where a row of *key* is another than the one before it, and for the first."""
+    """Return the rows whose *key* differs from the previous row's, and the first row."""
     changed = np.ones(len(key[0]), dtype=bool)
     changed[1:] = np.any([values[1:] != values[:-1] for values in key], axis=0)
     return changed
 
 
 def _counted(key: tuple[_Integers, ...]) -> _Integers:
-    """Return for each row how many with the same *key* are before it."""
+    """Return for each row the number of earlier rows with the same *key*."""
     order = np.lexsort(key)
     firsts = np.flatnonzero(_changes([values[order] for values in key]))
     sizes = np.diff(np.append(firsts, len(order)))
@@ -114,7 +117,7 @@ def _counted(key: tuple[_Integers, ...]) -> _Integers:
 
 
 def _least(values: _Integers, key: tuple[_Integers, ...]) -> _Integers:
-    """Return for each row the least of the *values* of those with the same *key*."""
+    """Return for each row the minimum of *values* over the rows with the same *key*."""
     order = np.lexsort(key)
     firsts = np.flatnonzero(_changes([some[order] for some in key]))
     least = np.empty_like(values)

@@ -1,4 +1,4 @@
-"""The backend that runs a workload's messages over a real network, and measures."""
+"""The backend that sends a workload's messages over a real network, and measures them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _GROUPS = (
 
 @dataclass(frozen=True)
 class _Counts:
-    """What the engine counts of a simulation, added up over the ranks of an emulation."""
+    """The engine's counters of a simulation, summed over the ranks of an emulation."""
 
     nodes_total: int
     nodes_executed: int
@@ -72,7 +72,7 @@ def emulation_backend(name: str) -> EmulationBackend:
 
 
 class EmulationBackend:
-    """Runs the workload in real time on what *place* names, and returns the median of its repetitions.
+    """Runs the workload in real time at *place*, and returns the median of its repetitions.
 
     *place* is a hosts file, or ``loopback`` or ``namespaces`` of this machine with options, as
     `emulation.read_setup` reads them; or a `Setup`.
@@ -82,7 +82,10 @@ class EmulationBackend:
         self.place = place
 
     def network(self, num_ranks: int) -> NetworkConfig:
-        """Return what stands for the real network where none is given: one switch, as fast as is known."""
+        """Return a stand-in if no network is given.
+
+        One switch with the known bandwidth of the real network.
+        """
         setup = self._setup()
         rate = setup.link_bps or _NOMINAL_BPS
         gibibytes = rate / 8 / (1 << 30)
@@ -96,9 +99,9 @@ class EmulationBackend:
         return self.place if isinstance(self.place, Setup) else read_setup(self.place)
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Emulate *experiment*; raises `BackendError` for what goes wrong on the way.
+        """Emulate *experiment*; raises `BackendError` if that fails.
 
-        It is simulated before: a job whose ranks wait for each other is told without a network.
+        The experiment is simulated first, so that deadlocks are reported without a network.
         """
         if experiment.workload.representative_of_rank is not None:
             raise ConfigError(
@@ -117,7 +120,7 @@ class EmulationBackend:
 
 
 def _job(experiment: Experiment) -> tuple[EngineJob, int]:
-    """Return what the ranks are sent, and how much may overtake so that none of them waits for ever."""
+    """Return the scenario for the ranks, and the degree of overtaking that avoids stalls."""
     source = experiment.workload
     programs = tuple(
         program if isinstance(program, bytes) else Path(program).read_bytes() for program in source.programs
@@ -172,7 +175,7 @@ def _result(
     chosen = sorted(range(len(measured)), key=makespans.__getitem__)[(len(measured) - 1) // 2]
     tables = MeasuredTables(measured[chosen], places)
     nodes = tables.nodes[list(COLUMNS["nodes"])].astype(COLUMNS["nodes"])
-    # With a roofline the engine decides how long computations take.
+    # With a roofline, the engine determines the durations of computation.
     late = None if experiment.system.roofline_enabled else Lateness.of(experiment.workload.model, nodes)
     if late is not None and late.refusal(tables.makespan_ns):
         raise BackendError(late.refusal(tables.makespan_ns))
@@ -226,7 +229,7 @@ def _facts(
     chosen: int,
     makespans: Sequence[int],
 ) -> dict[str, Any]:
-    """Return what only an emulation knows, for the provenance."""
+    """Return the figures that only an emulation has, for the provenance."""
     located = {host.name: host.location for host in setup.hosts}
     hosts = [
         {
@@ -253,7 +256,10 @@ def _facts(
 
 
 def _links(flows: pd.DataFrame) -> pd.DataFrame:
-    """Return what each rank sent to each other: a link is busy while any of its messages is under way."""
+    """Return the traffic between each pair of ranks.
+
+    A link is busy while any of its messages is in flight.
+    """
     rows = [
         (src, dst, int(part["bytes"].sum()), _covered_ns(part), 0, len(part))
         for (src, dst), part in flows.groupby(["src", "dst"])
@@ -263,7 +269,7 @@ def _links(flows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _covered_ns(flows: pd.DataFrame) -> int:
-    """Return for how long at least one of *flows* is under way."""
+    """Return how long at least one of *flows* was in flight."""
     ordered = flows.sort_values("start_ns")
     starts, ends = ordered["start_ns"].to_numpy(), ordered["end_ns"].cummax().to_numpy()
     before = np.concatenate([[starts[0]], ends[:-1]])

@@ -1,4 +1,4 @@
-"""The backend of our own engine: one simulation, whatever model carries the messages."""
+"""The backend of our own engine: it runs simulations with any model of the network."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ arrives but not past that time; returns what arrived in that instant (id, ns).""
 
 @dataclass(frozen=True)
 class Run:
-    """What a model completes a result from: the *experiment*, the engine's *output*, and *again*.
+    """The input for completing a result: *experiment*, the engine's *output*, and *again*.
 
-    *again* simulates once more with some settings of the engine changed, without tables.
+    *again* repeats the simulation with some settings of the engine changed, without tables.
     """
 
     experiment: Experiment
@@ -40,7 +40,7 @@ class Run:
 
 
 def _as_compiled(_config: engine.Config, _experiment: Experiment) -> None:
-    """Leave the network of dimensions, on which messages never wait."""
+    """Keep the network of dimensions, on which messages never queue."""
 
 
 def _as_it_is(result: Result, _run: Run) -> Result:
@@ -49,9 +49,9 @@ def _as_it_is(result: Result, _run: Run) -> Result:
 
 @dataclass(frozen=True)
 class Model:
-    """What carries messages: it *configures* the engine, and *completes* a result with what it alone knows.
+    """A network model: it *configures* the engine, and *completes* a result with its own figures.
 
-    One that is *limited* ends after ``CHAKRASCOPE_BACKEND_TIMEOUT``, as programs of others do.
+    A *limited* one ends after ``CHAKRASCOPE_BACKEND_TIMEOUT``, as external programs do.
     """
 
     configure: Callable[[engine.Config, Experiment], None] = _as_compiled
@@ -60,7 +60,7 @@ class Model:
 
 
 class EngineBackend:
-    """Simulates with *model*; a limited one for *timeout_s* at most."""
+    """Simulates with *model*; if it is limited, for at most *timeout_s*."""
 
     def __init__(self, model: Model | None = None, timeout_s: float | None = None) -> None:
         self.model = model or Model()
@@ -83,11 +83,11 @@ class EngineBackend:
         network: ExternalNetwork | None = None,
         overtaking: int = 0,
     ) -> Result:
-        """Simulate *experiment*, its messages carried by *network* instead of the model if given.
+        """Simulate *experiment*, with messages carried by *network*, if given, instead of the model.
 
-        *overtaking* (0 to `MOST_OVERTAKING`) says how much may pass what waits for a peer. The engine raises
-        it by itself where a captured job would stall without; with a *network*, the caller does, because that
-        has to begin again.
+        *overtaking* (0 to `MOST_OVERTAKING`) is the degree to which operations may overtake others that wait
+        for a peer. The engine raises it itself if a captured job would stall without; with a *network*, the
+        caller has to, because the network must restart, too.
         """
         with within_memory(experiment.workload.num_ranks):
             scenario = self.scenario(experiment, overtaking=overtaking)
@@ -107,13 +107,13 @@ class EngineBackend:
             return self.model.complete(result, Run(experiment, output, again))
 
     def rehearse(self, experiment: Experiment) -> int:
-        """Return how much must overtake so that *experiment* ends; raises `SimulationStalled`."""
+        """Return the degree of overtaking with which *experiment* ends; raises `SimulationStalled`."""
         with within_memory(experiment.workload.num_ranks):
             scenario = self.scenario(experiment, record_nodes=False, record_links=False)
             return int(self._simulated(scenario, experiment, None).overtaking)
 
     def scenario(self, experiment: Experiment, **settings: Any) -> Scenario:
-        """Return what is simulated of *experiment*, with some of the engine's *settings* changed."""
+        """Return the scenario of *experiment*, with some of the engine's *settings* changed."""
         scenario = compile_scenario(experiment)
         self.model.configure(scenario.config, experiment)
         for name, value in settings.items():
@@ -133,13 +133,13 @@ class EngineBackend:
         return output
 
     def _attempt(self, experiment: Experiment, progress: Progress | None, settings: dict[str, Any]) -> Any:
-        """Return the engine's output for *experiment* with some of its *settings* changed, without tables."""
+        """Return the engine's output for *experiment* with some *settings* changed, without tables."""
         settings |= {"record_nodes": False, "record_links": False}
         return _simulate(self.scenario(experiment, **settings), progress)
 
     def _remedies(self, experiment: Experiment, progress: Progress | None) -> list[str]:
-        """Return the changes with which the stalled *experiment* ends, each of them tried."""
-        if experiment.semantics == "trace":  # has been given every freedom already
+        """Return the changes with which the stalled *experiment* ends; each of them is tried."""
+        if experiment.semantics == "trace":  # has already been tried with every degree of overtaking
             return []
         chunks = (experiment.system.preferred_dataset_splits or 1) * experiment.num_queues_per_dim
         changes: dict[str, dict[str, Any]] = {
@@ -160,7 +160,7 @@ def _simulate(scenario: Scenario, progress: Progress | None) -> Any:
 
 
 def _within_time(progress: Progress | None, timeout_s: float) -> Progress:
-    """Return *progress* so that it raises `BackendTimeout` once *timeout_s* have passed."""
+    """Wrap *progress* so that it raises `BackendTimeout` after *timeout_s*."""
     deadline = time.monotonic() + timeout_s
 
     def asked(now_ns: int, finished: int) -> bool:

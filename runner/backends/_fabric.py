@@ -1,4 +1,4 @@
-"""Describe the fabric of a network, and its packet settings, to the engine."""
+"""Pass the fabric of a network, and its packet settings, to the engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["set_fabric"]
 _ASTRA_SIM_STEP_PS = 1000
 _PS_PER_NS = 1000
 _PS_PER_US = 1e6
-# Smaller ones do not fit the 16 bits of the header.
+# Smaller ones do not fit into the header's 16 bits.
 _SMALLEST_BASE = 1.001
 _MOST_32 = (1 << 32) - 1
 _LONGEST_TRAIN = 256
@@ -42,8 +42,8 @@ def _table(value: Mapping[int, Any]) -> dict[int, float]:
     return {int(rate): float(entry) for rate, entry in value.items()}
 
 
-# What each setting of config.txt is called in the engine, and how it is converted. Those that are missing
-# have no effect (names of files, sampling), or are no setting of the engine (LINK_DOWN, which is a failure).
+# The engine's name of each setting of config.txt, and its conversion. Missing settings have no effect (names
+# of files, sampling), or are not settings of the engine (LINK_DOWN, which is a failure).
 _NAMES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "ACK_HIGH_PRIO": ("ack_high_priority", bool),
     "ALPHA_RESUME_INTERVAL": ("alpha_interval", _duration),
@@ -86,7 +86,7 @@ _NAMES: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 
 def set_fabric(config: engine.Config, model: engine.FabricModel, network: PacketNetwork) -> None:
-    """Let *model* carry the messages over *network*; raises `ConfigError` for what cannot work."""
+    """Configure *model* to carry the messages over *network*; raises `ConfigError` for invalid settings."""
     if model is engine.FabricModel.PACKET:
         network.check_buffers()
         network.check_timeout()
@@ -117,7 +117,7 @@ def _settings(given: Mapping[str, Any]) -> engine.PacketSettings:
         )
     if given["PINT_LOG_BASE"] < _SMALLEST_BASE:
         raise ConfigError(
-            f"PINT_LOG_BASE is {given['PINT_LOG_BASE']:g}, but loads are told in powers of it; set 1.05."
+            f"PINT_LOG_BASE is {given['PINT_LOG_BASE']:g}, but loads are encoded as powers of it; set 1.05."
         )
     if not 1 <= given["PACKET_TRAIN"] <= _LONGEST_TRAIN:
         raise ConfigError(

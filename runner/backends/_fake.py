@@ -1,4 +1,4 @@
-"""A backend without an engine, for tests: every rank runs its nodes one after the other."""
+"""A backend without an engine, for tests: every rank runs its nodes in sequence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fake_backend(_name: str) -> FakeBackend:
 
 
 class FakeBackend:
-    """Runs every rank's nodes in id order, each for its duration; deterministic and free of the network.
+    """Runs every rank's nodes in id order, each for its duration; deterministic and without a network.
 
     *communication_ns*, if given, replaces the duration of every communication node.
     """
@@ -75,7 +75,7 @@ class FakeBackend:
 
 
 def _device_kinds(graph: Graph) -> npt.NDArray[np.object_]:
-    """Return the kind of each node on a device; "" for host work."""
+    """Return the kind of each device node; "" for host work."""
     kinds: npt.NDArray[np.object_] = graph.nodes["kind"].to_numpy(dtype=object)
     return np.where(graph.nodes["is_cpu_op"].to_numpy(dtype=bool), "", kinds)
 

@@ -42,14 +42,13 @@ _QUEUES = (
 
 
 def flow_backend(_name: str = "flow") -> EngineBackend:
-    """Return the backend whose messages share links fairly, as the packets of ``packet`` would have them do.
+    """Return the backend whose messages share links fairly, like the packets of ``packet``.
 
-    The same fabric, paths, headers, acknowledgements and windows, but no packets: the cost grows with the
-    messages, not with their bytes. ``provenance["flow"]["flags"]`` names what this model is known to be bad
-    at and the run met (keys of `FLAGS`).
-
-    Where messages are many steps that are not all alike, and no flag was met, it simulates again with noise:
-    ``provenance["flow"]["moved"]`` is the share of the makespan by which that moves it.
+    It has the same fabric, paths, headers, acknowledgements and windows, but no packets: the cost grows with
+    the number of messages, not with their bytes. ``provenance["flow"]["flags"]`` names the known weaknesses
+    of this model that the run met (keys of `FLAGS`). If messages form many steps that are not all alike, and
+    no flag was met, the simulation is repeated with noise: ``provenance["flow"]["moved"]`` is the relative
+    change of the makespan.
     """
     return EngineBackend(Model(_configure, _complete))
 
@@ -79,7 +78,7 @@ def _complete(result: Result, run: Run) -> Result:
 
 
 def _shaken(makespan_ns: int, flows: Columns, network: PacketNetwork, run: Run) -> dict[str, Any]:
-    """Return what noise does to the makespan, and the flag that it moves too far."""
+    """Return the effect of noise on the makespan, and the flag if it is too large."""
     message_ns = float((flows["end_ns"] - flows["start_ns"]).mean())
 
     def shaken(packets: float) -> Any:
@@ -90,6 +89,6 @@ def _shaken(makespan_ns: int, flows: Columns, network: PacketNetwork, run: Run) 
 
 
 def _packet_ns(network: PacketNetwork) -> float:
-    """Return how long a packet takes on the slowest link, without its header."""
+    """Return the time of a packet on the slowest link, without its header."""
     slowest = min(link.rate_bps for link in network.links)
     return float(network.settings["PACKET_PAYLOAD_SIZE"]) * 8e9 / slowest

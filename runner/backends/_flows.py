@@ -1,4 +1,4 @@
-"""What messages on a packet-level network have in common, whichever simulator carried them."""
+"""Figures on messages that all packet-level simulators share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["completion_times"]
 
 
 def completion_times(flows: pd.DataFrame | Columns) -> dict[str, Any]:
-    """Return how long the messages of the table ``flows`` took, in ns; empty without messages."""
+    """Return the durations of the messages in the table ``flows``, in ns; empty without messages."""
     times = np.asarray(flows["end_ns"] - flows["start_ns"])
     if not len(times):
         return {}

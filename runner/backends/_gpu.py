@@ -30,11 +30,11 @@ _MESSAGES = "Sends and receives are carried by proxies (copy engines, NICs) and 
 
 
 def gpu_backend(_name: str = "gpu") -> EngineBackend:
-    """Return the backend on which every collective is a program on compute units, beside the computation.
+    """Return the backend that runs collectives on compute units, concurrently with computation.
 
-    The links are those of the experiment's machine; of the network only the number of ranks counts, ranks
-    filling one node after the other. ``provenance["gpu"]["compute_slowdown"]`` is how much longer computation
-    took than with the GPUs for itself (a factor), and a column of the ranks says it for each.
+    The links are those of the experiment's machine; of the network only the number of ranks counts, and ranks
+    fill one node after the other. ``provenance["gpu"]["compute_slowdown"]`` is the duration of computation
+    relative to that on otherwise idle GPUs; a column of the ranks has it for each rank.
     """
     return EngineBackend(Model(_configure, _complete))
 
@@ -90,7 +90,7 @@ def _complete(result: Result, run: Run) -> Result:
 
 
 def _rough(machine: Machine) -> list[str]:
-    """Return a sentence if requests that go together answer otherwise than each by itself."""
+    """Return a sentence if simulating requests in batches may be inaccurate."""
     reasons = why_rough(machine)
     if not reasons:
         return []

@@ -1,4 +1,4 @@
-"""What of an experiment a backend does not read."""
+"""Parts of an experiment that a backend ignores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["has_own_efficiency", "ignored_keys"]
 
 
 def ignored_keys(experiment: Experiment) -> list[str]:
-    """Return a sentence for each key of the configurations that has no effect on the backend asked."""
+    """Return a sentence for each key of the configurations that the backend ignores."""
     sentences = experiment.system.ineffective()
     traits = about_backend(experiment.backend)
     if experiment.network.tcp is not None and not traits.tcp:
@@ -23,12 +23,12 @@ def ignored_keys(experiment: Experiment) -> list[str]:
 
 
 def has_own_efficiency(backend: str) -> bool:
-    """Return whether *backend* measures, so that nothing is to be added for what is lost beside the wire."""
+    """Return whether *backend* measures, so that overheads beyond the wire are already included."""
     return about_backend(backend).efficiency == "what is sent"
 
 
 def _efficiency(experiment: Experiment) -> list[str]:
-    """Return what the backend does not use of what is lost beside the wire."""
+    """Return sentences on the overheads beyond the wire that the backend ignores."""
     part, backend = experiment.network.efficiency, experiment.backend
     if part is None:
         return []

@@ -1,4 +1,4 @@
-"""From the engine's output to a result: ranks, tables, and where the figures come from."""
+"""Convert the engine's output to a result: ranks, tables, and provenance."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ._ignored import ignored_keys
 
 __all__ = ["result_of", "run_provenance"]
 
-# A table of this many node times takes some 300 MB.
+# A table with this many nodes takes about 300 MB.
 _MOST_NODE_ROWS = 5_000_000
 _LISTS = tuple(name.replace("-", "_") for name in engine.COLLECTIVES)
 
 
 def result_of(experiment: Experiment, output: Any) -> Result:
-    """Return what the engine's *output* says of *experiment*, which every model has."""
+    """Return the result that every model has, from the engine's *output* for *experiment*."""
     ranks: Columns = {
         "rank": np.arange(experiment.workload.num_ranks, dtype=np.int64),
         "finish_ns": output.rank_finish_ns,
@@ -39,7 +39,7 @@ def result_of(experiment: Experiment, output: Any) -> Result:
     if output.folded:
         ranks["representative"] = output.rank_representative
     if experiment.system.roofline_enabled:
-        # Shares of the time of the compute nodes (ASTRA-sim prints percentages), and operations a byte.
+        # Fractions of the compute nodes' time (ASTRA-sim prints percentages), and operations per byte.
         for name in ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity"):
             ranks[name] = getattr(output, f"rank_{name}")
     result = Result(
@@ -52,10 +52,10 @@ def result_of(experiment: Experiment, output: Any) -> Result:
 
 
 def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
-    """Return *result* with what the engine recorded.
+    """Return *result* with the engine's records.
 
-    Where ranks that behave alike would be more rows than a reader can use, or the workload has one of each
-    kind of rank only, only the simulated ranks have nodes and collectives.
+    Only simulated ranks have nodes and collectives if the rows of folded ranks would be too many for a
+    reader, or if the workload has only one rank of each kind.
     """
     alone = experiment.workload.representative_of_rank is not None
     of_all = output.folded and not alone and int(output.nodes_executed) <= _MOST_NODE_ROWS
@@ -70,13 +70,13 @@ def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
     recorded = RecordedNodes(output)
     if of_all:
         return told.with_columns(nodes=_nodes_of_all(output, recorded))
-    # The columns of few nodes are made at once: then the engine's records may go.
+    # The columns of few nodes are built now, so that the engine's records can be freed.
     is_small = sum(recorded.rows) < MANY_NODES
     return told.with_columns(nodes=recorded.read() if is_small else Table(recorded))
 
 
 def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
-    """Return what a result says of where it comes from; *output* has the engine's counts."""
+    """Return the provenance of a result; *output* has the engine's counters."""
     warnings = [
         *experiment.system.warnings,
         *_short_lists(experiment),
@@ -115,7 +115,7 @@ def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
 
 
 def _program_remarks(experiment: Experiment) -> list[str]:
-    """Return a sentence if the network lets the messages of a program have more than there is."""
+    """Return a warning if the network gives the messages of a program more bandwidth than exists."""
     if not experiment.programs.programs:
         return []
     remarks = {remark for lowered in experiment.program_messages.values() for remark in lowered.remarks}
@@ -128,7 +128,7 @@ def _program_remarks(experiment: Experiment) -> list[str]:
 
 
 def _overtaking(output: Any) -> list[str]:
-    """Return a sentence if operations had to pass others, so that the ranks did not wait for each other."""
+    """Return a sentence if operations had to overtake others so that the ranks did not deadlock."""
     if not output.overtaking:
         return []
     lanes = " and the lanes of the ranks" if output.overtaking > 1 else ""
@@ -140,7 +140,7 @@ def _overtaking(output: Any) -> list[str]:
 
 
 def _replayed(output: Any) -> list[str]:
-    """Return a sentence if collectives sent no messages, as ASTRA-sim's broadcasts do not."""
+    """Return a sentence if collectives sent no messages, like ASTRA-sim's broadcasts."""
     if not output.replayed:
         return []
     return [
@@ -151,7 +151,7 @@ def _replayed(output: Any) -> list[str]:
 
 
 def _evened(output: Any) -> list[str]:
-    """Return a sentence if collectives lost their unequal amounts."""
+    """Return a sentence if the unequal amounts of collectives were ignored."""
     if not output.evened:
         return []
     return [
@@ -162,7 +162,7 @@ def _evened(output: Any) -> list[str]:
 
 
 def _short_lists(experiment: Experiment) -> list[str]:
-    """Return a sentence for each algorithm list that leaves out dimensions: its collective shrinks."""
+    """Return a sentence for each algorithm list with too few dimensions: its collective shrinks."""
     sentences = []
     for name in _LISTS:
         value = getattr(experiment.system, f"{name}_implementation")
@@ -176,7 +176,7 @@ def _short_lists(experiment: Experiment) -> list[str]:
 
 
 def _nodes_of_all(output: Any, recorded: RecordedNodes) -> Columns:
-    """Return the node times of all ranks; of those that behave alike, each gets the simulated one's."""
+    """Return the node times of all ranks; folded ranks get those of their representative."""
     simulated = recorded.read()  # in ascending order of ranks
     instead = output.rank_representative
     bounds = zip(

@@ -24,9 +24,9 @@ def packet_backend(
 ) -> EngineBackend:
     """Return the backend that simulates the packets of every message: windows, queues, marks and pauses.
 
-    Hosts, switches and links come from the network's ``packet`` part, or are made from its dimensions.
-    *notes* are assumptions that every result names. *timeout_s* limits a run as for the programs of others:
-    by default ``CHAKRASCOPE_BACKEND_TIMEOUT``.
+    Hosts, switches and links come from the network's ``packet`` part, or are derived from its dimensions.
+    *notes* are assumptions that every result lists. *timeout_s* limits a run as for external programs; the
+    default is ``CHAKRASCOPE_BACKEND_TIMEOUT``.
     """
     return EngineBackend(Model(_configure, partial(_complete, notes), limited=True), timeout_s)
 
@@ -63,7 +63,7 @@ def _links(links: Columns) -> Columns:
 
 
 def _facts(report: engine.FabricReport, times: dict[str, Any]) -> dict[str, Any]:
-    """Return what only a packet-level simulation knows, with the *times* of its messages."""
+    """Return the figures that only a packet-level simulation has, with the *times* of its messages."""
     links = report.links
     facts: dict[str, Any] = {
         "data_packets": report.data_packets,
@@ -93,7 +93,7 @@ def _assumptions(network: PacketNetwork) -> list[str]:
 
 
 def _trains(network: PacketNetwork, report: engine.FabricReport) -> list[str]:
-    """Return what PACKET_TRAIN did to the answer, if it was asked for."""
+    """Return the effect of PACKET_TRAIN on the result, if it was set."""
     asked = network.settings["PACKET_TRAIN"]
     if asked == 1:
         return []
@@ -115,7 +115,7 @@ def _trains(network: PacketNetwork, report: engine.FabricReport) -> list[str]:
 
 
 def _drops(facts: dict[str, Any]) -> list[str]:
-    """Return a warning if packets were lost, of the *facts* that `_facts` returns."""
+    """Return a warning if packets were lost, from the *facts* of `_facts`."""
     if not facts["drops"]:
         return []
     lost = f"{facts['drops']} packets were lost and sent again."

@@ -1,4 +1,4 @@
-"""Run another program: its output as lines, with a time limit, cancelling, and no orphans."""
+"""Run an external program: its output as lines, with a time limit, cancellation, and no orphans."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _TIMEOUT_S = 3600.0
 class Guarded:
     """A running program in a session of its own that cannot outlive this process; a context manager.
 
-    Leaving the context kills what is left of it. *command* starts with the program's path; its output and
-    errors are one stream. Raises `BackendUnavailable` if it cannot be started at all.
+    Leaving the context kills all remaining processes. *command* starts with the program's path; its output
+    and errors are one stream. Raises `BackendUnavailable` if it cannot be started.
     """
 
     def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None) -> None:
@@ -68,7 +68,7 @@ class Guarded:
         self._lifeline.close()
 
     def follow(self, on_line: Callable[[str], None], on_tick: Callable[[], None]) -> int:
-        """Hand each line to *on_line* and call *on_tick* ten times a second; return the exit status."""
+        """Pass each line to *on_line* and call *on_tick* ten times a second; return the exit status."""
         stream = self._process.stdout
         if stream is None:
             return self._process.wait()
@@ -83,7 +83,7 @@ class Guarded:
                         break
                     rest = self._lines(rest + chunk, on_line)
                 elif self._process.poll() is not None and not selector.select(0):
-                    break  # its last words are read; something it left behind still holds its output open
+                    break  # its last output is read; a child process still holds the pipe open
                 if time.monotonic() >= next_tick:
                     on_tick()
                     next_tick = time.monotonic() + _POLL_S
@@ -91,7 +91,7 @@ class Guarded:
         return self._wait(on_tick)
 
     def _lines(self, data: bytes, on_line: Callable[[str], None]) -> bytes:
-        """Deliver the whole lines in *data* and return the rest, cut if it is absurdly long."""
+        """Deliver the complete lines in *data* and return the rest, truncated if it is too long."""
         *lines, rest = data.split(b"\n")
         for raw in lines:
             line = raw.decode("utf-8", "replace").rstrip("\r")
@@ -109,7 +109,7 @@ class Guarded:
 
 
 def backend_timeout_s() -> float:
-    """Return how long a program may run: ``CHAKRASCOPE_BACKEND_TIMEOUT`` in seconds, else an hour."""
+    """Return the time limit of a program: ``CHAKRASCOPE_BACKEND_TIMEOUT`` in seconds, by default an hour."""
     text = os.environ.get(_TIMEOUT_VARIABLE, "")
     try:
         seconds = float(text) if text else _TIMEOUT_S
@@ -130,9 +130,9 @@ def run_guarded(
     keep_going: Callable[[], bool],
     environment: Mapping[str, str] | None = None,
 ) -> tuple[int, list[str]]:
-    """Run *command* in *folder* to its end; return its exit status and the last lines it wrote.
+    """Run *command* in *folder* to its end; return its exit status and its last lines.
 
-    *keep_going* is asked ten times a second; False kills the program and raises `Cancelled`. After
+    *keep_going* is called ten times a second; False kills the program and raises `Cancelled`. After
     *timeout_s* seconds it is killed and `BackendTimeout` raised. *name* names the program in errors.
     """
     deadline = time.monotonic() + timeout_s
@@ -155,7 +155,7 @@ def run_guarded(
 
 
 def describe_exit(status: int) -> str:
-    """Return what an exit status says, for a sentence: ``exit status 1``, ``killed by SIGKILL ...``."""
+    """Return an exit status in words: ``exit status 1``, ``killed by SIGKILL ...``."""
     number = -status if status < 0 else status - 128
     try:
         name = signal.Signals(number).name

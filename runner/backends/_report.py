@@ -1,4 +1,4 @@
-"""Which simulators can be used on this machine."""
+"""The simulators that can be used on this machine."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["backend_report"]
 
 
 def backend_report() -> list[dict[str, str]]:
-    """Return ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found`` of every backend offered.
+    """Return ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found`` of every backend.
 
-    Those of plug-ins are asked whether they answer.
+    Backends of plug-ins are contacted to check whether they answer.
     """
     rows = []
     programs = find_astra_sim()

@@ -1,4 +1,4 @@
-"""From an experiment to what the engine simulates: `compile_scenario`."""
+"""Compile an experiment to the engine's input: `compile_scenario`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Scenario", "compile_scenario"]
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """What the engine simulates: the distinct *programs*, which of them each rank runs, and its *config*."""
+    """The engine's input: the distinct *programs*, the program of each rank, and the *config*."""
 
     programs: tuple[bytes | str, ...]
     program_of_rank: npt.NDArray[np.int32]
@@ -27,9 +27,9 @@ class Scenario:
 
 
 def compile_scenario(experiment: Experiment) -> Scenario:
-    """Return what the engine simulates of *experiment*, on the analytical network of its dimensions.
+    """Return the engine's input for *experiment*, on the analytical network of its dimensions.
 
-    A backend's model then says what carries the messages. Raises `ConfigError` for what cannot be.
+    A backend's model then sets how messages are carried. Raises `ConfigError` for an invalid experiment.
     """
     source = experiment.workload
     config = _configured(experiment)
@@ -40,7 +40,7 @@ def compile_scenario(experiment: Experiment) -> Scenario:
 
 
 def _configured(experiment: Experiment) -> engine.Config:
-    """Return what the engine is told of *experiment*, all but its programs."""
+    """Return the engine's configuration for *experiment*."""
     config = engine.Config()
     _set_network(config, experiment)
     _set_efficiency(config, experiment)
@@ -53,7 +53,7 @@ def _configured(experiment: Experiment) -> engine.Config:
     config.num_npus_per_node = memory.num_npus_per_node
     config.groups = {int(group): list(members) for group, members in experiment.groups.items()}
     config.semantics = experiment.semantics
-    # ASTRA-sim replays a broadcast and refuses the others; a captured job deserves better.
+    # ASTRA-sim replays a broadcast and refuses other rooted collectives; a captured job needs them simulated.
     config.native_collectives = experiment.semantics == "trace"
     config.replay_only = bool(experiment.system.replay_only)
     return config
@@ -70,9 +70,9 @@ def _set_network(config: engine.Config, experiment: Experiment) -> None:
 
 
 def _set_efficiency(config: engine.Config, experiment: Experiment) -> None:
-    """Give the engine how the library uses the wire, and what is lost beside it.
+    """Set the library's use of the wire, and its overheads, in the engine's configuration.
 
-    What is measured has all losses already. A fabric of packets has headers of its own.
+    Measurements already include all overheads. A fabric of packets has its own headers.
     """
     part = experiment.network.efficiency
     if part is None:
@@ -109,14 +109,14 @@ _LISTS = tuple(name.replace("-", "_") for name in engine.COLLECTIVES)
 
 
 def _set_system(config: engine.Config, experiment: Experiment) -> None:
-    """Copy the keys the file has; the engine's own defaults are ASTRA-sim's for absent ones."""
+    """Copy the keys that the file has; for absent keys, the engine's defaults are ASTRA-sim's."""
     system = experiment.system
     for name in _PLAIN:
         value = getattr(system, name)
         if value is not None:
             setattr(config, name, value)
     if system.endpoint_delay is not None:
-        # Only a delay that is given is scaled; the default of 10 ns is not.
+        # Only a given delay is scaled; the default of 10 ns is not.
         config.endpoint_delay = int(system.endpoint_delay * experiment.injection_scale)
     for name in _LISTS:
         for suffix in ("_implementation", "_implementation_custom"):
@@ -132,7 +132,7 @@ def _set_system(config: engine.Config, experiment: Experiment) -> None:
 
 
 def _set_programs(config: engine.Config, experiment: Experiment) -> None:
-    """Give the engine the messages of each collective that a program runs."""
+    """Set the messages of each collective that a program runs."""
     speed = experiment.system.local_mem_bw or 0.0  # 10^9 bytes per second are bytes per ns
     for demand, lowered in experiment.program_messages.items():
         what = f"{demand.collective} of {demand.size_bytes} bytes among {demand.ranks} ranks"

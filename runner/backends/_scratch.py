@@ -1,4 +1,4 @@
-"""Scratch folders for other programs' files, also those of processes that were killed, removed in the end."""
+"""Scratch folders for files of external programs; those of killed processes are removed, too."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SPACE_BYTES = 1 << 16
 
 @contextlib.contextmanager
 def scratch_folder(base: Path | None = None) -> Iterator[Path]:
-    """Hold a new folder in *base*, by default the one for temporary files, and remove it afterwards.
+    """Create and lock a new folder in *base*, by default the temporary folder, and remove it afterwards.
 
-    A process that is killed leaves its own behind: those that no process holds are removed first. Raises
-    `OSError` if there can be none.
+    A killed process leaves its folder behind; unlocked ones are removed first. Raises `OSError` if none can
+    be created.
     """
     place = Path(tempfile.gettempdir()) if base is None else base
     _clear(place)
@@ -30,20 +30,20 @@ def scratch_folder(base: Path | None = None) -> Iterator[Path]:
         folder = Path(name)
         fresh = folder / f"{_LOCK}.new"
         with fresh.open("wb") as lock:
-            # Under its own name only once it is held, or somebody might take the folder for abandoned.
+            # Renamed only once it is locked, or another process might take the folder for abandoned.
             fcntl.flock(lock, fcntl.LOCK_EX)
             fresh.rename(folder / _LOCK)
             yield folder
 
 
 def require_space(folder: Path) -> None:
-    """Raise `OSError` if the disk of *folder* is full: a program that wrote there may not have noticed."""
+    """Raise `OSError` if the disk of *folder* is full: a program may have written truncated files."""
     with tempfile.TemporaryFile(dir=folder) as probe:
         os.posix_fallocate(probe.fileno(), 0, _SPACE_BYTES)
 
 
 def _clear(place: Path) -> None:
-    """Remove the folders in *place* that no process holds any more."""
+    """Remove the folders in *place* that no process locks any more."""
     for lock in place.glob(f"{_PREFIX}*/{_LOCK}"):
         with contextlib.suppress(OSError), lock.open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Turn operations that never ended into one paragraph: who waits for whom."""
+"""The error of a stalled simulation: which operations wait for which."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stall_error(
 ) -> SimulationStalled:
     """Return the error for the engine's *unfinished* operations among *num_ranks* ranks.
 
-    *deadlock* is the engine's cycle, if there is one; *remedies* name changes with which the simulation ends.
+    *deadlock* is the engine's cycle, if there is one; *remedies* are changes with which the simulation ends.
     """
     waits = [_facts(item, waits_for=str(item["waits_for"])) for item in unfinished]
     cycle = [_facts(item, begun=bool(item["begun"])) for item in deadlock]

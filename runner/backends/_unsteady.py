@@ -1,4 +1,4 @@
-"""Whether an answer of flows hangs on what flows do not know: shake their messages a little and look."""
+"""Test the stability of a flow result: add small delays to messages and compare."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Moved", "in_step", "may_drift", "moved_by_shaking"]
 
-# By how many packets' times messages are early or late: a little, and as much as many steps add up to.
+# The delays in times of a packet: a small one, and the sum over many steps.
 _SHAKES = (2.0, 8.0)
-# A makespan that noise shortens by this share hangs on which message happens to be first.
+# A makespan that noise shortens by this fraction depends on which message happens to be first.
 _SHORTER = 0.002
-# Noise in every step of a chain makes it longer: by this share of what all the noise adds up to where ranks
-# that are late catch up, as those of 205 drawn experiments that were within 1 % of packets did.
+# Noise in every step of a chain makes it longer: by this fraction of the total noise where late ranks catch
+# up, as in those of 205 random experiments that were within 1 % of packets.
 _PASSED_ON = 0.15
-# Messages of one size whose times differ by a larger share are not in step: long ones by little.
+# Messages of one size whose times differ by a larger fraction are not in step, unless they are long.
 _IN_STEP = 0.001
-# Fewer steps than this, one after the other, do not add up.
+# Fewer sequential steps than this do not add up.
 _FEW_STEPS = 6
 _NEVER = np.int64((1 << 63) - 1)
 
@@ -31,7 +31,7 @@ _NEVER = np.int64((1 << 63) - 1)
 def may_drift(flows: pd.DataFrame | Columns, makespan_ns: int) -> bool:
     """Return whether the messages of the table ``flows`` are many steps that are not all alike.
 
-    Ranks in lock-step meet the same delays and stay so; of a few steps, delays do not add up.
+    Ranks in lock-step meet the same delays and stay in step; with few steps, delays do not add up.
     """
     times = flows["end_ns"] - flows["start_ns"]
     if not len(times):
@@ -40,7 +40,7 @@ def may_drift(flows: pd.DataFrame | Columns, makespan_ns: int) -> bool:
 
 
 def in_step(flows: pd.DataFrame | Columns) -> bool:
-    """Return whether messages of one size take the same time, whoever sends them."""
+    """Return whether messages of one size take the same time for every sender."""
     sizes, kinds = np.unique(flows["bytes"], return_inverse=True)
     times = np.asarray(flows["end_ns"] - flows["start_ns"])
     shortest, longest = np.full(len(sizes), _NEVER), np.zeros(len(sizes), np.int64)
@@ -50,7 +50,7 @@ def in_step(flows: pd.DataFrame | Columns) -> bool:
 
 
 class Moved(NamedTuple):
-    """By what share of itself noise moved a makespan, and whether that is more than noise does."""
+    """The relative change of a makespan by noise, and whether it is more than the noise itself."""
 
     share: float
     hangs: bool
@@ -59,10 +59,10 @@ class Moved(NamedTuple):
 def moved_by_shaking(
     makespan_ns: int, message_ns: float, packet_ns: float, shaken: Callable[[float], Any]
 ) -> Moved:
-    """Return how the makespan moves when messages are a few packets early or late.
+    """Return the change of the makespan when messages are a few packets early or late.
 
-    *shaken* simulates with that many packets of noise; what the last message itself is late by, of packets
-    that take *packet_ns*, does not count. Messages take *message_ns* in the mean.
+    *shaken* simulates with noise of that many packets; the lateness of the last message itself does not
+    count. A packet takes *packet_ns*, and a message *message_ns* on average.
     """
     most = Moved(0.0, hangs=False)
     for packets in _SHAKES:

@@ -13,9 +13,9 @@ __all__ = ["read_user_file"]
 
 
 def read_user_file(part: str, variables: Mapping[str, str]) -> tuple[Path, Any]:
-    """Return the path of the user's ``backends.yml`` and what it has under *part*, ``None`` if nothing.
+    """Return the path of the user's ``backends.yml`` and its content under *part*, ``None`` if empty.
 
-    It is looked for in ``$XDG_CONFIG_HOME/chakrascope``. Raises `ConfigError` if it is not a YAML mapping.
+    The file is in ``$XDG_CONFIG_HOME/chakrascope``. Raises `ConfigError` if it is not a YAML mapping.
     """
     base = variables.get("XDG_CONFIG_HOME") or os.path.join(variables.get("HOME", "~"), ".config")
     path = Path(base).expanduser() / "chakrascope" / "backends.yml"

@@ -1,8 +1,8 @@
 """The compiled simulation engine: event queue, ranks, collectives and analytical networks.
 
-It alone knows the words of a configuration and what works on what: TOPOLOGIES of a dimension, COLLECTIVES
-that a system configures, as its keys name them, and the ALGORITHMS of one dimension, or WHOLE_ALGORITHMS of
-all ranks at once, of which the WINDOWED_ALGORITHMS may have a number behind their name.
+It alone defines the values of a configuration and which of them work together: TOPOLOGIES of a dimension,
+COLLECTIVES as in the keys of a system configuration, and the ALGORITHMS of one dimension, or WHOLE_ALGORITHMS
+of all ranks at once. A number may follow the name of WINDOWED_ALGORITHMS.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ __all__ = [
 
 
 class Collective(NamedTuple):
-    """A collective to ask the engine about.
+    """A collective for `find_refusals`.
 
-    *comm_type* is its number in Chakra's schema, *group* a key of `Config.groups` or 0 for all ranks.
-    Bit d of *involved* says whether dimension d takes part.
+    *comm_type* is its number in Chakra's schema, *group* a key of `Config.groups` or 0 for all ranks. Bit d
+    of *involved* says whether dimension d takes part.
     """
 
     comm_type: int
@@ -111,20 +111,19 @@ class Collective(NamedTuple):
 def collectives(
     programs: Sequence[bytes | str], apart: Iterable[int] = (), *, sizes: bool = False
 ) -> list[Collective]:
-    """Return the collectives of *programs*, content or path of `.et` files, that may get different answers.
+    """Return representatives of the collectives of *programs*, content or path of `.et` files.
 
-    Of those that differ in nothing but their size there is the first, with *sizes* the first of each size,
-    and each whose node id is in *apart*.
-    Raises as `simulate` for a program that is none.
+    Of collectives that differ only in size it returns the first, with *sizes* the first of each size, and all
+    whose node ids are in *apart*. Raises as `simulate` for an invalid program.
     """
     return [Collective(*each) for each in _collectives(errors, list(programs), list(apart), sizes)]
 
 
 def refusals(config: Config, collectives: Iterable[Collective]) -> list[str]:
-    """Return what a simulation with *config* would raise at each collective, "" where it would run.
+    """Return the error that a simulation with *config* would raise at each collective, "" if it would run.
 
-    The engine plans each collective as it would to simulate it. Raises `ConfigError` where *config* allows
-    no simulation at all.
+    The engine plans each collective as for a simulation. Raises `ConfigError` if *config* allows no
+    simulation at all.
     """
     return _refusals(errors, config, list(collectives))
 
@@ -135,7 +134,7 @@ def simulate(
     program_of_rank: Iterable[int],
     progress: Callable[[int, int], bool] | None = None,
 ) -> Output:
-    """Simulate *programs*, content or path of `.et` files, one of them on each rank.
+    """Simulate *programs*, content or path of `.et` files, one per rank.
 
     *program_of_rank* gives the index of each rank's program. *progress* is called about ten times a second
     with the simulated time in ns and the number of finished ranks; the simulation is cancelled when it
@@ -160,11 +159,11 @@ def replay_gpu_program(
     stamps: bool = False,
     progress: Callable[[int, int], bool] | None = None,
 ) -> GpuReplay:
-    """Run *program* once on GPUs of *machine*, a rank on each, that do nothing else.
+    """Run *program* once on otherwise idle GPUs of *machine*, one rank on each.
 
-    *detailed* sends every request through every router; with *stamps* the answer says when each operation
-    began and ended. What never ends is listed in ``GpuReplay.stuck``: rank, workgroup, place, why. *progress*
-    as of `simulate`. Raises `Cancelled` if it returned False.
+    *detailed* sends every request through every router; *stamps* adds the start and end of each operation.
+    Operations that never end are listed in ``GpuReplay.stuck``: rank, workgroup, place, reason. *progress* as
+    of `simulate`. Raises `Cancelled` if it returned False.
     """
     return _replay_gpu_program(errors, machine, program, detailed, stamps, progress)
 
@@ -175,21 +174,21 @@ messages, and how many it has sent and received; returning False stops the rank.
 
 
 def tcp_transport(connections: Iterable[tuple[int, int, int]]) -> Transport:
-    """Return a transport over connected sockets: each a descriptor, the peer's rank, and a path's number.
+    """Return a transport over connected sockets, each a descriptor, the peer's rank, and a path number.
 
-    The descriptors are the transport's from now on, which closes them. A message takes the path to its peer
-    that has the fewest bytes before it. Raises `BackendError` for a descriptor that is not a socket.
+    The transport owns the descriptors from now on, and closes them. A message takes the path to its peer with
+    the fewest queued bytes. Raises `BackendError` for a descriptor that is not a socket.
     """
     return _TcpTransport(errors, list(connections))
 
 
 def threaded_transport(post: Callable[[int, bytes, int, bool], None]) -> ThreadedTransport:
-    """Return a transport whose messages are carried by threads of Python.
+    """Return a transport whose messages are carried by Python threads.
 
-    *post* is called with the rank to send to, the frame that goes ahead (`FRAME_BYTES`), the bytes that
-    follow, and whether nothing but the message under way should go before it; it must not block. The threads
-    tell the transport what was `sent`, what `came` and who is `lost`; `size_behind` is what follows a frame,
-    or -1 if it is none of that rank.
+    *post* is called with the receiving rank, the frame to send first (`FRAME_BYTES`), the number of payload
+    bytes, and whether the message is urgent: it should overtake all but the message being sent. *post* must
+    not block. The threads report to the transport which message was `sent`, which `came`, and which peer is
+    `lost`; `size_behind` is the payload size after a frame, or -1 if the frame is not of that rank.
     """
     return ThreadedTransport(errors, post)
 
@@ -205,11 +204,12 @@ def emulate(  # noqa: PLR0917 - as simulate, with what makes one rank of a job
 ) -> EmulationOutput:
     """Run the program of one *rank* in real time, its messages carried by *transport*.
 
-    Compute is waited out; collectives become the messages that `simulate` would simulate, and those of other
-    ranks come from their own processes. Time 0 is *start_ns* of the monotonic clock (`time.monotonic_ns`).
-    *progress* is called about fifty times a second, in a thread of its own, and says when to stop, as a rank
-    that has finished still answers others. The other ranks' *programs* are needed where a collective's
-    members have different amounts. Raises as `simulate`, and `BackendError` when a peer is lost.
+    Computation is waited out; collectives become the messages that `simulate` would simulate, and messages of
+    other ranks come from their own processes. Time 0 is *start_ns* of the monotonic clock
+    (`time.monotonic_ns`). *progress* is called about fifty times a second in a separate thread, and stops the
+    rank by returning False, because a rank that has finished still answers others. The other ranks'
+    *programs* are needed if a collective's members have different amounts. Raises as `simulate`, and
+    `BackendError` when a peer is lost.
     """
     order = [int(program) for program in program_of_rank]
     return _emulate(errors, config, list(programs), order, rank, transport, start_ns, progress)

@@ -1,4 +1,4 @@
-"""The user's own ASTRA-sim as backends: its files are written, its program run, its log read."""
+"""The user's own ASTRA-sim as backends: write its files, run its program, read its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn what ASTRA-sim reported into a result."""
+"""Convert ASTRA-sim's reports to a result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEYS = {
 def build_result(
     experiment: Experiment, log: AstraSimLog, intervals: Intervals | None, provenance: dict[str, Any]
 ) -> Result:
-    """Return the result of a run in which every rank finished; *intervals* None means nodes are unknown."""
+    """Return the result of a run in which every rank finished; *intervals* None means unknown node times."""
     workload = experiment.workload.model
     nodes = empty_table("nodes")
     if intervals is not None:
@@ -68,9 +68,9 @@ def _node_table(intervals: Intervals) -> pd.DataFrame:
 def infer_causes(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     """Return *nodes* (rank, node_id, start_ns, end_ns) with the cause and origin columns of a result.
 
-    The log does not say why a node started, so it is inferred: the cause is a dependency that ended at that
-    very time, else another node of the rank that did (it freed the resource). The origin of a collective is
-    the member that arrived last, that of a receive its send if that came later.
+    The log does not contain causes, so they are inferred: a dependency that ended at the node's start, else
+    another node of the rank that ended then and freed the resource. The origin of a collective is the member
+    that arrived last, that of a receive its send if that came later.
     """
     facts = _facts(nodes, workload)
     causes = _causes(facts, workload)
@@ -90,7 +90,7 @@ _FACTS = ("node_id", "type", "comm_type", "group", "comm_size_bytes", "comm_src"
 
 
 def _facts(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
-    """Return *nodes* with what the workload says about each."""
+    """Return *nodes* with their properties from the workload."""
     programs = [
         graph.nodes[list(_FACTS)].assign(program=index) for index, graph in enumerate(workload.graphs)
     ]
@@ -101,7 +101,7 @@ def _facts(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     merged = nodes.assign(program=owner[nodes["rank"].to_numpy()]).merge(facts, on=["program", "node_id"])
     if len(merged) != len(nodes):
         raise BackendError("ASTRA-sim's log names nodes that the workload does not have.")
-    # A send is its own rank's, a receive too, whether or not the attribute is there.
+    # A send or receive has its own rank at one end, with or without the attribute.
     own_source = (merged["type"] == NodeType.COMM_SEND) & (merged["comm_src"] < 0)
     own_target = (merged["type"] == NodeType.COMM_RECV) & (merged["comm_dst"] < 0)
     merged.loc[own_source, "comm_src"] = merged["rank"]
@@ -111,7 +111,7 @@ def _facts(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
 
 
 def _causes(facts: pd.DataFrame, workload: Workload) -> pd.DataFrame:
-    """Return ``rank, node_id, cause_node, cause_is_dependency`` of the nodes that did not start at once."""
+    """Return ``rank, node_id, cause_node, cause_is_dependency`` of the nodes that did not start at time 0."""
     late = facts.loc[facts["start_ns"] > 0, ["rank", "node_id", "program", "start_ns"]]
     edges = pd.concat(
         [graph.edges[["src", "dst"]].assign(program=index) for index, graph in enumerate(workload.graphs)],
@@ -123,7 +123,7 @@ def _causes(facts: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     named = late.rename(columns={"start_ns": "time"})
     parents = named.merge(edges, left_on=["program", "node_id"], right_on=["program", "dst"])
     parents = parents.rename(columns={"src": "cause_node"}).merge(ended, on=["rank", "cause_node", "time"])
-    # A node of no duration frees nothing: allowing it here could close a circle within one instant.
+    # A node without duration frees nothing; as a cause it could close a cycle within one instant.
     freeing = ended[ended["cause_start_ns"] < ended["time"]]
     slots = named.merge(freeing, on=["rank", "time"])
     found = pd.concat([parents.assign(cause_is_dependency=True), slots.assign(cause_is_dependency=False)])
@@ -165,7 +165,7 @@ def _origins(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _adopt(table: pd.DataFrame, pairs: pd.DataFrame) -> None:
-    """Make the peer the origin where it started after the node did, and before the node ended."""
+    """Make the peer the origin if it started after the node did, and before the node ended."""
     later = pairs[(pairs["start_ns_peer"] > pairs["start_ns"]) & (pairs["start_ns_peer"] <= pairs["end_ns"])]
     table.loc[later["row"], "origin_rank"] = later["rank_peer"].to_numpy()
     table.loc[later["row"], "origin_node"] = later["node_id_peer"].to_numpy()

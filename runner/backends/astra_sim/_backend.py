@@ -30,8 +30,8 @@ def astra_sim_backend(name: str) -> AstraSimBackend:
 class AstraSimBackend:
     """Runs the ASTRA-sim program of *kind* (``analytical-unaware``, ``analytical-aware``, ns3).
 
-    The program is *program* if given, else found by `locate` when it is run. It is stopped after *timeout_s*
-    seconds: by default those of the variable ``CHAKRASCOPE_BACKEND_TIMEOUT``, else an hour.
+    *program* is by default located at run time by `locate`. It is stopped after *timeout_s* seconds; the
+    default is the variable ``CHAKRASCOPE_BACKEND_TIMEOUT``, or an hour.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class AstraSimBackend:
         self.timeout_s = timeout_s
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Run ASTRA-sim on *experiment* in a scratch folder and return what it reports.
+        """Run ASTRA-sim on *experiment* in a scratch folder and return its results.
 
         Raises `BackendUnavailable` without the program, `BackendError` with the end of its log if it fails,
         `SimulationStalled` if ranks never finish, `BackendTimeout` and `Cancelled`.
@@ -112,10 +112,10 @@ class AstraSimBackend:
 
 
 def _while_wanted(lines: Iterable[str], keep_going: Callable[[], bool]) -> Iterator[str]:
-    """Yield *lines*, asking now and then whether to go on: reading a long log takes seconds."""
+    """Yield *lines*, calling *keep_going* regularly, as reading a long log takes seconds."""
     for number, line in enumerate(lines):
         if number % _LINES_BETWEEN_QUESTIONS == 0 and not keep_going():
-            raise Cancelled("ASTRA-sim had ended when the run was cancelled; nothing of it is kept.")
+            raise Cancelled("ASTRA-sim had ended when the run was cancelled; its results are discarded.")
         yield line
 
 

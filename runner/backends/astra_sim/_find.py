@@ -1,4 +1,4 @@
-"""Find the ASTRA-sim programs a user has."""
+"""Locate the user's ASTRA-sim programs."""
 
 from __future__ import annotations
 
@@ -35,23 +35,22 @@ KINDS = tuple(sorted(_NAMES))
 _NS3_NAME = re.compile(r"ns3\.[\d.]+-(AstraSimNetwork(?:-[a-z]+)?)")
 _DEBUG_INFORMATION = b".debug_info\0"
 _SANITIZER = b"__asan_init"
-# What GCC notes in debug information: its version, and the options a source was compiled with.
+# GCC's note in debug information: its version, and the compiler options of a source.
 _COMPILED = re.compile(rb"GNU C[^\0]{0,1000}")
 _LEVEL = re.compile(rb" -O(\S*)")
 
 
 def nearest_program(*, fabric: bool) -> tuple[str, str]:
-    """Return the program and kind that come nearest to a backend whose links are a *fabric*, or are not."""
+    """Return the program kind most similar to a backend, whose links are a *fabric* or not."""
     return ("AstraSim_NS3", "ns3") if fabric else (_NAMES["analytical-unaware"][0], "analytical-unaware")
 
 
 @dataclass(frozen=True)
 class AstraSimProgram:
-    """One ASTRA-sim program that was found.
+    """One ASTRA-sim program.
 
-    *kind* is one of `KINDS`, *source* says how it was found, *version* is the commit of its checkout if that
-    can be told, and *debug* whether it is a debug build, which is about ten times slower.
-    """
+    *kind* is one of `KINDS`, *source* says how it was located, *version* is the commit of its checkout if
+    known, and *debug* whether it is a debug build, which is about ten times slower."""
 
     kind: str
     path: Path
@@ -61,7 +60,7 @@ class AstraSimProgram:
 
 
 def find_astra_sim(environment: Mapping[str, str] | None = None) -> dict[str, AstraSimProgram]:
-    """Return the program of each kind that can be found.
+    """Return the program of each kind that exists.
 
     Looks, in this order, at the entry of the kind under ``astra-sim`` in ``backends.yml`` in the user's
     configuration folder (``$XDG_CONFIG_HOME/chakrascope``), in the checkouts named by its ``home`` and by
@@ -80,7 +79,7 @@ def find_astra_sim(environment: Mapping[str, str] | None = None) -> dict[str, As
 
 
 def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimProgram:
-    """Return the program of *kind*; raises `BackendUnavailable` saying where it was looked for."""
+    """Return the program of *kind*; raises `BackendUnavailable` with the places that were searched."""
     if kind not in KINDS:
         raise ConfigError(f"There is no ASTRA-sim backend '{kind}'{did_you_mean(kind, KINDS)}")
     found = find_astra_sim(environment)
@@ -94,7 +93,7 @@ def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimP
 
 
 def _why_not(kind: str, variables: Mapping[str, str]) -> str:
-    """Return why no program of *kind* was found, and what to do about it."""
+    """Return the reason why there is no program of *kind*, and the remedy."""
     settings = _settings(variables)
     for path, source in _candidates(kind, settings, variables):
         if path.is_file():
@@ -138,7 +137,7 @@ def _candidates(
 
 
 def _homes(settings: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """Yield the checkouts that are named, and where."""
+    """Yield the configured checkouts, and the settings that name them."""
     homes = ((settings.get("home"), "backends.yml"), (variables.get("ASTRA_SIM_HOME"), "ASTRA_SIM_HOME"))
     for home, source in homes:
         if home:
@@ -151,13 +150,13 @@ def _in_checkout(kind: str, home: Path) -> Iterator[Path]:
 
 
 def _on_path(kind: str, variables: Mapping[str, str]) -> Iterator[Path]:
-    # Not by shutil.which, which passes over a program that may not be executed as if it were not there.
+    # Not with shutil.which, which ignores programs without execute permission.
     for folder in variables.get("PATH", os.defpath).split(os.pathsep):
         yield from _in_folder(kind, Path(folder or "."))
 
 
 def _in_folder(kind: str, folder: Path) -> Iterator[Path]:
-    """Yield where the program would be in *folder*; ns-3's carries ns-3's version in its name."""
+    """Yield possible paths of the program in *folder*; the name of ns-3's program contains ns-3's version."""
     if kind != "ns3":
         yield from (folder / name for name in _NAMES[kind])
         return
@@ -173,7 +172,7 @@ def _in_folder(kind: str, folder: Path) -> Iterator[Path]:
 
 
 def _version(path: Path) -> str:
-    """Return the commit of the git checkout *path* lies in, without running git."""
+    """Return the commit of the git checkout that contains *path*, without running git."""
     for folder in path.resolve().parents:
         head = folder / ".git" / "HEAD"
         if (folder / "astra-sim").is_dir() and head.is_file():
@@ -197,7 +196,7 @@ def _commit(head: Path) -> str:
 
 
 def _is_debug(path: Path) -> bool:
-    """Return whether the program has a sanitizer, or debug information that tells of no optimisation."""
+    """Return whether the program has a sanitizer, or debug information of an unoptimised build."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if content.find(_SANITIZER) >= 0:
@@ -210,6 +209,6 @@ def _is_debug(path: Path) -> bool:
 
 
 def _optimised(compiled: bytes) -> bool:
-    """Return whether the last of the compiler's options on optimisation asks for some."""
+    """Return whether the last optimisation option of the compiler enables optimisation."""
     levels = _LEVEL.findall(compiled)
     return bool(levels) and levels[-1] not in {b"0", b"g"}

@@ -18,7 +18,7 @@ __all__ = ["TRACE_LIMIT_NODES", "refuse_links", "refuse_single", "write_inputs"]
 
 # ASTRA-sim keeps the last 100 MiB of its log, and a node takes two lines of about 120 bytes.
 TRACE_LIMIT_NODES = 400_000
-# ASTRA-sim's ns-3 samples every queue each 100 ns into a file without end; nobody reads it here.
+# ASTRA-sim's ns-3 samples every queue each 100 ns into a file that is not needed here.
 _UNWATCHED = {"ENABLE_TRACE": 0, "QLEN_MON_START": 10**17}
 _CUSTOM_KEYS = tuple(
     f"{name}_implementation_custom" for name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
@@ -28,8 +28,8 @@ _CUSTOM_KEYS = tuple(
 def write_inputs(experiment: Experiment, kind: str, folder: Path, *, trace: bool) -> list[str]:
     """Write every input of *experiment* below *folder*; return the options that name them.
 
-    Paths are relative to *folder*, where the program must run: one that contains "empty" would be taken as
-    absent. *trace* asks for the interval of every node in the log.
+    Paths are relative to *folder*, where the program must run: one that contains "empty" would count as
+    absent. *trace* requests the interval of every node in the log.
     """
     try:
         _write_workload(experiment, folder / "workload")
@@ -58,7 +58,7 @@ def write_inputs(experiment: Experiment, kind: str, folder: Path, *, trace: bool
 
 
 def _write_workload(experiment: Experiment, folder: Path) -> None:
-    """Write each distinct program once, and one link to it a rank: ASTRA-sim wants writable files."""
+    """Write each distinct program once, and one link to it per rank, as ASTRA-sim requires writable files."""
     folder.mkdir()
     source = experiment.workload
     for index, program in enumerate(source.programs):
@@ -72,7 +72,7 @@ def _write_workload(experiment: Experiment, folder: Path) -> None:
 
 
 def _write_system(experiment: Experiment, folder: Path, *, trace: bool) -> SystemConfig:
-    """Return the system with nothing left that ASTRA-sim would take from uninitialised memory."""
+    """Return the system with every value that ASTRA-sim would otherwise read from uninitialised memory."""
     system = experiment.system
     refuse_programs(system, experiment.backend)
     changes: dict[str, object] = {
@@ -81,7 +81,7 @@ def _write_system(experiment: Experiment, folder: Path, *, trace: bool) -> Syste
         "preferred_dataset_splits": system.preferred_dataset_splits or 1,
         "trace_enabled": True if trace else None,
     }
-    # Every flag that is present and not the number 0 counts as on, and the models write flags as 0 and 1.
+    # In ASTRA-sim, every flag that is present and not the number 0 is on; the models write flags as 0 and 1.
     for key in _CUSTOM_KEYS:
         names = getattr(system, key)
         if names:
@@ -94,7 +94,7 @@ def _write_system(experiment: Experiment, folder: Path, *, trace: bool) -> Syste
 def _copy_custom(system: SystemConfig, name: str, folder: Path) -> str:
     """Copy the files of the custom algorithm *name* into *folder*; return its name there.
 
-    ASTRA-sim opens them for writing and leaves empty ones behind where they are missing.
+    ASTRA-sim opens them for writing, and creates empty ones if they are missing.
     """
     prefix = system.folder / name
     files = sorted(prefix.parent.glob(f"{prefix.name}.*.et"))
@@ -139,7 +139,7 @@ def _network_options(experiment: Experiment, kind: str, folder: Path) -> list[st
 
 
 def refuse_single(network: NetworkConfig) -> None:
-    """Raise `ConfigError` for a rank on its own: ASTRA-sim takes no network of fewer than two."""
+    """Raise `ConfigError` for a single rank: ASTRA-sim requires at least two."""
     if network.num_ranks < 2:
         raise ConfigError(
             f"The network '{network.name}' has one rank, and ASTRA-sim simulates two or more; use one of our "
@@ -148,7 +148,7 @@ def refuse_single(network: NetworkConfig) -> None:
 
 
 def refuse_links(network: NetworkConfig) -> None:
-    """Raise `ConfigError` for a graph of links: ASTRA-sim's analytical backends know dimensions alone."""
+    """Raise `ConfigError` for a graph of links: ASTRA-sim's analytical backends only support dimensions."""
     if device_links(network):
         raise ConfigError(
             f"The network '{network.name}' is a graph of links, of which ASTRA-sim's analytical backend "

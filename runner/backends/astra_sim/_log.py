@@ -1,4 +1,4 @@
-"""Read what ASTRA-sim writes: the lines of its standard output and of its log file."""
+"""Read ASTRA-sim's standard output and its log file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FIELDS = {
 
 @dataclass
 class RankReport:
-    """What ASTRA-sim said about one rank, in ns; None was not said."""
+    """ASTRA-sim's figures on one rank, in ns; None if missing."""
 
     finish_ns: int
     exposed_comm_ns: int
@@ -51,11 +51,11 @@ class RankReport:
 
 @dataclass
 class AstraSimLog:
-    """The state of a run as its output tells it; feed it the lines one by one.
+    """The state of a run from its output; feed it the lines one by one.
 
-    *ranks* are the finished ranks in the order in which they finished, *now_ns* the latest time that was
-    mentioned, *failures* the first lines that look like the reason of a failure, *drops* how many packets
-    switches of ns-3 threw away.
+    *ranks* are the finished ranks in the order in which they finished, *now_ns* the latest time in the
+    output, *failures* the first lines that look like the reason of a failure, *drops* the number of packets
+    that ns-3's switches dropped.
     """
 
     num_ranks: int
@@ -65,13 +65,13 @@ class AstraSimLog:
     drops: int = 0
 
     def feed(self, line: str) -> None:
-        """Take one line; raises `BackendError` if it reports an impossible rank or time."""
+        """Read one line; raises `BackendError` if it reports an impossible rank or time."""
         text = line[:_MAX_LINE]
         finished = _FINISHED.search(text)
         if finished:
             rank = self._rank(finished[1])
             time = _time(finished[2], text)
-            # The exposed time is a difference that ASTRA-sim keeps in 64 bits without a sign.
+            # The exposed time is a difference that ASTRA-sim keeps in an unsigned 64-bit integer.
             self.ranks[rank] = RankReport(time, _signed(finished[3]))
             self.now_ns = max(self.now_ns, time)
             return
@@ -98,9 +98,9 @@ class AstraSimLog:
 
 @dataclass(frozen=True)
 class Trace:
-    """What the log says of single nodes, each named by rank and node id.
+    """The log's records of single nodes, each identified by rank and node id.
 
-    *intervals* are the start and end in ns of each finished node, *stuck* were issued but never finished.
+    *intervals* are the start and end in ns of each finished node; *stuck* were issued but never finished.
     """
 
     intervals: dict[tuple[int, int], tuple[int, int]]
@@ -108,7 +108,7 @@ class Trace:
 
 
 def read_trace(lines: Iterable[str]) -> Trace:
-    """Return what the *lines* of a log say of single nodes.
+    """Return the records of single nodes in the *lines* of a log.
 
     Raises `BackendError` for a log that cannot be read or contradicts itself.
     """
@@ -134,7 +134,7 @@ def _take(
     if match[1] == "issue":
         open_nodes[node] = tick
         return
-    # The start of a node whose line was rotated away is unknown, and so the node is left out.
+    # If the line with a node's start was rotated away, the node is omitted.
     start = open_nodes.pop(node, None)
     if start is not None:
         if tick < start:

@@ -16,7 +16,7 @@ NETWORK_FORMATS = ("ns3", "yaml")
 
 
 def write_network(network: NetworkConfig, kind: str, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write *network* into *folder* as one of `NETWORK_FORMATS`; return the files, and what they cannot say.
+    """Write *network* into *folder* as one of `NETWORK_FORMATS`; return the files, and their gaps.
 
     ``ns3``: config.txt, topology.txt and logical.json, and the empty files that ASTRA-sim insists on;
     ``yaml``: our network YAML. Raises `ConfigError` for a network that
@@ -46,7 +46,7 @@ def _write_ns3(network: NetworkConfig, folder: Path) -> tuple[list[Path], list[s
 
 
 def _without_efficiency(network: NetworkConfig) -> list[str]:
-    """Return a sentence if *network* says what is lost beside the wire, which ASTRA-sim's files cannot."""
+    """Return a sentence if *network* has overheads beyond the wire, which ASTRA-sim's files cannot hold."""
     if network.efficiency is None:
         return []
     return ["These files cannot say what is lost beside the wire: they are written without 'efficiency'."]

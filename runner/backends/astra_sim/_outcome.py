@@ -1,4 +1,4 @@
-"""What a run of ASTRA-sim comes to: its result, or the ranks that never finished."""
+"""The outcome of an ASTRA-sim run: its result, or the ranks that never finished."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN_LINES = 4
 
 
 def count_nodes(experiment: Experiment) -> int:
-    """Return how many nodes the ranks have to execute together."""
+    """Return the total number of nodes of all ranks."""
     model = experiment.workload.model
     sizes = [len(graph.nodes) for graph in model.graphs]
     return sum(sizes[program] for program in model.program_of_rank)
@@ -34,10 +34,10 @@ def conclude(
     versions: Mapping[str, str],
     warnings: list[str],
 ) -> Result:
-    """Return the result of a run that ended well, by its *log*; *trace* None means nodes were not asked for.
+    """Return the result of a successful run from its *log*; *trace* None means no node times.
 
-    *tail* is the end of its output and *who* reported it, for errors. Raises `SimulationStalled` if ranks
-    never finished, `BackendError` if the output is none of ASTRA-sim.
+    *tail* is the end of its output, and *who* the program or service that reported it, for errors. Raises
+    `SimulationStalled` if ranks never finished, `BackendError` if the output is not ASTRA-sim's.
     """
     if len(log.ranks) < log.num_ranks:
         raise _stalled(experiment, log, trace.stuck if trace else [], tail, who)
@@ -96,7 +96,7 @@ def _wait(experiment: Experiment, rank: int, node: int) -> dict[str, Any]:
 
 
 def _lost(experiment: Experiment) -> list[str]:
-    """Return what ASTRA-sim does not use of the experiment."""
+    """Return sentences on the parts of the experiment that ASTRA-sim ignores."""
     system = experiment.system
     policies = (
         ("intra-dimension-policy", system.intra_dimension_policy, "FIFO"),

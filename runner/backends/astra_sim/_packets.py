@@ -1,4 +1,4 @@
-"""Read what ASTRA-sim's ns-3 writes about messages, pauses and queues, beside its log."""
+"""Read the files of ASTRA-sim's ns-3 on messages, pauses and queues."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _PAUSE = "1"
 
 
 def refuse_endless(experiment: Experiment, progress: Progress | None = None) -> None:
-    """Raise `SimulationStalled` for a workload that cannot end: ASTRA-sim's ns-3 would run for ever."""
+    """Raise `SimulationStalled` for a workload that cannot end, as ASTRA-sim's ns-3 would run for ever."""
     plain = replace(experiment, backend=DEFAULT_BACKEND)
     EngineBackend().simulate(plain, lambda now, done: progress is None or progress(0, 0))
 
 
 def with_packets(result: Result, packet: PacketNetwork, log: AstraSimLog, folder: Path) -> Result:
-    """Return *result* with the messages and pauses that ns-3 wrote into *folder*."""
+    """Return *result* with the messages and pauses from ns-3's files in *folder*."""
     flows = read_flows(folder, len(packet.hosts))
     facts = packet_facts(folder, flows) | {"drops": log.drops}
     lost = [f"{log.drops} packets were lost in full switches."] if log.drops else []
@@ -45,7 +45,7 @@ def read_flows(folder: Path, hosts: int) -> pd.DataFrame:
     """Return the table ``flows`` of the messages between *hosts* that ``fct.txt`` lists.
 
     A line is: source and destination address (hexadecimal), their ports, bytes, start and duration in ns,
-    and the duration alone in the network. Raises `BackendError` for a line that is none.
+    and the duration without other traffic. Raises `BackendError` for an invalid line.
     """
     rows = []
     for place, words in _lines(folder / OUTPUTS["FCT_OUTPUT_FILE"]):
@@ -64,7 +64,7 @@ def read_flows(folder: Path, hosts: int) -> pd.DataFrame:
 
 
 def read_pauses(folder: Path) -> tuple[int, int]:
-    """Return how many pause frames ``pfc.txt`` lists, and for how many ns ports were paused in all.
+    """Return the number of pause frames in ``pfc.txt``, and the total pause time of ports in ns.
 
     A line is: time in ns, node, kind of node, port, and 1 for a pause or 0 for its end.
     """
@@ -84,7 +84,7 @@ def read_pauses(folder: Path) -> tuple[int, int]:
 
 
 def packet_facts(folder: Path, flows: pd.DataFrame) -> dict[str, Any]:
-    """Return what only a packet-level simulation knows, for the provenance."""
+    """Return the figures that only a packet-level simulation has, for the provenance."""
     frames, paused_ns = read_pauses(folder)
     facts: dict[str, Any] = {"pause_frames": frames, "paused_ns": paused_ns}
     times = completion_times(flows)
@@ -92,7 +92,7 @@ def packet_facts(folder: Path, flows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield where it stands and its words for every line of *path* that is whole; nothing without a file."""
+    """Yield the place and the words of every complete line of *path*; nothing without a file."""
     if not path.is_file():
         return
     try:

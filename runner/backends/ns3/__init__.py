@@ -1,7 +1,7 @@
 """The backend on ns-3: its TCP, compiled on first use, run as a program.
 
 The C++ below ``tcp/`` includes ns-3's headers and is licensed under GPL-2.0-only, as ns-3 is; it runs as a
-program of its own that this package talks to through pipes.
+separate program, connected through pipes.
 """
 
 from ._build import build_driver as build_driver

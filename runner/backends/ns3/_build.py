@@ -36,10 +36,10 @@ def build_driver(
     keep_going: Callable[[], bool] = lambda: True,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[Path, Ns3Install]:
-    """Return the compiled driver and the ns-3 it runs on, compiling on first use (seconds).
+    """Return the compiled driver and its ns-3; compile on first use (seconds).
 
-    Lines on standard error say that it compiles, and for how long. *keep_going* returning False cancels.
-    Raises `BackendUnavailable` without ns-3 or a compiler, and `BackendError` with its message if it fails.
+    Progress is printed on standard error. *keep_going* returning False cancels. Raises `BackendUnavailable`
+    without ns-3 or a compiler, and `BackendError` with the compiler's message if it fails.
     """
     ns3 = find_ns3(environment)
     compiler = find_compiler(environment, keep_going)
@@ -51,9 +51,9 @@ def build_driver(
 
 
 def start_build(environment: Mapping[str, str] | None = None) -> threading.Thread:
-    """Compile the driver in the background if that is needed, in silence, and return the thread that does.
+    """Compile the driver in the background if necessary, silently, and return the thread.
 
-    A `build_driver` meanwhile waits for it. What goes wrong here it will find, too, and raise.
+    A concurrent `build_driver` waits for it, and raises its errors.
     """
 
     def work() -> None:
@@ -70,10 +70,7 @@ def start_build(environment: Mapping[str, str] | None = None) -> threading.Threa
 
 @contextlib.contextmanager
 def _said(keep_going: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
-    """Say that the model is compiled while the block runs; what it gets instead of *keep_going* says so too.
-
-    Each line comes twice as late as the one before.
-    """
+    """Print that the model is being compiled, at doubling intervals during the block."""
     began, next_s = time.monotonic(), 2.0
     print(f"{_COMPILING} ...", file=sys.stderr)
 
@@ -90,7 +87,7 @@ def _said(keep_going: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
 
 
 def _compile_once(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Callable[[], bool]) -> None:
-    """Put the program at *target*, unless another process or thread that is at it does."""
+    """Put the program at *target*, unless another process or thread is doing so."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _turn(target.parent, keep_going):
@@ -105,7 +102,7 @@ def _compile_once(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going:
 
 @contextlib.contextmanager
 def _turn(folder: Path, keep_going: Callable[[], bool]) -> Iterator[None]:
-    """Let one block at a time run, of all processes and threads that name *folder*."""
+    """Let only one block run at a time, of all processes and threads with the same *folder*."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         while True:
@@ -138,7 +135,7 @@ def _key(ns3: Ns3Install, compiler: Compiler) -> str:
 
 
 def _compile(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Callable[[], bool]) -> None:
-    """Compile all sources as one, which reads ns-3's headers once, and put the program at *target*."""
+    """Compile all sources as one, to read ns-3's headers once, and put the program at *target*."""
     with scratch_folder(target.parent) as folder:
         whole = "".join(f'#include "{path}"\n' for path in sorted(SOURCES.glob("*.cc")))
         (folder / "all.cc").write_text(whole, encoding="utf-8")
@@ -166,5 +163,5 @@ def _compile(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Call
                 f"{compiler.version}: {describe_exit(status)}. {' | '.join(tail[-4:])}. Install the ns-3 it "
                 "was made for with `pip install --no-deps ns3==3.44.post0`."
             )
-        sync_files([folder / _PROGRAM])  # half a program would be started for ever
+        sync_files([folder / _PROGRAM])  # a truncated program would be started for ever
         (folder / _PROGRAM).replace(target)

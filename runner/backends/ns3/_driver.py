@@ -1,4 +1,4 @@
-"""The packet network as a running program: messages in, arrivals out, in step with the caller's clock."""
+"""A running program that simulates the packet network, in step with the caller's clock."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _CHUNK = 1 << 16
 class PacketDriver:
     """A driver program simulating one network; a context manager that ends it.
 
-    *keep_going* is asked ten times a second while the program works; False raises `Cancelled`. A single
-    answer that takes longer than *timeout_s* raises `BackendTimeout`. *commands* describe the network to the
+    *keep_going* is called ten times a second while the program works; False raises `Cancelled`. An answer
+    that takes longer than *timeout_s* raises `BackendTimeout`. *commands* describe the network to the
     program.
     """
 
@@ -103,10 +103,10 @@ class PacketDriver:
                     stream.close()
 
     def advance(self, messages: Sequence[Message], limit_ns: int) -> list[Arrival]:
-        """Send *messages* and simulate until something arrives, but not past *limit_ns* (-1: no limit).
+        """Send *messages* and simulate until a message arrives, but not past *limit_ns* (-1: no limit).
 
-        Returns everything that arrived in that instant, rounded up to whole ns; nothing if the limit was
-        reached, or if nothing is under way.
+        Returns all arrivals of that instant, rounded up to whole ns; none if the limit was reached, or if
+        nothing is in flight.
         """
         hosts = self._hosts
         lines = [f"send {m} {hosts[a]} {hosts[b]} {size} {at * 1000}\n" for m, a, b, size, at in messages]
@@ -114,7 +114,7 @@ class PacketDriver:
         return [_arrival(line) for line in self._ask("".join(lines), until="now")]
 
     def report(self) -> tuple[dict[str, list[list[int]]], list[int]]:
-        """Return the numbers of all lines the program reports by the kind of line, and those of the last."""
+        """Return the numbers of all report lines by kind of line, and those of the last line."""
         *lines, end = self._ask("links\n", until="end", keep_last=True)
         rows: dict[str, list[list[int]]] = defaultdict(list)
         for line in lines:
@@ -125,7 +125,7 @@ class PacketDriver:
     def link_tables(
         self, rows: Mapping[str, list[list[int]]], fields: Sequence[str]
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the *fields* of what the links carried, and when; nodes are the ranks, then the switches."""
+        """Return the *fields* of link traffic, and its intervals; nodes are the ranks, then the switches."""
         links: pd.DataFrame = pd.DataFrame(rows["l"], columns=list(fields))
         history = _history(rows["u"])
         order = {node: rank for rank, node in enumerate(self._hosts)}
@@ -148,7 +148,7 @@ class PacketDriver:
         raise self._died()
 
     def _write(self, data: bytes) -> None:
-        """Write all of *data*, however long the program takes to read it."""
+        """Write all of *data*, however slowly the program reads it."""
         stream = self._process.stdin
         if stream is None:
             return
@@ -159,13 +159,13 @@ class PacketDriver:
                 try:
                     rest = rest[os.write(stream.fileno(), rest[:_CHUNK]) :]
                 except OSError:
-                    # Whatever it said before it died explains more than the broken pipe.
+                    # Its last output explains more than the broken pipe.
                     return
 
     def _read_lines(self) -> Iterator[str]:
         """Yield lines until the program closes its output."""
         while True:
-            # Nothing follows the last line of an answer, so the caller takes all of them.
+            # Nothing follows the last line of an answer, so the caller reads all lines.
             *lines, self._rest = self._rest.split(b"\n")
             yield from (line.decode("utf-8", "replace") for line in lines)
             chunk = self._read()
@@ -184,7 +184,7 @@ class PacketDriver:
         return os.read(stream.fileno(), _CHUNK)
 
     def _tick(self) -> None:
-        """Ask at most ten times a second whether to go on."""
+        """Check at most ten times a second whether to continue."""
         now = time.monotonic()
         if now < self._next_tick:
             return
@@ -209,7 +209,7 @@ class PacketDriver:
 
 
 def _arrival(line: str) -> Arrival:
-    """Return the arrival a line reports, its time rounded up to whole ns."""
+    """Return the arrival in a line, its time rounded up to whole ns."""
     try:
         _, message, time_ps = line.split(" ")
         return int(message), -(-int(time_ps) // 1000)
@@ -221,11 +221,11 @@ def _arrival(line: str) -> Arrival:
 
 
 def _history(rows: list[list[int]]) -> pd.DataFrame:
-    """Return ``src, dst, start_ns, end_ns, bytes`` of the stretches that are not empty, all equally long."""
+    """Return ``src, dst, start_ns, end_ns, bytes`` of the intervals with traffic, all equally long."""
     widest = max((row[2] for row in rows), default=1)
     parts = []
     for src, dst, width, *counts in rows:
-        # Widths are doublings of one another, so the narrower stretches fit whole into the widest.
+        # Interval lengths are powers of two times each other, so shorter intervals fit into the longest.
         sums = np.add.reduceat(counts, np.arange(0, len(counts), widest // width))
         used = np.flatnonzero(sums)
         start_ns = used * (widest // 1000)

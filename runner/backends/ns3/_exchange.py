@@ -1,4 +1,4 @@
-"""The exchange of messages between the engine and a driver program, and what is noted of it."""
+"""The exchange of messages between the engine and a driver program, with a log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Attempt = TypeVar("_Attempt")
 
 
 def eased(experiment: Experiment, attempt: Callable[[int], _Attempt]) -> _Attempt:
-    """Return the first *attempt* that does not stall; a captured job is given more and more freedom."""
+    """Return the first *attempt* that does not stall, with increasing overtaking for a captured job."""
     for overtaking in range(MOST_OVERTAKING if experiment.semantics == "trace" else 0):
         with contextlib.suppress(SimulationStalled):
             return attempt(overtaking)
@@ -29,7 +29,7 @@ def eased(experiment: Experiment, attempt: Callable[[int], _Attempt]) -> _Attemp
 
 
 class Watch:
-    """Remembers how far both halves of the simulation are, for whoever asks for progress."""
+    """Tracks the progress of both halves of the simulation."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -37,20 +37,20 @@ class Watch:
         self.finished = 0
 
     def keep_going(self) -> bool:
-        """Return whether the simulation may go on."""
+        """Return whether the simulation may continue."""
         return self._progress is None or self._progress(self.now_ns, self.finished)
 
     def engine_progress(self, now_ns: int, finished: int) -> bool:
-        """Take the engine's own report."""
+        """Record the engine's own report."""
         self.now_ns = max(self.now_ns, now_ns)
         self.finished = finished
         return self.keep_going()
 
 
 class Flows:
-    """Stands between engine and driver, and keeps when each message was sent and how long it took.
+    """Connects engine and driver, and records the send time and duration of each message.
 
-    *never* says why messages may never arrive, for the error.
+    *never* is the reason, for the error, if messages never arrive.
     """
 
     def __init__(self, driver: PacketDriver, watch: Watch, never: str) -> None:
@@ -62,7 +62,7 @@ class Flows:
         self.ids: list[int] = []
 
     def advance(self, messages: list[Message], limit_ns: int) -> list[Arrival]:
-        """Hand *messages* over and return what arrived next."""
+        """Pass *messages* to the driver and return the next arrivals."""
         for message in messages:
             self._sent[message[0]] = message
         arrivals = self._driver.advance(messages, limit_ns)

@@ -1,4 +1,4 @@
-"""Find ns-3 and a C++ compiler on this machine."""
+"""Locate ns-3 and a C++ compiler on this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _REMEDY = "`pip install --no-deps ns3==3.44.post0` and `apt-get install g++`"
 
 @dataclass(frozen=True)
 class Ns3Install:
-    """An installed ns-3: where its headers and its core library are. *source* says how it was found."""
+    """An installed ns-3: its headers and its core library. *source* says how it was located."""
 
     include: Path
     library: Path
@@ -36,7 +36,7 @@ class Ns3Install:
     source: str
 
     def library_of(self, module: str) -> Path:
-        """Return the library of the *module*, which lies beside that of the core under the same kind of name.
+        """Return the library of *module*, which lies next to the core library with a matching name.
 
         Raises `BackendUnavailable` if this ns-3 was built without it.
         """
@@ -51,7 +51,7 @@ class Ns3Install:
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler and what it says its version is."""
+    """A C++ compiler and its version line."""
 
     path: str
     version: str
@@ -126,7 +126,7 @@ def _checked(path: str, keep_going: Callable[[], bool]) -> Compiler:
 
 
 def _ask_version(path: str, keep_going: Callable[[], bool]) -> str:
-    """Return what the compiler says to ``--version``, which it may never do."""
+    """Return the compiler's answer to ``--version``, which may never come."""
     command = [path, "--version"]
     deadline = time.monotonic() + _VERSION_S
     with subprocess.Popen(
@@ -174,7 +174,7 @@ def _inspect(prefix: Path, source: str) -> Ns3Install | None:
 
 
 def _packaged_version(folder: Path) -> str:
-    """Return the version of the libraries in *folder* that do not carry it in their names, as Debian's."""
+    """Return the version of libraries in *folder* whose names lack it, as Debian's."""
     try:
         lines = (
             (folder / "pkgconfig" / "ns3-core.pc").read_text(encoding="utf-8", errors="replace").split("\n")

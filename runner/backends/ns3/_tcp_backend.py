@@ -29,7 +29,7 @@ _ALIAS = (
 _NEVER = "the connections lose every segment; check the losses of the links."
 _MOST_MONITORED = 10_000
 _MOST_NAMED = 5
-_OF_LINKS = {"ERROR_RATE_PER_LINK", "LINK_DOWN"}  # settings of packets that TCP heeds
+_OF_LINKS = {"ERROR_RATE_PER_LINK", "LINK_DOWN"}  # packet settings that TCP uses
 
 
 def ns3_backend(_name: str) -> Ns3Backend:
@@ -45,7 +45,7 @@ class Ns3Backend:
         self.roce = packet_backend(notes=(_ALIAS,))
 
     def warm_up(self, network: NetworkConfig) -> None:
-        """Begin to compile the model of TCP in the background, if *network* needs it and nobody has."""
+        """Start to compile the model of TCP in the background, if *network* needs it and it is missing."""
         if network.is_tcp:
             start_build()
 
@@ -97,14 +97,17 @@ class TcpBackend:
 
 
 def _flow_table(flows: Flows, totals: TcpTotals) -> pd.DataFrame:
-    """Return the table ``flows`` with a column more: the segments of each message that were sent again."""
+    """Return the table ``flows`` with another column: the retransmitted segments of each message."""
     table = flows.table()
     table["retransmissions"] = pd.Series([totals.again.get(one, 0) for one in flows.ids], dtype="int64")
     return table
 
 
 def _link_table(links: pd.DataFrame) -> pd.DataFrame:
-    """Return the table ``links`` with three columns more: packets dropped, marked, and the longest queue."""
+    """Return the table ``links`` with further columns.
+
+    Packets dropped, packets marked, and the longest queue.
+    """
     table: pd.DataFrame = pd.DataFrame(
         {
             "src": links["src"],
@@ -121,7 +124,7 @@ def _link_table(links: pd.DataFrame) -> pd.DataFrame:
 
 
 def _facts(totals: TcpTotals, flows: pd.DataFrame) -> dict[str, Any]:
-    """Return what only a simulation of packets knows, for the provenance."""
+    """Return the figures that only a packet simulation has, for the provenance."""
     links = totals.links
     facts: dict[str, Any] = {
         "data_packets": totals.segments,

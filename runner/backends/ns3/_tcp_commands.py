@@ -1,4 +1,4 @@
-"""Describe a network and its TCP settings in the commands of the model of TCP."""
+"""Translate a network and its TCP settings to commands of the model of TCP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONTROLS = {
     "newreno": "ns3::TcpNewReno",
     "reno": "ns3::TcpLinuxReno",
 }
-# Packets that a host's queue holds: Linux's defaults.
+# The packets that a host's queue holds: Linux's defaults.
 _HOST_PACKETS = {"fifo": 1000, "fq-codel": 10_240}
 _TIMESTAMP_BYTES = 12  # TCP's option, which Linux sends with every segment
 # Marks begin where DCTCP's authors had them: 65 packets at 10 Gbit/s, never fewer than 20.
@@ -51,14 +51,20 @@ def describe_tcp(network: PacketNetwork, part: TcpPart) -> str:
 
 
 def open_before(known: Mapping[str, Any], hosts: int) -> bool:
-    """Return whether all *hosts* are connected before the job starts: unless asked or too many, they are."""
+    """Return whether all *hosts* are connected before the job starts.
+
+    The default, unless there are too many.
+    """
     pairs: int = hosts * (hosts - 1) // 2 * known["connections-per-pair"]
     given: str | None = known["connect"]
     return given == "before" if given is not None else pairs <= _MOST_OPEN_BEFORE
 
 
 def mark_thresholds(network: PacketNetwork, known: Mapping[str, Any]) -> dict[int, int]:
-    """Return the bytes in a queue from which on packets are marked, by the rate of the link; often none."""
+    """Return the queue length in bytes from which packets are marked, by the rate of the link.
+
+    Often empty.
+    """
     if known["queue-disc"] != "red" or known["red-thresholds"]:
         return {}
     if known["ecn-threshold"] is None and known["congestion-control"] != "dctcp":
@@ -84,7 +90,7 @@ def _settings(known: Mapping[str, Any], hosts: int) -> dict[str, Any]:
         "DELAYED_ACK_NS": known["delayed-ack"],
         "ECN": int(known["ecn"]),
         "FLOW_MONITOR": int(known["flow-monitor"]),
-        # ns-3's timestamps are too coarse to be used, but those of Linux take their share of the wire.
+        # ns-3's timestamps are too coarse, but Linux's option takes its share of the wire.
         "FRAME_OVERHEAD": known["frame-overhead"] + _TIMESTAMP_BYTES,
         "HOST_DISC": known["host-queue-disc"],
         "HOST_PACKETS": _HOST_PACKETS[known["host-queue-disc"]],

@@ -1,4 +1,4 @@
-"""ns-3's TCP as a running program: the same messages and arrivals, other things to tell of them."""
+"""ns-3's TCP as a running program, with its own reports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FLOW_FIELDS = (
 
 @dataclass(frozen=True)
 class TcpTotals:
-    """What the links carried, what was sent again of which message, and what the flow monitor saw."""
+    """Statistics of links, retransmissions by message, and flows from the flow monitor."""
 
     links: pd.DataFrame
     history: pd.DataFrame
@@ -58,7 +58,7 @@ class TcpDriver(PacketDriver):
         super().__init__(program, numbered, commands, keep_going=keep_going, timeout_s=timeout_s)
 
     def tcp_totals(self) -> TcpTotals:
-        """Return what was counted so far."""
+        """Return the statistics so far."""
         rows, (segments, events, retransmissions, timeouts) = self.report()
         monitored = [dict(zip(_FLOW_FIELDS, row, strict=True)) for row in rows["f"]]
         again = {row[0]: row[1] for row in rows["r"]}

@@ -1,4 +1,4 @@
-"""A public ASTRA-sim Service, on this machine or another, as a backend."""
+"""An ASTRA-sim Service, on this machine or another, as a backend."""
 
 from __future__ import annotations
 

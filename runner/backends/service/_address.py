@@ -1,4 +1,7 @@
-"""Where a service is: the backend name ``service://HOST:PORT[/KIND]``, and the services a user has noted."""
+"""The address of a service.
+
+The backend name ``service://HOST:PORT[/KIND]``, and the user's list of services.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +42,10 @@ class ServiceAddress:
 
 
 def parse_address(name: str) -> ServiceAddress:
-    """Return what the backend *name* ``service://HOST:PORT[/KIND]`` says; raises `ConfigError`."""
+    """Return the address in the backend name ``service://HOST:PORT[/KIND]``; raises `ConfigError`."""
     rest = name.removeprefix(SCHEME)
     if "@" in rest:
-        # Whatever stands before it may be a password: it is not repeated.
+        # The text before it may contain a password, so it is not repeated.
         raise ConfigError(
             "The address of an ASTRA-sim Service holds '@', but the service knows no users; write "
             "service://HOST:PORT."
@@ -61,10 +64,10 @@ def parse_address(name: str) -> ServiceAddress:
 
 
 def configured_services(environment: Mapping[str, str] | None = None) -> list[ServiceAddress]:
-    """Return the services the user has noted, each with every kind of network.
+    """Return the services in the user's list, each with every kind of network.
 
     They are ``HOST:PORT``, separated by commas, in the variable ``CHAKRASCOPE_SERVICE``, else a list under
-    ``service`` in the user's ``backends.yml``. Raises `ConfigError` for what is not an address.
+    ``service`` in the user's ``backends.yml``. Raises `ConfigError` for an invalid address.
     """
     variables = os.environ if environment is None else environment
     path, part = read_user_file("service", variables)

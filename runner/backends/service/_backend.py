@@ -1,4 +1,4 @@
-"""The backend that lets an ASTRA-sim Service simulate."""
+"""The backend that runs a simulation at an ASTRA-sim Service."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from ._turn import turn
 
 __all__ = ["ServiceBackend", "service_backend"]
 
-# The service hangs for good at a simulation that writes more lines than this.
+# The service hangs for good if a simulation writes more lines than this.
 _MOST_LINES = 65_536
 _LINES_A_RANK = 8
 _LINES_OF_ROOFLINE = 4
 _POLL_S = 0.1
 _LONGEST_PAUSE_S = 1.0
 _LOOK_S = 2.0
-# How much of the time may go to asking how far it is.
+# The fraction of time that may be spent on polling.
 _SHARE = 0.05
 _STOP_S = 0.7
 _TICK = re.compile(rb"tick=(\d{1,18}),")
@@ -54,10 +54,10 @@ def service_backend(name: str) -> ServiceBackend:
 
 
 class ServiceBackend:
-    """Lets the ASTRA-sim Service at *address* simulate, one simulation at a time.
+    """Simulates at the ASTRA-sim Service at *address*, one simulation at a time.
 
-    A run ends after *timeout_s* seconds: by default those of the variable ``CHAKRASCOPE_BACKEND_TIMEOUT``,
-    else an hour; waiting for other clients on this machine does not count. A single answer may take *call_s*.
+    A run ends after *timeout_s* seconds; the default is the variable ``CHAKRASCOPE_BACKEND_TIMEOUT``, or an
+    hour. Waiting for other clients on this machine does not count. A single call may take *call_s*.
     """
 
     def __init__(
@@ -68,10 +68,11 @@ class ServiceBackend:
         self.call_s = call_s
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Upload *experiment*, let it be simulated, and return what the service's files say.
+        """Upload *experiment*, run the simulation, and return the results in the service's files.
 
-        Raises `ConfigError` for what the service cannot be told, `BackendUnavailable` if there is none,
-        `BackendError` with its words if it fails, `SimulationStalled`, `BackendTimeout` and `Cancelled`.
+        Raises `ConfigError` for an experiment that the service does not support, `BackendUnavailable` if
+        there is no service, `BackendError` with its message if it fails, `SimulationStalled`,
+        `BackendTimeout` and `Cancelled`.
         """
         fits = _trace_fits(experiment, self.address.place)
         return self._run(experiment, progress, trace=fits and experiment.detail is Detail.EVERYTHING)
@@ -81,7 +82,7 @@ class ServiceBackend:
             refuse_endless(experiment, progress)
         timeout_s = self.timeout_s if self.timeout_s is not None else backend_timeout_s()
         watch = _Watch(self.address.place, progress, timeout_s)
-        # Under a name of its own, nobody else's files can be taken for ours.
+        # With a unique name, no other client's files can be taken for ours.
         folder = f"chakrascope-{uuid.uuid4().hex}"
         request, warnings = configuration(experiment, self.address.kind, folder, trace=trace)
         try:
@@ -108,7 +109,10 @@ class ServiceBackend:
     def _serve(
         self, experiment: Experiment, request: Any, folder: str, scratch: Path, watch: _Watch
     ) -> tuple[str, AstraSimLog, list[str]]:
-        """Let the service simulate; return its version and log, and leave its other files in *scratch*."""
+        """Run the simulation.
+
+        Return the service's version and log, and put its other files into *scratch*.
+        """
         options = {} if self.call_s is None else {"call_s": self.call_s}
         with ServiceClient(self.address, watch.keep_on, **options) as client:
             version = client.version()
@@ -128,7 +132,7 @@ class ServiceBackend:
     def _simulate(
         self, client: ServiceClient, watch: _Watch, num_ranks: int
     ) -> tuple[AstraSimLog, list[str]]:
-        """Let the service simulate what was configured, and return its log; none goes on after a failure."""
+        """Run the configured simulation, and return its log; it is stopped after a failure."""
         try:
             client.start(self.address.kind)
             status = watch.follow(client)
@@ -144,9 +148,9 @@ class ServiceBackend:
         for line in lines:
             log.feed(line)
         if status == "failed" and len(log.ranks) == num_ranks:
-            # Any line on ASTRA-sim's standard error is a failure to the service.
+            # The service counts any line on ASTRA-sim's standard error as a failure.
             return log, lines
-        # The service does not tell a program that crashed from one that ended; ASTRA-sim says when it leaves.
+        # The service does not distinguish a crash from a normal end; ASTRA-sim's last line does.
         if status == "completed" and len(log.ranks) < num_ranks and not any(map(_EXITING.search, lines)):
             status = "crashed"
         if status != "completed":
@@ -169,24 +173,24 @@ class ServiceBackend:
 
 
 def _complaints(lines: list[str]) -> list[str]:
-    """Return a sentence about what ASTRA-sim wrote to its standard error, which follows its last word."""
+    """Return a sentence on ASTRA-sim's standard error, which follows its last line."""
     ends = [number for number, line in enumerate(lines) if _EXITING.search(line)]
     said = [plain(line) for line in lines[ends[-1] + 1 :][:SHOWN_LINES]] if ends else []
     return [f"ASTRA-sim complained at its end: {' | '.join(said)}."] if said else []
 
 
 def _wait_until_free(client: ServiceClient, watch: _Watch, left_behind: str) -> None:
-    """Wait until the service simulates nothing; what ours *left behind* there is stopped."""
+    """Wait until the service is idle; a simulation that we *left behind* there is stopped."""
     if left_behind and client.status() == "running" and client.holds(left_behind):
         client.stop(_STOP_S)
-    # An upload would destroy what a simulation of somebody else's needs.
+    # An upload would delete the files that another client's simulation needs.
     began = time.monotonic()
     while client.status() == "running":
         watch.pause(began)
 
 
 class _Watch:
-    """How far a run is, told to *progress* in exchange for whether it may go on."""
+    """The progress of a run, reported to *progress*, which returns whether to continue."""
 
     def __init__(self, place: str, progress: Progress | None, timeout_s: float) -> None:
         self._place = place
@@ -197,11 +201,11 @@ class _Watch:
         self._deadline = float("inf")
 
     def start(self) -> None:
-        """Let the time begin in which the run has to end."""
+        """Start the time limit of the run."""
         self._deadline = time.monotonic() + self._timeout_s
 
     def keep_on(self) -> None:
-        """Raise `Cancelled` or `BackendTimeout` if the run is not to go on."""
+        """Raise `Cancelled` or `BackendTimeout` if the run must stop."""
         if self._progress is not None and not self._progress(self._now_ns, self._ranks_done):
             raise Cancelled(f"The run at the ASTRA-sim Service at {self._place} was cancelled.")
         if time.monotonic() > self._deadline:
@@ -212,7 +216,7 @@ class _Watch:
             )
 
     def pause(self, since: float) -> None:
-        """Let a moment pass: the longer one has waited *since* then, the less often one needs to ask."""
+        """Sleep: the longer the wait *since* then, the longer the polling interval."""
         now = time.monotonic()
         end = now + min(max(_POLL_S, _SHARE * (now - since)), _LONGEST_PAUSE_S)
         while now < end:
@@ -221,7 +225,7 @@ class _Watch:
             now = time.monotonic()
 
     def follow(self, client: ServiceClient) -> str:
-        """Return the status in which the simulation ends, looking at its log now and then."""
+        """Return the status with which the simulation ends; checks its log now and then."""
         began = time.monotonic()
         look = began + _LOOK_S
         while (status := client.status()) == "running":
@@ -247,7 +251,7 @@ class _Watch:
 
 
 def _trace_fits(experiment: Experiment, place: str) -> bool:
-    """Return whether the times of single nodes fit what a service keeps; `ConfigError` if nothing does."""
+    """Return whether node times fit into the service's log; `ConfigError` if not even the totals do."""
     members = sum(len(ranks) for ranks in experiment.groups.values())
     a_rank = _LINES_A_RANK + (_LINES_OF_ROOFLINE if experiment.system.roofline_enabled else 0)
     lines = a_rank * experiment.workload.num_ranks + experiment.network.dimensions * (members + 4)

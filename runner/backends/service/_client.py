@@ -1,4 +1,4 @@
-"""Speak with one ASTRA-sim Service: its methods as functions, its failures as our errors."""
+"""A client of one ASTRA-sim Service: its methods as functions, its failures as our errors."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["LOG_FILE", "ServiceClient", "plain"]
 LOG_FILE = "simulation.log"
 _POLL_S = 0.1
 _CALL_S = 30.0
-# Well above the 65,536 lines that a service keeps of a simulation.
+# Well above the 65,536 lines of a simulation that a service keeps.
 _LARGEST_ANSWER_BYTES = 64 << 20
-# A service takes messages of up to 4 MiB.
+# A service accepts messages of up to 4 MiB.
 _CHUNK_BYTES = 1 << 20
 _STATUS = {1: "running", 2: "completed", 3: "failed", 4: "terminated", 5: "inactive"}
 _START, _STOP, _BY_NAME = 1, 2, 2
 _SAID_CHARACTERS = 300
-# What the service's own gRPC library puts before the text of an exception.
+# The prefix that the service's gRPC library puts before the text of an exception.
 _RAISED = "Exception calling application: "
 _HINT = "Perhaps it is not an ASTRA-sim Service of version 1.x"
 _BUSY = "Perhaps somebody else uses it: it holds one simulation at a time"
@@ -42,9 +42,9 @@ _HINTS = {
 class ServiceClient:
     """A connection to the service at *address*; a context manager that leaves nothing open.
 
-    *keep_on* is called ten times a second while an answer is awaited, and raises to give up. A method fails
-    after *call_s* seconds without an answer, but for `upload`, which takes as long as *keep_on* lets it.
-    Raises `BackendUnavailable` if gRPC is not installed.
+    *keep_on* is called ten times a second during a call, and raises to give up. A method fails after *call_s*
+    seconds without an answer, except `upload`, which only *keep_on* limits. Raises `BackendUnavailable` if
+    gRPC is not installed.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ServiceClient:
         self._place = address.place
         self._keep_on = keep_on
         self._call_s = call_s
-        # No proxy and no settings from DNS: nothing but the named host is ever spoken to.
+        # No proxy and no settings from DNS: connect to the named host only.
         self._channel = self._grpc.insecure_channel(
             f"dns:///{address.place}",
             options=[
@@ -89,16 +89,16 @@ class ServiceClient:
         return self._known(answer.control_status.status)
 
     def upload(self, archive: Path) -> None:
-        """Send the zip *archive*, which replaces everything the service has of simulations before."""
+        """Send the zip *archive*, which replaces all files of earlier simulations at the service."""
         method = self._channel.stream_unary(_path("streamUploadConfig"))
         self._wait(method.future(_chunks(archive)), "streamUploadConfig")
 
     def configure(self, request: Any) -> None:
-        """Let the service write the files that a ``SetConfigRequest`` describes."""
+        """Make the service write the files of a ``SetConfigRequest``."""
         self._call("SetConfig", request.SerializeToString(), "SetConfigResponse")
 
     def start(self, kind: str) -> None:
-        """Start the simulation that was configured."""
+        """Start the configured simulation."""
         self._control({"choice": _START, "start": {"backend": BACKENDS[kind][0]}})
 
     def file(self, name: str) -> bytes:
@@ -109,7 +109,7 @@ class ServiceClient:
         return content
 
     def holds(self, folder: str) -> bool:
-        """Return whether the configuration that the service has names *folder*, as far as it can be told."""
+        """Return whether the service's configuration names *folder*, as far as is known."""
         try:
             answer = self._call("GetConfig", b"", "GetConfigResponse")
         except BackendError:
@@ -117,12 +117,12 @@ class ServiceClient:
         return folder.encode() in answer.response_bytes
 
     def stop(self, within_s: float) -> bool:
-        """Ask for the end of the simulation whatever `keep_on` says; return whether it has come by then."""
+        """Request the end of the simulation, ignoring `keep_on`; return whether it has ended by then."""
         request = message("SetControlActionRequest", {"control": {"choice": _STOP}}).SerializeToString()
         stopped = message("GetStatusResponse")
         deadline = time.monotonic() + within_s
         while (left_s := deadline - time.monotonic()) > 0:
-            # A simulation that is just starting cannot be stopped yet, and one that has ended not any more.
+            # A simulation that is just starting, or has ended, cannot be stopped.
             with contextlib.suppress(self._grpc.RpcError):
                 self._channel.unary_unary(_path("SetControlAction"))(request, timeout=left_s)
             with contextlib.suppress(self._grpc.RpcError, decode_error()):
@@ -151,7 +151,7 @@ class ServiceClient:
         return made
 
     def _wait(self, call: Any, method: str) -> bytes:
-        """Return the bytes a *call* ends with; it never goes on after this returns or raises."""
+        """Return the result of a *call*, which is cancelled when this returns or raises."""
         try:
             while True:
                 self._keep_on()
@@ -210,7 +210,7 @@ def _path(method: str) -> str:
 
 
 def _chunks(archive: Path) -> Iterator[bytes]:
-    """Yield the content of *archive* in messages; gRPC asks for them in a thread of its own."""
+    """Yield the content of *archive* in messages; gRPC requests them in a separate thread."""
     with archive.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             content: bytes = message("Data", {"chunk_size": len(chunk), "datum": chunk}).SerializeToString()
@@ -218,7 +218,7 @@ def _chunks(archive: Path) -> Iterator[bytes]:
 
 
 def _reason(details: str) -> str:
-    """Return what the service says of a failure; by its interface that is a JSON object with ``errors``."""
+    """Return the service's reason for a failure; by its interface, a JSON object with ``errors``."""
     if "Invalid StatusCode." in details:
         return "its reason was lost on the way, as services of version 1.2 to 1.4 do"
     try:

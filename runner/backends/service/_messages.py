@@ -1,8 +1,9 @@
-"""The messages of ASTRA-sim Service's public interface (API 1.x) that are used here, by their field numbers.
+"""The messages of ASTRA-sim Service's public interface (API 1.x) used here, by field numbers.
 
-They are built from this table in a pool of their own, so that any protobuf runtime from 4 on serves, also
-beside the service's SDK, which wants exactly one. Scalars are declared as proto2 does, which reads and writes
-the same bytes but tells a value that is 0 from one that is absent: the service gives absent ones its own.
+They are built from this table in a separate descriptor pool, so that any protobuf runtime from 4 on works,
+even together with the service's SDK, which requires an exact version. Scalars are declared as in proto2,
+which uses the same bytes but distinguishes 0 from absent values: the service has its own defaults for absent
+ones.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["MESSAGES", "PACKAGE", "decode_error", "message"]
 
 PACKAGE = "astra"
-# One "name: type" a field, in the order of the numbers from 1; "*" is a list. Enumerations are numbers here.
+# One "name: type" per field, in the order of field numbers from 1; "*" is a list. Enumerations are numbers
+# here.
 _TABLE = """
 Data: chunk_size:uint64 datum:bytes
 UploadConfigResponse: server_response:ServerResponse
@@ -134,7 +136,7 @@ def _classes() -> dict[str, Any]:
 
 
 def decode_error() -> type[Exception]:
-    """Return what reading bytes that are no such message raises."""
+    """Return the exception type for bytes that are not a valid message."""
     from google.protobuf.message import DecodeError  # noqa: PLC0415 - an extra
 
     return DecodeError

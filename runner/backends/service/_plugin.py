@@ -1,4 +1,4 @@
-"""The plug-in that brings the services a user names: traits, names and whether they answer."""
+"""The plug-in for the user's list of services: traits, names and availability."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _names() -> list[str]:
 
 
 def _report() -> list[dict[str, str]]:
-    """Ask each service that the user has noted whether it answers."""
+    """Check for each service in the user's list whether it answers."""
     addresses = configured_services()
     answers = {place: _ask(address) for place, address in {one.place: one for one in addresses}.items()}
     return [{"backend": address.name, "what": _WHAT} | answers[address.place] for address in addresses]

@@ -1,4 +1,4 @@
-"""Say an experiment in the messages of ASTRA-sim Service."""
+"""Translate an experiment to messages of ASTRA-sim Service."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = tuple(BACKENDS)
 
 _PREFIX = "workload"
 _TOPOLOGIES = {"Ring": 1, "FullyConnected": 2, "Switch": 3}
-# The service knows fewer algorithms than ASTRA-sim.
+# The service supports fewer algorithms than ASTRA-sim.
 _ALGORITHMS = ("direct", "oneDirect", "oneRing", "ring")
 _ALL_REDUCE = ("doubleBinaryTree", *_ALGORITHMS)
 _COLLECTIVES = tuple(name.replace("-", "_") for name in COLLECTIVES)
@@ -37,14 +37,14 @@ _UNSCALED_ENDPOINT_DELAY_NS = 10
 _CHUNK_BYTES = 1 << 20
 _HPCC = 3
 _HPCC_RATES_BPS = frozenset(gbit * 10**9 for gbit in (25, 50, 100, 200, 400, 2400))
-# What every entry of the archive says of its age: the same experiment is the same archive.
+# The time stamp of every archive entry, so that equal experiments give equal archives.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def write_archive(experiment: Experiment, folder: str, path: Path, keep_on: Callable[[], None]) -> None:
     """Write one program per rank as ``folder/workload.<rank>.et`` into the zip archive *path*.
 
-    The service unpacks it into plain files, so that ranks cannot share one. *keep_on* is called every MiB.
+    The service unpacks it into plain files, so ranks cannot share one. *keep_on* is called every MiB.
     """
     source = experiment.workload
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -60,10 +60,10 @@ def write_archive(experiment: Experiment, folder: str, path: Path, keep_on: Call
 
 
 def configuration(experiment: Experiment, kind: str, folder: str, *, trace: bool) -> tuple[Any, list[str]]:
-    """Return the request that configures *experiment*, and sentences about what the service changes of it.
+    """Return the request that configures *experiment*, and sentences on values that the service changes.
 
-    *trace* asks for the interval of every node. Raises `ConfigError` for what the service's interface cannot
-    say: halving-doubling and custom algorithms, networks of links, numbers beyond 32 bits.
+    *trace* requests the interval of every node. Raises `ConfigError` for settings that the service's
+    interface lacks: halving-doubling and custom algorithms, networks of links, numbers beyond 32 bits.
     """
     warnings: list[str] = []
     number, name = BACKENDS[kind]
@@ -90,7 +90,7 @@ def configuration(experiment: Experiment, kind: str, folder: str, *, trace: bool
 
 
 def _system(experiment: Experiment, warnings: list[str], *, trace: bool) -> dict[str, Any]:
-    """Return the system with ASTRA-sim's own defaults for absent keys: the service has others."""
+    """Return the system with ASTRA-sim's defaults for absent keys, as the service has other defaults."""
     system = experiment.system
     _refuse_custom(system)
     endpoint_delay = system.endpoint_delay
@@ -148,13 +148,13 @@ def _memory(experiment: Experiment) -> dict[str, Any]:
 
 
 def _logging() -> dict[str, Any]:
-    """Return where the times of single nodes go: to the standard output, all of ASTRA-sim that is kept."""
+    """Return the logging configuration for node times: standard output, the only output that is kept."""
     sink = {"name": "console", "type": "stdout_sink_mt"}
     return {"sink": [sink], "logger": [{"name": "workload", "sinks": ["console"], "level": "debug"}]}
 
 
 def _arguments(experiment: Experiment) -> dict[str, Any]:
-    # An absent endpoint delay is ASTRA-sim's own, which no scale changes.
+    # An absent endpoint delay is ASTRA-sim's default, which no scale changes.
     scaled = experiment.system.endpoint_delay is not None
     return {
         "num_queues_per_dim": experiment.num_queues_per_dim,
@@ -191,7 +191,7 @@ def _dimensions(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
 
 
 def _single(value: float, what: str, warnings: list[str]) -> float:
-    """Return *value*, with a warning if the service will write another number for it."""
+    """Return *value*, with a warning if the service will store another number."""
     kept = float(str(np.float32(value)))
     if kept != value:
         warnings.append(f"The service keeps 32 bits of {what}: {kept!r} for {value!r}.")
@@ -229,7 +229,7 @@ def _packets(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
 
 
 def _refuse_flood(packet: PacketNetwork) -> None:
-    """Raise `ConfigError` for what ASTRA-sim's ns-3 writes a line about for every packet on every link."""
+    """Raise `ConfigError` for a network on which ASTRA-sim's ns-3 prints a line for every packet."""
     rates = {link.rate_bps for link in packet.links} - _HPCC_RATES_BPS
     if packet.settings["CC_MODE"] == _HPCC and rates:
         raise ConfigError(
@@ -240,7 +240,7 @@ def _refuse_flood(packet: PacketNetwork) -> None:
 
 
 def _setting(text: str, name: str, kind: str, warnings: list[str]) -> Any:
-    """Return the value of a setting of config.txt in the type *kind* that the service keeps it in."""
+    """Return the value of a setting of config.txt in the service's type *kind*."""
     if kind == "string":
         return text
     if kind == "float":

@@ -1,7 +1,7 @@
-"""Take turns: a service holds one simulation, and a second client would overwrite the files of the first.
+"""Turns at a service, which holds one simulation: a second client would overwrite the first one's files.
 
-Whose turn it is holds a lock on a file of the user's, which also says what runs at the service: so the next
-one sees that a process was killed before it could stop its simulation.
+A turn is a lock on a file of the user. The file names the simulation at the service, so that the next client
+notices if a process was killed before it could stop its simulation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POLL_S = 0.1
 
 
 class Turn:
-    """The right to use a service, and the note of what one does with it."""
+    """The right to use a service, with a note of the running simulation."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -32,7 +32,7 @@ class Turn:
 
     @contextmanager
     def running(self, name: str) -> Iterator[None]:
-        """Note that *name* runs until the block has come to its end, which it has not if it raises."""
+        """Note that *name* runs; the note is removed when the block ends without an error."""
         self._write(name)
         yield
         self._write("")
@@ -45,7 +45,7 @@ class Turn:
 
 @contextmanager
 def turn(place: str, keep_on: Callable[[], None]) -> Iterator[Turn]:
-    """Wait until no other process of this user uses the service at *place*, and keep the others waiting.
+    """Wait until no other process of this user uses the service at *place*, and lock it.
 
     *keep_on* is called ten times a second meanwhile. The turn of a process that dies ends with it.
     """
