@@ -1,4 +1,4 @@
-"""Whose links and whose chip a configuration describes, told by its figures: those of the presets."""
+"""Recognise the accelerator of a network or system configuration by the figures of the presets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._system import SystemConfig
 
 __all__ = ["accelerators_of"]
 
-# What the names of presets begin with; those of other presets say nothing about what computes.
+# Prefixes of preset names that name an accelerator; other presets say nothing about the chip.
 _OF_NETWORKS = {
     "dgx-2-": "V100",
     "dgx-a100-": "A100",
@@ -33,10 +33,10 @@ _CHIP = ("peak-perf", "local-mem-bw")
 
 
 def accelerators_of(network: Mapping[str, Any], system: Mapping[str, Any]) -> list[str]:
-    """Return whose links *network* and whose chip *system* has, as their files hold them, each once.
+    """Return the accelerators of *network*'s links and *system*'s chip, from their files' content, each once.
 
-    A network is known by the topology and the bandwidth of its innermost dimension, a system by its peaks, so
-    that files made from a preset are known too. Empty where the figures are no preset's.
+    A network is recognised by the topology and bandwidth of its innermost dimension, a system by its peaks,
+    so that files derived from a preset are recognised too. Empty if no preset has these figures.
     """
     links, chips = _known()
     try:

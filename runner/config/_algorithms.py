@@ -1,4 +1,4 @@
-"""Custom algorithms of a system: their files, what they hold, and copies that travel with a study."""
+"""Custom algorithms of a system: their files, their content, and copies that travel with a study."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def _program_of(system: SystemConfig, name: str) -> Path | str | None:
 
 
 def found_from_here(system: SystemConfig) -> SystemConfig:
-    """Return *system* with those of its algorithms that are found from the working directory named so.
+    """Return *system* with absolute paths of the algorithms that exist in the working directory.
 
-    There ASTRA-sim looks for them; all others are looked for beside the system's file.
+    ASTRA-sim looks for them there; all other algorithms are relative to the system's file.
     """
     here = Path.cwd()
     changes: dict[str, Any] = {}
@@ -92,8 +92,9 @@ def with_algorithms(
 ) -> SystemConfig:
     """Return *system* with other algorithms for some collectives, such as ``all-reduce``.
 
-    Each is given as programs, of which the first that fits is used: files, and names such as ``nccl``. The
-    name of a built-in algorithm is used where none before it fits. Raises `ConfigError` for any other name.
+    Each is given as programs, files or names such as ``nccl``, of which the first that fits is used. A
+    built-in algorithm may come last, for collectives that no program fits. Raises `ConfigError` for any other
+    name.
     """
     changes: dict[str, Any] = {}
     for collective, names in algorithms.items():
@@ -112,7 +113,7 @@ def with_algorithms(
 
 
 def refuse_programs(system: SystemConfig, backend: str) -> None:
-    """Raise `ConfigError` if *system* has programs, which *backend* does not know and would leave out."""
+    """Raise `ConfigError` if *system* has programs and *backend* does not support them."""
     given = [key for key in _PROGRAMS if getattr(system, key)]
     if given:
         raise ConfigError(
@@ -136,7 +137,7 @@ def _found_program(name: str) -> str:
 
 
 def without_paths(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping of a system's file with the names of its algorithms but not their folders."""
+    """Return the mapping of a system's file with the names of its algorithms but without their folders."""
     shown = dict(plain)
     customs = (f"{name}-implementation-custom" for name in COLLECTIVES)
     for key in (*customs, *(key.replace("_", "-") for key in _PROGRAMS)):
@@ -149,7 +150,7 @@ def without_paths(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digests(system: SystemConfig) -> dict[str, str]:
-    """Return a hash of the content of each algorithm of *system*, by the collective or node it is for."""
+    """Return a hash of the content of each algorithm of *system*, by its collective or node."""
     found = {}
     for use, name in _names(system).items():
         lines = [f"{number} {_digest(file)}" for number, file in sorted(_files(system, name).items())]
@@ -162,7 +163,7 @@ def digests(system: SystemConfig) -> dict[str, str]:
 
 
 def copied_into(system: SystemConfig, folder: Path, inside: str = "algorithms") -> SystemConfig:
-    """Return *system* as *folder* holds it, the files of its algorithms copied into *inside* of that.
+    """Return *system* as stored in *folder*, with its algorithm files copied to the subfolder *inside*.
 
     Raises `ConfigError` for an algorithm without files.
     """
@@ -190,9 +191,9 @@ def copied_into(system: SystemConfig, folder: Path, inside: str = "algorithms") 
 
 
 def kept_in(folder: Path, system: SystemConfig) -> tuple[SystemConfig, str]:
-    """Return *system* with its algorithms in *folder*, under a name made of what they hold, and that name.
+    """Return *system* with its algorithms in *folder* under a content-based name, and that name.
 
-    They appear there whole or not at all, and once. A system without algorithms has the name "".
+    They are written atomically, and only once. A system without algorithms has the name "".
     """
     if not has_algorithms(system):
         return system, ""
@@ -204,7 +205,7 @@ def kept_in(folder: Path, system: SystemConfig) -> tuple[SystemConfig, str]:
 
 
 def read_per_node(system: SystemConfig) -> dict[int, str]:
-    """Return which node ids have which algorithm; raises `ConfigError` if the YAML does not say so."""
+    """Return the algorithm of each node id; raises `ConfigError` for invalid YAML."""
     path = system.folder / str(getattr(system, _PER_NODE))
     data = read_yaml(path, "list of single nodes' custom algorithms")
     try:
@@ -229,7 +230,7 @@ def _names(system: SystemConfig) -> dict[str, str]:
 
 
 def _files(system: SystemConfig, name: str) -> dict[int, Path]:
-    """Return the files NAME.N.et by their N."""
+    """Return the files NAME.N.et by N."""
     return _files_of(system.folder / name)
 
 
@@ -253,7 +254,7 @@ def _copy(system: SystemConfig, name: str, folder: Path, use: str) -> None:
 
 
 def _copy_program(file: Path, folder: Path, name: str) -> str:
-    """Copy a program into *folder* and return its name there; the place in the list comes first."""
+    """Copy a program into *folder* and return its name there, which starts with its place in the list."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         shutil.copyfile(file, folder / f"{name}-{file.name}")

@@ -1,10 +1,10 @@
-"""The efficiency part of a network configuration, its key ``efficiency``: what is lost beside the wire.
+"""The key ``efficiency`` of a network configuration: overheads of the library in addition to the wire.
 
-It holds apart: ``wire``, the share of a link's bytes that is payload; ``message-cost``, for how long a
-message keeps its sender from sending the next; ``substitutes``, what the library runs instead of an operation
-that it lacks; ``collectives``, by operation and size, what it needs beside its messages; and of sends and
-receives ``messages``, by size the same, and ``handshake``, what a message waits for. So a link's bandwidth
-stays what the link has.
+Its parts are: ``wire``, the payload share of a link's bytes; ``message-cost``, how long a message keeps its
+sender from sending the next; ``substitutes``, the collective that the library runs in place of one that it
+lacks; ``collectives``, the overhead by collective and size; ``messages``, the overhead of sends and receives
+by size; and ``handshake``, whether a message waits for its receiver. The bandwidth of a link is thus that of
+the link itself.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["HANDSHAKES", "EfficiencyPart"]
 
 _KEYS = ("collectives", "handshake", "message-cost", "messages", "sends-first", "substitutes", "wire")
 HANDSHAKES = ("none", "in-order")
-"""What a message waits for: nothing, or its receiver's request behind what that sends."""
+"""What a message waits for: nothing, or its receiver's request, which queues behind earlier messages."""
 _OPERATIONS = tuple(kind.name.lower() for kind in CollectiveType)
-# Without a root, so that one can run in place of another on the same bytes.
+# Collectives without a root, so that one can replace another on the same bytes.
 _SYMMETRIC = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "reduce_scatter_block")
 _LEAST_WIRE = 0.01
 _MOST_POINTS = 1000
@@ -35,17 +35,17 @@ _MOST_PIECES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class EfficiencyPart:
-    """*wire* is payload per byte on a link (0 to 1), *message_cost_ns* what a message costs its sender.
+    """*wire* is payload per byte on a link (0 to 1), *message_cost_ns* the cost of a message for its sender.
 
-    *collectives* has, by operation (``all_reduce``), pairs of bytes and ns, ascending by bytes: how long the
-    operation takes beyond its messages. *substitutes* names by operation another that is run in its place on
-    the same bytes. Between two sizes that is linear; below the first it is the first's,
-    and beyond the last it grows as between the last two. Sizes are what one rank gives, of an all-gather its
-    shard. *messages* is such a curve for sends and receives. With *handshake* ``in-order`` a message leaves
-    once its receiver has asked for it, and that request comes behind what the receiver is sending to the
-    sender; with ``none`` it leaves when it is sent. *sends_first* has the operations of which that holds too,
-    as their ranks send before they ask, each with the number of pieces that are under way together.
-    *written* is the part as the file has it.
+    *collectives* has, by operation (``all_reduce``), pairs of bytes and ns, ascending by bytes: the overhead
+    in addition to its messages. It is linear between two sizes, constant below the first, and extrapolated
+    from the last two beyond the last. Sizes are those of one rank's input, for an all-gather its shard.
+    *messages* is such a curve for sends and receives. *substitutes* gives by operation another that is run in
+    its place on the same bytes. With *handshake* ``in-order``, a message leaves once its receiver has
+    requested it, and the request queues behind the receiver's messages to the sender; with ``none``, it
+    leaves when it is sent. *sends_first* has the operations for which the handshake applies too, because
+    their ranks send before the request, each with its number of concurrent pieces. *written* is the part as
+    in the file.
     """
 
     wire: float = 1.0
@@ -59,7 +59,7 @@ class EfficiencyPart:
 
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The efficiency part of the network") -> EfficiencyPart:
-        """Return the part that *data* describes; raises `ConfigError` for what is wrong in it."""
+        """Return the part that *data* describes; raises `ConfigError` for errors in it."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"{where}: 'efficiency' must be a mapping, not {shown(data)}.")
         place = f"{where}: 'efficiency'"
@@ -84,7 +84,7 @@ class EfficiencyPart:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the part as the file has it, or as one would write it."""
+        """Return the part as in the file, or in the form of a file."""
         if self.written:
             return dict(self.written)
         known: dict[str, Any] = {}
@@ -107,7 +107,7 @@ class EfficiencyPart:
         return known
 
     def cost_ns(self, operation: str, size_bytes: int) -> float:
-        """Return what *operation*, or a ``message``, takes beside the network, by the engine's rule."""
+        """Return the overhead of *operation*, or of a ``message``, by the engine's rule."""
         points = self.messages if operation == "message" else self.collectives.get(operation, ())
         if not points:
             return 0.0
@@ -123,7 +123,7 @@ class EfficiencyPart:
         return {number[name]: number[other] for name, other in self.substitutes.items()}
 
     def pieces(self) -> dict[int, int]:
-        """Return the operations that send first, and their pieces, by Chakra's numbers of them."""
+        """Return the operations that send first, with their pieces, by Chakra's numbers."""
         return {int(CollectiveType[name.upper()]): count for name, count in self.sends_first.items()}
 
     def costs(self) -> dict[int, list[tuple[int, int]]]:
@@ -169,7 +169,7 @@ def _substitutes(value: Any, place: str) -> dict[str, str]:
         if other in pairs:
             raise ConfigError(
                 f"{place}: 'substitutes' runs {other} instead of {name}, and {pairs[other]} instead of "
-                f"{other}; name what is run in the end."
+                f"{other}; name the operation that is finally run."
             )
     return pairs
 
@@ -181,9 +181,7 @@ def _sends_first(value: Any, handshake: str, place: str) -> dict[str, int]:
             f"{shown(value)}."
         )
     if value and handshake != "in-order":
-        raise ConfigError(
-            f"{place}: 'sends-first' tells who waits for a request; it needs handshake: in-order."
-        )
+        raise ConfigError(f"{place}: 'sends-first' only applies to requests; it needs handshake: in-order.")
     pieces = {_operation(name, place, "sends-first", _SYMMETRIC): count for name, count in value.items()}
     for name, count in pieces.items():
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_PIECES:

@@ -1,4 +1,4 @@
-"""Clos networks: leaves, spines and cores between hosts, with as much oversubscription as one asks for."""
+"""Clos networks: leaves, spines and cores between hosts, with a given oversubscription."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _KEYS = ("hosts_per_leaf", "leaves_per_pod", "oversubscription")
 
 @dataclass(frozen=True)
 class Clos:
-    """Two tiers, or three if *leaves_per_pod* is given, of links as fast as the hosts'.
+    """Two tiers, or three with *leaves_per_pod*, of links as fast as the hosts' links.
 
-    Each leaf joins *hosts_per_leaf* hosts and has that number divided by *oversubscription* links up, one to
-    each spine. With pods, each has spines of its own, and each spine *leaves_per_pod* divided by
-    *oversubscription* links up to cores, which join the pods.
+    Each leaf joins *hosts_per_leaf* hosts, and has that number divided by *oversubscription* uplinks, one to
+    each spine. With pods, each pod has its own spines, and each spine has *leaves_per_pod* divided by
+    *oversubscription* uplinks to cores, which join the pods.
     """
 
     hosts_per_leaf: int

@@ -1,4 +1,4 @@
-"""What a network is, in a few figures: who is how far from whom, and what passes between halves of it."""
+"""Summary figures of a network: distances between ranks, switches, and bisection bandwidth."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MOST_STEPS = 8_000_000  # ranks times links, for distances from every rank
 
 @dataclass(frozen=True)
 class NetworkFacts:
-    """Counts and distances of a network as its links have it, with what has failed taken out.
+    """Counts and distances of a network from its links, without failed ones.
 
-    *tiers* counts switches by how many links they are from the nearest rank. *diameter_links* and
-    *diameter_ns* are those of the longest of the shortest ways between two ranks, None if there are too many
-    to compare. *halves_bytes_per_ns* is what all links together carry from the first half of the ranks to the
-    second, None for networks too large for it. *unreachable* counts pairs of ranks without a way.
+    *tiers* counts switches by their distance in links from the nearest rank. *diameter_links* and
+    *diameter_ns* are the diameter: the largest distance between two ranks; None if there are too many pairs.
+    *halves_bytes_per_ns* is the bandwidth from the first half of the ranks to the second, None for networks
+    too large for it. *unreachable* counts pairs of ranks without a path.
     """
 
     ranks: int
@@ -39,9 +39,9 @@ class NetworkFacts:
 
 
 def network_wires(network: NetworkConfig) -> tuple[list[Wire], list[str]]:
-    """Return the links of *network* as a packet-level backend has them, and the names of their devices.
+    """Return the links of *network* as packet-level backends use them, and the names of their devices.
 
-    Devices are numbered ranks first, then switches. Raises `ConfigError` for a network that has no links.
+    Devices are numbered ranks first, then switches. Raises `ConfigError` for a network without links.
     """
     packet = PacketNetwork.of(network, timed=True).hosts_first()
     wires = [Wire(link.a, link.b, link.rate_bps, link.delay_ps) for link in packet.links]
@@ -52,7 +52,7 @@ def network_wires(network: NetworkConfig) -> tuple[list[Wire], list[str]]:
 
 
 def network_facts(network: NetworkConfig) -> NetworkFacts:
-    """Return the figures of *network*; raises `ConfigError` for one that no links can be made of."""
+    """Return the figures of *network*; raises `ConfigError` if it has no links and cannot be given any."""
     wires, names = network_wires(network)
     ranks = network.num_ranks
     pairs = Counter((min(wire.a, wire.b), max(wire.a, wire.b)) for wire in wires)
@@ -83,7 +83,7 @@ def network_facts(network: NetworkConfig) -> NetworkFacts:
 
 
 def _tiers(ranks: int, wires: Sequence[Wire]) -> tuple[int, ...]:
-    """Return how many switches are one, two, ... links from the nearest rank."""
+    """Return the number of switches that are one, two, ... links from the nearest rank."""
     around: dict[int, set[int]] = {}
     for wire in wires:
         around.setdefault(wire.a, set()).add(wire.b)
@@ -99,7 +99,7 @@ def _tiers(ranks: int, wires: Sequence[Wire]) -> tuple[int, ...]:
 
 
 def _between_halves(ranks: int, wires: Sequence[Wire]) -> float | None:
-    """Return the most bytes per ns from the first half of the ranks to the second, all links used at best."""
+    """Return the maximum flow (bytes per ns) from the first half of the ranks to the second."""
     if ranks < 2 or len(wires) > _MOST_CUT_LINKS:
         return None
     import networkx as nx  # noqa: PLC0415 - slow to import, and no simulation needs it

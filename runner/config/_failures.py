@@ -1,4 +1,4 @@
-"""Links that are down or slow: part of a network, and applied to its links before anything is simulated."""
+"""Links that are down or slow: part of a network, and applied to its links before the simulation."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ AnyLink = TypeVar("AnyLink")
 
 @dataclass(frozen=True)
 class Failure:
-    """The links between two *devices*, or all links of one, that keep the share *rate* of their bandwidth.
+    """The links between two *devices*, or all links of one, which keep the share *rate* of their bandwidth.
 
-    Devices are numbered as `Link` numbers them, ranks first; *rate* 0 is down. *count* is how many of
-    parallel links it is, all of them if it is None. It lasts from *at_ns* to *until_ns*, to the end if that
-    is None. *written* is what the file has.
+    Devices are numbered as in `Link`, ranks first; *rate* 0 is down. *count* is the number of affected
+    parallel links, None for all. The failure lasts from *at_ns* to *until_ns*, None for the end. *written* is
+    the entry as in the file.
     """
 
     devices: tuple[int, ...]
@@ -41,11 +41,11 @@ class Failure:
 
     @property
     def timed(self) -> bool:
-        """Whether it begins or ends within the simulation."""
+        """Whether it begins or ends during the simulation."""
         return self.at_ns > 0 or self.until_ns is not None
 
     def lasts(self, time_ns: int) -> bool:
-        """Return whether it is there at *time_ns*."""
+        """Return whether it is active at *time_ns*."""
         return self.at_ns <= time_ns and (self.until_ns is None or time_ns < self.until_ns)
 
     def of(self, devices: tuple[int, ...], count: int | None) -> Failure:
@@ -56,15 +56,15 @@ class Failure:
         return replace(self, devices=devices, count=count, written=(*own, *rest))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a network YAML has."""
+        """Return the entry for a network YAML."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in self.written}
 
     def hits(self, a: int, b: int) -> bool:
-        """Return whether it is of the links between *a* and *b*."""
+        """Return whether it affects the links between *a* and *b*."""
         return {a, b} == set(self.devices) if len(self.devices) > 1 else self.devices[0] in (a, b)
 
     def text(self, names: Sequence[str], num_ranks: int) -> str:
-        """Return in words what is the matter; devices without a name are *num_ranks* ranks, then switches."""
+        """Return a sentence on the failure; devices without a name are *num_ranks* ranks, then switches."""
 
         def name(device: int) -> str:
             if device < len(names):
@@ -78,7 +78,7 @@ class Failure:
         return f"Failure: {which}{some} is {state}{self._time()}."
 
     def short_text(self, names: Sequence[str]) -> str:
-        """Return it in the fewest words, for the name of a run: ``64-72 at 25.0 % from 5.00 ms``."""
+        """Return a short form for the name of a run: ``64-72 at 25.0 % from 5.00 ms``."""
         ends = "-".join(names[device] if device < len(names) else str(device) for device in self.devices)
         some = "" if self.count is None else f" ({self.count} of it)"
         state = "down" if self.rate == 0 else f"at {share_text(self.rate)}"
@@ -98,7 +98,7 @@ def read_failures(
 ) -> tuple[Failure, ...]:
     """Return the failures of the list *data*; *names* are those of the devices.
 
-    *entries* is what errors call each of the list, its place in ``failures`` of *where* unless given.
+    *entries* are the names of the entries in errors, by default their index in ``failures`` of *where*.
     Raises `ConfigError`.
     """
     if data is None:
@@ -120,11 +120,10 @@ def read_failures(
 
 
 def failure_of_text(text: str) -> dict[str, Any]:
-    """Return the entry of ``failures`` that *text* means: ``A,B[=SHARE][@TIME]``, as of ``--fail``.
+    """Return the entry of ``failures`` in *text*: ``A,B[=SHARE][@TIME]``, as of ``--fail``.
 
-    A and B are devices, by number or name; one alone is all its links. Two numbers may be written ``64-72``,
-    as runs are named. TIME is ``5ms`` or ``5ms..8ms``.
-    Raises `ConfigError`.
+    A and B are devices, by number or name; a single device means all its links. Two numbers may be written
+    ``64-72``, as in names of runs. TIME is ``5ms`` or ``5ms..8ms``. Raises `ConfigError`.
     """
     what, at, time = text.strip().partition("@")
     ends, equals, share = what.partition("=")
@@ -151,8 +150,8 @@ def _lasting(text: str, time: str) -> dict[str, str]:
     wrong = next((moment for moment in moments.values() if not _is_time(moment)), None)
     if wrong is not None:
         raise ConfigError(
-            f"{shown(text)}: {shown(wrong)} is no time of the simulation; write when the failure begins, or "
-            "when it begins and ends, with units: @5ms or @5ms..8ms."
+            f"{shown(text)}: {shown(wrong)} is not a time of the simulation; write when the failure begins, "
+            "or when it begins and ends, with units: @5ms or @5ms..8ms."
         )
     return moments
 
@@ -204,7 +203,7 @@ def _time(value: Any, key: str, where: str) -> int:
 
 
 def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[int, ...]:
-    """Return the numbers of *devices*; links of a rank that has a router end at the router."""
+    """Return the numbers of *devices*; links of a rank with a router end at the router."""
     number = {name: place for place, name in enumerate(names)}
     found = []
     for device in devices:
@@ -225,7 +224,7 @@ def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[
 
 
 def check_failures(failures: Iterable[Failure], where: str) -> None:
-    """Raise `ConfigError` for failures that begin or end within the simulation, which most cannot do."""
+    """Raise `ConfigError` for failures that begin or end during the simulation, which most backends lack."""
     for failure in failures:
         if failure.timed:
             raise ConfigError(
@@ -243,11 +242,11 @@ def fail_links(
     slowed: Callable[[AnyLink, float], AnyLink],
     where: str,
 ) -> tuple[list[AnyLink], list[tuple[int, int, AnyLink | None]]]:
-    """Return what is left of *links* by failures that last, and what timed ones change of that.
+    """Return *links* without permanent failures, and the changes by timed ones.
 
-    A change is ``(ns, place, link)``: from then on that is the link at this place of the list, or it is
-    down. Several failures of one link slow it by the product of their rates. Raises `ConfigError` for a
-    failure of a link that there is not.
+    A change is ``(ns, index, link)``: from then on, that is the link at this index of the list, or it is
+    down. Several failures of one link multiply their rates. Raises `ConfigError` for a failure of a missing
+    link.
     """
     hits = [(failure, _hit(failure, links, ends, where)) for failure in failures]
 
@@ -278,7 +277,7 @@ def fail_links(
 def _hit(
     failure: Failure, links: Sequence[AnyLink], ends: Callable[[AnyLink], tuple[int, int]], where: str
 ) -> set[int]:
-    """Return the places of the links that *failure* is of."""
+    """Return the indices of the links that *failure* affects."""
     found = [place for place, link in enumerate(links) if failure.hits(*ends(link))]
     if len(found) < (failure.count or 1):
         named = " and ".join(map(str, failure.devices))

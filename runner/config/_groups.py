@@ -1,4 +1,4 @@
-"""The communicator groups: ASTRA-sim's comm-group JSON."""
+"""Process groups: ASTRA-sim's comm-group JSON."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _MOST_DIGITS = 18  # an integer of 64 bits
 def load_groups(path: str | Path) -> dict[int, tuple[int, ...]]:
     """Read the groups in *path*: id (> 0) to member ranks, in the order of the group's ring.
 
-    ``empty`` instead of a path means that there are none, as it does to ASTRA-sim. Raises `ConfigError` for
-    an id that is not a number above 0, twice the same, and for members that are not distinct ranks.
+    ``empty`` instead of a path means no groups, as in ASTRA-sim. Raises `ConfigError` for an id that is not a
+    number above 0 or occurs twice, and for members that are not distinct ranks.
     """
     if str(path) == "empty":
         return {}

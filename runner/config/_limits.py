@@ -1,4 +1,4 @@
-"""What the numbers of a configuration can be: beyond, they are mistakes and no answer would be right."""
+"""Plausible ranges of the numbers in a configuration; values outside are errors."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ._values import shown
 __all__ = ["BANDWIDTH", "CHIP", "DELAY_NS", "INTEGER", "MOST_CHUNKS", "MOST_RANKS", "check_range"]
 
 INTEGER = 2**31 - 1  # ASTRA-sim reads integers into 32 bits
-BANDWIDTH = (1e-6, 1e9)  # units of 2^30 bytes per second: from a modem to more than all machines together
+BANDWIDTH = (1e-6, 1e9)  # units of 2^30 bytes per second: from a modem to beyond any machine
 DELAY_NS = (0, 1e12)  # a thousand seconds: sums of some millions of them stay below 2^64 ns
 CHIP = (0, 1e12)  # 10^9 bytes per second, TFLOPS
-MOST_CHUNKS = 65_536  # a collective in as many chunks takes minutes to simulate
+MOST_CHUNKS = 65_536  # a collective with this many chunks takes minutes to simulate
 MOST_RANKS = 1 << 24
 
 
 def check_range(number: Any, limits: tuple[float, float], key: str, where: str) -> None:
-    """Raise `ConfigError` for a *number* outside *limits*, naming *key* and *where* it stands."""
+    """Raise `ConfigError` for a *number* outside *limits*, naming *key* and its file *where*."""
     low, high = limits
     if not low <= number <= high:
         raise ConfigError(

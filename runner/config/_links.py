@@ -1,4 +1,4 @@
-"""Links between devices, which take the place of a network's dimensions where congestion counts."""
+"""Links between devices, which replace a network's dimensions if congestion is modelled."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check_links(links: Sequence[Any], where: str) -> None:
 
 
 def check_devices(names: Sequence[str], links: Sequence[Link], where: str) -> None:
-    """Raise `ConfigError` for *names* that do not name every device of *links*, each once."""
+    """Raise `ConfigError` unless *names* has every device of *links* exactly once."""
     devices = 1 + max((max(link.a, link.b) for link in links), default=-1)
     if names and (len(names) < devices or len(set(names)) < len(names)):
         raise ConfigError(

@@ -31,10 +31,10 @@ _NUMBERS = {
 
 @dataclass(frozen=True)
 class MemoryConfig:
-    """Where remote memory is and what it costs: *remote_mem_latency* in ns, *remote_mem_bw* in bytes per ns.
+    """The location and cost of remote memory: *remote_mem_latency* in ns, *remote_mem_bw* in bytes per ns.
 
-    Both are whole numbers. *unknown* holds comments. A number that no machine has, or a key that is none,
-    raises `ConfigError`, which says *where* it stands.
+    Both are integers. *unknown* holds comments. An implausible number or an unrecognised key raises
+    `ConfigError`, which names the file *where*.
     """
 
     memory_type: str = "NO_MEMORY_EXPANSION"
@@ -62,7 +62,7 @@ class MemoryConfig:
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str) -> MemoryConfig:
-        """Return the configuration of the mapping read from *where*."""
+        """Return the configuration of the mapping that was read from *where*."""
         kind = values.choice(
             data.get("memory-type", "NO_MEMORY_EXPANSION"), MEMORY_TYPES, "memory-type", where
         )
@@ -72,13 +72,13 @@ class MemoryConfig:
         return cls(memory_type=kind, unknown=unknown, where=where, **numbers)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the file holds; numbers that are 0 are left out, as their absence means 0."""
+        """Return the content of the file; zeros are omitted, as absent keys mean 0."""
         numbers = {key: getattr(self, key.replace("-", "_")) for key in _NUMBERS}
         return (
             {"memory-type": self.memory_type} | {k: v for k, v in numbers.items() if v} | dict(self.unknown)
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the configuration as ASTRA-sim reads it."""
+        """Write the configuration in ASTRA-sim's format."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_file(path, json.dumps(self.to_dict(), indent=2) + "\n")

@@ -30,7 +30,7 @@ from .infragraph import read_network
 __all__ = ["DIMENSION_KEYS", "EXTENSIONS", "GIB", "NetworkConfig"]
 
 DIMENSION_KEYS = ("topology", "npus_count", "bandwidth", "latency")
-# Keys of ours, which ASTRA-sim skips.
+# Keys of ours, which ASTRA-sim ignores.
 EXTENSIONS = (
     "assumptions",
     "calibration",
@@ -44,7 +44,7 @@ EXTENSIONS = (
 )
 _LOGICAL = "logical"
 GIB = 1 << 30
-_MOST_NAMED = 2  # failures in the title of a network
+_MOST_NAMED = 2  # the most failures named in the title of a network
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,13 @@ class NetworkConfig:
 
     *topology* names each dimension (``Ring``, ``FullyConnected``, ``Switch``), *npus_count* its size,
     *bandwidth* its links' speed in units of 2^30 bytes per second and *latency* its links' delay in ns, as in
-    the file. A dimension joins two ranks or more; a rank on its own, which ASTRA-sim does not know, is one
-    dimension of size 1. *links* take the place of the dimensions where congestion counts, *packet* is what
-    packet-level backends need beside them, *tcp* what hosts and switches do with TCP.
-    *devices* names the ranks and switches that *links* numbers, *assumptions*
-    says what was taken for granted to make them, and with *logical* the dimensions only arrange the ranks:
-    their bandwidth and latency stand for nothing. *failures* take links out of it or slow them. *efficiency*
-    is what is lost beside the wire, and *calibration* what the figures were fitted on. *unknown* holds
-    comments. A wrong value or key raises `ConfigError`, which says *where* it stands.
+    the file. A dimension joins two ranks or more; a single rank, which ASTRA-sim does not support, is one
+    dimension of size 1. *links* replace the dimensions if congestion is modelled, *packet* holds the settings
+    of packet-level backends, *tcp* those of TCP. *devices* names the ranks and switches that *links* numbers,
+    *assumptions* lists the assumptions behind them, and with *logical* the dimensions only arrange the ranks:
+    their bandwidth and latency are not used. *failures* remove or slow links. *efficiency* holds the
+    overheads of the library, and *calibration* the measurements behind the figures. *unknown* holds comments.
+    A wrong value or key raises `ConfigError`, which names the file *where*.
     """
 
     topology: tuple[str, ...]
@@ -86,7 +85,7 @@ class NetworkConfig:
 
     @property
     def title(self) -> str:
-        """What runs on it are called after: its name, and what has failed, which the name does not tell."""
+        """The title for results: its name, and its failures, which the name does not contain."""
         if not self.failures:
             return self.name
         named = [failure.short_text(self.devices) for failure in self.failures[:_MOST_NAMED]]
@@ -105,7 +104,7 @@ class NetworkConfig:
 
     @property
     def is_tcp(self) -> bool:
-        """Whether ``ns3`` simulates TCP on it: it says so (``tcp``), or has no RoCE part (``packet``)."""
+        """Whether ``ns3`` simulates TCP on it: it has a ``tcp`` part, or no RoCE part (``packet``)."""
         return self.tcp is not None or self.packet is None
 
     @property
@@ -114,16 +113,19 @@ class NetworkConfig:
         return tuple(value * GIB / 1e9 for value in self.bandwidth)
 
     def working_links(self) -> list[Link]:
-        """Return the links without those that have failed, slow ones slowed; raises `ConfigError`."""
+        """Return the links with failures applied.
+
+        Without failed links, and slow ones slowed. Raises `ConfigError`.
+        """
         check_failures(self.failures, f"The network '{self.name}'")
         return self.failing_links()[0]
 
     def failing_links(
         self, more: tuple[Failure, ...] = ()
     ) -> tuple[list[Link], list[tuple[int, int, Link | None]]]:
-        """Return the links that failures leave, and what changes of them in time, as `fail_links` does.
+        """Return the remaining links, and their changes over time, as `fail_links` does.
 
-        *more* are failures beside those of the network.
+        *more* are further failures in addition to those of the network.
         """
 
         def slowed(link: Link, share: float) -> Link:
@@ -134,7 +136,7 @@ class NetworkConfig:
 
     @property
     def remarks(self) -> list[str]:
-        """Sentences about what was taken for granted to make the network, and what has failed in it."""
+        """Sentences on the assumptions behind the network, and on its failures."""
         failed = [self.failure_text(failure) for failure in self.failures]
         own = self.links or (self.packet is not None and self.packet.is_graph)
         passing = self.dimensions > 1 or (self.topology == ("Ring",) and self.num_ranks > 3)
@@ -146,15 +148,15 @@ class NetworkConfig:
         return [*self.assumptions, *failed]
 
     def failure_text(self, failure: Failure) -> str:
-        """Return in words what is the matter with the links that *failure*, one of this network, hits."""
+        """Return a sentence on the links that *failure*, one of this network, affects."""
         return failure.text(self.devices, self.num_ranks)
 
     @classmethod
     def load(cls, path: str | Path, options: Mapping[str, Any] | None = None) -> NetworkConfig:
-        """Read a network YAML; raises `ConfigError` for what ASTRA-sim would refuse, but for a single rank.
+        """Read a network YAML; raises `ConfigError` for errors that ASTRA-sim refuses, except a single rank.
 
-        A ``.txt`` is read as ASTRA-sim's config.txt for ns-3, all its hosts one dimension. An InfraGraph
-        file, or the XML of lstopo or NCCL, becomes links; *options* are what it may lack
+        A ``.txt`` is read as ASTRA-sim's config.txt for ns-3, with all its hosts in one dimension. An
+        InfraGraph file, or the XML of lstopo or NCCL, becomes links; *options* add what it lacks
         (``link-defaults``), as in a network YAML that names it.
         """
         file = Path(path)
@@ -173,7 +175,7 @@ class NetworkConfig:
     def preset(cls, name: str) -> NetworkConfig:
         """Return the shipped network called *name*; `list_presets` lists them.
 
-        Of presets of nodes, such as ``hgx-h100-8x8``, there is any number of nodes: ``hgx-h100-512x8``.
+        Presets of nodes, such as ``hgx-h100-8x8``, exist for any number of nodes: ``hgx-h100-512x8``.
         """
         nodes = None if name in list_presets("network") else preset_of_nodes(name)
         if nodes is None:
@@ -186,12 +188,12 @@ class NetworkConfig:
 
     @classmethod
     def find(cls, name: str | Path, options: Mapping[str, Any] | None = None) -> NetworkConfig:
-        """Return the preset called *name* if it is a bare word and no file, else `load` it with *options*."""
+        """Return the preset *name* if it is a plain word and no file, else `load` it with *options*."""
         return cls.preset(str(name)) if is_name(name) else cls.load(name, options)
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str, name: str = "network") -> NetworkConfig:
-        """Return the configuration of the mapping read from *where*."""
+        """Return the configuration of the mapping that was read from *where*."""
         missing = [key for key in DIMENSION_KEYS if key not in data]
         if missing:
             unlike = [str(key) for key in data if key not in DIMENSION_KEYS]
@@ -261,11 +263,11 @@ class NetworkConfig:
             limits.check_range(value, limits.DELAY_NS, "latency", where)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the file holds, ignored keys included."""
+        """Return the content of the file, including ignored keys."""
         return {key: list(getattr(self, key)) for key in DIMENSION_KEYS} | self.beside_dimensions()
 
     def beside_dimensions(self) -> dict[str, Any]:
-        """Return what the file holds beside the four keys of the dimensions."""
+        """Return the content of the file without the four keys of the dimensions."""
         known: dict[str, Any] = {}
         if self.links:
             known["links"] = [list(link) for link in self.links]
@@ -287,13 +289,13 @@ class NetworkConfig:
         return known | dict(self.unknown)
 
     def save(self, path: str | Path) -> None:
-        """Write the configuration as ASTRA-sim reads it."""
+        """Write the configuration in ASTRA-sim's format."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_file(path, yaml.safe_dump(self.to_dict(), sort_keys=False))
 
 
 def _whole(value: Any, where: str) -> int:
-    """Return a YAML integer: the YAML reader of ASTRA-sim does not cut fractions."""
+    """Return a YAML integer: ASTRA-sim's YAML reader does not truncate fractions."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"{where}: every entry of 'npus_count' must be a whole number, not {shown(value)}.")
     return value

@@ -1,8 +1,8 @@
-"""The packet-level part of a network configuration, its key ``packet``.
+"""The key ``packet`` of a network configuration: its packet-level part.
 
-It holds the settings of config.txt by their names and, if the topology is not to be made from the
-dimensions, ``nodes``, ``switches`` and ``links`` (``[a, b, rate, delay, loss]``), or a ``fabric`` in the
-place of the last dimension. So one file describes a network to every backend.
+It holds the settings of config.txt by their names. Unless the topology is derived from the dimensions, it
+also has ``nodes``, ``switches`` and ``links`` (``[a, b, rate, delay, loss]``), or a ``fabric`` in place of
+the last dimension. One file thus describes a network to every backend.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ __all__ = ["PacketPart"]
 
 @dataclass(frozen=True, kw_only=True)
 class PacketPart:
-    """Settings that were given, by their names in config.txt, and the topology or else the fabric, if any.
+    """The given settings by their names in config.txt, and the topology or else the fabric, if any.
 
-    *written* is the part as the file has it (``400Gbps`` and not a number), which is what is written back and
-    what an experiment's hash is of.
+    *written* is the part as in the file (``400Gbps``, not a number), which is written back and hashed.
     """
 
     settings: Mapping[str, Any]
@@ -35,15 +34,15 @@ class PacketPart:
 
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The packet-level part of the network") -> PacketPart:
-        """Return the part that *data* describes; raises `ConfigError` for what is wrong in it."""
+        """Return the part that *data* describes; raises `ConfigError` for errors in it."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"{where}: 'packet' must be a mapping of settings, not {shown(data)}.")
         place = f"{where}: 'packet'"
         stated = [key for key in TOPOLOGY_KEYS if key in data]
         if stated and "fabric" in data:
             raise ConfigError(
-                f"{place} has both '{stated[0]}' and a 'fabric', and one of them would count for nothing; "
-                "keep the topology or the fabric."
+                f"{place} has both '{stated[0]}' and a 'fabric', and one of them would be ignored; keep the "
+                "topology or the fabric."
             )
         given = {str(key): value for key, value in data.items() if key not in (*TOPOLOGY_KEYS, "fabric")}
         return cls(
@@ -55,7 +54,7 @@ class PacketPart:
 
     @property
     def is_graph(self) -> bool:
-        """Whether it says what joins the ranks, in the place of the dimensions."""
+        """Whether it has a topology, which replaces the dimensions."""
         return self.topology is not None or self.fabric is not None
 
 

@@ -22,9 +22,8 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
     """Read ASTRA-sim's config.txt for ns-3, the topology it names and the logical topology JSON.
 
     Returns the mapping of a network configuration: the four keys of the dimensions and ``packet``. Without
-    *logical* all hosts are one dimension. Times count as in ASTRA-sim unless ASTRA_SIM_CLOCK is given. The
-    topology is looked for in the working directory and beside the
-    file. Raises `ConfigError` for anything that cannot be understood.
+    *logical* all hosts are one dimension. The clock is ASTRA-sim's unless ASTRA_SIM_CLOCK is given. The
+    topology may be in the working directory or next to the file. Raises `ConfigError` for invalid files.
     """
     text = read_text(path, "ns-3 configuration")
     given = _parse_settings(text, str(path))
@@ -33,7 +32,7 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
     hosts = topology.nodes - len(topology.switches)
     counts = [hosts] if logical is None else _logical_dims(logical)
     rate, delay_ns = _first_host_link(topology)
-    # These files are ASTRA-sim's, and so is their clock unless they say otherwise.
+    # These files are ASTRA-sim's, and so is the default of their clock.
     packet = {"ASTRA_SIM_CLOCK": 1} | {key: _plain(value) for key, value in given.items()}
     packet |= {
         "nodes": topology.nodes,
@@ -53,9 +52,9 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
 
 
 def _parse_settings(text: str, where: str) -> dict[str, Any]:
-    """Return the settings in the words of a config.txt, the last of each winning.
+    """Return the settings in the words of a config.txt; the last value of each counts.
 
-    Like ASTRA-sim, skips what is not a setting one word at a time; a misspelt one is an error.
+    Like ASTRA-sim, skips other words one at a time; a misspelt setting is an error.
     """
     words = iter(text.split())
     settings: dict[str, Any] = {}
@@ -108,7 +107,7 @@ def _logical_dims(path: Path) -> list[int]:
 
 
 def _first_host_link(topology: PacketTopology) -> tuple[float, float]:
-    """Return rate (bit/s) and delay (ns) of a host's link, which stand for all in the analytical keys."""
+    """Return rate (bit/s) and delay (ns) of a host's link, which represents all in the analytical keys."""
     switches = set(topology.switches)
     for link in topology.links:
         if link.a not in switches or link.b not in switches:
@@ -118,7 +117,7 @@ def _first_host_link(topology: PacketTopology) -> tuple[float, float]:
 
 def _find_beside(name: str, config: Path) -> Path:
     for candidate in (Path(name), config.parent / name):
-        if isfile(candidate):  # also for a name that is too long for one
+        if isfile(candidate):  # also for a name that is too long for a file
             return candidate
     raise ConfigError(
         f"{config}: the topology file '{name}' is neither in the working directory nor in {config.parent}."

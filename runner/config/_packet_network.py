@@ -1,4 +1,4 @@
-"""The packet-level network that a network configuration describes, and its files for ASTRA-sim's ns-3."""
+"""The packet-level network of a network configuration, and its files for ASTRA-sim's ns-3."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ._topology import PacketDimension, PacketLink, PacketTopology, has_routers,
 __all__ = ["NO_CONTROL", "OUTPUTS", "LinkChange", "PacketNetwork"]
 
 _MIB = 1 << 20
-# What a switch keeps of its buffer for each port, beside the headroom of its link.
+# The buffer that a switch reserves for each port, in addition to the headroom of its link.
 _RESERVE_BYTES = 4096
-# ASTRA-sim counts the time of LINK_DOWN from here.
+# The zero of LINK_DOWN's time in ASTRA-sim.
 _LINK_DOWN_FROM_NS = 2_000_000_000
 _CC_MODES = (1, 3, 7, 8, 10)
 NO_CONTROL = 12
-# What a network made from dimensions starts from; the same as ASTRA-sim's sample, scaled to its rates.
+# The default settings of a network made from dimensions, as in ASTRA-sim's sample, scaled to its rates.
 _OWN_DEFAULTS: dict[str, Any] = {
     "ALPHA_RESUME_INTERVAL": 1.0,
     "BUFFER_SIZE": 32,
@@ -61,7 +61,7 @@ _SAMPLE_ECN = (
     (200e9, 600, 2400, 0.2),
     (400e9, 800, 3200, 0.2),
 )
-# Files that ASTRA-sim reads and writes, under names of ours.
+# Names of the files that ASTRA-sim reads and writes.
 OUTPUTS = {
     "FCT_OUTPUT_FILE": "fct.txt",
     "FLOW_FILE": "flow.txt",
@@ -74,7 +74,7 @@ OUTPUTS = {
 
 
 class LinkChange(NamedTuple):
-    """From *time_ns* on the link at place *link* of a network has that rate; 0: it is down."""
+    """From *time_ns* on, link number *link* of a network has that rate; 0: it is down."""
 
     time_ns: int
     link: int
@@ -86,8 +86,8 @@ class PacketNetwork:
     """Nodes, links and settings of a packet-level network. Hosts are the nodes that are not switches.
 
     Rank r is host r of the hosts in ascending order. *settings* has every key of `SETTINGS`; *assumptions*
-    are sentences about what of them was chosen for this network. *changes* are the links that fail, or come
-    back, in the middle of a simulation, ascending by time.
+    are sentences on the settings that were chosen for this network. *changes* are the links that fail, or
+    come back, during a simulation, ascending by time.
     """
 
     nodes: int
@@ -107,9 +107,9 @@ class PacketNetwork:
     def of(cls, network: NetworkConfig, timed: bool = False) -> PacketNetwork:
         """Return the packet-level network that *network* describes, or that its dimensions translate to.
 
-        With *timed*, it has `changes` for failures that begin or end within a simulation, ASTRA-sim's
-        LINK_DOWN among them; without, `ConfigError` is raised for such failures. It is raised for a network
-        with fewer hosts than ranks, too.
+        With *timed*, its `changes` are the failures that begin or end during a simulation, including
+        ASTRA-sim's LINK_DOWN; without, such failures raise `ConfigError`. So does a network with fewer hosts
+        than ranks.
         """
         if not timed:
             check_failures(network.failures, f"The network '{network.name}'")
@@ -135,10 +135,10 @@ class PacketNetwork:
 
     @classmethod
     def written_out(cls, network: NetworkConfig) -> tuple[PacketNetwork, tuple[Failure, ...]]:
-        """Return *network* with all its links, as if none failed, and its failures in their numbers.
+        """Return *network* with all its links, as if none failed, and its failures with its numbers.
 
         Both together, as a list of links, are the same network for every backend. The settings are those of
-        the network as it fails.
+        the network with failures.
         """
         settings = cls.of(network, timed=True).settings
         whole = replace(cls.of(replace(network, failures=())), settings=settings)
@@ -163,7 +163,7 @@ class PacketNetwork:
     def device_links(self) -> tuple[tuple[int, int, float, float], ...]:
         """Return ``(a, b, bandwidth, latency)`` of every link in a network configuration's units and numbers.
 
-        Devices are numbered ranks first, then switches, as the key ``links`` does.
+        Devices are numbered ranks first, then switches, as in the key ``links``.
         """
         order = {node: place for place, node in enumerate((*self.hosts, *sorted(self.switches)))}
         return tuple(
@@ -172,11 +172,11 @@ class PacketNetwork:
         )
 
     def device_changes(self) -> list[tuple[int, int, float]]:
-        """Return ``(ns, place, bandwidth)`` of every change of the links of `device_links`, in its units."""
+        """Return ``(ns, index, bandwidth)`` of every change of the links of `device_links`, in its units."""
         return [(time_ns, link, rate_bps / 8 / GIB) for time_ns, link, rate_bps in self.changes]
 
     def check_timeout(self) -> None:
-        """Raise `ConfigError` if links go down in the middle and nobody sends again what that loses."""
+        """Raise `ConfigError` if links go down during a simulation and losses are never retransmitted."""
         if self.settings["RETRANSMIT_TIMEOUT"] == 0 and any(change.rate_bps == 0 for change in self.changes):
             raise ConfigError(
                 "A link goes down in the middle of the simulation, and what was on it is lost, but "
@@ -185,7 +185,7 @@ class PacketNetwork:
             )
 
     def check_buffers(self) -> None:
-        """Raise `ConfigError` for a switch whose ports set aside more than its buffer holds."""
+        """Raise `ConfigError` for a switch whose ports reserve more than its buffer holds."""
         switch, aside = self._largest_aside()
         size, factor = self.settings["BUFFER_SIZE"], self.settings["HEADROOM_FACTOR"]
         if aside < size * _MIB:
@@ -198,7 +198,7 @@ class PacketNetwork:
         )
 
     def _with_room(self) -> PacketNetwork:
-        """Return the network with a larger buffer if the default does not hold what ports set aside."""
+        """Return the network with a larger buffer if the default is smaller than the ports' reserves."""
         switch, aside = self._largest_aside()
         default = self.settings["BUFFER_SIZE"]
         if aside < default * _MIB:
@@ -211,7 +211,7 @@ class PacketNetwork:
         return replace(self, settings={**self.settings, "BUFFER_SIZE": size}, assumptions=(told,))
 
     def _largest_aside(self) -> tuple[int, int]:
-        """Return the switch whose ports set aside the most bytes, and how many; -1 and 0 without switches."""
+        """Return the switch whose ports reserve the most bytes, and the bytes; -1 and 0 without switches."""
         step = 1000 if self.settings["ASTRA_SIM_CLOCK"] else 1
         aside = dict.fromkeys(self.switches, 0)
         for link in self.links:
@@ -222,7 +222,7 @@ class PacketNetwork:
         return max(aside.items(), key=lambda item: item[1], default=(-1, 0))
 
     def warnings(self) -> list[str]:
-        """Return one sentence for each setting that is odd or has no effect here."""
+        """Return one sentence for each setting that is unusual or has no effect here."""
         sentences = []
         mode = self.settings["CC_MODE"]
         if mode not in (*_CC_MODES, NO_CONTROL):
@@ -238,7 +238,7 @@ class PacketNetwork:
         return sentences
 
     def texts(self) -> dict[str, str]:
-        """Return ASTRA-sim's settings as the words of config.txt, its files under names of ours.
+        """Return ASTRA-sim's settings as the words of config.txt, with our file names.
 
         Thresholds are given for the rate of every link: ASTRA-sim marks each packet of a rate without one.
         """
@@ -247,7 +247,10 @@ class PacketNetwork:
         return {key: _words(OUTPUTS.get(key, marks.get(key, self.settings[key]))) for key in keys}
 
     def _thresholds(self, given: Mapping[int, float]) -> dict[int, float]:
-        """Return *given* with an entry for the rate of every link: the next faster one, else the fastest."""
+        """Return *given* with an entry for the rate of every link.
+
+        That of the next faster one, else of the fastest.
+        """
         filled = dict(given)
         for rate in {link.rate_bps for link in self.links} if given else ():
             filled[rate] = given[min((known for known in given if known >= rate), default=max(given))]
@@ -263,17 +266,17 @@ class PacketNetwork:
         return replace(self, switches=switches, links=links, settings={**self.settings, "LINK_DOWN": down})
 
     def link_texts(self) -> list[tuple[int, int, str, str, str]]:
-        """Return both nodes, rate, delay and loss of each link, as topology.txt has them."""
+        """Return both nodes, rate, delay and loss of each link, as in topology.txt."""
         return [
             (link.a, link.b, f"{link.rate_bps}bps", f"{link.delay_ps}ps", _words(link.loss))
             for link in self.links
         ]
 
     def save(self, folder: Path) -> None:
-        """Write ``config.txt``, ``topology.txt`` and the empty files ASTRA-sim insists on into *folder*.
+        """Write ``config.txt``, ``topology.txt`` and the empty files that ASTRA-sim requires into *folder*.
 
-        Nodes are numbered hosts first, as ASTRA-sim takes node r for rank r. Nothing is
-        synced: they are for one simulation.
+        Nodes are numbered hosts first, as ASTRA-sim takes node r for rank r. Nothing is synced: the files are
+        for one simulation.
         """
         numbered = self.hosts_first()
         lines = [f"{key} {words}" for key, words in numbered.texts().items()]
@@ -289,7 +292,7 @@ class PacketNetwork:
 def _translate(
     network: NetworkConfig, part: PacketPart | None, given: Mapping[str, Any]
 ) -> tuple[PacketTopology, list[LinkChange]]:
-    """Return the topology of the network's own links if it has any, else of its dimensions, and changes."""
+    """Return the topology of the network's links, or else of its dimensions, and its changes."""
     fabric = None if part is None else part.fabric
     if fabric is not None or not network.links:
         dimensions = _dimensions(network)
@@ -312,7 +315,7 @@ def _translate(
 
 
 def _link_down(given: Mapping[str, Any], nodes: Sequence[int]) -> tuple[Failure, ...]:
-    """Return ASTRA-sim's LINK_DOWN as a failure; *nodes* has the number of the device of each node."""
+    """Return ASTRA-sim's LINK_DOWN as a failure; *nodes* has the device number of each node."""
     time_us, *ends = given.get("LINK_DOWN", (0, 0, 0))
     if not time_us:
         return ()
@@ -328,10 +331,10 @@ def _link_down(given: Mapping[str, Any], nodes: Sequence[int]) -> tuple[Failure,
 def _failing(
     network: NetworkConfig, topology: PacketTopology, given: Mapping[str, Any], routers: int = 0
 ) -> tuple[PacketTopology, list[LinkChange]]:
-    """Return *topology* without the links that have failed, slow ones slowed, and what changes in time.
+    """Return *topology* with failed links removed and slow ones slowed, and its changes over time.
 
-    Failures count devices ranks first, then switches; the first *routers* switches are those of the ranks,
-    where the links of these end, and are not counted.
+    Failures number devices ranks first, then switches. The first *routers* switches are those of the ranks:
+    links of ranks end there, and these switches are not counted.
     """
     switches = sorted(topology.switches)
     hosts = sorted(set(range(topology.nodes)) - set(switches))
@@ -355,10 +358,10 @@ def _failing(
 
 
 def _behind_routers(failure: Failure, whole: PacketNetwork, ranks: int) -> list[Failure]:
-    """Return *failure* in the numbers of the links of *whole*, whose *ranks* have a router each.
+    """Return *failure* with the link numbers of *whole*, whose *ranks* have a router each.
 
-    A rank's links end at its router; that between the two is not among them, so that a rank that fails is
-    the other links of its router, one by one.
+    A rank's links end at its router. The link between the two is not in the list, so a rank that fails is
+    translated to the other links of its router.
     """
     devices = tuple(device + ranks for device in failure.devices)
     if len(devices) > 1 or devices[0] >= 2 * ranks:
@@ -380,7 +383,7 @@ def _dimensions(network: NetworkConfig) -> list[PacketDimension]:
 
 
 def _scaled_ecn(rates: set[int], changes: Sequence[LinkChange]) -> dict[str, Any]:
-    """Return the marking thresholds of ASTRA-sim's sample, interpolated at *rates* and those of *changes*."""
+    """Return the marking thresholds of ASTRA-sim's sample at *rates* and at those of *changes*."""
     maps: dict[str, dict[int, float]] = {"KMIN_MAP": {}, "KMAX_MAP": {}, "PMAX_MAP": {}}
     for rate in sorted(rates | {change.rate_bps for change in changes if change.rate_bps > 0}):
         low, high, probability = _interpolate(float(rate))
@@ -405,7 +408,7 @@ def _interpolate(rate: float) -> tuple[float, float, float]:
 
 
 def _words(value: Any) -> str:
-    """Return *value* as config.txt has it."""
+    """Return *value* in the format of config.txt."""
     if isinstance(value, Mapping):
         pairs = [f"{rate} {_words(item)}" for rate, item in sorted(value.items())]
         return " ".join([str(len(pairs)), *pairs])

@@ -25,11 +25,11 @@ __all__ = [
 
 _LARGEST = 1 << 62
 TOPOLOGY_KEYS = ("links", "nodes", "switches")
-# Settings of ours, which ASTRA-sim skips: repeat its clock of 1 ns and its completion at the last
-# acknowledgement; how many packets may travel as one event; when to send again what nobody confirmed (us,
-# 0: never); the seed of chance.
+# Our own settings, which ASTRA-sim ignores: repeat its clock of 1 ns and its completion at the last
+# acknowledgement; the most packets of a train; when to retransmit unacknowledged packets (us, 0: never); the
+# random seed.
 OWN_SETTINGS = ("ASTRA_SIM_CLOCK", "PACKET_TRAIN", "RETRANSMIT_TIMEOUT", "SEED")
-# Every setting of config.txt with its type and its value when absent. "map" is `n (rate value)*n`.
+# Every setting of config.txt with its type and its default. "map" is `n (rate value)*n`.
 SETTINGS: dict[str, tuple[str, Any]] = {
     "ACK_HIGH_PRIO": ("flag", 0),
     "ALPHA_RESUME_INTERVAL": ("number", 55.0),
@@ -168,7 +168,7 @@ def read_link(row: Any, where: str) -> PacketLink:
 
 
 def check_topology(topology: PacketTopology, where: str) -> None:
-    """Raise `ConfigError` for nodes, switches or links that cannot be."""
+    """Raise `ConfigError` for invalid nodes, switches or links."""
     nodes, switches = topology.nodes, topology.switches
     if not 2 <= nodes <= 65_000:
         raise ConfigError(f"{where}: the number of nodes must be between 2 and 65000, not {nodes}.")

@@ -1,4 +1,4 @@
-"""Find the configuration files shipped with the package by name."""
+"""Locate the shipped configuration files by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def list_presets(kind: str = "network") -> list[str]:
 
 
 def preset_of_nodes(name: str) -> tuple[int, str] | None:
-    """Return how many nodes *name* (``hgx-h100-64x8``) means, and a preset that has some, or None."""
+    """Return the number of nodes in *name* (``hgx-h100-64x8``), and a preset for some number, or None."""
     found = _NODES.fullmatch(name)
     if found is None or int(found["nodes"]) < 2:
         return None
@@ -32,7 +32,7 @@ def preset_of_nodes(name: str) -> tuple[int, str] | None:
 
 
 def preset_path(kind: str, name: str) -> Path:
-    """Return the file of the preset *name*; raises `ConfigError` naming the closest one."""
+    """Return the file of the preset *name*; raises `ConfigError` with the closest name."""
     return _presets(kind).path_of(name)
 
 

@@ -1,4 +1,4 @@
-"""Files that ship with the package and are found by name: presets, chips, machines."""
+"""Files that ship with the package and are selected by name: presets, chips, machines."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Shipped", "is_name"]
 
 @dataclass(frozen=True)
 class Shipped:
-    """The shipped files of one kind, *what* in messages: those in *folder* that end in *suffix*.
+    """The shipped files of one kind, called *what* in messages: those in *folder* that end in *suffix*.
 
-    *other_names* lead to names; *listed_by* is the command that lists them, "" where messages do.
+    *other_names* are aliases; *listed_by* is the command that lists the names, "" if messages do.
     """
 
     what: str
@@ -29,18 +29,18 @@ class Shipped:
         return sorted(path.stem for path in self.folder.glob(f"*{self.suffix}"))
 
     def path_of(self, name: str) -> Path:
-        """Return the file called *name*; raises `ConfigError` naming the closest."""
+        """Return the file called *name*; raises `ConfigError` with the closest name."""
         names, known = self.names(), self.other_names.get(name, name)
         if known not in names:
             raise ConfigError(f"There is no {self.what} '{name}'{did_you_mean(name, names, self.listed_by)}")
         return self.folder / f"{known}{self.suffix}"
 
     def find(self, name: str | Path) -> Path:
-        """Return the file called *name* if it is a name, else *name* itself, a path."""
+        """Return the file called *name* if it is a shipped name, else *name* itself as a path."""
         return self.path_of(str(name)) if is_name(name) else Path(name)
 
 
 def is_name(name: str | Path) -> bool:
-    """Return whether *name* is a bare word, and no file here."""
+    """Return whether *name* is a plain word, and no file here."""
     path = Path(name)
     return isinstance(name, str) and path.name == name and not path.suffix and not path.is_file()

@@ -1,4 +1,4 @@
-"""Prove that a graph of links is as regular as dimensions are, or say which ranks show that it is not."""
+"""Prove that a graph of links is equivalent to dimensions, or name ranks that disprove it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Proven", "Way", "Wire", "distances", "find_dimensions", "uneven_ways
 _MOST_STEPS = 4_000_000  # ranks times links: some seconds
 _MOST_RANKS = 1024
 _UNEVEN_SOURCES = 16
-_AT_ONCE = 400_000  # numbers in one step, which fit into a cache
+_AT_ONCE = 400_000  # numbers per step, which fit into a cache
 _LARGEST = 1 << 62
 
 
@@ -39,7 +39,7 @@ class Proven:
 
 @dataclass(frozen=True)
 class Way:
-    """The shortest ways from a rank to another: links on each, and the extremes of latency and bandwidth."""
+    """The shortest paths from a rank to another: links on each, and the extremes of latency and bandwidth."""
 
     hops: int
     least_ps: int
@@ -57,12 +57,11 @@ class Way:
 
 
 def find_dimensions(ranks: int, wires: Sequence[Wire], own_hops: int = 0) -> tuple[list[Proven], str]:
-    """Return the dimensions that give every pair of ranks the latency and bandwidth its ways have.
+    """Return dimensions with the same latency and bandwidth between every pair of ranks as the paths.
 
-    Proven is: each group of ranks within a level (in the order of their numbers) is joined by ways of one
-    latency and one slowest link, for all pairs; or the ranks are a torus, for all pairs along a dimension.
-    *own_hops* links on a way are those between the ranks and routers of their own. Without a proof the list
-    is empty, and the text says why.
+    The proof covers all pairs: either each group of ranks within a level (in the order of their numbers) is
+    joined by paths of one latency and one slowest link, or the ranks are a torus. *own_hops* links of a path
+    connect ranks to their own routers. Without a proof the list is empty, and the text gives the reason.
     """
     if ranks < 2:
         return [], "there is one rank"
@@ -79,9 +78,9 @@ def find_dimensions(ranks: int, wires: Sequence[Wire], own_hops: int = 0) -> tup
 
 
 def uneven_ways(ranks: int, wires: Sequence[Wire]) -> tuple[int, int, int, int] | None:
-    """Return two ranks with equally short ways of different speed, and both in bit/s; None if none is found.
+    """Return two ranks with equally short paths of different speed, and both speeds in bit/s; None without.
 
-    The first ranks are asked, as hosts are alike.
+    Only the first ranks are checked, as hosts are alike.
     """
     sources = min(ranks, _UNEVEN_SOURCES, max(1, _MOST_STEPS // max(1, len(wires))))
     for source, row in distances(ranks, wires, range(sources)):
@@ -92,7 +91,7 @@ def uneven_ways(ranks: int, wires: Sequence[Wire]) -> tuple[int, int, int, int] 
 
 
 class _Search:
-    """Breadth first from several ranks at once, over links in both directions, sorted by where they lead."""
+    """Breadth-first search from several ranks at once, over links in both directions, sorted by target."""
 
     def __init__(self, ranks: int, wires: Sequence[Wire]) -> None:
         a, b = (np.array([getattr(wire, end) for wire in wires], dtype=np.int64) for end in "ab")
@@ -110,7 +109,7 @@ class _Search:
         self._to = ends[order]
 
     def ways(self, sources: Sequence[int]) -> Iterator[tuple[int, list[Way | None]]]:
-        """Yield each of *sources* with its ways to every rank; other ranks do not forward."""
+        """Yield each of *sources* with its paths to every rank; other ranks do not forward."""
         shape = (len(sources), self.nodes)
         rows = np.arange(len(sources))
         hops = np.full(shape, -1, dtype=np.int64)
@@ -147,7 +146,7 @@ class _Search:
 def distances(
     ranks: int, wires: Sequence[Wire], sources: Sequence[int] | None = None
 ) -> Iterator[tuple[int, list[Way | None]]]:
-    """Yield every rank, or each of *sources*, with its shortest ways to all ranks; None is no way."""
+    """Yield every rank, or each of *sources*, with its shortest paths to all ranks; None means no path."""
     search = _Search(ranks, wires)
     wanted = range(ranks) if sources is None else sources
     together = max(1, _AT_ONCE // max(1, 2 * len(wires)))
@@ -156,7 +155,7 @@ def distances(
 
 
 def _levels(row: Sequence[Way | None]) -> list[int]:
-    """Return how many ranks a group of each level has, the last all of them; nothing if they do not nest."""
+    """Return the group size of each level, up to all ranks; nothing if the groups do not nest."""
     ranks, sizes, start = len(row), [], 1
     while start < ranks:
         way = row[start]
@@ -175,7 +174,7 @@ def _levels(row: Sequence[Way | None]) -> list[int]:
 def _verified(
     ranks: int, wires: Sequence[Wire], levels: Sequence[int], first: Sequence[Way | None], own_hops: int
 ) -> tuple[list[Proven], str]:
-    """Return the dimensions of nested groups of *levels* ranks, if every pair is as those of rank 0."""
+    """Return the dimensions of nested groups of *levels* ranks, if all pairs are like those of rank 0."""
     starts = [1, *levels[:-1]]
     samples = [way for way in (first[start] for start in starts) if way is not None]
     direct = [way.hops == 1 + own_hops for way in samples]
@@ -199,7 +198,7 @@ def _verified(
 
 
 def _torus(first: Sequence[Way | None], own_hops: int) -> list[tuple[str, int]]:
-    """Return the rings, or groups that are all linked, of which the neighbours of rank 0 are the neighbours.
+    """Return the rings, or fully connected groups, formed by the neighbours of rank 0.
 
     Lowest dimension first, each with its shape and size; nothing if there are none.
     """
@@ -207,7 +206,7 @@ def _torus(first: Sequence[Way | None], own_hops: int) -> list[tuple[str, int]]:
     near = {rank for rank, way in enumerate(first) if way is not None and way.hops == 1 + own_hops}
 
     def rest(stride: int, expected: frozenset[int]) -> list[tuple[str, int]] | None:
-        """Return the dimensions from *stride* on, if they and what is *expected* so far make up `near`."""
+        """Return the dimensions from *stride* on, if they and *expected* so far explain `near`."""
         if stride == ranks:
             return [] if expected == near else None
         for span in (span for span in range(ranks, stride, -stride) if ranks % span == 0):
@@ -225,7 +224,7 @@ def _torus(first: Sequence[Way | None], own_hops: int) -> list[tuple[str, int]]:
 def _verified_torus(
     ranks: int, wires: Sequence[Wire], sizes: Sequence[tuple[str, int]], first: Sequence[Way | None]
 ) -> tuple[list[Proven], str]:
-    """Return the dimensions of *sizes*, if each pair of ranks along one is as far as its shape says."""
+    """Return the dimensions of *sizes*, if each pair of ranks along one is at the distance of its shape."""
     strides = [math.prod(size for _, size in sizes[:index]) for index in range(len(sizes))]
     samples = [way for way in (first[stride] for stride in strides) if way is not None]
     for source, row in distances(ranks, wires):

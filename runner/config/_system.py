@@ -19,7 +19,7 @@ __all__ = ["SystemConfig"]
 
 POLICIES = ("EXPLICIT", "FIFO", "LIFO")
 OPTIMIZATIONS = ("baseline", "localBWAware")
-# Ours: what ASTRA-sim's keys of like names once chose.
+# Our own keys, with the meaning that similar keys of ASTRA-sim once had.
 INTRA_POLICIES = ("FIFO", "less-remaining-phase-first", "reduce-first", "smallest-first")
 INTER_POLICIES = ("ascending", "greedy", "round-robin")
 INEFFECTIVE = {
@@ -54,14 +54,14 @@ _PROGRAMS = tuple(f"{name}-programs" for name in COLLECTIVES)  # ours
 
 @dataclass(frozen=True)
 class SystemConfig:
-    """What a rank's communication library and chip are like; ``None`` is a key the file does not have.
+    """A rank's communication library and chip; ``None`` means that the file lacks the key.
 
     Field names are the keys with ``-`` replaced by ``_``; *endpoint_delay* is in ns, *local_mem_bw* in 10^9
-    bytes per second, *peak_perf* in TFLOPS. Algorithm lists have one entry a network dimension. *folder* is
-    what custom algorithm paths are relative to. Programs are ours: files of MSCCL XML or MSCCL++ plans, of
-    which each collective takes the first that fits it, or ``builtin``. *unknown* holds comments and keys of
-    ASTRA-sim that have no effect. A number that no machine has, or a key that is none, raises `ConfigError`,
-    which says *where* it stands.
+    bytes per second, *peak_perf* in TFLOPS. Algorithm lists have one entry per network dimension. Paths of
+    custom algorithms are relative to *folder*. Programs are our own extension: files of MSCCL XML or MSCCL++
+    plans, of which each collective runs the first that fits it, or ``builtin``. *unknown* holds comments and
+    keys of ASTRA-sim without effect. An implausible number or an unrecognised key raises `ConfigError`, which
+    names the file *where*.
     """
 
     scheduling_policy: str | None = None
@@ -112,19 +112,19 @@ class SystemConfig:
 
     @classmethod
     def load(cls, path: str | Path) -> SystemConfig:
-        """Read a system JSON; raises `ConfigError` for anything ASTRA-sim would refuse."""
+        """Read a system JSON; raises `ConfigError` for any error that ASTRA-sim refuses."""
         file = Path(path)
         config = cls.from_mapping(values.read_json(file, "system configuration"), str(file))
         return replace(config, folder=file.parent, name=file.stem)
 
     @classmethod
     def preset(cls, name: str, dimensions: int = 1) -> SystemConfig:
-        """Return the shipped system called *name*, for a network of that many *dimensions*."""
+        """Return the shipped system called *name*, for a network with that many *dimensions*."""
         return cls.load(preset_path("system", name)).for_dimensions(dimensions)
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str) -> SystemConfig:
-        """Return the configuration of the mapping read from *where*."""
+        """Return the configuration of the mapping that was read from *where*."""
         known = {_key(name) for name in _FIELDS}
         loaded = {_attribute(key): _convert(key, data[key], where) for key in data if key in known}
         unknown = {key: data[key] for key in data if key not in known}
@@ -140,7 +140,7 @@ class SystemConfig:
         return replace(self, **changes)
 
     def ineffective(self) -> list[str]:
-        """Return one sentence for each key that was given but has no effect."""
+        """Return one sentence for each given key without effect."""
         dead = [f"'{key}' has no effect: {INEFFECTIVE[key]}." for key in self.unknown if key in INEFFECTIVE]
         if self.scheduling_policy is not None:
             dead.append("'scheduling-policy' has no effect: chunks that compete always share a priority.")
@@ -154,13 +154,13 @@ class SystemConfig:
             ("collective-optimization", self.collective_optimization, "localBWAware"),
         )
         return [
-            f"'{key}' is absent: ASTRA-sim would use whatever is in memory; {default} was assumed."
+            f"'{key}' is absent: ASTRA-sim would read uninitialised memory; {default} was assumed."
             for key, value, default in absent
             if value is None
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the file holds, keys without effect included; flags are written as 0 or 1."""
+        """Return the content of the file, including keys without effect; flags are written as 0 or 1."""
         known: dict[str, Any] = {}
         for name in _FIELDS:
             value = getattr(self, name)
@@ -170,7 +170,7 @@ class SystemConfig:
         return known | dict(self.unknown)
 
     def save(self, path: str | Path) -> None:
-        """Write the configuration as ASTRA-sim reads it."""
+        """Write the configuration in ASTRA-sim's format."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_file(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
@@ -187,7 +187,7 @@ def _attribute(key: str) -> str:
 
 
 def _convert(key: str, value: Any, where: str) -> Any:
-    """Return *value* in the type ASTRA-sim reads *key* as."""
+    """Return *value* with the type of ASTRA-sim's *key*."""
     if key in _INTEGERS:
         return values.integer(value, key, where)
     if key in _FLOATS:

@@ -1,6 +1,6 @@
-"""The TCP part of a network configuration, its key ``tcp``: what the ranks' hosts and switches do with TCP.
+"""The key ``tcp`` of a network configuration: TCP settings of hosts and switches, for the backend ``ns3``.
 
-The backend ``ns3`` reads it. The fabric itself (hosts, switches, links) is that of the other parts.
+The fabric itself (hosts, switches, links) is in the other parts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["TcpPart"]
 
 _Reader = Callable[[Any, str], Any]
 _LARGEST_BUFFER = 1 << 30  # of a window with the largest scale
-_TCP_IP_BYTES = 52  # headers of a data segment as Linux sends it: IP 20, TCP 20, timestamps 12
+_TCP_IP_BYTES = 52  # headers of a data segment in Linux: IP 20, TCP 20, timestamps 12
 _LEAST_SEGMENT = 88  # of Linux
 _MTU = (576, 65_535)
 
@@ -89,7 +89,7 @@ def _folder(value: Any, where: str) -> str:
     return value
 
 
-# Every setting: how it is read, what it is if it is absent, and whose habit that is; None depends on others.
+# Every setting: its parser, its default, and the source of the default; None depends on other settings.
 _SETTINGS: dict[str, tuple[_Reader, Any, str]] = {
     "congestion-control": (_choice("bbr", "cubic", "dctcp", "newreno", "reno"), "cubic", "Linux's"),
     "queue-disc": (_choice("fifo", "fq-codel", "red"), None, "of switches"),
@@ -116,19 +116,19 @@ _SETTINGS: dict[str, tuple[_Reader, Any, str]] = {
     "flow-monitor": (_flag, False, ""),
     "seed": (_whole(1, 1 << 31), 1, ""),
 }
-_QUIET = ("flow-monitor", "pcap", "seed")  # defaults that nobody has to know of
+_QUIET = ("flow-monitor", "pcap", "seed")  # defaults that results need not list
 
 
 @dataclass(frozen=True, kw_only=True)
 class TcpPart:
-    """Settings that were given, by their names, in bytes and ns; *written* is the part as the file has it."""
+    """The given settings by name, in bytes and ns; *written* is the part as in the file."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     written: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The TCP part of the network") -> TcpPart:
-        """Return the part that *data* describes; raises `ConfigError` for what is wrong in it."""
+        """Return the part that *data* describes; raises `ConfigError` for errors in it."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"{where}: 'tcp' must be a mapping of settings, not {shown(data)}.")
         settings: dict[str, Any] = {}
@@ -143,9 +143,9 @@ class TcpPart:
         return part
 
     def complete(self) -> dict[str, Any]:
-        """Return every setting, with what depends on others filled in.
+        """Return every setting, with defaults that depend on others filled in.
 
-        ``connect`` stays None where it was not given: it depends on the number of ranks.
+        ``connect`` stays None if it was not given: its default depends on the number of ranks.
         """
         known = {key: default for key, (_, default, _) in _SETTINGS.items()} | dict(self.settings)
         marks = known["congestion-control"] == "dctcp"
@@ -159,14 +159,14 @@ class TcpPart:
         return known
 
     def assumptions(self) -> list[str]:
-        """Return sentences that name every default that was used, and whose it is."""
+        """Return sentences on every default that was used, with its source."""
         words = []
         for key, value in self.complete().items():
             if key in self.settings or key in _QUIET or value is None:
                 continue
             whose = _SETTINGS[key][2]
             words.append(f"{key} {_shown(key, value)}" + (f" ({whose})" if whose else ""))
-        return [f"Settings of 'tcp' that were not given: {', '.join(words)}."] if words else []
+        return [f"Defaults of 'tcp': {', '.join(words)}."] if words else []
 
 
 def _shown(key: str, value: Any) -> str:

@@ -26,7 +26,7 @@ class PacketLink:
 
 @dataclass(frozen=True)
 class PacketTopology:
-    """*nodes* numbered from 0, those of them that are *switches*, and the links; the others are hosts."""
+    """*nodes* numbered from 0, the *switches* among them, and the links; the other nodes are hosts."""
 
     nodes: int
     switches: tuple[int, ...]
@@ -44,19 +44,19 @@ class PacketDimension:
 
 
 def has_routers(dimensions: Sequence[PacketDimension], fabric: Clos | None = None) -> bool:
-    """Return whether ranks need routers of their own: messages may have to pass a rank that is not theirs."""
+    """Return whether ranks need separate routers, because messages may have to pass other ranks."""
     ring = dimensions[0].shape == "Ring" and dimensions[0].count > 3 and fabric is None
     return len(dimensions) > 1 or ring
 
 
 def packet_topology(dimensions: Sequence[PacketDimension], fabric: Clos | None = None) -> PacketTopology:
-    """Return the hosts, switches and links of a packet network like *dimensions*, fastest-varying first.
+    """Return a packet network equivalent to *dimensions*, which are fastest-varying first.
 
     A ``Switch`` dimension becomes one switch per group, ``FullyConnected`` a link per pair, ``Ring`` a link
-    between neighbours, each with the dimension's rate and latency. Hosts do not forward: where a message may
-    have to pass a rank that is not its own (rings of more than three, several dimensions), each rank gets a
-    switch of its own behind links without latency that are eight times as fast as its fastest dimension.
-    *fabric* takes the place of the last dimension and joins all ranks, at that dimension's rate and latency.
+    between neighbours, each with the dimension's rate and latency. Hosts do not forward. If a message may
+    have to pass another rank (rings of more than three, several dimensions), each rank gets a router, behind
+    links without latency that are eight times as fast as its fastest dimension. *fabric* replaces the last
+    dimension and joins all ranks, at that dimension's rate and latency.
     """
     counts = [dimension.count for dimension in dimensions]
     ranks = math.prod(counts)

@@ -1,8 +1,8 @@
 """Check and convert JSON and YAML values of configurations.
 
-ASTRA-sim turns a value into the type it needs (it cuts a fraction given for an integer, takes ``true`` as 1
-and a flag of any text as on); here such a value is an error. Each function takes the value, the key and the
-file it came from and raises `ConfigError` for a value of another type.
+ASTRA-sim converts a value to the type it needs (it truncates fractions, reads ``true`` as 1 and any text as a
+flag that is on); here such a value is an error. Each function takes the value, the key and its file, and
+raises `ConfigError` for a value of another type.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from ...support.documents import read_json, read_yaml
 
 
 class _Shown(reprlib.Repr):
-    """Shows what Python has too many digits for, too: a product of numbers may be of any length."""
+    """Shows integers with any number of digits, which Python may refuse to print."""
 
     def repr_int(self, x: int, level: int) -> str:
-        """Return the digits of *x*, or how many bits it has."""
+        """Return the digits of *x*, or its number of bits."""
         return (
             super().repr_int(x, level) if x.bit_length() < _MOST_BITS else f"2^{x.bit_length() - 1} or more"
         )
 
 
 _MOST_BITS = 4096
-_SHOWN = _Shown()  # bounded, however large or deep the value is
+_SHOWN = _Shown()  # bounded, for any size or depth of the value
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 100
 _SHOWN.maxlevel = 3
 
-# Neither format needs comments as keys, but JSON has no others.
+# Keys that mark comments: JSON has no comments, and YAML does not need these.
 COMMENTS = ("comment", "source")
 
 __all__ = [
@@ -54,12 +54,12 @@ def _wrong(where: str, key: str, wanted: str, value: Any) -> ConfigError:
 
 
 def shown(value: Any) -> str:
-    """Return *value* as an error message shows it, in bounded length."""
+    """Return *value* for an error message, in bounded length."""
     return _SHOWN.repr(value)
 
 
 def integer(value: Any, key: str, where: str) -> int:
-    """Return *value* as an integer; ``2.0`` is one, while fractions and truth values are errors."""
+    """Return *value* as an integer; ``2.0`` is one, while fractions and booleans are errors."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1:
         return int(value)
     raise _wrong(where, key, "a whole number", value)
@@ -74,7 +74,7 @@ def floating(value: Any, key: str, where: str) -> float:
 
 
 def flag(value: Any, key: str, where: str) -> bool:
-    """Return whether ASTRA-sim takes a number or truth value as on: all but 0 are, even ``false``."""
+    """Return whether ASTRA-sim reads a number or boolean as on: all except 0, even ``false``."""
     if isinstance(value, bool):
         return True
     if isinstance(value, (int, float)):
@@ -106,7 +106,7 @@ def choice(value: Any, allowed: Iterable[str], key: str, where: str) -> str:
 
 
 def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> None:
-    """Raise `ConfigError` for the first of *keys* that is neither a comment nor one of the *known*."""
+    """Raise `ConfigError` for the first of *keys* that is neither a comment nor in *known*."""
     names = list(known)
     for key in keys:
         if key not in names and key not in COMMENTS:

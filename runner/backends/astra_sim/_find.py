@@ -50,7 +50,8 @@ class AstraSimProgram:
     """One ASTRA-sim program.
 
     *kind* is one of `KINDS`, *source* says how it was located, *version* is the commit of its checkout if
-    known, and *debug* whether it is a debug build, which is about ten times slower."""
+    known, and *debug* whether it is a debug build, which is about ten times slower.
+    """
 
     kind: str
     path: Path

@@ -1,4 +1,4 @@
-"""What the public package ``infragraph`` offers beside its format: blueprints, and importers of machines."""
+"""Features of the public package ``infragraph``: blueprints, and importers of machines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DEVICES: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     "xe9680l": ("devices.dell.xe9680L", "Dellxe9680L", ()),
     "xe9685l": ("devices.dell.xe9685L", "Dellxe9685L", ()),
 }
-# Fabrics: module, class, and what each takes, with what it is when not given (None: must be given).
+# Fabrics: module, class, and parameters with their defaults (None: required).
 _FABRICS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "clos": ("fabrics.closfabric", "ClosFabric", {}),
     "clos-fat-tree": (
@@ -66,9 +66,9 @@ BLUEPRINTS = tuple(sorted([*_DEVICES, *_FABRICS]))
 
 
 def make_blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the blueprint that *settings* name, as a file would have it, and what was put right in it.
+    """Return the blueprint that *settings* name, as the content of a file, and the corrections to it.
 
-    ``blueprint`` is one of `BLUEPRINTS`; the other keys are what it takes: ``host`` a device's name, the
+    ``blueprint`` is one of `BLUEPRINTS`; the other keys are its parameters: ``host`` a device's name, the
     ``ports`` of a switch, bandwidths in Gb/s. Raises `ConfigError`, also without the package.
     """
     name = str(settings.get("blueprint", "")).lower().replace("_", "-")
@@ -128,7 +128,7 @@ def _package(module: str) -> Any:
 
 
 def _made(make: Callable[[], Any], where: str) -> dict[str, Any]:
-    """Return what *make* makes as plain values; what the package raises becomes an error that says so."""
+    """Return the result of *make* as plain values; exceptions of the package become `ConfigError`."""
     try:
         with redirect_stdout(StringIO()):  # some blueprints print
             return dict(make().serialize("dict"))
@@ -142,7 +142,7 @@ def _made(make: Callable[[], Any], where: str) -> dict[str, Any]:
 
 
 def _mended(data: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return *data* with what blueprints themselves get wrong put right, and a sentence on each."""
+    """Return *data* with known mistakes of the blueprints corrected, and a sentence on each."""
     remarks = []
     spine = [edge for edge in data.get("edges", ()) if edge["ep1"].get("instance", "").startswith("tier_2[")]
     if any(edge["link"] != "tier_2_link" for edge in spine):
@@ -167,9 +167,9 @@ def _mended(data: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def import_xml(path: Path) -> dict[str, Any]:
-    """Return the machine that the XML of ``lstopo`` or of NCCL's topology dump describes, as one device.
+    """Return the machine in the XML of ``lstopo`` or of NCCL's topology dump, as one device.
 
-    Raises `ConfigError` for what is neither, and without the package ``infragraph``.
+    Raises `ConfigError` for other files, and without the package ``infragraph``.
     """
     try:
         tag = ElementTree.parse(path).getroot().tag

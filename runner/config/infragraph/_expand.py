@@ -1,4 +1,4 @@
-"""Expand an infrastructure: every component of every instance a node, every edge its lines between nodes."""
+"""Expand an infrastructure: every component of every instance becomes a node, every edge becomes lines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Line:
-    """A link between the nodes *a* and *b*; *device* names the device it is inside of, if it is in one."""
+    """A link between the nodes *a* and *b*; *device* is the device that contains it, if any."""
 
     a: int
     b: int
@@ -45,7 +45,7 @@ class Line:
 
 @dataclass
 class Graph:
-    """Nodes in the order of instances, indices and components; lines; and sentences on how they were read."""
+    """Nodes in the order of instances, indices and components; lines; and sentences on the interpretation."""
 
     nodes: list[Node] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
@@ -54,14 +54,20 @@ class Graph:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where a device's components lie among its nodes: first node, nodes of one, and how many there are."""
+    """The range of a device's components among its nodes.
+
+    First node, nodes per component, and their number.
+    """
 
     size: int
     parts: Mapping[str, tuple[int, int, int]]
 
 
 def expand(infrastructure: Infrastructure, where: str) -> Graph:
-    """Return the graph of *infrastructure*; raises `ConfigError` for what does not exist or is too large."""
+    """Return the graph of *infrastructure*.
+
+    Raises `ConfigError` for unknown names and for excessive sizes.
+    """
     return _Expansion(infrastructure, where).graph()
 
 
@@ -142,7 +148,7 @@ class _Expansion:
         return devices[name]
 
     def _layout(self, device: Device, outside: tuple[str, ...]) -> _Layout:
-        """Return where the components of *device* lie; *outside* are the devices it is part of."""
+        """Return the ranges of the components of *device*; *outside* are the devices that contain it."""
         if device.name in outside or len(outside) > _DEEPEST:
             chain = " in ".join(f"'{name}'" for name in (device.name, *reversed(outside[-3:])))
             raise ConfigError(
@@ -178,7 +184,7 @@ class _Expansion:
                     yield Node(name, part.name, part.choice, part.type, device.name)
 
     def _inside(self, device: Device) -> list[Line]:
-        """Return the lines inside of *device*, its composed devices included, from its own first node."""
+        """Return the lines inside *device*, including its composed devices, relative to its first node."""
         if device.name in self._lines:
             return self._lines[device.name]
         lines: list[Line] = []
@@ -216,7 +222,7 @@ class _Expansion:
         return [bases[name] + index * size + offset for index in indices for offset in inner]
 
     def _offsets(self, device: Device, text: str, place: str) -> list[int]:
-        """Return the nodes that *text* (``cx5[0:2].port[0]``) means, from the first node of *device*."""
+        """Return the nodes of *text* (``cx5[0:2].port[0]``), counted from the first node of *device*."""
         offsets, previous = [0], ""
         for number, element in enumerate(text.split(".")):
             name, chosen = _split(element, place)
@@ -244,7 +250,7 @@ class _Expansion:
     def _join(
         self, edge: Edge, ends: tuple[list[int], list[int]], links: Mapping[str, LinkKind], device: str
     ) -> list[Line]:
-        """Return the lines of *edge* between the nodes *ends*: no node to itself, and each pair once."""
+        """Return the lines of *edge* between the nodes *ends*, without self-loops and duplicates."""
         first, second = ends
         if edge.link not in links:
             owner = f"device '{device}'" if device else "infrastructure"
@@ -275,7 +281,7 @@ class _Expansion:
 
 
 def _split(element: str, place: str) -> tuple[str, str | None]:
-    """Return the name and what stands in its brackets, if it has some."""
+    """Return the name and the text in its brackets, if there are any."""
     match = _ELEMENT.fullmatch(element)
     if match is None or not match[1]:
         raise ConfigError(
@@ -285,7 +291,7 @@ def _split(element: str, place: str) -> tuple[str, str | None]:
 
 
 def _indices(text: str | None, count: int, element: str, place: str) -> range:
-    """Return the indices that a slice of Python's means, all of which must exist."""
+    """Return the indices of a Python slice, all of which must exist."""
     if text is None or not text.strip():
         return range(count)
     match = _SLICE.fullmatch(text)

@@ -1,4 +1,4 @@
-"""Give every link its bit/s and ps: from the file, else from the user's defaults, and never from nowhere."""
+"""Set bit/s and ps of every link, from the file or from the user's defaults, without assumptions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def full_name(line: Line) -> str:
 
 
 def named_defaults(line: Line, defaults: Mapping[str, Default]) -> list[tuple[str, Default]]:
-    """Return the defaults for the link of *line* by its name, with their keys, the most particular first."""
+    """Return the defaults for the link of *line* by its name, with their keys, the most specific first."""
     return [
         (key, defaults[key]) for key in dict.fromkeys((full_name(line), line.kind.name)) if key in defaults
     ]
@@ -31,9 +31,9 @@ def named_defaults(line: Line, defaults: Mapping[str, Default]) -> list[tuple[st
 def figures(
     lines: Sequence[Line], nodes: Sequence[Node], defaults: Mapping[str, Default], where: str
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Return bit/s and ps of each of *lines*, and sentences on what was taken for granted.
+    """Return bit/s and ps of each of *lines*, and sentences on the assumptions.
 
-    Raises `ConfigError` that lists every kind of link without a bandwidth or a latency.
+    Raises `ConfigError` with every kind of link that lacks a bandwidth or a latency.
     """
     kinds: dict[str, list[Line]] = {}
     for line in lines:
@@ -59,7 +59,7 @@ def figures(
 def _of_kind(
     line: Line, defaults: Mapping[str, Default]
 ) -> tuple[Fraction | None, Fraction | None, list[str], list[str]]:
-    """Return rate and delay of the kind of *line*, what was assumed, and what is still lacking."""
+    """Return rate and delay for the link kind of *line*, assumptions, and missing figures."""
     kind = line.kind
     named = named_defaults(line, defaults)
     every = [*named, *(("*", defaults[key]) for key in ("*",) if key in defaults)]
@@ -75,7 +75,7 @@ def _of_kind(
             f"coding (link-defaults, '{key}')."
         )
     assumed = []
-    # What a file says in transfers is not overruled by what is for all links.
+    # Figures in transfers in the file have precedence over defaults for all links.
     allowed = every if kind.transfers is None else named
     if rate is None:
         rate, text = _first(allowed, "bandwidth")
@@ -91,7 +91,7 @@ def _of_kind(
 
 
 def _first(allowed: Iterable[tuple[str, Default]], figure: str) -> tuple[Fraction | None, str]:
-    """Return the first value of *figure* among the defaults, and what it is and under which key."""
+    """Return the first value of *figure* among the defaults, its text and its key."""
     for key, default in allowed:
         value = default.rate_bps if figure == "bandwidth" else default.delay_ps
         if value is not None:
@@ -110,7 +110,7 @@ def _lacking(missing: Sequence[str], where: str) -> str:
 
 
 def check_names(names: Iterable[str], known: Iterable[str], what: str, where: str) -> None:
-    """Raise `ConfigError` for one of *names* that is not *known*: a misspelt one would have no effect."""
+    """Raise `ConfigError` for one of *names* that is not in *known*, for example a misspelt one."""
     allowed = sorted(set(known))
     for name in names:
         if name not in allowed:

@@ -19,10 +19,10 @@ _DIMENSIONS = ("topology", "npus_count", "bandwidth", "latency")
 
 
 def read_network(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping of the network configuration in *path*, made from an InfraGraph if it is one.
+    """Return the mapping of the network configuration in *path*, converted if it is an InfraGraph.
 
-    A network YAML may name one with ``infragraph``: a file beside it, or a blueprint. *options* are more of
-    the keys in `OPTION_KEYS`. Raises `ConfigError`.
+    A network YAML may name one with ``infragraph``: a file next to it, or a blueprint. *options* are further
+    keys of `OPTION_KEYS`. Raises `ConfigError`.
     """
     data = _content(path)
     if looks_like_infragraph(data):
@@ -48,7 +48,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the network that a YAML describes by an InfraGraph and keys of its own beside it."""
+    """Return the network of a YAML with an InfraGraph and further keys."""
     from ._network import network_mapping  # noqa: PLC0415 - most networks are none
 
     source = data["infragraph"]
@@ -85,9 +85,9 @@ def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) 
 
 
 def _blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the blueprint that *settings* name, as a file would have it, and what was corrected in it.
+    """Return the blueprint that *settings* name, as the content of a file, and the corrections to it.
 
-    Plug-ins of ``chakrascope.blueprints`` make them: modules with ``BLUEPRINTS`` (names) and
+    Plug-ins of ``chakrascope.blueprints`` create them: modules with ``BLUEPRINTS`` (names) and
     ``make_blueprint``.
     """
     name = str(settings.get("blueprint", "")).lower().replace("_", "-")
@@ -101,7 +101,7 @@ def _blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, Any],
 
 
 def _merged(first: Any, second: Any) -> Any:
-    """Return both mappings of defaults, the second winning; what is not a mapping is left to who reads it."""
+    """Return the merged mappings of defaults, the second with precedence; other values are checked later."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return {**first, **second}
     return second or first

@@ -1,4 +1,4 @@
-"""By which keys an InfraGraph is known, and what a network YAML may say beside one."""
+"""The keys that identify an InfraGraph, and the keys that a network YAML may combine with one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn an infrastructure into a network: ranks, every other component a node, and links with figures."""
+"""Convert an infrastructure to a network: ranks, nodes for all other components, and links with figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def network_mapping(data: Mapping[str, Any], where: str, options: Mapping[str, A
 
     It has the four keys of the dimensions, ``links``, ``devices`` (their names), ``assumptions`` and, where
     the dimensions could not be proven, ``dimensions: logical``. *options* are the keys of `OPTION_KEYS`.
-    Raises `ConfigError` for whatever is missing or wrong in either.
+    Raises `ConfigError` for missing or wrong values in either.
     """
     infrastructure = read(data, where)
     chosen = read_options(options, where)
@@ -77,14 +77,14 @@ class _Network:
         }
 
     def _check_defaults(self, graph: Graph) -> None:
-        """Raise `ConfigError` for a name among the options that stands for nothing."""
+        """Raise `ConfigError` for an unknown name among the options."""
         links = {name for line in graph.lines for name in (line.kind.name, full_name(line))}
         check_names(self._options.defaults, {*links, "*"}, "link-defaults", self._where)
         parts = {name for node in graph.nodes for name in _names(node)}
         check_names(self._options.without, links | parts, "without", self._where)
 
     def _without(self, lines: Sequence[Line]) -> list[Line]:
-        """Return the lines that are left without the links and components that the user leaves out."""
+        """Return the lines without the links and components that the user excludes."""
         gone = set(self._options.without)
         if not gone:
             return list(lines)
@@ -101,10 +101,10 @@ class _Network:
         return kept
 
     def _ports_merged(self, lines: Sequence[Line]) -> list[Line]:
-        """Return *lines* with every port that its device links without figures as part of what is behind it.
+        """Return *lines* with every port merged into its component, if its device links it without figures.
 
-        A port is where a link ends. It is a node of its own only if its link inside has figures, from the
-        file or from defaults for that very link.
+        A port is the end of a link. It is a separate node only if its link inside the device has figures,
+        from the file or from defaults for that link.
         """
         behind: dict[int, set[int]] = {}
         kept_apart: set[int] = set()
@@ -136,7 +136,7 @@ class _Network:
         return [line for line in merged if line.a != line.b]
 
     def _find_ranks(self) -> list[int]:
-        """Return the nodes that are ranks: in the file's order, or as its annotations say."""
+        """Return the nodes that are ranks, in the order of the file or of its annotations."""
         wanted = self._options.ranks
         found = [place for place, node in enumerate(self._nodes) if wanted in (node.choice, node.type)]
         gone = set(self._options.without)
@@ -161,7 +161,7 @@ class _Network:
         return [places[name] for name in sorted(given, key=lambda name: given[name])]
 
     def _pruned(self, lines: Sequence[Line]) -> list[Line]:
-        """Return the lines that can be on a way between ranks: nothing ends where there is no rank."""
+        """Return the lines on paths between ranks: dead ends without a rank are removed."""
         ranks = set(self._ranks)
         around: dict[int, set[int]] = {}
         for line in lines:
@@ -187,7 +187,7 @@ class _Network:
     def _connected(self, wires: list[Wire], names: list[str]) -> tuple[list[Wire], list[str], bool]:
         """Return the network with a router for every rank if ranks must forward, and whether they do.
 
-        Raises `ConfigError` for two ranks with no way between them.
+        Raises `ConfigError` for two ranks without a path.
         """
         ranks = len(self._ranks)
         forwarding = self._options.forwarding
@@ -214,7 +214,7 @@ class _Network:
         )
 
         def moved(node: int) -> int:
-            return node + ranks  # ranks become their routers, and everything else follows
+            return node + ranks  # ranks become their routers, and all other nodes follow
 
         own = [Wire(rank, moved(rank), fastest, 0) for rank in range(ranks)]
         outer = [Wire(moved(w.a), moved(w.b), w.rate_bps, w.delay_ps) for w in wires]
@@ -240,7 +240,7 @@ class _Network:
             )
 
     def _dimensions(self, wires: Sequence[Wire], own_hops: int) -> dict[str, Any]:
-        """Return the keys of the dimensions: proven ones, else all ranks in one that is only logical."""
+        """Return the keys of the dimensions: proven ones, else one logical dimension of all ranks."""
         ranks = len(self._ranks)
         proven, reason = find_dimensions(ranks, wires, own_hops)
         if proven:
@@ -271,12 +271,12 @@ class _Network:
 
 
 def _names(node: Node) -> Iterable[str]:
-    """Return the names by which *node* can be left out."""
+    """Return the names with which *node* can be excluded."""
     return node.component, f"{node.device}.{node.component}"
 
 
 def _apart(ranks: int, wires: Sequence[Wire], *, forwarding: bool) -> tuple[int, int] | None:
-    """Return two ranks with no way between them, None if there are none."""
+    """Return two ranks without a path between them, None if there are none."""
     group: dict[int, int] = {}
 
     def root(node: int) -> int:

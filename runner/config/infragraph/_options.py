@@ -1,4 +1,4 @@
-"""What a user adds to an InfraGraph file: figures that it lacks, what to leave out, and who the ranks are."""
+"""The user's additions to an InfraGraph file: missing figures, exclusions, and the choice of ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIGURES = ("bandwidth", "latency", "width")
 
 @dataclass(frozen=True)
 class Default:
-    """What a link gets that its file says nothing of: bit/s, ps, and bits per transfer; *texts* as given."""
+    """Default figures of a link: bit/s, ps, and bits per transfer; *texts* as given."""
 
     rate_bps: Fraction | None = None
     delay_ps: Fraction | None = None
@@ -29,10 +29,10 @@ class Default:
 
 @dataclass(frozen=True)
 class Options:
-    """*defaults* by link, ``device.link`` or ``*``; *without* names links and components to leave out.
+    """*defaults* by link, ``device.link`` or ``*``; *without* names excluded links and components.
 
-    *ranks* is the choice or type of the components that are ranks; *forwarding* tells whether they pass on
-    messages of others, None to find out.
+    *ranks* is the choice or type of the components that are ranks; *forwarding*: whether they forward
+    messages of others, None to determine it.
     """
 
     defaults: Mapping[str, Default] = field(default_factory=dict)
@@ -90,7 +90,7 @@ def _default(data: Any, where: str) -> Default:
 
 
 def _with_unit(value: Any, examples: str) -> str:
-    """Return *value* if it says its unit: bits and bytes, or ns and ms, are easily taken for each other."""
+    """Return *value* if it has a unit, as bits and bytes, or ns and ms, are easily confused."""
     if isinstance(value, str) and not value.strip().replace(".", "").isdigit():
         return value
     raise ValueError(f"{shown(value)} has no unit; write it with one, such as {examples}.")

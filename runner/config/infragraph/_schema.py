@@ -18,7 +18,7 @@ __all__ = ["CHOICES", "Component", "Device", "Edge", "Infrastructure", "Instance
 
 CHOICES = ("custom", "device", "cpu", "xpu", "nic", "memory", "port", "switch")
 SCHEMES = ("one2one", "many2many", "ring")
-MOST = 1_000_000  # components, instances or links; beyond, a count is a mistake
+MOST = 1_000_000  # components, instances or links; a larger count is a mistake
 _BITS = {"gigabits_per_second": 10**9, "gigabytes_per_second": 8 * 10**9}
 _TRANSFERS = "gigatransfers_per_second"
 _PICOSECONDS = {"ms": 10**9, "us": 10**6, "ns": 1000}
@@ -36,7 +36,7 @@ class Component:
 
 @dataclass(frozen=True)
 class LinkKind:
-    """What a kind of link says of itself: bit/s, or transfers per second of unknown width, and ps."""
+    """The figures of a kind of link: bit/s, or transfers per second of unknown width, and ps."""
 
     name: str
     rate_bps: Fraction | None = None
@@ -46,7 +46,7 @@ class LinkKind:
 
 @dataclass(frozen=True)
 class Edge:
-    """Two endpoints, as written and with the device's first for composed ones, joined by *scheme*."""
+    """Two endpoints, as written, and for composed devices with the device first, joined by *scheme*."""
 
     place: str
     ep1: str
@@ -76,7 +76,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Infrastructure:
-    """Everything a file holds. *ranks* is what its annotations say of single nodes, by their names."""
+    """The content of a file. *ranks* has the annotations of single nodes, by name."""
 
     name: str
     devices: Mapping[str, Device]
@@ -88,9 +88,9 @@ class Infrastructure:
 
 
 def read(data: Mapping[str, Any], where: str) -> Infrastructure:
-    """Return the infrastructure that *data* describes: one, one device, or one with its annotations.
+    """Return the infrastructure in *data*: an infrastructure, a device, or one with its annotations.
 
-    Raises `ConfigError` naming *where* and the key for what is missing or of the wrong kind.
+    Raises `ConfigError` with *where* and the key for missing values and wrong types.
     """
     annotations = _mapping(data.get("annotations") or {}, f"{where}: 'annotations'")
     inner = _mapping(data.get("infrastructure", data), f"{where}: 'infrastructure'")
@@ -171,7 +171,7 @@ def _link(data: Mapping[str, Any], where: str) -> LinkKind:
 
 
 def _choice(data: Any, units: Sequence[str], where: str) -> tuple[str, Fraction] | None:
-    """Return the unit that *data* uses and its number, exactly as written; None where it says nothing."""
+    """Return the unit and the exact number in *data*; None without one."""
     if data is None:
         return None
     values = _mapping(data, where)
@@ -209,7 +209,7 @@ def _endpoint(data: Any, where: str, outer: str) -> str:
 
 
 def _annotations(data: Mapping[str, Any], where: str) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Return the ranks that annotations give to nodes, and which attributes are of no use here."""
+    """Return the ranks that annotations assign to nodes, and the attributes that have no effect."""
     ranks: dict[str, int] = {}
     unused: dict[str, None] = {}
     for key in ("nodes", "edges", "links"):
@@ -226,7 +226,7 @@ def _annotations(data: Mapping[str, Any], where: str) -> tuple[dict[str, int], t
 
 
 def _entries(data: Mapping[str, Any], key: str, where: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the mappings of the list *key*, each with the place where it stands."""
+    """Return the mappings of the list *key*, each with its place for errors."""
     entries = data.get(key)
     if entries is None:
         return []
@@ -259,5 +259,5 @@ def _count(data: Mapping[str, Any], where: str, name: str) -> int:
 
 
 def _hint(value: Any, names: Sequence[str]) -> str:
-    """Return the end of a sentence about a name that is none of *names*."""
+    """Return the end of a sentence on a name that is not in *names*."""
     return did_you_mean(str(value)[:60], names)
