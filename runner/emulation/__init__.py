@@ -1,4 +1,4 @@
-"""Run a workload's messages over a real network: a coordinator, an agent a host, and a process a rank."""
+"""Run a workload's messages over a real network: a coordinator, one agent per host, one process per rank."""
 
 from ._agent import join as join
 from ._channel import Channel as Channel

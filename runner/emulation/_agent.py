@@ -1,4 +1,4 @@
-"""The agent of a host: joins a coordinator, starts the ranks of its host, and ends them whatever happens."""
+"""The agent of a host: joins a coordinator, starts the ranks of its host, and always ends them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["PROTOCOL", "Agent", "join"]
 
 PROTOCOL = 2
 _ALIVE_S = 0.5
-_SILENCE_S = 10.0  # the coordinator says something every second
+_SILENCE_S = 10.0  # the coordinator sends a message every second
 _RETRY_S = 0.2
 _MOST_RANKS = 1024
 
 
 @dataclass
 class _Child:
-    """A rank that runs."""
+    """A running rank."""
 
     pid: int
     channel: Channel
@@ -41,11 +41,11 @@ class _Child:
 def join(
     address: tuple[str, int], secret: bytes, hosts: Mapping[str, str | None], *, wait_s: float, limit_s: float
 ) -> bool:
-    """Serve the coordinator at *address* until it says that it is done; returns whether there was one.
+    """Serve the coordinator at *address* until it ends the session; returns whether there was one.
 
-    *hosts* are the names this agent stands for, each with the file of a network namespace or None. It waits
+    *hosts* are the names this agent represents, each with the file of a network namespace or None. It waits
     *wait_s* for the coordinator, and ends ranks that run for longer than *limit_s*. Raises `Refused` if the
-    coordinator does not know *secret*, and `ChannelClosed` if it is lost.
+    coordinator does not know *secret*, and `ChannelClosed` if the connection is lost.
     """
     connection = _connect(address, wait_s)
     if connection is None:
@@ -57,7 +57,7 @@ def join(
 
 
 def _connect(address: tuple[str, int], wait_s: float) -> socket.socket | None:
-    """Return a connection, tried again for *wait_s*; None if nobody listens there."""
+    """Return a connection, with retries for *wait_s*; None if nobody listens there."""
     try:
         socket.getaddrinfo(*address)
     except socket.gaierror as error:
@@ -72,7 +72,7 @@ def _connect(address: tuple[str, int], wait_s: float) -> socket.socket | None:
 
 
 class Agent:
-    """One agent's side of a session: does what the coordinator says, and no more than it can say."""
+    """One agent's side of a session: executes the coordinator's commands."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Agent:
         self._deadline: float | None = None
 
     def serve(self) -> None:
-        """Work until the coordinator says bye; ends all ranks whatever happens."""
+        """Work until the coordinator ends the session; ends all ranks in any case."""
         self._selector.register(self.channel, selectors.EVENT_READ)
         try:
             self._tell(
@@ -143,14 +143,14 @@ class Agent:
             self._launch(message.facts)
         elif message.kind in ("connect", "start", "stop"):
             for child in self._children.values():
-                with contextlib.suppress(ChannelClosed):  # it is told as lost when its end is read
+                with contextlib.suppress(ChannelClosed):  # reported as lost at the end of its output
                     child.channel.send(message.kind, message.facts)
         elif message.kind == "end":
             self._end_children()
             self._tell("ended")
 
     def _keep(self, message: Message) -> None:
-        """Keep the job, and its files of algorithms in a folder that goes when the agent does."""
+        """Store the job, and put its algorithm files into a folder that is removed when the agent ends."""
         folder = ""
         try:
             for name, content in algorithms_of(message).items():
@@ -205,7 +205,7 @@ class Agent:
         self._selector.register(ours, selectors.EVENT_READ, rank.number)
 
     def _relay(self, rank: int) -> None:
-        """Pass on what a rank tells, or that it is gone."""
+        """Forward the report of a rank, or its end."""
         child = self._children.get(rank)
         if child is None:
             return

@@ -1,8 +1,8 @@
-"""Messages between coordinator, agents and ranks, over sockets whose both ends know the same secret.
+"""Authenticated messages between coordinator, agents and ranks, over sockets with a shared secret.
 
-Each end proves that it knows the secret without telling it: it signs what the other has just made up. From
-then on each message is signed and numbered, so that nobody on the way can change, add or repeat one. A
-message is JSON and pieces of bytes, never code; nothing is kept of what is longer than agreed.
+Each end proves that it knows the secret without sending it: it signs a random challenge of the other end.
+From then on each message is signed and numbered, so that nobody in between can change, insert or repeat one.
+A message consists of JSON and byte strings, never code; longer ones than agreed are dropped.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["Channel", "ChannelClosed", "Message", "Refused", "answer", "challeng
 _MAGIC = b"chakrascope emulation 1\n"
 _NONCE = 32
 _DIGEST = 32
-_LENGTH = struct.Struct(">QI")  # of the body, and of the JSON that it begins with
+_LENGTH = struct.Struct(">QI")  # of the body, and of its leading JSON
 _PIECE = 1 << 20
 _MOST_BYTES = 4 << 30
 _SEND_S = 60.0
-PROOF_S = 5.0  # to prove that one knows the secret
+PROOF_S = 5.0  # for the proof of the secret
 _CLOSED = "The connection was closed at the other end."
 
 
@@ -37,12 +37,12 @@ class ChannelClosed(BackendError):
 
 
 class Refused(BackendError):
-    """The other end does not know the secret, or is something else."""
+    """The other end does not know the secret, or is another kind of program."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """What one end tells the other: a word, plain JSON, and pieces of bytes."""
+    """A message: its kind, plain JSON, and byte strings."""
 
     kind: str
     facts: dict[str, Any] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Channel:
         self.socket.close()
 
     def send(self, kind: str, facts: dict[str, Any] | None = None, pieces: Sequence[bytes] = ()) -> None:
-        """Send a message; raises `ChannelClosed` if the other end is gone or takes nothing."""
+        """Send a message; raises `ChannelClosed` if the other end is gone or accepts no data."""
         head = json.dumps({"kind": kind, "facts": facts or {}, "sizes": [len(piece) for piece in pieces]})
         encoded = head.encode()
         length = _LENGTH.pack(len(encoded) + sum(map(len, pieces)), len(encoded))
@@ -89,9 +89,9 @@ class Channel:
             raise _lost(error) from error
 
     def pump(self) -> Iterator[Message]:
-        """Read what is there, waiting for a first byte, and yield the messages that it completes.
+        """Read the available data, waiting for a first byte, and yield the complete messages.
 
-        Raises `ChannelClosed` at the end, and `Refused` for what the other end cannot have sent.
+        Raises `ChannelClosed` at the end, and `Refused` for an invalid message.
         """
         try:
             got = self.socket.recv(_PIECE)
@@ -146,7 +146,7 @@ def _decoded(head: bytes, rest: bytes) -> Message:
 
 
 def challenge(connection: socket.socket, secret: bytes) -> Channel:
-    """Return the channel of an end that has connected: it proves itself second.
+    """Return the channel of the end that connected; it proves itself second.
 
     Raises `Refused` if the other end does not know *secret*.
     """
@@ -165,7 +165,7 @@ def challenge(connection: socket.socket, secret: bytes) -> Channel:
 
 
 def answer(connection: socket.socket, secret: bytes) -> Channel:
-    """Return the channel of an end that was connected to: it proves itself first, as `challenge`."""
+    """Return the channel of the end that accepted; it proves itself first, as `challenge`."""
     connection.settimeout(PROOF_S)
     mine = os.urandom(_NONCE)
     try:
@@ -189,14 +189,14 @@ def _keyed(
 
 
 def _lost(error: OSError) -> ChannelClosed:
-    # An end that is gone is told as a reset where it had not read all that was sent to it.
+    # A closed end causes a reset if it had not read all data sent to it.
     if isinstance(error, ConnectionResetError | BrokenPipeError):
         return ChannelClosed(_CLOSED)
     return ChannelClosed(f"The connection is lost ({error.strerror or error}).")
 
 
 def pair() -> tuple[Channel, Channel]:
-    """Return both ends of a channel within a machine, one of them for a child."""
+    """Return both ends of a channel within a machine, one of them for a child process."""
     ours, theirs = socket.socketpair()
     down, up = os.urandom(_DIGEST), os.urandom(_DIGEST)
     return Channel(ours, up, down), Channel(theirs, down, up)

@@ -1,4 +1,4 @@
-"""How far the clocks of hosts are apart, from messages that go back and forth."""
+"""Clock offsets between hosts, from round trips."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ClockEstimate", "HostClock", "clock_name", "estimate"]
 
 @dataclass(frozen=True)
 class ClockEstimate:
-    """A host's clock less the coordinator's at the time *at_ns* of the latter, give or take *error_ns*."""
+    """A host's clock minus the coordinator's at the coordinator's time *at_ns*, within *error_ns*."""
 
     at_ns: int
     offset_ns: int
@@ -23,9 +23,9 @@ class ClockEstimate:
 
 
 def estimate(round_trips: Iterable[tuple[int, int, int]]) -> ClockEstimate:
-    """Return what the fastest of the *round_trips* (sent, host's clock, back; ns) says.
+    """Return the offset from the fastest of the *round_trips* (sent, host's clock, returned; ns).
 
-    The host read its clock between sending and return, so that the offset is known to half of that time.
+    The host read its clock in between, so the offset is known within half of the round-trip time.
     """
     sent, theirs, back = min(round_trips, key=lambda trip: trip[2] - trip[0])
     middle = (sent + back) // 2
@@ -34,7 +34,7 @@ def estimate(round_trips: Iterable[tuple[int, int, int]]) -> ClockEstimate:
 
 @dataclass(frozen=True)
 class HostClock:
-    """A host's clock as estimated before and after a run; the same clock as the coordinator's if *shared*."""
+    """A host's clock as estimated before and after a run; *shared* if it is the coordinator's clock."""
 
     before: ClockEstimate
     after: ClockEstimate
@@ -42,7 +42,7 @@ class HostClock:
 
     @property
     def drift_ppm(self) -> float:
-        """How much faster than the coordinator's clock it runs, in millionths."""
+        """The clock drift relative to the coordinator's clock, in ppm."""
         elapsed = self.after.at_ns - self.before.at_ns
         if self.shared or elapsed <= 0:
             return 0.0
@@ -50,17 +50,17 @@ class HostClock:
 
     @property
     def error_ns(self) -> int:
-        """By how much its times may be off after the correction."""
+        """The error bound of its times after the correction."""
         return 0 if self.shared else max(self.before.error_ns, self.after.error_ns)
 
     def local(self, coordinator_ns: int) -> int:
-        """Return what the host's clock shows at a time of the coordinator's, as known before the run."""
+        """Return the host's clock at a time of the coordinator's, as estimated before the run."""
         return coordinator_ns if self.shared else coordinator_ns + self.before.offset_ns
 
     def corrected(self, since_start_ns: npt.NDArray[np.int64], start_ns: int) -> npt.NDArray[np.int64]:
-        """Return times since the *start_ns* of the coordinator's clock for those that the host measured.
+        """Convert the host's times to times since *start_ns* of the coordinator's clock.
 
-        Times below 0 stand for what never happened, and stay.
+        Times below 0 mean that an event never happened, and are unchanged.
         """
         if self.shared:
             return since_start_ns

@@ -1,4 +1,4 @@
-"""The coordinator: agents join it, and it brings a job through them from its start to what was measured."""
+"""The coordinator: agents join it, and it runs a job on them and collects the measurements."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ._worker import PeerLost
 __all__ = ["Coordinator", "Measurement", "Progress", "Stalled", "listen"]
 
 Progress = Callable[[int, int], bool]
-_SILENCE_S = 5.0  # an agent says something twice a second
+_SILENCE_S = 5.0  # an agent sends a message twice a second
 _ALIVE_S = 1.0
-_STEP_S = 60.0  # for what agents do before and after a run
+_STEP_S = 60.0  # for the agents' work before and after a run
 _STALL_S = 2.0
 _PINGS = 40
 _START_S = 0.15
@@ -34,7 +34,7 @@ _POLL_S = 0.2
 
 
 class Stalled(BackendError):
-    """Every rank waits for messages, and none is under way. *open* lists what each was at."""
+    """Every rank waits for messages, and none is in flight. *open* lists each rank's operation."""
 
     def __init__(self, message: str, operations: Sequence[tuple[int, dict[str, Any]]]) -> None:
         super().__init__(message)
@@ -53,9 +53,9 @@ class _Agent:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one run measured: a message of each rank with its figures and columns, and the hosts' clocks.
+    """The measurements of one run: a message per rank with its figures and columns, and the hosts' clocks.
 
-    *start_ns* is the time 0 of the ranks on the coordinator's clock.
+    *start_ns* is time 0 of the ranks on the coordinator's clock.
     """
 
     outputs: tuple[Message, ...]
@@ -65,7 +65,7 @@ class Measurement:
 
 @dataclass
 class _State:
-    """How far a rank is, as it last said."""
+    """The progress of a rank, from its last report."""
 
     finished: bool = False
     waiting: bool = False
@@ -99,10 +99,10 @@ def listen(address: tuple[str, int]) -> socket.socket:
 
 
 class Coordinator:
-    """Runs jobs on the agents that join *listener*; a context manager, which sends them home.
+    """Runs jobs on the agents that join *listener*; a context manager that dismisses them at its end.
 
-    *places* says where each rank runs, *transport* what carries their messages. *alive* is asked now and then
-    and may raise.
+    *places* gives each rank's host, *transport* the transport of messages. *alive* is called regularly and
+    may raise.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Coordinator:
         self._listener.close()
 
     def gather(self) -> None:
-        """Wait until every host has joined; raises `BackendUnavailable` naming those that did not."""
+        """Wait until every host has joined; raises `BackendUnavailable` with the missing hosts."""
         needed = list(dict.fromkeys(place.host for place in self._places))
         deadline = time.monotonic() + self._join_s
         self._listener.settimeout(_POLL_S)
@@ -162,7 +162,7 @@ class Coordinator:
         )
 
     def _admit(self, connection: socket.socket, address: str) -> None:
-        """Take in an agent that knows the token and comes from a host that is needed; others are sent off."""
+        """Accept an agent that knows the token and represents a required host; others are rejected."""
         try:
             channel = answer(connection, self._secret)
             hello = channel.receive(_SILENCE_S)
@@ -185,10 +185,10 @@ class Coordinator:
         self._selector.register(channel, selectors.EVENT_READ, agent)
 
     def run(self, job: EngineJob, *, first: bool, limit_s: float, progress: Progress | None) -> Measurement:
-        """Run *job* once and return what was measured; *first*: the agents have not been sent it yet.
+        """Run *job* once and return the measurements; with *first*, send the job to the agents before.
 
-        Raises what a rank raises, `Stalled`, `BackendTimeout` after *limit_s*, `Cancelled`, and
-        `BackendError` for an agent that is lost.
+        Raises the error of a rank, `Stalled`, `BackendTimeout` after *limit_s*, `Cancelled`, and
+        `BackendError` for a lost agent.
         """
         try:
             if first:
@@ -237,7 +237,7 @@ class Coordinator:
         return start_ns
 
     def _watch(self, limit_s: float, progress: Progress | None) -> None:
-        """Wait until every rank has finished and every message has come, and stop the ranks."""
+        """Wait until every rank has finished and every message has arrived, and stop the ranks."""
         states = {place.rank: _State() for place in self._places}
         deadline = time.monotonic() + limit_s
         since, last = time.monotonic(), None
@@ -283,7 +283,7 @@ class Coordinator:
         return tuple(outputs[place.rank] for place in self._places)
 
     def _clocks(self) -> dict[int, ClockEstimate]:
-        """Return the estimate of each agent's clock, from messages that go back and forth."""
+        """Return the estimate of each agent's clock, from round trips."""
         found = {}
         for agent in self._agents:
             trips = []
@@ -299,7 +299,7 @@ class Coordinator:
         return self._collect(kind, self._agents, len(self._places))
 
     def _collect(self, kind: str, agents: Sequence[_Agent], count: int | None = None) -> list[Message]:
-        """Return messages of that *kind*: one of each agent, or *count* of all of them together."""
+        """Return messages of that *kind*: one from each agent, or *count* of all agents together."""
         wanted = len(agents) if count is None else count
         found: list[Message] = []
         deadline = time.monotonic() + _STEP_S
@@ -310,7 +310,7 @@ class Coordinator:
         return found
 
     def _messages(self, wait_s: float) -> list[Message]:
-        """Return what agents have said since, raising what they say went wrong."""
+        """Return the agents' new messages, and raise their errors."""
         self._pump(wait_s)
         found = [message for agent in self._agents for message in agent.inbox]
         for agent in self._agents:
@@ -321,7 +321,7 @@ class Coordinator:
         return found
 
     def _fail(self, failures: list[Message]) -> NoReturn:
-        """Raise what went wrong first: that others lost their peer is mostly a consequence, told sooner."""
+        """Raise the root cause: errors about lost peers are usually consequences, which arrive earlier."""
         deadline = time.monotonic() + _AFTERMATH_S
         while time.monotonic() < deadline and all(map(_is_consequence, failures)):
             self._pump(_POLL_S)

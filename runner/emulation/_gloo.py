@@ -1,7 +1,7 @@
-"""Messages over gloo, as `torch.distributed` brings it: what training on processors uses.
+"""Messages over gloo in `torch.distributed`, which training on CPUs uses.
 
-Gloo's calls block, so each path to a peer has a thread that sends and one that receives; the engine's own
-thread needs no interpreter while it waits.
+Gloo's calls block, so each path to a peer has a sending and a receiving thread; the engine's own thread does
+not hold the interpreter while it waits.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from ._rank import JOIN_S, Rank
 
 __all__ = ["GlooEntrance"]
 
-_PIECE = 2 << 20  # what one call of gloo sends or receives
-_DEPTH = 2  # so many of them at a time
-# Of a message that may never come; gloo closes all connections when a wait ends before it does.
+_PIECE = 2 << 20  # size of one call to gloo
+_DEPTH = 2  # concurrent calls
+# Timeout of a receive whose message may never come: gloo closes all connections when a wait times out.
 _FOREVER = timedelta(days=1000)
 
 
 class GlooEntrance:
     """Joins a rank to the others by a process group of gloo, with a context for each network interface.
 
-    The ranks meet at a store of rank 0, where they use names that only those who know the run's key can
-    guess. Gloo itself asks nobody who they are.
+    The ranks meet at a store of rank 0, and use names that require the run's key. Gloo itself has no
+    authentication.
     """
 
     def __init__(self, rank: Rank) -> None:
@@ -44,13 +44,13 @@ class GlooEntrance:
                 "pip install 'chakrascope[torch]' on every host, or use --transport tcp."
             )
         self.rank = rank
-        # late: torch is an optional dependency, and takes seconds to load
+        # imported late: torch is an optional dependency, and takes seconds to load
         self._torch: Any = importlib.import_module("torch")
         self._distributed: Any = importlib.import_module("torch.distributed")
         self._store: Any = None
 
     def listen(self) -> dict[str, Any]:
-        """Return how many interfaces there are, and on rank 0 where its store is."""
+        """Return the number of interfaces, and on rank 0 the address of its store."""
         ends: dict[str, Any] = {"nics": len(self.rank.addresses)}
         if self.rank.number == 0:
             address = self.rank.addresses[0]
@@ -103,7 +103,7 @@ class GlooEntrance:
 
 
 def _share_priority() -> None:
-    """Let threads that this one starts, gloo's own among them, have its priority; where they may."""
+    """Give threads started from here, including gloo's, this thread's priority, if permitted."""
     with contextlib.suppress(OSError):
         policy = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
         os.sched_setscheduler(0, policy, os.sched_getparam(0))
@@ -116,7 +116,8 @@ def _first_line(error: Exception) -> str:
 class _Stream:
     """One path to and from a peer.
 
-    Its number is the tag of all that takes it: gloo picks an interface's context by it, and keeps the order.
+    Its number is the tag of all its messages: gloo selects an interface's context by the tag, and keeps the
+    order.
     """
 
     def __init__(self, peer: int, path: int) -> None:
@@ -127,14 +128,14 @@ class _Stream:
         self._filled = threading.Condition()
 
     def put(self, frame: bytes, size: int, urgent: bool) -> None:
-        """Add a message, ahead of all others if it is *urgent*."""
+        """Queue a message, ahead of all others if it is *urgent*."""
         with self._filled:
             (self._messages.appendleft if urgent else self._messages.append)((frame, size))
             self.queued_bytes += len(frame) + size
             self._filled.notify()
 
     def get(self) -> tuple[bytes, int]:
-        """Return the next message, once there is one."""
+        """Return the next message; waits until there is one."""
         with self._filled:
             self._filled.wait_for(lambda: self._messages)
             return self._messages.popleft()
@@ -152,12 +153,12 @@ class _Streams:
         self.torch = torch
         self.group = group
         self.streams = {peer: [_Stream(peer, path) for path in range(paths)] for peer in peers}
-        generator = torch.Generator().manual_seed(1)  # not what a network could compress
+        generator = torch.Generator().manual_seed(1)  # incompressible data
         self.payload = torch.randint(256, (_PIECE,), dtype=torch.uint8, generator=generator)
         self.discarded = torch.zeros(_PIECE, dtype=torch.uint8)
 
     def start(self) -> engine.Transport:
-        """Start the threads, and return the transport that they serve."""
+        """Start the threads, and return their transport."""
         transport = engine.threaded_transport(self._post)
         for stream in [stream for streams in self.streams.values() for stream in streams]:
             for work in (self._send, self._receive):
@@ -170,7 +171,7 @@ class _Streams:
         streams = self.streams[peer]
         least = min(streams, key=lambda stream: stream.queued_bytes)
         streams.remove(least)
-        streams.append(least)  # others are next where several have as few bytes
+        streams.append(least)  # round-robin on a tie in bytes
         least.put(frame, size, urgent)
 
     def _send(self, transport: engine.ThreadedTransport, stream: _Stream) -> None:

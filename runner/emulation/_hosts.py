@@ -1,4 +1,4 @@
-"""What a job is emulated on: hosts that agents join from, namespaces of this machine, or loopback."""
+"""The hosts of an emulation: hosts on which agents run, namespaces of this machine, or loopback."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _NAMESPACE_KEYS = ("count", "link", "slow", "nics")
 
 @dataclass(frozen=True)
 class Host:
-    """A host: its name, the addresses its ranks bind, and where it is (free text, such as a leaf switch).
+    """A host: its name, the addresses of its ranks, and its location (free text, such as a leaf switch).
 
-    *ranks* are the ranks it runs, or with None as many as it has *slots*, in order.
+    *ranks* are the ranks it runs; with None, it runs as many as it has *slots*, in order.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank runs: a host, and the addresses of its network interfaces there."""
+    """The location of a rank: a host, and the addresses of its network interfaces there."""
 
     rank: int
     host: str
@@ -70,10 +70,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Setup:
-    """What to emulate on: *hosts* that join at *listen*, namespaces of this machine, or its loopback.
+    """The setup of an emulation: *hosts* that join at *listen*, namespaces of this machine, or its loopback.
 
-    Of *namespaces* (None: as many as there are ranks) each has *nics* interfaces at *link_bps*, but for those
-    in *slow_bps*. *repeats*: how often a job runs, of which the median counts.
+    Each of *namespaces* (None: as many as there are ranks) has *nics* interfaces at *link_bps*, except those
+    in *slow_bps*. *repeats*: the number of runs, whose median counts.
     """
 
     hosts: tuple[Host, ...] = ()
@@ -91,11 +91,11 @@ class Setup:
 
     @property
     def is_local(self) -> bool:
-        """Whether everything happens on this machine, without agents of others."""
+        """Whether everything runs on this machine, without external agents."""
         return not self.hosts
 
     def places(self, num_ranks: int) -> list[Place]:
-        """Return where each of so many ranks runs; raises `ConfigError` if they do not fit."""
+        """Return the location of each of *num_ranks* ranks; raises `ConfigError` if they do not fit."""
         if self.is_local:
             return self._local_places(num_ranks)
         assigned = _assigned(self.hosts, num_ranks)
@@ -117,7 +117,7 @@ class Setup:
         return [found[rank] for rank in range(num_ranks)]
 
     def num_namespaces(self, num_ranks: int) -> int:
-        """Return how many namespaces so many ranks are spread over."""
+        """Return the number of namespaces for that many ranks."""
         return min(self.namespaces or num_ranks, num_ranks)
 
     def rates_bps(self, num_ranks: int) -> list[int | None]:
@@ -143,7 +143,7 @@ class Setup:
 
 
 def _assigned(hosts: Sequence[Host], num_ranks: int) -> list[list[int]]:
-    """Return the ranks of each host: those it names, else as many as it has slots of those nobody names."""
+    """Return the ranks of each host: those it names, else as many unnamed ranks as it has slots."""
     named = {rank for host in hosts for rank in host.ranks or ()}
     free = iter([rank for rank in range(num_ranks) if rank not in named])
     return [
@@ -155,9 +155,9 @@ def _assigned(hosts: Sequence[Host], num_ranks: int) -> list[list[int]]:
 
 
 def read_setup(spec: str) -> Setup:
-    """Return what the part of a backend's name behind ``emulation:`` means.
+    """Return the setup in a backend's name after ``emulation:``.
 
-    That is the path of a hosts file, or ``loopback`` or ``namespaces``, each with options behind commas:
+    It is the path of a hosts file, or ``loopback`` or ``namespaces``, each with options after commas:
     ``namespaces=4,link=400Mbit,slow.2=100Mbit,repeat=5``. Raises `ConfigError`.
     """
     where = f"The backend 'emulation:{spec}'"
@@ -308,7 +308,10 @@ def _seconds(value: Any, key: str, where: str) -> float:
 
 
 def parse_rate(value: Any, where: str) -> int:
-    """Return a rate in bit/s, as `tc` or people write it (``400Mbit``, ``50MB/s``); raises `ConfigError`."""
+    """Return a rate in bit/s, in the notation of `tc` or of this package (``400Mbit``, ``50MB/s``).
+
+    Raises `ConfigError`.
+    """
     text = str(value)
     try:
         rate = round(parse_bandwidth(f"{text}/s" if text.endswith("bit") else text, bare="bps") * 8 * 10**9)
@@ -328,7 +331,7 @@ def parse_address(text: str, where: str) -> tuple[str, int]:
 
 
 def read_token(file: Path | None) -> bytes:
-    """Return the token of *file*, else of the environment; raises `ConfigError` where there is none."""
+    """Return the token of *file*, else of the environment; raises `ConfigError` if there is none."""
     text = os.environ.get(TOKEN_VARIABLE, "")
     if file is not None:
         try:

@@ -1,4 +1,4 @@
-"""How late the computations of an emulation ended: whether it measured the network or the processors."""
+"""The lateness of computations in an emulation, which shows whether processors were overloaded."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Lateness"]
 
-# Shares of the makespan: above the first a result comes with a warning, above the second there is none.
+# Fractions of the makespan: above the first a result has a warning, above the second it is refused.
 _WARNED, _REFUSED = 0.02, 0.2
-# A waiting rank wakes within this time; what is later was kept from its processor.
+# A waiting rank wakes up within this time; a longer delay means that it had no processor.
 _WAKES_WITHIN_NS = 20_000
-# A single pause of a processor takes milliseconds, and is most of a job that takes no longer.
+# A single pause of a processor takes milliseconds, which is most of a job of that length.
 _LEAST_REFUSED_NS = 50_000_000
 
 
 @dataclass(frozen=True)
 class Lateness:
-    """By how much *count* computations of all ranks ended later than the workload asks, in ns.
+    """How much later than in the workload *count* computations of all ranks ended, in ns.
 
-    *total* is the sum over the computations of *rank*, the rank where it is largest. *kept_waiting* is the
-    largest sum of a rank of what exceeds the time in which a rank wakes.
+    *total* is the sum over the computations of *rank*, the rank with the largest sum. *kept_waiting* is the
+    largest sum over a rank of the delays beyond the normal wake-up time.
     """
 
     count: int
@@ -69,13 +69,13 @@ class Lateness:
         )
 
     def warning(self, makespan_ns: int) -> str:
-        """Return what to know of a result of *makespan_ns*; "" where lateness does not matter."""
+        """Return a warning for a result of *makespan_ns*; "" if lateness does not matter."""
         if self.total <= _WARNED * makespan_ns:
             return ""
         return f"{self._text(makespan_ns)} The result is about this machine's processors, too."
 
     def refusal(self, makespan_ns: int) -> str:
-        """Return why an emulation of *makespan_ns* is no result; "" where it is one."""
+        """Return why an emulation of *makespan_ns* is invalid; "" if it is valid."""
         if self.kept_waiting <= max(_REFUSED * makespan_ns, _LEAST_REFUSED_NS):
             return ""
         return (

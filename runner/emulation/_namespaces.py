@@ -1,8 +1,8 @@
-"""Hosts of a network of their own on this machine: namespaces joined by a switch, their links shaped.
+"""Emulated hosts on this machine: network namespaces joined by a switch, with shaped links.
 
-A namespace lives as long as a process in it. Each is held by one that reads from a pipe of ours, so that all
-of it is gone when we are, however we end: the kernel closes the pipe, the process ends, and the kernel
-removes the namespace with its interfaces.
+A namespace lives as long as a process in it. Each is held by a process that reads from our pipe: when this
+process ends, in any way, the kernel closes the pipe, the holder ends, and the kernel removes the namespace
+with its interfaces.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from ...errors import BackendError, BackendUnavailable
 __all__ = ["Namespaces", "what_namespaces_lack"]
 
 _PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
-# A link lets nothing pass at once after a pause, and a shaper a burst: what its rate carries in this time,
-# or a frame. Larger ones make links look faster than they are; with smaller ones late timers cost rate.
+# After a pause, a link passes nothing at once, while a shaper passes a burst: the data of this time at its
+# rate, or a frame. Larger bursts make links look faster than they are; with smaller ones, late timers reduce
+# the rate.
 _BURST_S, _LEAST_BURST_BYTES = 0.00005, 1600
-# Linux's own choice: some machines have another default, such as BBR, which tries other rates now and then.
+# Linux's default; some machines have another one, such as BBR, which probes other rates regularly.
 _CONGESTION_CONTROL = "cubic"
-# A queue takes what TCP hands it whole, and a wire takes frames: as long as no more is handed over at once
-# than the link sends in this time, acknowledgements do not wait for the data of the other direction.
+# A queue accepts whole TCP segments, while a wire carries frames. If no more is handed over at once than the
+# link sends in this time, acknowledgements do not wait for data of the other direction.
 _HANDED_OVER_S = 0.0002
 _FRAME_BYTES, _MOST_HANDED_OVER_BYTES = 1500, 65536
 _APPEAR_S = 5.0
@@ -37,7 +38,7 @@ _MOST_HOSTS = 250
 
 
 def what_namespaces_lack() -> list[str]:
-    """Return what this machine lacks for namespaces, a phrase each; nothing where they work."""
+    """Return the requirements of namespaces that this machine lacks, a phrase each; empty if they work."""
     missing = [] if os.geteuid() == 0 else ["the rights of root"]
     packages = {package for name, package in _PROGRAMS.items() if shutil.which(name) is None}
     return missing + [f"the package {package}" for package in sorted(packages)]
@@ -45,7 +46,7 @@ def what_namespaces_lack() -> list[str]:
 
 @dataclass(frozen=True)
 class _Member:
-    """A process that holds a namespace."""
+    """A process that holds a namespace open."""
 
     process: subprocess.Popen[bytes]
 
@@ -71,9 +72,9 @@ class _Member:
 class Namespaces:
     """*count* hosts joined by one switch, each with *nics* interfaces at *rates_bps* (one per host, or None).
 
-    Interface k of host i has the address ``10.77.k.(i + 1)``; a rate holds for all interfaces of its host, in
-    both directions, and connections use CUBIC. A context manager, which removes everything again. Raises
-    `BackendUnavailable` where this machine cannot do it.
+    Interface k of host i has the address ``10.77.k.(i + 1)``; a rate applies to all interfaces of its host,
+    in both directions, and connections use CUBIC. A context manager, which removes everything at its end.
+    Raises `BackendUnavailable` if this machine lacks a requirement.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Namespaces:
         return [f"10.77.{nic}.{host + 1}" for nic in range(self.nics)]
 
     def path(self, host: int) -> str:
-        """Return the file that stands for the namespace of a host (for ``setns`` and ``nsenter``)."""
+        """Return the namespace file of a host (for ``setns`` and ``nsenter``)."""
         return self._members[host].path
 
     def command(self, host: int, arguments: Sequence[str]) -> list[str]:
@@ -124,14 +125,14 @@ class Namespaces:
         return self._members[host].command(arguments)
 
     def shape(self, host: int, rate_bps: int, nic: int = 0) -> None:
-        """Give an interface of a host another rate from now on, in both directions."""
+        """Set another rate of an interface from now on, in both directions."""
         assert self._switch is not None
         for member, device in self._ends(host, nic):
             member.run("tc", "class", "change", "dev", device, *self._class(rate_bps))
             member.run("ip", "link", "set", "dev", device, *_segments(rate_bps))
 
     def close(self) -> None:
-        """Remove the namespaces and all that is in them."""
+        """Remove the namespaces and everything in them."""
         members = [*self._members, *([] if self._switch is None else [self._switch])]
         for member in members:
             if member.process.stdin is not None:
@@ -159,7 +160,7 @@ class Namespaces:
             lines = ["link set lo up"]
             for nic, address in enumerate(self.addresses(host)):
                 lines.append(f"addr add {address}/24 dev eth{nic}\nlink set eth{nic} up")
-                # Of the route, as namespaces may not choose among what the machine has loaded.
+                # Set per route, as namespaces may not select among the loaded algorithms.
                 route = f"{ip_network(f'{address}/24', strict=False)} dev eth{nic} src {address}"
                 lines.append(f"route replace {route} congctl {_CONGESTION_CONTROL}")
             member.run("ip", "-batch", "-", given="\n".join(lines) + "\n")
@@ -172,7 +173,10 @@ class Namespaces:
                     end.run("ip", "link", "set", "dev", device, *_segments(rate or 0))
 
     def _ends(self, host: int, nic: int) -> tuple[tuple[_Member, str], tuple[_Member, str]]:
-        """Return both ends of a cable: where what a host sends is shaped, and what it receives."""
+        """Return both ends of a cable.
+
+        One shapes the host's outgoing traffic, the other its incoming traffic.
+        """
         assert self._switch is not None
         return (self._members[host], f"eth{nic}"), (self._switch, _port(host, nic))
 
@@ -188,14 +192,14 @@ def _port(host: int, nic: int) -> str:
 
 
 def _segments(rate_bps: int) -> list[str]:
-    """Return how much TCP may hand over at once to a link of this rate."""
+    """Return how many bytes TCP may hand to a link of this rate at once."""
     size = int(rate_bps / 8 * _HANDED_OVER_S)
     size = min(max(size, 2 * _FRAME_BYTES), _MOST_HANDED_OVER_BYTES)
     return ["gso_max_size", str(size), "gso_max_segs", str(-(-size // _FRAME_BYTES))]
 
 
 def _hold() -> _Member:
-    """Start a process in a namespace of its own that ends when its input does."""
+    """Start a process in a new namespace that ends when its input ends."""
     process = subprocess.Popen(
         ["unshare", "--net", "cat"],
         stdin=subprocess.PIPE,
@@ -207,7 +211,7 @@ def _hold() -> _Member:
 
 
 def _await(member: _Member) -> None:
-    """Wait until the process has its own namespace."""
+    """Wait until the process is in its own namespace."""
     own = Path("/proc/self/ns/net").readlink()
     deadline = time.monotonic() + _APPEAR_S
     while time.monotonic() < deadline:

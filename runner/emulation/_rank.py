@@ -1,4 +1,4 @@
-"""A rank as its agent starts it, and how it comes into the network that joins it to others."""
+"""A rank as its agent starts it, and the interface by which it joins the network."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ JOIN_S = 20.0  # for all ranks to meet
 
 @dataclass(frozen=True)
 class Rank:
-    """What an agent tells one of its ranks: which it is, where it may listen, and its host's namespace.
+    """The agent's instructions for one of its ranks: its number, its addresses, and its host's namespace.
 
-    *key* is known to all ranks of one run and to nobody else. *transport* names what carries messages.
+    *key* is known only to the ranks of one run. *transport* names the transport of messages.
     """
 
     number: int
@@ -27,15 +27,15 @@ class Rank:
 
 
 class Entrance(Protocol):
-    """What a transport does before a run: ranks tell each other where they are, and then meet."""
+    """The preparation of a transport before a run: ranks exchange addresses, and then connect."""
 
     def listen(self) -> Any:
-        """Return what other ranks need to reach this one, as plain JSON."""
+        """Return the addresses of this rank for other ranks, as plain JSON."""
         ...
 
     def connect(self, ends: dict[int, Any]) -> engine.Transport:
-        """Join the others, whose `listen` returned *ends* (this rank's own included), by their numbers.
+        """Connect to the others, whose `listen` returned *ends* (including this rank's), by rank.
 
-        Raises `BackendError` if that takes longer than `JOIN_S`, or for one that does not know the key.
+        Raises `BackendError` after `JOIN_S`, or for a rank that does not know the key.
         """
         ...

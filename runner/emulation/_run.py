@@ -1,4 +1,4 @@
-"""Emulate a job on what a setup names, as often as it says."""
+"""Emulate a job on the hosts of a setup, with repetitions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _END_S = 5.0
 def emulate(
     job: EngineJob, setup: Setup, *, limit_s: float, progress: Progress | None = None
 ) -> list[Measurement]:
-    """Run *job* on *setup* and return what each repetition measured.
+    """Run *job* on *setup* and return the measurements of each repetition.
 
-    On this machine everything that this needs is made and removed again; other hosts' agents are awaited.
-    *limit_s* bounds one repetition. *progress* is told the ns since the start and the number of finished
-    ranks, and cancels by returning False. Raises as `Coordinator.gather` and `Coordinator.run`.
+    On this machine, all resources are created and removed again; agents of other hosts are awaited. *limit_s*
+    bounds one repetition. *progress* is called with the ns since the start and the number of finished ranks,
+    and cancels by returning False. Raises as `Coordinator.gather` and `Coordinator.run`.
     """
     places = setup.places(job.num_ranks)
     with ExitStack() as stack:
@@ -54,7 +54,7 @@ def emulate(
 
 @contextlib.contextmanager
 def _local(setup: Setup, num_ranks: int, limit_s: float) -> Iterator[Coordinator]:
-    """Yield a coordinator whose one agent, a process of ours, stands for all hosts of *setup*."""
+    """Yield a coordinator with a single agent, a child process, that represents all hosts of *setup*."""
     places = setup.places(num_ranks)
     hosts: dict[str, str | None] = {place.host: None for place in places}
     token = secrets.token_bytes(32)
@@ -85,12 +85,12 @@ def _local(setup: Setup, num_ranks: int, limit_s: float) -> Iterator[Coordinator
 
 @contextlib.contextmanager
 def _agent_process(told: bytes) -> Iterator[subprocess.Popen[bytes]]:
-    """Start an agent that is *told* through its input what to join, and end it."""
+    """Start an agent, pass the address through its input, and end it."""
     process = subprocess.Popen(
         [sys.executable, "-m", f"{__package__}.agent"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        # One thread: nothing is computed, and a process with threads should not fork.
+        # Single-threaded: nothing is computed, and a process with threads should not fork.
         env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         start_new_session=True,
     )
@@ -101,7 +101,7 @@ def _agent_process(told: bytes) -> Iterator[subprocess.Popen[bytes]]:
             process.stdin.close()
         yield process
     finally:
-        # It has been told to end, or has read the end of its connection.
+        # It has received the end message, or the end of its connection.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=_END_S)
         if process.poll() is None:

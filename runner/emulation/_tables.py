@@ -1,4 +1,4 @@
-"""What the ranks measured, put together: times of one clock, and messages whose both ends are known."""
+"""Merge the measurements of ranks: times on one clock, and messages with both of their ends."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ Columns = dict[str, npt.NDArray[Any]]
 class MeasuredTables:
     """The tables of one measurement: *ranks*, *nodes* and *flows* (a row per message) of a result.
 
-    Beside the columns of every result, *flows* has ``tag`` (of its chunk, or its send node), ``begun_ns``,
-    ``sent_ns`` (first and last byte handed to the network), ``arriving_ns`` (first byte at the receiver), and
-    ``src_nic`` and ``dst_nic``, places in the list of `flow_interfaces`.
+    In addition to the columns of every result, *flows* has ``tag`` (of its chunk, or its send node),
+    ``begun_ns``, ``sent_ns`` (first and last byte handed to the network), ``arriving_ns`` (first byte at the
+    receiver), and ``src_nic`` and ``dst_nic``, indices into `flow_interfaces`.
     """
 
     def __init__(self, measurement: Measurement, places: Sequence[Place]) -> None:
@@ -75,7 +75,7 @@ class MeasuredTables:
         return table
 
     def _nodes(self) -> pd.DataFrame:
-        """Return the nodes of all ranks, each origin named by its id and begun before the node."""
+        """Return the nodes of all ranks; each origin is named by its id and starts before the node."""
         import pandas as pd  # noqa: PLC0415 - an agent, which makes no tables, starts without it
 
         frames = [
@@ -94,7 +94,7 @@ class MeasuredTables:
             known, on=["origin_rank", "origin_index"], how="left"
         )
         started = found["origin_start_ns"].to_numpy()
-        # A chain that began no later than the node itself is the node's own, as in a simulation.
+        # A chain that began no later than the node itself belongs to the node, as in a simulation.
         own = np.isnan(started) | (started <= nodes["start_ns"].to_numpy())
         nodes["origin_rank"] = np.where(own, nodes["rank"], nodes["origin_rank"])
         nodes["origin_node"] = np.where(own, nodes["node_id"], found["origin_node"].fillna(-1)).astype(
@@ -104,7 +104,7 @@ class MeasuredTables:
         return table
 
     def _flows(self) -> pd.DataFrame:
-        """Return the messages, in the order in which they arrived; one that never did is an error."""
+        """Return the messages in the order of arrival; a missing arrival is an error."""
         import pandas as pd  # noqa: PLC0415 - an agent, which makes no tables, starts without it
 
         sent = [
@@ -133,7 +133,7 @@ class MeasuredTables:
         flows["dst_nic"] += flows["dst"].map(first)
         names = ["src", "dst", "bytes", "start_ns", "end_ns", "tag", "begun_ns", "sent_ns", "arriving_ns"]
         chosen = flows[[*names, "src_nic", "dst_nic"]].astype(np.int64)
-        # Clocks may be apart by more than a message took.
+        # Clocks may differ by more than the time of a message.
         chosen["end_ns"] = np.maximum(chosen["end_ns"], chosen["start_ns"])
         order = chosen.sort_values(["end_ns", "src", "dst"], kind="stable", ignore_index=True)
         narrow = dict.fromkeys(("src", "dst", "src_nic", "dst_nic"), np.int32)

@@ -1,4 +1,4 @@
-"""TCP connections between all ranks, each end of which knows the key of the run."""
+"""TCP connections between all ranks, authenticated with the key of the run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _listen(address: str) -> socket.socket:
 class _Meeting:
     """Connects a rank with all others: on every path the lower rank connects to the higher one.
 
-    Every step needs only what all ranks did in the steps before, so that none waits for another in a ring.
+    Every step needs only the earlier steps of all ranks, so there is no deadlock.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class _Meeting:
             ) from error
 
     def _accept(self, count: int) -> list[tuple[socket.socket, bytes]]:
-        """Return that many connections, each with what its other end has to sign."""
+        """Return that many connections, each with the challenge that its other end has to sign."""
         accepted: list[tuple[socket.socket, bytes]] = []
         while len(accepted) < count:
             left = self.deadline - time.monotonic()
@@ -135,7 +135,7 @@ class _Meeting:
     def _check(
         self, accepted: list[tuple[socket.socket, bytes]], expected: set[tuple[int, int]]
     ) -> dict[tuple[int, int], socket.socket]:
-        """Return the sockets that proved to be what is expected; others are closed, and more awaited."""
+        """Return the authenticated sockets of expected peers; others are closed, and more awaited."""
         found: dict[tuple[int, int], socket.socket] = {}
         waiting = list(accepted)
         while len(found) < len(expected):

@@ -25,7 +25,7 @@ def transport_names() -> list[str]:
 def check_transport(name: str, where: str) -> str:
     """Return *name* if there is such a transport; raises `ConfigError`, naming *where*.
 
-    Whether its argument is right, only a host can say.
+    Only a host can check its argument.
     """
     kind, colon, argument = name.partition(":")
     known = kind in _ENTRANCES or kind in plugin_names(_PLUGINS)
@@ -38,7 +38,7 @@ def check_transport(name: str, where: str) -> str:
 
 
 def entrance_of(rank: Rank) -> Entrance:
-    """Return the entrance of *rank* into the network of its transport; raises `ConfigError`."""
+    """Return the entrance of *rank* to the network of its transport; raises `ConfigError`."""
     kind = check_transport(rank.transport, f"Rank {rank.number}").partition(":")[0]
     return _entrance(kind)(rank)
 
@@ -49,5 +49,5 @@ def _entrance(kind: str) -> Callable[[Rank], Entrance]:
 
 
 def _argument(kind: str) -> str:
-    """Return what must follow the colon in names of *kind*, ``""`` for nothing."""
+    """Return the argument that must follow the colon in names of *kind*, ``""`` if there is none."""
     return str(getattr(_entrance(kind), "argument", ""))

@@ -1,4 +1,4 @@
-"""A job and what it measured, as they travel: plain values and bytes, nothing that could run."""
+"""The wire format of a job and its measurements: plain values and bytes, no code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from ._channel import Message
 
 __all__ = ["EngineJob", "columns_from_wire", "columns_to_wire", "config_of", "job_to_wire"]
 
-# Of the engine's configuration, all that says how a rank runs its program; of networks it needs the shape.
+# The part of the engine's configuration that determines how a rank runs its program; of networks only the
+# shape.
 _KEYS = (
     "topology",
     "npus_count",
@@ -61,16 +62,16 @@ _KEYS = (
     "num_nodes",
     "num_npus_per_node",
 )
-# Whose keys are numbers, which JSON makes strings of.
+# Mappings with integer keys, which JSON converts to strings.
 _NUMBERED = ("groups", "per_node_custom_implementation", "collective_substitutes", "sends_first")
 _DTYPES = {name: np.dtype(name) for name in ("int32", "int64", "uint8", "uint64")}
 
 
 @dataclass(frozen=True)
 class EngineJob:
-    """What every rank is sent: the engine's configuration, the programs, and files of algorithms by name.
+    """The job that every rank receives: the engine's configuration, programs, and algorithm files by name.
 
-    *program_of_rank* says which of the programs each rank runs.
+    *program_of_rank* gives the index of each rank's program.
     """
 
     config: engine.Config
@@ -85,7 +86,7 @@ class EngineJob:
 
 
 def job_to_wire(job: EngineJob) -> tuple[dict[str, Any], list[bytes]]:
-    """Return facts and pieces of a message that says what to run."""
+    """Return the facts and byte strings of a message with the job."""
     config = {key: getattr(job.config, key) for key in _KEYS}
     numbered = {key: {str(k): v for k, v in getattr(job.config, key).items()} for key in _NUMBERED}
     collectives = job.config.collective_programs
@@ -102,7 +103,7 @@ def job_to_wire(job: EngineJob) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def algorithms_of(message: Message) -> dict[str, bytes]:
-    """Return the files of algorithms of a job; raises `BackendError` for a name that leads elsewhere."""
+    """Return the algorithm files of a job; raises `BackendError` for a name outside its folder."""
     names = message.facts["algorithms"]
     for name in names:
         path = PurePosixPath(name)
@@ -138,7 +139,7 @@ def columns_to_wire(tables: Mapping[str, Mapping[str, Any]]) -> tuple[list[list[
 
 
 def columns_from_wire(message: Message) -> dict[str, dict[str, npt.NDArray[Any]]]:
-    """Return the columns of an output by table and name; raises `BackendError` for what is none."""
+    """Return the columns of an output by table and name; raises `BackendError` for invalid ones."""
     tables: dict[str, dict[str, npt.NDArray[Any]]] = {}
     try:
         for (table, column, dtype), piece in zip(message.facts["tables"], message.pieces, strict=True):

@@ -1,4 +1,4 @@
-"""One rank of an emulated job: a process that joins the others, runs its program and tells what it saw."""
+"""One rank of an emulated job: a process that joins the others, runs its program and reports measurements."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _CLONE_NEWNET = 0x40000000
 
 
 class PeerLost(BackendError):
-    """A rank can no longer reach another: mostly because something else happened to that one."""
+    """A rank can no longer reach another one, usually because of another error there."""
 
 
 def run_rank(rank: Rank, channel: Channel, job: Message) -> None:
-    """Run the *job* to its end, and tell the agent at the other end of *channel* whatever comes of it."""
+    """Run the *job* to its end, and report the outcome to the agent at the other end of *channel*."""
     parent = os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_DEATH_SIGNAL, signal.SIGKILL)
     libc.prctl(_TIMER_SLACK, 1)
-    # A rank computes nothing and should be woken on time, however busy the machine is; where it may be.
+    # A rank computes nothing and should wake up on time on a busy machine, if permitted.
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     if os.getppid() != parent:
@@ -70,7 +70,7 @@ def _tell_failure(channel: Channel, kind: str, text: str) -> None:
 
 
 def _enter(libc: ctypes.CDLL, path: str) -> None:
-    """Move this process into the network namespace of that file."""
+    """Move this process into the network namespace of *path*."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if libc.setns(descriptor, _CLONE_NEWNET) != 0:
@@ -94,11 +94,11 @@ def _run(rank: Rank, channel: Channel, job: Message) -> None:
     except ChannelClosed:
         raise
     except BackendError as error:
-        # What happened to a peer that is gone is told by its agent; of one that is silent nobody tells more.
+        # The agent of a lost peer reports the reason; for a silent peer this is the only report.
         silent = engine.SILENCE in error.message
         raise (BackendError if silent else PeerLost)(error.message) from error
     _tell_output(channel, output)
-    # A peer may not have heard yet that all is over: the connections stay until the agent ends this process.
+    # A peer may not know yet that the run is over: connections stay open until the agent ends this process.
     while True:
         channel.receive(_STEP_S)
 
@@ -111,7 +111,7 @@ def _expect(channel: Channel, kind: str) -> dict[str, Any]:
 
 
 def _reporter(channel: Channel) -> Callable[[int, bool, bool, int, int], bool]:
-    """Return what the engine calls: tells the agent how far the rank is, and hears when to stop."""
+    """Return the engine's callback, which reports progress to the agent and receives the stop message."""
     last: list[Any] = [0.0, None]
 
     def report(now_ns: int, finished: bool, waiting: bool, sent: int, received: int) -> bool:
@@ -159,5 +159,5 @@ def _plain(value: float) -> float:
 
 
 def _peak_bytes() -> int:
-    """Return the most memory that this process had, what it shares with its agent included."""
+    """Return the peak memory of this process, including memory shared with its agent."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,6 +1,6 @@
 """The agent of a coordinator on the same machine: ``python -m chakrascope.runner.emulation.agent``.
 
-What to join, and the token, come through the standard input, where nobody else can read them.
+The address and the token come through standard input, where no other process can read them.
 """
 
 from __future__ import annotations

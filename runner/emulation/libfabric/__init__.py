@@ -1,4 +1,4 @@
-"""Messages over libfabric: a plug-in for verbs, EFA, Slingshot, TCP and shared memory, by its providers."""
+"""A plug-in for messages over libfabric, with its providers verbs, EFA, Slingshot, TCP and shared memory."""
 
 from ._entrance import LibfabricEntrance as LibfabricEntrance
 from ._entrance import fabric_transport as fabric_transport

@@ -16,7 +16,7 @@ __all__ = ["LibfabricEntrance", "fabric_transport", "join_fabric"]
 class LibfabricEntrance:
     """Joins a rank to the others by an endpoint for each network interface.
 
-    Providers with Internet addresses bind their endpoints to those of the interfaces.
+    Providers with IP addresses bind their endpoints to those of the interfaces.
     """
 
     argument = "PROVIDER"
@@ -69,9 +69,9 @@ def fabric_transport(
 def join_fabric(
     transport: engine.FabricTransport, peers: Mapping[int, Sequence[bytes]], deadline_ns: int
 ) -> engine.FabricTransport:
-    """Return *transport* once it has met its *peers*, by their ranks and the names of their endpoints.
+    """Return *transport* after connecting to its *peers*, by rank and endpoint names.
 
-    Raises `BackendError` for one that has not answered by *deadline_ns* of the monotonic clock.
+    Raises `BackendError` for a peer that has not answered by *deadline_ns* of the monotonic clock.
     """
     transport.join(errors, {peer: list(names) for peer, names in peers.items()}, deadline_ns)
     return transport
