@@ -1,4 +1,4 @@
-"""Calibration: from what was measured to a network that says it, with intervals and what is not known."""
+"""Calibration: fit a network configuration to measurements, with intervals and known gaps."""
 
 from ._calibrate import Calibration as Calibration
 from ._calibrate import Dimension as Dimension

@@ -1,4 +1,4 @@
-"""From records to a network: which figures, how sure, and what the library needs beside the wire."""
+"""Fit a network to records: its figures, their intervals, and the library's overheads."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from ._rows import Rows
 
 __all__ = ["Calibration", "Dimension", "Point", "calibrate_records"]
 
-_SURE = 1.5  # how many times the high end of an interval may be the low one, for a figure to lead
-_DETERMINED = 20.0  # and to be told at all
-_TOLD = 3.0  # and of what a message costs, to be written
-_OVER = 0.1  # a size that takes so much less than the model says is named
-_WORTH = 0.02  # what a collective takes beyond its messages, to be told
+_SURE = 1.5  # the largest ratio of an interval's ends for a figure to dominate
+_DETERMINED = 20.0  # and for a figure to be reported at all
+_TOLD = 3.0  # and for the cost of a message to be written
+_OVER = 0.1  # sizes that take this much less time than in the model are reported
+_WORTH = 0.02  # the least overhead of a collective to be reported
 
 
 @dataclass(frozen=True)
 class Point:
-    """One collective at one size: what was measured, and what the model says with and without its library.
+    """One collective at one size: its measurement, and the model's time with and without the library.
 
-    *cost_ns* is what the library needs beside the messages; *wire_ns* what the messages take.
+    *cost_ns* is the library's overhead; *wire_ns* is the time of the messages.
     """
 
     dimension: str
@@ -46,7 +46,7 @@ class Point:
 
     @property
     def model_ns(self) -> float:
-        """What a simulation of it alone takes."""
+        """The time of a simulation of it alone."""
         return self.wire_ns + self.cost_ns
 
     @property
@@ -56,7 +56,7 @@ class Point:
 
     @property
     def efficiency(self) -> float:
-        """Which share of its time the messages are."""
+        """The share of its time that messages take."""
         return min(1.0, self.wire_ns / self.model_ns) if self.model_ns else 1.0
 
 
@@ -72,12 +72,12 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was fitted: dimensions, the innermost first, every measured point, and what is not known.
+    """The fitted network: dimensions, the innermost first, every measured point, and known gaps.
 
-    *costs* has, by operation, what the library needs at each size, *message_cost_ns* for how long a message
-    keeps its sender from the next, if that was measured, *handshake* what it waits for, *sends_first* the
-    collectives whose messages wait so, too, and *substitutes* what the library runs instead of others.
-    *undetermined* and *assumptions* are sentences.
+    *costs* has, by operation, the library's overhead at each size; *message_cost_ns* is how long a message
+    keeps its sender from the next one, if measured; *handshake* is the event for which messages wait;
+    *sends_first* lists the collectives whose messages wait for it too; *substitutes* maps operations to those
+    that the library runs in their place. *undetermined* and *assumptions* are sentences.
     """
 
     records: Records
@@ -96,7 +96,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class _Group:
-    """The transfers of one level that are alike: as many ranks, the same calls."""
+    """Equal transfers of one level: as many ranks, the same calls."""
 
     ranks: int
     calls: tuple[Call, ...]
@@ -113,9 +113,9 @@ def calibrate_records(
 ) -> Calibration:
     """Return the network that explains *records* when simulated with *system*.
 
-    *wire* is payload per byte on the wire. A *bandwidth* (of the link, headers included) or a *latency* that
-    is given is not fitted: what collectives do not reach of it becomes their cost. Raises `ConfigError`
-    where the records do not determine a bandwidth.
+    *wire* is payload per byte on the wire. A given *bandwidth* (of the link, including headers) or *latency*
+    is not fitted: time that it does not explain becomes the collectives' overhead. Raises `ConfigError` where
+    the records do not determine a bandwidth.
     """
     message_cost, unsure = _message_cost(records)
     handshake, remarks = handshake_of(records)
@@ -170,7 +170,7 @@ def calibrate_records(
 
 
 def _message_cost(records: Records) -> tuple[Figure | None, list[str]]:
-    """Return what a message costs its sender, None if that was not measured or is not known; and why not."""
+    """Return the cost of a message for its sender, None if unknown, and the reason."""
     if not records.message_costs_ns:
         return None, []
     figure = figure_of(records.message_costs_ns)
@@ -191,7 +191,7 @@ def _nothing(records: Records) -> str:
 
 
 def _usable_levels(records: Records, levels: list[Level]) -> tuple[list[tuple[Level, list[int]]], list[str]]:
-    """Return the levels with the places of their transfers; one level where they cannot be told apart."""
+    """Return the levels with the indices of their transfers; one level if they cannot be distinguished."""
     places: list[list[int]] = [[] for _ in levels]
     mixed = 0
     for place, transfer in enumerate(records.transfers):
@@ -249,7 +249,7 @@ def _kind(ranks: int, calls: Sequence[Call]) -> str:
 def _level_fit(
     name: str, groups: Sequence[_Group], latency_ns: float | None, ns_per_byte: float | None
 ) -> LinkFit:
-    """Return the link of the level: the one that the fastest operations agree on."""
+    """Return the link of the level, on which the fastest operations agree."""
     lead = _leading(groups, latency_ns, ns_per_byte)
     cells = [group.cell for group in lead]
     fit = fit_link(cells, latency_ns, ns_per_byte)
@@ -269,7 +269,7 @@ def _rate(ns_per_byte: float) -> str:
 def _leading(
     groups: Sequence[_Group], latency_ns: float | None, ns_per_byte: float | None
 ) -> Sequence[_Group]:
-    """Return the transfers of the operations that reach most of the link, as far as intervals can tell."""
+    """Return the transfers of the operations that use most of the link, within their intervals."""
     if ns_per_byte is not None:
         return groups
     by_operation: dict[str, list[_Group]] = defaultdict(list)
@@ -292,7 +292,7 @@ def _leading(
 
 
 def _undetermined(name: str, fit: LinkFit, groups: Sequence[_Group]) -> list[str]:
-    """Return what of *fit* is not known, in sentences."""
+    """Return sentences on the unknown parts of *fit*."""
     sentences = []
     latency, pace = fit.latency_ns, fit.ns_per_byte
     sizes = sorted({call.size_bytes for group in groups for call in group.calls})
@@ -317,14 +317,14 @@ def _undetermined(name: str, fit: LinkFit, groups: Sequence[_Group]) -> list[str
 
 
 def _points(name: str, groups: Sequence[_Group], fit: LinkFit) -> list[Point]:
-    """Return the points of the single collectives, with what each takes beyond its messages."""
+    """Return the points of the single collectives, with their overheads."""
     points = []
     for group in groups:
         if len(group.calls) != 1:
             continue
         cell = group.cell
         wire_ns = cell.row.time_ns(fit.latency_ns.value, fit.ns_per_byte.value)
-        # A step has many collectives, and takes as long as all of them together.
+        # A step has many collectives, whose times add up.
         beyond = cell.usual_ns - wire_ns
         worth = cell.repeated and beyond > max(2 * cell.error_ns, _WORTH * cell.usual_ns)
         points.append(
@@ -344,7 +344,7 @@ def _points(name: str, groups: Sequence[_Group], fit: LinkFit) -> list[Point]:
 
 
 def _faster(points: Sequence[Point]) -> list[str]:
-    """Return a sentence if sizes that were measured often take much less than the network file says."""
+    """Return a sentence if often-measured sizes take much less time than in the network file."""
     over = [point for point in points if point.count >= REPEATED and point.error > _OVER]
     if not over:
         return []
@@ -358,9 +358,9 @@ def _faster(points: Sequence[Point]) -> list[str]:
 
 
 def _costs(points: Sequence[Point]) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Return by operation what it takes beyond its messages at each size that was measured often.
+    """Return by operation its overhead at each size that was measured often.
 
-    An operation that takes nothing beyond them has no curve.
+    An operation without overhead has no curve.
     """
     found: dict[str, dict[int, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for point in points:

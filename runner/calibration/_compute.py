@@ -1,4 +1,4 @@
-"""Fit what a chip's classes of operators cost to measured ones, and carry a capture over to another chip."""
+"""Fit the costs of a chip's operator classes to measurements, and transfer a capture to another chip."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["ClassFit", "calibrated_chip", "compute_fits", "rescaled"]
 
 MEASURED = "measured"
 _FEWEST = 3
-_TOLD = 4.0  # how many times the high end of a speed's interval may be the low one
+_TOLD = 4.0  # the largest ratio of the ends of a speed's interval
 
 
 @dataclass(frozen=True)
 class ClassFit:
-    """A class of operators: each takes *fit*'s latency to start, and so many ns for each operation or byte.
+    """A class of operators: each takes *fit*'s latency to start, and a fixed time per operation or byte.
 
     *errors* are the relative errors of its *sizes* different operators, each the median of its repetitions.
     """
@@ -37,7 +37,7 @@ class ClassFit:
     errors: tuple[float, ...]
 
     def time_ns(self, work: float) -> float:
-        """Return how long an operator with so much *work* takes."""
+        """Return the duration of an operator with that much *work*."""
         return self.fit.latency_ns.value + work * self.fit.ns_per_byte.value
 
 
@@ -63,11 +63,11 @@ def compute_fits(table: pd.DataFrame) -> dict[str, ClassFit]:
 
 
 def calibrated_chip(chip: Chip, fits: Mapping[str, ClassFit], source: str) -> tuple[Chip, list[str]]:
-    """Return *chip* with the costs that *fits* are, as the software ``measured``, and what these do not tell.
+    """Return *chip* with the costs in *fits*, as the software ``measured``, and sentences on the gaps.
 
-    A class of operators that are too small to tell its speed, or that has too few sizes, keeps the costs that
-    the chip has. Raises `ConfigError` where no class tells one, and where operators are faster than the
-    chip's peaks: it is another one.
+    A class whose operators are too small to show its speed, or with too few sizes, keeps the chip's costs.
+    Raises `ConfigError` if no class shows a speed, and if operators are faster than the peaks of the chip,
+    which then is another one.
     """
     told = {name: fit for name, fit in fits.items() if fit.fit.ns_per_byte.spread <= _TOLD}
     if not told:
@@ -109,17 +109,17 @@ def calibrated_chip(chip: Chip, fits: Mapping[str, ClassFit], source: str) -> tu
 
 
 def _share(chip: Chip, fit: ClassFit) -> float:
-    """Return which share of the chip's peak, or memory bandwidth, the class reaches."""
+    """Return the fraction of the chip's peak, or memory bandwidth, that the class reaches."""
     peak = chip.memory_bytes_per_s if fit.name == "pointwise" else chip.peak(chip.precision)
     return 1e9 / fit.fit.ns_per_byte.value / peak
 
 
 def rescaled(workload: Workload, other: Workload, name: str) -> tuple[Workload, str]:
-    """Return *workload* with its operators as fast as where *other* was captured, and how far off that is.
+    """Return *workload* with operators as fast as in the capture *other*, and the error of that.
 
-    An operator that *other* has, with the same operations and bytes, takes its median there; for the others
-    the time changes as that of its class. The error is that of the operators which both have, had they been
-    carried over so. Raises `ConfigError` where the two have no class in common.
+    An operator that *other* has, with the same operations and bytes, takes its median there; the time of all
+    others changes by the factor of its class. The error is that of the common operators, had they been
+    converted by class. Raises `ConfigError` if the two have no class in common.
     """
     own, there = operator_table(workload), operator_table(other)
     mine, theirs = compute_fits(own), compute_fits(there)

@@ -1,8 +1,8 @@
 """Fit a link's latency and bandwidth to transfers: robustly, and with an interval for each.
 
 A transfer takes ``fixed + latencies * latency + bytes * ns_per_byte``; the two figures are not negative.
-Outliers count little (Huber), errors are relative, as times span decades, and intervals come from drawing
-the measurements again (bootstrap), sizes and repetitions both.
+Outliers have little weight (Huber), errors are relative, as times span decades, and intervals come from
+resampling both sizes and repetitions (bootstrap).
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _SEED = 14
 _INTERVAL = (0.025, 0.975)
 _HUBER = 1.345
 _ROUNDS = 12
-_LEAST_ERROR = 0.02  # relative, of one size: what repetitions do not show, such as the machine's state
-_FINEST = 1e-3  # no interval is narrower: times are whole ns, and shares of it are rounded
-_LEAST_NS = 0.5  # and the error of a time is at least its rounding
+_LEAST_ERROR = 0.02  # relative, per size: errors that repetitions do not show, such as the machine's state
+_FINEST = 1e-3  # the narrowest interval: times are whole ns, and shares of them are rounded
+_LEAST_NS = 0.5  # the least error of a time, its rounding
 REPEATED = 3
 _UNREPEATED = 0.1  # the relative error of a size that was measured less often
-_APART = 4.0  # from the smallest to the largest, bytes per latency must differ so to be told apart
+_APART = 4.0  # from smallest to largest, bytes per latency must differ by this factor to separate them
 _FEW_SIZES = 4
-_BENDS = 0.05  # a line that is further off from sizes measured often is not a line
-_LARGE = 16  # then those count that are at least this part of the largest
+_BENDS = 0.05  # if often-measured sizes are further off, a line does not fit
+_LARGE = 16  # then sizes of at least this fraction of the largest count
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Repetitions of the same collectives among as many ranks: the row they are, and their times.
+    """Repetitions of the same collectives among as many ranks: their row, and their times.
 
-    Those of a *kind* differ in their sizes alone.
+    Cells of one *kind* differ only in size.
     """
 
     kind: str
@@ -53,13 +53,13 @@ class Cell:
 
     @property
     def usual_ns(self) -> float:
-        """The mean of the middle half: what one of many takes, also where there are two usual durations."""
+        """The mean of the middle half: the typical time, even with two usual durations."""
         outer = len(self.times_ns) // 4
         return float(np.mean(np.sort(self.times_ns)[outer : len(self.times_ns) - outer]))
 
     @property
     def repeated(self) -> bool:
-        """Whether there are enough repetitions to tell an error: of two, the deviation tells nothing."""
+        """Whether there are enough repetitions for an error estimate: two are not enough."""
         return len(self.times_ns) >= REPEATED
 
     @property
@@ -73,7 +73,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Figure:
-    """A fitted figure and its 95 % interval; *known* says whether it is a measurement or was given."""
+    """A fitted figure and its 95 % interval; *known* says whether it was fitted or given."""
 
     value: float
     low: float
@@ -82,7 +82,7 @@ class Figure:
 
     @property
     def spread(self) -> float:
-        """How many times the high end is the low one."""
+        """The ratio of the ends of the interval."""
         return self.high / self.low if self.low > 0 else float("inf")
 
 
@@ -97,10 +97,10 @@ class LinkFit:
 def fit_link(
     cells: Sequence[Cell], latency_ns: float | None = None, ns_per_byte: float | None = None
 ) -> LinkFit:
-    """Return the link that explains *cells*; a figure that is given is taken as it is.
+    """Return the link that explains *cells*; given figures are not fitted.
 
-    Where the sizes are too much alike to tell latency from bandwidth, the latency is unknown, and 0. Where
-    one line does not fit all sizes, the bandwidth is what another byte costs the largest.
+    If the sizes are too similar to separate latency from bandwidth, the latency is unknown and 0. If one line
+    does not fit all sizes, the bandwidth is the marginal cost of a byte at the largest sizes.
     """
     line = _fit_line(cells, latency_ns, ns_per_byte)
     if ns_per_byte is not None or not any(_is_off(cell, line) for cell in cells):
@@ -112,9 +112,9 @@ def fit_link(
 
 
 def _slope(cells: Sequence[Cell]) -> Figure | None:
-    """Return what another byte costs the largest of *cells*; None unless a kind has two sizes of these.
+    """Return the marginal cost of a byte of the largest *cells*; None unless a kind has two such sizes.
 
-    It is the median of all kinds: between the least and the most of those that are large.
+    It is the median over all kinds of the slope between the smallest and the largest of these sizes.
     """
     most = max(cell.row.bytes for cell in cells)
     kinds: dict[str, list[Cell]] = {}
@@ -184,13 +184,13 @@ def figure_of(values: Sequence[float]) -> Figure:
 
 
 def can_tell_apart(rows: _Floats) -> bool:
-    """Return whether *rows* of (latencies, bytes) differ enough to tell latency from bandwidth."""
+    """Return whether *rows* of (latencies, bytes) differ enough to separate latency from bandwidth."""
     ratios = rows[:, 1] / np.maximum(rows[:, 0], 1e-9)
     return len(ratios) > 1 and bool(ratios.max() >= _APART * max(float(ratios.min()), 1e-12))
 
 
 def _held(rows: _Floats, latency_ns: float | None, ns_per_byte: float | None) -> _Floats:
-    """Return the figures that are not fitted, NaN for those that are."""
+    """Return the given figures, NaN for those that are fitted."""
     held = np.array([np.nan if given is None else given for given in (latency_ns, ns_per_byte)], dtype=float)
     if np.isnan(held).all() and not can_tell_apart(rows):
         held[0] = 0.0
@@ -199,7 +199,7 @@ def _held(rows: _Floats, latency_ns: float | None, ns_per_byte: float | None) ->
 
 @dataclass(frozen=True)
 class _Columns:
-    """What is fitted to, by size, or by draw and size; *shares* are the relative errors."""
+    """The data of the fit, by size, or by draw and size; *shares* are the relative errors."""
 
     rows: _Floats
     times: _Floats
@@ -212,10 +212,10 @@ class _Columns:
 
 
 def _solve(columns: _Columns, held: _Floats) -> _Floats:
-    """Return (latency, ns per byte) of each draw; *held* are those that are not fitted, NaN if they are.
+    """Return (latency, ns per byte) of each draw; *held* are the given figures, NaN for fitted ones.
 
-    Least squares with ever less weight for outliers. Errors are relative to what the line says, and not to
-    what was measured, or short times would count for more.
+    Iteratively reweighted least squares. Errors are relative to the line, not to the measurement, as
+    otherwise short times would have more weight.
     """
     weights, said = np.ones_like(columns.times), columns.times
     solution = np.zeros((len(columns.times), 2))
@@ -225,7 +225,7 @@ def _solve(columns: _Columns, held: _Floats) -> _Floats:
         solution = _least_squares(columns.rows, columns.times, weights / errors**2, held)
         said = (columns.rows * solution[:, None, :]).sum(axis=2)
         left = (columns.times - said) / errors
-        # What lies further off than repetitions explain, all do: then errors are as large as that.
+        # If times are further off than repetitions explain, all are: then errors are that large.
         usual = np.median(np.abs(left), axis=1, keepdims=True) * 1.4826
         usual = np.ones_like(usual) if few else np.maximum(1.0, usual)
         weights = np.minimum(1.0, _HUBER * usual / np.maximum(np.abs(left), 1e-12))
@@ -233,7 +233,7 @@ def _solve(columns: _Columns, held: _Floats) -> _Floats:
 
 
 def _least_squares(rows: _Floats, times: _Floats, weights: _Floats, held: _Floats) -> _Floats:
-    """Return the weighted least squares of each draw, no figure below 0."""
+    """Return the weighted least-squares solution of each draw, with no figure below 0."""
     free = np.isnan(held)
     base = np.where(free, 0.0, held)
     rest = times - rows @ base
@@ -260,13 +260,13 @@ def _least_squares(rows: _Floats, times: _Floats, weights: _Floats, held: _Float
 
 
 def _misfit(columns: _Columns, best: _Floats) -> float:
-    """Return by which factor the sizes are off the line, as a logarithm: the root of the mean square."""
+    """Return the typical factor between sizes and the line, as a logarithm: the root mean square."""
     said = np.maximum(columns.rows @ best, 1.0)
     return float(np.sqrt(np.mean(np.log(np.maximum(columns.times, 1.0) / said) ** 2)))
 
 
 def _draws(cells: Sequence[Cell], columns: _Columns, fixed: _Floats, held: _Floats, off: float) -> _Floats:
-    """Return the solutions for measurements drawn again; sizes too where there are more than a few.
+    """Return the solutions for resampled measurements; sizes are resampled too if there are enough.
 
     Sizes that were not repeated scatter as much as all sizes are *off* the line.
     """
@@ -285,9 +285,9 @@ def _draws(cells: Sequence[Cell], columns: _Columns, fixed: _Floats, held: _Floa
 
 
 def _drawn_sizes(rows: _Floats, random: np.random.Generator) -> npt.NDArray[np.intp]:
-    """Return places of *rows* for each draw, of small and of large ones as many as there are.
+    """Return indices of *rows* for each draw, with as many small and large ones as there are.
 
-    Without one of these a draw could not tell latency from bandwidth, which the measurements can.
+    Without one of these, a draw could not separate latency from bandwidth, although the measurements can.
     """
     ratios = np.log(np.maximum(rows[:, 1], 1e-9) / np.maximum(rows[:, 0], 1e-9))
     large = ratios > (ratios.min() + ratios.max()) / 2

@@ -1,4 +1,4 @@
-"""The records of ``chakrascope.runner.calibration.gloo``: its file, made on a network, to a calibration's."""
+"""Read the file of ``chakrascope.runner.calibration.gloo`` as records of a calibration."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["are_gloo_records", "gloo_records"]
 
 _MARK = b'{"library"'
 _OPERATIONS = (*(kind.name.lower() for kind in (*MUTUAL, *ROOTED)), MESSAGE, EXCHANGE)
-# From gloo's source: an all-gather posts half of what it sends and of what it receives, and then the other
-# half; an all-to-all posts all of it. Its all-reduce asks before it sends.
+# From gloo's source: an all-gather posts half of its sends and receives, and then the other half; an
+# all-to-all posts all of them. Its all-reduce sends requests before data.
 _SENDS_FIRST = {"all_gather": 2, "all_to_all": 1}
-# What PyTorch may run on gloo instead: an all-reduce moves twice what a reduce-scatter does.
+# Replacements that PyTorch may run on gloo: an all-reduce moves twice the data of a reduce-scatter.
 _STAND_INS = {"reduce_scatter": "all_reduce"}
 _TAKES_AS_LONG = 0.75
 _MOST_RANKS = 1 << 16
@@ -41,7 +41,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def are_gloo_records(path: str | Path) -> bool:
-    """Return whether there is a file of measurements of gloo at *path*, by how it begins."""
+    """Return whether *path* is a file of gloo measurements, by its first bytes."""
     file = Path(path)
     if file.suffix != ".json" or not file.is_file():
         return False
@@ -50,11 +50,11 @@ def are_gloo_records(path: str | Path) -> bool:
 
 
 def gloo_records(path: str | Path) -> Records:
-    """Return the transfers in the file at *path*; raises `ConfigError` for what is wrong in it.
+    """Return the transfers in the file at *path*; raises `ConfigError` for errors in it.
 
-    A transfer is what the rank that came last was in it for. Where the file does not say which one that is,
-    it is the one that was in it for the shortest time. Messages were timed there and back by one clock, so
-    that it is the first rank's half.
+    The duration of a transfer is that of the last rank to arrive. If the file does not name that rank, it is
+    the one with the shortest duration. Round trips of messages were timed with one clock, so a message takes
+    half of the first rank's time.
     """
     file = Path(path)
     try:
@@ -84,7 +84,7 @@ def gloo_records(path: str | Path) -> Records:
 
 
 def _substitutes(transfers: Sequence[Transfer]) -> dict[str, str]:
-    """Return the operations that take as long as another that moves twice as much, at the largest size."""
+    """Return the operations that take as long as another one with twice the data, at the largest size."""
     times: dict[tuple[tuple[int, ...], str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for transfer in transfers:
         ((operation, size_bytes),) = transfer.calls

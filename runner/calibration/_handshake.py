@@ -1,4 +1,4 @@
-"""Whether a message waits for its receiver's request behind what goes the other way, from exchanges."""
+"""Measure whether a message waits for its receiver's request behind opposite traffic, from exchanges."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ._records import EXCHANGE, MESSAGE, Records
 __all__ = ["Remarks", "handshake_of"]
 
 _NONE, _IN_ORDER = HANDSHAKES
-_BOTH_AT_ONCE, _IN_TURN = 1.25, 1.75  # an exchange, in times of its messages
-_FASTER = 0.25  # what else the hosts do only adds, to messages as to exchanges: the faster ones tell
-_LARGE = 16  # sizes down to this part of the largest tell: of smaller ones the latency does
+_BOTH_AT_ONCE, _IN_TURN = 1.25, 1.75  # the ratio of an exchange's time to that of its messages
+_FASTER = 0.25  # disturbances only add time, to messages and to exchanges: the faster measurements count
+_LARGE = 16  # sizes down to this fraction of the largest count: for smaller ones latency dominates
 
 
 class Remarks(NamedTuple):
@@ -27,9 +27,10 @@ class Remarks(NamedTuple):
 
 
 def handshake_of(records: Records) -> tuple[str, Remarks]:
-    """Return the ``handshake`` of sends and receives that exchanges of *records* show, and what to say of it.
+    """Return the ``handshake`` of sends and receives from exchanges in *records*, and sentences on it.
 
-    Where messages both ways at once take as long as one after the other, the second waited for the first.
+    If simultaneous messages in both directions take as long as sequential ones, the second waited for the
+    first.
     """
     times: dict[tuple[str, int], list[int]] = defaultdict(list)
     for transfer in records.transfers:

@@ -1,4 +1,4 @@
-"""Which parts of a network a calibration can tell apart: ranks of a host, hosts below a leaf, leaves."""
+"""The levels of a network that a calibration can distinguish: ranks of a host, hosts of a leaf, leaves."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ _OTHER_HOST, _ALL = "other host", "all ranks"
 
 @dataclass(frozen=True)
 class Level:
-    """A dimension: *count* units that lie below one another's next switch, and the *unit* of each rank.
+    """A dimension: *count* units below each switch, and the *unit* of each rank.
 
-    *units* numbers, for each rank, the unit it is in at this level, and *above* the group of units that this
-    level joins.
+    *units* gives for each rank its unit at this level, and *above* the group of units that this level joins.
     """
 
     name: str
@@ -27,15 +26,16 @@ class Level:
     above: tuple[int, ...]
 
     def joins(self, members: Sequence[int]) -> bool:
-        """Return whether *members* differ at this level alone: each in its own unit, below one switch."""
+        """Return whether *members* differ at this level alone: each in another unit, below one switch."""
         below = [self.units[rank] for rank in members]
         return len({self.above[rank] for rank in members}) == 1 and len(set(below)) == len(below)
 
 
 def levels_of(records: Records) -> tuple[list[Level], str]:
-    """Return the levels of the ranks, the innermost first, and why there are no more ("" if none lacks).
+    """Return the levels of the ranks, innermost first, and why there are no more ("" if complete).
 
-    Levels need as many ranks on each host, and hosts below each leaf, in a row, as dimensions do.
+    As in dimensions, levels require the same number of consecutive ranks on each host, and of hosts below
+    each leaf.
     """
     ranks = range(records.num_ranks)
     everyone = (0,) * records.num_ranks
@@ -62,7 +62,7 @@ def levels_of(records: Records) -> tuple[list[Level], str]:
 
 
 def _units(named: Mapping[int, str], ranks: range) -> tuple[int, ...] | None:
-    """Return the number of each rank's unit in order of appearance; None if one is not named."""
+    """Return the number of each rank's unit in order of appearance; None if one has no name."""
     if any(rank not in named for rank in ranks):
         return None
     numbers: dict[str, int] = {}
@@ -70,7 +70,7 @@ def _units(named: Mapping[int, str], ranks: range) -> tuple[int, ...] | None:
 
 
 def _even(below: Sequence[int], above: Sequence[int]) -> int | None:
-    """Return how many of the units *below* are in each one *above*; None unless equal and in a row."""
+    """Return the number of units *below* in each one *above*; None unless equal and consecutive."""
     if list(below) != sorted(below) or list(above) != sorted(above):
         return None
     inside: dict[int, set[int]] = {}

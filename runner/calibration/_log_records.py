@@ -1,4 +1,4 @@
-"""The transfers that production logs hold."""
+"""The transfers in production logs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["log_records"]
 
 
 def log_records(matched: MatchedLogs) -> Records:
-    """Return the transfers of *matched*: how long each collective took on the rank that came last.
+    """Return the transfers of *matched*: the duration of each collective on the last rank to arrive.
 
-    That is the one on which it took least, which needs no clocks. Collectives without durations, and those in
-    which ranks do not wait for each other, are left out.
+    That rank has the shortest duration, so no clocks are needed. Collectives without durations, and those in
+    which ranks do not wait for each other, are omitted.
     """
     transfers, silent, rooted = [], 0, 0
     for found in matched.agreed():

@@ -1,4 +1,4 @@
-"""Measure a real network with messages and collectives, as an emulation sends them."""
+"""Measure a real network with the messages and collectives of an emulation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LOCAL_RANKS = 2
 def measure_network(
     place: str, system: SystemConfig, *, largest_bytes: int = LARGEST_BYTES, progress: Progress | None = None
 ) -> Records:
-    """Send messages of up to *largest_bytes* over the network of *place*, and return what they took.
+    """Send messages of up to *largest_bytes* over the network of *place*, and return the measurements.
 
     *place* is a hosts file, or ``namespaces=2,link=100Mbit`` or ``loopback`` of this machine, as for the
-    backend ``emulation:``. Collectives are those of *system*. Raises `ConfigError` for a single rank, and
-    what an emulation raises.
+    backend ``emulation:``. Collectives are those of *system*. Raises `ConfigError` for a single rank, and the
+    errors of an emulation.
     """
     setup = read_setup(place)
     count = _num_ranks(setup)
@@ -48,7 +48,7 @@ def measure_network(
 
 
 def _num_ranks(setup: Setup) -> int:
-    """Return how many ranks *setup* has room for."""
+    """Return the number of ranks that fit into *setup*."""
     if setup.is_local:
         return setup.namespaces or _LOCAL_RANKS
     return sum(len(host.ranks) if host.ranks is not None else host.slots for host in setup.hosts)

@@ -1,4 +1,4 @@
-"""The transfers of the sends and receives that a captured workload holds."""
+"""The transfers of sends and receives in a captured workload."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ._records import MESSAGE, Call, Transfer
 __all__ = ["DEVICE_LANES", "message_transfers"]
 
 DEVICE_LANES = 1000
-"""Lanes from here on are streams of a device, on which each operation has the interval it was measured at."""
-_LEAST = 3  # messages each way, of which the fastest waited for nobody
+"""Lanes from here on are device streams, on which each operation has its measured interval."""
+_LEAST = 3  # messages per direction, of which the fastest did not wait
 _COLUMNS = [
     "comm_src",
     "comm_dst",
@@ -30,11 +30,11 @@ _KEY = ["source", "target", "comm_tag", "comm_size_bytes", "group"]
 
 
 def message_transfers(workload: Workload, captured_ranks: int) -> tuple[list[Transfer], list[str]]:
-    """Return what messages between the first *captured_ranks* took, and sentences about those left out.
+    """Return the transfers of messages between the first *captured_ranks*, and sentences on omitted ones.
 
-    On a device the end of a message that took less came last and waited for nobody. On hosts a receive lasts
-    from when it was asked for: of messages of one size that went both ways between two ranks, the fastest
-    there and the fastest back have no wait in them, and in half of both clocks do not count.
+    On a device, the end of a message with the shorter duration came last and did not wait. On hosts, a
+    receive lasts from its request: of messages of one size in both directions between two ranks, the fastest
+    in each direction have not waited, and in the mean of both directions clock offsets cancel.
     """
     messages = _messages(workload, captured_ranks)
     on_device = (messages["stream_sent"] >= DEVICE_LANES) & (messages["stream_received"] >= DEVICE_LANES)
@@ -57,7 +57,7 @@ def message_transfers(workload: Workload, captured_ranks: int) -> tuple[list[Tra
 
 
 def _messages(workload: Workload, ranks: int) -> pd.DataFrame:
-    """Return every message with both of its ends: the k-th send of a kind met the k-th receive of it."""
+    """Return every message with both ends: the k-th send of a kind matches the k-th receive."""
     tables: dict[NodeType, list[pd.DataFrame]] = {NodeType.COMM_SEND: [], NodeType.COMM_RECV: []}
     for rank in range(ranks):
         nodes = workload.graphs[int(workload.program_of_rank[rank])].nodes
@@ -75,7 +75,7 @@ def _messages(workload: Workload, ranks: int) -> pd.DataFrame:
 
 
 def _there_and_back(messages: pd.DataFrame) -> Iterator[tuple[Transfer, int]]:
-    """Yield a transfer for each pair of ranks and size, with how many messages it is of."""
+    """Yield a transfer for each pair of ranks and size, with its number of messages."""
     apart = messages.assign(
         took=messages["measured_start_ns_received"]
         + messages["duration_ns_received"]

@@ -1,4 +1,4 @@
-"""The network file of a calibration, with what it was fitted on in it."""
+"""The network file of a calibration, including its provenance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DIGITS = 6
 
 
 def calibrated_network(calibration: Calibration, name: str = "network", when: str = "") -> NetworkConfig:
-    """Return the network that *calibration* found; *when* it was made goes into its provenance."""
+    """Return the network of *calibration*, with the time *when* in its provenance."""
     dimensions = calibration.dimensions
     message_cost = calibration.message_cost_ns
     part = EfficiencyPart(
@@ -45,7 +45,7 @@ def calibrated_network(calibration: Calibration, name: str = "network", when: st
 
 
 def calibration_facts(calibration: Calibration) -> dict[str, Any]:
-    """Return what *calibration* rests on, as plain data: figures with intervals, errors, what is unknown."""
+    """Return the basis of *calibration* as plain data: figures with intervals, errors, gaps."""
     worst = max((abs(point.error) for point in calibration.points), default=0.0)
     return {
         "fitted-on": calibration.records.source,
@@ -104,5 +104,5 @@ def _maybe(value: float | None) -> float | None:
 
 
 def _rounded(value: float) -> float:
-    """Return *value* with as many digits as a measurement may have."""
+    """Return *value* with as many digits as a measurement has."""
     return float(f"{value:.{_DIGITS}g}")

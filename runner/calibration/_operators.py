@@ -1,4 +1,7 @@
-"""What operators of a captured workload took, by class: matrix products, attention, movers of bytes."""
+"""Durations of a captured workload's operators by class.
+
+Matrix products, attention, memory-bound operators.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def class_of(operator: str) -> str:
 def operator_table(workload: Workload) -> pd.DataFrame:
     """Return a row per captured operator with a cost: ``rank, node_id``, operator, class, ops, bytes, ns.
 
-    ``work`` is what its time grows with: operations of matrix products and attention, else bytes. Raises
+    ``work`` determines its time: operations for matrix products and attention, else bytes. Raises
     `ConfigError` for a workload that does not come from a measurement.
     """
     if not is_captured(workload.metadata):
@@ -42,7 +45,7 @@ def operator_table(workload: Workload) -> pd.DataFrame:
     tables = []
     for place, graph in enumerate(workload.graphs):
         nodes = graph.nodes
-        # Costs of 1 stand for operators of which the trace does not tell any.
+        # A cost of 1 stands for an operator without a known cost.
         chosen = (nodes["type"] == NodeType.COMP) & (nodes["kind"] == "compute") & (nodes["duration_ns"] > 1)
         chosen &= nodes["tensor_size_bytes"] > 1
         tables.append(nodes.loc[chosen, ["node_id", *_COLUMNS]].assign(program=place))

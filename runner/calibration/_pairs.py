@@ -1,4 +1,4 @@
-"""Pairs of ranks whose messages are not alike: hosts with links of different rates."""
+"""Pairs of ranks with unequal messages: hosts with links of different rates."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ._records import MESSAGE, Records
 
 __all__ = ["without_faster_pairs"]
 
-_ALIKE = 1.25  # times by which rates may differ that are still the same
+_ALIKE = 1.25  # the factor by which rates may differ and still count as equal
 _MOST_NAMED = 6
 _Pair = tuple[int, ...]
 
 
 def without_faster_pairs(records: Records, levels: list[Level]) -> tuple[Records, list[str]]:
-    """Return *records* without the messages of pairs that are faster than others of their level, and why.
+    """Return *records* without messages of pairs that are faster than others of their level, and the reason.
 
-    A dimension has one bandwidth, and what all take part in waits for the slowest.
+    A dimension has one bandwidth, and collectives of all ranks wait for the slowest pair.
     """
     faster: set[_Pair] = set()
     sentences = []
@@ -53,7 +53,7 @@ def without_faster_pairs(records: Records, levels: list[Level]) -> tuple[Records
 
 
 def _paces(records: Records) -> dict[_Pair, float]:
-    """Return what another byte takes between two ranks, of those with messages of two sizes."""
+    """Return the marginal time of a byte between two ranks, for pairs with messages of two sizes."""
     times: dict[_Pair, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for transfer in records.transfers:
         if len(transfer.calls) == 1 and transfer.calls[0].operation == MESSAGE:

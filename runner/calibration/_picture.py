@@ -24,9 +24,9 @@ _Scale = Callable[[float], float]
 
 
 def picture(calibration: Calibration) -> str:
-    """Return an SVG with both axes logarithmic: dots are measured medians, lines what the network says.
+    """Return an SVG with logarithmic axes: dots are measured medians, lines the fitted network.
 
-    Dashed is what the messages alone take, without the library's own time.
+    Dashed lines are the messages alone, without the library's overhead.
     """
     points = [point for point in calibration.points if point.measured_ns > 0]
     series: dict[str, list[Point]] = defaultdict(list)
@@ -77,7 +77,7 @@ def _axes(points: Iterable[Point], times: Sequence[float], across: _Scale, up: _
 
 
 def _ticks(values: Sequence[float], base: int, step: int) -> list[int]:
-    """Return the powers of *base* within *values*, each *step* of them, and fewer where they are many."""
+    """Return the powers of *base* within *values*, every *step*-th of them."""
     if not values:
         return []
     low, high = (math.log(edge, base) for edge in (min(values), max(values)))

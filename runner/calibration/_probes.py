@@ -1,4 +1,4 @@
-"""The messages and collectives that measure a network: a workload, and what its result says."""
+"""The workload of messages and collectives that measures a network, and the evaluation of its result."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["LARGEST_BYTES", "Probes", "probe_records", "probes"]
 LARGEST_BYTES = 2 << 20
 _SMALLEST_BYTES = 64
 _REPEATS = 4
-_BURST = 32  # messages one after the other, of which only the first has to wait for the latency
-_MOST_PAIRS = 64  # whose messages tell whether their links are alike
+_BURST = 32  # sequential messages, of which only the first has to wait for the latency
+_MOST_PAIRS = 64  # pairs whose messages show whether their links are equal
 _BARRIER = Call("all_reduce", _SMALLEST_BYTES)
 _MESSAGE_LANE, _RECEIVE_LANE = 500, 600
 
 
 class Exchange(NamedTuple):
-    """Messages to a peer and one back: nodes of *rank*, the first send and the receive at the end."""
+    """Messages to a peer and an answer: nodes of *rank*, the first send and the final receive."""
 
     rank: int
     peer: int
@@ -39,7 +39,7 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True)
 class Probes:
-    """The workload that measures, and where in it messages go there and back."""
+    """The measuring workload, and the positions of its round trips."""
 
     workload: Workload
     exchanges: tuple[Exchange, ...]
@@ -52,7 +52,7 @@ class _Rank:
     tail: list[int] = field(default_factory=list)
 
     def add(self, kind: NodeType, name: str, **columns: Any) -> int:
-        """Append a node behind all that came before its phase."""
+        """Append a node that depends on all nodes of earlier phases."""
         number = len(self.nodes)
         self.nodes.append(
             {"node_id": number, "name": name, "operator": name, "type": kind, "kind": "communication"}
@@ -70,9 +70,9 @@ def probes(
     largest_bytes: int = LARGEST_BYTES,
     repeats: int = _REPEATS,
 ) -> Probes:
-    """Return what measures a network of *num_ranks*: for each level messages, bursts of them and collectives.
+    """Return the measuring workload for *num_ranks*: for each level messages, bursts and collectives.
 
-    Nothing is under way beside what is measured: all ranks meet before each of them.
+    Measurements do not overlap: all ranks meet before each of them.
     """
     levels, _ = levels_of(Records((), num_ranks, "", hosts, leaves))
     members = {number: _members(level) for number, level in enumerate(levels, start=1)}
@@ -100,7 +100,7 @@ def _sizes(largest_bytes: int) -> list[int]:
 
 
 def _members(level: Level) -> tuple[int, ...]:
-    """Return ranks that differ at *level* alone: of each unit below rank 0's switch the first."""
+    """Return ranks that differ only at *level*: the first of each unit below rank 0's switch."""
     first: dict[int, int] = {}
     for rank, unit in enumerate(level.units):
         if level.above[rank] == level.above[0]:
@@ -109,7 +109,7 @@ def _members(level: Level) -> tuple[int, ...]:
 
 
 def _pairs(among: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the pairs of neighbours among these ranks, so that each is in one; of many, the first."""
+    """Return disjoint pairs of neighbours among these ranks; of many pairs, the first ones."""
     return list(itertools.pairwise(among))[:_MOST_PAIRS]
 
 
@@ -132,7 +132,7 @@ def _collective(ranks: Sequence[_Rank], call: Call, group: int, members: Sequenc
 
 
 def _exchange(ranks: Sequence[_Rank], source: int, target: int, size: int, messages: int) -> Exchange:
-    """Let *source* send so many *messages* to *target*, which answers with one of the same size."""
+    """Let *source* send *messages* messages to *target*, which answers with one of the same size."""
     _meet(ranks)
     there, back = ranks[source], ranks[target]
     sends = [_send(there, target, size, tag) for tag in range(messages)]
@@ -156,9 +156,9 @@ def _receive(rank: _Rank, source: int, size: int, tag: int) -> int:
 def probe_records(
     made: Probes, result: Result, source: str, hosts: Mapping[int, str], leaves: Mapping[int, str]
 ) -> Records:
-    """Return what *result*, of the workload of *made*, tells.
+    """Return the measurements in *result*, of the workload of *made*.
 
-    A message takes half of there and back, so that one clock measures it.
+    A message takes half of a round trip, so that one clock measures it.
     """
     records = result_records(result, made.workload, source, hosts)
     nodes = result.nodes.set_index(["rank", "node_id"])

@@ -1,4 +1,4 @@
-"""What a calibration is fitted on: how long collectives took once the last of their ranks had come."""
+"""The input of a calibration: durations of collectives after the arrival of their last rank."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ...converter import CollectiveType
 
 __all__ = ["EXCHANGE", "MESSAGE", "MUTUAL", "ROOTED", "Call", "Records", "Transfer"]
 
-# The collectives that end on no rank before all have come: the one that took least waited for nobody.
+# Collectives that end on no rank before all have arrived: the shortest duration has no waiting.
 MUTUAL = (
     CollectiveType.ALL_REDUCE,
     CollectiveType.ALL_GATHER,
     CollectiveType.REDUCE_SCATTER,
     CollectiveType.ALL_TO_ALL,
 )
-# Of these one rank may leave before another has come, and only one clock, or an end that all see, tells.
+# In these, one rank may leave before another has arrived, so a common clock, or a common end, is needed.
 ROOTED = (
     CollectiveType.BROADCAST,
     CollectiveType.REDUCE,
@@ -27,22 +27,21 @@ ROOTED = (
 MESSAGE = "message"
 """The operation of a message from one rank to another."""
 EXCHANGE = "exchange"
-"""That of two messages, one each way: each rank sends, and then receives."""
+"""The operation of two messages, one in each direction: each rank sends, and then receives."""
 
 
 class Call(NamedTuple):
-    """A collective, or a message: its operation, such as ``all_reduce``, and the bytes that a rank gives."""
+    """A collective or message: its operation, such as ``all_reduce``, and the bytes of each rank."""
 
     operation: str
     size_bytes: int
 
 
 class Transfer(NamedTuple):
-    """Collectives of the global ranks *members* that moved their data without a pause, and for how long.
+    """Collectives of the global ranks *members* that moved their data without a pause, and the duration.
 
-    It is one collective, or several that followed each other so closely that the first had not ended when
-    the next was asked for. *transfer_ns* begins when the last rank had come; *wait_ns* is how much longer
-    the rank was in it that came first.
+    It is one collective, or several if each was requested before the previous one had ended. *transfer_ns*
+    begins at the arrival of the last rank; *wait_ns* is the additional time of the first rank.
     """
 
     members: tuple[int, ...]
@@ -53,14 +52,13 @@ class Transfer(NamedTuple):
 
 @dataclass(frozen=True)
 class Records:
-    """The measurements of one job: *source* says where they are from, in a few words.
+    """The measurements of one job; *source* describes their origin in a few words.
 
-    *hosts* and *leaves* say on which host a rank is, and below which switch; they may lack ranks, which are
-    then taken to be anywhere. *left_out* are sentences about what was measured and cannot be used.
-    *message_costs_ns* are measurements of how long a message keeps its sender from sending the next.
-    *sends_first* has the operations whose ranks send before they ask, with the pieces that are under way
-    together; of these a transfer is that of a rank which came long after all others. *substitutes* names by
-    operation another that the library runs in its place.
+    *hosts* and *leaves* give the host of a rank, and the switch above it; the location of missing ranks is
+    unknown. *left_out* are sentences on unusable measurements. *message_costs_ns* are measurements of how
+    long a message keeps its sender from sending the next. *sends_first* has the operations whose ranks send
+    before the request, with the number of concurrent pieces; their transfers are those of a rank that arrived
+    long after all others. *substitutes* maps operations to those that the library runs in their place.
     """
 
     transfers: tuple[Transfer, ...]

@@ -1,4 +1,4 @@
-"""The transfers of a result: an emulated run, or a simulated one."""
+"""The transfers in a result of an emulated or simulated run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["result_records"]
 def result_records(
     result: Result, workload: Workload, source: str, hosts: Mapping[int, str] | None = None
 ) -> Records:
-    """Return the transfers of *result*: how long each collective took on the rank that came last.
+    """Return the transfers of *result*: the duration of each collective on the last rank to arrive.
 
-    That is the one on which it took least, so that clocks of hosts need not agree. Collectives of a group of
-    which on each rank one begins before another has ended are one transfer.
+    That rank has the shortest duration, so no common clock is needed. Collectives of a group count as one
+    transfer if, on each rank, each begins before the previous one has ended.
     """
     calls = result.collectives[result.collectives["comm_type"].isin(MUTUAL)]
     everyone = tuple(range(workload.num_ranks))

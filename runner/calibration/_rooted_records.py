@@ -1,4 +1,4 @@
-"""The transfers of a capture's broadcasts, reduces, gathers and scatters, by clocks that others correct."""
+"""The transfers of captured broadcasts, reduces, gathers and scatters, with corrected clocks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ._records import ROOTED, Call, Transfer
 
 __all__ = ["rooted_calls", "rooted_transfers"]
 
-_FEWEST = 3  # mutual collectives of the same ranks, whose ends tell how far clocks are apart
-_CLEAR = 4  # times what clocks may be off by, that a transfer must take
-# Chakra's files have these as others: what gloo and NCCL ran is told by the operator.
+_FEWEST = 3  # collectives without a root of the same ranks, whose ends give the clock offsets
+_CLEAR = 4  # the least ratio of a transfer to the clock error
+# Chakra's files store these as other types; the operator names the collective of gloo or NCCL.
 _WRITTEN_AS_OTHERS = {"c10d::gather_": CollectiveType.GATHER, "c10d::scatter_": CollectiveType.SCATTER}
 
 
 def rooted_calls(calls: pd.DataFrame) -> pd.Series[bool]:
-    """Return which of *calls* have a root, so that one rank may leave before another has come."""
+    """Return which of *calls* have a root, so that one rank may leave before another has arrived."""
     rooted: pd.Series[bool] = calls["comm_type"].isin(ROOTED) | calls["operator"].isin(_WRITTEN_AS_OTHERS)
     return rooted
 
@@ -31,10 +31,11 @@ def rooted_transfers(
     groups: Mapping[int, Sequence[int]],
     everyone: tuple[int, ...],
 ) -> tuple[list[Transfer], list[str]]:
-    """Return the transfers of the *rooted* ones of *calls*, and sentences about those left out.
+    """Return the transfers of the *rooted* ones of *calls*, and sentences on omitted ones.
 
-    A transfer begins when the last rank has come and ends when the last one leaves. Clocks of ranks differ by
-    the median difference of the ends of the other collectives, which end everywhere at about one moment.
+    A transfer begins when the last rank has arrived and ends when the last one leaves. The clock offset
+    between ranks is the median difference of the ends of other collectives, which end everywhere at about the
+    same time.
     """
     calls = calls.assign(
         end=calls["measured_start_ns"] + calls["duration_ns"],
@@ -69,9 +70,9 @@ def rooted_transfers(
 
 
 def _clocks(mutual: pd.DataFrame, members: tuple[int, ...]) -> tuple[np.ndarray, float] | None:
-    """Return how far each member's clock is ahead of the first's, and how well that is known, in ns.
+    """Return each member's clock offset to the first member, and its error, in ns.
 
-    A difference within the spread of what it follows from is none: one clock may drive all.
+    A difference within its own spread counts as 0: one clock may serve all members.
     """
     tables = _tables(mutual, members)
     if len(tables) < _FEWEST:

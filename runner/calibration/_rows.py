@@ -1,6 +1,6 @@
-"""What a collective costs in terms of a link: so many latencies, and so many bytes, asked of the engine.
+"""The cost of a collective in terms of a link: its number of latencies and bytes, from the engine.
 
-So what is fitted means the same as what is simulated with it, whatever the collective algorithm.
+The fit thus uses the same model as the simulation, for any collective algorithm.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ TOPOLOGY = "Switch"
 _ROOTED = {kind.name.lower(): kind for kind in ROOTED}
 _LATENCY_NS = 1e6
 _LATE_NS = 10_000_000
-# So slow that a byte takes 10 and 20 us: times are whole ns, and a message may be a byte.
+# Bandwidths so low that a byte takes 10 and 20 us: times are whole ns, and a message may be a byte.
 _SLOW_NS_PER_BYTE = (10_000.0, 20_000.0)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A collective takes *fixed_ns*, and *latencies* times a link's latency, and *bytes* at its bandwidth."""
+    """A collective takes *fixed_ns*, plus *latencies* link latencies, plus *bytes* at its bandwidth."""
 
     fixed_ns: float
     latencies: float
     bytes: float
 
     def time_ns(self, latency_ns: float, ns_per_byte: float) -> float:
-        """Return how long that is."""
+        """Return its duration."""
         return self.fixed_ns + self.latencies * latency_ns + self.bytes * ns_per_byte
 
 
 @dataclass
 class Rows:
-    """Asks the engine once for each collective, with the algorithms of *system* (of one dimension).
+    """Simulates each collective once, with the algorithms of *system* (of one dimension).
 
-    Each message keeps its sender busy for *message_cost_ns*. Of the operations in *sends_first* (see
-    `EfficiencyPart`) the row is that of a rank which comes long after all others, and of those in
+    Each message keeps its sender busy for *message_cost_ns*. For operations in *sends_first* (see
+    `EfficiencyPart`), the row is that of a rank that arrives long after all others, and for those in
     *substitutes* that of the other operation.
     """
 
@@ -56,9 +56,9 @@ class Rows:
     _known: dict[tuple[int, Call], Row] = field(default_factory=dict)
 
     def of(self, ranks: int, calls: Sequence[Call]) -> Row:
-        """Return the row of *calls* of *ranks* ranks that follow each other without a pause.
+        """Return the row of consecutive *calls* of *ranks* ranks, without pauses.
 
-        Of these, the latency of one is seen: that of the others passes while data moves.
+        Only one latency counts: the others overlap with data transfer.
         """
         rows = [self._row(ranks, call) for call in calls]
         return Row(
@@ -101,7 +101,7 @@ class Rows:
 
 
 def _workload(ranks: int, call: Call, late_ns: int) -> Workload:
-    """Return *call* alone, for which the last rank comes so late; a message there and back."""
+    """Return *call* alone, with a late last rank; a message as a round trip."""
     size = max(1, call.size_bytes)
     if late_ns:
         return _with_last(ranks, call, late_ns)

@@ -1,4 +1,4 @@
-"""Where in a study, or among logs, the measurements for a calibration are."""
+"""Locate the measurements for a calibration in a study, or among logs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["records_of_logs", "records_of_study"]
 def records_of_study(study: Study, workload: str | None = None) -> Records:
     """Return the transfers of the newest trace set of *study*, all its steps, or else of its newest workload.
 
-    *workload* names one instead: only the step that it holds counts. Raises `ConfigError` for a study with
-    neither, and what reading them raises.
+    *workload* selects one instead, with only its step. Raises `ConfigError` for a study with neither, and the
+    errors of reading.
     """
     if workload is None and study.trace_sets():
         folder = study.latest_trace_set()
@@ -37,5 +37,5 @@ def records_of_study(study: Study, workload: str | None = None) -> Records:
 
 
 def records_of_logs(targets: Sequence[str]) -> Records:
-    """Return the transfers of production logs: files, folders or archives; raises what reading raises."""
+    """Return the transfers in production logs: files, folders or archives; raises the errors of reading."""
     return log_records(match_logs(read_logs(targets)))

@@ -1,4 +1,4 @@
-"""The transfers that the nodes of a captured workload hold."""
+"""The transfers in the nodes of a captured workload."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _KEY = ["group", "comm_type", "turn"]
 def workload_records(workload: Workload, source: str, hosts: Mapping[int, str] | None = None) -> Records:
     """Return the transfers of the captured *workload*.
 
-    The rank on which a collective took least came last and waited for nobody, which needs no clocks.
-    Collectives of one lane that were asked for before the one ahead had ended on any rank are one transfer.
-    Of collectives with a root clocks tell, as far as others tell how far these are apart.
-    Raises `ConfigError` for a workload that does not come from a measurement.
+    The rank with the shortest duration of a collective came last and did not wait, so no clocks are needed.
+    Collectives of one lane count as one transfer if each was requested before the previous one had ended on
+    some rank. Collectives with a root need clocks, which other collectives correct. Raises `ConfigError` for
+    a workload that was not captured.
     """
     if not is_captured(workload.metadata):
         raise ConfigError(
@@ -58,7 +58,7 @@ def _captured_ranks(workload: Workload) -> int:
 
 
 def _calls(workload: Workload) -> pd.DataFrame:
-    """Return every collective of every rank that was captured: when it was asked for, began and ended."""
+    """Return every collective of every captured rank: its request, start and end."""
     tables = []
     for rank in range(_captured_ranks(workload)):
         graph = workload.graphs[int(workload.program_of_rank[rank])]
@@ -84,7 +84,7 @@ def _rank_calls(graph: Graph) -> pd.DataFrame:
 
 
 def _asked(graph: Graph, end_ns: np.ndarray) -> np.ndarray:
-    """Return for each node when all that it waits for had ended, but for what is ahead of it in its lane."""
+    """Return for each node the end of its last dependency, ignoring nodes ahead of it in its lane."""
     nodes, edges = graph.node_columns, graph.edge_columns
     sources, targets = (np.searchsorted(nodes["node_id"], edges[end]) for end in ("src", "dst"))
     other = nodes["stream"][sources] != nodes["stream"][targets]
@@ -94,7 +94,7 @@ def _asked(graph: Graph, end_ns: np.ndarray) -> np.ndarray:
 
 
 def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -> tuple[list[Transfer], int]:
-    """Return the transfers of one group's lane, and how many collectives some rank lacks.
+    """Return the transfers of one group's lane, and the number of collectives that some rank lacks.
 
     In a *serial* lane collectives never overlap.
     """
@@ -109,8 +109,8 @@ def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -
         ordered[name].to_numpy(np.int64).reshape(-1, len(members))
         for name in ("start_ns", "end_ns", "asked_ns", "comm_size_bytes", "comm_type", "mutual")
     )
-    # Nothing of a collective was moved while the one before it was if a rank asked for it later; one that
-    # took no time in the lane had ended first, so that both were under way.
+    # A collective moves no data during the previous one if some rank requested it later. One without duration
+    # in the lane had ended first, so both ran at the same time.
     anew = np.ones(len(starts), dtype=bool)
     if not serial:
         anew[1:] = (asked[1:] >= ends[:-1]).any(axis=1) & (ends[1:] - starts[1:] > 1).all(axis=1)

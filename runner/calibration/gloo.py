@@ -24,16 +24,16 @@ from ...support import parse_size, write_file
 
 _SMALLEST, _LARGEST, _STEP = 4096, 64 << 20, 4
 _REPEATS = 5
-_ENOUGH_S = 0.5  # no larger messages once one collective takes so long
-_PAUSE_S = 0.005  # so that nothing is under way any more, as after some computation
-_LATE_S = 0.005  # the others have come by then
+_ENOUGH_S = 0.5  # the longest time of a collective, above which no larger messages are measured
+_PAUSE_S = 0.005  # so that no traffic is left, as after some computation
+_LATE_S = 0.005  # the others have arrived by then
 
 
 class _Call(NamedTuple):
-    """An operation on the bytes that each of *members* gives; *turns* of it, one after the other, are one.
+    """An operation with the bytes of each of *members*; *turns* consecutive ones count as one.
 
-    *begin* returns what is waited for, if anything is. Each of the first *comes_last* members comes last in
-    its turn. Of a *rooted* one some rank knows its end only once all have met again.
+    *begin* returns the work to wait for, if any. Each of the first *comes_last* members arrives last in its
+    turn. In a *rooted* operation, some rank knows the end only at the next meeting.
     """
 
     operation: str
@@ -46,7 +46,7 @@ class _Call(NamedTuple):
 
 
 def main() -> None:
-    """Measure and write; rank 0 says where."""
+    """Measure, and write the file; rank 0 prints its path."""
     parser = argparse.ArgumentParser(description="Measure gloo between the ranks.")
     parser.add_argument("output", type=Path, help="the JSON file that rank 0 writes")
     parser.add_argument("--largest", default=str(_LARGEST), help="size of the largest message, such as 4MiB")
@@ -68,14 +68,13 @@ def main() -> None:
 
 
 def _measured(largest: int, repeats: int) -> Iterator[dict[str, Any]]:
-    """Yield each call: what it was, which of its members came last, and how long each was in it.
+    """Yield each call: its description, the last member to arrive, and the duration on each member.
 
-    That is without what it takes to ask for a collective: of a captured job it is the host's own time, before
-    the collective. The shortest counts, as gloo's threads may go on before the one that asked.
-    Each member comes last in its turn, as in a job some rank does: what gloo asks its peers for may have to
-    wait for what it sends them, and then the order in which they come tells how long all of it takes.
-    The largest size comes first: what TCP has learned of the path is then what it knows during a job, and not
-    what it believes after small messages only.
+    The time to request a collective is excluded: in a captured job it is host time before the collective. The
+    shortest duration counts, as gloo's threads may continue before the requesting one. Each member arrives
+    last in its turn, as in a job: gloo's requests to its peers may have to wait for data that it sends them,
+    so the order of arrival affects the duration. The largest size comes first, so that TCP's state of the
+    path is the same as during a job, and not that after small messages only.
     """
     sizes = []
     for size in itertools.takewhile(lambda size: size <= largest, _sizes()):
@@ -102,7 +101,7 @@ def _measured(largest: int, repeats: int) -> Iterator[dict[str, Any]]:
 
 
 def _meeting(repeats: int) -> int:
-    """Return what it takes the rank that comes last to meet all others, which follows rooted collectives."""
+    """Return the time in which the last rank meets all others, which follows rooted collectives."""
     everyone = tuple(range(dist.get_world_size()))
     call = _Call("barrier", 0, everyone, lambda: dist.barrier(async_op=True), len(everyone))
     lasts = [everyone[repeat % len(everyone)] for repeat in range(repeats)]
@@ -117,14 +116,14 @@ def _sizes() -> Iterator[int]:
 
 
 class _Times(NamedTuple):
-    """How long a rank was in a call, and of that until it had asked for it; 0 if that cannot be told."""
+    """The duration of a call on a rank, and its time until the request; 0 if unknown."""
 
     all_ns: int
     asked_ns: int
 
 
 def _timed(call: _Call, last: int | None = None) -> list[_Times]:
-    """Return the times of each rank; the *last* comes when the others wait for it."""
+    """Return the times of each rank; the *last* one arrives when the others wait for it."""
     dist.barrier()
     rank = dist.get_rank()
     _compute(_PAUSE_S + (_LATE_S if rank == last else 0))
@@ -141,9 +140,9 @@ def _timed(call: _Call, last: int | None = None) -> list[_Times]:
 
 
 def _compute(seconds: float) -> None:
-    """Keep the processor for so long, as a job does before it communicates.
+    """Keep the processor busy for that long, as a job does before it communicates.
 
-    After a sleep the system gives gloo's threads less of it: with a core for each rank, an all-reduce of
+    After a sleep, the system gives gloo's threads less CPU time: with a core for each rank, an all-reduce of
     64 KiB at 500 Mbit/s took 1.2 to 1.5 or 5 to 7 ms then, and 1.2 to 2.8 after computation, seldom more.
     """
     until = time.perf_counter() + seconds
@@ -152,7 +151,7 @@ def _compute(seconds: float) -> None:
 
 
 def _calls(size: int) -> list[_Call]:
-    """Return the collectives of *size* bytes in all, and messages of as many between the ends."""
+    """Return the collectives of *size* bytes in total, and messages of that size between the ends."""
     ranks = dist.get_world_size()
     everyone, ends = tuple(range(ranks)), (0, ranks - 1)
     share = max(1, size // 4 // ranks)
