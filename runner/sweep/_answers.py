@@ -1,4 +1,4 @@
-"""What the points of a sweep answer: what was swept, which is best, what two settings give together."""
+"""Evaluation of a sweep: its axes, its best point, and the effect of two settings together."""
 
 from __future__ import annotations
 
@@ -35,39 +35,39 @@ _UNITS = {
 
 
 def swept_settings(points: pd.DataFrame) -> list[str]:
-    """Return the columns that hold settings with more than one value, those with most values first."""
+    """Return the columns of settings with more than one value, those with most values first."""
     settings = dict.fromkeys(name for text in points["settings"] for name in json.loads(text))
     counts = {name: points[name].astype(str).nunique() for name in settings if name in points}
     return sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])
 
 
 def answered(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the points that have figures, best first."""
+    """Return the points with figures, best first."""
     done = points[points["state"] == "done"]
     ordered: pd.DataFrame = done.sort_values("makespan_ns", kind="stable", ignore_index=True)
     return ordered
 
 
 def known_goal(points: pd.DataFrame, goal: Goal) -> Goal:
-    """Return *goal*, or the shortest step where it asks for a cost that none of the *points* has."""
+    """Return *goal*, or the shortest step if *goal* needs a cost that none of the *points* has."""
     return Goal() if goal.needs_prices and points["cost"].isna().all() else goal
 
 
 def best_point(points: pd.DataFrame, goal: Goal) -> tuple[pd.Series, bool]:
-    """Return which of the answered *points* is the best by *goal*, and whether it keeps to the limits."""
+    """Return the best of the successful *points* by *goal*, and whether it keeps the limits."""
     best: pd.Series = goal.best_first(points).iloc[0]
     return best, bool(goal.excess(points).min() == 0)
 
 
 def value_text(value: Any) -> str:
-    """Return a value of a setting as somebody would have typed it."""
+    """Return a value of a setting in the form in which it is typed."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def best_by(points: pd.DataFrame, row: str, column: str) -> Matrix:
-    """Return the shortest makespan (ns) for each value of two settings, whatever the others are.
+    """Return the shortest makespan (ns) for each pair of values of two settings.
 
-    Combinations without an answer are NaN. Numbers are in their order, everything else in that of its text.
+    Combinations without a result are NaN. Numbers are in numeric order, other values in text order.
     """
     table = points.pivot_table(index=row, columns=column, values="makespan_ns", aggfunc="min", observed=True)
     values = table.to_numpy(dtype=float, na_value=np.nan)
@@ -75,7 +75,7 @@ def best_by(points: pd.DataFrame, row: str, column: str) -> Matrix:
 
 
 def setting_title(name: str, *, unit: bool = False) -> str:
-    """Return what people call a setting: its key without the file it stands in, with its *unit* if asked."""
+    """Return the title of a setting: its key without the file, with its *unit* if requested."""
     plain = name.removeprefix("network.").removeprefix("system.").removesuffix("-implementation")
     plain = plain.replace("npus_count", "size").replace("rank_time_ns", "time of all ranks (ns)")
     plain = plain.replace("memory_bytes", "memory of a rank (bytes)")
@@ -85,12 +85,12 @@ def setting_title(name: str, *, unit: bool = False) -> str:
 
 
 def setting_unit(name: str) -> str:
-    """Return the unit that a setting's numbers are in, ``""`` for none."""
+    """Return the unit of a setting's numbers, ``""`` for none."""
     return _UNITS.get(name.rpartition(".")[2].partition("[")[0], "")
 
 
 def point_label(settings: Mapping[str, Any]) -> str:
-    """Return what a point is called: each of its settings with its value and unit."""
+    """Return the title of a point: each of its settings with its value and unit."""
     return ", ".join(
         f"{setting_title(key)} {value_text(value)}{' ' if setting_unit(key) else ''}{setting_unit(key)}"
         for key, value in settings.items()

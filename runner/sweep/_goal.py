@@ -1,4 +1,4 @@
-"""What makes a point the best one: the least of a figure, among the points within limits."""
+"""The objective of a sweep: the smallest value of a figure, among the points within limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class Goal:
-    """Points with less of the figure *least* are better; *at_most* gives limits to figures."""
+    """Points with a smaller figure *least* are better; *at_most* gives limits of figures."""
 
     least: str = "makespan_ns"
     at_most: Mapping[str, float] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Goal:
         return "cost" in (self.least, *self.at_most)
 
     def excess(self, table: pd.DataFrame) -> pd.Series:
-        """Return by which part each point is over its limits; 0 where it is within all of them."""
+        """Return by which fraction each point exceeds its limits; 0 if it is within all of them."""
         import pandas as pd  # noqa: PLC0415 - slow, and the CLI lists FIGURES
 
         over: pd.Series = pd.Series(0.0, index=table.index)
@@ -49,12 +49,12 @@ class Goal:
         return over
 
     def score(self, table: pd.DataFrame) -> pd.Series:
-        """Return what a search makes small: the figure, made larger the more a limit is exceeded."""
+        """Return the value that a search minimises: the figure, with a penalty for exceeded limits."""
         score: pd.Series = table[self.least].astype("Float64") * (1 + 10 * self.excess(table))
         return score
 
     def best_first(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the points within the limits by the figure, then those beyond, then those that failed."""
+        """Return the points within the limits by the figure, then those beyond, then failed ones."""
         ranked = table.assign(_failed=table["state"] != "done", _excess=self.excess(table))
         keys = ["_failed", "_excess", self.least, "settings"]
         ordered: pd.DataFrame = ranked.sort_values(keys, na_position="last", ignore_index=True)
@@ -65,7 +65,7 @@ class Goal:
 def parse_limits(texts: Sequence[str]) -> dict[str, float]:
     """Read limits as they are typed, such as ``makespan_ns=5000000``; raises `UsageError`.
 
-    Whether there is such a figure is what a `Goal` checks.
+    `Goal` checks that the figure exists.
     """
     limits = {}
     for text in texts:

@@ -1,4 +1,4 @@
-"""Objectives of a sweep besides the step time, the points worth their cost, and the tables of both."""
+"""Objectives of a sweep in addition to the step time, its Pareto front, and the tables of both."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ __all__ = [
 
 
 def objectives(points: pd.DataFrame) -> list[str]:
-    """Return the columns that can be objectives beside the makespan: costs with more than one value."""
+    """Return the columns that can be objectives in addition to the makespan.
+
+    Costs with more than one value.
+    """
     numbers = [name for name in swept_settings(points) if pd.api.types.is_numeric_dtype(points[name])]
     known = [name for name in ("ranks", "cost", "memory_bytes", *numbers, "rank_time_ns") if name in points]
     return [name for name in dict.fromkeys(known) if points[name].nunique() > 1]
 
 
 def more_is_cheaper(objective: str) -> bool:
-    """Return whether more of *objective* asks less of the hardware: of a delay it does."""
+    """Return whether a larger *objective* needs less hardware, as a larger delay does."""
     return "latency" in objective or "delay" in objective
 
 
 def worth_their_cost(points: pd.DataFrame, objective: str) -> pd.Series:
-    """Return which of the answered points no other beats: none costs as little and is as fast.
+    """Return the Pareto front of the successful points by cost and makespan.
 
-    The cost is the column *objective*, or its negative where :func:`more_is_cheaper`.
+    The cost is the column *objective*, or its negative if :func:`more_is_cheaper`.
     """
     sign = -1 if more_is_cheaper(objective) else 1
     return frontier(points.assign(**{objective: sign * points[objective].astype(float)}), objective)
 
 
 def frontier(points: pd.DataFrame, against: str = "ranks") -> pd.Series:
-    """Return which of the answered points no other beats: none has as little *against* and is as fast."""
+    """Return the Pareto front of the successful points by *against* and makespan."""
     ordered = points.sort_values([against, "makespan_ns"], kind="stable")
     best = ordered["makespan_ns"].astype(np.int64).cummin()
     first = ~ordered.duplicated([against]) & (ordered["makespan_ns"] == best)
@@ -52,9 +55,9 @@ def frontier(points: pd.DataFrame, against: str = "ranks") -> pd.Series:
 
 
 def pair_table(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the shortest ``makespan_ns`` for each pair of values of the two settings with most of them.
+    """Return the shortest ``makespan_ns`` for each pair of values of the two settings with the most values.
 
-    Without a second setting, for each value of the one there is.
+    With a single setting, for each of its values.
     """
     done = answered(points)
     settings = swept_settings(points)[:2]
@@ -67,10 +70,10 @@ def pair_table(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def front_table(points: pd.DataFrame, against: str) -> pd.DataFrame:
-    """Return the points that no other beats in both the step and what it costs, by their cost.
+    """Return the Pareto front of the step time and its cost, ordered by cost.
 
-    *against* is one of the :func:`objectives`; anything else means the first of them. Where nothing costs
-    anything, the fastest point is all.
+    *against* is one of the :func:`objectives`; anything else means the first of them. Without costs, it is
+    the fastest point.
     """
     done = answered(points)
     names = objectives(done)

@@ -1,4 +1,4 @@
-"""Where work is done: in this process, in several of this machine, or on a cluster."""
+"""Executors of a sweep: this process, several processes of this machine, or a cluster."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["Places"]
 
 @dataclass(frozen=True)
 class Places:
-    """Where to simulate: a Dask *cluster*, or so many *workers* here, but not more than *points*.
+    """Where to simulate: on a Dask *cluster*, or in *workers* processes here, but at most *points*.
 
-    *workers* is the number of processes, 0 for none but this one, None for one for each processor; of a
-    batch system's YAML, the number of jobs.
+    *workers* is the number of processes, 0 for this process only, None for one per processor; for a batch
+    system's YAML, the number of jobs.
     """
 
     cluster: str | None
@@ -30,9 +30,9 @@ class Places:
     points: int
 
     def answers(self, study: Path, tasks: Iterator[Work], log: Path) -> Answers:
-        """Yield the *tasks* with their answers as they come, and None about once a second in between.
+        """Yield the *tasks* with their results as they complete, and None about once a second in between.
 
-        Workers open the folder *study* if a task asks for it; what they print goes to *log*.
+        Workers open the folder *study* if a task needs it; their output goes to *log*.
         """
         if self.cluster is not None:
             return _answer_on_cluster(study, tasks, self.cluster, self.workers or 1)
@@ -45,8 +45,8 @@ class Places:
 def _answer_on_cluster(study: Path, tasks: Iterator[Work], cluster: str, jobs: int = 1) -> Answers:
     """Simulate the *tasks* on the *cluster*, of so many *jobs* if it is one of a batch system.
 
-    The workers need the study's folder at the same path. A worker that dies is Dask's to make good: its tasks
-    go to another. Raises what `connected` does.
+    The workers need the study's folder at the same path. When a worker dies, Dask moves its tasks to another.
+    Raises what `connected` does.
     """
     with (
         connected(cluster, jobs, "sweep") as place,

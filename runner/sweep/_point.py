@@ -1,4 +1,4 @@
-"""One point of a sweep as work for a process: what it is told, what it does, what it answers."""
+"""One point of a sweep as a task for a process: its input, its execution, and its result."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ Answer = Mapping[str, Any]
 
 
 class Work(Protocol):
-    """What a process can be given to do: numbered, and sent to it whole."""
+    """A task for a process: numbered, and self-contained."""
 
     @property
     def number(self) -> int:
-        """What tells it from others of the same run."""
+        """Its unique number within the run."""
 
     def answer(self, solver: Solver, progress: Progress | None) -> Answer:
-        """Do it and return the answer's columns; *solver* has the study, for what needs one."""
+        """Run the task and return the result's columns; *solver* has the study, if needed."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A point to simulate. *experiment* goes without the programs: a process reads those itself, once."""
+    """A point to simulate. *experiment* lacks the programs, which a process reads once."""
 
     number: int
     id: str
@@ -61,7 +61,7 @@ class Task:
 
 
 class Solver:
-    """Simulates points of one study; what it reads of workloads, it keeps for the next point."""
+    """Simulates points of one study, and caches its workloads."""
 
     def __init__(self, study: str | Path) -> None:
         self._study = study
@@ -71,7 +71,7 @@ class Solver:
         return Builder(Study.open(self._study), Base())
 
     def solve(self, work: Work, progress: Progress | None = None) -> Answer:
-        """Return the columns of the answer to *work*; whatever goes wrong becomes an answer too.
+        """Return the result's columns for *work*; errors become results too.
 
         Only `Cancelled` is raised.
         """
@@ -81,7 +81,7 @@ class Solver:
         """Return the figures of a point of the study."""
         bare = task.experiment
         source = self._builder.source(task.workload, bare.workload.num_ranks)
-        # A table of points has no use for the nodes, whose tables take longer than many a simulation.
+        # A table of points does not need the nodes, whose tables take longer than many a simulation.
         experiment = replace(bare, workload=source, detail=Detail.TOTALS)
         if experiment.content_hash != task.id:
             return failure(
@@ -93,7 +93,7 @@ class Solver:
 
 
 def measure(result: Result) -> Answer:
-    """Return the figures of *result* that a sweep's table holds."""
+    """Return the figures of *result* for a sweep's table."""
     ranks = result.ranks
     means = {name: int(np.mean(ranks[name])) for name in MEASURES[2:]}
     exposed = int(ranks["exposed_comm_ns"].max())
@@ -101,7 +101,7 @@ def measure(result: Result) -> Answer:
 
 
 def failure(message: str) -> Answer:
-    """Return the columns of a point that has no result."""
+    """Return the columns of a failed point."""
     return {"state": "failed", "error": message}
 
 

@@ -1,7 +1,7 @@
-"""Where the points of a sweep are simulated: in this process, or in several of this machine.
+"""Executors for the points of a sweep: this process, or several processes of this machine.
 
-Each function is a generator of tasks with their answers, in the order they come, and of ``None`` about once
-a second while nothing comes. Closing it ends everything it started.
+Each function is a generator of tasks with their results, in order of completion, and of ``None`` about once a
+second in between. Closing it ends all its processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _VAIN_DEATHS = 6
 
 
 def answer_here(study: Path, tasks: Iterator[Work]) -> Answers:
-    """Simulate the *tasks* one after the other in this process."""
+    """Simulate the *tasks* in sequence in this process."""
     solver = Solver(study)
     for task in tasks:
         yield task, solver.solve(task)
@@ -39,7 +39,7 @@ def answer_here(study: Path, tasks: Iterator[Work]) -> Answers:
 def answer_in_processes(study: Path, tasks: Iterator[Work], workers: int, log: Path) -> Answers:
     """Simulate the *tasks* in up to *workers* processes; what these print goes to the file *log*.
 
-    A process that dies is replaced. Its task is tried again once, then it has failed.
+    A process that dies is replaced; its task is retried once.
     """
     pool = _Pool(study, workers, log)
     try:
@@ -49,14 +49,14 @@ def answer_in_processes(study: Path, tasks: Iterator[Work], workers: int, log: P
 
 
 class _Worker:
-    """One process, the connection to it, and the task it has."""
+    """A process, its connection, and its task."""
 
     def __init__(self, study: Path, log: Path) -> None:
         ours, theirs = multiprocessing.Pipe()
         self.connection: Connection[object, object] = ours
         self.task: Work | None = None
         with log.open("ab") as output:
-            # In a process group of its own: Ctrl-C is for us, and ends whatever it starts with it.
+            # In a separate process group: Ctrl-C is for this process, which then ends its children.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", f"{__package__}.worker", str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
@@ -77,7 +77,7 @@ class _Worker:
         self._tell(task)
 
     def _tell(self, message: object) -> None:
-        # One that is dead is noticed where its answer is waited for.
+        # A dead process is noticed when its result is awaited.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(message)
 
@@ -112,7 +112,7 @@ class _Pool:
                     yield answered
 
     def _occupy(self, tasks: Iterator[Work]) -> bool:
-        """Give every idle process a task, starting processes as there is work; False if all is done."""
+        """Give every idle process a task, and start processes as needed; False if all tasks are done."""
         idle = [worker for worker in self._workers if worker.task is None]
         while idle or len(self._workers) < self._most:
             task = self._again.popleft() if self._again else next(tasks, None)

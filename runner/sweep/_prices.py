@@ -1,4 +1,4 @@
-"""What a step costs, by prices that the user knows: no price is ever assumed."""
+"""The cost of a step by the user's prices; no price is ever assumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HOUR_NS = 3600 * 10**9
 
 @dataclass(frozen=True)
 class Prices:
-    """The price of one rank for an hour: on *every* network, or on the network of a name."""
+    """The price of one rank per hour: on *every* network, or on the network of a name."""
 
     every: float | None = None
     of: Mapping[str, float] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Prices:
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Prices:
-        """Read prices as they are typed: ``2.5``, ``NETWORK=2.5``, or a YAML file of networks with prices.
+        """Read prices as typed: ``2.5``, ``NETWORK=2.5``, or a YAML file that maps networks to prices.
 
         Raises `ConfigError`.
         """
@@ -50,13 +50,13 @@ class Prices:
         return self.every is not None or bool(self.of)
 
     def step(self, network: str, ranks: int, makespan_ns: int) -> float:
-        """Return what a step of *ranks* ranks costs."""
+        """Return the cost of a step of *ranks* ranks."""
         return self.per_hour(network) * ranks * makespan_ns / _HOUR_NS
 
     def per_hour(self, network: str) -> float:
-        """Return the price of a rank for an hour on *network*, a preset's name or a file.
+        """Return the price of a rank per hour on *network*, a preset's name or a file.
 
-        Raises `ConfigError` for a network without one.
+        Raises `ConfigError` for a network without a price.
         """
         for name in (network, Path(network).stem):
             if name in self.of:
@@ -81,7 +81,7 @@ def check_cost(goal: Goal, prices: Prices, networks: Iterable[str | Path]) -> No
 
 
 def _read(file: Path) -> dict[str, float]:
-    """Read a price a network; raises `ConfigError`."""
+    """Read one price per network; raises `ConfigError`."""
     prices = read_yaml(file, "list of prices (NETWORK: PRICE-PER-RANK-AND-HOUR)")
     return {name: _price(price, f"{file}, {name}") for name, price in prices.items()}
 

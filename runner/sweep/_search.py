@@ -1,4 +1,4 @@
-"""Points that Optuna chooses one after the other, by what it learned from those before."""
+"""A search in which Optuna chooses each point by the results of the earlier ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Space = Mapping[str, Sequence[Any] | Range]
 
 
 class Search:
-    """So many *trials* in a *space*; the same answers to the same *seed* give the same points.
+    """*trials* points in a *space*; the same results with the same *seed* give the same points.
 
     Raises `BackendUnavailable` if Optuna is not installed.
     """
@@ -53,7 +53,7 @@ class Search:
             yield {key: _suggested(trial, key, values) for key, values in self._space.items()}
 
     def tell(self, number: int, score: float | None) -> None:
-        """Say how good the point *number* is (less is better), or that it failed."""
+        """Report the value of point *number* (less is better), or its failure."""
         trial = self._open.pop(number)
         if score is None:
             self._study.tell(trial, state=self._failed)
@@ -66,7 +66,7 @@ def _suggested(trial: Any, key: str, values: Sequence[Any] | Range) -> Any:
         whole = isinstance(values.low, int) and isinstance(values.high, int)
         suggest = trial.suggest_int if whole else trial.suggest_float
         return suggest(key, values.low, values.high)
-    # Lists cannot be choices of Optuna's, their places can.
+    # Optuna's choices cannot be lists, but indices of lists.
     return values[trial.suggest_categorical(key, list(range(len(values))))]
 
 

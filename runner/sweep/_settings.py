@@ -1,4 +1,4 @@
-"""From settings to experiments: change single fields of the configuration files by their keys."""
+"""Make experiments from settings: change single fields of the configuration files by their keys."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _SIZES_KEPT = 16
 
 @dataclass(frozen=True)
 class Base:
-    """What every point of a sweep starts from: a study's workload and configurations or their names.
+    """The base of every point of a sweep: a study's workload, and configurations or their names.
 
-    *workload* is a name in the study, ``None`` its newest; *network* may be ``None`` if every point names
+    *workload* is a name in the study, ``None`` for its newest; *network* may be ``None`` if every point names
     one. *options* are ASTRA-sim's: ``num-queues-per-dim``, ``injection-scale``, ``rendezvous``, and the
     ``semantics``.
     """
@@ -81,7 +81,7 @@ class Builder:
         self._part = lru_cache(None)(self._read_part)
 
     def experiment(self, settings: Settings) -> Experiment:
-        """Return the experiment of one point; raises what `prepare` raises for values that cannot be."""
+        """Return the experiment of one point; raises the errors of `prepare` for invalid values."""
         backend = str(settings.get("backend", self.base.backend))
         get_backend(backend)
         network = self._network(settings, backend)
@@ -98,11 +98,11 @@ class Builder:
         )
 
     def source(self, workload: str, num_ranks: int) -> WorkloadSource:
-        """Return the programs of the study's *workload* for so many ranks."""
+        """Return the programs of the study's *workload* for that many ranks."""
         return self._source(workload, num_ranks)[0]
 
     def workload_name(self, settings: Settings) -> str:
-        """Return which workload of the study a point runs."""
+        """Return the name of a point's workload in the study."""
         chosen = settings.get("workload", self.base.workload)
         return self.study.workload_prefix(None if chosen is None else str(chosen)).parent.name
 
@@ -217,16 +217,16 @@ def _spelled(part: str, name: str) -> str:
 
 
 def _entries(key: str, value: Any, dimensions: int) -> int:
-    """Return how many entries a scalar becomes in the system's *key*; 0 if it stays one value."""
+    """Return the number of entries that a scalar becomes in the system's *key*; 0 if it stays a scalar."""
     name = key.partition("[")[0]
-    # An algorithm called one... spans all dimensions by itself.
+    # An algorithm called one... spans all dimensions.
     if name in _CUSTOMS or (name in _ALGORITHMS and str(value).startswith(WHOLE_ALGORITHMS)):
         return 1
     return dimensions if name in _ALGORITHMS else 0
 
 
 def _put(data: dict[str, Any], key: str, value: Any, dimensions: int) -> None:
-    """Set *key* in *data*; where there is one entry per dimension, a scalar is meant for all of them."""
+    """Set *key* in *data*; if it has one entry per dimension, a scalar applies to all of them."""
     match = _KEY.fullmatch(key)
     if match and match["index"] is not None:
         _put_entry(data, match["name"], int(match["index"]), value)

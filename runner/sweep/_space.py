@@ -17,9 +17,9 @@ from ._search import Range
 __all__ = ["Settings", "grid", "multiply", "parse_axis", "point_key", "read_points"]
 
 Settings = Mapping[str, Any]
-"""What one point changes: keys such as ``network.bandwidth`` with JSON values."""
+"""The changes of one point: keys such as ``network.bandwidth`` with JSON values."""
 
-# How what has a unit is read into the unit of the file that it stands in.
+# Conversions of values with a unit to the unit of their file.
 _GIB_PER_S = Fraction(2**30, 10**9)  # in bytes/ns
 _QUANTITIES: Mapping[str, Callable[[str], Fraction]] = {
     "network.bandwidth": lambda text: parse_bandwidth(text, bare="GiB/s") / _GIB_PER_S,
@@ -32,7 +32,7 @@ _RANGE = re.compile(r"(?P<low>-?[\d.]*\d)\.\.(?P<high>-?\.?\d[\d.]*)")
 
 
 def parse_axis(text: str) -> tuple[str, list[Any] | Range]:
-    """Read ``KEY=VALUE,VALUE,...`` as it is typed; brackets hold a list together.
+    """Read ``KEY=VALUE,VALUE,...`` as typed; brackets mark a list.
 
     A value is a number, ``true``, ``false``, a list such as ``[25,50]``, or text; ``KEY=25..400`` is a range,
     for a search. Bandwidths, latencies and delays may have a unit, such as ``10GB/s`` or ``1.5us``, and are
@@ -51,7 +51,7 @@ def parse_axis(text: str) -> tuple[str, list[Any] | Range]:
 
 
 def _in_unit(key: str, value: Any, text: str) -> Any:
-    """Return a quantity with a unit as the number that stands for it under *key*, and others as they are."""
+    """Return a quantity with a unit as a number in the unit of *key*, and other values unchanged."""
     read = _QUANTITIES.get(key.partition("[")[0])
     if isinstance(value, list):
         return [_in_unit(key, part, text) for part in value]
@@ -85,7 +85,7 @@ def _listed(key: str, values: Sequence[Any] | Range) -> Sequence[Any]:
 
 
 def multiply(first: Sequence[Settings], second: Sequence[Settings]) -> list[dict[str, Any]]:
-    """Return each of *first* with each of *second* added; a key of both takes the second's value."""
+    """Return each of *first* merged with each of *second*, which has precedence."""
     return [{**one, **other} for one in first for other in second]
 
 
@@ -105,7 +105,7 @@ def read_points(path: str | Path) -> list[dict[str, Any]]:
 
 
 def point_key(settings: Settings) -> str:
-    """Return one text for equal settings, whatever their order."""
+    """Return the same text for equal settings in any order."""
     return json.dumps(settings, sort_keys=True, default=str)
 
 

@@ -1,4 +1,4 @@
-"""Keep what a sweep started from beside its points, so that any of them can be made again."""
+"""Store the base of a sweep with its points, so that any point can be repeated."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _UNFINISHED = "unfinished"
 
 
 def write_start(folder: Path, base: Base, points: int) -> None:
-    """Write what the sweep in *folder* starts from; presets by name, everything else whole.
+    """Write the base of the sweep in *folder*; presets by name, all else in full.
 
-    Until :func:`finish_start` it says how many *points* its table is to have.
+    Until :func:`finish_start` it records how many *points* its table is to have.
     """
     system, network = base.system, base.network
     if not isinstance(system, SystemConfig) and system not in list_presets("system"):
@@ -45,7 +45,7 @@ def write_start(folder: Path, base: Base, points: int) -> None:
 
 
 def finish_start(folder: Path) -> None:
-    """Note that all points of the sweep in *folder* have an answer."""
+    """Record that all points of the sweep in *folder* have a result."""
     with writing(f"The sweep {folder}", StudyError):
         start = json.loads((folder / _NAME).read_text(encoding="utf-8"))
         start.pop(_UNFINISHED, None)
@@ -53,9 +53,9 @@ def finish_start(folder: Path) -> None:
 
 
 def planned_points(folder: Path) -> int:
-    """Return how many points the table in *folder* was to have when it was interrupted, 0 if it was not.
+    """Return how many points the interrupted sweep in *folder* was to have, 0 if it is complete.
 
-    One that is under way counts as interrupted.
+    A running sweep counts as interrupted.
     """
     try:
         planned = json.loads((folder / _NAME).read_text(encoding="utf-8")).get(_UNFINISHED, 0)
@@ -65,9 +65,9 @@ def planned_points(folder: Path) -> int:
 
 
 def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:
-    """Return the experiment of the point with the id *identity* of a sweep, ready to be run again.
+    """Return the experiment of the point *identity* of a sweep, ready to be repeated.
 
-    Raises `StudyError` if there is no such point, or the sweep was begun again from something else.
+    Raises `StudyError` if there is no such point, or the sweep was restarted from another base.
     """
     if study.has_run_id(identity):
         return study.experiment(identity)
@@ -82,7 +82,7 @@ def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:
 
 
 def sweep_workload(study: Study, name: str, identity: str) -> str:
-    """Return which workload of *study* a point of a sweep runs; raises like `sweep_experiment`."""
+    """Return the name of the workload of a sweep's point in *study*; raises like `sweep_experiment`."""
     if study.has_run_id(identity):
         return study.run_info(identity).workload
     settings = _settings_of(study, name, identity)

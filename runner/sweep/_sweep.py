@@ -1,4 +1,4 @@
-"""Run a sweep: every point once, whoever simulates it, and all answers in one table."""
+"""Run a sweep: each point once, on any executor, with all results in one table."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from ._table import PointTable, points_file, read_table
 __all__ = ["Sweep", "SweepInterrupted", "SweepProgress", "read_sweep", "run_sweep", "sweep_names"]
 
 SweepProgress = Callable[[int, int, int], None]
-"""Called with the points that have a row, all points, and how many of the rows are failures."""
+"""Called with the number of points that have a row, of all points, and of failures."""
 
 
 class SweepInterrupted(KeyboardInterrupt):
-    """Ctrl-C stopped the sweep *name* when *done* of its *points* had an answer, which its table keeps."""
+    """Ctrl-C stopped the sweep *name* after *done* of its *points*, whose results its table keeps."""
 
     def __init__(self, name: str, done: int, points: int) -> None:
         super().__init__(f"{done} of {points} points of the sweep '{name}' are done")
@@ -53,9 +53,9 @@ class Sweep:
     """A sweep: its *name*, the *path* of its table, and its *points*, best first.
 
     *points* has a column for each setting, ``id`` (the experiment's hash), ``state`` (done or failed),
-    ``error``, ``ranks``, the figures in ns and how long the simulation took. *simulated* says how many of
-    them were simulated now, *reused* how many were known before, *kept* which are now runs of the study. One
-    that was interrupted, or is still under way, has *missing* points, which the same call goes on with.
+    ``error``, ``ranks``, the figures in ns and how long the simulation took. *simulated* counts the points
+    simulated now, *reused* those from earlier sweeps and runs; *kept* are the points saved as runs of the
+    study. An interrupted or running sweep has *missing* points, which the same call continues with.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Sweep:
 
     @property
     def failed(self) -> int:
-        """How many points have an error instead of figures."""
+        """The number of points with an error instead of figures."""
         return int((self.points["state"] == "failed").sum())
 
     def figure(self, most: int = 20) -> Figure:
@@ -163,20 +163,20 @@ def sweep_names(study: Study) -> list[str]:
 
 
 def read_sweep(study: Study, name: str) -> Sweep:
-    """Return a sweep of the study with all the points its table holds; `StudyError` if there is none."""
+    """Return a sweep of the study with all points in its table; `StudyError` if there is none."""
     names = sweep_names(study)
     if name not in names:
         raise StudyError(f"The study {study.path} has no sweep '{name}'{did_you_mean(name, names)}")
     path = points_file(study, name)
     table = read_table(path)
     planned = planned_points(study.sweep_dir(name))
-    # A search may have tried a point twice, which is one row: what was interrupted misses one at least.
+    # A search may have tried a point twice, which is one row: an interrupted one misses at least one.
     missing = max(1, planned - len(table)) if planned else 0
     return Sweep(name, path, table, reused=len(table), missing=missing)
 
 
 class _Run:
-    """One run through the points: what is known is taken, what is the same is simulated once."""
+    """One pass through the points: known results are reused, and equal experiments simulated once."""
 
     def __init__(self, study: Study, base: Base, points: list[dict[str, Any]] | Search, goal: Goal) -> None:
         self.study = study
@@ -192,7 +192,7 @@ class _Run:
         self._failed = 0
 
     def run(self, table: PointTable, places: Places, progress: SweepProgress) -> None:
-        """Answer every point; whatever stops this, what was answered is in the table."""
+        """Get a result for every point; if this is interrupted, the table keeps the results so far."""
         tasks = self._tasks(table)
         with closing(
             places.answers(self.study.path.resolve(), tasks, table.path.with_name("log.txt"))
@@ -205,7 +205,7 @@ class _Run:
         progress(self.finished, len(self._all), self._failed)
 
     def _tasks(self, table: PointTable) -> Iterator[Task]:
-        """Yield what has to be simulated, each experiment once; the table takes what needs no simulation."""
+        """Yield the tasks to simulate, each experiment once; other results go to the table directly."""
         for number, settings in enumerate(self._all):
             self.points.append(settings)
             try:
@@ -227,12 +227,12 @@ class _Run:
 
     def _experiment(self, settings: Settings) -> Experiment:
         experiment = self._builder.experiment(settings)
-        # Files of custom algorithms are looked for wherever the process runs.
+        # Paths of custom algorithms are relative to the working directory of the process.
         system = replace(experiment.system, folder=experiment.system.folder.resolve())
         return replace(experiment, system=system)
 
     def _known(self, table: PointTable, task: Task) -> Answer | None:
-        """Return the figures of an experiment that the sweep or the study has answered before."""
+        """Return the figures of an experiment that the sweep or the study has already simulated."""
         known = table.answer_of(task.id) or self._failures.get(task.id)
         if known is not None or not self.study.has_run_id(task.id):
             return known
@@ -266,7 +266,7 @@ class _Run:
             self._all.tell(number, None if answer["state"] == "failed" else float(self._goal.score(row)[0]))
 
     def keep_best(self, table: PointTable, count: int) -> tuple[str, ...]:
-        """Make runs of the study of the best *count* points, simulating them once more here."""
+        """Save the best *count* points as runs of the study, simulating them once more here."""
         rows = table.frame(self.points, self._goal)
         done = rows[rows["state"] == "done"].drop_duplicates("id")["settings"].head(count)
         by_key = {point_key(settings): settings for settings in self.points}
@@ -290,7 +290,7 @@ def _points(over: Space | Sequence[Settings]) -> list[dict[str, Any]]:
 
 
 def _rows_at_last(points: list[dict[str, Any]] | Search, table: PointTable) -> int:
-    """Return how many rows the table has once all *points* are answered; sweeps may share it."""
+    """Return how many rows the table has once all *points* are done; sweeps may share it."""
     return len(points) if isinstance(points, Search) else len({*table.rows, *map(point_key, points)})
 
 
@@ -303,7 +303,7 @@ def _search(over: Space | Sequence[Settings], trials: int) -> Search:
 
 
 def _check(over: Space | Sequence[Settings], base: Base) -> None:
-    """Find the mistakes that would spoil every point, before the first is simulated."""
+    """Check for mistakes that would affect every point, before the first is simulated."""
     points = [over] if isinstance(over, Mapping) else over
     for keys in {tuple(point) for point in points}:
         check_keys(dict.fromkeys(keys))
@@ -322,7 +322,7 @@ def _check(over: Space | Sequence[Settings], base: Base) -> None:
 def _cost(
     goal: Goal, prices: Prices, over: Space | Sequence[Settings], base: Base
 ) -> Callable[[Settings, int, int], float] | None:
-    """Return what tells the price of a step; raises `ConfigError` if that is asked for and not known."""
+    """Return the price of a step as a function; raises `ConfigError` if it is needed and unknown."""
     named = base.network.name if isinstance(base.network, NetworkConfig) else "measured"
     for point in [over] if isinstance(over, Mapping) else over:
         networks: Any = point.get("network", named)
@@ -339,7 +339,7 @@ def _loaded(network: NetworkConfig | str | Path | None) -> NetworkConfig | None:
 
 
 def _default_name(over: Space | Sequence[Settings], base: Base) -> str:
-    """Return the same name for the same sweep, so that it is resumed by running it again."""
+    """Return the same name for the same sweep, so that running it again resumes it."""
     points = [over] if isinstance(over, Mapping) else over
     text = "\n".join([*sorted(map(point_key, points)), repr(base)])
     return f"sweep-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

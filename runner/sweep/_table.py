@@ -1,4 +1,4 @@
-"""The table of a sweep: one row per point, in a Parquet file that is replaced whole."""
+"""The table of a sweep: one row per point, in a Parquet file that is replaced atomically."""
 
 from __future__ import annotations
 
@@ -31,17 +31,16 @@ _PAUSE_S = 1.0
 
 
 def points_file(study: Study, name: str) -> Path:
-    """Return the table of the study's sweep *name*; it need not be there."""
+    """Return the table of the study's sweep *name*, which may not exist yet."""
     return study.sweep_dir(name) / _POINTS
 
 
 class PointTable:
-    """The rows of the sweep in *folder*, known by their settings; a context manager that locks the folder.
+    """The rows of the sweep in *folder*, by settings; a context manager that locks the folder.
 
-    *cost*, if given, tells the price of a step from a point's settings, ranks and makespan.
-
-    Rows are kept in memory and written at most about once a second (`save`), and at the end. Raises
-    `StudyError` if the file is damaged or another process works on the same sweep.
+    *cost*, if given, computes the price of a step from a point's settings, ranks and makespan. Rows are kept
+    in memory and written at most about once a second (`save`), and at the end. Raises `StudyError` if the
+    file is damaged or another process works on the same sweep.
     """
 
     def __init__(self, folder: Path, cost: Callable[[Settings, int, int], float] | None = None) -> None:
@@ -110,7 +109,7 @@ class PointTable:
         return self.rows.get(point_key(settings))
 
     def answer_of(self, identity: str) -> Answer | None:
-        """Return the figures of any point that was this very experiment."""
+        """Return the figures of any point with this experiment."""
         return self._answers.get(identity)
 
     def _remember(self, row: dict[str, Any]) -> None:
@@ -118,16 +117,16 @@ class PointTable:
             self._answers[row["id"]] = {name: row.get(name) for name in ("state", *MEASURES, "simulation_s")}
 
     def save(self, *, now: bool = False) -> None:
-        """Write the file if there is something new, and not too often unless it has to be *now*."""
+        """Write the file if there are new rows, but not too often unless *now*."""
         started = time.monotonic()
         if not self._changed or (not now and started - self._saved_at < self._pause_s):
             return
-        # What is lost of a sweep at work is simulated again.
+        # Lost rows of a running sweep are simulated again.
         with new_file(self.path, sync=now) as temporary:
             temporary.write_bytes(frame_bytes(self.frame()))
         self._changed = False
         self._saved_at = time.monotonic()
-        # A table so large that writing it takes long is written more rarely.
+        # The longer writing the table takes, the less often it is written.
         self._pause_s = max(_PAUSE_S, 20 * (self._saved_at - started))
 
     def frame(self, points: Iterable[Settings] | None = None, goal: Goal = Goal()) -> pd.DataFrame:  # noqa: B008
@@ -171,7 +170,7 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _setting_column(settings: list[Mapping[str, Any]], name: str) -> Any:
-    """Return a column of numbers if all values are, else of text; lists are written as JSON."""
+    """Return a numeric column if all values are numbers, else text; lists are written as JSON."""
     values = [setting.get(name) for setting in settings]
     if all(value is None or type(value) in (int, float) for value in values):
         kind = "Float64" if any(type(value) is float for value in values) else "Int64"

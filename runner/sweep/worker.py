@@ -1,7 +1,7 @@
 """A process of a sweep: ``python -m chakrascope.runner.sweep.worker FD`` answers tasks until FD is closed.
 
 FD is one end of a connection. The first message is the study's folder; then each `Work` is answered with its
-columns. When the other end disappears, the process gives up what it does and leaves.
+columns. When the other end disappears, the process stops its task and exits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["main"]
 
 
 def main(descriptor: int, parent: int) -> None:
-    """Answer the tasks of the process *parent* that come through the connection *descriptor*."""
+    """Answer the tasks of the process *parent* that arrive on the connection *descriptor*."""
     end_with_parent(parent)
     connection: Connection[object, object] = Connection(descriptor)
     try:
