@@ -1,4 +1,4 @@
-"""Simulations that outlive whoever asked for them: submit, follow, cancel."""
+"""Background simulations that outlive the process that submits them: submit, follow, cancel."""
 
 from ._job import ACTIVE as ACTIVE
 from ._job import ImportRequest as ImportRequest

@@ -1,4 +1,4 @@
-"""Whether a job's process lives: it holds the lock of a file, which the system takes back when it dies."""
+"""Whether a job's process is alive: it locks a file, and the system releases the lock when it dies."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["Launch", "end_group", "launch_process", "take_lock"]
 
 
 class Launch(Protocol):
-    """Starts the process of a job, hands it the lock, and returns its id."""
+    """Starts the process of a job, passes it the lock, and returns its id."""
 
     def __call__(self, study: Path, job: int, slots: int, lock: IO[bytes], log: Path) -> int:
-        """Start the process; *lock* may be closed afterwards, *log* takes what it prints."""
+        """Start the process; *lock* may be closed afterwards, *log* receives its output."""
         ...
 
 
 def take_lock(path: Path) -> IO[bytes] | None:
-    """Return *path* opened and locked, or ``None`` if somebody else has the lock."""
+    """Return *path* opened and locked, or ``None`` if another process has the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("ab")
     try:
@@ -36,7 +36,7 @@ def take_lock(path: Path) -> IO[bytes] | None:
 
 
 def launch_process(study: Path, job: int, slots: int, lock: IO[bytes], log: Path) -> int:
-    """Start a Python process that outlives this one, in a process group of its own."""
+    """Start a Python process that outlives this one, in a separate process group."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         child = subprocess.Popen(
@@ -47,13 +47,13 @@ def launch_process(study: Path, job: int, slots: int, lock: IO[bytes], log: Path
             pass_fds=[lock.fileno()],
             start_new_session=True,
         )
-    # Somebody must take note of its end, or it stays in the system's list of processes.
+    # The process must be reaped, or it stays a zombie.
     threading.Thread(target=child.wait, daemon=True).start()
     return child.pid
 
 
 def end_group(pid: int) -> None:
-    """Kill a process and all that it started."""
+    """Kill a process and all its descendants."""
     if pid > 1:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)

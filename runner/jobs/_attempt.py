@@ -1,4 +1,4 @@
-"""What the process of a job does, step by step."""
+"""The steps of a job's process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Attempt:
         self._reported = 0.0
 
     def run(self) -> None:
-        """Do the job and leave the outcome with it; only a crash leaves it running."""
+        """Run the job and store its outcome; only after a crash is it still marked as running."""
         try:
             self.begin()
             self.end("done", self.work())
@@ -42,16 +42,16 @@ class Attempt:
             self.end("failed", text)
 
     def begin(self) -> None:
-        """Note which process does it."""
+        """Record this process as the job's."""
         self.store.database.update(self.id, _RUNNING, pid=os.getpid())
 
     def work(self) -> str:
-        """Do what a job of its kind does, and return what to tell once it is done."""
+        """Run a job by its kind, and return the final message."""
         job = self.store.job(self.id)
         return WORK[job.kind](self.store.study, job, self.store.request(self.id), self.note)
 
     def note(self, figures: Mapping[str, int]) -> bool:
-        """Note how far the job is, not too often, and return whether it may go on."""
+        """Record the progress of the job, at a limited rate, and return whether to continue."""
         now = time.monotonic()
         if now - self._reported < _REPORT_S:
             return True
@@ -59,6 +59,6 @@ class Attempt:
         return self.store.database.update(self.id, f"{_RUNNING} AND cancel_asked = 0", **figures)
 
     def end(self, state: str, message: str) -> None:
-        """Leave the outcome, and start the job that waits next."""
+        """Store the outcome, and start the next waiting job."""
         self.store.database.update(self.id, _RUNNING, state=state, message=message, ended=time.time())
         self.store.start_queued()

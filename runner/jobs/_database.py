@@ -41,7 +41,7 @@ CREATE TABLE jobs (
 CREATE UNIQUE INDEX one_active_job_an_experiment ON jobs (experiment) WHERE state IN ('queued', 'running');
 CREATE INDEX jobs_by_state ON jobs (state);
 """
-# What makes a store of the first version, which knew only simulations, one of the second.
+# The migration of a store of version 1, which had only simulations, to version 2.
 _FROM_VERSION_1 = """
 ALTER TABLE jobs ADD COLUMN kind TEXT NOT NULL DEFAULT 'simulation';
 ALTER TABLE jobs RENAME COLUMN ranks_done TO done;
@@ -52,20 +52,20 @@ _COLUMNS = ", ".join(item.name for item in fields(Job))
 
 
 class Database:
-    """The jobs of one study, in a file that any number of processes may use at once."""
+    """The jobs of one study, in a file that any number of processes may use at the same time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open the file for changes that happen all or not at all, one process after the other.
+        """Open the file for a transaction; processes take turns.
 
-        Raises `StudyError` if the file is damaged, of another version, or cannot be written.
+        Raises `StudyError` if the file is damaged, of another version, or not writable.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            # Transactions are begun and ended here, not by the module.
+            # Transactions are managed here, not by the module.
             with closing(sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
@@ -92,7 +92,7 @@ class Database:
         connection.execute(f"PRAGMA user_version = {_VERSION}")
 
     def jobs(self, where: str = "1", *values: Any) -> list[Job]:
-        """Return the jobs for which the SQL condition *where* holds, the oldest first."""
+        """Return the jobs that meet the SQL condition *where*, oldest first."""
         if not self.path.is_file():
             return []
         with self.transaction() as connection:

@@ -1,4 +1,4 @@
-"""What a job is, and the request its process gets."""
+"""A job, and the request for its process."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ENDED = ("done", "failed", "cancelled")
 
 @dataclass(frozen=True)
 class Job:
-    """How far a job is. *state* is queued, running, done, failed or cancelled.
+    """The state of a job.
 
-    *kind* is simulation, sweep, check or import. *experiment* is the content hash of what it does; of a
-    simulation, once *state* is done, the id of its run. *attempts* counts the processes it was given. It has
-    *done* so much of its *total*: ranks of a simulation, a check or an import, points of a sweep;
-    *simulated_ns* is how far a simulation is. *created*, *started* and *ended* are seconds since 1970, 0 for
-    what is still to come.
+    *state* is queued, running, done, failed or cancelled. *kind* is simulation, sweep, check or import.
+    *experiment* is the content hash of its request; for a simulation, once *state* is done, the id of its
+    run. *attempts* counts its processes. Its progress is *done* of *total*: ranks of a simulation, a check or
+    an import, points of a sweep; *simulated_ns* is the simulated time. *created*, *started* and *ended* are
+    seconds since 1970, 0 until then.
     """
 
     id: int
@@ -53,32 +53,31 @@ class Job:
 
     @property
     def is_active(self) -> bool:
-        """Whether it waits or works."""
+        """Whether it is queued or running."""
         return self.state in ACTIVE
 
 
 class _Request:
-    """What a process needs for something other than one simulation, kept as JSON."""
+    """The request for anything but a single simulation, stored as JSON."""
 
     def to_json(self) -> str:
-        """Return the request as text, the same for the same request."""
+        """Return the request as text, the same for equal requests."""
         return json.dumps(vars(self), sort_keys=True)
 
     @property
     def content_hash(self) -> str:
-        """What tells the request from others: 16 hexadecimal digits."""
+        """The id of the request: 16 hexadecimal digits of its hash."""
         return hashlib.sha256(f"{type(self).__name__} {self.to_json()}".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class SweepRequest(_Request):
-    """A sweep *over* axes (key -> values) from configurations given as the mappings their files hold.
+    """A sweep *over* axes (key -> values) from configurations given as the content of their files.
 
-    *system* may be a preset's name, which fits itself to the dimensions of any network. *keep* of the best
-    points become runs: those with the *least* of a figure within the limits *at_most*. *price* is that of a
-    rank for an hour, *prices* those on single networks. With *trials*, so many points are searched instead
-    of all, and an axis may be a range, ``{"low": 1, "high": 2}``. *name* is the sweep's, ``""`` for one of
-    its own.
+    *system* may be a preset's name, which adapts to the dimensions of any network. *keep* of the best points
+    become runs: those with the *least* of a figure within the limits *at_most*. *price* is that of a rank per
+    hour, *prices* those on single networks. With *trials*, that many points are searched instead of all, and
+    an axis may be a range, ``{"low": 1, "high": 2}``. *name* is the sweep's, ``""`` for a generated one.
     """
 
     over: Mapping[str, Sequence[Any] | Mapping[str, float]]
@@ -97,11 +96,11 @@ class SweepRequest(_Request):
 
     @property
     def points(self) -> int:
-        """How many points are simulated: the trials, or all combinations of the axes."""
+        """The number of points: the trials, or all combinations of the axes."""
         return self.trials or math.prod(len(values) for values in self.over.values())
 
     def arguments(self) -> dict[str, Any]:
-        """Return what `sweep` takes besides the study."""
+        """Return the arguments of `sweep` except the study."""
         return {
             "over": {
                 key: Range(**values) if isinstance(values, Mapping) else values
@@ -124,9 +123,9 @@ class SweepRequest(_Request):
 
 @dataclass(frozen=True)
 class ImportRequest(_Request):
-    """The item of that id in *folder*: to be looked over if *name* is ``""``, else imported as *name*.
+    """The item *identity* in *folder*: to be checked if *name* is ``""``, else imported as *name*.
 
-    *step* is the one to convert, of traces.
+    *step* selects the step of traces to convert.
     """
 
     folder: str
@@ -136,7 +135,7 @@ class ImportRequest(_Request):
 
 
 def request_of(study: Study, experiment: Experiment, workload: str) -> str:
-    """Return what a process needs to simulate *experiment*, as JSON without any path.
+    """Return the request to simulate *experiment*, as JSON without any path.
 
     The files of custom algorithms are copied into the study.
     """
@@ -154,7 +153,7 @@ def request_of(study: Study, experiment: Experiment, workload: str) -> str:
 
 
 def read_request(study: Study, text: str) -> Experiment:
-    """Return the experiment that a request describes, of a workload of the study as it is now."""
+    """Return the experiment of a request, with the current workload of the study."""
     request: Mapping[str, Any] = json.loads(text)
     options = dict(request["options"])
     if "machine" in options:

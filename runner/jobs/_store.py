@@ -1,4 +1,4 @@
-"""The jobs of a study: simulations in processes of their own, that outlive whoever asked for them."""
+"""The jobs of a study: background processes that outlive the process that submits them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _POLL_S = 0.1
 
 
 class JobStore:
-    """The jobs of *study*, of which up to *slots* work at a time, the oldest first.
+    """The jobs of *study*, of which up to *slots* run at a time, oldest first.
 
-    The jobs are in ``STUDY/jobs/jobs.sqlite``, what they print in ``STUDY/jobs/logs``. Any number of
-    processes may use one study's store. A job ends by starting the next one, so that the queue empties
-    itself; only after a crash of its process somebody has to `resume`. *launch* starts a job's process.
+    The jobs are in ``STUDY/jobs/jobs.sqlite``, their output in ``STUDY/jobs/logs``. Any number of processes
+    may use one study's store. A job that ends starts the next one, so that the queue empties itself; only
+    after a crash of its process, `resume` is needed. *launch* starts a job's process.
     """
 
     def __init__(self, study: Study, slots: int = 1, launch: Launch = launch_process) -> None:
@@ -41,10 +41,10 @@ class JobStore:
         self._launch = launch
 
     def submit(self, experiment: Experiment, *, label: str = "", workload: str | None = None) -> Job:
-        """Ask for *experiment*, of the study's *workload* (by default the newest), and return its job.
+        """Submit *experiment*, of the study's *workload* (by default the newest), and return its job.
 
-        An experiment that waits or works already is not asked for twice: its job is returned. One that the
-        study has a run of is done at once. Raises `ConfigError` for one the study alone cannot reproduce.
+        An experiment that is queued or running is not submitted twice: its job is returned. One with a run in
+        the study is done at once. Raises `ConfigError` for one that the study alone cannot reproduce.
         """
         name = self.study.workload_prefix(workload).parent.name
         request = request_of(self.study, experiment, name)
@@ -69,7 +69,7 @@ class JobStore:
         })  # fmt: skip
 
     def submit_sweep(self, request: SweepRequest, *, label: str = "") -> Job:
-        """Ask for a sweep and return its job; one that is under way already is not asked for twice."""
+        """Submit a sweep and return its job; an active one is not submitted twice."""
         name = self.study.workload_prefix(request.workload).parent.name
         if request.name:
             check_name(request.name, "a sweep")
@@ -86,9 +86,9 @@ class JobStore:
         })  # fmt: skip
 
     def submit_import(self, request: ImportRequest, *, label: str = "") -> Job:
-        """Ask to look something over, or to import it, and return the job.
+        """Submit the check or import of an item, and return the job.
 
-        Raises `StudyError` for a name that a workload cannot have.
+        Raises `StudyError` for an invalid workload name.
         """
         if request.name:
             check_name(request.name, "a workload")
@@ -103,7 +103,7 @@ class JobStore:
         })  # fmt: skip
 
     def findings(self, request: ImportRequest) -> list[Finding] | None:
-        """Return what a job that looked something over found, or ``None`` if none has yet."""
+        """Return the findings of a check job, or ``None`` if there are none yet."""
         file = findings_file(self.study, request)
         try:
             return [Finding(**found) for found in json.loads(file.read_text(encoding="utf-8"))]
@@ -113,7 +113,7 @@ class JobStore:
             raise StudyError(f"The findings {file} cannot be read ({error}); delete the file.") from error
 
     def step_names(self, request: ImportRequest) -> list[str]:
-        """Return the annotations that mark steps, as a job that looked something over found them, if any."""
+        """Return the annotations that mark steps, from a check job, if any."""
         try:
             names = json.loads(self.study.step_names_file(request.item).read_text(encoding="utf-8"))
             return [str(name) for name in names]
@@ -121,7 +121,7 @@ class JobStore:
             return []  # suggestions, which nothing depends on
 
     def _submit(self, values: dict[str, Any]) -> Job:
-        """Add a job, unless one that does the same waits or works, and start what can be."""
+        """Add a job, unless an equal one is queued or running, and start jobs if slots are free."""
         with self.database.transaction() as connection:
             known = select(
                 connection, "experiment = ? AND state IN ('queued', 'running')", values["experiment"]
@@ -144,26 +144,26 @@ class JobStore:
         return self.database.jobs()
 
     def job(self, identity: int) -> Job:
-        """Return one job; raises `StudyError` if there is none of that id."""
+        """Return one job; raises `StudyError` if there is none with that id."""
         found = self.database.jobs("id = ?", identity)
         if not found:
             raise StudyError(f"The study {self.study.path} has no job {identity}; list its jobs.")
         return found[0]
 
     def request(self, identity: int) -> str:
-        """Return what the job's process is told."""
+        """Return the request for the job's process."""
         with self.database.transaction() as connection:
             row = connection.execute("SELECT request FROM jobs WHERE id = ?", (identity,)).fetchone()
         return str(row[0])
 
     def log(self, identity: int) -> str:
-        """Return the last of what the job's processes printed."""
+        """Return the end of the output of the job's processes."""
         file = self._log_file(self.job(identity).id)
         text = file.read_bytes()[-_LOG_BYTES:] if file.is_file() else b""
         return text.decode("utf-8", "replace")
 
     def cancel(self, identity: int) -> Job:
-        """End a job: at once if it waits; one that works is asked to stop, and killed if it does not.
+        """End a job: at once if it is queued; a running one is asked to stop, and killed if it does not.
 
         It has some seconds to stop; `resume` or another `cancel` after that kills it.
         """
@@ -178,9 +178,9 @@ class JobStore:
         return self.job(job.id)
 
     def resume(self) -> list[Job]:
-        """Take note of processes that died, start what waits, and return the jobs that are not at an end.
+        """Detect processes that died, start queued jobs, and return the jobs that have not ended.
 
-        A job whose process died waits again, and fails for good when that has happened three times.
+        A job whose process died is queued again, and fails after three such deaths.
         """
         for job in self.database.jobs("state = 'running'"):
             self._notice(job)
@@ -200,7 +200,7 @@ class JobStore:
         return job
 
     def start_queued(self) -> None:
-        """Start the oldest jobs that wait, as many as there are free slots."""
+        """Start the oldest queued jobs in the free slots."""
         while (claimed := self._claim()) is not None:
             job, lock = claimed
             with lock:
@@ -213,7 +213,7 @@ class JobStore:
                 self.database.update(job.id, "state = 'running' AND pid = 0", pid=pid)
 
     def _claim(self) -> tuple[Job, IO[bytes]] | None:
-        """Mark the oldest waiting job as running, if a slot is free, and return it with its lock."""
+        """Mark the oldest queued job as running, if a slot is free, and return it with its lock."""
         with self.database.transaction() as connection:
             if len(select(connection, "state = 'running'")) >= self.slots:
                 return None
@@ -226,21 +226,21 @@ class JobStore:
         return None
 
     def lock(self, identity: int) -> IO[bytes] | None:
-        """Return the lock of a job's process, or ``None`` while that process lives."""
+        """Return the lock of a job's process, or ``None`` while that process is alive."""
         return take_lock(self.folder / "alive" / str(identity))
 
     def _log_file(self, identity: int) -> Path:
         return self.folder / "logs" / f"{identity}.txt"
 
     def _notice(self, job: Job) -> None:
-        """See whether a running job's process died, or ought to."""
+        """Handle a running job whose process died, or has to be killed."""
         lock = self.lock(job.id)
         if lock is None:
             if job.cancel_asked and time.time() - job.cancel_asked > _GRACE_S:
                 end_group(job.pid)
             return
         with lock, self.database.transaction() as connection:
-            # Nobody can start it while we have its lock; but it may have ended properly before.
+            # Nobody can start it while we have its lock; but it may have ended normally before.
             for current in select(connection, "id = ? AND state = 'running'", job.id):
                 self.study.discard_unfinished_run(current.experiment, current.pid)
                 update(connection, job.id, **self._after_death(current))

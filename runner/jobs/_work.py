@@ -1,4 +1,4 @@
-"""What a job of each kind does, once a process works on it."""
+"""The work of each kind of job, in its process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ._job import ImportRequest, Job, SweepRequest, read_request
 __all__ = ["WORK", "Note", "findings_file", "keep_run"]
 
 Note = Callable[[Mapping[str, int]], bool]
-"""Takes how far the job is, as columns of it, and says whether it may go on."""
+"""Takes the progress of the job as columns, and returns whether to continue."""
 
 
 def _simulate(study: Study, job: Job, request: str, note: Note) -> str:
-    """Make the answer to an experiment a run of the study."""
+    """Simulate an experiment and save it as a run of the study."""
     experiment = read_request(study, request)
     if experiment.content_hash != job.experiment:
         raise StudyError(f"The workload '{job.workload}' has changed since; submit the experiment again.")
@@ -36,17 +36,17 @@ def _simulate(study: Study, job: Job, request: str, note: Note) -> str:
 
 
 def keep_run(study: Study, experiment: Experiment, result: Result, job: Job) -> None:
-    """Make the result a run of the study, whole or not at all."""
+    """Save the result as a run of the study, atomically."""
     try:
         study.add_run(experiment, result, label=job.label, workload=job.workload)
     except StudyError:
-        # Somebody may have simulated it elsewhere and kept it in this moment.
+        # Another process may have simulated and saved it just now.
         if not study.has_run(experiment):
             raise
 
 
 def _sweep(study: Study, _job: Job, request: str, note: Note) -> str:
-    """Answer every point; those the sweep's table has already are not simulated again."""
+    """Run a sweep; points with results in its table are not simulated again."""
     from ..sweep import run_sweep  # noqa: PLC0415 - it brings pandas, which other jobs start without
 
     def progress(finished: int, points: int, _failed: int) -> None:
@@ -60,12 +60,12 @@ def _sweep(study: Study, _job: Job, request: str, note: Note) -> str:
 
 
 def findings_file(study: Study, request: ImportRequest) -> Path:
-    """Return where the findings about what is to be imported are kept."""
+    """Return the path of the findings on an item."""
     return study.findings_file(request.item)
 
 
 def _check(study: Study, _job: Job, request: str, note: Note) -> str:
-    """Look over what is to be imported, and keep the findings, and what marks its steps, until it is."""
+    """Check an item, and store the findings, and the marks of its steps."""
     asked = ImportRequest(**json.loads(request))
     with finished_ranks(study.import_target(asked.item)) as finished:
         found = check_item(Path(asked.folder), asked.item, _progress(note), finished=finished)
@@ -77,7 +77,7 @@ def _check(study: Study, _job: Job, request: str, note: Note) -> str:
 
 
 def _import(study: Study, _job: Job, request: str, note: Note) -> str:
-    """Convert what is to be imported; it becomes a workload of the study, whole or not at all."""
+    """Convert an item; it becomes a workload of the study, atomically."""
     asked = ImportRequest(**json.loads(request))
     with finished_ranks(study.import_target(asked.item)) as finished:
         made = import_item(
@@ -107,4 +107,4 @@ WORK: Mapping[str, Callable[[Study, Job, str, Note], str]] = {
     "check": _check,
     "import": _import,
 }
-"""Kind of a job -> what does it; returns what to tell once it is done."""
+"""Kind of a job -> its function, which returns the final message."""

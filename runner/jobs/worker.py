@@ -12,7 +12,7 @@ __all__ = ["main"]
 
 
 def main(study: str, identity: int, slots: int) -> None:
-    """Do the job; the lock that says so came with the process."""
+    """Run the job; this process inherited its lock."""
     Attempt(JobStore(Study.open(study), slots), identity).run()
 
 
