@@ -1,4 +1,4 @@
-"""The study on disk, the workspace of several, their runs and notes, and what is imported into them."""
+"""The study on disk, workspaces of several studies, runs and notes, and imports into studies."""
 
 from __future__ import annotations
 

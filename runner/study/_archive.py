@@ -1,4 +1,4 @@
-"""Put everything ASTRA-sim needs for an experiment into one zip file."""
+"""Write all of ASTRA-sim's inputs for an experiment into one zip file."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _WITHOUT_WORKLOAD = (
 
 
 def experiment_archive(experiment: Experiment, command: str) -> bytes:
-    """Return a zip with the files of *experiment* and a README that tells how to run them.
+    """Return a zip with the files of *experiment* and a README with the command that runs them.
 
-    *command* is the line of Chakrascope that does the same. Graphs of more than 128 MB together stay out.
-    Raises `ConfigError` for files the experiment names that are not there.
+    *command* is the equivalent Chakrascope command. Graphs of more than 128 MB in total are left out. Raises
+    `ConfigError` for missing files of the experiment.
     """
     size = _workload_bytes(experiment)
     fits = size <= _MOST_WORKLOAD_BYTES

@@ -1,4 +1,4 @@
-"""Look over everything a study holds."""
+"""Check everything in a study."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["check_study"]
 
 
 def check_study(study: Study, *, jobs: int | None = 1, progress: Progress | None = None) -> list[Finding]:
-    """Return what is wrong with trace sets, workloads and runs of *study*, worst first; [] if nothing is.
+    """Return the problems of trace sets, workloads and runs of *study*, worst first; [] if there are none.
 
-    *jobs* and *progress* are those of `convert`, which each trace set goes through. Never raises for what it
-    finds.
+    *jobs* and *progress* are those of `convert`, which each trace set goes through. Never raises for a
+    problem in the study.
     """
     sets = sorted(study.trace_set_dirs())
     findings = []
@@ -40,7 +40,7 @@ def check_study(study: Study, *, jobs: int | None = 1, progress: Progress | None
 
 
 def _runs(study: Study) -> Iterator[Finding]:
-    """Yield what is wrong with the runs: files that changed, results that contradict them, lost notes."""
+    """Yield the problems of the runs: files that changed, contradictory results, lost notes."""
     without = []
     for folder in sorted(study.run_dirs()):
         place = f"{study.path}, run {folder.name}"

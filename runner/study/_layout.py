@@ -1,4 +1,4 @@
-"""The names of what a study's folder holds: nothing else in the product knows them."""
+"""The layout of a study's folder; no other module knows these names."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ._names import named_entry
 
 __all__ = ["MARKS_FILE", "NOTE_FILE", "RUN_FILE", "StudyLayout"]
 
-MARKS_FILE = "timeline-notes.json"  # beside a run
-NOTE_FILE = "note.json"  # beside a run, or a study
-RUN_FILE = "run.json"  # the last that is written of a run
+MARKS_FILE = "timeline-notes.json"  # in the folder of a run
+NOTE_FILE = "note.json"  # in the folder of a run, or of a study
+RUN_FILE = "run.json"  # the last file of a run to be written
 
 _HEAD = "study.json"
 _CURRENT = "current.json"
 
-_KEPT = "kept-"  # begins what is beside a run and may be made again
+_KEPT = "kept-"  # prefix of caches in the folder of a run
 _WORKLOAD = "workload"  # PREFIX of the files in a workload's folder
 
 
 class StudyLayout:
-    """Where things are, or would be, in the study's folder *path*; none of it need exist."""
+    """The paths in the study's folder *path*; none of them need exist."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class StudyLayout:
 
     @staticmethod
     def folders_in(folder: Path) -> list[Path]:
-        """Return the studies' folders in *folder*, in order of name; what may not be read is passed over."""
+        """Return the studies' folders in *folder*, sorted by name; unreadable ones are skipped."""
         return sorted(file.parent for file in folder.glob(f"*/{_HEAD}"))
 
     @property
@@ -46,7 +46,7 @@ class StudyLayout:
 
     @property
     def current_file(self) -> Path:
-        """The file that names the run asked for last, where that made none."""
+        """The file that names the run requested last, if that run existed already."""
         return self.path / _CURRENT
 
     @property
@@ -66,7 +66,7 @@ class StudyLayout:
 
     @property
     def sweeps_dir(self) -> Path:
-        """The folder of the sweeps; what a sweep's own folder holds is the sweep's."""
+        """The folder of the sweeps; each sweep manages its own folder."""
         return self.path / "sweeps"
 
     @property
@@ -76,11 +76,11 @@ class StudyLayout:
 
     @property
     def jobs_dir(self) -> Path:
-        """The folder of the background jobs; what it holds is the job store's."""
+        """The folder of the background jobs, managed by the job store."""
         return self.path / "jobs"
 
     def import_target(self, item: str) -> Path:
-        """Return what the ranks of an import of *item* are kept beside while others are converted."""
+        """Return the path where converted ranks of an import of *item* are cached."""
         absolute = self.path.absolute()
         return named_entry(absolute.parent, f"{absolute.name}.{item}", "an import")
 
@@ -101,11 +101,11 @@ class StudyLayout:
         return named_entry(self.runs_dir, run_id, "a run")
 
     def run_file(self, run_id: str) -> Path:
-        """Return the file that says a run is whole."""
+        """Return the file that marks a run as complete."""
         return self.run_dir(run_id) / RUN_FILE
 
     def kept_file(self, run_id: str, name: str) -> Path:
-        """Return the file that keeps an answer of a large run, which takes a while to find."""
+        """Return the cache file of an answer on a large run that is slow to compute."""
         return self.run_dir(run_id) / f"{_KEPT}{name}"
 
     def recording_dir(self, name: str) -> Path:
@@ -113,20 +113,20 @@ class StudyLayout:
         return named_entry(self.path / "recordings", name, "a recording")
 
     def findings_file(self, item: str) -> Path:
-        """Return the file with what was found about *item*, which may be imported."""
+        """Return the file with the findings on the importable *item*."""
         return named_entry(self.jobs_dir / "findings", f"{item}.json", "an import")
 
     def step_names_file(self, item: str) -> Path:
-        """Return the file with the annotations that mark steps of *item*, which may be imported."""
+        """Return the file with the annotations that mark steps of the importable *item*."""
         return self.findings_file(item).with_suffix(".steps.json")
 
     def algorithms_dir(self, name: str) -> Path:
-        """Return the folder of the collective algorithms that jobs keep as *name*; "" is that of all."""
+        """Return the folder of the collective algorithms that jobs saved as *name*; "" for all."""
         folder = self.jobs_dir / "algorithms"
         return named_entry(folder, name, "a job's algorithms") if name else folder
 
     def workload_files(self, name: str) -> list[Path]:
-        """Return the files of the workload *name* that say what its nodes are."""
+        """Return the files of the workload *name* with properties of its nodes."""
         prefix = self.prefix_in(self.workload_dir(name))
         return [prefix.parent / f"{prefix.name}.{what}" for what in ("workload.json", "tables.npz")]
 
@@ -154,7 +154,7 @@ class StudyLayout:
         return [file.parent for file in sorted(found, key=lambda file: (file.stat().st_mtime_ns, file))]
 
     def graph_prefixes(self) -> list[Path]:
-        """Return the PREFIX of all graphs, also of those that are no whole workload, in order of name."""
+        """Return the PREFIX of all graphs, including incomplete workloads, sorted by name."""
         first = sorted(self.workloads_dir.glob(f"*/{_WORKLOAD}.0.et"))
         return [self.prefix_in(file.parent) for file in first]
 
@@ -164,11 +164,11 @@ class StudyLayout:
             yield file.parent
 
     def taken_names(self) -> set[str]:
-        """Return the names that a workload or trace set has."""
+        """Return the names of a workload or trace set that exist."""
         return {path.name for root in (self.workloads_dir, self.traces_dir) for path in root.glob("*")}
 
     def last_change(self) -> float:
-        """Return when anything in the study changed, in seconds since 1970."""
+        """Return the time of the last change in the study, in seconds since 1970."""
         parts = [
             self.path,
             self.head_file,
@@ -180,7 +180,7 @@ class StudyLayout:
         return max(part.stat().st_mtime for part in parts if part.exists())
 
     def discard_empty(self, trace_dir: Path) -> None:
-        """Remove the folder *trace_dir* of a capture that left nothing, and the study if it holds no more."""
+        """Remove the folder *trace_dir* of an empty capture, and the study if it is empty too."""
         for folder in (trace_dir, self.traces_dir):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
@@ -188,5 +188,5 @@ class StudyLayout:
             shutil.rmtree(self.path)
 
     def discard_unfinished_run(self, run_id: str, pid: int) -> None:
-        """Remove what the process *pid*, which died, left of a run it had not finished writing."""
+        """Remove the unfinished run that the dead process *pid* was writing."""
         remove_leftover_of(self.run_dir(run_id), pid)

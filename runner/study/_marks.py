@@ -1,4 +1,4 @@
-"""Keep notes on slices and ranges of a run's timeline, beside the result, which never changes."""
+"""Notes on slices and intervals of a run's timeline, stored separately from the immutable result."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class TimelineNote:
-    """What somebody wrote about a slice, *node* of *rank*, or a range of a timeline, where both are -1.
+    """A note on a slice, *node* of *rank*, or on an interval of a timeline, where both are -1.
 
-    Times are in ns; *created* is an ISO time (UTC), *id* names the note among those of its run.
+    Times are in ns; *created* is an ISO time (UTC), *id* is unique among the notes of its run.
     """
 
     id: str
@@ -42,7 +42,7 @@ class TimelineNote:
 def timeline_notes(study: Study, run_id: str) -> tuple[TimelineNote, ...]:
     """Return the notes on the timeline of the run *run_id*, in order of their time.
 
-    Raises `StudyError` if there is no such run, or what was kept is damaged.
+    Raises `StudyError` if there is no such run, or its notes are damaged.
     """
     return _read(_folder(study, run_id))
 
@@ -50,7 +50,7 @@ def timeline_notes(study: Study, run_id: str) -> tuple[TimelineNote, ...]:
 def add_timeline_note(
     study: Study, run_id: str, text: str, span_ns: tuple[int, int], node: tuple[int, int] = (-1, -1)
 ) -> TimelineNote:
-    """Keep *text* about *span_ns* of a run's timeline, or about a *node* (rank, node id), and return it so.
+    """Store *text* on *span_ns* of a run's timeline, or on a *node* (rank, node id), and return the note.
 
     Raises `StudyError` if there is no such run, the text is empty or too long, or there are 1,000 notes.
     """
@@ -72,7 +72,10 @@ def add_timeline_note(
 
 
 def remove_timeline_note(study: Study, run_id: str, note_id: str) -> None:
-    """Remove one note from a run's timeline. Raises `StudyError` if there is no such run or note."""
+    """Remove one note from a run's timeline.
+
+    Raises `StudyError` if there is no such run or note.
+    """
     folder = _folder(study, run_id)
     with _lock:
         kept = _read(folder)

@@ -1,4 +1,4 @@
-"""The network files that a study keeps: the user's own, by name, to simulate on beside the presets."""
+"""The user's own network files in a study, by name, in addition to the presets."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _NAME = re.compile(r"[\w][\w .+-]{0,99}")
 
 
 def network_names(layout: StudyLayout) -> list[str]:
-    """Return the names of the network files of a study, sorted; what else lies there is passed over."""
+    """Return the names of the network files of a study, sorted; other files are ignored."""
     found = layout.networks_dir.iterdir() if layout.networks_dir.is_dir() else ()
     return sorted(file.name for file in found if file.is_file() and _is_name(file.name))
 
 
 def read_network_file(layout: StudyLayout, name: str) -> NetworkConfig:
-    """Return the network of the file *name*; raises `ConfigError` for one that is not there or is wrong."""
+    """Return the network of the file *name*; raises `ConfigError` if it is missing or invalid."""
     names = network_names(layout)
     if name not in names:
         raise ConfigError(f"The study has no network file '{name[:100]}'{did_you_mean(name, names)}")
@@ -35,12 +35,11 @@ def read_network_file(layout: StudyLayout, name: str) -> NetworkConfig:
 
 
 def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
-    """Keep *content*, a network YAML, an InfraGraph (YAML, JSON) or XML called *name*; return its name here.
+    """Save *content*, a network YAML, an InfraGraph (YAML, JSON) or XML called *name*; return its saved name.
 
-    What is kept is the network itself as a YAML, an InfraGraph written out as links: nothing in it may name
-    another file, as *content* may come from a browser. Another network of that name stays: this one is then
-    called ``NAME-2``. Raises `ConfigError` for what is not a network, and `StudyError` where it cannot be
-    written.
+    The network is saved as YAML, an InfraGraph with explicit links. It must not name another file, as
+    *content* may come from a browser. Another network of that name is kept: this one is then called
+    ``NAME-2``. Raises `ConfigError` for an invalid network, and `StudyError` if it cannot be written.
     """
     if not _is_name(name):
         raise ConfigError(
@@ -68,7 +67,7 @@ def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
 
 
 def _free_name(layout: StudyLayout, stem: str, network: NetworkConfig) -> str:
-    """Return the name of the file for *network*: *stem*, with a number if another network has that."""
+    """Return the file name for *network*: *stem*, with a number if another network has that name."""
     number, kept = 1, f"{stem}.yml"
     while layout.network_file(kept).exists() and not _is_same(layout.network_file(kept), network):
         number += 1
@@ -79,7 +78,7 @@ def _free_name(layout: StudyLayout, stem: str, network: NetworkConfig) -> str:
 def _is_same(file: Path, network: NetworkConfig) -> bool:
     try:
         return NetworkConfig.load(file) == network
-    except ConfigError:  # damaged: what it was is for its owner to see
+    except ConfigError:  # damaged: left to its owner
         return False
 
 
@@ -88,7 +87,7 @@ def _is_name(name: str) -> bool:
 
 
 def _mapping(content: bytes, name: str) -> Mapping[str, Any]:
-    """Return what the file holds if that is a mapping, to look for names of files in it."""
+    """Return the content of the file if it is a mapping, to search it for file names."""
     if Path(name).suffix == ".xml":
         return {}
     try:
@@ -101,7 +100,7 @@ def _mapping(content: bytes, name: str) -> Mapping[str, Any]:
 
 
 def _refuse_paths(data: Mapping[str, Any], name: str) -> None:
-    """Raise `ConfigError` where *data* would have us read or write other files."""
+    """Raise `ConfigError` if *data* would make us read or write other files."""
     tcp = data.get("tcp")
     for where, found in (
         ("infragraph", isinstance(data.get("infragraph"), str)),

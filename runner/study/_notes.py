@@ -1,4 +1,4 @@
-"""Keep what people write about a run or a study beside what was computed, which never changes."""
+"""Labels, notes and tags of a run or a study, stored separately from the immutable result."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _lock = threading.Lock()
 
 
 def checked_label(text: str) -> str:
-    """Return *text* as one line without outer blanks; raises `StudyError` if it is too long or not text."""
+    """Return *text* as one stripped line; raises `StudyError` if it is too long or not text."""
     return _checked(" ".join(text.split()), "label", LABEL_LENGTH)
 
 
 def checked_note(text: str) -> str:
-    """Return *text* without outer blanks; raises `StudyError` if it is too long or not text."""
+    """Return *text* stripped; raises `StudyError` if it is too long or not text."""
     return _checked(text.strip(), "note", NOTE_LENGTH)
 
 
 def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Return *tags* without blanks around, each once, in order; raises `StudyError` for too many or long."""
+    """Return *tags* stripped, without duplicates, in order; raises `StudyError` for too many or long ones."""
     found = sorted({_checked(" ".join(tag.split()), "tag", TAG_LENGTH) for tag in tags} - {""})
     if len(found) > _MOST_TAGS:
         raise StudyError(f"There are {len(found)} tags; give at most {_MOST_TAGS}.")
@@ -50,16 +50,16 @@ def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_note(folder: Path) -> dict[str, Any]:
-    """Return the ``label``, ``note`` and ``tags`` written about *folder*; any may be absent.
+    """Return the ``label``, ``note`` and ``tags`` of *folder*; any may be missing.
 
-    A damaged file costs no more than itself: the note then says so.
+    If the file is damaged, only these are lost: the note then says so.
     """
     problem = note_problem(folder)
     return {"note": f"({problem})"} if problem else _stored(folder)
 
 
 def note_problem(folder: Path) -> str:
-    """Return what is wrong with the note of *folder* and what to do, "" if nothing is."""
+    """Return the problem of the note of *folder* and the next step, "" if there is none."""
     try:
         _stored(folder)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, StudyError) as error:
@@ -81,9 +81,9 @@ def _stored(folder: Path) -> dict[str, Any]:
 
 
 def write_note(folder: Path, label: str | None, note: str | None, tags: Iterable[str] | None = None) -> None:
-    """Replace *label*, *note* and *tags* of *folder*; None leaves one as it is, an empty one removes it.
+    """Replace *label*, *note* and *tags* of *folder*; None keeps one, an empty one removes it.
 
-    A reader sees the old texts or the new ones. Raises `StudyError` if the folder is gone meanwhile.
+    Readers see either the old texts or the new ones. Raises `StudyError` if the folder was removed meanwhile.
     """
     asked = {
         "label": None if label is None else checked_label(label),

@@ -1,4 +1,4 @@
-"""List the runs of a study, find among them, and choose which are compared with which."""
+"""List the runs of a study, search them, and choose which are compared."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _COLUMNS = [
     "tags",
     "note",
 ]
-# Characters that turn round what stands beside a name; text of any script reads as it should without them.
+# Characters that change the direction of adjacent text; text of any script is readable without them.
 _NO_TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
 
 
 def run_name(info: RunInfo) -> str:
-    """Return what a run is called: its label, or that it is the measurement."""
+    """Return the title of a run: its label, or that it is the measurement."""
     plain = f"{info.backend} on {info.network}"
     if about_backend(info.backend).replays and info.label in ("", plain):
         return "measured (replay)"
@@ -39,7 +39,7 @@ def run_name(info: RunInfo) -> str:
 
 
 def run_rows(runs: Sequence[RunInfo], find: str = "") -> list[dict[str, Any]]:
-    """Return a row per run that has *find* in any of its texts, the newest first; ``created`` is UTC.
+    """Return a row per run that has *find* in any of its texts, newest first; ``created`` is UTC.
 
     ``steps`` are the captured training steps that ``makespan_ns`` spans.
     """
@@ -72,7 +72,7 @@ def run_table(runs: Sequence[RunInfo], find: str = "") -> pd.DataFrame:
 
 
 def compared(runs: Sequence[RunInfo], chosen: Sequence[str]) -> tuple[str, list[str]]:
-    """Return which of the *chosen* runs is the reference run, and the others, oldest first.
+    """Return the reference run among the *chosen* runs, and the others, oldest first.
 
     It is a measured replay, if there is one, or else the oldest run.
     """

@@ -1,4 +1,4 @@
-"""How many training steps a workload of a study holds, without reading its graphs."""
+"""The number of training steps of a workload, without reading its graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["steps_of"]
 
 
 def steps_of(prefix: Path) -> int:
-    """Return how many captured steps the workload at *prefix* holds: 1 unless its description says more."""
+    """Return the number of captured steps in the workload at *prefix*: 1 if its description has none."""
     description = prefix.parent / f"{prefix.name}.workload.json"
     try:
         return _steps_in(description, description.stat().st_mtime_ns)
@@ -22,6 +22,10 @@ def steps_of(prefix: Path) -> int:
 def _steps_in(description: Path, _modified_ns: int) -> int:
     try:
         steps = json.loads(description.read_text(encoding="utf-8")).get("steps")
-    except (ValueError, AttributeError, RecursionError):  # damaged, which whoever opens the workload is told
+    except (
+        ValueError,
+        AttributeError,
+        RecursionError,
+    ):  # damaged, which is reported when the workload is opened
         return 1
     return max(1, len(steps)) if isinstance(steps, list) else 1

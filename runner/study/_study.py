@@ -1,4 +1,4 @@
-"""A study: one folder with trace sets, workloads and runs, that can be moved and renamed freely."""
+"""A study: one folder with trace sets, workloads and runs, which can be moved and renamed freely."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _RUN_TYPES = {
 class RunInfo:
     """One finished run; *id* is the content hash of its experiment, *created* an ISO time (UTC).
 
-    *steps* are the captured training steps that its makespan spans. *label*, *note* and *tags* are what
-    people call it and wrote about it: see `Study.annotate`.
+    *steps* are the captured training steps that its makespan spans. *label*, *note* and *tags* are set by
+    users: see `Study.annotate`.
     """
 
     id: str
@@ -57,7 +57,7 @@ class RunInfo:
 
 
 class Study(StudyLayout):
-    """A study folder. Nothing inside holds an absolute path, and every run is whole or absent."""
+    """A study folder, without absolute paths inside; every run is complete or absent."""
 
     LABEL_LENGTH = LABEL_LENGTH
     NOTE_LENGTH = NOTE_LENGTH
@@ -65,9 +65,9 @@ class Study(StudyLayout):
 
     @classmethod
     def create(cls, path: str | Path) -> Study:
-        """Return the study at *path*, making the folder if it is not one yet.
+        """Return the study at *path*; creates it in a missing or empty folder.
 
-        Raises `StudyError` if something else is there that is not an empty folder.
+        Raises `StudyError` if another file or a folder with content is there.
         """
         folder = Path(path)
         study = cls(folder)
@@ -77,7 +77,7 @@ class Study(StudyLayout):
             raise StudyError(f"{folder} exists and is not a study; choose a new folder, or an empty one.")
         head = {"format": _FORMAT, "version": 1, "created": _now()}
         try:
-            # For its owner alone: what is trained on a machine is nothing for its other users.
+            # Readable only for its owner: training data is private.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_file(study.head_file, json.dumps(head, indent=2) + "\n")
         except OSError as error:
@@ -121,7 +121,7 @@ class Study(StudyLayout):
         return self.trace_dir(names[-1])
 
     def new_trace_dir(self, name: str | None = None) -> Path:
-        """Make and return a fresh folder for a trace set, called *name* or after the next free number."""
+        """Create and return a new folder for a trace set, called *name* or after the next free number."""
         if name is not None:
             check_name(name, "a trace set")
         self.traces_dir.mkdir(parents=True, exist_ok=True)
@@ -162,10 +162,10 @@ class Study(StudyLayout):
         return Workload.load(self.workload_prefix(name))
 
     def add_workload(self, workload: Workload, name: str, *, replace_other: bool = False) -> Path:
-        """Save *workload* as *name*, or as ``name-2`` and so on where that is another's; return its PREFIX.
+        """Save *workload* as *name*, or ``name-2`` and so on if another workload has it; return its PREFIX.
 
-        The same graphs are kept once. With *replace_other* the workload of that name gives way, unless runs
-        belong to it. Raises `StudyError` for a name that cannot be one.
+        Equal graphs are saved once. With *replace_other* a workload of that name is replaced, unless it has
+        runs. Raises `StudyError` for an invalid name.
         """
         check_name(name, "a workload")
         folder = self.workload_dir(name)
@@ -178,9 +178,9 @@ class Study(StudyLayout):
         return self.prefix_in(folder)
 
     def keep_converted(self, workload: Workload, trace_set: str) -> Path:
-        """Save what the *trace_set* was converted to, in place of what it was before; return its PREFIX.
+        """Save the workload converted from *trace_set*, in place of its earlier one; return its PREFIX.
 
-        Another workload of that name is not replaced, nor is one that runs belong to: as `add_workload`.
+        Another workload of that name is not replaced, nor is one with runs: as `add_workload`.
         """
         name = safe_name(trace_set, "traces")
         return self.add_workload(workload, name, replace_other=self._is_of(name, trace_set))
@@ -198,7 +198,7 @@ class Study(StudyLayout):
             raise StudyError(f"The study {self.path} has a workload '{name}' already; choose another name.")
 
     def _folder_for(self, saved: Path, wanted: Path, replace_other: bool) -> Path:
-        """Return *wanted*, or the next name that is free, of what is in *saved*, or may be replaced."""
+        """Return *wanted*, or the next name in *saved* that is free or may be replaced."""
         used = {info.workload for info in self._infos()}
         number, folder = 1, wanted
         while folder.exists() and not _same_programs(saved, folder):
@@ -213,7 +213,8 @@ class Study(StudyLayout):
     ) -> Path:
         """Copy the workload ``PREFIX.<rank>.et`` into the study and return its PREFIX there.
 
-        *groups* is a file of communicator groups, if it is not beside them; *name* is else that of *prefix*.
+        *groups* is a file of communicator groups, if it is not next to them; *name* is by default that of
+        *prefix*.
         """
         from ...converter import Workload  # noqa: PLC0415 - listing runs does without
         from ..config import load_groups  # noqa: PLC0415 - listing runs does without
@@ -224,7 +225,7 @@ class Study(StudyLayout):
         return self.add_workload(workload, name or safe_name(Path(prefix).name, "workload"))
 
     def runs(self) -> list[RunInfo]:
-        """Return the finished runs, oldest first; one that was asked for again counts as new."""
+        """Return the finished runs, oldest first; a run that was requested again counts as new."""
         again, when = self._asked_again()
         return sorted(
             self._infos(),
@@ -232,7 +233,7 @@ class Study(StudyLayout):
         )
 
     def _asked_again(self) -> tuple[str, str]:
-        """Return the run asked for last of those that were there already, and when; ("", "") if none is."""
+        """Return the existing run that was requested last, and when; ("", "") if none was."""
         try:
             stored = json.loads(self.current_file.read_text(encoding="utf-8"))
             return str(stored["run"]), str(stored["asked"])
@@ -240,7 +241,10 @@ class Study(StudyLayout):
             return "", ""
 
     def run_info(self, run_id: str | None = None) -> RunInfo:
-        """Return the run whose id is, or alone begins with, *run_id*; without one the newest."""
+        """Return the run with the id *run_id*, or the only one whose id starts with it.
+
+        By default the newest.
+        """
         if run_id is not None and run_id in [folder.name for folder in self.run_dirs()]:
             return self._info(self.run_dir(run_id))
         runs = self.runs()
@@ -257,7 +261,7 @@ class Study(StudyLayout):
         return found[0]
 
     def result(self, run_id: str | None = None) -> Result:
-        """Return the result of a run, found as by `run_info`."""
+        """Return the result of a run, selected as by `run_info`."""
         from .._result import Result  # noqa: PLC0415 - listing runs does without
 
         info = self.run_info(run_id)
@@ -271,7 +275,7 @@ class Study(StudyLayout):
         return replace(result, backend=info.backend) if about_backend(result.backend).version_1 else result
 
     def _check_ranks(self, info: RunInfo, ranks: int) -> None:
-        """Raise `StudyError` unless the result of a run has as many *ranks* as the run says it has."""
+        """Raise `StudyError` unless the result of a run has as many *ranks* as its description."""
         if ranks != info.num_ranks:
             raise StudyError(
                 f"{self.run_file(info.id)} says {info.num_ranks:,} ranks, but its ranks.parquet has "
@@ -279,7 +283,7 @@ class Study(StudyLayout):
             )
 
     def run_workload(self, run_id: str | None = None) -> Workload:
-        """Return the workload a run simulated, scaled out as it was."""
+        """Return the workload of a run, scaled out as it was."""
         from .._result import Result  # noqa: PLC0415 - listing runs does without
 
         info = self.run_info(run_id)
@@ -308,7 +312,7 @@ class Study(StudyLayout):
         try:
             groups = {int(key): tuple(members) for key, members in stored["groups"].items()}
             options = dict(stored["options"])
-            if "machine" in options:  # as it was, whatever the file that the backend is called after says now
+            if "machine" in options:  # unchanged, whatever the backend's file contains now
                 options["machine"] = machine_of_plain(options["machine"])
             return Experiment(**inputs, groups=groups, backend=info.backend, **options)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -325,21 +329,20 @@ class Study(StudyLayout):
         return NetworkConfig.load(folder / "network.yml"), SystemConfig.load(folder / "system.json")
 
     def has_run(self, experiment: Experiment) -> bool:
-        """Return whether the study already holds the result of *experiment*."""
+        """Return whether the study has the result of *experiment*."""
         return self.has_run_id(experiment.content_hash)
 
     def has_run_id(self, run_id: str) -> bool:
-        """Return whether the study holds the whole run with exactly that id."""
+        """Return whether the study has a complete run with exactly that id."""
         return self.run_file(run_id).is_file()
 
     def add_run(
         self, experiment: Experiment, result: Result, *, label: str = "", workload: str | None = None
     ) -> str:
-        """Keep *result* as the run of *experiment* of the workload named *workload*; returns the run's id.
+        """Save *result* as the run of *experiment* of the workload named *workload*; returns the run's id.
 
-        The folder appears whole or not at all. A run that is already there is left as it is, and counts as
-        the newest from now on. Raises `StudyError` if it has another makespan, and if *result* is another
-        backend's answer.
+        The folder is written atomically. An existing run is unchanged, and counts as the newest from now on.
+        Raises `StudyError` if it has another makespan, and if *result* is another backend's.
         """
         if result.backend != experiment.backend:
             raise StudyError(
@@ -351,7 +354,7 @@ class Study(StudyLayout):
         folder = self.run_dir(run_id)
         if folder.exists():
             self._check_same(run_id, result)
-            with contextlib.suppress(OSError):  # it is kept already, in a study that one may only read
+            with contextlib.suppress(OSError):  # it is saved already, in a read-only study
                 write_file(self.current_file, json.dumps({"run": run_id, "asked": _now()}) + "\n")
             return run_id
         with writing(folder, StudyError), new_folder(folder, existing="keep") as temporary:
@@ -363,7 +366,7 @@ class Study(StudyLayout):
         return run_id
 
     def _check_same(self, run_id: str, result: Result) -> None:
-        """Raise `StudyError` unless the run that is kept answers as *result* does.
+        """Raise `StudyError` unless the saved run has the same answer as *result*.
 
         A backend outside of this package may have been replaced since.
         """
@@ -393,7 +396,7 @@ class Study(StudyLayout):
         }
 
     def _workload_name(self, experiment: Experiment) -> str:
-        """Return which of the study's workloads the experiment ran: its own prefix's, else the newest."""
+        """Return the study's workload of the experiment: the one with its prefix, else the newest."""
         prefix = experiment.workload.prefix
         if prefix is not None and prefix.parent.name in self.workloads():
             return prefix.parent.name
@@ -408,17 +411,17 @@ class Study(StudyLayout):
         note: str | None = None,
         tags: Iterable[str] | None = None,
     ) -> RunInfo:
-        """Call the run *run_id* by another *label*, write a *note* about it, tag it, and return it so.
+        """Set the *label*, *note* and tags of the run *run_id*, and return it.
 
-        None leaves a text as it is; an empty label gives the run back its first one. The result itself never
-        changes. Raises `StudyError` if there is no such run, or a text is too long.
+        None keeps a text; an empty label restores the original one. The result itself never changes. Raises
+        `StudyError` if there is no such run, or a text is too long.
         """
         folder = self._run_folder(run_id)
         write_note(folder, label, note, tags)
         return self._info(folder)
 
     def workload_ranks(self, name: str) -> int:
-        """Return how many ranks the workload *name* has, without reading its graphs."""
+        """Return the number of ranks of the workload *name*, without reading its graphs."""
         document = self._description(name)
         try:
             return int(document["num_ranks"])
@@ -433,7 +436,7 @@ class Study(StudyLayout):
         return _read_json(file, f"The workload '{name}' of {self.path} is damaged")
 
     def delete_run(self, run_id: str) -> None:
-        """Delete the run *run_id*, which must be its whole id; it is gone at once or still whole.
+        """Delete the run *run_id* (the complete id) atomically.
 
         The same experiment can be simulated again. Raises `StudyError` if there is no such run.
         """
@@ -457,7 +460,7 @@ class Study(StudyLayout):
             try:
                 yield self._info(folder)
             except StudyError:  # noqa: PERF203 - a study has few runs
-                if self.run_file(folder.name).exists():  # otherwise the run was deleted while we looked
+                if self.run_file(folder.name).exists():  # otherwise the run was deleted meanwhile
                     raise
 
     def _info(self, folder: Path) -> RunInfo:
@@ -475,22 +478,22 @@ class Study(StudyLayout):
         raise StudyError(f"{folder / RUN_FILE} is damaged ({problem}); delete the folder and run it again.")
 
     def _steps_of(self, workload: str) -> int:
-        """Return how many steps *workload* has: 1 for a run that names none."""
+        """Return the number of steps of *workload*: 1 for a run without one."""
         return steps_of(self.prefix_in(self.workload_dir(workload))) if workload else 1
 
 
 def _is(kind: type, value: Any) -> bool:
-    """Return whether *value* is of the *kind*; numbers of a run fit into 64 bits and are never negative."""
+    """Return whether *value* is of *kind*; numbers of a run fit into 64 bits and are never negative."""
     return isinstance(value, kind) and (not isinstance(value, int) or 0 <= value < 1 << 63)
 
 
 def _is_input(name: str) -> bool:
-    """Return whether the file *name* of a run is part of its experiment, not of its result."""
+    """Return whether the file *name* of a run belongs to its experiment, not to its result."""
     return not name.endswith(".parquet") and name != "result.json"
 
 
 def _backend_today(folder: Path, backend: str) -> str:
-    """Return what the model that answered the run in *folder*, then called *backend*, is called today."""
+    """Return the current name of the model that simulated the run in *folder* as *backend*."""
     former = about_backend(backend).version_1
     if not former:
         return backend
@@ -499,7 +502,7 @@ def _backend_today(folder: Path, backend: str) -> str:
 
 
 def _write_inputs(folder: Path, experiment: Experiment) -> None:
-    """Write the configurations as ASTRA-sim reads them, so that a run can be repeated there too."""
+    """Write the configurations in ASTRA-sim's format, so that a run can be repeated there too."""
     from ..config import copied_into  # noqa: PLC0415 - listing runs does without
 
     copied_into(experiment.system, folder).save(folder / "system.json")
@@ -516,7 +519,7 @@ def _write_inputs(folder: Path, experiment: Experiment) -> None:
 
 
 def _same_programs(one: Path, other: Path) -> bool:
-    """Return whether two workload folders hold the same graphs."""
+    """Return whether two workload folders have the same graphs."""
     names = sorted(file.name for file in one.glob("*.et"))
     if names != sorted(file.name for file in other.glob("*.et")):
         return False

@@ -1,4 +1,4 @@
-"""Several studies together: those somebody names, and those that lie in a folder."""
+"""Several studies together: named ones, and those in a folder."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _COLUMNS = ["name", "tags", "workloads", "ranks", "runs", "shortest_ns", "change
 
 @dataclass(frozen=True)
 class StudyInfo:
-    """A study in one line. *note* and *tags* are what people wrote about it.
+    """A study in one line.
 
-    *ranks* are those of its newest workload (0 without), *shortest_ns* is the shortest step that was
-    simulated (-1 without), *changed* the ISO time (UTC) of the last change, *problem* why it cannot be read.
+    *note* and *tags* are its user's. *ranks* are those of its newest workload (0 without), *shortest_ns* is
+    the shortest simulated step (-1 without), *changed* the ISO time (UTC) of the last change, *problem* why
+    it cannot be read.
     """
 
     name: str
@@ -41,10 +42,9 @@ class StudyInfo:
 
 
 class Workspace:
-    """The studies at *folders*, each of which is a study or holds studies.
+    """The studies at *folders*, each of which is a study or contains studies.
 
-    What lies in a folder is looked up whenever it is asked for. Raises `StudyError` for a folder that is
-    neither there nor holds studies.
+    Folders are searched on every call. Raises `StudyError` for a folder that is missing.
     """
 
     def __init__(self, *folders: str | Path) -> None:
@@ -55,14 +55,17 @@ class Workspace:
 
     @property
     def is_one_study(self) -> bool:
-        """Whether there is one study and no folder that others could come to."""
+        """Whether there is exactly one study and no folder that could contain others."""
         return len(self._folders) == 1 and Study.is_study(self._folders[0])
 
     def studies(self) -> dict[str, Study]:
-        """Return the studies by name, in order of name; of two of one name the later is called *name*-2."""
+        """Return the studies by name, in order of name.
+
+        A second study of the same name is called *name*-2.
+        """
         found: dict[str, Study] = {}
         for path in self._paths():
-            plain = os.fsencode(path.name).decode("utf-8", "replace")  # file systems take any bytes
+            plain = os.fsencode(path.name).decode("utf-8", "replace")  # file systems accept any bytes
             name, number = plain, 1
             while name in found:
                 number += 1
@@ -85,11 +88,11 @@ class Workspace:
         return studies[name]
 
     def infos(self) -> list[StudyInfo]:
-        """Return each study in one line, in order of name; one that is damaged says so."""
+        """Return each study in one line, in order of name, with the problem of damaged ones."""
         return [_info(name, study) for name, study in self.studies().items()]
 
     def table(self, find: str = "") -> pd.DataFrame:
-        """Return a row a study that has *find* in any of its texts.
+        """Return a row per study that has *find* in any of its texts.
 
         ``changed`` is UTC to the second, ``shortest_ns`` -1 without a simulation.
         """
@@ -104,13 +107,13 @@ class Workspace:
 
     @property
     def home(self) -> Path | None:
-        """Where new studies go: the first folder that holds studies, if there is one."""
+        """The folder for new studies: the first one that contains studies, if any."""
         return next((folder for folder in self._folders if not Study.is_study(folder)), None)
 
     def create(self, name: str) -> Study:
-        """Make a study *name* in :attr:`home`.
+        """Create a study *name* in :attr:`home`.
 
-        Raises `StudyError` for a name that is taken or cannot be one.
+        Raises `StudyError` for a name that exists or is invalid.
         """
         check_name(name, "a study")
         if self.home is None:
@@ -123,7 +126,7 @@ class Workspace:
 
 
 def describe_study(study: Study, *, note: str | None = None, tags: Iterable[str] | None = None) -> None:
-    """Write a *note* about *study* and tag it; None leaves one as it is.
+    """Set the *note* and the tags of *study*; None keeps one as it is.
 
     Raises `StudyError` for texts that are too long.
     """
@@ -131,7 +134,7 @@ def describe_study(study: Study, *, note: str | None = None, tags: Iterable[str]
 
 
 def study_info(study: Study) -> StudyInfo:
-    """Return *study* in one line; raises `StudyError` if something in it is damaged."""
+    """Return *study* in one line; raises `StudyError` if it is damaged."""
     folder = study.path.resolve()
     runs, names = study.runs(), study.workloads()
     simulated = [run.makespan_ns for run in runs if not about_backend(run.backend).replays]

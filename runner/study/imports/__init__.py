@@ -1,4 +1,4 @@
-"""What lies in a folder that a study can take in: trace sets, traces of others, production logs, graphs."""
+"""Importable items in a folder: trace sets, foreign traces, production logs, graphs."""
 
 from ._bring import check_item as check_item
 from ._bring import import_found as import_found

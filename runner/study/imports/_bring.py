@@ -1,4 +1,4 @@
-"""Look over what is to be imported, and take it into a study."""
+"""Check an item before an import, and import it into a study."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ._find import ImportItem, find_item, find_items
 
 __all__ = ["check_item", "import_item", "step_names_of"]
 
-# Below this, starting another process takes longer than it saves.
+# Below this size, starting another process takes longer than it saves.
 _WORTH_PROCESSES_BYTES = 32 << 20
 _NAMED = 8
 _WITHOUT_STEPS = ("graphs", "logs")
@@ -32,9 +32,9 @@ _WITH_CAPTURES = ("traces", "archive")
 
 @dataclass(frozen=True)
 class _How:
-    """How ranks are converted: *jobs* at a time, heard of through *progress*, *finished* ones kept.
+    """Options of the conversion: *jobs* processes, *progress*, and the cache *finished* of converted ranks.
 
-    *step* is the one to convert, of traces, and *capture_trace* holds the capture of their graphs.
+    *step* selects the step of traces to convert, and *capture_trace* the capture of their CUDA graphs.
     """
 
     jobs: int
@@ -45,7 +45,7 @@ class _How:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return what `convert` and `doctor` take."""
+        """Return the arguments of `convert` and `doctor`."""
         return {name: getattr(self, name) for name in ("jobs", "progress", "finished")}
 
     @classmethod
@@ -57,9 +57,9 @@ class _How:
         step: StepChoice,
         capture_trace: str | Path | None,
     ) -> _How:
-        """Return how *item* is converted; its size says by how many processes.
+        """Return the options to convert *item*; its size determines the number of processes.
 
-        Raises `StudyError` for a *step* of what has none, and for captures of what launches no graphs.
+        Raises `StudyError` for a *step* or a *capture_trace* of an item that has none.
         """
         if step != "median" and item.kind in _WITHOUT_STEPS:
             raise StudyError(f"{item.place} holds {item.kind}, which have no steps: leave out step '{step}'.")
@@ -80,11 +80,11 @@ def check_item(
     capture_trace: str | Path | None = None,
     finished: FinishedRanks | None = None,
 ) -> list[Finding]:
-    """Return what the doctor finds in the item *identity* of *folder*; places are relative to *folder*.
+    """Return the doctor's findings on the item *identity* of *folder*; paths are relative to *folder*.
 
-    Of traces *step* is converted for it, graphs with *capture_trace* as `import_item` does. Of large ones
-    *finished* keeps the ranks that were converted, for another check or the import. Raises `StudyError` if
-    the item is gone, has changed or may not be imported.
+    The *step* of traces is converted for it, graphs with *capture_trace* as in `import_item`. For large
+    items, *finished* caches the converted ranks for another check or the import. Raises `StudyError` if the
+    item is missing, has changed or may not be imported.
     """
     item = find_item(folder, identity)
     progress(0, item.ranks)
@@ -98,9 +98,9 @@ def check_item(
 
 
 def step_names_of(folder: Path, identity: str) -> list[str]:
-    """Return the annotations by which steps of the item *identity* can be chosen, as its first rank has them.
+    """Return the annotations of the first rank that can mark steps of the item *identity*.
 
-    Raises `StudyError` as `check_item` does; what has no steps, or cannot be read, has no names.
+    Raises `StudyError` as `check_item` does; empty for an item without steps, or one that cannot be read.
     """
     item = find_item(folder, identity)
     with ExitStack() as opened, suppress(ChakrascopeError):
@@ -144,12 +144,12 @@ def import_item(
 ) -> str:
     """Make the item *identity* of *folder* a workload of *study* and return its name.
 
-    A trace set is copied into the study first. The workload is called *name*, or *name*-2 and so on where
-    that is taken. Of traces *step* is converted; *capture_trace* is the trace, or the folder of traces, of
-    the capture of CUDA or HIP graphs (None: those beside the traces). Ranks of large traces that *finished*
-    keeps are not converted again. Raises `StudyError` for a name that cannot be one, and for a *step* or
-    *capture_trace* of what has none; `TraceError`, `UsageError` and `WorkloadError` for what cannot be
-    converted; the study is then as it was.
+    A trace set is copied into the study first. The workload is called *name*, or *name*-2 and so on if that
+    exists. *step* selects the step of traces; *capture_trace* is the trace, or the folder of traces, of the
+    capture of CUDA or HIP graphs (None: those next to the traces). Ranks of large traces in the cache
+    *finished* are not converted again. Raises `StudyError` for an invalid name, and for a *step* or
+    *capture_trace* of an item that has none; `TraceError`, `UsageError` and `WorkloadError` for what cannot
+    be converted; the study is then as it was.
     """
     check_name(name, "a workload")
     item = find_item(folder, identity)
@@ -158,7 +158,7 @@ def import_item(
 
 
 def import_found(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> str:
-    """Make *item*, as it was just found in *folder*, a workload of *study*, as `import_item` does."""
+    """Import *item*, as it was just found in *folder*, as `import_item` does."""
     return _import_item(study, folder, item, name, _How.of(item, progress, None, "median", None))
 
 
@@ -170,7 +170,7 @@ def _import_item(study: Study, folder: Path, item: ImportItem, name: str, how: _
 
 
 def _only_item(inside: Path, archive: ImportItem) -> ImportItem:
-    """Return the one thing that can be imported of those in the folder *inside*; raises `StudyError`."""
+    """Return the only importable item in the folder *inside*; raises `StudyError`."""
     items = find_items(inside)
     usable = [item for item in items if not item.problem]
     if len(usable) == 1:
@@ -206,9 +206,9 @@ def _import(study: Study, folder: Path, item: ImportItem, name: str, how: _How, 
 
 
 def _import_trace_set(study: Study, folder: Path, item: ImportItem, name: str, how: _How) -> Path:
-    """Copy the trace set into the study and convert it there; without a workload the copy goes again.
+    """Copy the trace set into the study and convert it there; if that fails, remove the copy.
 
-    The copies have the times of the files, by which their ranks are known again.
+    The copies keep the files' times, by which cached ranks are recognised.
     """
     with new_folder(study.trace_dir(name)) as copied:
         for file in item.files:
@@ -237,5 +237,5 @@ def _free_name(study: Study, name: str) -> str:
 
 
 def _without(folder: Path, finding: Finding) -> Finding:
-    """Return *finding* with places below *folder* as they are seen from there."""
+    """Return *finding* with paths below *folder* relative to it."""
     return finding.with_paths(f"{folder}/", "").with_paths(str(folder), ".")

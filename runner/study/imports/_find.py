@@ -1,4 +1,4 @@
-"""Find what can be imported below one folder, and nothing outside of it."""
+"""Search a folder for importable items, without leaving it."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _HOSTS_ALONE = (
 
 @dataclass(frozen=True)
 class ImportItem:
-    """Something to import: *kind* is trace set, traces, logs, graphs or archive; *place* is below the folder.
+    """An importable item: *kind* is trace set, traces, logs, graphs or archive; *place* is its path.
 
-    How many *ranks* an archive has shows when it is unpacked, and of logs when they are read: 0 until then.
-    *id* is another one as soon as a file changes. *files* are relative to the folder, of graphs and of
-    traces in the order of ranks; *host_files* are those of traces that have a host side too, *capture_files*
-    those of the capture of CUDA or HIP graphs, in a folder beside. *problem* says why it cannot be imported.
+    The *ranks* of an archive are known only after unpacking, and those of logs after reading: 0 until then.
+    *id* changes with every change of a file. *files* are relative to the folder, for graphs and traces in the
+    order of ranks; *host_files* are those of traces with a host side, *capture_files* those of the capture of
+    CUDA or HIP graphs, in a folder next to them. *problem* says why it cannot be imported.
     """
 
     id: str
@@ -65,9 +65,9 @@ class ImportItem:
 def find_items(folder: Path, only: Collection[str] | None = None) -> list[ImportItem]:
     """Return what lies in *folder*, at most four folders deep, sorted by place.
 
-    With *only*, these files of the folder are looked at alone, and the captures of graphs beside them. Links
-    are not followed, and what would reach outside of *folder* is listed with that as its problem. Raises
-    `StudyError` if the folder cannot be read.
+    With *only*, just these files are considered, and the captures of graphs next to them. Links are not
+    followed, and items with files outside of *folder* are listed with that problem. Raises `StudyError` if
+    the folder cannot be read.
     """
     if not folder.is_dir():
         if folder.exists():
@@ -92,7 +92,7 @@ def find_items(folder: Path, only: Collection[str] | None = None) -> list[Import
 
 
 def find_item(folder: Path, identity: str) -> ImportItem:
-    """Return the item *identity*; raises `StudyError` if it is not there, has changed, or has a problem."""
+    """Return the item *identity*; raises `StudyError` if it is missing, has changed, or has a problem."""
     item = next((item for item in find_items(folder) if item.id == identity), None)
     if item is None:
         raise StudyError("What was to be imported is gone or has changed meanwhile; choose it again.")
@@ -102,14 +102,14 @@ def find_item(folder: Path, identity: str) -> ImportItem:
 
 
 def _folders(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield each folder's place below *folder*, with its plain files and its links; not endlessly many."""
+    """Yield each folder's path below *folder*, with its plain files and its links, up to a limit."""
     waiting, seen = [("", 0)], 0
     while waiting:
         place, depth = waiting.pop()
         names, links = [], []
         try:
             entries = sorted(os.scandir(folder / place), key=lambda entry: entry.name)
-        except OSError:  # not ours to read
+        except OSError:  # no permission to read
             continue
         for entry in entries:
             seen += 1
@@ -133,7 +133,7 @@ def _named(folder: Path, names: Collection[str]) -> Iterator[tuple[str, list[str
 
 
 def _trace_set(folder: Path, place: str) -> ImportItem:
-    """Return the trace set at *place*, with those files that its manifest names."""
+    """Return the trace set at *place*, with the files that its manifest names."""
     manifest = f"{place}/{MANIFEST_NAME}".lstrip("/")
     try:
         ranks = TraceSet.load(folder / place, need_files=False).ranks
@@ -179,10 +179,10 @@ def _graphs(folder: Path, place: str, names: list[str], links: list[str]) -> Ite
 
 
 def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterator[ImportItem]:
-    """Yield the device traces of each naming pattern, with the host traces that go with them best.
+    """Yield the device traces of each naming pattern, with the best matching host traces.
 
-    Where the folder *place* has no host traces, those beside it count that have nothing else: Megatron
-    writes each side into a folder of its own.
+    If the folder *place* has no host traces, folders next to it count that have only these: Megatron writes
+    each side into a separate folder.
     """
     devices_at = _side(folder, place, names_at[place], "device")
     if not devices_at:
@@ -211,7 +211,7 @@ def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterato
         files = _in_order(folder, devices)
         captures = tuple(path.relative_to(folder).as_posix() for path in captured)
         host_files = _in_order(folder, hosts_of[partner]) if partner else []
-        # One rank alone stands for all, whichever it is.
+        # A single rank represents all others, whichever it is.
         problem = _gap(devices) if len(devices) > 1 else ""
         made = _item(folder, "traces", _join(place, pattern), [*files, *host_files, *captures], problem)
         yield replace(
@@ -232,7 +232,7 @@ def _hosts_alone(folder: Path, place: str, names_at: dict[str, list[str]]) -> It
 
 
 def _is_of_captures(folder: Path, place: str, names_at: dict[str, list[str]]) -> bool:
-    """Return whether *place* has only what goes with traces in the folder above: those of captures."""
+    """Return whether *place* only belongs to traces in the parent folder: captures of graphs."""
     above = _parent(place)
     if place.rpartition("/")[2] != CAPTURE_FOLDER or above not in names_at:
         return False
@@ -240,7 +240,7 @@ def _is_of_captures(folder: Path, place: str, names_at: dict[str, list[str]]) ->
 
 
 def _parent(place: str) -> str | None:
-    """Return in which folder *place* lies; None of the one that is searched."""
+    """Return the folder that contains *place*; None for the searched one."""
     return place.rpartition("/")[0] if place else None
 
 
@@ -250,7 +250,7 @@ def _in_order(folder: Path, by_rank: dict[int, Path]) -> list[str]:
 
 
 def _side(folder: Path, place: str, names: list[str], side: str) -> dict[Path, int | None]:
-    """Return the ``host`` or ``device`` traces at *place*, and which rank's each says that it is."""
+    """Return the ``host`` or ``device`` traces at *place*, with the rank of each."""
     paths = [folder / place / name for name in sorted(names) if name.endswith(_TRACE_NAMES)]
     told = {path: _side_and_rank(path) for path in paths if is_of_one_rank(path.name)}
     return {path: rank for path, (kind, rank) in told.items() if kind == side}
@@ -259,7 +259,7 @@ def _side(folder: Path, place: str, names: list[str], side: str) -> dict[Path, i
 def _by_pattern(ranks: dict[Path, int | None]) -> dict[str, dict[int, Path]]:
     """Return the files of *ranks* by naming pattern and rank.
 
-    What was recorded of the same rank several times is a job each time, in the order of the names.
+    Several recordings of the same rank form a job each, in the order of names.
     """
     found: dict[str, dict[int, Path]] = {}
     recorded: dict[tuple[str, int], int] = {}
@@ -273,7 +273,7 @@ def _by_pattern(ranks: dict[Path, int | None]) -> dict[str, dict[int, Path]]:
 
 
 def _logs(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:
-    """Yield the production logs of each tool: a job has one or more files a rank, all in one folder."""
+    """Yield the production logs of each tool: a job has one or more files per rank, all in one folder."""
     found: dict[str, list[str]] = {}
     for name in names:
         if not name.endswith(_NO_LOGS):
@@ -286,7 +286,7 @@ def _logs(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:
 
 
 def _side_and_rank(path: Path) -> tuple[str, int | None]:
-    """Return ``host``, ``device``, the tool of a log, or ``""``; and the rank, if the file states it."""
+    """Return ``host``, ``device``, the tool of a log, or ``""``; and the rank, if the file names it."""
     try:
         stat = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Shape what can be imported for a table, and name what it becomes."""
+"""Tables of importable items, and names of their workloads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = ["id", "place", "kind", "ranks", "files", "size_bytes", "problem"]
 
 
 def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
-    """Return a row per item; ``ranks`` is None where only reading it tells."""
+    """Return a row per item; ``ranks`` is None until it has been read."""
     import pandas as pd  # noqa: PLC0415 - the process of a job starts without it
 
     rows = [
@@ -36,7 +36,7 @@ def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
 
 
 def proposed_name(item: ImportItem) -> str:
-    """Return a name for the workload the item becomes, made of letters and digits of its place."""
+    """Return a name for the item's workload, made of letters and digits of its place."""
     path = PurePosixPath(item.place)
     text = path.parent.name if item.kind in ("traces", "logs") and path.parent.name else path.name
     text = re.sub(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$", "", text)
