@@ -1,4 +1,4 @@
-"""A NumPy archive whose columns are read when they are asked for, and of these the rows that are."""
+"""A NumPy archive whose columns are read on demand, and only the requested rows of them."""
 
 from __future__ import annotations
 
@@ -25,23 +25,26 @@ from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Column, TextColumn
 
 __all__ = ["DAMAGES", "Archive", "SavedColumns", "Source"]
 
-# What reading raises of an archive that is none, cut off, edited, or of another version.
+# The exceptions of reading a file that is not an archive, truncated, edited, or of another version.
 DAMAGES = (
     OSError, ValueError, KeyError, EOFError, OverflowError, NotImplementedError, struct.error,
     zipfile.BadZipFile,
 )  # fmt: skip
 # A header is a literal of Python, which NumPy has Python's own parser read.
 _OF_HEADERS = (SyntaxError, tokenize.TokenError, TypeError, RecursionError, MemoryError)
-_LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip file: lengths of the name and of what else stands there
+_LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip entry: lengths of its name and of its extra field
 _NPY_HEADER = 1 << 16
 _CHUNK = 1 << 22
-# Below, the whole archive is looked through when it is opened; above, each column when it is asked for.
+# Below this size the whole archive is checked when it is opened; above, each column on first use.
 _SMALL_BYTES = 1 << 24
 _KEPT_COLUMNS = 128
 
 
 class Archive:
-    """The arrays of the file at *path*, all of one dimension and stored as they are. It may be replaced."""
+    """The arrays of the file at *path*, one-dimensional and uncompressed.
+
+    The file may be replaced meanwhile.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +58,10 @@ class Archive:
         self._kept: OrderedDict[tuple[str, int, int], Column] = OrderedDict()
 
     def check(self, lengths: Mapping[str, int]) -> None:
-        """Raise one of `DAMAGES` unless the arrays of *lengths* are there and as long; reads small files."""
+        """Raise one of `DAMAGES` unless the arrays of *lengths* exist with these lengths.
+
+        Reads small files.
+        """
         small = sum(info.file_size for info in self._members.values()) < _SMALL_BYTES
         for name, length in lengths.items():
             info = self._members[name]
@@ -70,7 +76,7 @@ class Archive:
                     raise ValueError(f"column {name} is not one of {length} integers")
 
     def __contains__(self, name: str) -> bool:
-        """Return whether it has an array of this name."""
+        """Return whether the archive has an array of this name."""
         return name in self._members
 
     def whole(self, name: str) -> np.ndarray:
@@ -78,18 +84,18 @@ class Archive:
         return self._rows(name, slice(0, self._place(name)[2]))
 
     def whole_integers(self, name: str) -> np.ndarray:
-        """Return an array of integers; raises `ValueError` if it is none."""
+        """Return an array of integers; raises `ValueError` for another type."""
         return self.integers(name, slice(0, self._place(name)[2]))
 
     def integers(self, name: str, rows: slice) -> np.ndarray:
-        """Return some rows of an array of integers; raises `ValueError` if it is none, or shorter."""
+        """Return some rows of an array of integers; raises `ValueError` for another type, or too few rows."""
         _, dtype, count = self._place(name)
         if dtype.kind not in "iub" or rows.stop > count:
             raise ValueError(f"column {name} is not one of {rows.stop} integers")
         return self._rows(name, rows)
 
     def column(self, name: str, rows: slice, dtype: str) -> Column:
-        """Return some rows of a column, in the type *dtype*; the last that were asked for are kept."""
+        """Return some rows of a column, in the type *dtype*; the last requested rows are cached."""
         key = (name, rows.start, rows.stop)
         with self._lock:
             column = self._kept.pop(key, None)
@@ -101,7 +107,7 @@ class Archive:
             return column
 
     def taken(self, name: str, rows: slice, dtype: str, chosen: np.ndarray) -> Column:
-        """Return what stands in *chosen* of some rows of a column; no more is kept than was."""
+        """Return the *chosen* entries of some rows of a column; the cache is unchanged."""
         with self._lock:
             kept = self._kept.get((name, rows.start, rows.stop))
         if kept is None:
@@ -109,7 +115,7 @@ class Archive:
         return kept.take(chosen) if isinstance(kept, TextColumn) else kept[chosen]
 
     def read(self, name: str, rows: slice, dtype: str) -> Column:
-        """Return some rows of a column, in the type *dtype*, which is not kept."""
+        """Return some rows of a column, in the type *dtype*, without caching."""
         return self._typed(name, self.integers(name, rows), dtype)
 
     def _typed(self, name: str, values: np.ndarray, dtype: str) -> Column:
@@ -132,7 +138,7 @@ class Archive:
         return np.frombuffer(data, dtype)
 
     def _bytes(self, start: int, count: int) -> bytes:
-        """Return *count* bytes of the file; raises `EOFError` where it ends before."""
+        """Return *count* bytes of the file; raises `EOFError` if it is shorter."""
         pieces = []
         while count:
             piece = os.pread(self._file, count, start)
@@ -143,7 +149,10 @@ class Archive:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _place(self, name: str) -> tuple[int, np.dtype[Any], int]:
-        """Return where the values of an array begin, their type and number; its sum is checked at first."""
+        """Return the offset of an array's values, their type and number.
+
+        Its checksum is verified on first use.
+        """
         if name not in self._places:
             info = self._members[name]
             name_length, more_length = _LOCAL_HEADER.unpack(
@@ -179,7 +188,7 @@ def _check_texts(name: str, numbers: np.ndarray, texts: list[str]) -> None:
 
 
 class Source(Protocol):
-    """What columns are read from; both raise some of `DAMAGES`."""
+    """The source of columns; both methods raise some of `DAMAGES`."""
 
     path: Path
 
@@ -187,13 +196,13 @@ class Source(Protocol):
         """Return some rows of a column."""
 
     def taken(self, name: str, rows: slice, dtype: str, chosen: np.ndarray) -> Column:
-        """Return what stands in *chosen* of some rows of a column."""
+        """Return the *chosen* entries of some rows of a column."""
 
 
 class SavedColumns(Mapping[str, Any]):
-    """Columns of one graph: *rows* of the arrays of *archive* that *names* tells for each; read when needed.
+    """Columns of one graph: the *rows* of the arrays of *archive* in *names*; read on demand.
 
-    Raises `WorkloadFormatError` for a column that turns out to be damaged.
+    Raises `WorkloadFormatError` for a damaged column.
     """
 
     def __init__(self, archive: Source, names: Mapping[str, str], rows: slice) -> None:
@@ -205,7 +214,7 @@ class SavedColumns(Mapping[str, Any]):
         return self._read(name, self._archive.column)
 
     def take(self, name: str, rows: np.ndarray) -> Column:
-        """Return *rows* of a column, which is not kept for that."""
+        """Return *rows* of a column, without caching."""
         return self._read(name, partial(self._archive.taken, chosen=rows))
 
     def _read(self, name: str, read: Callable[[str, slice, str], Column]) -> Column:

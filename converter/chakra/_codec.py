@@ -16,14 +16,14 @@ from ._kinds import with_current_kinds
 
 __all__ = ["decode_graph", "encode_graph", "has_unknown_type", "other_attributes", "read_et"]
 
-_TYPE_FIELD = b"\x18"  # begins what is kept of a node whose type is none of `NodeType`
+_TYPE_FIELD = b"\x18"  # prefix of the extra fields of a node with a type that is not in `NodeType`
 
 
 def read_et(path: str | Path) -> bytes:
     """Return the content of the ``.et`` file at *path*, decompressed if it is gzip, as ASTRA-sim reads it.
 
-    Raises `WorkloadError` when it cannot be read, and `WorkloadFormatError` when it is cut off or unpacks to
-    what no graph is.
+    Raises `WorkloadError` if it cannot be read, and `WorkloadFormatError` if it is truncated or unpacks to
+    more than any graph has.
     """
     try:
         return unpacked(Path(path))
@@ -40,7 +40,7 @@ def read_et(path: str | Path) -> bytes:
 def decode_graph(data: bytes, *, rank: int = 0, source: str = "<bytes>") -> Graph:
     """Read the bytes of an ``.et`` file.
 
-    Raises `WorkloadFormatError` naming *source*, the byte and the node when they are no such file.
+    Raises `WorkloadFormatError` naming *source*, the byte and the node for an invalid file.
     """
     try:
         numbers, texts, edges, (ids, ends, content) = read_chakra(data)
@@ -53,10 +53,10 @@ def decode_graph(data: bytes, *, rank: int = 0, source: str = "<bytes>") -> Grap
 
 
 def other_attributes(graph: Graph, node_id: int) -> dict[str, Any]:
-    """Return what the file of *graph* says of a node that has no column, by name."""
+    """Return the attributes of a node that have no column, by name, from the file of *graph*."""
     return read_attributes(graph.extra.get(node_id, b""))
 
 
 def has_unknown_type(graph: Graph, node_id: int) -> bool:
-    """Return whether the file of *graph* gives a node a type that this version does not know."""
+    """Return whether the file of *graph* gives a node an unsupported type."""
     return graph.extra.get(node_id, b"").startswith(_TYPE_FIELD)

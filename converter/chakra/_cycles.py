@@ -1,7 +1,7 @@
-"""Find nodes that wait for each other: dependency cycles.
+"""Find dependency cycles: nodes that wait for each other.
 
-The search is by hand: one edge that leads back can make a cycle of a whole program, and of a million nodes
-networkx makes gigabytes.
+The search is implemented here: a single backward edge can make a cycle of a whole program, and for a million
+nodes networkx needs gigabytes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _SEARCHED_FROM = 200
 
 
 def unreachable(count: int, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Return which of the nodes 0..*count*-1 never become free: those on cycles, and all behind them.
+    """Return which of the nodes 0..*count*-1 never become free: those on cycles, and all that depend on them.
 
-    *src* and *dst* are the edges' ends as positions.
+    *src* and *dst* are the edges' ends as indices.
     """
     stuck = np.ones(count, dtype=bool)
     stuck[order_by_dependency(np.zeros(count, np.int64), *dependencies(src, dst, count))] = False
@@ -32,8 +32,8 @@ def unreachable(count: int, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
 def shortest_cycle(src: Sequence[int], dst: Sequence[int]) -> list[int]:
     """Return the nodes of a shortest cycle in order, each a predecessor of the next, or [] if there is none.
 
-    Every cycle has an edge to a node with the same or a lower number. Searched from where such edges lead, of
-    more than 200 such nodes from the first: the cycle may not be the shortest then.
+    Every cycle has an edge to a node with the same or a lower number. The search starts from the targets of
+    such edges; if there are more than 200, from the first ones, so that the cycle may not be the shortest.
     """
     successors: dict[int, list[int]] = {}
     for source, target in zip(src, dst, strict=True):

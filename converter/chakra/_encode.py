@@ -48,7 +48,7 @@ def _integers(column: np.ndarray) -> np.ndarray:
 
 
 def _dependencies(ids: np.ndarray, sources: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids each node waits for, by node; those of nodes that do not exist are left out."""
+    """Return the ids on which each node depends, by node; missing nodes are omitted."""
     place = positions(ids, targets)
     known = place >= 0
     return dependencies(_integers(sources)[known], place[known], len(ids))

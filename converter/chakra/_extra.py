@@ -1,4 +1,4 @@
-"""What a file of others says of its nodes beyond our columns, kept as it stands in the file."""
+"""Fields of foreign files without a column of ours, stored in encoded form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Extra"]
 
 
 class Extra(Mapping[int, bytes]):
-    """A mapping of numbers to bytes, as `Graph.extra` is, that costs no Python object an entry.
+    """A mapping of numbers to bytes, as `Graph.extra` is, without a Python object per entry.
 
     Entry i, of *ids* ascending, ends at ``ends[i]`` of *content*.
     """
@@ -43,20 +43,20 @@ class Extra(Mapping[int, bytes]):
         return self._content[self._ends[at - 1] if at else 0 : self._ends[at]].tobytes()
 
     def values(self) -> ValuesView[bytes]:
-        """Return the entries one after the other."""
+        """Return the concatenated entries."""
         return _Values(self, self._ends, self._content)
 
     def spans(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return all content, and where each of *ids* begins and ends in it; one that is absent is empty."""
+        """Return the content, and the start and end of the entry of each of *ids*; a missing one is empty."""
         at = positions(self._ids, ids)
-        ends = np.concatenate([self._ends, [0]])  # -1, absent, finds the last one
+        ends = np.concatenate([self._ends, [0]])  # -1, a missing id, selects the last one
         begins = np.concatenate([[0], self._ends])
         begins[-1] = 0
         return self._content, begins[at], ends[at]
 
 
 class _Values(ValuesView[bytes]):
-    """The entries without looking each one up."""
+    """The values, without lookups."""
 
     def __init__(self, extra: Extra, ends: np.ndarray, content: np.ndarray) -> None:
         super().__init__(extra)

@@ -1,4 +1,4 @@
-"""The Chakra graph of one program: nodes and edges as tables, with the numbers of the format."""
+"""The Chakra graph of one program: nodes and edges as columns, with the numbers of the format."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class NodeType(IntEnum):
-    """What a node does, with the numbers of the Chakra schema."""
+    """The type of a node, with the numbers of the Chakra schema."""
 
     INVALID = 0
     METADATA = 1
@@ -42,7 +42,7 @@ class NodeType(IntEnum):
 
 
 class CollectiveType(IntEnum):
-    """Which collective a ``COMM_COLL`` node is, with the numbers of the Chakra schema."""
+    """The collective of a ``COMM_COLL`` node, with the numbers of the Chakra schema."""
 
     ALL_REDUCE = 0
     REDUCE = 1
@@ -57,7 +57,10 @@ class CollectiveType(IntEnum):
 
 
 class EdgeKind(IntEnum):
-    """Why a node waits for another; ``DATA`` is a data dependency in the file, the others are control."""
+    """The reason of an edge.
+
+    ``DATA`` is a data dependency in the file, all others are control dependencies.
+    """
 
     DATA = 0
     PROGRAM_ORDER = 1
@@ -70,7 +73,7 @@ class EdgeKind(IntEnum):
     CTRL = 8
 
 
-# column -> (dtype, value of a node that does not say)
+# column -> (dtype, value of a node without it)
 NODE_COLUMNS: dict[str, tuple[str, Any]] = {
     "node_id": ("int64", 0),
     "name": ("str", ""),
@@ -95,14 +98,14 @@ NODE_COLUMNS: dict[str, tuple[str, Any]] = {
     "step": ("int64", -1),
     "measured_start_ns": ("int64", -1),
 }
-# The key under which `Graph.extra` keeps the metadata of a read file.
+# The key of a read file's metadata in `Graph.extra`.
 FILE_METADATA = -1
 EDGE_COLUMNS: dict[str, str] = {"src": "int64", "dst": "int64", "kind": "uint8"}
 
 
 @dataclass(frozen=True, eq=False)
 class TextColumn:
-    """A column of texts: row i is ``texts[numbers[i]]``; few texts occur often.
+    """A column of texts, dictionary-encoded: row i is ``texts[numbers[i]]``.
 
     Columns are equal if their rows are, however the texts are numbered. They have no hash.
     """
@@ -134,7 +137,7 @@ class TextColumn:
 
     @classmethod
     def joined(cls, columns: Sequence[TextColumn]) -> TextColumn:
-        """Return *columns* one after the other, each text once."""
+        """Return the concatenation of *columns*, each text once."""
         known: dict[str, int] = {}
         numbers = [
             np.array([known.setdefault(text, len(known)) for text in column.texts], np.int32)[column.numbers]
@@ -147,12 +150,12 @@ class TextColumn:
         return TextColumn(self.numbers[rows], self.texts)
 
     def encoded(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-        """Return the column as compiled code takes it: numbers, and the texts as `byte_table` has them."""
+        """Return the column in the form for compiled code: numbers, and the texts as in `byte_table`."""
         texts = [text.encode("utf-8", "replace") for text in self.texts]
         return np.ascontiguousarray(self.numbers, dtype=np.int32), byte_table(texts)
 
     def to_series(self) -> pd.Series[Any]:
-        """Return the column for a table."""
+        """Return the column as pandas data."""
         import pandas as pd  # noqa: PLC0415 - converting and saving do without
 
         texts: pd.Series[Any] = pd.Series(self.texts, dtype="str").take(self.numbers)
@@ -164,7 +167,7 @@ Column = np.ndarray | TextColumn
 
 @runtime_checkable
 class RowsOnDemand(Protocol):
-    """Columns that are somewhere else, of which some rows can be had without the others."""
+    """Columns in external storage, from which single rows can be read."""
 
     def take(self, name: str, rows: np.ndarray) -> Column:
         """Return *rows* of a column."""
@@ -173,15 +176,15 @@ class RowsOnDemand(Protocol):
 class Graph:
     """One program: what one rank (or several identical ones) executes.
 
-    Columns are what it holds: *node_columns*, by the names of `NODE_COLUMNS`, sorted by ``node_id``, and
+    Its data are columns: *node_columns*, by the names of `NODE_COLUMNS`, sorted by ``node_id``, and
     *edge_columns*, ``src``, ``dst`` and ``kind``: ``src`` finishes before ``dst`` starts. *nodes* and *edges*
-    are the same as tables, made when first asked for. *extra* keeps, by node id, the encoded parts of a read
-    file that have no column, and under `FILE_METADATA` its own metadata, so that they survive being written
-    again. *metadata* says what the conversion noted; files do not keep it.
+    are the same as tables, built on first use. *extra* has, by node id, the encoded fields of a read file
+    without a column, and its metadata under `FILE_METADATA`, so that they are written back. *metadata* has
+    remarks of the conversion; files do not contain it.
 
-    Make one by `of_columns`, `of_tables` or `build`. A graph is not changed once made, nor are its columns
-    and tables: `with_columns`, `with_edges` and `as_rank` return another one, which shares what stayed.
-    Graphs are equal if rank, columns and *extra* are, whatever was noted; they have no hash, as their columns
+    Make one by `of_columns`, `of_tables` or `build`. A graph, its columns and its tables are immutable:
+    `with_columns`, `with_edges` and `as_rank` return another graph, which shares unchanged columns. Graphs
+    are equal if rank, columns and *extra* are, regardless of *metadata*; they have no hash, as their columns
     have none.
     """
 
@@ -193,7 +196,7 @@ class Graph:
         metadata: dict[str, Any] | None = None,
         extra: Mapping[int, bytes] | None = None,
     ) -> None:
-        """Hold columns that are complete and sorted already."""
+        """Store columns that are already complete and sorted."""
         self.rank = rank
         self.node_columns = node_columns
         self.edge_columns = edge_columns
@@ -209,9 +212,10 @@ class Graph:
         metadata: dict[str, Any] | None = None,
         extra: Mapping[int, bytes] | None = None,
     ) -> Graph:
-        """Make a graph of columns, sorted by ``node_id``, and (src, dst, kind).
+        """Make a graph from columns, sorted by ``node_id``, and edges (src, dst, kind).
 
-        Absent columns take their default. Of several edges with the same ends, that of the lowest kind stays.
+        Missing columns get their default. Of several edges with the same ends, the one of the lowest kind is
+        kept.
         """
         count = len(nodes["node_id"])
         complete = {name: _complete(nodes.get(name), name, count) for name in NODE_COLUMNS}
@@ -226,7 +230,7 @@ class Graph:
         metadata: dict[str, Any] | None = None,
         extra: Mapping[int, bytes] | None = None,
     ) -> Graph:
-        """Make a graph of tables: *nodes* with some columns of `NODE_COLUMNS`, *edges* with all of theirs."""
+        """Make a graph from tables: *nodes* with some columns of `NODE_COLUMNS`, *edges* with all columns."""
         table = nodes.sort_values("node_id", kind="stable")
         columns: dict[str, Column] = {
             str(name): TextColumn.of(table[name].tolist())
@@ -246,7 +250,7 @@ class Graph:
         metadata: dict[str, Any] | None = None,
         extra: Mapping[int, bytes] | None = None,
     ) -> Graph:
-        """Make a graph of one mapping per node (absent columns take their default) and (src, dst, kind)."""
+        """Make a graph from a mapping per node (missing columns get defaults) and (src, dst, kind)."""
         columns: dict[str, Any] = {}
         for name, (dtype, default) in NODE_COLUMNS.items():
             values = [node.get(name, default) for node in nodes]
@@ -267,7 +271,7 @@ class Graph:
         return Graph(self.rank, nodes, self.edge_columns, self.metadata, self.extra)
 
     def derived(self, **columns: Callable[[Mapping[str, Any]], Column]) -> Graph:
-        """Return this graph with columns that are made of its own: of a kept graph whenever they are read."""
+        """Return this graph with derived columns; for a graph in a file, they are computed on every read."""
         if isinstance(self.node_columns, dict):
             return self.with_columns(**{name: make(self.node_columns) for name, make in columns.items()})
         nodes = _Derived(self.node_columns, columns)
@@ -279,7 +283,10 @@ class Graph:
         return Graph(self.rank, self.node_columns, columns, self.metadata, self.extra)
 
     def column_rows(self, name: str, rows: np.ndarray) -> Column:
-        """Return some rows of a column of nodes; of a saved graph no more than these are kept in memory."""
+        """Return some rows of a column of nodes.
+
+        For a graph in a file, only these rows are kept in memory.
+        """
         taken: Column
         if isinstance(self.node_columns, RowsOnDemand):
             taken = self.node_columns.take(name, rows)
@@ -289,12 +296,12 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self.node_columns["node_id"])
 
     @property
     def num_edges(self) -> int:
-        """How many edges there are."""
+        """The number of edges."""
         return len(self.edge_columns["src"])
 
     @cached_property
@@ -334,12 +341,12 @@ class Graph:
         return f"Graph(rank={self.rank}, num_nodes={self.num_nodes}, num_edges={self.num_edges})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the tables out of pickles and copies: they are made again from the columns."""
+        """Omit the tables from pickles and copies: they are built again from the columns."""
         return {name: value for name, value in self.__dict__.items() if name not in ("nodes", "edges")}
 
 
 class _Derived(Mapping[str, Any]):
-    """The columns of *own*, but for those that are made of them when they are asked for."""
+    """The columns of *own*, with derived columns that are computed on demand."""
 
     def __init__(
         self, own: Mapping[str, Any], made: Mapping[str, Callable[[Mapping[str, Any]], Column]]
@@ -378,7 +385,7 @@ def _taken(column: Column, rows: np.ndarray) -> Column:
 
 
 def _complete(column: Column | None, name: str, count: int) -> Column:
-    """Return *column* in the type of column *name*, full of its default if there is none."""
+    """Return *column* in the type of column *name*, or filled with its default if there is none."""
     dtype, default = NODE_COLUMNS[name]
     if column is None:
         column = (
@@ -390,7 +397,7 @@ def _complete(column: Column | None, name: str, count: int) -> Column:
 
 
 def byte_table(parts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Return *parts* behind each other, and where each ends."""
+    """Return the concatenated *parts*, and the end of each."""
     ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
     return np.frombuffer(bytearray().join(parts), dtype=np.uint8), ends
 

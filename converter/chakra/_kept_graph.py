@@ -1,4 +1,4 @@
-"""One graph in a file of its own, whose columns are read when they are asked for: there may be thousands."""
+"""One graph in a separate file whose columns are read on demand, for thousands of graphs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ._tables import Spool, write_array
 __all__ = ["keep_graph", "kept_graph"]
 
 _HEAD, _SIZES = "head", "sizes"
-# To open one takes longer than to read a column, and few are read at the same time.
+# Opening one takes longer than reading a column, and few are read at the same time.
 _OPEN_AT_ONCE = 4
 
 
 class _Brief:
-    """An archive of which no column is kept, and which is open only while one of the last to be read."""
+    """An archive without cached columns, which is open only while it is among the last ones read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,9 +43,9 @@ def _opened(path: Path, _inode: int, _changed_ns: int) -> Archive:
 
 
 def keep_graph(graph: Graph, head: bytes, path: Path) -> None:
-    """Write the columns of *graph*, and *head*, to *path*, which is whole or not there; raises `OSError`.
+    """Write the columns of *graph*, and *head*, to *path* atomically; raises `OSError`.
 
-    What a graph read from a file has beside columns is not kept.
+    Fields without a column are not written.
     """
     spool = Spool(path.parent)
     spool.add(graph)
@@ -59,7 +59,7 @@ def keep_graph(graph: Graph, head: bytes, path: Path) -> None:
 def kept_graph(path: Path) -> tuple[Graph, bytes]:
     """Return the graph and the head that `keep_graph` wrote to *path*; raises some of `DAMAGES`.
 
-    A column that turns out to be damaged raises `WorkloadFormatError` when it is asked for.
+    A damaged column raises `WorkloadFormatError` on its first use.
     """
     archive = Archive(path)
     rank, nodes, edges = archive.whole_integers(_SIZES).tolist()

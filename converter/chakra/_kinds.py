@@ -1,4 +1,4 @@
-"""The one classification of time: kinds of nodes, and causes of host time, with their labels."""
+"""The only classification of time: kinds of nodes, and causes of host time, with their labels."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _LATENCY = "device latency before "
 
 
 def with_current_kinds(nodes: dict[str, Column]) -> None:
-    """Replace the kinds of files that version 0.2 wrote: ``launch`` and ``comm_call``."""
+    """Replace the kinds of version 0.2's files: ``launch`` and ``comm_call``."""
     kinds = nodes.get("kind")
     if kinds is None or not {"launch", "comm_call"}.intersection(_texts(kinds).texts):
         return

@@ -1,4 +1,4 @@
-"""Number nodes so that everything a node waits for comes before it."""
+"""Number nodes so that each comes after its dependencies."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ._graph import EdgeKind
 
 __all__ = ["consistent", "dependencies", "execution_order"]
 
-# What is concluded from the times of a measurement; all else is certain.
+# Edges that are inferred from measured times; all others are certain.
 _CONCLUDED = (EdgeKind.EVENT_SYNC, EdgeKind.COMM_WAIT, EdgeKind.DATA)
 
 
 def consistent(starts_ns: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return *edges* without those concluded from times that close a dependency cycle, and how many.
+    """Return *edges* without inferred ones that close a dependency cycle, and the number of removed edges.
 
-    Of the concluded edges between nodes that wait for each other, those to a node that did not start later
-    than the one it waits for are left out.
+    Of the inferred edges within a cycle, those whose target did not start later than their source are
+    removed.
     """
     order = np.argsort(starts_ns, kind="stable")
     position = np.empty(len(order), dtype=np.int64)
@@ -41,7 +41,7 @@ def consistent(starts_ns: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, in
 def execution_order(
     starts_ns: Sequence[int] | np.ndarray, edges: Sequence[tuple[int, int, int]] | np.ndarray
 ) -> np.ndarray:
-    """Return the nodes 0, 1, ... in order of start, but never before a node they wait for.
+    """Return the nodes 0, 1, ... in order of start, but never before one of their dependencies.
 
     *edges* are (source, target, kind). Raises `DependencyError` if there is a dependency cycle.
     """
@@ -63,9 +63,9 @@ def execution_order(
 
 
 def dependencies(sources: np.ndarray, targets: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sources by target: those of node i stand from the i-th to the next of the first array on.
+    """Return the sources by target: those of node i start at the i-th entry of the first array.
 
-    Both arrays count *count* nodes.
+    Both arrays cover *count* nodes.
     """
     order = np.argsort(targets, kind="stable")
     bounds = np.zeros(count + 1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Recognise the parallelism of a job: along which groups it can be repeated as data parallelism would."""
+"""Recognise the parallelism of a job: the groups along which it can be scaled out by data parallelism."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ._graph import CollectiveType, EdgeKind, Graph, NodeType
 
 __all__ = ["Parallelism", "recognise"]
 
-# All-reduces and reduce-scatters of the forward pass make up half of what tensor-parallel ranks exchange. A
-# logged loss or the statistics of a batch normalisation stay below this share of a data-parallel group's.
+# All-reduces and reduce-scatters of the forward pass are half of the traffic between tensor-parallel ranks. A
+# logged loss or batch-normalisation statistics are below this share of a data-parallel group's traffic.
 _TENSOR_SHARE = 0.01
-# A norm, a loss or a flag that all ranks reduce stays below this share of what the job moves: no gradients.
+# A norm, a loss or a flag that all ranks reduce is below this share of the job's traffic, and is not
+# gradients.
 _GRADIENT_SHARE = 0.001
 _REDUCTIONS = (CollectiveType.ALL_REDUCE, CollectiveType.REDUCE_SCATTER, CollectiveType.REDUCE_SCATTER_BLOCK)
 _EXCHANGES = (*_REDUCTIONS, CollectiveType.ALL_GATHER)
@@ -27,7 +28,7 @@ _INSTEAD = (
 
 @dataclass
 class _Traffic:
-    """What is moved in one group: bytes, or 0 where there is none."""
+    """The traffic of one group in bytes, or 0 without any."""
 
     total: int = 0
     forward: int = 0
@@ -38,9 +39,9 @@ class _Traffic:
 
 @dataclass(frozen=True)
 class Parallelism:
-    """What the groups of a job are for; group 0, all ranks, is among them if it is used.
+    """The purpose of a job's groups; group 0, all ranks, is included if it is used.
 
-    *growing* are those of data parallelism, *replicas*, and of all ranks, which span the repetitions as well.
+    *growing* are those of data parallelism, *replicas*, and of all ranks, which also span the repetitions.
     *tensor* groups work on one tensor; *exchanging* ones exchange tokens or samples (all-to-all), whatever
     else they do. *why_not* says why the job cannot be repeated, "" if it can.
     """
@@ -56,11 +57,11 @@ class Parallelism:
 def recognise(
     graphs: Sequence[Graph], program_of_rank: np.ndarray, groups: Mapping[int, tuple[int, ...]]
 ) -> Parallelism:
-    """Return what the *groups* of the job are for: what the ranks move in them, and when, tells.
+    """Return the purpose of the *groups* of the job, from their traffic and its phase.
 
-    All-reduces and reduce-scatters of the forward pass are of activations: tensor parallelism. All-to-alls
-    are of experts, tables or sequences; sends are of pipeline stages. The other all-reduces, reduce-scatters
-    and all-gathers are of gradients and parameters: data parallelism.
+    All-reduces and reduce-scatters of the forward pass move activations: tensor parallelism. All-to-alls move
+    tokens or samples of experts, tables or sequences; sends are of pipeline stages. The other all-reduces,
+    reduce-scatters and all-gathers move gradients and parameters: data parallelism.
     """
     world = len(program_of_rank)
     everyone = {0} | {key for key, ranks in groups.items() if len(ranks) == world}
@@ -101,7 +102,7 @@ def _peer_bytes(graph: Graph) -> int:
 
 
 def _add_traffic(traffic: dict[int, _Traffic], graph: Graph, everyone: set[int]) -> None:
-    """Add what *graph* moves to the *traffic* by group; all groups of all ranks count as group 0."""
+    """Add the traffic of *graph* to *traffic* by group; all groups of all ranks count as group 0."""
     nodes = graph.node_columns
     rows = np.flatnonzero(nodes["type"] == NodeType.COMM_COLL)
     rows = rows[nodes["comm_type"][rows] != CollectiveType.BARRIER]
@@ -120,9 +121,9 @@ def _add_traffic(traffic: dict[int, _Traffic], graph: Graph, everyone: set[int])
 
 
 def _in_forward(graph: Graph, rows: np.ndarray) -> np.ndarray:
-    """Return whether each of the nodes *rows* was issued in the forward pass, before any of the backward.
+    """Return whether each of the nodes *rows* was issued in the forward pass, before the backward pass.
 
-    What follows the first backward operator of a step may be a gradient's, whoever issued it.
+    Nodes after the first backward operator of a step may belong to gradients.
     """
     nodes, edges = graph.node_columns, graph.edge_columns
     ids, phase = nodes["node_id"], nodes["phase"]
@@ -131,7 +132,7 @@ def _in_forward(graph: Graph, rows: np.ndarray) -> np.ndarray:
     issues = np.isin(edges["dst"], ids[rows]) & np.isin(edges["src"], ids[is_forward])
     issues &= ~np.isin(edges["kind"], [EdgeKind.STREAM_ORDER, EdgeKind.EVENT_SYNC])
     issued = np.isin(ids[rows], edges["dst"][issues]) & ~is_backward[rows]
-    # The place in the file where nothing was measured.
+    # The position in the file if nothing was measured.
     moment = np.where(nodes["measured_start_ns"] >= 0, nodes["measured_start_ns"], np.arange(len(ids)))
     source_moment = dict(
         zip(
@@ -144,7 +145,7 @@ def _in_forward(graph: Graph, rows: np.ndarray) -> np.ndarray:
     _, kind, count = np.unique(alike, axis=0, return_inverse=True, return_counts=True)
     early = (
         count[kind.ravel()] > 1
-    )  # without a backward pass: layers exchange alike, a lone result may be any
+    )  # without a backward pass, layers have equal traffic, and a single result may be anything
     begun = np.array([source_moment.get(node, 0) for node in ids[rows].tolist()], dtype=np.int64)
     for step in np.unique(nodes["step"][rows]).tolist():
         starts = moment[is_backward & (nodes["step"] == step)]
@@ -158,9 +159,9 @@ def _in_forward(graph: Graph, rows: np.ndarray) -> np.ndarray:
 def _axis(
     data: Mapping[int, _Traffic], groups: Mapping[int, tuple[int, ...]], world: int, *, has_peers: bool
 ) -> set[int]:
-    """Return which of the *data* groups are to grow: one for each rank, and those that hold it whole.
+    """Return which of the *data* groups grow: one for each rank, and those that hold a rank's whole state.
 
-    Where parameters are sharded in one group and replicated over another, it is the other that grows.
+    If parameters are sharded in one group and replicated over another, the other one grows.
     """
     proper = [key for key in data if key in groups and len(groups[key]) < world]
     of_rank: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Replay one rank's graph with its measured durations: what the conversion claims the rank did."""
+"""Replay one rank's graph with its measured durations, to compare it with the measured rank."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ __all__ = ["Replay", "replay"]
 
 @dataclass(frozen=True)
 class Replay:
-    """When each node of a graph starts and ends, in nanoseconds, in the order of ``graph.nodes``."""
+    """Start and end of each node of a graph, in nanoseconds, in the order of ``graph.nodes``."""
 
     start_ns: np.ndarray
     end_ns: np.ndarray
 
     @property
     def makespan_ns(self) -> int:
-        """Return when the last node ends."""
+        """Return the end of the last node."""
         return int(self.end_ns.max(initial=0))
 
 
 def replay(graph: Graph) -> Replay:
     """Start every node when its dependencies and its predecessor on its lane (``stream``) have ended.
 
-    Receives occupy no lane, as in simulations: any number of them may be under way.
-    Nodes are taken in id order, which is program order; in files of others, in which a node may wait for one
-    with a higher id, in the nearest order that dependencies allow. Raises `DependencyError` when a node waits
-    for a missing one or for itself.
+    Receives occupy no lane, as in simulations: any number of them may be pending. Nodes start in id order,
+    which is program order. In foreign files, in which a node may depend on one with a higher id, they start
+    in the nearest possible order. Raises `DependencyError` when a node waits for a missing one or for itself.
     """
     nodes, edges = graph.node_columns, graph.edge_columns
     ids, sources, targets = nodes["node_id"], edges["src"], edges["dst"]

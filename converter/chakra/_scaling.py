@@ -1,4 +1,4 @@
-"""Scale a captured workload out to more ranks, as more data parallelism would."""
+"""Scale a captured workload out to more ranks by data parallelism."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def replicate(
 ) -> tuple[tuple[Graph, ...], np.ndarray, dict[int, tuple[int, ...]], list[str]]:
     """Return graphs, programs, groups and assumptions for *num_ranks*, a multiple of the present ranks.
 
-    The captured ranks are one block, repeated. Groups of data parallelism, and of all ranks, span all blocks;
-    the others, all-to-alls and point-to-point peers stay inside their block. A block needs graphs of its own
-    only if it has some of these. Of the *first_only* block the graphs and programs are returned, with all its
-    groups. Raises `WorkloadError` for a job that shows no data parallelism.
+    The captured ranks are one block, which is repeated. Groups of data parallelism, and of all ranks, span
+    all blocks; other groups, all-to-alls and point-to-point peers stay inside their block. A block needs
+    separate graphs only if it has some of these. With *first_only*, the graphs and programs of the first
+    block are returned, with all its groups. Raises `WorkloadError` for a job that shows no data parallelism.
     """
     found = recognise(graphs, program_of_rank, groups)
     if found.why_not:
@@ -77,7 +77,7 @@ def replicate(
 def _staying(
     found: Parallelism, groups: Mapping[int, tuple[int, ...]], everyone: set[int], world: int
 ) -> dict[tuple[int, bool], tuple[int, ...]]:
-    """Return the ranks of what stays within a block: groups (False), or only their all-to-alls (True)."""
+    """Return the ranks of groups that stay within a block (False), or only of their all-to-alls (True)."""
     staying: dict[tuple[int, bool], tuple[int, ...]] = {}
     for key in {0, *groups}:
         ranks = groups.get(key, tuple(range(world)))
@@ -94,7 +94,7 @@ def _spread(ranks: tuple[int, ...], blocks: int, world: int) -> tuple[int, ...]:
 
 
 def _grown(graph: Graph, growing: frozenset[int], blocks: int) -> Graph:
-    """Return *graph* with smaller shards in all-gathers of *growing* groups, so that they gather the same."""
+    """Return *graph* with smaller shards in all-gathers of *growing* groups: the output keeps its size."""
     nodes = graph.node_columns
     shards = (
         (nodes["type"] == NodeType.COMM_COLL)
@@ -108,7 +108,7 @@ def _grown(graph: Graph, growing: frozenset[int], blocks: int) -> Graph:
 
 
 def _moved(graph: Graph, renamed: Mapping[tuple[int, bool], int], offset: int) -> Graph | None:
-    """Return *graph* as the ranks *offset* higher run it, or None when that is the same graph."""
+    """Return *graph* for the ranks *offset* higher, or None if it is the same graph."""
     nodes = graph.node_columns
     collectives = nodes["type"] == NodeType.COMM_COLL
     exchanges = collectives & (nodes["comm_type"] == CollectiveType.ALL_TO_ALL)
@@ -143,7 +143,7 @@ def _become_even(graphs: Sequence[Graph], found: Parallelism, everyone: set[int]
 
 
 def _communicates(graph: Graph) -> bool:
-    """Return whether a node communicates, be its size known or not."""
+    """Return whether a node communicates, even if its size is unknown."""
     kinds = graph.node_columns["kind"]
     return isinstance(kinds, TextColumn) and "communication" in kinds.texts
 

@@ -1,4 +1,4 @@
-"""What a rank has for each member of an uneven collective: an attribute that ASTRA-sim ignores."""
+"""The bytes of a rank for each member of an uneven collective, an attribute that ASTRA-sim ignores."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from ._graph import Graph
 __all__ = ["SPLITS", "with_splits"]
 
 SPLITS = "comm_splits"
-# Field numbers of the schema: an attribute of a node, its name, its list of unsigned numbers, and the list's.
+# Field numbers of the schema: an attribute of a node, its name, its list of unsigned integers, and the list's
+# values.
 _ATTRIBUTE, _NAME, _LIST, _VALUES = 10, 1, 14, 1
 
 
 def with_splits(graph: Graph, splits: Mapping[int, Sequence[int]]) -> Graph:
-    """Return *graph* with the bytes that nodes, by id, have for each member of their groups in its order."""
+    """Return *graph* with the bytes of nodes, by id, for each member of their groups, in order."""
     extra = dict(graph.extra)
     for node, sizes in splits.items():
         extra[node] = extra.get(node, b"") + _attribute(sizes)
@@ -22,7 +23,7 @@ def with_splits(graph: Graph, splits: Mapping[int, Sequence[int]]) -> Graph:
 
 
 def _attribute(sizes: Sequence[int]) -> bytes:
-    """Return the field of an encoded node that holds the attribute."""
+    """Return the field of an encoded node with the attribute."""
     values = _field(_VALUES, b"".join(map(_varint, sizes)))
     return _field(_ATTRIBUTE, _field(_NAME, SPLITS.encode()) + _field(_LIST, values))
 
@@ -32,7 +33,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Return *value*, not negative, in groups of seven bits."""
+    """Return a non-negative *value* as a varint."""
     digits = bytearray()
     while value > 127:
         digits.append(value & 127 | 128)

@@ -1,7 +1,7 @@
-"""The tables beside a workload's ``.et`` files: the same graphs as plain columns, read many times faster.
+"""The tables of a workload: its graphs as plain columns, which are read many times faster than ``.et`` files.
 
-``PREFIX.tables.npz`` is a NumPy archive. Parquet would be smaller, but to load its library takes longer than
-to convert a rank; `Workload.node_table` and the exports make it when it is asked for.
+``PREFIX.tables.npz`` is a NumPy archive. Parquet would be smaller, but loading its library takes longer than
+converting a rank; `Workload.node_table` and the exports create it on demand.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ __all__ = [
 ]
 
 _KINDS = (np.int8, np.int16, np.int32, np.int64)
-_IN_MEMORY = 1 << 22  # bytes of a column that waits to be written
+_IN_MEMORY = 1 << 22  # bytes of a column that are buffered before writing
 _ROWS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What the tables hold: whole graphs by the SHA-256 of their encoded file, and all edges by rank."""
+    """The content of the tables: whole graphs by the SHA-256 of their encoded file, and all edges by rank."""
 
     graphs: dict[str, Graph]
     edges: Mapping[int, Mapping[str, np.ndarray]]
 
 
 def tables_path(prefix: Path) -> Path:
-    """Return where the tables of the workload *prefix* are."""
+    """Return the path of the tables of the workload *prefix*."""
     return prefix.parent / f"{prefix.name}.tables.npz"
 
 
 def save_tables(
     prefix: Path, graphs: Sequence[Graph], digests: Sequence[str], program_of_file: Mapping[int, int]
 ) -> None:
-    """Write the columns of all *graphs*, one behind the other, atomically.
+    """Write the concatenated columns of all *graphs*, atomically.
 
-    *digests* are the SHA-256 of their encoded files, which are there already, *program_of_file* which graph
-    the file of a rank holds. Of graphs with parts that have no column, the edges are all that will be read.
+    *digests* are the SHA-256 of their encoded files, which exist already; *program_of_file* gives the graph
+    in the file of each rank. For graphs with fields without a column, only the edges will be read.
     """
     ranks = {program: rank for rank, program in program_of_file.items()}
     sizes = [(prefix.parent / f"{prefix.name}.{ranks[i]}.et").stat().st_size for i in range(len(graphs))]
@@ -83,13 +83,13 @@ def save_tables(
 
 def write_array(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
     """Put *array* into *archive*."""
-    # A date of its own, so that the same workload makes the same bytes.
+    # A fixed date, so that the same workload gives the same bytes.
     with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
         np.lib.format.write_array(file, array, allow_pickle=False)
 
 
 class Spool:
-    """The columns of graphs that came one after the other: of many nodes they wait in files in *folder*."""
+    """The columns of graphs that arrive one by one; large ones are buffered in files in *folder*."""
 
     def __init__(self, folder: Path) -> None:
         self._columns = {
@@ -101,7 +101,7 @@ class Spool:
         }
 
     def add(self, graph: Graph) -> None:
-        """Take in the columns of *graph*; its texts become numbers of texts that stand once for all."""
+        """Add the columns of *graph*; each text is stored once for all graphs."""
         for name in NODE_COLUMNS:
             column = graph.node_columns[name]
             if name in self._texts:
@@ -123,7 +123,7 @@ class Spool:
 
 
 class _SpooledColumn:
-    """One column: each part as narrow as it can be, until it is known how narrow all of them can be."""
+    """One column, whose parts have the narrowest types until the type of the whole is known."""
 
     def __init__(self, folder: Path) -> None:
         self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(folder))  # noqa: SIM115 - closed when gone
@@ -142,7 +142,7 @@ class _SpooledColumn:
         self._file.write(np.ascontiguousarray(values, dtype).tobytes())
 
     def write(self, archive: zipfile.ZipFile, name: str) -> None:
-        """Write the parts behind each other in the smallest type that holds them."""
+        """Write the concatenated parts in the smallest type for all of them."""
         dtype = _narrowest(self._bounds or (0, 0))
         shape = (sum(count for _, count in self._parts),)
         head = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
@@ -156,7 +156,7 @@ class _SpooledColumn:
 
 
 def _narrowest(bounds: tuple[int, int]) -> np.dtype[Any]:
-    """Return the smallest type that holds the numbers between the *bounds*, these included."""
+    """Return the smallest type for numbers within the *bounds*, inclusive."""
     least, most = bounds
     return next(
         np.dtype(kind) for kind in _KINDS if np.iinfo(kind).min <= least <= most <= np.iinfo(kind).max
@@ -164,10 +164,10 @@ def _narrowest(bounds: tuple[int, int]) -> np.dtype[Any]:
 
 
 def load_tables(prefix: Path) -> Tables | None:
-    """Return what the tables hold, None if there are none. Columns are read when they are asked for.
+    """Return the content of the tables, None if there are none. Columns are read on demand.
 
-    The files themselves are what counts: a graph whose file has another digest is no longer in its table.
-    Raises `ValueError` for damaged tables; of large ones the damage of a column is found when it is read.
+    The ``.et`` files are authoritative: a graph whose file has another digest is not read from the tables.
+    Raises `ValueError` for damaged tables; in large ones, a damaged column is detected when it is read.
     """
     try:
         return _read(Archive(tables_path(prefix)))
@@ -178,7 +178,7 @@ def load_tables(prefix: Path) -> Tables | None:
 
 
 def _tables_of_0_1(prefix: Path) -> Tables | None:
-    """Return the edges that version 0.1 kept as Parquet, with the reasons that no ``.et`` file holds."""
+    """Return the edges that version 0.1 stored as Parquet, with the reasons that ``.et`` files lack."""
     path = prefix.parent / f"{prefix.name}.edges.parquet"
     if not path.is_file():
         return None
@@ -198,7 +198,7 @@ def _tables_of_0_1(prefix: Path) -> Tables | None:
 def saved_columns(prefix: Path, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]] | None:
     """Return integer columns *names* of the nodes of all programs and their ``rank``, a million at a time.
 
-    None if the workload has no such tables. Its files are not looked at.
+    None if the workload has no such tables. Its ``.et`` files are not read.
     """
     try:
         archive = Archive(tables_path(prefix))
@@ -223,7 +223,7 @@ def _pieces(
 
 
 def saved_node_count(prefix: Path) -> int | None:
-    """Return how many nodes the programs of a workload have together; None if it has no such tables."""
+    """Return the total number of nodes of a workload's programs; None if it has no such tables."""
     try:
         ends = Archive(tables_path(prefix)).whole_integers("node_ends")
     except DAMAGES:
@@ -232,9 +232,9 @@ def saved_node_count(prefix: Path) -> int | None:
 
 
 def unchanged_files(prefix: Path, ranks: Iterable[int]) -> dict[int, str]:
-    """Return the SHA-256 of the files of those of *ranks* that nobody wrote to since the tables were made.
+    """Return the SHA-256 of the files of those of *ranks* that are unchanged since the tables were written.
 
-    A file is unchanged if it has the size it was given and its status changed last before the tables'.
+    A file counts as unchanged if it has the recorded size and its status changed before the tables'.
     """
     path = tables_path(prefix)
     try:
@@ -265,7 +265,7 @@ def _files(
 
 
 def _read(archive: Archive) -> Tables:
-    """Return what *archive* holds; raises some of `DAMAGES`."""
+    """Return the content of *archive*; raises some of `DAMAGES`."""
     ranks, digests = archive.whole_integers("ranks").tolist(), archive.whole("digests")
     has_all = "cause" in archive  # version 0.2 did not write all columns: its files are read instead
     if digests.dtype.kind != "S":

@@ -1,4 +1,4 @@
-"""A workload: one Chakra graph per rank, the process groups, and where it came from."""
+"""A workload: one Chakra graph per rank, the process groups, and its provenance."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Workload:
     """What a cluster executes.
 
     Rank *r* runs ``graphs[program_of_rank[r]]``. *groups* maps a positive id to its global ranks in ring
-    order; group 0 is always all ranks and never listed. With *representative_of_rank* only the ranks that
-    it names have graphs, and only their groups are listed: each of the others does what its representative
-    does, with the ranks that stand to it as that one's peers do to that one. A workload is not changed once
-    made (`dataclasses.replace` makes another). Workloads are equal if all they hold is; they have no hash.
+    order; group 0 is always all ranks and never listed. With *representative_of_rank* only the ranks that it
+    names have graphs, and only their groups are listed: each of the others does what its representative does,
+    with the ranks that stand to it as that one's peers do to that one. A workload is immutable
+    (`dataclasses.replace` makes another). Workloads are equal if their contents are; they have no hash.
     """
 
     graphs: tuple[Graph, ...]
@@ -52,14 +52,14 @@ class Workload:
 
     @property
     def own_ranks(self) -> np.ndarray:
-        """The ranks that have a graph of their own: all, or the representatives."""
+        """The ranks with their own graphs: all, or the representatives."""
         if self.representative_of_rank is None:
             return np.arange(self.num_ranks)
         return np.unique(self.representative_of_rank)
 
     @property
     def num_ranks(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return len(self.program_of_rank)
 
     def __eq__(self, other: object) -> bool:
@@ -80,18 +80,18 @@ class Workload:
         return f"Workload(num_ranks={self.num_ranks}, programs={len(self.graphs)}, nodes={nodes})"
 
     def graph_of(self, rank: int) -> Graph:
-        """Return the graph that *rank* executes; raises `UsageError` if there is no such rank."""
+        """Return the graph of *rank*; raises `UsageError` for a missing rank."""
         if not 0 <= rank < self.num_ranks:
             raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {self.num_ranks - 1}.")
         return self.graphs[int(self.program_of_rank[rank])]
 
     @classmethod
     def load(cls, prefix: str | Path) -> Workload:
-        """Read ``PREFIX.{rank}.et`` and what lies beside them.
+        """Read ``PREFIX.{rank}.et`` and the files next to them.
 
-        Groups, metadata and tables are optional: bare ``.et`` files of any origin load. Ranks whose files are
-        identical share one graph. Raises `WorkloadError` when a rank is missing and
-        `WorkloadFormatError` for a damaged file.
+        Groups, metadata and tables are optional: plain ``.et`` files of any origin load. Ranks with identical
+        files share one graph. Raises `WorkloadError` if a rank is missing and `WorkloadFormatError` for a
+        damaged file.
         """
         prefix = Path(prefix)
         metadata = _load_metadata(prefix)
@@ -125,8 +125,8 @@ class Workload:
     def save(self, prefix: str | Path) -> None:
         """Write the ``.et`` files, groups, tables and, last, the metadata, each atomically.
 
-        The file of rank 0 comes after those of all others, so that some of them are never taken for all. A
-        workload that cannot be written whole leaves no file. Raises `OSError`.
+        The file of rank 0 is written after all others, so that an incomplete set is never taken for complete.
+        A workload that cannot be written whole leaves no file. Raises `OSError`.
         """
         prefix = Path(prefix)
         prefix.parent.mkdir(parents=True, exist_ok=True)
@@ -178,10 +178,10 @@ class Workload:
     def scale_out(self, num_ranks: int, *, first_only: bool = False) -> Workload:
         """Return this workload replicated as data parallelism would, on *num_ranks* ranks.
 
-        *num_ranks* is a multiple of the present number. With *first_only* the ranks of the first repetition
-        are returned, in groups as they span all: the others do the same. What is assumed is appended to
-        ``metadata["assumptions"]``. Raises `UsageError` for any other number, and `WorkloadError` for a job
-        that shows no data parallelism to repeat: pipeline stages or tensor-parallel ranks alone.
+        *num_ranks* is a multiple of the present number. With *first_only* only the ranks of the first
+        repetition are returned, in groups that span all repetitions, which are alike. Assumptions are
+        appended to ``metadata["assumptions"]``. Raises `UsageError` for any other number, and `WorkloadError`
+        for a job that shows no data parallelism to repeat: pipeline stages or tensor-parallel ranks alone.
         """
         if num_ranks < self.num_ranks or num_ranks % self.num_ranks:
             raise UsageError(
@@ -201,22 +201,22 @@ class Workload:
         return Workload(graphs, program, groups, metadata)
 
     def node_table(self) -> pd.DataFrame:
-        """Return the nodes of all ranks, ``rank`` first; one row for each node each rank executes.
+        """Return the nodes of all ranks, ``rank`` first; one row for each node that each rank executes.
 
-        Of ranks that others stand for there are none.
+        Ranks without their own graph have no rows.
         """
         return _of_ranks([graph.node_columns for graph in self.graphs], self.program_of_rank, self.own_ranks)
 
     def edge_table(self) -> pd.DataFrame:
-        """Return the edges of all ranks, ``rank`` first, as `node_table` does the nodes."""
+        """Return the edges of all ranks, ``rank`` first, as `node_table` does for nodes."""
         return _of_ranks([graph.edge_columns for graph in self.graphs], self.program_of_rank, self.own_ranks)
 
     def to_networkx(self, rank: int) -> networkx.DiGraph:
         """Return the graph of *rank* as a ``networkx.DiGraph``.
 
-        Nodes are called by their id, and have the other columns as attributes; an edge has its ``kind``, such
-        as ``"launch"``. Two kilobytes per node: for graphs that are looked at, not for millions of nodes.
-        Raises `UsageError` if there is no such rank.
+        Nodes are identified by their id, and have the other columns as attributes; an edge has its ``kind``,
+        such as ``"launch"``. It takes two kilobytes per node, which suits small graphs, not millions of
+        nodes. Raises `UsageError` if there is no such rank.
         """
         import networkx  # noqa: PLC0415 - slow to import, and seldom needed
 
@@ -245,7 +245,7 @@ class Workload:
 
 
 def _beside(prefix: Path, suffix: str) -> Path:
-    return prefix.parent / f"{prefix.name}{suffix}"  # "." has no name that with_name would take
+    return prefix.parent / f"{prefix.name}{suffix}"  # "." has no name for with_name
 
 
 def _read(path: Path) -> bytes:
@@ -258,14 +258,14 @@ def _read(path: Path) -> bytes:
 
 
 def _run_lengths(representatives: np.ndarray) -> list[tuple[int, int]]:
-    """Return *representatives* as (rank, how many ranks in a row it stands for)."""
+    """Return *representatives* as (rank, length of a run of ranks that it represents)."""
     starts = np.flatnonzero(np.diff(representatives, prepend=-1))
     lengths = np.diff(starts, append=len(representatives))
     return list(zip(representatives[starts].tolist(), lengths.tolist(), strict=True))
 
 
 def _load_representatives(prefix: Path, metadata: dict[str, Any]) -> np.ndarray | None:
-    """Take out of *metadata* which rank each rank behaves like, if they say so."""
+    """Remove the representative of each rank from *metadata* and return it, if there is one."""
     runs = metadata.pop("representatives", None)
     if runs is None:
         return None
@@ -287,7 +287,7 @@ def _load_representatives(prefix: Path, metadata: dict[str, Any]) -> np.ndarray 
 
 
 def _own_files(prefix: Path, alike: np.ndarray) -> dict[int, Path]:
-    """Return the files of the ranks that stand for others; raise when one is missing."""
+    """Return the files of the representatives; raise if one is missing."""
     files = {rank: _beside(prefix, f".{rank}.et") for rank in np.unique(alike).tolist()}
     missing = [path for path in files.values() if not path.is_file()]
     if missing:
@@ -299,7 +299,7 @@ def _own_files(prefix: Path, alike: np.ndarray) -> dict[int, Path]:
 
 
 def _rank_files(prefix: Path) -> dict[int, Path]:
-    """Return the ``.et`` files of ranks 0, 1, ...; raise when one is missing."""
+    """Return the ``.et`` files of ranks 0, 1, ...; raise if one is missing."""
     pattern = re.compile(re.escape(prefix.name) + r"\.(\d+)\.et")
     found: dict[int, Path] = {}
     if prefix.parent.is_dir():
@@ -353,7 +353,7 @@ def _load_metadata(prefix: Path) -> dict[str, Any]:
 
 
 def _load_tables(prefix: Path) -> Tables:
-    """Return the tables beside the files, empty if there are none."""
+    """Return the tables next to the files, empty if there are none."""
     try:
         return load_tables(prefix) or Tables({}, {})
     except ValueError as error:
@@ -362,7 +362,7 @@ def _load_tables(prefix: Path) -> Tables:
 
 
 def _reasoned(graph: Graph, kept: Mapping[str, np.ndarray] | None) -> Graph:
-    """Give the edges of *graph* the reasons that were *kept* of those with the same ends."""
+    """Set the edge reasons in *kept* on the edges of *graph* with the same ends."""
     if kept is None or not len(kept["src"]) or not graph.num_edges:
         return graph
     edges = graph.edge_columns
@@ -378,9 +378,9 @@ def _reasoned(graph: Graph, kept: Mapping[str, np.ndarray] | None) -> Graph:
 def _of_ranks(
     programs: Sequence[Mapping[str, Column]], program_of_rank: np.ndarray, ranks: np.ndarray
 ) -> pd.DataFrame:
-    """Return the columns of the *programs* that *ranks* run as one table, ``rank`` first.
+    """Return the columns of the *programs* of *ranks* as one table, ``rank`` first.
 
-    No program becomes a table of its own on the way, which of a thousand takes longer than all the rest.
+    No intermediate table is built per program, which for a thousand programs takes most of the time.
     """
     import pandas as pd  # noqa: PLC0415 - converting does without
 
@@ -392,7 +392,7 @@ def _of_ranks(
 
 
 def _joined(columns: Sequence[Column]) -> np.ndarray | pd.Series[Any]:
-    """Return *columns* one after the other, for a table."""
+    """Return the concatenated *columns*, for a table."""
     texts = [column for column in columns if isinstance(column, TextColumn)]
     if not texts:
         arrays = [np.asarray(column) for column in columns]
@@ -401,7 +401,7 @@ def _joined(columns: Sequence[Column]) -> np.ndarray | pd.Series[Any]:
 
 
 def _each(write: Callable[[int], str], programs: Sequence[int]) -> Iterable[str]:
-    """Return what *write* returns for each of *programs*, many of them written by several threads."""
+    """Return the result of *write* for each of *programs*; many are written by several threads."""
     if len(programs) < _MANY_PROGRAMS:
         return map(write, programs)
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
