@@ -1,4 +1,4 @@
-"""Find what is wrong with traces and workloads, and show what is in them."""
+"""Check traces and workloads for problems, and show their content."""
 
 from __future__ import annotations
 

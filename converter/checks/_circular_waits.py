@@ -11,18 +11,18 @@ from ..chakra import EdgeKind, Graph, NodeType, Workload, dependencies, shortest
 
 __all__ = ["circular_wait"]
 
-# A workload this large has been scaled out from one that can be checked.
+# A larger workload was scaled out from one that can be checked.
 _MOST_NODES = 5_000_000
-# Where other edges have their `EdgeKind`.
+# The codes of the reasons that are not an `EdgeKind`.
 _MESSAGE = -1
 
 
 def circular_wait(workload: Workload) -> str | None:
     """Describe a shortest deadlock between ranks of *workload*, None if there is none.
 
-    A receive waits for the send it meets, a collective for all that its members wait for. Programs must be
-    sound in themselves: no cycle within a rank, no message or collective without its counterpart. Workloads
-    of more than five million nodes are not searched.
+    A receive waits for its send, a collective for the dependencies of all its members. Each program must be
+    valid on its own: no cycle within a rank, no message or collective without its counterpart. Workloads of
+    more than five million nodes are not checked.
     """
     counts = [graph.num_nodes for graph in workload.graphs]
     if sum(counts[program] for program in workload.program_of_rank.tolist()) > _MOST_NODES:
@@ -44,7 +44,7 @@ def circular_wait(workload: Workload) -> str | None:
 class _Nodes:
     """The nodes of all ranks, one rank after the other; the first of rank *r* is ``first[r]``.
 
-    *turn* orders the nodes of a rank as they can run.
+    *turn* is a possible execution order of the nodes of a rank.
     """
 
     workload: Workload
@@ -74,7 +74,7 @@ class _Nodes:
         return len(self.rank)
 
     def waits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what waits for what and why; of a collective, the first of its nodes stands for all."""
+        """Return the waits and their reasons; the first node of a collective represents all of its nodes."""
         parts = [self._messages()]
         for first, program in zip(self.first.tolist(), self.workload.program_of_rank.tolist(), strict=True):
             src, dst = _ends(self.workload.graphs[program])
@@ -85,7 +85,7 @@ class _Nodes:
         return leader[src], leader[dst], kind
 
     def _messages(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the sends and the receives they meet: the first with the first of the same ends and tag."""
+        """Return the matching sends and receives: the k-th of the same ends and tag match."""
         columns = self.columns
         sends, receives = (
             np.flatnonzero(columns["type"] == kind) for kind in (NodeType.COMM_SEND, NodeType.COMM_RECV)
@@ -101,7 +101,7 @@ class _Nodes:
         return met[0], met[1], np.full(len(sends), _MESSAGE)
 
     def _leaders(self) -> np.ndarray:
-        """Return for each node itself, or the first of the nodes of its collective."""
+        """Return for each node itself, or the first node of its collective."""
         leader = np.arange(len(self))
         members = np.flatnonzero(self.columns["type"] == NodeType.COMM_COLL)
         group = self.columns["group"]
@@ -116,7 +116,7 @@ class _Nodes:
         return leader
 
     def told(self, before: int, node: int, reasons: dict[tuple[int, int], int]) -> str:
-        """Say that *node* waits for *before*, and why."""
+        """Return a phrase that *node* waits for *before*, and the reason."""
         kind = reasons[before, node]
         reason = "message" if kind == _MESSAGE else EdgeKind(kind).name.lower().replace("_", " ")
         return f"{self._name(node)} waits for {self._name(before)} ({reason})"
@@ -133,14 +133,14 @@ def _count(graph: Graph) -> int:
 
 
 def _ends(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the nodes that the graph's edges lead from and to."""
+    """Return the indices of the nodes at the ends of the graph's edges."""
     ids = graph.node_columns["node_id"]
     src, dst = (np.searchsorted(ids, graph.edge_columns[end]) for end in ("src", "dst"))
     return src, dst
 
 
 def _turns(graph: Graph) -> np.ndarray:
-    """Return at which turn each node can run."""
+    """Return the position of each node in a possible execution order."""
     src, dst = _ends(graph)
     count = _count(graph)
     turns = np.empty(count, dtype=np.int64)

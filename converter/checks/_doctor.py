@@ -1,4 +1,4 @@
-"""Look a trace set, trace files or a workload over before anything is simulated."""
+"""Check a trace set, trace files or a workload before anything is simulated."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ _KNOW_IT = (
 
 @dataclass(frozen=True)
 class _How:
-    """How traces are converted: in *jobs* processes, heard of through *progress*, *finished* ranks kept."""
+    """Options of the conversion.
+
+    *jobs* processes, *progress*, and the cache *finished* of converted ranks.
+    """
 
     jobs: int | None
     progress: Progress | None
@@ -54,7 +57,7 @@ class _How:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return them as `convert` takes them."""
+        """Return them as arguments of `convert`."""
         return vars(self)
 
 
@@ -65,14 +68,14 @@ def doctor(
     progress: Progress | None = None,
     finished: FinishedRanks | None = None,
 ) -> list[Finding]:
-    """Return what is wrong with *target*, worst first; [] if nothing is.
+    """Return the problems of *target*, worst first; [] if there are none.
 
     *target* is a trace set's folder, an ``.et`` file or the ``PREFIX`` of several (``PREFIX.<rank>.et``), or
     traces or production logs that others captured: a file, a pattern with ``{rank}`` (of traces), a folder,
     or an archive of one. A study has `check_study`. *jobs*, *progress* and *finished* are those of `convert`,
-    which traces go through; without the last, ranks of large traces are kept beside *target*, so that a check
-    that is stopped goes on from there. Never raises for what it finds; raises `UsageError` if *target* is
-    none of them, and what *progress* raises.
+    which traces go through; without the last, converted ranks of large traces are cached next to *target*, so
+    that an interrupted check resumes. Never raises for a problem; raises `UsageError` if *target* is none of
+    them, and the errors of *progress*.
     """
     if finished is None:
         with finished_ranks(f"{target}.doctor") as kept:
@@ -102,7 +105,7 @@ def _findings(target: str | Path, how: _How) -> list[Finding]:
 
 
 def _archive(path: Path, how: _How) -> list[Finding]:
-    """Check what is in an archive of traces, with places as they are called in it."""
+    """Check the content of an archive of traces, with its own paths."""
     try:
         with unpacked(path) as folder:
             manifests = sorted(folder.rglob(MANIFEST_NAME))
@@ -115,7 +118,7 @@ def _archive(path: Path, how: _How) -> list[Finding]:
 
 
 def _trace_set(folder: Path, how: _How) -> list[Finding]:
-    """Check a trace set's files and, if they can be used, the graphs they become."""
+    """Check a trace set's files and, if they are usable, the converted graphs."""
     findings, lacking = check_trace_set(folder)
     if any(finding.severity == "error" for finding in findings):
         return [*findings, *lacking]
@@ -142,7 +145,7 @@ def _trace_set(folder: Path, how: _How) -> list[Finding]:
 
 
 def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
-    """Check traces of others, and the graphs they become; what they do not tell is a note."""
+    """Check foreign traces, and the converted graphs; missing information is a note."""
     host, device, linked = (sides.get(side) for side in ("host", "device", "linked"))
     try:
         ranks = find_rank_traces(host, device, linked)
@@ -166,7 +169,7 @@ def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
         return [*findings, Finding("error", place, error.message)]
     findings += check_workload(workload, place)
     findings += _unexplained(workload, place)
-    told = {UNMARKED, *settle(doubts)}  # findings already
+    told = {UNMARKED, *settle(doubts)}  # already reported as findings
     findings += [
         Finding("note", place, f"{note[0].upper()}{note[1:]}.", _KNOW_IT)
         for note in workload.metadata["assumptions"]
@@ -176,7 +179,7 @@ def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
 
 
 def _rank_files(traces: RankTraces) -> tuple[Identity | None, list[Finding]]:
-    """Check the traces of one rank by themselves; return what they say of where they come from, too."""
+    """Check the traces of one rank on their own; also return their provenance."""
     place = str(traces.device_path)
     try:
         device, host, _ = read_rank(traces)
@@ -202,7 +205,7 @@ _WHY_ON_A_CPU = (
 
 
 def _unexplained(workload: Workload, place: str) -> list[Finding]:
-    """Return a warning for each rank whose graph does not explain its measured step."""
+    """Return a warning for each rank whose graph does not reproduce its measured step."""
     findings = []
     for rank, figures in workload.metadata["accounting"].items():
         share = figures["unexplained_ns"] / max(1, figures["measured_step_ns"])
@@ -219,7 +222,7 @@ def _unexplained(workload: Workload, place: str) -> list[Finding]:
 
 
 def _steps(workload: Workload, place: str) -> list[Finding]:
-    """Return a note where some steps of the run take longer than the one that was converted."""
+    """Return a note if some steps of the run take longer than the converted one."""
     times = step_times(workload.metadata)
     if times is None or not times.matters:
         return []
@@ -227,7 +230,7 @@ def _steps(workload: Workload, place: str) -> list[Finding]:
 
 
 def _overhead(workload: Workload, place: str) -> list[Finding]:
-    """Return a warning if captured steps take longer than those that nothing recorded."""
+    """Return a warning if captured steps take longer than unprofiled ones."""
     overhead = profiler_overhead(workload.metadata)
     if overhead is None or not overhead.matters:
         return []

@@ -1,4 +1,4 @@
-"""What looking over traces, a workload or a configuration finds."""
+"""The findings of checks on traces, a workload or a configuration."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ _ORDER = {"error": 0, "warning": 1, "note": 2}
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong, or worth knowing.
+    """A problem or a remark: an *error* makes results wrong or impossible, a *warning* may, a *note* does not.
 
-    An *error* makes results wrong or impossible, a *warning* may, a *note* does not. *place* is a file, rank,
-    node or part of a configuration, *cause* what is the matter there, *remedy* what to do about it, ``""``
-    where there is nothing to do or the cause says it.
+    *place* is a file, rank, node or part of a configuration, *cause* the problem there, *remedy* the next
+    step, ``""`` if there is none or the cause contains it.
     """
 
     severity: Severity
@@ -28,11 +27,11 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """The cause and the remedy, for where the place is known."""
+        """The cause and the remedy, without the place."""
         return f"{self.cause} {self.remedy}".rstrip()
 
     def with_paths(self, old: str, new: str) -> Finding:
-        """Return the finding with *new* instead of *old* wherever it names a path."""
+        """Return the finding with *new* instead of *old* in its paths."""
         place, cause, remedy = (text.replace(old, new) for text in (self.place, self.cause, self.remedy))
         return Finding(self.severity, place, cause, remedy)
 

@@ -1,4 +1,4 @@
-"""What is in a workload: counts, sizes, the longest chain, and any one node in full."""
+"""The content of a workload: counts, sizes, the longest chain, and single nodes in full."""
 
 from __future__ import annotations
 
@@ -56,12 +56,11 @@ def load_workload(path: str | Path) -> Workload:
 
 
 def inspect_workload(workload: Workload) -> dict[str, Any]:
-    """Return counts and sizes of *workload* and of each of its programs, by the first rank; JSON-able.
+    """Return counts and sizes of *workload* and of each of its programs, by the first rank, for JSON.
 
-    A program's ``ranks`` are all that run it.
-    A rank's ``replay_ns`` is how long its nodes take with their own durations and dependencies alone,
-    ``longest_chain_nodes`` the nodes of the longest chain of dependencies; both are -1 if a dependency is
-    missing or circular. ``findings`` say what is wrong, as `doctor` does.
+    A program's ``ranks`` are all that run it. A rank's ``replay_ns`` is the time of its nodes with their own
+    durations and dependencies only, ``longest_chain_nodes`` the length of the longest dependency chain; both
+    are -1 if a dependency is missing or circular. ``findings`` are those of `doctor`.
     """
     ranks = {
         str(rank): {
@@ -82,7 +81,7 @@ def inspect_workload(workload: Workload) -> dict[str, Any]:
 
 
 def _rank_summary(graph: Graph) -> dict[str, Any]:
-    """Return what is in one program."""
+    """Return the content of one program."""
     nodes = graph.nodes
     types = nodes["type"].map(lambda number: NodeType(number).name)
     comm = nodes[nodes["type"].isin(_COMM)]
@@ -136,7 +135,7 @@ def _longest_chain(graph: Graph) -> int:
 
 
 def _replayed(graph: Graph) -> int:
-    """Return how long *graph* takes by itself, -1 if it cannot run."""
+    """Return the time of *graph* on its own, -1 if it cannot run."""
     try:
         return replay(graph).makespan_ns
     except DependencyError:
@@ -144,7 +143,7 @@ def _replayed(graph: Graph) -> int:
 
 
 def inspect_node(graph: Graph, node_id: int) -> dict[str, Any]:
-    """Return everything known of one node: its columns, attributes of other tools, and its neighbours.
+    """Return all data on one node: its columns, attributes of other tools, and its neighbours.
 
     Raises `UsageError` if there is no such node.
     """
@@ -177,5 +176,5 @@ def inspect_node(graph: Graph, node_id: int) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return *value* as Python's own type."""
+    """Return *value* as a Python type."""
     return value.item() if hasattr(value, "item") else value

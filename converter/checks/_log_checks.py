@@ -1,4 +1,4 @@
-"""Checks on production logs: what they say went wrong, and what they do not tell."""
+"""Checks on production logs: failures in them, and missing information."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FOR_CALIBRATION = (
 
 
 def check_logs(targets: Sequence[str | Path]) -> list[Finding]:
-    """Return what is wrong with the logs at *targets* and with the workload they become, worst first."""
+    """Return the problems of the logs at *targets* and of their workload, worst first."""
     place = str(targets[0])
     try:
         matched = match_logs(read_logs(targets))
@@ -36,7 +36,7 @@ def check_logs(targets: Sequence[str | Path]) -> list[Finding]:
 
 
 def check_matched(matched: MatchedLogs) -> list[Finding]:
-    """Return what is wrong in the logs of a job, worst first."""
+    """Return the problems in the logs of a job, worst first."""
     logs = matched.logs
     findings = [Finding("error", logs.place, found.cause, found.remedy) for found in troubles_of(matched)]
     absent = sorted(set(range(logs.world_size)) - logs.ranks.keys())

@@ -1,4 +1,4 @@
-"""What each captured step spent its own time on, as it was measured, and how steps of one kind differ."""
+"""The breakdown of each captured step, as measured, and the differences between steps of one kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..chakra import EdgeKind, Graph, Workload
 
 __all__ = ["step_kinds", "step_rows"]
 
-# In this order: time in which several run counts for the first.
+# In this order: concurrent time counts for the first.
 _BUSY = ("compute", "communication", "copy")
 _ON_HOST = ("host", "sync")
 _ISSUES = (int(EdgeKind.LAUNCH), int(EdgeKind.COMM_ISSUE))
@@ -22,14 +22,14 @@ _MEDIANS = ("compute_ns", "communication_ns", "copy_ns", "idle_ns", "gap_before_
 
 
 def step_rows(workload: Workload) -> list[dict[str, Any]]:
-    """Return a row per captured step, of the rank that took longest; [] for a workload that was not captured.
+    """Return a row per captured step, of the slowest rank; [] for a workload that was not captured.
 
-    ``kind, requests, tokens`` are those of its batch ("" and -1 where no annotation tells). ``duration_ns``
-    is the step's own time: computation, exposed communication, exposed copies and idle time add up to it.
-    ``gap_before_ns`` is the time since the step before, ``longest_gap_ns`` the longest idle time at once.
+    ``kind, requests, tokens`` are those of its batch ("" and -1 without an annotation). ``duration_ns`` is
+    the step's own time: computation, exposed communication, exposed copies and idle time add up to it.
+    ``gap_before_ns`` is the time since the step before, ``longest_gap_ns`` the longest idle interval.
     ``kernels``, ``copies`` and ``launches`` (calls that issued device work) are counted where they were
-    issued, ``host_ns`` is how long the main thread was busy until the next step. ``bound_by`` has most of it;
-    where the device was idle that is the host.
+    issued, ``host_ns`` is how long the main thread was busy until the next step. ``bound_by`` is the largest
+    part; idle time of the device counts for the host.
     """
     shares = workload.metadata.get("step_shares")
     if not isinstance(shares, Mapping):
@@ -55,7 +55,7 @@ def step_rows(workload: Workload) -> list[dict[str, Any]]:
 
 
 def _figures(graph: Graph, number: int, start_ns: int, end_ns: int) -> dict[str, Any]:
-    """Return what step *number* of *graph* spent its own time on, and what it issued."""
+    """Return the breakdown of step *number* of *graph*, and its counts."""
     columns = graph.node_columns
     kinds, stream = columns["kind"], columns["stream"]
     of_kind = {kind: which(kinds.texts, kind.__eq__)[kinds.numbers] for kind in (*_BUSY, *_ON_HOST, "idle")}
@@ -89,7 +89,7 @@ def _figures(graph: Graph, number: int, start_ns: int, end_ns: int) -> dict[str,
 
 
 def _united(times: np.ndarray) -> np.ndarray:
-    """Return the union of intervals (rows of start and end), in order, those that touch as one."""
+    """Return the union of intervals (rows of start and end), in order, with touching ones merged."""
     times = times[np.argsort(times[:, 0], kind="stable")]
     if not len(times):
         return times
@@ -100,9 +100,9 @@ def _united(times: np.ndarray) -> np.ndarray:
 
 
 def step_kinds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row per kind of the steps in *rows*: how many, the spread of their time, and medians.
+    """Return a row per kind of the steps in *rows*: their number, the spread of their time, and medians.
 
-    ``bound_by`` is what bounds most of their time.
+    ``bound_by`` is the bound of most of their time.
     """
     found = []
     for kind in dict.fromkeys(row["kind"] for row in rows):

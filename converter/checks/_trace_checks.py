@@ -1,4 +1,4 @@
-"""Checks on a trace set: can it be converted, and do its files belong together."""
+"""Checks on a trace set: whether it can be converted, and whether its files belong together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CAPTURE_AGAIN = "Capture again."
 
 @dataclass(frozen=True)
 class _Rank:
-    """What is left of a rank's traces for comparing ranks."""
+    """The data of a rank's traces that is compared between ranks."""
 
     rank: int
     steps: tuple[StepRange, ...]
@@ -33,9 +33,9 @@ class _Rank:
 
 
 def check_trace_set(folder: Path) -> tuple[list[Finding], list[Finding]]:
-    """Return what is wrong with the trace set in *folder*, and what ranks lack; reads each file once.
+    """Return the problems of the trace set in *folder*, and the gaps of ranks; reads each file once.
 
-    For ranks that lack something, others may stand in.
+    Other ranks may stand in for ranks with gaps.
     """
     path = folder / MANIFEST_NAME
     try:
@@ -69,7 +69,7 @@ def _absent(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
 
 
 def _check_capture(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
-    """Check that the capture ended well."""
+    """Check that the capture ended normally."""
     if trace_set.partial:
         yield Finding(
             "warning", str(path), f"The capture is partial: {trace_set.why_partial}.", _CAPTURE_AGAIN
@@ -77,7 +77,7 @@ def _check_capture(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
 
 
 def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Finding], list[Finding]]:
-    """Check the files of one rank by themselves and against each other; what it lacks comes apart."""
+    """Check the files of one rank on their own and against each other; its gaps are returned separately."""
     findings: list[Finding] = []
     lacking: list[Finding] = []
     host = device = None
@@ -118,7 +118,7 @@ def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Find
 def check_device(
     entry: RankEntry, device: DeviceTrace, steps: Sequence[StepRange], place: str
 ) -> Iterator[Finding]:
-    """Check that the device trace saw what it should."""
+    """Check that the device trace is complete."""
     if not steps:
         yield Finding(
             "warning",

@@ -1,4 +1,4 @@
-"""Checks on a workload: what would stop a simulation, or make it mean something else."""
+"""Checks on a workload: problems that would stop a simulation, or make its answer meaningless."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ _CONVERT_HERE = (
 _MAY_BE_UNEVEN = frozenset(
     {CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER}
 )
-# What traces that do not name the groups of collectives make a workload assume.
+# The assumption for traces without the groups of collectives.
 _UNNAMED = "all ranks are assumed"
 # Attributes that only the public converter copies from PyTorch's host traces.
 _PUBLIC_ATTRIBUTES = (b"fw_parent", b"op_schema")
 
 
 def check_workload(workload: Workload, place: str = "workload") -> list[Finding]:
-    """Return what is wrong with *workload*; *place* names it in the findings."""
+    """Return the problems of *workload*; *place* names it in the findings."""
     findings: list[Finding] = []
     for graph in workload.graphs:
         findings += _check_graph(graph, f"{place}, rank {graph.rank}")
-    if workload.representative_of_rank is not None:  # what the others do is in no graph
+    if workload.representative_of_rank is not None:  # other ranks have no graph
         return findings
     findings += _check_presence(workload, place)
     findings += _check_groups(workload, place)
@@ -69,7 +69,7 @@ def check_workload(workload: Workload, place: str = "workload") -> list[Finding]
 
 
 def _check_graph(graph: Graph, place: str) -> Iterator[Finding]:
-    """Check one program by itself."""
+    """Check one program on its own."""
     if graph.nodes.empty:
         yield Finding("error", place, "It has no nodes: there is nothing to simulate.", _CONVERT_AGAIN)
         return
@@ -125,7 +125,7 @@ def _cycle_finding(graph: Graph, cycle: Sequence[int], stuck: int, place: str, r
 
 
 def _check_nodes(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
-    """Check types, sizes and places of single nodes."""
+    """Check types, sizes and ranks of single nodes."""
     nodes = graph.nodes
     comm, collective = nodes["type"].isin(_COMM), nodes["type"] == NodeType.COMM_COLL
     peer, sizes = nodes["type"].isin(_PEERS), nodes["comm_size_bytes"]
@@ -164,13 +164,13 @@ def _check_nodes(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
 
 
 def _check_dependents(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
-    """Check that something waits for the device's work, where the host that issued it is in the graph too."""
+    """Check that some node waits for the device's work, if its host is in the graph too."""
     nodes, sources = graph.nodes, graph.edges["src"]
     work = nodes.loc[~nodes["is_cpu_op"] & (nodes["type"] >= NodeType.COMP), ["node_id", "stream"]]
     if not nodes["is_cpu_op"].any() or work.empty or sources.isin(work["node_id"]).any():
         return
     if remedy != _CONVERT_HERE and not work["stream"].duplicated().any():
-        return  # nothing comes next on any stream
+        return  # the device work is last on every stream
     yield Finding(
         "error",
         place,
@@ -181,7 +181,7 @@ def _check_dependents(graph: Graph, place: str, remedy: str) -> Iterator[Finding
 
 
 def _check_presence(workload: Workload, place: str) -> Iterator[Finding]:
-    """Check that ranks communicate at all, and that a network can be asked about it."""
+    """Check that ranks communicate, so that the network matters."""
     unsized = unsized_communication(workload)
     if unsized is not None:
         yield Finding("note", place, unsized.text, "Capture with a host trace, or with record_shapes.")
@@ -196,7 +196,7 @@ def _check_presence(workload: Workload, place: str) -> Iterator[Finding]:
 
 
 def _check_groups(workload: Workload, place: str) -> Iterator[Finding]:
-    """Check that the groups collectives name exist, have their members, and are in range."""
+    """Check that the groups of collectives exist, contain their rank, and are in range."""
     used = _collectives(workload)
     for number, ranks in workload.groups.items():
         outside = [rank for rank in ranks if not 0 <= rank < workload.num_ranks]
@@ -260,7 +260,7 @@ def _check_collectives(workload: Workload, place: str) -> Iterator[Finding]:
 
 
 def _check_sizes(by_rank: dict[int, pd.DataFrame], where: str) -> Iterator[Finding]:
-    """Check that the members of a group give their collectives one size, which ASTRA-sim needs."""
+    """Check that the members of a group give their collectives one size, as ASTRA-sim requires."""
     listed = [(rank, _listed(table)) for rank, table in by_rank.items()]
     for index, parts in enumerate(zip(*(collectives for _, collectives in listed), strict=False)):
         kinds, sizes = {part[1] for part in parts}, [part[2] for part in parts]
@@ -280,7 +280,7 @@ def _check_sizes(by_rank: dict[int, pd.DataFrame], where: str) -> Iterator[Findi
 
 
 def _compare(ours: pd.DataFrame | None, theirs: pd.DataFrame | None, first: int, rank: int) -> str | None:
-    """Return in which way the collectives of two ranks differ, None if they do not."""
+    """Return the first difference between the collectives of two ranks, None if there is none."""
     if ours is None or theirs is None:
         lone, silent = (rank, first) if ours is None else (first, rank)
         return f"Rank {lone} issues collectives and rank {silent} issues none."
@@ -308,7 +308,7 @@ def _described(collective: tuple[int, int, int]) -> str:
 
 
 def _check_peers(workload: Workload, place: str) -> Iterator[Finding]:
-    """Check that every send meets a receive of its size and tag."""
+    """Check that every send matches a receive of its size and tag."""
     import pandas as pd  # noqa: PLC0415 - converting does without
 
     tables = {NodeType.COMM_SEND: ("rank", "comm_dst"), NodeType.COMM_RECV: ("comm_src", "rank")}
@@ -337,7 +337,7 @@ def _check_peers(workload: Workload, place: str) -> Iterator[Finding]:
 
 
 def _check_waits(workload: Workload, place: str) -> Iterator[Finding]:
-    """Check that ranks, sound by themselves, do not deadlock."""
+    """Check that ranks, valid on their own, do not deadlock."""
     circle = circular_wait(workload)
     if circle is not None:
         yield Finding(

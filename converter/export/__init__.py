@@ -1,4 +1,4 @@
-"""Write graphs for other tools."""
+"""Export graphs for other tools."""
 
 from __future__ import annotations
 

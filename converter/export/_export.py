@@ -1,6 +1,7 @@
 """Write a rank's graph in the formats of other tools.
 
-GraphML and DOT are written by hand, a node at a time: networkx would hold the graph in gigabytes first.
+GraphML and DOT are written directly, node by node: networkx would first build the graph in gigabytes of
+memory.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _COLOURS = {
     "memory": "#72b7b2",
 }
 _GRAPHML_TYPES = {"int64": "long", "int16": "int", "uint8": "int", "bool": "boolean", "str": "string"}
-# Arrows between lanes make a timeline readable; those along a lane or of data would hide it.
+# Only arrows between lanes are drawn; arrows along a lane or of data would hide them.
 _ARROWS = frozenset(
     {EdgeKind.LAUNCH, EdgeKind.EVENT_SYNC, EdgeKind.COMM_ISSUE, EdgeKind.COMM_WAIT, EdgeKind.AUTOGRAD}
 )
@@ -34,7 +35,7 @@ _ARROWS = frozenset(
 def export_graph(workload: Workload, path: str | Path, file_format: str, *, rank: int = 0) -> Path:
     """Write the graph of *rank* to *path* in one of `EXPORT_FORMATS`, atomically; returns the path.
 
-    ``chrome-trace`` holds all ranks, replayed with their own durations, for Perfetto or chrome://tracing;
+    ``chrome-trace`` contains all ranks, replayed with their own durations, for Perfetto or chrome://tracing;
     ``parquet`` and ``parquet-edges`` the nodes and edges of all ranks, as `Workload.node_table` has them.
     Raises `UsageError` for another format or rank.
     """
@@ -50,7 +51,7 @@ def export_graph(workload: Workload, path: str | Path, file_format: str, *, rank
 
 
 def _records(graph: Graph) -> Iterator[dict[str, Any]]:
-    """Yield the nodes as mappings of Python's own types."""
+    """Yield the nodes as mappings of Python types."""
     columns = {str(name): graph.nodes[name].tolist() for name in graph.nodes.columns}
     for values in zip(*columns.values(), strict=True):
         yield dict(zip(columns, values, strict=True))
@@ -94,7 +95,7 @@ def _graphml(workload: Workload, rank: int) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
-    """Return *value* as XML text; characters that XML forbids become question marks."""
+    """Return *value* as XML text; characters that are invalid in XML become question marks."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     from xml.sax.saxutils import escape  # noqa: PLC0415 - imports half the library of the internet
 
@@ -117,7 +118,7 @@ def _dot(workload: Workload, rank: int) -> Iterator[str]:
 
 
 def _chrome_trace(workload: Workload, _: int) -> Iterator[str]:
-    """Yield the Trace Event Format: a process per rank, a thread per lane, arrows for what ties lanes."""
+    """Yield the Trace Event Format: a process per rank, a thread per lane, arrows between lanes."""
     yield '{"displayTimeUnit": "ns", "traceEvents": [\n'
     separator = ""
     for rank in range(workload.num_ranks):
