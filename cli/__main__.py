@@ -1,4 +1,4 @@
-"""Let ``python -m chakrascope.cli`` be the command."""
+"""Run the command with ``python -m chakrascope.cli``."""
 
 from ._main import main
 

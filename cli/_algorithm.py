@@ -1,4 +1,4 @@
-"""``chakrascope algorithm``: look at, prove and export collective programs."""
+"""``chakrascope algorithm``: inspect, prove and export collective programs."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def inspect_command(
 
 
 def _draw(found: Inspection, output: Path) -> None:
-    """Write the picture of a program, within a page with its figures if *output* is one."""
+    """Write the picture of a program, in a page with its figures if *output* is HTML."""
     from ..runner.programs import inspection_facts, program_picture
 
     content = program_picture(found)
@@ -224,7 +224,7 @@ def export_command(
 
 
 def _export_workload(program: Program, prefix: str, memory_bandwidth: float, output: Path) -> None:
-    """Write the workload at *prefix* with the collectives that *program* fits as messages."""
+    """Write the workload at *prefix* with the collectives that *program* fits replaced by messages."""
     from ..converter import Workload
     from ..runner.programs import demands_of, expand_workload, lower, misfit
 
@@ -247,7 +247,7 @@ def _export_workload(program: Program, prefix: str, memory_bandwidth: float, out
 
 
 def _program(source: str, collective: str | None, ranks: int | None, size: int = 1 << 20) -> Program:
-    """Return the program that the arguments mean."""
+    """Return the program that the arguments select."""
     from ..runner.programs import (
         PROGRAM_NAMES,
         check_program_size,

@@ -1,4 +1,4 @@
-"""``chakrascope calibrate``: a network file from what was measured."""
+"""``chakrascope calibrate``: fit a network file to measurements."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _PLAIN = {"error": "relative", "efficiency": "share"}
 
 
 def _share(text: str) -> float:
-    """Return a share of one: ``0.9415`` or ``1448/1538``."""
+    """Return a fraction: ``0.9415`` or ``1448/1538``."""
     try:
         value = float(Fraction(text.replace(" ", "")))
     except (ValueError, ZeroDivisionError) as error:
@@ -179,7 +179,7 @@ def _records(sources: Sequence[str], workload: str | None) -> Records:
             "--workload names a workload of a STUDY; logs have none. Leave it out, or give a study."
         )
     if len(sources) == 1 and not are_logs(sources):
-        Study.open(sources[0])  # says what is wrong with it
+        Study.open(sources[0])  # reports errors in it
     return records_of_logs(sources)
 
 

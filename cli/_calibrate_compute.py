@@ -1,4 +1,4 @@
-"""How ``chakrascope calibrate`` fits chips, and carries a capture over to another one."""
+"""The part of ``chakrascope calibrate`` that fits chips, and transfers a capture to another chip."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _plain(share: object) -> float:
 
 
 def carry_over(study: Study, workload: str | None, other_folder: str) -> None:
-    """Add to *study* its workload with the compute times that *other_folder*'s operators tell."""
+    """Add to *study* its workload with the compute times of *other_folder*'s operators."""
     from ..runner import Study
     from ..runner.calibration import rescaled
     from ..runner.study import safe_name

@@ -1,4 +1,4 @@
-"""What stands against a run before it is made, and about how long it takes, as the page New run tells it."""
+"""The checks and the time estimate before a run, as on the page New run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["print_check"]
 
 
 def print_check(prefix: Path, experiments: list[Experiment], output_format: str) -> int:
-    """Print what was found, and the estimate; returns 1 if something cannot run, else 0.
+    """Print the findings and the estimate; returns 1 if some experiment cannot run, else 0.
 
-    *experiments* simulate the workload at *prefix*, one a backend.
+    *experiments* simulate the workload at *prefix*, one per backend.
     """
     import pandas as pd
 

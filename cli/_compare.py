@@ -172,7 +172,7 @@ def _print_settings(table: pd.DataFrame) -> None:
 
 
 def _print(name: str, table: pd.DataFrame, count: int | None = None) -> None:
-    """Print what of *table* fits on a terminal; it may hold the first of *count* rows."""
+    """Print the columns of *table* that fit on a terminal; it may contain the first of *count* rows."""
     if name == "flows" and table.empty:
         console.print("[dim]Flows: none that two of these results recorded.[/]")
         return

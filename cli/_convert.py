@@ -28,7 +28,7 @@ _SIDES = ("host", "device", "linked", "capture")
 
 
 def parse_step(_context: click.Context, _parameter: click.Parameter, text: str) -> Step:
-    """Return the step that *text* names: its number, ``median``, ``all``, or an annotation."""
+    """Return the step in *text*: its number, ``median``, ``all``, or an annotation."""
     from ..converter.building import step_choice
 
     return step_choice(text)
@@ -49,7 +49,7 @@ step_option = click.option(
 
 
 def _study_type() -> type[Study]:
-    """Import late: what simulates takes longer to import than a rank to convert."""
+    """Import late: importing the simulator takes longer than converting a rank."""
     from ..runner import Study
 
     return Study
@@ -57,7 +57,10 @@ def _study_type() -> type[Study]:
 
 @dataclass(frozen=True)
 class Where:
-    """Where ranks are converted: on a Dask *cluster*, or in so many *workers*, None if their sizes decide."""
+    """Executors of the conversion.
+
+    A Dask *cluster*, or *workers* processes, None for a number by file size.
+    """
 
     cluster: str | None = None
     workers: int | None = None
@@ -69,7 +72,7 @@ _HERE = Where()
 def convert_latest(
     study: Study, step: Step, *, rescale_host: bool = False, where: Where = _HERE
 ) -> tuple[Workload, Path]:
-    """Convert the newest trace set of *study*; return the workload and the PREFIX it is kept at there."""
+    """Convert the newest trace set of *study*; return the workload and its PREFIX there."""
     from ..converter import Workload, convert
 
     trace_dir = study.latest_trace_set()
@@ -92,7 +95,7 @@ def convert_latest(
 
 @contextmanager
 def kept_if_stopped(target: Path) -> Iterator[FinishedRanks]:
-    """Give where the ranks of a conversion to *target* are kept; says so if it does not come to its end."""
+    """Yield the cache of converted ranks for *target*; print its path if the block is interrupted."""
     from ..converter.building import finished_ranks
 
     with finished_ranks(target) as finished:
@@ -111,7 +114,7 @@ def kept_if_stopped(target: Path) -> Iterator[FinishedRanks]:
 def convert_foreign(
     study_folder: Path | None, files: dict[str, str | None], prefix: str | None, step: Step, where: Where
 ) -> tuple[Workload, Path]:
-    """Convert trace *files* of others, by side, to *prefix* or into the study, which is made if need be.
+    """Convert foreign trace *files*, by side, to *prefix* or into the study, which is created if missing.
 
     Returns the workload and the PREFIX of its files.
     """
@@ -149,7 +152,7 @@ def convert_production_logs(
 
 
 def _kept(workload: Workload, study_folder: Path | None, prefix: str | None) -> Path:
-    """Keep *workload* in the study, if there is one; return where it is."""
+    """Save *workload* in the study, if there is one; return its path."""
     if study_folder is None:
         return Path(str(prefix))
     study = _study_type().create(study_folder)
@@ -157,12 +160,12 @@ def _kept(workload: Workload, study_folder: Path | None, prefix: str | None) -> 
 
 
 def print_accounting(workload: Workload) -> None:
-    """Say how much of each rank's measured step the graph explains, and what the profiler did to it."""
+    """Print how much of each rank's measured step the graph explains, and the profiler's overhead."""
     from ..converter.building import profiler_overhead
 
     accounting = workload.metadata.get("accounting", {})
     if accounting:
-        # In order; some ranks lack a figure, and one that is 0 on all of them says nothing.
+        # In order; some ranks lack a figure, and a figure that is 0 on all of them is not shown.
         names = list(dict.fromkeys(name for figures in accounting.values() for name in figures))
         names = [name for name in names if any(figures.get(name) for figures in accounting.values())]
         rows = [
@@ -199,7 +202,7 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
 
 
 def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
-    """Raise `UsageError` for an option that logs have no use for."""
+    """Raise `UsageError` for an option that does not apply to logs."""
     given = [f"{name}-trace" if name in _SIDES else name for name, value in options.items() if value]
     if step != "median":
         given.append("step")

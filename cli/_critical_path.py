@@ -1,4 +1,4 @@
-"""``chakrascope critical-path``: the chain of work and waits that makes a step as long as it is."""
+"""``chakrascope critical-path``: the chain of work and waits that determines the length of a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``chakrascope demo``: from a captured job that ships with the package to its answer, without a checkout."""
+"""``chakrascope demo``: from a captured job that ships with the package to its answer."""
 
 from __future__ import annotations
 

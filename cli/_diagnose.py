@@ -118,7 +118,7 @@ def _as_json(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _next(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Return the command that shows the first anomaly from nearby, and its options."""
+    """Return the command that shows the first anomaly in detail, and its options."""
     first = diagnosis.anomalies[0] if diagnosis.anomalies else None
     if first is None:
         return ("summary",)

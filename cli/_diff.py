@@ -1,4 +1,4 @@
-"""``chakrascope diff``: what changed between two captures, steps or runs, and whether that is too much."""
+"""``chakrascope diff``: the differences between two captures, steps or runs, and limits on them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["LIMIT_PASSED", "UNDECIDED", "diff_command"]
 
 LIMIT_PASSED, UNDECIDED = 70, 71
-_STARTS = 4  # a side, from which the noise between starts is estimated
+_STARTS = 4  # starts per side from which the noise between starts is estimated
 VIEWS = ("waterfall", "figures", "operators", "modules", "collectives", "paths")
 _VERDICT = ["verdict", "change"]
-# What of each table fits on a terminal.
+# The columns of each table that fit on a terminal.
 _SHOWN = {
     "waterfall": ["key", "base_ns", "other_ns", "delta_ns", *_VERDICT],
     "operators": ["key", "kind", "base_ns", "other_ns", "delta_ns", *_VERDICT],
@@ -138,7 +138,7 @@ def diff_command(
 
 
 def _print_too_few_starts(sides: Sequence[Side]) -> None:
-    """Warn that limits can stay undecided, where a captured side has too few starts to know their noise."""
+    """Warn that limits may stay undecided if a captured side has too few starts to estimate their noise."""
     few = [side for side in sides if len(side.starts) < _STARTS and len(side.steps) > 1]
     if few:
         starts = " and ".join(f"{side.name} has {count_text(len(side.starts), 'start')}" for side in few)

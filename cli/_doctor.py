@@ -1,4 +1,4 @@
-"""``chakrascope doctor``: say what is wrong with a study, a trace set, a workload or the backends."""
+"""``chakrascope doctor``: report the problems of a study, a trace set, a workload or the backends."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def doctor_command(target: str, junit_file: Path | None, output_format: str) -> 
 
 
 def _cases(findings: Sequence[Finding], target: str) -> list[Case]:
-    """Return a check for each finding: errors fail, warnings and notes pass and say what they are."""
+    """Return a test case for each finding: errors fail, warnings and notes pass with their text."""
     made = [
         Case(
             f"{finding.place}: {finding.cause}",
@@ -74,7 +74,7 @@ def _cases(findings: Sequence[Finding], target: str) -> list[Case]:
 
 
 def print_findings(findings: Iterable[Finding], target: str) -> None:
-    """Print *findings* for people: each with its place, its cause and what to do."""
+    """Print *findings* for people: each with its place, its cause and the next step."""
     colours = {"error": "bold red", "warning": "yellow", "note": "cyan"}
     place = ""
     for finding in findings:

@@ -1,4 +1,4 @@
-"""``chakrascope emulate``: run a workload's messages over a real network and keep what was measured."""
+"""``chakrascope emulate``: run a workload's messages over a real network and save the measurements."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _place(
     slow: Sequence[str],
     common: dict[str, str | int | None],
 ) -> str:
-    """Return what the options name, as the backend's name does; raises `UsageError` if they do not agree."""
+    """Return the setup of the options as in the backend's name; raises `UsageError` for contradictions."""
     from ..runner.emulation import what_namespaces_lack
 
     options = [f"{key}={value}" for key, value in common.items() if value is not None]
@@ -187,7 +187,7 @@ def _print(results: list[Result], runs: list[tuple[str, Result]], output_format:
 
 
 def _print_measured(result: Result) -> None:
-    """Print where it ran, how the repetitions agree, and how well the clocks do."""
+    """Print the hosts, the agreement of the repetitions, and that of the clocks."""
     import pandas as pd
 
     facts = result.provenance["emulation"]

@@ -1,4 +1,4 @@
-"""``chakrascope generate``: workloads that need no training job."""
+"""``chakrascope generate``: workloads without a training job."""
 
 from __future__ import annotations
 

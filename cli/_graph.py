@@ -1,4 +1,4 @@
-"""``chakrascope graph``: find nodes, what one waits for and what waits for it, or the graph folded."""
+"""``chakrascope graph``: find nodes, show a node's dependencies and dependents, or fold the graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WIDE = ("start_ns", "kind", "hops", "band")
 
 
 def _kinds() -> dict[str, int]:
-    """Return the kinds of edges by the names that a command line has for them."""
+    """Return the kinds of edges by their names on the command line."""
     from ..runner.analysis import EDGE_LABELS
 
     return {label.replace(" ", "-"): kind for kind, label in EDGE_LABELS.items()}

@@ -1,4 +1,4 @@
-"""``chakrascope inspect``: what a workload holds, one node in full, and its graph for other tools."""
+"""``chakrascope inspect``: the content of a workload, one node in full, and exports for other tools."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def inspect_command(
 
 
 def _export(workload: Workload, file: Path, file_format: str | None, rank: int) -> None:
-    """Write *workload* to *file* in *file_format*, or in the one that its name says."""
+    """Write *workload* to *file* in *file_format*, or in the format of the file's suffix."""
     from ..converter import export_graph
 
     by_name = {".json": "json", ".graphml": "graphml", ".dot": "dot", ".gv": "dot", ".parquet": "parquet"}
@@ -123,7 +123,7 @@ def _print_workload(facts: dict[str, Any], output_format: str) -> None:
 
 
 def _figures(found: dict[str, Any]) -> dict[str, int]:
-    """Return the plain figures of what one program holds."""
+    """Return the scalar figures of one program."""
     plain = {key: value for key, value in found.items() if not isinstance(value, (dict, list))}
     counts = {
         f"{group} {name}": value
@@ -135,7 +135,7 @@ def _figures(found: dict[str, Any]) -> dict[str, int]:
 
 
 def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:
-    """Return a column for the ranks with the same figures; what is least and most where these are many."""
+    """Return a column for ranks with equal figures; minimum and maximum if there are many such groups."""
     import pandas as pd
 
     names = list(dict.fromkeys(name for found in figures.values() for name in found))
@@ -156,7 +156,7 @@ def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]
 
 
 def _whose(values: Sequence[int], value: int, ranks: Sequence[Sequence[int]]) -> str:
-    """Return the ranks that have *value* among *values*, each that of some *ranks*."""
+    """Return the ranks with *value* among *values*, which belong to *ranks*."""
     if len(set(values)) == 1:
         return "all"
     having = [rank for own, those in zip(values, ranks, strict=True) if own == value for rank in those]

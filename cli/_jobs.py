@@ -1,4 +1,4 @@
-"""``chakrascope jobs``: the simulations of a study that outlive whoever asked for them."""
+"""``chakrascope jobs``: the background simulations of a study."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check found as a JUnit file, which CI systems show test by test."""
+"""The results of checks as a JUnit file, which CI systems show test by test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ junit_option = click.option(
 
 @dataclass(frozen=True)
 class Case:
-    """One check: its *name*, what became of it, and that in a sentence."""
+    """One check: its *name*, its outcome, and a sentence on it."""
 
     name: str
     outcome: Literal["passed", "failed", "skipped"]
@@ -34,7 +34,7 @@ class Case:
 
 
 def write_junit(file: Path, suite: str, cases: Sequence[Case]) -> None:
-    """Write *cases* as one test suite; raises `UsageError` where the file cannot be written."""
+    """Write *cases* as one test suite; raises `UsageError` if the file cannot be written."""
     counts = {outcome: sum(case.outcome == outcome for case in cases) for outcome in ("failed", "skipped")}
     head = f'failures="{counts["failed"]}" skipped="{counts["skipped"]}" tests="{len(cases)}" errors="0"'
     body = "".join(_case(suite, case) for case in cases)

@@ -1,4 +1,4 @@
-"""Choices that a part of the package knows, which is imported only when they are asked for."""
+"""Choices whose values are imported only on use."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["LateChoice"]
 
 
 class LateChoice(click.Choice[str]):
-    """A choice among what *known* returns, called when a value or the help is asked for.
+    """A choice among the values of *known*, which is called on use or for the help.
 
-    Completing other words, and the help of the other commands, do without that import.
+    Completion of other words, and the help of other commands, need no import.
     """
 
     def __init__(self, known: Callable[[], Iterable[str]]) -> None:
@@ -22,5 +22,5 @@ class LateChoice(click.Choice[str]):
 
     @cached_property
     def choices(self) -> tuple[str, ...]:  # type: ignore[override]  # an attribute there
-        """What can be chosen."""
+        """The possible values."""
         return tuple(self._known())

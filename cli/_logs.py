@@ -1,4 +1,4 @@
-"""How ``chakrascope diagnose`` shows production logs: troubles, stragglers, collectives, speeds."""
+"""The output of ``chakrascope diagnose`` for production logs: problems, stragglers, collectives, speeds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SPEED = (
     "all-reduce and (n-1)/n for the others of n ranks"
 )
 
-_MOST_NAMED = 8  # targets in the command to go on with
+_MOST_NAMED = 8  # targets in the command to continue with
 _PLAIN = {
     "algorithm_bytes_per_ns": "GB/s",
     "bus_bytes_per_ns": "bus GB/s",
@@ -53,7 +53,7 @@ _PLAIN = {
 
 
 def are_logs(targets: Sequence[str]) -> bool:
-    """Return whether *targets* are production logs, or an archive, in which there may be some."""
+    """Return whether *targets* are production logs, or an archive, which may contain some."""
     from ..converter.readers import kind_of
     from ..converter.readers.logs import which_logs
 
@@ -62,14 +62,14 @@ def are_logs(targets: Sequence[str]) -> bool:
 
 
 def _views() -> dict[str, Callable[[MatchedLogs], pd.DataFrame]]:
-    """Return what makes the table of each of `LOG_VIEWS`."""
+    """Return the function that builds the table of each of `LOG_VIEWS`."""
     from ..runner.analysis import logged_speeds, logged_stragglers, logged_table
 
     return dict(zip(LOG_VIEWS, (logged_stragglers, logged_table, logged_speeds), strict=True))
 
 
 def print_logs(targets: Sequence[str], show: str | None, output_format: str) -> None:
-    """Print what the logs at *targets* tell, all of it or the table *show*."""
+    """Print the results for the logs at *targets*: all of them, or the table *show*."""
     from ..converter import match_logs, read_logs
     from ..converter.checks import check_matched
 
@@ -90,7 +90,7 @@ def print_logs(targets: Sequence[str], show: str | None, output_format: str) -> 
 
 
 def _facts(matched: MatchedLogs) -> dict[str, Any]:
-    """Return what the logs are of."""
+    """Return a description of the logs."""
     logs, clocks = matched.logs, matched.clocks
     return {
         "kind": logs.kind,

@@ -1,4 +1,4 @@
-"""The command group, and the one place where our errors become messages and exit codes."""
+"""The command group, which turns our errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _SECTIONS = {
     },
 }
 _HIDDEN = ("completion", "emulate-agent")
-# Old names, each with the command that replaced it; they warn, and go two minor versions later.
+# Old names, each with its replacement; they warn, and are removed two minor versions later.
 MOVED: Mapping[str, tuple[str, ...]] = {
     "collectives": ("summary", "--view", "collectives"),
     "export": ("inspect",),
@@ -96,20 +96,20 @@ MOVED: Mapping[str, tuple[str, ...]] = {
     "slack": ("summary", "--view", "slack"),
 }
 
-# The modules of commands that are not in one of their own name.
+# The modules of commands whose module has another name.
 _MODULES = {"studies": "workspace"}
 _TEXTS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
 _NAMES = [*_TEXTS, *_HIDDEN]
 
 
 class _Sections(click.Group):
-    """A group whose help lists the commands by what they are for; a command is imported when it is asked for.
+    """A group whose help lists the commands by purpose; a command is imported on use.
 
-    All of them together import half of the libraries, which takes longer than many a command.
+    Importing all of them would load half of the libraries, which takes longer than many a command.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands, in the order of their use."""
+        """Return the names of the commands, in the order of a workflow."""
         return list(_TEXTS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -125,7 +125,7 @@ class _Sections(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that *args* begin with; raises `UsageError` that says which may be meant."""
+        """Return the command with which *args* begin; raises `UsageError` with similar names."""
         if args[0] in MOVED:
             new = MOVED[args[0]]
             error_console.print(
@@ -140,18 +140,18 @@ class _Sections(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command."""
-        with flushed_output():  # click ends with 1 where the output's reader is gone
+        with flushed_output():  # click exits with 1 if the output's reader is gone
             return super().invoke(ctx)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Read the arguments; prints the help if they ask for it."""
+        """Parse the arguments; prints the help if requested."""
         with flushed_output():
             return super().make_context(info_name, args, parent, **extra)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one list of commands a section."""
+        """Write one list of commands per section."""
         width = max(map(len, _TEXTS))
         for title, commands in _SECTIONS.items():
             with formatter.section(title):
@@ -159,9 +159,9 @@ class _Sections(click.Group):
 
 
 def _imported(name: str) -> ModuleType:
-    """Return the module *name* of this package.
+    """Import the module *name* of this package.
 
-    What importing makes stays until the end: the garbage collector is kept from walking it, then and later.
+    Imported objects live until the end, so the garbage collector is kept from scanning them.
     """
     module = sys.modules.get(f"{__package__}.{name}")
     if module is None:
@@ -210,8 +210,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _sentence(error: OSError) -> str:
-    """Return what the system refused, of which file, and what to do."""
-    # Libraries raise errors with a text of their own, and without a number.
+    """Return the reason of a system error, with its file and the next step."""
+    # Libraries raise errors with their own text, and without a number.
     reason = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
     if error.errno in _NO_ROOM:
@@ -220,5 +220,5 @@ def _sentence(error: OSError) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return *text* so that rich prints square brackets as they are."""
+    """Return *text* with square brackets escaped for rich."""
     return text.replace("[", "\\[")

@@ -1,4 +1,4 @@
-"""``chakrascope network``: what a network is in a few figures, and its files for other simulators."""
+"""``chakrascope network``: summary figures of a network, and its files for other simulators."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _shape(network: NetworkConfig) -> str:
 
 
 def _figures(network: NetworkConfig, facts: NetworkFacts) -> Iterator[tuple[str, Any]]:
-    """Yield the figures of *facts* in words, with their names."""
+    """Yield the titles and texts of the figures in *facts*."""
     yield "ranks", str(facts.ranks)
     yield "dimensions", _shape(network) + (", for collectives alone" if network.logical else "")
     yield (

@@ -1,4 +1,4 @@
-"""Options that change the network: figures for links of an InfraGraph that has none, and failures."""
+"""Options that change the network: failures, and figures of InfraGraph links without any."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDTH = re.compile(r"x(\d{1,4})")
 
 
 def network_changes(command: Command) -> Command:
-    """Add the options, which `link_defaults` and `failed_links` read."""
+    """Add the options, whose values `link_defaults` and `failed_links` parse."""
     for decorate in (
         click.option(
             "--fail",
@@ -42,7 +42,7 @@ def network_changes(command: Command) -> Command:
 
 
 def failed_links(texts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the failures that the options *texts* name, as a network YAML has them."""
+    """Return the failures in the options *texts*, as a network YAML has them."""
     from ..runner.config import failure_of_text
 
     try:
@@ -52,7 +52,7 @@ def failed_links(texts: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def link_defaults(texts: Sequence[str]) -> dict[str, Any]:
-    """Return what `NetworkConfig.load` takes for the options *texts*; raises `UsageError` for a wrong one."""
+    """Return the options for `NetworkConfig.load` from *texts*; raises `UsageError` for an invalid one."""
     defaults: dict[str, dict[str, Any]] = {}
     for text in texts:
         name, equals, figures = text.partition("=")
@@ -65,7 +65,7 @@ def link_defaults(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _figure(part: str, text: str) -> tuple[str, Any]:
-    """Return which figure *part* is, by its unit."""
+    """Return the figure that *part* gives, by its unit."""
     width = _WIDTH.fullmatch(part)
     if width is not None:
         return "width", int(width[1])

@@ -1,4 +1,4 @@
-"""How the command line prints tables, figures and progress."""
+"""Output of the command line: tables, figures and progress."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = [
     "write_what_the_terminal_can",
 ]
 
-_BROKEN_PIPE = 141  # 128 and the signal's number, as shells say it
+_BROKEN_PIPE = 141  # 128 plus the signal's number, as in shells
 _CELL_LENGTH = 400
 _LEAST_WIDTH = 8  # of a column of text
 _BORDER = 3
@@ -58,10 +58,10 @@ _IN_ASCII = {"µ": "u", "…": "...", "→": "->", "×": "x", "−": "-", "–":
 
 
 class _Console(Console):
-    """A console that shows what names of others hold, and never lets the terminal obey it."""
+    """A console that shows control characters in names instead of sending them to the terminal."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the pieces of *renderable*, control characters in its texts as escapes."""
+        """Yield the parts of *renderable*, with control characters in its texts as escapes."""
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment
@@ -69,7 +69,7 @@ class _Console(Console):
                 yield segment._replace(text=visible(segment.text, keep="\n\t"))
 
     def on_broken_pipe(self) -> NoReturn:
-        """End as a program does whose reader is gone, such as `head`: without a word, with 141."""
+        """Exit silently with 141 if the output's reader is gone, such as `head`."""
         _discard_output()
         raise SystemExit(_BROKEN_PIPE)
 
@@ -94,7 +94,7 @@ format_option = click.option(
 
 
 def open_what_is_closed() -> None:
-    """Let standard streams that are closed lead nowhere: files opened later must not take their places."""
+    """Redirect closed standard streams to nowhere: files opened later must not reuse their numbers."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 - until the end
@@ -109,7 +109,7 @@ def flushed_output() -> Iterator[None]:
         try:
             yield
         finally:
-            sys.stdout.flush()  # Python's own flush, when it ends, would print a traceback
+            sys.stdout.flush()  # Python's own flush at exit would print a traceback
     except BrokenPipeError:
         error_console.on_broken_pipe()
     except OSError as error:
@@ -119,13 +119,13 @@ def flushed_output() -> Iterator[None]:
 
 
 def _discard_output() -> None:
-    """Let what standard output still holds go nowhere, so that flushing it does not fail again."""
+    """Redirect the rest of standard output to nowhere, so that flushing it does not fail again."""
     with contextlib.suppress(io.UnsupportedOperation):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_what_the_terminal_can() -> None:
-    """Let what we print reach streams that cannot encode it, such as ASCII ones, where µs becomes us."""
+    """Allow output to streams with a limited encoding, such as ASCII, where µs becomes us."""
     codecs.register_error("chakrascope", _in_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -153,7 +153,7 @@ def print_frame(
 ) -> None:
     """Print a table for people, or all of it as JSON records or CSV.
 
-    For people it may hold the first rows of *count*.
+    For people it may contain only the first rows of *count*.
     """
     if output_format == "json":
         print_json(json.loads(frame.to_json(orient="records", double_precision=15)))
@@ -171,7 +171,7 @@ def print_frame(
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
-    """Print a table of plain rows, which all have the keys of the first, for people."""
+    """Print a table of plain rows, which all have the keys of the first one, for people."""
     if not rows:
         console.print(f"{title}: none" if title else "none")
         return
@@ -182,7 +182,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
 def print_columns(
     columns: Mapping[str, npt.NDArray[Any]], *, title: str = "", limit: int | None = None
 ) -> None:
-    """Print a table given as columns for people, its first *limit* rows."""
+    """Print the first *limit* rows of a table given as columns, for people."""
     lists = {name: column[:limit].tolist() for name, column in columns.items()}
     kinds = {name: column.dtype.kind in "iuf" for name, column in columns.items()}
     count = max((len(column) for column in columns.values()), default=0)
@@ -201,9 +201,9 @@ def print_coded(
     title: str,
     count: int,
 ) -> None:
-    """Print *rows* of *columns*, which are numbers and coded texts: as a table, JSON records or CSV.
+    """Print *rows* of *columns* (numbers and coded texts) as a table, JSON records or CSV.
 
-    For people they may be the first ones of *count*. A million of them take no table of pandas.
+    For people they may be the first ones of *count*. No pandas table is built, even for a million rows.
     """
     from ..converter.chakra import TextColumn
 
@@ -230,7 +230,7 @@ def print_coded(
 
 
 def _tell_of_more(shown: int, count: int) -> None:
-    """Say how many of *count* rows are not *shown*, and how to get them."""
+    """Print how many of *count* rows are not *shown*, and how to list them."""
     if shown < count:
         console.print(f"[dim]{count - shown} more rows; all of them with --format csv[/]")
 
@@ -255,9 +255,10 @@ def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], tit
 
 
 def _widths(columns: Sequence[tuple[bool, Sequence[str]]], room: int) -> list[int | None]:
-    """Return the width of each column, numeric or not, whose texts are given: None where not all fit.
+    """Return the width of each column; None for those that do not fit.
 
-    What breaks first is texts between words, then numbers before their unit, and then words of cells.
+    Lines break first between words of text columns, then between numbers and units, then between words of
+    cells.
     """
     whole = [max(cell_len(line) for text in texts for line in text.split("\n")) for _, texts in columns]
     words = [max(map(_longest_word, texts)) for _, texts in columns]
@@ -298,9 +299,9 @@ def _cell(column: str, value: Any) -> str:
 
 
 def print_next(*words: object, then: str = "") -> None:
-    """Print the command to go on with, quoted and on one line, to be copied; *then* the reader fills in.
+    """Print the next command, quoted and on one line, ready to copy; the reader completes *then*.
 
-    It names what it is about, such as a run: copied later, it must not answer about a newer one.
+    It names its run, so that it does not apply to a newer one when it is copied later.
     """
     command = shlex.join(["chakrascope", *map(str, words)])
     console.print(f"Next: {command}{then and f' {then}'}", markup=False, soft_wrap=True)
@@ -308,14 +309,14 @@ def print_next(*words: object, then: str = "") -> None:
 
 @contextlib.contextmanager
 def stage(text: str) -> Iterator[Status]:
-    """Show *text* with a spinner while the block runs, and a tick when it is done."""
+    """Show *text* with a spinner during the block, and a tick at its end."""
     with error_console.status(text) as status:
         yield status
     error_console.print(f"[green]✓[/] {text}")
 
 
 def counter(status: Status, what: str) -> Callable[[int, int], None]:
-    """Return a callback that shows how many of *what* are done beside the text of *status*."""
+    """Return a callback that shows the number of completed *what* next to *status*."""
     text = status.status
 
     def show(done: int, of: int) -> None:
@@ -325,10 +326,10 @@ def counter(status: Status, what: str) -> Callable[[int, int], None]:
 
 
 def clock(status: Status, ranks: int, word: str = "simulated") -> Callable[[int, int], bool]:
-    """Return a callback for how far a run of *ranks* is: shown beside the text of *status*, with *word*.
+    """Return a callback that shows the progress of a run of *ranks* next to *status*, with *word*.
 
-    Where no terminal shows that, it becomes lines on standard error, the first after a second and each twice
-    as late as the one before. It never cancels.
+    Without a terminal, it prints lines on standard error, the first after a second and then at doubling
+    intervals. It never cancels.
     """
     text, next_s, began_s = status.status, 1.0, time.monotonic()
 

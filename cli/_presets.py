@@ -56,7 +56,7 @@ def _file_of(name: str) -> str:
 
 
 def _figures(kind: str, name: str) -> dict[str, Any]:
-    """Return what distinguishes the preset from the others of its *kind*."""
+    """Return the properties that distinguish the preset from others of its *kind*."""
     from ..runner import MemoryConfig, NetworkConfig, SystemConfig
 
     if kind == "network":
@@ -81,7 +81,7 @@ def _figures(kind: str, name: str) -> dict[str, Any]:
 
 
 def _fabric(network: NetworkConfig) -> str:
-    """Return in words what fabric joins the ranks, if it is a Clos network."""
+    """Return a phrase on the Clos network that joins the ranks, if there is one."""
     fabric = None if network.packet is None else network.packet.fabric
     if fabric is None:
         return ""

@@ -8,12 +8,12 @@ import click
 
 __all__ = ["quantity"]
 
-_TOO_LARGE = 10**18  # bytes or ns: what sums of a few still fit into 64 bits
+_TOO_LARGE = 10**18  # bytes or ns: sums of a few still fit into 64 bits
 Read = Callable[[click.Context, click.Parameter, "str | None"], "float | None"]
 
 
 def quantity(read: Callable[[str], float]) -> Read:
-    """Return the callback of an option that *read* makes a number of; what it refuses is a usage error."""
+    """Return an option's callback that parses with *read*; its refusals become usage errors."""
 
     def number(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
         try:

@@ -1,4 +1,4 @@
-"""``chakrascope query``: free questions to a run, in SQL."""
+"""``chakrascope query``: SQL queries of a run."""
 
 from __future__ import annotations
 

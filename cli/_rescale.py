@@ -1,4 +1,4 @@
-"""``chakrascope rescale``: what a captured job would do with other degrees, batches, depth or chips."""
+"""``chakrascope rescale``: a captured job with other degrees, batches, depth or chips."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def rescale_command(
 
 
 def _refuse(tp: int | None) -> None:
-    """Raise `UsageError` for a degree that a capture does not tell of."""
+    """Raise `UsageError` for a degree that cannot be derived from a capture."""
     if tp is not None:
         raise UsageError(
             "Tensor parallelism changes the shape of every operator, which a capture with another degree "

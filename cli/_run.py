@@ -41,15 +41,15 @@ __all__ = [
     "target_options",
 ]
 
-# From so many different programs on, a run says why it takes long.
+# With this many different programs, a run prints why it takes long.
 _MANY_PROGRAMS = 256
-# What takes longer, a run says how to shorten.
+# If a run takes longer than this, it prints how to shorten it.
 _LONG_S = 120.0
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def default_backends(network: NetworkConfig | str | None) -> tuple[str, ...]:
-    """Return the backend of a run that names none: packets for a topology of packets, else the analytical."""
+    """Return the default backend: packets for a packet topology, else the analytical model."""
     if isinstance(network, str):
         packets = Path(network).suffix == ".txt"
     else:
@@ -59,7 +59,7 @@ def default_backends(network: NetworkConfig | str | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The cluster to simulate: a file or preset name each, the backends to ask, and options of `prepare`."""
+    """The cluster to simulate: a file or preset name each, the backends, and options of `prepare`."""
 
     system: str
     network: NetworkConfig | str | None
@@ -94,7 +94,7 @@ machine_option = click.option(
 
 
 def algorithm_choices(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Return what --algorithm options name, by collective; raises `UsageError` for one without a ``=``."""
+    """Return the --algorithm options by collective; raises `UsageError` for one without a ``=``."""
     chosen: dict[str, list[str]] = {}
     for text in texts:
         collective, sign, name = text.partition("=")
@@ -105,9 +105,9 @@ def algorithm_choices(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the *backends* with the machine of ``gpu``; raises `UsageError` if none of them is that.
+    """Return the *backends* with the machine of ``gpu``; raises `UsageError` if ``gpu`` is not among them.
 
-    A file is named by its whole path, as runs may begin elsewhere.
+    A file is named by its absolute path, as runs may start elsewhere.
     """
     if machine is None:
         return backends
@@ -116,7 +116,7 @@ def on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...
 
 
 def _varied(what: str, value: str, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the *backends*, of those that come in several variants by *what* the one of that *value*."""
+    """Return the *backends*, with the variant *value* of the one that has variants by *what*."""
     plain = {name for name in backends if about_backend(name).variant == what and ":" not in name}
     if not plain:
         name = backends_that("variant", value=what).strip("'")
@@ -166,7 +166,7 @@ def target_options(command: Command) -> Command:
 def choose_network(
     network: str | None, logical: str | None, link_default: Sequence[str] = (), failed: Sequence[str] = ()
 ) -> NetworkConfig | str | None:
-    """Return what the options name; with a logical topology, the config.txt arranged by it."""
+    """Return the objects that the options name; *logical* sets the dimensions of a config.txt."""
     from ..runner import NetworkConfig
 
     if failed:
@@ -187,7 +187,7 @@ def choose_network(
 
 
 def _with_failures(network: NetworkConfig | str | None, failed: Sequence[str]) -> NetworkConfig:
-    """Return *network* with the links that *failed* names down or slow, beside those of its file."""
+    """Return *network* with the links in *failed* down or slow, in addition to its own failures."""
     from ..runner import NetworkConfig
     from ..runner.config import read_failures
 
@@ -203,7 +203,10 @@ def _with_failures(network: NetworkConfig | str | None, failed: Sequence[str]) -
 def simulate(
     experiments: Iterable[Experiment], backends: Sequence[str] = ()
 ) -> Iterator[tuple[Experiment, Result]]:
-    """Yield each experiment with its result; what the later of *backends* compile, they begin to at once."""
+    """Yield each experiment with its result.
+
+    Backends that compile start to do so in the background at once.
+    """
     from ..runner import get_backend
     from ..runner.backends import warm_up
 
@@ -220,9 +223,9 @@ def simulate(
 
 
 def _tell_why_long(experiment: Experiment) -> None:
-    """Say of many different ranks that each is simulated by itself, and about how long that takes.
+    """Print that many different ranks are simulated separately, with an estimate of the time.
 
-    Where it takes minutes because of all the messages, say why they are simulated one by one and what helps.
+    If it takes minutes because of the number of messages, print the reason and the remedy.
     """
     source = experiment.workload
     if len(source.programs) < _MANY_PROGRAMS or source.prefix is None:
@@ -235,7 +238,7 @@ def _tell_why_long(experiment: Experiment) -> None:
 
     try:
         load = load_of(source.prefix)
-    except (OSError, ChakrascopeError):  # bare files, of which nothing is known before they are decoded
+    except (OSError, ChakrascopeError):  # plain files, which are unknown before they are decoded
         return
     told = experiment.network, experiment.system, load, experiment.backend
     seconds = estimate_s(*told)
@@ -253,7 +256,7 @@ def _tell(text: str) -> None:
 
 
 def simulate_study(study: Study, target: Target, workload: Path | None = None) -> list[tuple[str, Result]]:
-    """Simulate *workload*, or the newest of *study*, once a backend; return run ids with results."""
+    """Simulate *workload*, or the newest of *study*, once per backend; return run ids with results."""
     experiments = target.experiments(workload or study.workload_prefix())
     return [
         (study.add_run(experiment, result), result)
@@ -262,7 +265,7 @@ def simulate_study(study: Study, target: Target, workload: Path | None = None) -
 
 
 def submit_study(study: Study, target: Target, workload: Path | None = None) -> None:
-    """Leave the simulations to jobs of *study*, and say where to look."""
+    """Submit the simulations as jobs of *study*, and print how to follow them."""
     from ..runner import JobStore
 
     store = JobStore(study)
@@ -284,7 +287,7 @@ def _kept_workload(study: Study, workload: str | None, groups: str | None) -> Pa
 def print_runs(
     runs: list[tuple[str, Result]], *, remarks: bool = True, title: str = "Simulated step"
 ) -> None:
-    """Print one line per run, and what they take for granted unless an answer follows that says so."""
+    """Print one line per run, and its assumptions unless a later answer prints them."""
     rows = [
         {
             "run": run_id,
@@ -301,7 +304,7 @@ def print_runs(
 
 
 def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
-    """Warn of *runs* of *study* whose compute times are a CPU's and whose machine is one of accelerators."""
+    """Warn of *runs* of *study* with compute times of a CPU on a machine with accelerators."""
     from ..runner.analysis import foreign_compute
 
     notes = (foreign_compute(study.result(run), study.workload(study.run_info(run).workload)) for run in runs)
@@ -310,13 +313,13 @@ def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
 
 
 def _simulated(study: Study, runs: list[tuple[str, Result]]) -> str:
-    """Return the title of the *runs*: whether their makespans are of one training step."""
+    """Return the title of the *runs*, which says whether their makespans are of one training step."""
     steps = max((study.run_info(run_id).steps for run_id, _ in runs), default=1)
     return "Simulated step" if steps == 1 else f"Simulated, {count_text(steps, 'step')} one after the other"
 
 
 def _print_remarks(results: list[Result]) -> None:
-    """Print, each once, what the *results* leave out and what they take for granted."""
+    """Print, each once, the limitations and the assumptions of the *results*."""
     for word, key in (("Warning", "warnings"), ("Assumed", "assumptions")):
         for text in dict.fromkeys(text for result in results for text in result.provenance.get(key, [])):
             console.print(f"{word}: {escape(text.rstrip('.'))}.", style="dim")
@@ -426,16 +429,20 @@ def run_command(
 
 
 def _within(error: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the *backends* with what ``auto`` may be off by; raises `UsageError` if none of them is that."""
+    """Return the *backends* with the tolerated error of ``auto``.
+
+    Raises `UsageError` if it is not among them.
+    """
     if error is None:
         return backends
     return _varied("error", error, backends)
 
 
 def _only_check(study_folder: Path | None, workload: str | None, target: Target, output_format: str) -> int:
-    """Print what stands against the runs, of a workload that a study has, as nothing is kept; return 1 if so.
+    """Print the findings against the runs without running them; return 1 if there are errors.
 
-    Raises `UsageError` without such a study, and for what cannot run at all what running it would raise.
+    The workload has to be in a study. Raises `UsageError` without one, and the errors of a run that cannot
+    start.
     """
     from ..runner import Study
     from ._check import print_check
@@ -453,7 +460,7 @@ def _only_check(study_folder: Path | None, workload: str | None, target: Target,
 def _check(
     target: Target, study_folder: Path | None, workload: str | None, groups: str | None, *, queue: bool
 ) -> None:
-    """Raise `UsageError` for options that do not go together."""
+    """Raise `UsageError` for contradictory options."""
     if target.network is None and not all(map(_needs_no_network, target.backends)):
         raise UsageError(
             "no network given. Next: add --network PRESET_OR_FILE; `chakrascope presets` lists the presets."
@@ -467,12 +474,12 @@ def _check(
 
 
 def _needs_no_network(backend: str) -> bool:
-    """Return whether *backend* knows without a network how long messages take."""
+    """Return whether *backend* needs no network to know the duration of messages."""
     return not about_backend(backend).needs_network
 
 
 def print_results(results: list[Result], output_format: str, *, ranks: bool) -> None:
-    """Print results whole as JSON, or their per-rank tables."""
+    """Print complete results as JSON, or their per-rank tables."""
     if output_format == "json":
         print_json(results[0].to_json() if len(results) == 1 else [result.to_json() for result in results])
         return

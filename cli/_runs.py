@@ -1,4 +1,4 @@
-"""``chakrascope runs``: the runs of a study, what they are called and what was noted about them."""
+"""``chakrascope runs``: the runs of a study, with their labels, tags and notes."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def runs_command(
 
 
 def _for_people(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what fits on a terminal."""
+    """Return the columns that fit on a terminal."""
     notes = [name for name in ("tags", "note") if any(row[name] for row in rows)]
-    # A label that was not given says both itself.
+    # A default label contains both.
     said = all(row["label"] == f"{row['backend']} on {row['network']}" for row in rows)
     what = [] if said else ["backend", "network"]
     steps = ["steps"] if any(row["steps"] > 1 for row in rows) else []

@@ -1,4 +1,4 @@
-"""What the commands that explain a run of a study have in common."""
+"""Common parts of the commands that explain a run of a study."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def open_study(paths: Path | Sequence[Path]) -> Study:
 
 
 def holds_traces(path: Path) -> bool:
-    """Return whether *path* is a file, or a folder with something in it that can be imported."""
+    """Return whether *path* is a file, or a folder with importable content."""
     from ..runner.study import find_items
 
     return path.is_file() or bool(path.is_dir() and find_items(path))
 
 
 def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: str = "") -> RunAnalysis:
-    """Return a run of a study, the newest unless *run_id* names one, with every answer derived from it.
+    """Return a run of a study, by default the newest, with every answer derived from it.
 
-    Of traces, of a study without a run, and with ``measured``, it is the replay of the newest capture. A
-    table for people begins with what the run is of.
+    For traces, for a study without a run, and with ``measured``, it is the replay of the newest capture. A
+    table for people starts with the run's description.
     """
     from ..runner.analysis import analyse_run
 
@@ -88,7 +88,7 @@ def _measured(study: Study) -> str:
 
 
 def print_run(info: RunInfo, newest_of: int = 0) -> None:
-    """Print what an answer is about: the run, its workload, ranks, backend and network."""
+    """Print the subject of an answer: the run, its workload, ranks, backend and network."""
     ranks = count_text(info.num_ranks, "rank")
     where = "as measured" if info.backend == REPLAY else f"{info.backend} on {info.network}"
     newest = f" (the newest of {newest_of} runs)" if newest_of > 1 else ""

@@ -1,4 +1,4 @@
-"""A study for one command: opened, or made and taken back if the command fails before it holds anything."""
+"""The study of a command: opened, or created and removed again if the command fails before using it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["new_study"]
 
 @contextlib.contextmanager
 def new_study(folder: Path) -> Iterator[Study]:
-    """Hold the study at *folder* for the block, made if there is none.
+    """Open the study at *folder* for the block, created if there is none.
 
-    One that was made for a block that fails with an error of ours, and holds no run, is removed again: a
-    misspelled preset leaves nothing behind. Workloads in it are copies then.
+    If the block fails with an error of ours, a new study without a run is removed again, so a misspelled
+    preset leaves nothing behind. Its workloads are copies in that case.
     """
     from ..runner import Study
 

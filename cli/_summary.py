@@ -1,4 +1,4 @@
-"""``chakrascope summary``: what bounds the step, and what would help."""
+"""``chakrascope summary``: what bounds the step, and the fixes that would help most."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["print_headline", "summary_command"]
 
-# What people see, on 80 columns; JSON and CSV have all.
+# The columns for people, within 80 columns; JSON and CSV have all.
 _KIND_COLUMNS = (
     "kind",
     "steps",
@@ -119,7 +119,7 @@ def summary_command(
 
 
 def _print_steps(steps: list[dict[str, Any]]) -> None:
-    """Print for people the captured steps as they were measured, and how those of one kind differ."""
+    """Print the measured captured steps for people, and the differences between steps of one kind."""
     from ..converter.checks import step_kinds
 
     if not steps:

@@ -172,7 +172,7 @@ def sweep_command(
 
 
 def _front(front: bool, against: str | None) -> str | None:
-    """Return the objective beside the step time, ``""`` for ranks or cost, None if all points are wanted."""
+    """Return the objective in addition to the step time, ``""`` for ranks or cost, None for all points."""
     return against or ("" if front else None)
 
 
@@ -216,7 +216,7 @@ def _progress() -> Iterator[SweepProgress]:
 
 @contextmanager
 def _telling_if_interrupted(study_folder: Path) -> Iterator[None]:
-    """Say of a sweep that Ctrl-C stops how far it is, and how it goes on."""
+    """Print the progress of a sweep that Ctrl-C stops, and how to resume it."""
     from ..runner.sweep import SweepInterrupted
 
     try:
@@ -233,7 +233,7 @@ def _telling_if_interrupted(study_folder: Path) -> Iterator[None]:
 
 
 def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
-    """Return the points that no other beats; raises `UsageError` for an unknown objective."""
+    """Return the Pareto front of the points; raises `UsageError` for an unknown objective."""
     from ..runner.sweep import front_table, frontier, objectives
 
     done = points[points["state"] == "done"]
@@ -278,7 +278,7 @@ def _print(study_folder: Path, found: Sweep, output_format: str, least: str, *, 
 
 
 def _tell_of_limits(found: Sweep, goal: Goal) -> None:
-    """Say so if no point keeps to the limits: the best one is then only the nearest."""
+    """Print that no point keeps the limits: the best one is then the nearest."""
     done = found.points[found.points["state"] == "done"]
     if len(done) and goal.excess(done).min() > 0:
         limits = ", ".join(f"{name}={limit:g}" for name, limit in goal.at_most.items())
@@ -286,7 +286,7 @@ def _tell_of_limits(found: Sweep, goal: Goal) -> None:
 
 
 def _for_people(points: pd.DataFrame, least: str) -> pd.DataFrame:
-    """Return the settings under short names with the figures that decide."""
+    """Return the settings under short names, with the figures of the objective."""
     settings = list(points.columns[: points.columns.get_loc("id")])
     ranks = ["ranks"] if points["ranks"].nunique() > 1 else []
     cost = ["cost"] if points["cost"].notna().any() else []

@@ -1,4 +1,4 @@
-"""``chakrascope timeline``: what fills a part of the timeline, and all of it for Perfetto."""
+"""``chakrascope timeline``: the operators in a part of the timeline, and an export for Perfetto."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MILLISECONDS = quantity(lambda text: float(parse_duration(text, bare="ms") / 10
 
 
 def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, int] | None:
-    """Return the first and the last of ranks written as ``3`` or ``0-7``."""
+    """Return the first and the last of a range of ranks, ``3`` or ``0-7``."""
     if value is None:
         return None
     ends = _RANKS.fullmatch(value)

@@ -34,7 +34,7 @@ study_option = click.option(
 
 
 def capture_options(command: Command) -> Command:
-    """Add the options that say which steps to capture."""
+    """Add the options that select the steps to capture."""
     command = click.option("--steps", default=3, show_default=True, help="Training steps to capture.")(
         command
     )
@@ -69,7 +69,7 @@ def capture_into(
     stacks: bool = True,
     fake_world: int = 0,
 ) -> TraceSet:
-    """Run *command*, leave its trace set in *study*, and say where."""
+    """Run *command*, store its trace set in *study*, and print its path."""
     from ..tracer import trace
 
     folder = study.new_trace_dir()

@@ -26,7 +26,7 @@ def serve_study(
     with_token: bool = True,
     run_id: str = "",
 ) -> None:
-    """Serve the viewer until interrupted, printing its address first, that of the run *run_id* if given."""
+    """Serve the viewer until interrupted; print its address first, with the run *run_id* if given."""
     try:
         from ..viewer import serve
     except ImportError as error:
@@ -96,7 +96,7 @@ def view_command(
 
 
 def _are_traces(paths: tuple[Path, ...]) -> bool:
-    """Return whether *paths* are files, or one folder of traces that holds no study."""
+    """Return whether *paths* are files, or one folder of traces without a study."""
     from ..runner import Study
 
     if all(path.is_file() for path in paths):
@@ -108,7 +108,7 @@ def _are_traces(paths: tuple[Path, ...]) -> bool:
 
 
 def _existing(folder: Path) -> Path:
-    """Return *folder*; one that is not a folder is told as a study would be."""
+    """Return *folder*; one that does not exist is reported like a missing study."""
     from ..runner import Study
 
     return folder if folder.is_dir() else Study.open(folder).path

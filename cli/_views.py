@@ -1,4 +1,4 @@
-"""The tables that ``chakrascope summary --view`` prints: what fits on a terminal, and what it means."""
+"""The tables of ``chakrascope summary --view``: their columns on a terminal, and explanations."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _BANDWIDTHS = {"bytes_per_ns": "GB/s", "algorithm_bytes_per_ns": "GB/s", "bus_by
 
 @dataclass(frozen=True)
 class _View:
-    """A view: its *table* in `runner.analysis.TABLES`, and what of it a terminal shows.
+    """A view: its *table* in `runner.analysis.TABLES`, and its columns on a terminal.
 
-    *needs* names what a backend must record for it, and a backend that does; *pairs* the value of a matrix.
+    *needs* names the record that a backend must provide, and a backend that does; *pairs* is the value of a
+    matrix.
     """
 
     table: str
@@ -122,9 +123,9 @@ _EMPTY = {
 def print_view(
     run: RunAnalysis, name: str, output_format: str, *, rank: int | None = None, node: int | None = None
 ) -> None:
-    """Print the view *name* of *run*, of one *rank* or *node* where asked.
+    """Print the view *name* of *run*, of one *rank* or *node* if given.
 
-    Raises `BackendError` if the backend of the run records nothing of it, `UsageError` if no row is left.
+    Raises `BackendError` if the run's backend does not record it, `UsageError` if no row is left.
     """
     if name == "slack":
         _print_slack(run, output_format, rank, node)
@@ -157,7 +158,7 @@ def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _table(run: RunAnalysis, name: str, view: _View) -> pd.DataFrame:
-    """Return the whole table of *view*; raises `BackendError` that says what would record it."""
+    """Return the whole table of *view*; raises `BackendError` with a backend that records it."""
     from ..runner.analysis import TABLES
 
     if name == "kinds":
@@ -196,14 +197,14 @@ def _chosen(table: pd.DataFrame, name: str, rank: int | None, node: int | None) 
 
 
 def _largest_pairs(table: pd.DataFrame, value: str) -> pd.DataFrame:
-    """Return the pairs of a matrix that are not 0, the largest first."""
+    """Return the non-zero pairs of a matrix, the largest first."""
     pairs = table.melt(id_vars="from", var_name="to", value_name=value)
     shown: pd.DataFrame = pairs[pairs[value] > 0].sort_values(value, ascending=False, kind="stable")
     return shown
 
 
 def _print_slack(run: RunAnalysis, output_format: str, rank: int | None, node: int | None) -> None:
-    """Print slack from columns: a million nodes need no data frame."""
+    """Print slack from columns, without a pandas table for a million nodes."""
     from ..runner.analysis import coded_facts, slack_columns
 
     columns = slack_columns(run.study.result(run.info.id), run.workload)
@@ -235,7 +236,7 @@ def _rows_of(columns: dict[str, npt.NDArray[Any]], rows: Any) -> dict[str, npt.N
 
 
 def _most_critical_first(columns: dict[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return the order of the rows by slack, the longest of equal slack first."""
+    """Return the order of the rows by slack, on a tie the longest first."""
     import numpy as np
 
     return np.lexsort((-columns["duration_ns"], columns["slack_ns"]))

@@ -1,4 +1,4 @@
-"""``chakrascope what-if``: what the step would take if something were faster, smaller or gone."""
+"""``chakrascope what-if``: the step with something faster, smaller or removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``chakrascope studies``: the studies of a folder, and what was noted about them."""
+"""``chakrascope studies``: the studies of a folder, with their tags and notes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def studies_command(
 
 
 def _for_people(table: pd.DataFrame) -> pd.DataFrame:
-    """Return what fits on a terminal; a study that cannot be read says why in place of its note."""
+    """Return the columns that fit on a terminal; an unreadable study has the reason in place of its note."""
     damaged = table["problem"] != ""
     told = table.assign(note=table["note"].where(~damaged, "cannot be read: " + table["problem"]))
     told["shortest"] = ["" if ns < 0 else duration_text(ns) for ns in table["shortest_ns"]]
