@@ -14,7 +14,7 @@ _ORDER = {"error": 0, "warning": 1, "note": 2}
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem or a remark: an *error* makes results wrong or impossible, a *warning* may, a *note* does not.
+    """A problem or a remark: an *error* makes results wrong, a *warning* may, a *note* does not.
 
     *place* is a file, rank, node or part of a configuration, *cause* the problem there, *remedy* the next
     step, ``""`` if there is none or the cause contains it.
