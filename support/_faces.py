@@ -18,7 +18,7 @@ def exports_of(package: str, file: str) -> Callable[[str], Any]:
     """Return a ``__getattr__`` for *package* that imports a name from its module on first use.
 
     The imports for type checkers in *file*, the package's ``__init__.py``, map names to modules. Exports are
-    thus listed once, and whoever needs one name does not load the modules of all others.
+    thus listed once, and a module that needs one name does not load the modules of all others.
     """
     homes = {name: module for module, name in _EXPORT.findall(Path(file).read_text(encoding="utf-8"))}
 

@@ -48,7 +48,7 @@ def trace(
     fake_world: int = 0,
     on_status: Callable[[str], None] | None = None,
 ) -> TraceSet:
-    """Run *command* as it stands and capture *steps* training steps of every rank into folder *out*.
+    """Run the unchanged *command* and capture *steps* training steps of every rank into folder *out*.
 
     The command keeps its arguments, working directory, terminal, output and signals; a terminating signal to
     this process is passed on. *warmup* steps run unprofiled first; with 0, everything the script does is
@@ -111,19 +111,19 @@ def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Po
 
 def _wait(process: subprocess.Popen[bytes], folder: Path, on_status: Callable[[str], None] | None) -> int:
     """Return the command's raw exit status once it has ended, and report the ranks' progress meanwhile."""
-    told: dict[int, str] = {}
+    reported: dict[int, str] = {}
     while True:
         try:
             code = process.wait(timeout=POLL_SECONDS if on_status else None)
         except subprocess.TimeoutExpired:
             code = None
         if on_status is not None:
-            _report(folder, told, on_status)
+            _report(folder, reported, on_status)
         if code is not None:
             return code
 
 
-def _report(folder: Path, told: dict[int, str], on_status: Callable[[str], None]) -> None:
+def _report(folder: Path, reported: dict[int, str], on_status: Callable[[str], None]) -> None:
     for status in read_statuses(folder):
         rank = status.rank
         if rank is None:
@@ -132,8 +132,8 @@ def _report(folder: Path, told: dict[int, str], on_status: Callable[[str], None]
             sentence = f"rank {rank.rank}: recording after {count_text(status.steps_seen, 'step')}"
         else:
             sentence = f"rank {rank.rank}: captured {count_text(len(rank.steps), 'step')}"
-        if told.get(status.pid) != sentence:
-            told[status.pid] = sentence
+        if reported.get(status.pid) != sentence:
+            reported[status.pid] = sentence
             on_status(sentence)
 
 

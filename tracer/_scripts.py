@@ -146,9 +146,9 @@ class _Run:
         log = self._out / f"rank{rank}.log"
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
         telling = [line[:200] for line in lines if line.strip("^~ ")]  # Python's markers below a source line
-        said = f" It printed last: {' | '.join(telling[-_LAST_LINES:])}." if telling else ""
+        tail = f" It printed last: {' | '.join(telling[-_LAST_LINES:])}." if telling else ""
         return (
-            f"{self._command[0]} as rank {rank} ended with status {code} before its step was recorded.{said} "
+            f"{self._command[0]} as rank {rank} ended with status {code} before its step was recorded.{tail} "
             f"Next: mend that, or let it train for two steps. With a study (-o STUDY) all that it printed is "
             f"kept in {log.name}."
         )
@@ -185,7 +185,7 @@ def _environment(out: Path, rank: int, world: int) -> dict[str, str]:
 def _refusal(script: str, rank: int, failure: Failure) -> CaptureError:
     """Return the error that says what to change in the script."""
     where = f"{failure.place or script}, as rank {rank}"
-    said = f"{failure.kind}: {failure.message}".rstrip(": .")
+    why = f"{failure.kind}: {failure.message}".rstrip(": .")
     if not failure.kind:
         return NothingCaptured(
             f"{script} ended before a step could be recorded: as rank {rank} no optimizer stepped twice. "
@@ -193,29 +193,29 @@ def _refusal(script: str, rank: int, failure: Failure) -> CaptureError:
         )
     if failure.kind in _DATA or failure.kind.endswith(_OFFLINE):
         return CaptureError(
-            f"{where} reads data that is not here ({said}). A prediction has no data: let the script make up "
+            f"{where} reads data that is not here ({why}). A prediction has no data: let the script make up "
             "batches, such as torch.randint(vocabulary, (batch, length)), and models from their "
             "configuration when a flag or variable says so."
         )
     if failure.kind in ("ModuleNotFoundError", "ImportError"):
         return CaptureError(
-            f"{where} imports what is not installed here ({said}). Install it if it runs without a GPU; if "
+            f"{where} imports what is not installed here ({why}). Install it if it runs without a GPU; if "
             "it is an extension with kernels of its own, let the script use torch's operator instead, such "
             "as torch.nn.functional.scaled_dot_product_attention for flash attention."
         )
     if any(_FIRST_FSDP in line for line in failure.stack):
         return CaptureError(
             f"{where} shards with FullyShardedDataParallel, which changes the storage of its tensors, and "
-            f"fake ones have none ({said}). Shard with torch.distributed.fsdp.fully_shard instead, which "
+            f"fake ones have none ({why}). Shard with torch.distributed.fsdp.fully_shard instead, which "
             "communicates the same, or capture the job with `chakrascope trace`."
         )
     if failure.kind in _SHAPES:
         return CaptureError(
-            f"{where}: a shape depends on values ({said}), which fake tensors do not have. Give that "
+            f"{where}: a shape depends on values ({why}), which fake tensors do not have. Give that "
             "operator a fixed size in a prediction, such as an equal share of the tokens for every expert."
         )
     return CaptureError(
-        f"{where} does not run with fake tensors ({said}). Kernels of its own, values that decide what is "
+        f"{where} does not run with fake tensors ({why}). Kernels of its own, values that decide what is "
         "done, and direct memory access need a real device: use operators of torch there, or capture the job "
         "with `chakrascope trace`."
     )

@@ -54,8 +54,8 @@ def _batch_cluster(file: Path) -> BatchCluster:
     names = plugin_names(_CLUSTERS)
     name = next((name for name in names if name in keys), None)
     if name is None:
-        known = ", ".join(f"'{each}'" for each in names) or "none, as no plug-in is installed"
-        raise ConfigError(f"{file} does not describe a batch system; its key must be one of: {known}.")
+        names_text = ", ".join(f"'{each}'" for each in names) or "none, as no plug-in is installed"
+        raise ConfigError(f"{file} does not describe a batch system; its key must be one of: {names_text}.")
     start: BatchCluster = load_plugin(_CLUSTERS, name)
     return start
 

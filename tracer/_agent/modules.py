@@ -74,8 +74,8 @@ class ModuleRanges:
 def module_names(root: Any) -> Iterator[tuple[str, Any]]:
     """Yield *root* and every module in it with its path, without the names of wrappers."""
     for path, module in root.named_modules():
-        kept = [part for part in path.split(".") if part and part not in WRAPPERS]
-        yield ".".join(kept) or type(module).__name__, module
+        parts = [part for part in path.split(".") if part and part not in WRAPPERS]
+        yield ".".join(parts) or type(module).__name__, module
 
 
 def _quick_range() -> Any:

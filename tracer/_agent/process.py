@@ -68,7 +68,7 @@ def write_or_overwrite(path: Path, data: bytes) -> None:
 def compress(raw: Path, target: Path) -> None:
     """Move the JSON file *raw* to *target*, compressed.
 
-    Raises: OSError: the disk is full, be it now or when *raw* was written: C++ code truncates it without an
+    Raises: OSError: the disk is full, now or when *raw* was written: C++ code truncates it without an
         error.
 
     """
@@ -115,7 +115,7 @@ def without_chatter() -> Iterator[None]:
     All other output in the meantime is forwarded afterwards.
     """
     try:
-        kept = os.dup(2)
+        saved_stderr = os.dup(2)
     except OSError:  # the job has closed it; the next file to be opened would take its number
         _occupy_standard_error()
         yield
@@ -125,8 +125,8 @@ def without_chatter() -> Iterator[None]:
         try:
             yield
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(saved_stderr, 2)
+            os.close(saved_stderr)
             held.seek(0)
             os.write(2, b"".join(line for line in held if not any(mark in line for mark in CHATTER)))
 

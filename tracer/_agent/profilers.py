@@ -60,10 +60,10 @@ def watch(profiler_module: Any, listener: Callable[[], ProfileListener | None]) 
 
     @functools.wraps(prepare)
     def watched_prepare(self: Any) -> Any:
-        told = listener()
+        observer = listener()
         if not _state["ours"]:
-            if told is not None:
-                told.make_way()
+            if observer is not None:
+                observer.make_way()
             _foreign.add(self)
         return prepare(self)
 
@@ -72,9 +72,9 @@ def watch(profiler_module: Any, listener: Callable[[], ProfileListener | None]) 
         result = start(self)
         if self in _foreign:
             _state["recording"] = (weakref.ref(self), threading.get_ident())
-            told = listener()
-            if told is not None:
-                told.profile_started()
+            observer = listener()
+            if observer is not None:
+                observer.profile_started()
         return result
 
     @functools.wraps(leave)
@@ -82,15 +82,15 @@ def watch(profiler_module: Any, listener: Callable[[], ProfileListener | None]) 
         if self in _ended_early:
             _ended_early.discard(self)
             return False
-        told = listener() if self in _foreign else None
+        observer = listener() if self in _foreign else None
         if self in _foreign:
             _foreign.discard(self)
             _state["recording"] = None
-        if told is None:
+        if observer is None:
             return leave(self, *exception)
-        told.profile_ends(self)
+        observer.profile_ends(self)
         result = leave(self, *exception)
-        told.profile_ended(self)
+        observer.profile_ended(self)
         return result
 
     profile._prepare_trace, profile._start_trace = watched_prepare, watched_start
@@ -112,12 +112,12 @@ def watch_steps(profiler_module: Any, listener: Callable[[], ProfileListener | N
 
     @functools.wraps(step)
     def watched_step(self: Any) -> Any:
-        told = listener()
-        if told is None:
+        observer = listener()
+        if observer is None:
             return step(self)
-        told.marked_step_ends()
+        observer.marked_step_ends()
         result = step(self)
-        told.marked_step_begins()
+        observer.marked_step_begins()
         return result
 
     profiler_module._KinetoProfile.start_trace, profiler_module.profile.step = watched_start, watched_step

@@ -106,8 +106,8 @@ class Recorder:
             "profile_all_threads": self._all_threads,
         }
         settings_class = self.torch.profiler._ExperimentalConfig
-        known = settings_class.__init__.__doc__ or ""
-        settings = {name: True for name, is_wanted in wanted.items() if is_wanted and name in known}
+        documentation = settings_class.__init__.__doc__ or ""
+        settings = {name: True for name, is_wanted in wanted.items() if is_wanted and name in documentation}
         self._all_threads = "profile_all_threads" in settings
         return settings_class(**settings) if settings else None
 

@@ -51,7 +51,7 @@ def batch_cluster(file: Path, jobs: int, what: str) -> Iterator[tuple[Any, list[
             ) from error
         try:
             cluster.scale(jobs=jobs)
-            yield cluster, refusals.said
+            yield cluster, refusals.reasons
         finally:
             _close(cluster)
 
@@ -73,7 +73,7 @@ class _Refusals(logging.Filter):
     _LOGGERS = ("asyncio", "tornado.application")
 
     def __enter__(self) -> _Refusals:
-        self.said: list[str] = []
+        self.reasons: list[str] = []
         for name in self._LOGGERS:
             logging.getLogger(name).addFilter(self)
         return self
@@ -86,7 +86,7 @@ class _Refusals(logging.Filter):
         error = record.exc_info[1] if record.exc_info else None
         refused = isinstance(error, RuntimeError) and str(error).startswith("Command exited")
         if refused:
-            self.said.append(" ".join(str(error).partition("stderr:")[2].split()))
+            self.reasons.append(" ".join(str(error).partition("stderr:")[2].split()))
         return not refused
 
 

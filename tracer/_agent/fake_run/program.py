@@ -36,8 +36,8 @@ class Program:
     def begin(self) -> None:
         """Drop the recording so far and start to record."""
         self.entries.clear()
-        for known in (self._lanes, self._last, self._pending, self._writer, self._ordered):
-            known.clear()
+        for table in (self._lanes, self._last, self._pending, self._writer, self._ordered):
+            table.clear()
         self.epoch += 1
         self.recording = True
 
@@ -108,13 +108,13 @@ class Program:
 
     def _append(self, entry: dict[str, Any], lane: int, waits: set[int], writes: Iterable[int]) -> int:
         place = len(self.entries)
-        kept = []
+        direct = []
         for other in sorted(waits, reverse=True):
             across = (lane, self.entries[other]["stream"])
             if across[0] != across[1] and self._ordered.get(across, -1) < other:
                 self._ordered[across] = other
-                kept.append(other)
-        self.entries.append({**entry, "stream": lane, "waits": kept[::-1]})
+                direct.append(other)
+        self.entries.append({**entry, "stream": lane, "waits": direct[::-1]})
         self._last[lane] = place
         self._writer.update(dict.fromkeys(writes, place))
         return place

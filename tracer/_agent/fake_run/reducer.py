@@ -180,10 +180,10 @@ class _Reducer(_Nothing):
     def _finish(self) -> None:
         torch = sys.modules["torch"]
         self._began = False
-        told = None
+        reduction = None
         if self._is_dynamic:
             used = torch.ones(len(self._parameters), dtype=torch.int32)
-            told = torch.distributed.all_reduce(used, group=self._model.process_group, async_op=True)
+            reduction = torch.distributed.all_reduce(used, group=self._model.process_group, async_op=True)
         for work, flat, bucket in self._works:
             found = work.wait()
             reduced = flat if self._hook is None else found[0] if isinstance(found, list) else found
@@ -194,8 +194,8 @@ class _Reducer(_Nothing):
                     start += parameter.numel()
                     if parameter.grad is not None:
                         parameter.grad.copy_(part.view_as(parameter.grad))
-        if told is not None and self._unused:
-            told.wait()
+        if reduction is not None and self._unused:
+            reduction.wait()
         self._works.clear()
 
 
