@@ -63,7 +63,7 @@ def carry_over(study: Study, workload: str | None, other_folder: str) -> None:
         raise UsageError("--compute-from names another study: one captured on the chip to carry over to.")
     chosen = study.workload_prefix(workload).parent.name
     other = Study.open(other_folder)
-    changed, said = rescaled(study.workload(chosen), other.workload(), other.path.name)
+    changed, assumption = rescaled(study.workload(chosen), other.workload(), other.path.name)
     prefix = study.add_workload(changed, safe_name(f"{chosen}-on-{other.path.name}", "job"))
-    console.print(f"{said}.", markup=False, soft_wrap=True)
+    console.print(f"{assumption}.", markup=False, soft_wrap=True)
     print_next("run", study.path, "--workload", prefix.parent.name, "--network", "PRESET")

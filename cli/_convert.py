@@ -87,10 +87,10 @@ def convert_latest(
             cluster=where.cluster,
             finished=finished,
         )
-        kept = study.keep_converted(workload, trace_dir.name)
+        saved = study.keep_converted(workload, trace_dir.name)
         if finished.is_used:
-            workload = Workload.load(kept)
-    return workload, kept
+            workload = Workload.load(saved)
+    return workload, saved
 
 
 @contextmanager
@@ -134,10 +134,10 @@ def convert_foreign(
             cluster=where.cluster,
             finished=finished,
         )
-        kept = _kept(workload, study_folder, prefix)
+        saved = _save(workload, study_folder, prefix)
         if finished.is_used:
-            workload = Workload.load(kept)
-    return workload, kept
+            workload = Workload.load(saved)
+    return workload, saved
 
 
 def convert_production_logs(
@@ -148,10 +148,10 @@ def convert_production_logs(
 
     with stage("converted the logs to Chakra graphs"):
         workload = convert_logs(logs, prefix, **options)
-    return workload, _kept(workload, study_folder, prefix)
+    return workload, _save(workload, study_folder, prefix)
 
 
-def _kept(workload: Workload, study_folder: Path | None, prefix: str | None) -> Path:
+def _save(workload: Workload, study_folder: Path | None, prefix: str | None) -> Path:
     """Save *workload* in the study, if there is one; return its path."""
     if study_folder is None:
         return Path(str(prefix))
@@ -279,7 +279,7 @@ def convert_command(
         _refuse_beside_logs(
             {**files, "rescale-host": rescale_host, "workers": workers, "cluster": cluster}, step
         )
-        workload, kept = convert_production_logs(study_folder, logs, prefix, of_logs)
+        workload, saved = convert_production_logs(study_folder, logs, prefix, of_logs)
     elif any(of_logs.values()):
         raise UsageError("--back-to-back and --cut-unfinished go with production logs; give those.")
     elif any(files.values()):
@@ -292,11 +292,11 @@ def convert_command(
                 "--rescale-host needs steps that were timed without a profiler, which traces of other tools "
                 "do not have. Capture with 'chakrascope trace', or leave it out."
             )
-        workload, kept = convert_foreign(study_folder, files, prefix, step, where)
+        workload, saved = convert_foreign(study_folder, files, prefix, step, where)
     elif study_folder is None:
         raise UsageError("-o PREFIX goes with trace files; give them with --device-trace.")
     else:
-        workload, kept = convert_latest(
+        workload, saved = convert_latest(
             _study_type().open(study_folder), step, rescale_host=rescale_host, where=where
         )
     print_accounting(workload)
@@ -304,6 +304,6 @@ def convert_command(
         console.print(f"Assumed: {escape(assumption)}.", style="dim")
     nodes = sum(graph.num_nodes for graph in workload.graphs)
     console.print(f"{count_text(workload.num_ranks, 'rank')}, {count_text(nodes, 'node')}.")
-    own = ["--workload-configuration", str(kept)]
-    target = own if study_folder is None else [str(study_folder), "--workload", kept.parent.name]
+    own = ["--workload-configuration", str(saved)]
+    target = own if study_folder is None else [str(study_folder), "--workload", saved.parent.name]
     print_next("run", *target, then="--network PRESET")

@@ -114,7 +114,7 @@ def emulate_command(
         _print(results, [], output_format)
         return
     study = Study.create(folder) if workload is not None else Study.open(folder)
-    prefix = study.workload_prefix() if workload is None else _kept(study, workload, groups)
+    prefix = study.workload_prefix() if workload is None else _save(study, workload, groups)
     runs = [
         (study.add_run(experiment, result, label=label), result)
         for experiment, result in simulate(target.experiments(prefix, None))
@@ -132,7 +132,7 @@ def _folder(study: Path | None, output: str | None, workload: str | None) -> Pat
     return study if output is None else Path(output)
 
 
-def _kept(study: Study, workload: str, groups: str | None) -> Path:
+def _save(study: Study, workload: str, groups: str | None) -> Path:
     if workload in study.workloads() and groups is None:
         return study.workload_prefix(workload)
     with stage(f"kept {workload} in {study.path}"):

@@ -16,7 +16,7 @@ from ._studies import of_a_run, open_run
 __all__ = ["graph_command"]
 
 _MOST_ROWS = 1_000_000  # that a terminal, or a program behind it, is given
-# What does not fit on a terminal beside the rest.
+# Columns that do not fit on a terminal.
 _WIDE = ("start_ns", "kind", "hops", "band")
 
 

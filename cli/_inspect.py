@@ -149,13 +149,13 @@ def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]
     rows = []
     for name, values in zip(names, zip(*alike, strict=True), strict=True):
         ends = [min(values), max(values)]
-        where = [_whose(values, end, list(alike.values())) for end in ends]
+        where = [_ranks_with(values, end, list(alike.values())) for end in ends]
         rows.append((name, ends[0], where[0], ends[1], where[1]))
     table: pd.DataFrame = pd.DataFrame(rows, columns=["figure", "least", "ranks", "most", " ranks"])
     return table
 
 
-def _whose(values: Sequence[int], value: int, ranks: Sequence[Sequence[int]]) -> str:
+def _ranks_with(values: Sequence[int], value: int, ranks: Sequence[Sequence[int]]) -> str:
     """Return the ranks with *value* among *values*, which belong to *ranks*."""
     if len(set(values)) == 1:
         return "all"

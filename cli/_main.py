@@ -190,9 +190,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         sys.exit(cli.main(args=arguments, prog_name="chakrascope", standalone_mode=False) or 0)
     except click.ClickException as error:
-        told = io.StringIO()
-        error.show(told)
-        sys.stderr.write(visible(told.getvalue(), keep="\n\t"))
+        help_text = io.StringIO()
+        error.show(help_text)
+        sys.stderr.write(visible(help_text.getvalue(), keep="\n\t"))
         sys.exit(error.exit_code)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)

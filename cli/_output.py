@@ -335,12 +335,12 @@ def clock(status: Status, ranks: int, word: str = "simulated") -> Callable[[int,
 
     def show(now_ns: int, finished: int) -> bool:
         nonlocal next_s
-        told = f"{text}: {duration_text(now_ns)} {word}, {finished:,} of {ranks:,} ranks finished"
+        line = f"{text}: {duration_text(now_ns)} {word}, {finished:,} of {ranks:,} ranks finished"
         if error_console.is_terminal:
-            status.update(told)
+            status.update(line)
         elif time.monotonic() - began_s >= next_s:
             next_s *= 2
-            error_console.print(told, soft_wrap=True)
+            error_console.print(line, soft_wrap=True)
         return True
 
     return show

@@ -78,8 +78,8 @@ def rescale_command(
     prefix = study.workload_prefix(name)
     workload = Workload.load(prefix)
     changes = {"layers": layers, "pp": pp, "micro-batches": micro_batches, "chip": chip, "dp": dp}
-    said = "-".join(f"{option}-{value}" for option, value in changes.items() if value is not None)
-    if not said:
+    suffix = "-".join(f"{option}-{value}" for option, value in changes.items() if value is not None)
+    if not suffix:
         raise UsageError("Say what to change: --dp, --pp, --micro-batches, --layers or --chip.")
     if layers is not None and pp is None:
         workload = with_layers(workload, layers)
@@ -91,7 +91,7 @@ def rescale_command(
         workload = _on_chip(workload, chip)
     if dp is not None:
         workload = with_data_parallelism(workload, dp)
-    new_name = new_name or safe_name(f"{prefix.parent.name}-{said}", "job")
+    new_name = new_name or safe_name(f"{prefix.parent.name}-{suffix}", "job")
     made = study.add_workload(workload, new_name).parent.name
     for line in workload.metadata.get("assumptions", []):
         console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False)
@@ -116,10 +116,10 @@ def _on_chip(workload: Workload, chip: str) -> Workload:
     from ..converter.generate.rescaling import with_chip
     from ..runner.config import SystemConfig, list_presets
 
-    known = {preset.removeprefix(_CHIPS): preset for preset in list_presets("system") if _CHIPS in preset}
-    if chip not in known:
-        raise UsageError(f"There is no chip '{chip}'{did_you_mean(chip, known)}")
-    peaks = SystemConfig.preset(known[chip])
+    chips = {preset.removeprefix(_CHIPS): preset for preset in list_presets("system") if _CHIPS in preset}
+    if chip not in chips:
+        raise UsageError(f"There is no chip '{chip}'{did_you_mean(chip, chips)}")
+    peaks = SystemConfig.preset(chips[chip])
     return with_chip(
         workload,
         float(peaks.peak_perf or 0) * _TERAOPS_PER_NS,

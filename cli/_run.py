@@ -240,9 +240,9 @@ def _tell_why_long(experiment: Experiment) -> None:
         load = load_of(source.prefix)
     except (OSError, ChakrascopeError):  # plain files, which are unknown before they are decoded
         return
-    told = experiment.network, experiment.system, load, experiment.backend
-    seconds = estimate_s(*told)
-    why = sends_one_by_one(*told) if seconds > _LONG_S else ""
+    key = experiment.network, experiment.system, load, experiment.backend
+    seconds = estimate_s(*key)
+    why = sends_one_by_one(*key) if seconds > _LONG_S else ""
     _tell(f"It takes {duration_estimate([seconds])}, give or take a factor of two.")
     if why:
         _tell(
@@ -276,7 +276,7 @@ def submit_study(study: Study, target: Target, workload: Path | None = None) -> 
     print_next("jobs", study.path)
 
 
-def _kept_workload(study: Study, workload: str | None, groups: str | None) -> Path | None:
+def _saved_workload(study: Study, workload: str | None, groups: str | None) -> Path | None:
     """Return the PREFIX in *study* of the workload of that name, or of a copy of the files it names."""
     if workload is None or (workload in study.workloads() and groups is None):
         return None if workload is None else study.workload_prefix(workload)
@@ -415,7 +415,7 @@ def run_command(
         return 0
     kept = new_study(study_folder) if workload is not None else nullcontext(Study.open(study_folder))
     with kept as study:
-        prefix = _kept_workload(study, workload, groups)
+        prefix = _saved_workload(study, workload, groups)
         if queue:
             submit_study(study, target, prefix)
             return 0

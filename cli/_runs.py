@@ -65,8 +65,8 @@ def _for_people(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the columns that fit on a terminal."""
     notes = [name for name in ("tags", "note") if any(row[name] for row in rows)]
     # A default label contains both.
-    said = all(row["label"] == f"{row['backend']} on {row['network']}" for row in rows)
-    what = [] if said else ["backend", "network"]
+    redundant = all(row["label"] == f"{row['backend']} on {row['network']}" for row in rows)
+    what = [] if redundant else ["backend", "network"]
     steps = ["steps"] if any(row["steps"] > 1 for row in rows) else []
     names = ["id", "label", *what, "ranks", "makespan_ns", *steps, *notes]
     return [{name: row[name] for name in names} for row in rows]

@@ -111,8 +111,8 @@ def summary_command(
         print_rows(rows, title="What would help, and what it gains")
         study = shlex.quote(str(paths[0] if len(paths) == 1 else run.study.path))
         for key in [item.key for item in summary.advice if item.key][:1]:
-            again = f"chakrascope what-if {study} --run {run.info.id} --faster {shlex.quote(key)}"
-            console.print(f"Simulate the first again: {again}\n", style="dim", markup=False, soft_wrap=True)
+            command = f"chakrascope what-if {study} --run {run.info.id} --faster {shlex.quote(key)}"
+            console.print(f"Simulate the first again: {command}\n", style="dim", markup=False, soft_wrap=True)
         print_columns(summary.columns("kinds"), title="Critical path by kind", limit=16)
         print_columns(summary.columns("ranks"), title="Ranks", limit=16)
         console.print(f"[dim]{TIME_FORMULA}[/]")

@@ -238,8 +238,8 @@ def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
 
     done = points[points["state"] == "done"]
     if not against:
-        kept: pd.DataFrame = done[frontier(done, "ranks" if done["cost"].isna().any() else "cost")]
-        return kept
+        front: pd.DataFrame = done[frontier(done, "ranks" if done["cost"].isna().any() else "cost")]
+        return front
     if against not in objectives(done):
         raise UsageError(
             f"The step cannot be compared with '{against}'{did_you_mean(against, objectives(done))}"

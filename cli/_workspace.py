@@ -76,8 +76,8 @@ def studies_command(
 def _for_people(table: pd.DataFrame) -> pd.DataFrame:
     """Return the columns that fit on a terminal; an unreadable study has the reason in place of its note."""
     damaged = table["problem"] != ""
-    told = table.assign(note=table["note"].where(~damaged, "cannot be read: " + table["problem"]))
-    told["shortest"] = ["" if ns < 0 else duration_text(ns) for ns in table["shortest_ns"]]
-    texts = [column for column in ("tags", "note") if (told[column] != "").any()]
-    shown: pd.DataFrame = told[["name", "ranks", "workloads", "runs", "shortest", "changed", *texts]]
+    described = table.assign(note=table["note"].where(~damaged, "cannot be read: " + table["problem"]))
+    described["shortest"] = ["" if ns < 0 else duration_text(ns) for ns in table["shortest_ns"]]
+    texts = [column for column in ("tags", "note") if (described[column] != "").any()]
+    shown: pd.DataFrame = described[["name", "ranks", "workloads", "runs", "shortest", "changed", *texts]]
     return shown

@@ -37,7 +37,7 @@ _NPY_HEADER = 1 << 16
 _CHUNK = 1 << 22
 # Below this size the whole archive is checked when it is opened; above, each column on first use.
 _SMALL_BYTES = 1 << 24
-_KEPT_COLUMNS = 128
+_CACHED_COLUMNS = 128
 
 
 class Archive:
@@ -55,7 +55,7 @@ class Archive:
         self._lock = threading.Lock()
         self._places: dict[str, tuple[int, np.dtype[Any], int]] = {}
         self._texts: dict[str, list[str]] = {}
-        self._kept: OrderedDict[tuple[str, int, int], Column] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, int, int], Column] = OrderedDict()
 
     def check(self, lengths: Mapping[str, int]) -> None:
         """Raise one of `DAMAGES` unless the arrays of *lengths* exist with these lengths.
@@ -98,21 +98,21 @@ class Archive:
         """Return some rows of a column, in the type *dtype*; the last requested rows are cached."""
         key = (name, rows.start, rows.stop)
         with self._lock:
-            column = self._kept.pop(key, None)
+            column = self._cache.pop(key, None)
             if column is None:
                 column = self.read(name, rows, dtype)
-            self._kept[key] = column
-            if len(self._kept) > _KEPT_COLUMNS:
-                self._kept.popitem(last=False)
+            self._cache[key] = column
+            if len(self._cache) > _CACHED_COLUMNS:
+                self._cache.popitem(last=False)
             return column
 
     def taken(self, name: str, rows: slice, dtype: str, chosen: np.ndarray) -> Column:
         """Return the *chosen* entries of some rows of a column; the cache is unchanged."""
         with self._lock:
-            kept = self._kept.get((name, rows.start, rows.stop))
-        if kept is None:
+            cached = self._cache.get((name, rows.start, rows.stop))
+        if cached is None:
             return self._typed(name, self.integers(name, rows)[chosen], dtype)
-        return kept.take(chosen) if isinstance(kept, TextColumn) else kept[chosen]
+        return cached.take(chosen) if isinstance(cached, TextColumn) else cached[chosen]
 
     def read(self, name: str, rows: slice, dtype: str) -> Column:
         """Return some rows of a column, in the type *dtype*, without caching."""

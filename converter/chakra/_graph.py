@@ -119,9 +119,9 @@ class TextColumn:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TextColumn):
             return NotImplemented
-        known: dict[str, int] = {}
+        indices: dict[str, int] = {}
         common = [
-            np.array([known.setdefault(text, len(known)) for text in column.texts], dtype=np.int64)
+            np.array([indices.setdefault(text, len(indices)) for text in column.texts], dtype=np.int64)
             for column in (self, other)
         ]
         return np.array_equal(common[0][self.numbers], common[1][other.numbers])
@@ -131,19 +131,21 @@ class TextColumn:
     @classmethod
     def of(cls, values: Iterable[str]) -> TextColumn:
         """Return the column of *values*."""
-        known: dict[str, int] = {}
-        numbers = [known.setdefault(value, len(known)) for value in values]
-        return cls(np.array(numbers, dtype=np.int32), list(known))
+        indices: dict[str, int] = {}
+        numbers = [indices.setdefault(value, len(indices)) for value in values]
+        return cls(np.array(numbers, dtype=np.int32), list(indices))
 
     @classmethod
     def joined(cls, columns: Sequence[TextColumn]) -> TextColumn:
         """Return the concatenation of *columns*, each text once."""
-        known: dict[str, int] = {}
+        indices: dict[str, int] = {}
         numbers = [
-            np.array([known.setdefault(text, len(known)) for text in column.texts], np.int32)[column.numbers]
+            np.array([indices.setdefault(text, len(indices)) for text in column.texts], np.int32)[
+                column.numbers
+            ]
             for column in columns
         ]
-        return cls(np.concatenate(numbers), [*known])
+        return cls(np.concatenate(numbers), [*indices])
 
     def take(self, rows: np.ndarray) -> TextColumn:
         """Return the column of *rows*."""

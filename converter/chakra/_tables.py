@@ -105,8 +105,8 @@ class Spool:
         for name in NODE_COLUMNS:
             column = graph.node_columns[name]
             if name in self._texts:
-                known = self._texts[name]
-                places = [known.setdefault(text, len(known)) for text in column.texts]
+                texts = self._texts[name]
+                places = [texts.setdefault(text, len(texts)) for text in column.texts]
                 column = np.array(places, np.int64)[column.numbers]
             self._columns[name].add(column)
         for name in EDGE_COLUMNS:

@@ -36,7 +36,7 @@ def circular_wait(workload: Workload) -> str | None:
     waits = list(zip(src[among].tolist(), dst[among].tolist(), strict=True))
     circle = shortest_cycle(*zip(*waits, strict=True))
     reasons = dict(zip(waits, kind[among].tolist(), strict=True))
-    steps = [nodes.told(circle[place - 1], node, reasons) for place, node in enumerate(circle)]
+    steps = [nodes.describe(circle[place - 1], node, reasons) for place, node in enumerate(circle)]
     return f"Ranks wait for each other in a deadlock: {'; '.join(steps)}."
 
 
@@ -115,7 +115,7 @@ class _Nodes:
         leader[members] = members[first][of.ravel()]
         return leader
 
-    def told(self, before: int, node: int, reasons: dict[tuple[int, int], int]) -> str:
+    def describe(self, before: int, node: int, reasons: dict[tuple[int, int], int]) -> str:
         """Return a phrase that *node* waits for *before*, and the reason."""
         kind = reasons[before, node]
         reason = "message" if kind == _MESSAGE else EdgeKind(kind).name.lower().replace("_", " ")

@@ -78,8 +78,8 @@ def doctor(
     them, and the errors of *progress*.
     """
     if finished is None:
-        with finished_ranks(f"{target}.doctor") as kept:
-            return _findings(target, _How(jobs, progress, kept))
+        with finished_ranks(f"{target}.doctor") as cache:
+            return _findings(target, _How(jobs, progress, cache))
     return _findings(target, _How(jobs, progress, finished))
 
 
@@ -132,7 +132,7 @@ def _trace_set(folder: Path, how: _How) -> list[Finding]:
         return [*findings, *lacking, *([] if told else [refusal])]
     if said := stood_in(workload.metadata):
         findings += [replace(finding, severity="warning") for finding in lacking]
-        findings.append(Finding("warning", str(folder), f"{said[0].upper()}{said[1:]}.", _ALL_RANKS))
+        findings.append(Finding("warning", str(folder), f"{remark[0].upper()}{remark[1:]}.", _ALL_RANKS))
     findings += check_workload(workload, str(folder))
     findings += _unexplained(workload, str(folder))
     findings += _overhead(workload, str(folder))
@@ -169,11 +169,11 @@ def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
         return [*findings, Finding("error", place, error.message)]
     findings += check_workload(workload, place)
     findings += _unexplained(workload, place)
-    told = {UNMARKED, *settle(doubts)}  # already reported as findings
+    reported = {UNMARKED, *settle(doubts)}  # already reported as findings
     findings += [
         Finding("note", place, f"{note[0].upper()}{note[1:]}.", _KNOW_IT)
         for note in workload.metadata["assumptions"]
-        if note not in told
+        if note not in reported
     ]
     return findings
 

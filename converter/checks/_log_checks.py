@@ -29,7 +29,7 @@ def check_logs(targets: Sequence[str | Path]) -> list[Finding]:
         if all(finding.severity != "error" for finding in findings) and has_times(matched.logs):
             workload = convert_logs(targets)
             findings += check_workload(workload, place)
-            findings += [Finding("note", place, _said(note)) for note in workload.metadata["assumptions"]]
+            findings += [Finding("note", place, _sentence(note)) for note in workload.metadata["assumptions"]]
     except ChakrascopeError as error:
         return [Finding("error", place, error.message)]
     return worst_first(findings)
@@ -58,9 +58,9 @@ def check_matched(matched: MatchedLogs) -> list[Finding]:
         findings.append(
             Finding("note", logs.place, "The logs do not tell when the collectives ran.", _FOR_CALIBRATION)
         )
-        findings += [Finding("note", logs.place, _said(note)) for note in logs.notes]
+        findings += [Finding("note", logs.place, _sentence(note)) for note in logs.notes]
     return worst_first(findings)
 
 
-def _said(note: str) -> str:
+def _sentence(note: str) -> str:
     return f"{note[0].upper()}{note[1:]}."

@@ -88,18 +88,18 @@ def _check_edges(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
     """Check that dependencies name nodes and form no cycle."""
     ids = graph.nodes["node_id"].to_numpy()
     src, dst = (np.searchsorted(ids, graph.edges[end].to_numpy()) for end in ("src", "dst"))
-    known = np.take(ids, np.minimum(src, len(ids) - 1)) == graph.edges["src"].to_numpy()
-    if not known.all():
-        edge = graph.edges.iloc[int(np.argmin(known))]
+    exists = np.take(ids, np.minimum(src, len(ids) - 1)) == graph.edges["src"].to_numpy()
+    if not exists.all():
+        edge = graph.edges.iloc[int(np.argmin(exists))]
         yield Finding(
             "error",
             f"{place}, node {edge['dst']}",
-            f"It waits for node {edge['src']}, which does not exist ({(~known).sum()} such dependencies). "
+            f"It waits for node {edge['src']}, which does not exist ({(~exists).sum()} such dependencies). "
             "Simulators refuse the file.",
             remedy,
         )
-    known &= np.take(ids, np.minimum(dst, len(ids) - 1)) == graph.edges["dst"].to_numpy()
-    src, dst = src[known], dst[known]
+    exists &= np.take(ids, np.minimum(dst, len(ids) - 1)) == graph.edges["dst"].to_numpy()
+    src, dst = src[exists], dst[exists]
     stuck = unreachable(len(ids), src, dst)
     if stuck.any():
         among = stuck[src] & stuck[dst]
@@ -303,8 +303,8 @@ def _listed(table: pd.DataFrame) -> list[tuple[int, int, int]]:
 
 def _described(collective: tuple[int, int, int]) -> str:
     _, kind, size = collective
-    known = 0 <= kind < len(CollectiveType)
-    return f"{CollectiveType(kind).name.lower() if known else 'unknown'} of {size} bytes"
+    exists = 0 <= kind < len(CollectiveType)
+    return f"{CollectiveType(kind).name.lower() if exists else 'unknown'} of {size} bytes"
 
 
 def _check_peers(workload: Workload, place: str) -> Iterator[Finding]:
