@@ -22,7 +22,7 @@ __all__ = ["Calibration", "Dimension", "Point", "calibrate_records"]
 
 _SURE = 1.5  # the largest ratio of an interval's ends for a figure to dominate
 _DETERMINED = 20.0  # and for a figure to be reported at all
-_TOLD = 3.0  # and for the cost of a message to be written
+_REPORTED = 3.0  # and for the cost of a message to be written
 _OVER = 0.1  # sizes that take this much less time than in the model are reported
 _WORTH = 0.02  # the least overhead of a collective to be reported
 
@@ -174,7 +174,7 @@ def _message_cost(records: Records) -> tuple[Figure | None, list[str]]:
     if not records.message_costs_ns:
         return None, []
     figure = figure_of(records.message_costs_ns)
-    if figure.spread <= _TOLD:
+    if figure.spread <= _REPORTED:
         return figure, []
     return None, [
         f"What a message costs its sender: measurements lie between {duration_text(figure.low)} and "

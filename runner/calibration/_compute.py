@@ -20,7 +20,7 @@ __all__ = ["ClassFit", "calibrated_chip", "compute_fits", "rescaled"]
 
 MEASURED = "measured"
 _FEWEST = 3
-_TOLD = 4.0  # the largest ratio of the ends of a speed's interval
+_WIDEST = 4.0  # the largest ratio of the ends of a speed's interval
 
 
 @dataclass(frozen=True)
@@ -69,23 +69,23 @@ def calibrated_chip(chip: Chip, fits: Mapping[str, ClassFit], source: str) -> tu
     Raises `ConfigError` if no class shows a speed, and if operators are faster than the peaks of the chip,
     which then is another one.
     """
-    told = {name: fit for name, fit in fits.items() if fit.fit.ns_per_byte.spread <= _TOLD}
-    if not told:
+    measured = {name: fit for name, fit in fits.items() if fit.fit.ns_per_byte.spread <= _WIDEST}
+    if not measured:
         raise ConfigError(
             f"{source[:1].upper()}{source[1:]} has no class of operators with {_FEWEST} sizes large enough "
             "to tell a speed, so that no chip can be fitted to it; capture a step of a larger model, with "
             "host traces, which tell operations and bytes."
         )
     base = next(iter(chip.costs.values()))
-    shares = {name: _share(chip, fit) for name, fit in told.items()}
+    shares = {name: _share(chip, fit) for name, fit in measured.items()}
     for name, share in shares.items():
         if share > 1:
             raise ConfigError(
                 f"Operators of the class '{name}' reach {share_text(share)} of the peak of '{chip.name}', so "
                 "they ran on another chip, or the traces count too many operations. Name the right --chip."
             )
-    errors = np.abs([error for fit in told.values() for error in fit.errors])
-    starts = ", ".join(f"{name} {duration_text(fit.fit.latency_ns.value)}" for name, fit in told.items())
+    errors = np.abs([error for fit in measured.values() for error in fit.errors])
+    starts = ", ".join(f"{name} {duration_text(fit.fit.latency_ns.value)}" for name, fit in measured.items())
     costs = Costs(
         gemm={"default": shares["gemm"]} if "gemm" in shares else base.gemm,
         attention={"default": shares["attention"]} if "attention" in shares else base.attention,
@@ -93,7 +93,7 @@ def calibrated_chip(chip: Chip, fits: Mapping[str, ClassFit], source: str) -> tu
         gemm_memory=0.0,
         fit=Fit(
             f"{source}; beside its work, an operator takes: {starts}",
-            int(sum(fit.count for fit in told.values())),
+            int(sum(fit.count for fit in measured.values())),
             mean=float(errors.mean()),
             median=float(np.median(errors)),
             worst=float(errors.max()),
@@ -103,7 +103,9 @@ def calibrated_chip(chip: Chip, fits: Mapping[str, ClassFit], source: str) -> tu
         name: "too small to tell a speed" if name in fits else f"fewer than {_FEWEST} sizes"
         for name in CLASSES
     }
-    notes = [f"{name}: {why[name]}, so it keeps the chip's own costs" for name in CLASSES if name not in told]
+    notes = [
+        f"{name}: {why[name]}, so it keeps the chip's own costs" for name in CLASSES if name not in measured
+    ]
     notes.append("what starting operators, layers, steps and collectives take is 0 in the chip file")
     return replace(chip, costs={**chip.costs, MEASURED: costs}), notes
 
@@ -140,18 +142,18 @@ def rescaled(workload: Workload, other: Workload, name: str) -> tuple[Workload, 
             for row in table.rename(columns={"class": "kind"}).itertuples()
         ]
     )
-    told = table["known_ns"].to_numpy(np.float64)
-    both = ~np.isnan(told) & ~np.isnan(carried)
-    times = np.where(np.isnan(told), carried, told)
-    error = float(np.median(np.abs(carried[both] / told[both] - 1))) if both.any() else float("nan")
+    measured = table["known_ns"].to_numpy(np.float64)
+    both = ~np.isnan(measured) & ~np.isnan(carried)
+    times = np.where(np.isnan(measured), carried, measured)
+    error = float(np.median(np.abs(carried[both] / measured[both] - 1))) if both.any() else float("nan")
     left = int(np.isnan(times).sum())
-    said = _said(table, told, left, error, name)
+    assumption = _assumption(table, measured, left, error, name)
     table = table.assign(new_ns=np.where(np.isnan(times), table["duration_ns"], times))
-    return _with_times(workload, table, said), said
+    return _with_times(workload, table, assumption), assumption
 
 
-def _said(table: pd.DataFrame, told: np.ndarray, left: int, error: float, name: str) -> str:
-    known = int((~np.isnan(told)).sum())
+def _assumption(table: pd.DataFrame, measured: np.ndarray, left: int, error: float, name: str) -> str:
+    known = int((~np.isnan(measured)).sum())
     off = "not known, as no operator is in both" if np.isnan(error) else f"{share_text(error)} in the median"
     rest = f", {left} kept their times" if left else ""
     return (
@@ -160,7 +162,7 @@ def _said(table: pd.DataFrame, told: np.ndarray, left: int, error: float, name: 
     )
 
 
-def _with_times(workload: Workload, table: pd.DataFrame, said: str) -> Workload:
+def _with_times(workload: Workload, table: pd.DataFrame, assumption: str) -> Workload:
     graphs = list(workload.graphs)
     for program, part in table.groupby("program"):
         place = int(part["program"].iloc[0])
@@ -169,5 +171,5 @@ def _with_times(workload: Workload, table: pd.DataFrame, said: str) -> Workload:
         rows = np.searchsorted(graph.node_columns["node_id"], part["node_id"].to_numpy())
         durations[rows] = np.maximum(1, part["new_ns"].round()).astype(np.int64)
         graphs[int(str(program))] = graph.with_columns(duration_ns=durations)
-    assumptions = [*workload.metadata.get("assumptions", []), said]
+    assumptions = [*workload.metadata.get("assumptions", []), assumption]
     return replace(workload, graphs=tuple(graphs), metadata={**workload.metadata, "assumptions": assumptions})

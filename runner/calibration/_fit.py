@@ -29,7 +29,7 @@ _FINEST = 1e-3  # the narrowest interval: times are whole ns, and shares of them
 _LEAST_NS = 0.5  # the least error of a time, its rounding
 REPEATED = 3
 _UNREPEATED = 0.1  # the relative error of a size that was measured less often
-_APART = 4.0  # from smallest to largest, bytes per latency must differ by this factor to separate them
+_SEPARABLE = 4.0  # from smallest to largest, bytes per latency must differ by this factor to separate them
 _FEW_SIZES = 4
 _BENDS = 0.05  # if often-measured sizes are further off, a line does not fit
 _LARGE = 16  # then sizes of at least this fraction of the largest count
@@ -121,7 +121,9 @@ def _slope(cells: Sequence[Cell]) -> Figure | None:
     for cell in sorted(cells, key=lambda cell: cell.row.bytes):
         if cell.row.bytes * _LARGE >= most and cell.repeated:
             kinds.setdefault(cell.kind, []).append(cell)
-    pairs = [(own[0], own[-1]) for own in kinds.values() if own[-1].row.bytes >= _APART * own[0].row.bytes]
+    pairs = [
+        (own[0], own[-1]) for own in kinds.values() if own[-1].row.bytes >= _SEPARABLE * own[0].row.bytes
+    ]
     if not pairs:
         return None
     random = np.random.default_rng(_SEED)
@@ -145,8 +147,8 @@ def _slope(cells: Sequence[Cell]) -> Figure | None:
 
 
 def _is_off(cell: Cell, line: LinkFit) -> bool:
-    said = cell.row.time_ns(line.latency_ns.value, line.ns_per_byte.value)
-    return cell.repeated and abs(said - cell.median_ns) > max(_BENDS * cell.median_ns, 3 * cell.error_ns)
+    predicted = cell.row.time_ns(line.latency_ns.value, line.ns_per_byte.value)
+    return cell.repeated and abs(predicted - cell.median_ns) > max(_BENDS * cell.median_ns, 3 * cell.error_ns)
 
 
 def _table(cells: Sequence[Cell]) -> _Floats:
@@ -186,7 +188,7 @@ def figure_of(values: Sequence[float]) -> Figure:
 def can_tell_apart(rows: _Floats) -> bool:
     """Return whether *rows* of (latencies, bytes) differ enough to separate latency from bandwidth."""
     ratios = rows[:, 1] / np.maximum(rows[:, 0], 1e-9)
-    return len(ratios) > 1 and bool(ratios.max() >= _APART * max(float(ratios.min()), 1e-12))
+    return len(ratios) > 1 and bool(ratios.max() >= _SEPARABLE * max(float(ratios.min()), 1e-12))
 
 
 def _held(rows: _Floats, latency_ns: float | None, ns_per_byte: float | None) -> _Floats:
@@ -217,14 +219,14 @@ def _solve(columns: _Columns, held: _Floats) -> _Floats:
     Iteratively reweighted least squares. Errors are relative to the line, not to the measurement, as
     otherwise short times would have more weight.
     """
-    weights, said = np.ones_like(columns.times), columns.times
+    weights, predicted = np.ones_like(columns.times), columns.times
     solution = np.zeros((len(columns.times), 2))
     few = columns.times.shape[1] < _FEW_SIZES
     for _ in range(_ROUNDS):
-        errors = np.maximum(columns.shares * np.maximum(said, 1.0), _LEAST_NS)
+        errors = np.maximum(columns.shares * np.maximum(predicted, 1.0), _LEAST_NS)
         solution = _least_squares(columns.rows, columns.times, weights / errors**2, held)
-        said = (columns.rows * solution[:, None, :]).sum(axis=2)
-        left = (columns.times - said) / errors
+        predicted = (columns.rows * solution[:, None, :]).sum(axis=2)
+        left = (columns.times - predicted) / errors
         # If times are further off than repetitions explain, all are: then errors are that large.
         usual = np.median(np.abs(left), axis=1, keepdims=True) * 1.4826
         usual = np.ones_like(usual) if few else np.maximum(1.0, usual)
@@ -261,8 +263,8 @@ def _least_squares(rows: _Floats, times: _Floats, weights: _Floats, held: _Float
 
 def _misfit(columns: _Columns, best: _Floats) -> float:
     """Return the typical factor between sizes and the line, as a logarithm: the root mean square."""
-    said = np.maximum(columns.rows @ best, 1.0)
-    return float(np.sqrt(np.mean(np.log(np.maximum(columns.times, 1.0) / said) ** 2)))
+    predicted = np.maximum(columns.rows @ best, 1.0)
+    return float(np.sqrt(np.mean(np.log(np.maximum(columns.times, 1.0) / predicted) ** 2)))
 
 
 def _draws(cells: Sequence[Cell], columns: _Columns, fixed: _Floats, held: _Floats, off: float) -> _Floats:

@@ -34,7 +34,7 @@ def message_transfers(workload: Workload, captured_ranks: int) -> tuple[list[Tra
 
     On a device, the end of a message with the shorter duration came last and did not wait. On hosts, a
     receive lasts from its request: of messages of one size in both directions between two ranks, the fastest
-    in each direction have not waited, and in the mean of both directions clock offsets cancel.
+    in each direction have not waited, and in the average of both directions clock offsets cancel.
     """
     messages = _messages(workload, captured_ranks)
     on_device = (messages["stream_sent"] >= DEVICE_LANES) & (messages["stream_received"] >= DEVICE_LANES)

@@ -53,5 +53,5 @@ def operator_table(workload: Workload) -> pd.DataFrame:
     table["class"] = table["operator"].astype(str).map(class_of)
     by_ops = table["class"].isin(["gemm", "attention"])
     table["work"] = np.where(by_ops, table["num_ops"], table["tensor_size_bytes"]).astype(np.float64)
-    told: pd.DataFrame = table[table["work"] > 1].reset_index(drop=True)
-    return told
+    costed: pd.DataFrame = table[table["work"] > 1].reset_index(drop=True)
+    return costed

@@ -44,12 +44,12 @@ def without_faster_pairs(records: Records, levels: list[Level]) -> tuple[Records
         )
     if not faster:
         return records, []
-    kept = tuple(
+    transfers = tuple(
         transfer
         for transfer in records.transfers
         if transfer.calls[0].operation != MESSAGE or tuple(sorted(transfer.members)) not in faster
     )
-    return replace(records, transfers=kept), sentences
+    return replace(records, transfers=transfers), sentences
 
 
 def _paces(records: Records) -> dict[_Pair, float]:

@@ -78,8 +78,8 @@ def _clocks(mutual: pd.DataFrame, members: tuple[int, ...]) -> tuple[np.ndarray,
     if len(tables) < _FEWEST:
         return None
     ends = np.stack([table["end"].to_numpy(np.int64) for _, table in tables])
-    apart = ends - ends[:, :1]
-    low, ahead, high = np.quantile(apart, (0.25, 0.5, 0.75), axis=0)
+    offsets = ends - ends[:, :1]
+    low, ahead, high = np.quantile(offsets, (0.25, 0.5, 0.75), axis=0)
     error = (high - low) / np.sqrt(len(tables))
     known = np.where(np.abs(ahead) > high - low, ahead, 0.0)
     return known.round().astype(np.int64), float(error.max())

@@ -128,8 +128,8 @@ def _found_program(name: str) -> str:
         return name
     path = Path(name)
     if not isfile(path):
-        known = (*ALGORITHMS, *WHOLE_ALGORITHMS, *PROGRAM_NAMES)
-        hint = "" if "/" in name or "." in name else did_you_mean(name, known)
+        built_in = (*ALGORITHMS, *WHOLE_ALGORITHMS, *PROGRAM_NAMES)
+        hint = "" if "/" in name or "." in name else did_you_mean(name, built_in)
         raise ConfigError(
             f"There is no program and no built-in algorithm '{name}'{hint or '; check the path.'}"
         )

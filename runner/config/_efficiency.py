@@ -132,8 +132,8 @@ class EfficiencyPart:
 
 
 def _wire(value: Any, place: str) -> float:
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and _LEAST_WIRE <= value <= 1
-    if not known:
+    valid = isinstance(value, (int, float)) and not isinstance(value, bool) and _LEAST_WIRE <= value <= 1
+    if not valid:
         raise ConfigError(
             f"{place}: 'wire' is the share of a link's bytes that is payload, between {_LEAST_WIRE} and 1 "
             f"(0.9415 for TCP in frames of 1538 B), not {shown(value)}."
@@ -150,9 +150,11 @@ def _duration(value: Any, where: str) -> int:
     return number
 
 
-def _operation(name: Any, place: str, key: str = "collectives", known: Sequence[str] = _OPERATIONS) -> str:
-    if name not in known:
-        raise ConfigError(f"{place}: '{key}' has no operation {shown(name)}{did_you_mean(str(name), known)}")
+def _operation(name: Any, place: str, key: str = "collectives", allowed: Sequence[str] = _OPERATIONS) -> str:
+    if name not in allowed:
+        raise ConfigError(
+            f"{place}: '{key}' has no operation {shown(name)}{did_you_mean(str(name), allowed)}"
+        )
     return str(name)
 
 

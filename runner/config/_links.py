@@ -46,8 +46,8 @@ def check_links(links: Sequence[Any], where: str) -> None:
                 f"{shown(link)}."
             )
         a, b, bandwidth, latency = link
-        known = all(isinstance(device, int) and 0 <= device < limits.MOST_RANKS for device in (a, b))
-        if not known or a == b:
+        valid = all(isinstance(device, int) and 0 <= device < limits.MOST_RANKS for device in (a, b))
+        if not valid or a == b:
             raise ConfigError(
                 f"{where}: a link of 'links' joins two devices by their numbers, ranks first and then "
                 f"switches, and not {shown(a)} and {shown(b)}."

@@ -204,11 +204,11 @@ class PacketNetwork:
         if aside < default * _MIB:
             return self
         size = aside // _MIB + 1 + default
-        told = (
+        sentence = (
             f"BUFFER_SIZE is {size} MiB and not {default}: the ports of switch {switch} set aside "
             f"{aside / _MIB:.1f} MiB."
         )
-        return replace(self, settings={**self.settings, "BUFFER_SIZE": size}, assumptions=(told,))
+        return replace(self, settings={**self.settings, "BUFFER_SIZE": size}, assumptions=(sentence,))
 
     def _largest_aside(self) -> tuple[int, int]:
         """Return the switch whose ports reserve the most bytes, and the bytes; -1 and 0 without switches."""

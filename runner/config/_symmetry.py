@@ -125,16 +125,20 @@ class _Search:
             found = np.zeros(shape, dtype=bool)
             found[:, reached] = np.logical_or.reduceat(open_links, starts, axis=1)
             found &= hops < 0
-            for values, change, kept, nothing in (
+            for values, change, combine, nothing in (
                 (least, self._delay, np.minimum, _LARGEST),
                 (most, self._delay, np.maximum, -1),
                 (slow, None, np.minimum, _LARGEST),
                 (fast, None, np.maximum, -1),
             ):
-                told = values[:, self._from[used]]
-                told = told + change[used] if change is not None else np.minimum(told, self._rate[used])
-                told = kept.reduceat(np.where(open_links, told, nothing), starts, axis=1)
-                values[:, reached] = np.where(found[:, reached], told, values[:, reached])
+                candidates = values[:, self._from[used]]
+                candidates = (
+                    candidates + change[used]
+                    if change is not None
+                    else np.minimum(candidates, self._rate[used])
+                )
+                candidates = combine.reduceat(np.where(open_links, candidates, nothing), starts, axis=1)
+                values[:, reached] = np.where(found[:, reached], candidates, values[:, reached])
             hops[found] = level
             front = found
             front[:, : self.ranks] = False
@@ -235,8 +239,8 @@ def _verified_torus(
                 if rank == source:
                     continue
                 way, around = row[rank], min((other - place) % size, (place - other) % size)
-                apart = around if shape == "Ring" else 1
-                wanted = apart * sample.least_ps, sample.slowest_bps
+                distance = around if shape == "Ring" else 1
+                wanted = distance * sample.least_ps, sample.slowest_bps
                 if way is None or not way.even or way.figures != wanted:
                     return [], f"the ways from rank {source} to rank {rank} are not those of a torus"
     return [

@@ -147,16 +147,16 @@ class TcpPart:
 
         ``connect`` stays None if it was not given: its default depends on the number of ranks.
         """
-        known = {key: default for key, (_, default, _) in _SETTINGS.items()} | dict(self.settings)
-        marks = known["congestion-control"] == "dctcp"
-        if known["queue-disc"] is None:
-            asked = marks or known["red-thresholds"] or known["ecn-threshold"]
-            known["queue-disc"] = "red" if asked else "fifo"
-        if known["ecn"] is None:
-            known["ecn"] = marks or known["ecn-threshold"] is not None
-        if known["mss"] is None:
-            known["mss"] = known["mtu"] - _TCP_IP_BYTES
-        return known
+        settings = {key: default for key, (_, default, _) in _SETTINGS.items()} | dict(self.settings)
+        marks = settings["congestion-control"] == "dctcp"
+        if settings["queue-disc"] is None:
+            asked = marks or settings["red-thresholds"] or settings["ecn-threshold"]
+            settings["queue-disc"] = "red" if asked else "fifo"
+        if settings["ecn"] is None:
+            settings["ecn"] = marks or settings["ecn-threshold"] is not None
+        if settings["mss"] is None:
+            settings["mss"] = settings["mtu"] - _TCP_IP_BYTES
+        return settings
 
     def assumptions(self) -> list[str]:
         """Return sentences on every default that was used, with its source."""
@@ -164,8 +164,8 @@ class TcpPart:
         for key, value in self.complete().items():
             if key in self.settings or key in _QUIET or value is None:
                 continue
-            whose = _SETTINGS[key][2]
-            words.append(f"{key} {_shown(key, value)}" + (f" ({whose})" if whose else ""))
+            source = _SETTINGS[key][2]
+            words.append(f"{key} {_shown(key, value)}" + (f" ({source})" if source else ""))
         return [f"Defaults of 'tcp': {', '.join(words)}."] if words else []
 
 
@@ -179,40 +179,40 @@ def _shown(key: str, value: Any) -> str:
     return str(value)
 
 
-def _check(known: Mapping[str, Any], where: str) -> None:
+def _check(settings: Mapping[str, Any], where: str) -> None:
     """Raise `ConfigError` for settings that contradict each other."""
-    if known["mss"] > known["mtu"] - _TCP_IP_BYTES:
+    if settings["mss"] > settings["mtu"] - _TCP_IP_BYTES:
         raise ConfigError(
-            f"{where}: 'mss' of 'tcp' ({known['mss']}) does not fit into the 'mtu' ({known['mtu']}) with "
-            f"{_TCP_IP_BYTES} bytes of headers; leave it out."
+            f"{where}: 'mss' of 'tcp' ({settings['mss']}) does not fit into the 'mtu' ({settings['mtu']}) "
+            f"with {_TCP_IP_BYTES} bytes of headers; leave it out."
         )
-    if known["send-buffer"] > known["receive-buffer"]:
+    if settings["send-buffer"] > settings["receive-buffer"]:
         raise ConfigError(
-            f"{where}: the 'send-buffer' of 'tcp' ({known['send-buffer']} B) must not be larger than the "
-            f"'receive-buffer' ({known['receive-buffer']} B); make it smaller."
+            f"{where}: the 'send-buffer' of 'tcp' ({settings['send-buffer']} B) must not be larger than the "
+            f"'receive-buffer' ({settings['receive-buffer']} B); make it smaller."
         )
-    if known["send-buffer"] < 2 * known["mss"]:
+    if settings["send-buffer"] < 2 * settings["mss"]:
         raise ConfigError(
-            f"{where}: the 'send-buffer' of 'tcp' ({known['send-buffer']} B) must hold two segments "
-            f"({known['mss']} B each); make it larger."
+            f"{where}: the 'send-buffer' of 'tcp' ({settings['send-buffer']} B) must hold two segments "
+            f"({settings['mss']} B each); make it larger."
         )
-    if known["buffer"] < 2 * known["mtu"]:
+    if settings["buffer"] < 2 * settings["mtu"]:
         raise ConfigError(
-            f"{where}: the 'buffer' of 'tcp' ({known['buffer']} B) must hold two packets of the 'mtu' "
-            f"({known['mtu']} B); make it larger."
+            f"{where}: the 'buffer' of 'tcp' ({settings['buffer']} B) must hold two packets of the 'mtu' "
+            f"({settings['mtu']} B); make it larger."
         )
     for key in ("red-thresholds", "ecn-threshold"):
-        if known[key] is None:
+        if settings[key] is None:
             continue
-        highest = max(known[key]) if key == "red-thresholds" else known[key]
-        if known["queue-disc"] != "red":
+        highest = max(settings[key]) if key == "red-thresholds" else settings[key]
+        if settings["queue-disc"] != "red":
             raise ConfigError(f"{where}: '{key}' of 'tcp' needs 'queue-disc: red'; leave one of them out.")
-        if highest > known["buffer"]:
+        if highest > settings["buffer"]:
             raise ConfigError(
-                f"{where}: '{key}' of 'tcp' is above the 'buffer' ({known['buffer']} B); make it smaller."
+                f"{where}: '{key}' of 'tcp' is above the 'buffer' ({settings['buffer']} B); make it smaller."
             )
-    if known["red-thresholds"] and known["ecn-threshold"]:
+    if settings["red-thresholds"] and settings["ecn-threshold"]:
         raise ConfigError(f"{where}: give 'red-thresholds' or 'ecn-threshold' of 'tcp', not both.")
-    if not known["ecn"] and (known["congestion-control"] == "dctcp" or known["ecn-threshold"]):
-        what = "'ecn-threshold'" if known["ecn-threshold"] else "DCTCP"
+    if not settings["ecn"] and (settings["congestion-control"] == "dctcp" or settings["ecn-threshold"]):
+        what = "'ecn-threshold'" if settings["ecn-threshold"] else "DCTCP"
         raise ConfigError(f"{where}: {what} needs marks, but 'ecn' of 'tcp' is false; leave it out.")

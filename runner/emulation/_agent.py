@@ -89,7 +89,7 @@ class Agent:
         self._job: Message | None = None
         self._children: dict[int, _Child] = {}
         self._selector = selectors.DefaultSelector()
-        self._told = self._heard = time.monotonic()
+        self._last_sent = self._last_received = time.monotonic()
         self._deadline: float | None = None
 
     def serve(self) -> None:
@@ -111,16 +111,16 @@ class Agent:
         for key, _ in self._selector.select(timeout=_ALIVE_S / 2):
             if key.fileobj is self.channel:
                 for message in self.channel.pump():
-                    self._heard = time.monotonic()
+                    self._last_received = time.monotonic()
                     if message.kind == "bye":
                         return False
                     self._obey(message)
             else:
                 self._relay(key.data)
         now = time.monotonic()
-        if now - self._told > _ALIVE_S:
+        if now - self._last_sent > _ALIVE_S:
             self._tell("alive")
-        if now - self._heard > _SILENCE_S:
+        if now - self._last_received > _SILENCE_S:
             raise ChannelClosed(f"Nothing was heard of the coordinator for {_SILENCE_S:g} s.")
         if self._deadline is not None and now > self._deadline:
             self._end_children()
@@ -131,7 +131,7 @@ class Agent:
         return f"The agent ends ranks after {self.limit_s:g} s. Next: start it with a larger --limit."
 
     def _tell(self, kind: str, pieces: Iterable[bytes] = (), **facts: Any) -> None:
-        self._told = time.monotonic()
+        self._last_sent = time.monotonic()
         self.channel.send(kind, facts, list(pieces))
 
     def _obey(self, message: Message) -> None:
@@ -178,12 +178,12 @@ class Agent:
             raise BackendError("The coordinator started ranks without a job, or too many of them.")
         key = signature(self.secret, b"ranks", bytes.fromhex(facts["nonce"]))
         self._deadline = time.monotonic() + self.limit_s
-        for told in ranks:
-            if told["host"] not in self.hosts:
-                raise BackendError(f"The coordinator asks for the host '{told['host']}', which is another.")
-            addresses = tuple(map(str, told["addresses"]))
-            namespace = self.hosts[told["host"]]
-            self._fork(Rank(int(told["rank"]), addresses, key, str(facts["transport"]), namespace), job)
+        for task in ranks:
+            if task["host"] not in self.hosts:
+                raise BackendError(f"The coordinator asks for the host '{task['host']}', which is another.")
+            addresses = tuple(map(str, task["addresses"]))
+            namespace = self.hosts[task["host"]]
+            self._fork(Rank(int(task["rank"]), addresses, key, str(facts["transport"]), namespace), job)
 
     def _fork(self, rank: Rank, job: Message) -> None:
         ours, theirs = pair()

@@ -135,12 +135,12 @@ class Channel:
 
 def _decoded(head: bytes, rest: bytes) -> Message:
     try:
-        told = json.loads(head)
+        fields = json.loads(head)
         pieces, place = [], 0
-        for size in told["sizes"]:
+        for size in fields["sizes"]:
             pieces.append(rest[place : place + size])
             place += size
-        return Message(str(told["kind"]), dict(told["facts"]), tuple(pieces))
+        return Message(str(fields["kind"]), dict(fields["facts"]), tuple(pieces))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Refused(f"What came over the connection is not a message of an emulation ({error}).") from error
 

@@ -47,7 +47,7 @@ class _Agent:
     address: str
     hosts: tuple[str, ...] = ()
     clock: str = ""
-    heard: float = 0.0
+    last_received: float = 0.0
     inbox: list[Message] = field(default_factory=list)
 
 
@@ -124,7 +124,7 @@ class Coordinator:
         self._agents: list[_Agent] = []
         self._of_host: dict[str, _Agent] = {}
         self._selector = selectors.DefaultSelector()
-        self._told = 0.0
+        self._last_report = 0.0
         self._refused: list[str] = []
 
     def __enter__(self) -> Coordinator:
@@ -337,13 +337,13 @@ class Coordinator:
                 "agent wrote last on that host, and whether the host has enough memory."
             )
         kind = getattr(errors, str(first.facts.get("error")), BackendError)
-        known = isinstance(kind, type) and issubclass(kind, errors.ChakrascopeError)
-        raise (kind if known else BackendError)(f"{where}{first.facts.get('text')}")
+        is_ours = isinstance(kind, type) and issubclass(kind, errors.ChakrascopeError)
+        raise (kind if is_ours else BackendError)(f"{where}{first.facts.get('text')}")
 
     def _pump(self, wait_s: float) -> None:
         now = time.monotonic()
-        if now - self._told > _ALIVE_S:
-            self._told = now
+        if now - self._last_report > _ALIVE_S:
+            self._last_report = now
             self._broadcast("alive")
         self._alive()
         for key, _ in self._selector.select(timeout=wait_s):
@@ -352,9 +352,9 @@ class Coordinator:
                 agent.inbox += agent.channel.pump()
             except (ChannelClosed, Refused) as error:
                 self._lose(agent, error.message)
-            agent.heard = time.monotonic()
+            agent.last_received = time.monotonic()
         for agent in self._agents:
-            if time.monotonic() - agent.heard > _SILENCE_S:
+            if time.monotonic() - agent.last_received > _SILENCE_S:
                 self._lose(agent, f"Nothing was heard of it for {_SILENCE_S:g} s.")
 
     def _broadcast(

@@ -31,8 +31,8 @@ _BURST_S, _LEAST_BURST_BYTES = 0.00005, 1600
 _CONGESTION_CONTROL = "cubic"
 # A queue accepts whole TCP segments, while a wire carries frames. If no more is handed over at once than the
 # link sends in this time, acknowledgements do not wait for data of the other direction.
-_HANDED_OVER_S = 0.0002
-_FRAME_BYTES, _MOST_HANDED_OVER_BYTES = 1500, 65536
+_SEGMENT_S = 0.0002
+_FRAME_BYTES, _MOST_SEGMENT_BYTES = 1500, 65536
 _APPEAR_S = 5.0
 _MOST_HOSTS = 250
 
@@ -193,8 +193,8 @@ def _port(host: int, nic: int) -> str:
 
 def _segments(rate_bps: int) -> list[str]:
     """Return how many bytes TCP may hand to a link of this rate at once."""
-    size = int(rate_bps / 8 * _HANDED_OVER_S)
-    size = min(max(size, 2 * _FRAME_BYTES), _MOST_HANDED_OVER_BYTES)
+    size = int(rate_bps / 8 * _SEGMENT_S)
+    size = min(max(size, 2 * _FRAME_BYTES), _MOST_SEGMENT_BYTES)
     return ["gso_max_size", str(size), "gso_max_segs", str(-(-size // _FRAME_BYTES))]
 
 

@@ -64,13 +64,13 @@ def _local(setup: Setup, num_ranks: int, limit_s: float) -> Iterator[Coordinator
             network = stack.enter_context(Namespaces(len(rates), rates, setup.nics))
             hosts = {f"host{number}": network.path(number) for number in range(len(network))}
         listener = listen((LOOPBACK, 0))
-        told = {
+        instructions = {
             "address": listener.getsockname()[:2],
             "token": token.hex(),
             "hosts": hosts,
             "limit_s": limit_s + _END_S,
         }
-        agent = stack.enter_context(_agent_process(json.dumps(told).encode()))
+        agent = stack.enter_context(_agent_process(json.dumps(instructions).encode()))
 
         def alive() -> None:
             if agent.poll() is not None:
@@ -84,7 +84,7 @@ def _local(setup: Setup, num_ranks: int, limit_s: float) -> Iterator[Coordinator
 
 
 @contextlib.contextmanager
-def _agent_process(told: bytes) -> Iterator[subprocess.Popen[bytes]]:
+def _agent_process(instructions: bytes) -> Iterator[subprocess.Popen[bytes]]:
     """Start an agent, pass the address through its input, and end it."""
     process = subprocess.Popen(
         [sys.executable, "-m", f"{__package__}.agent"],
@@ -97,7 +97,7 @@ def _agent_process(told: bytes) -> Iterator[subprocess.Popen[bytes]]:
     assert process.stdin is not None
     try:
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(told)
+            process.stdin.write(instructions)
             process.stdin.close()
         yield process
     finally:

@@ -142,15 +142,15 @@ class _Meeting:
             if not waiting:
                 waiting = self._accept(1)
             each, nonce = waiting.pop()
-            whose = self._whose(each, nonce)
-            if whose is None or whose in found or whose not in expected:
+            identity = self._identify(each, nonce)
+            if identity is None or identity in found or identity not in expected:
                 each.close()
                 continue
             each.sendall(b"ok")
-            found[whose] = each
+            found[identity] = each
         return found
 
-    def _whose(self, each: socket.socket, nonce: bytes) -> tuple[int, int] | None:
+    def _identify(self, each: socket.socket, nonce: bytes) -> tuple[int, int] | None:
         try:
             hello = read_exactly(each, _HELLO.size)
             proof = read_exactly(each, 32)

@@ -28,8 +28,8 @@ def check_transport(name: str, where: str) -> str:
     Only a host can check its argument.
     """
     kind, colon, argument = name.partition(":")
-    known = kind in _ENTRANCES or kind in plugin_names(_PLUGINS)
-    if not known or (colon and not _argument(kind)):
+    exists = kind in _ENTRANCES or kind in plugin_names(_PLUGINS)
+    if not exists or (colon and not _argument(kind)):
         names = transport_names()
         raise ConfigError(f"{where}: there is no transport '{name}'{did_you_mean(name, names)}")
     if _argument(kind) and not argument:

@@ -18,15 +18,15 @@ _WAIT_S = 10.0
 
 def main() -> int:
     """Serve the coordinator that the standard input names; returns the exit status."""
-    told = json.load(sys.stdin)
-    host, port = told["address"]
+    instructions = json.load(sys.stdin)
+    host, port = instructions["address"]
     try:
         join(
             (str(host), int(port)),
-            bytes.fromhex(told["token"]),
-            told["hosts"],
+            bytes.fromhex(instructions["token"]),
+            instructions["hosts"],
             wait_s=_WAIT_S,
-            limit_s=float(told["limit_s"]),
+            limit_s=float(instructions["limit_s"]),
         )
     except ChakrascopeError as error:
         sys.stderr.write(f"{error.message}\n")

@@ -54,25 +54,25 @@ def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
             network = NetworkConfig.load(file)
         except ConfigError as error:
             raise ConfigError(error.message.replace(f"{folder}/", "")) from error
-    kept = _free_name(layout, Path(name).stem, network)
+    file_name = _free_name(layout, Path(name).stem, network)
     try:
         layout.networks_dir.mkdir(parents=True, exist_ok=True)
-        network.save(layout.network_file(kept))
+        network.save(layout.network_file(file_name))
     except OSError as error:
         raise StudyError(
             f"{layout.networks_dir} cannot be written ({error.strerror}); free some disk space or check its "
             "permissions."
         ) from error
-    return kept
+    return file_name
 
 
 def _free_name(layout: StudyLayout, stem: str, network: NetworkConfig) -> str:
     """Return the file name for *network*: *stem*, with a number if another network has that name."""
-    number, kept = 1, f"{stem}.yml"
-    while layout.network_file(kept).exists() and not _is_same(layout.network_file(kept), network):
+    number, file_name = 1, f"{stem}.yml"
+    while layout.network_file(file_name).exists() and not _is_same(layout.network_file(file_name), network):
         number += 1
-        kept = f"{stem}-{number}.yml"
-    return kept
+        file_name = f"{stem}-{number}.yml"
+    return file_name
 
 
 def _is_same(file: Path, network: NetworkConfig) -> bool:

@@ -226,13 +226,13 @@ class Study(StudyLayout):
 
     def runs(self) -> list[RunInfo]:
         """Return the finished runs, oldest first; a run that was requested again counts as new."""
-        again, when = self._asked_again()
+        repeated, when = self._last_repeated()
         return sorted(
             self._infos(),
-            key=lambda info: (max(info.created, when) if info.id == again else info.created, info.id),
+            key=lambda info: (max(info.created, when) if info.id == repeated else info.created, info.id),
         )
 
-    def _asked_again(self) -> tuple[str, str]:
+    def _last_repeated(self) -> tuple[str, str]:
         """Return the existing run that was requested last, and when; ("", "") if none was."""
         try:
             stored = json.loads(self.current_file.read_text(encoding="utf-8"))
@@ -450,9 +450,9 @@ class Study(StudyLayout):
             ) from error
 
     def _run_folder(self, run_id: str) -> Path:
-        known = [folder.name for folder in self.run_dirs()]
-        if run_id not in known:
-            raise StudyError(f"The study {self.path} has no run '{run_id}'{did_you_mean(run_id, known)}")
+        ids = [folder.name for folder in self.run_dirs()]
+        if run_id not in ids:
+            raise StudyError(f"The study {self.path} has no run '{run_id}'{did_you_mean(run_id, ids)}")
         return self.run_dir(run_id)
 
     def _infos(self) -> Iterator[RunInfo]:

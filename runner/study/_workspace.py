@@ -101,8 +101,8 @@ class Workspace:
             for info in self.infos()
         ]
         wanted = find.casefold()
-        kept = [row for row in rows if any(wanted in str(row[name]).casefold() for name in _COLUMNS)]
-        table: pd.DataFrame = pd.DataFrame(kept, columns=_COLUMNS)
+        matching = [row for row in rows if any(wanted in str(row[name]).casefold() for name in _COLUMNS)]
+        table: pd.DataFrame = pd.DataFrame(matching, columns=_COLUMNS)
         return table
 
     @property

@@ -26,8 +26,8 @@ def objectives(points: pd.DataFrame) -> list[str]:
     Costs with more than one value.
     """
     numbers = [name for name in swept_settings(points) if pd.api.types.is_numeric_dtype(points[name])]
-    known = [name for name in ("ranks", "cost", "memory_bytes", *numbers, "rank_time_ns") if name in points]
-    return [name for name in dict.fromkeys(known) if points[name].nunique() > 1]
+    columns = [name for name in ("ranks", "cost", "memory_bytes", *numbers, "rank_time_ns") if name in points]
+    return [name for name in dict.fromkeys(columns) if points[name].nunique() > 1]
 
 
 def more_is_cheaper(objective: str) -> bool:

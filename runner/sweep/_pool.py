@@ -96,7 +96,7 @@ class _Pool:
         self._most = workers
         self._log = log
         self._workers: list[_Worker] = []
-        self._again: deque[Work] = deque()
+        self._retries: deque[Work] = deque()
         self._deaths: dict[int, int] = {}
         self._answered = False
 
@@ -115,7 +115,7 @@ class _Pool:
         """Give every idle process a task, and start processes as needed; False if all tasks are done."""
         idle = [worker for worker in self._workers if worker.task is None]
         while idle or len(self._workers) < self._most:
-            task = self._again.popleft() if self._again else next(tasks, None)
+            task = self._retries.popleft() if self._retries else next(tasks, None)
             if task is None:
                 break
             if not idle:
@@ -146,7 +146,7 @@ class _Pool:
                 f"printed is in {self._log}. Is there enough memory? Try --workers 1."
             )
         if self._deaths[task.number] < _TRIES:
-            self._again.append(task)
+            self._retries.append(task)
             return None
         return task, failure(
             f"The process that simulated it died {_TRIES} times ({end}); is there enough memory? "

@@ -59,7 +59,7 @@ def planned_points(folder: Path) -> int:
     """
     try:
         planned = json.loads((folder / _NAME).read_text(encoding="utf-8")).get(_UNFINISHED, 0)
-    except (OSError, ValueError, AttributeError):  # whoever makes a point again is told
+    except (OSError, ValueError, AttributeError):  # reported when a point is repeated
         return 0
     return planned if isinstance(planned, int) else 0
 

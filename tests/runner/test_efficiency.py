@@ -136,7 +136,10 @@ def test_a_substitute_moves_the_bytes_of_what_is_really_run():
     [
         ({"reduce_scater": "all_reduce"}, "did you mean 'reduce_scatter'"),
         ({"broadcast": "all_reduce"}, "no operation 'broadcast'"),
-        ({"reduce_scatter": "all_reduce", "all_reduce": "all_gather"}, "name the operation that is finally run"),
+        (
+            {"reduce_scatter": "all_reduce", "all_reduce": "all_gather"},
+            "name the operation that is finally run",
+        ),
         (["reduce_scatter"], "must map operations"),
     ],
 )

@@ -42,8 +42,8 @@ def figures(
     missing: list[str] = []
     remarks: list[str] = []
     for name, members in kinds.items():
-        rate, delay, said, lacking = _of_kind(members[0], defaults)
-        remarks += [f"The link '{name}' ({count_text(len(members), 'link')}) {text}" for text in said]
+        rate, delay, assumptions, lacking = _of_kind(members[0], defaults)
+        remarks += [f"The link '{name}' ({count_text(len(members), 'link')}) {text}" for text in assumptions]
         if rate is None or delay is None:
             ends = " - ".join(nodes[node].name for node in (members[0].a, members[0].b))
             missing.append(f"'{name}' has no {' and no '.join(lacking)} (such as {ends})")
@@ -64,13 +64,13 @@ def _of_kind(
     named = named_defaults(line, defaults)
     every = [*named, *(("*", defaults[key]) for key in ("*",) if key in defaults)]
     rate, delay = kind.rate_bps, kind.delay_ps
-    said: list[str] = []
+    assumptions: list[str] = []
     lacking: list[str] = []
     widths = [(key, default.width) for key, default in every if default.width is not None]
     if rate is None and kind.transfers is not None and widths:
         key, width = widths[0]
         rate = kind.transfers * width
-        said.append(
+        assumptions.append(
             f"is taken as {width} lanes of {float(kind.transfers) / 1e9:g} Gb/s, nothing subtracted for line "
             f"coding (link-defaults, '{key}')."
         )
@@ -86,8 +86,8 @@ def _of_kind(
         assumed.append(text)
         lacking += [] if text else ["latency"]
     if any(assumed):
-        said.append(f"has from link-defaults what it lacks: {' and '.join(filter(None, assumed))}.")
-    return rate, delay, said, lacking
+        assumptions.append(f"has from link-defaults what it lacks: {' and '.join(filter(None, assumed))}.")
+    return rate, delay, assumptions, lacking
 
 
 def _first(allowed: Iterable[tuple[str, Default]], figure: str) -> tuple[Fraction | None, str]:

@@ -74,8 +74,10 @@ def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) 
     beside = {key: value for key, value in data.items() if key not in OPTION_KEYS}
     if any(key in beside for key in _DIMENSIONS):
         made.pop("dimensions", None)
-        said = [text for text in made["assumptions"] if not text.startswith(("Dimensions found", "All "))]
-        made["assumptions"] = [*said, f"The dimensions are those given in {path.name}, not proven."]
+        assumptions = [
+            text for text in made["assumptions"] if not text.startswith(("Dimensions found", "All "))
+        ]
+        made["assumptions"] = [*assumptions, f"The dimensions are those given in {path.name}, not proven."]
         missing = next((key for key in _DIMENSIONS if key not in beside), None)
         if missing:
             raise ConfigError(f"{path}: '{missing}' is missing beside the other keys of the dimensions.")

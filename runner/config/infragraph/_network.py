@@ -49,7 +49,7 @@ class _Network:
 
     def mapping(self) -> dict[str, Any]:
         """Return the mapping of the network configuration."""
-        values, said = figures(self._lines, self._nodes, self._options.defaults, self._where)
+        values, assumptions = figures(self._lines, self._nodes, self._options.defaults, self._where)
         used = {node for line in self._lines for node in (line.a, line.b)} - set(self._ranks)
         others = sorted(used)
         number = {node: place for place, node in enumerate([*self._ranks, *others])}
@@ -64,7 +64,7 @@ class _Network:
                 f"{self._where}: {len(names):,} devices take part, and {_MOST_DEVICES:,} is the most; leave "
                 "out what ranks do not need with 'without: [NAME]', or describe fewer hosts."
             )
-        self._remarks += said
+        self._remarks += assumptions
         self._remark_ways(wires, names)
         dimensions = self._dimensions(wires, 2 if forwarding else 0)
         unused = self._infrastructure.unused
@@ -191,14 +191,14 @@ class _Network:
         """
         ranks = len(self._ranks)
         forwarding = self._options.forwarding
-        apart = _apart(ranks, wires, forwarding=bool(forwarding))
-        if apart and forwarding is None:
+        pair = _unconnected(ranks, wires, forwarding=bool(forwarding))
+        if pair and forwarding is None:
             forwarding = True
-            apart = _apart(ranks, wires, forwarding=True)
-        if apart:
+            pair = _unconnected(ranks, wires, forwarding=True)
+        if pair:
             passing = "" if forwarding else " without passing other ranks ('rank-forwarding: true' lets them)"
             raise ConfigError(
-                f"{self._where}: there is no way from {names[apart[0]]} to {names[apart[1]]}{passing}; add "
+                f"{self._where}: there is no way from {names[pair[0]]} to {names[pair[1]]}{passing}; add "
                 "the edges that join them."
             )
         if not forwarding:
@@ -275,7 +275,7 @@ def _names(node: Node) -> Iterable[str]:
     return node.component, f"{node.device}.{node.component}"
 
 
-def _apart(ranks: int, wires: Sequence[Wire], *, forwarding: bool) -> tuple[int, int] | None:
+def _unconnected(ranks: int, wires: Sequence[Wire], *, forwarding: bool) -> tuple[int, int] | None:
     """Return two ranks without a path between them, None if there are none."""
     group: dict[int, int] = {}
 

@@ -58,11 +58,11 @@ def fabric_transport(
     try:
         return engine.FabricTransport.open(errors, provider, list(addresses), rank, key)
     except errors.ConfigError:
-        known = engine.FabricTransport.providers(errors)
-        if provider.partition(";")[0] in known:
+        providers = engine.FabricTransport.providers(errors)
+        if provider.partition(";")[0] in providers:
             raise
         raise errors.ConfigError(
-            f"libfabric has no provider '{provider}' on this host{errors.did_you_mean(provider, known)}"
+            f"libfabric has no provider '{provider}' on this host{errors.did_you_mean(provider, providers)}"
         ) from None
 
 

@@ -252,8 +252,8 @@ def _in_order(folder: Path, by_rank: dict[int, Path]) -> list[str]:
 def _side(folder: Path, place: str, names: list[str], side: str) -> dict[Path, int | None]:
     """Return the ``host`` or ``device`` traces at *place*, with the rank of each."""
     paths = [folder / place / name for name in sorted(names) if name.endswith(_TRACE_NAMES)]
-    told = {path: _side_and_rank(path) for path in paths if is_of_one_rank(path.name)}
-    return {path: rank for path, (kind, rank) in told.items() if kind == side}
+    sides = {path: _side_and_rank(path) for path in paths if is_of_one_rank(path.name)}
+    return {path: rank for path, (kind, rank) in sides.items() if kind == side}
 
 
 def _by_pattern(ranks: dict[Path, int | None]) -> dict[str, dict[int, Path]]:
@@ -291,11 +291,11 @@ def _side_and_rank(path: Path) -> tuple[str, int | None]:
         stat = path.stat()
     except OSError:
         return "", None
-    return _told(path, stat.st_size, stat.st_mtime_ns)
+    return _classify(path, stat.st_size, stat.st_mtime_ns)
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _told(path: Path, _size: int, _mtime_ns: int) -> tuple[str, int | None]:
+def _classify(path: Path, _size: int, _mtime_ns: int) -> tuple[str, int | None]:
     kind, tool = kind_and_tool(path)
     return (kind, stated_rank(path)) if kind in ("host", "device") else (tool, None)
 
