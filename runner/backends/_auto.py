@@ -47,7 +47,7 @@ class AutoBackend:
         flow = flow_backend().run(experiment, progress)
         flags = flow.provenance["flow"]["flags"]
         expected = _expected(flags)
-        told: dict[str, Any] = {
+        provenance: dict[str, Any] = {
             "asked": self.error,
             "expected": expected[_MOST],
             "expected_99": expected[_NEARLY_ALL],
@@ -61,16 +61,16 @@ class AutoBackend:
         )
         if expected[_MOST] <= self.error and not flags:
             sentence = f"'auto' answered with 'flow', whose makespan was within {likely} that had no flag."
-            return _answer(flow, told | {"attempts": [_attempt(flow)]}, sentence)
+            return _answer(flow, provenance | {"attempts": [_attempt(flow)]}, sentence)
         packet = packet_backend().run(experiment, progress)
         reason = ", ".join(flags) if flags else "the error asked for"
-        apart = abs(flow.makespan_ns / packet.makespan_ns - 1) if packet.makespan_ns else 0.0
+        error = abs(flow.makespan_ns / packet.makespan_ns - 1) if packet.makespan_ns else 0.0
         sentence = (
             f"'auto' answered with 'packet' because of {reason}: 'flow' was off by up to {likely} that "
-            f"were like this, and is by {share_text(apart)} here."
+            f"were like this, and is by {share_text(error)} here."
         )
         attempts = [_attempt(flow) | {"given_up": reason}, _attempt(packet)]
-        return _answer(packet, told | {"attempts": attempts}, sentence)
+        return _answer(packet, provenance | {"attempts": attempts}, sentence)
 
 
 def auto_backend(name: str) -> AutoBackend:
@@ -102,9 +102,9 @@ def _attempt(result: Result) -> dict[str, Any]:
     return {"backend": model, "makespan_ns": result.makespan_ns, "flags": flags}
 
 
-def _answer(result: Result, told: dict[str, Any], sentence: str) -> Result:
+def _answer(result: Result, provenance: dict[str, Any], sentence: str) -> Result:
     assumptions = [*result.provenance["assumptions"], sentence]
-    facts = told | {"answered": told["attempts"][-1]["backend"]}
+    facts = provenance | {"answered": provenance["attempts"][-1]["backend"]}
     return replace(result, provenance=result.provenance | {"auto": facts, "assumptions": assumptions})
 
 

@@ -7,15 +7,15 @@ from typing import Any
 from ...support import count_text
 from ..config import PacketNetwork
 
-__all__ = ["changes_told"]
+__all__ = ["change_sentences"]
 
 
-def changes_told(network: PacketNetwork, changed: dict[str, Any]) -> list[str]:
+def change_sentences(network: PacketNetwork, changed: dict[str, Any]) -> list[str]:
     """Return the effect of each change of links on messages in flight."""
-    told = []
+    sentences = []
     time_us, *ends = network.settings["LINK_DOWN"]
     if time_us:
-        told.append(
+        sentences.append(
             f"LINK_DOWN: the link of nodes {ends[0]} and {ends[1]} is down from 2 s and {time_us} us on, as "
             "in ASTRA-sim, which counts this time from 2 s."
         )
@@ -24,8 +24,8 @@ def changes_told(network: PacketNetwork, changed: dict[str, Any]) -> list[str]:
         words = [f"{count_text(lost, 'packet')} lost", f"{count_text(rerouted, 'message')} took another way"]
         if waiting:
             words.append(f"{count_text(waiting, 'message')} without a way until a link comes back")
-        told.append(f"Links changed at {time_ns} ns: {', '.join(words)}.")
+        sentences.append(f"Links changed at {time_ns} ns: {', '.join(words)}.")
     later = sorted({change.time_ns for change in network.changes} - set(changed["time_ns"].tolist()))
     if later:
-        told.append(f"The job was done before links changed at {later[0]} ns.")
-    return told
+        sentences.append(f"The job was done before links changed at {later[0]} ns.")
+    return sentences

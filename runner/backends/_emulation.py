@@ -89,8 +89,8 @@ class EmulationBackend:
         setup = self._setup()
         rate = setup.link_bps or _NOMINAL_BPS
         gibibytes = rate / 8 / (1 << 30)
-        known = "" if setup.link_bps else ": its bandwidth is not known, and 10 Gb/s stand for it"
-        assumption = f"The network of an emulation is one switch of all ranks{known}."
+        caveat = "" if setup.link_bps else ": its bandwidth is not known, and 10 Gb/s stand for it"
+        assumption = f"The network of an emulation is one switch of all ranks{caveat}."
         return NetworkConfig(
             ("Switch",), (num_ranks,), (gibibytes,), (_NOMINAL_NS,), name="real", assumptions=(assumption,)
         )

@@ -10,7 +10,7 @@ from .._experiment import Experiment
 from .._framed import typed
 from .._result import COLUMNS, Result
 from ..config import PacketNetwork
-from ._changes import changes_told
+from ._changes import change_sentences
 from ._engine import EngineBackend, Model, Run
 from ._fabric import set_fabric
 from ._flows import completion_times
@@ -67,14 +67,14 @@ def _complete(result: Result, run: Run) -> Result:
     if not facts["flags"] and may_drift(flows, result.makespan_ns):
         facts |= _shaken(result.makespan_ns, flows, network, run)
     warnings = [*network.warnings(), *(FLAGS[flag] for flag in facts["flags"])]
-    assumptions = [_QUEUES, *changes_told(network, report.changes)]
-    told = result.provenance | {
+    assumptions = [_QUEUES, *change_sentences(network, report.changes)]
+    provenance = result.provenance | {
         "flow": facts,
         "warnings": [*result.provenance["warnings"], *warnings],
         "assumptions": [*result.provenance["assumptions"], *assumptions],
     }
-    link_use = typed(report.stretches, COLUMNS["link_use"])
-    return result.with_columns(flows=flows, link_use=link_use, provenance=told)
+    link_use = typed(report.intervals, COLUMNS["link_use"])
+    return result.with_columns(flows=flows, link_use=link_use, provenance=provenance)
 
 
 def _shaken(makespan_ns: int, flows: Columns, network: PacketNetwork, run: Run) -> dict[str, Any]:

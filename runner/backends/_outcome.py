@@ -63,16 +63,16 @@ def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
         name: getattr(output, f"link_{name}")
         for name in ("src", "dst", "bytes", "busy_ns", "queue_ns", "messages")
     }
-    link_use = typed(output.fabric.stretches, COLUMNS["link_use"])
-    told = result.with_columns(
+    link_use = typed(output.fabric.intervals, COLUMNS["link_use"])
+    with_tables = result.with_columns(
         collectives=arranged_calls(output.collectives(of_all)), links=links, link_use=link_use
     )
     recorded = RecordedNodes(output)
     if of_all:
-        return told.with_columns(nodes=_nodes_of_all(output, recorded))
+        return with_tables.with_columns(nodes=_nodes_of_all(output, recorded))
     # The columns of few nodes are built now, so that the engine's records can be freed.
     is_small = sum(recorded.rows) < MANY_NODES
-    return told.with_columns(nodes=recorded.read() if is_small else Table(recorded))
+    return with_tables.with_columns(nodes=recorded.read() if is_small else Table(recorded))
 
 
 def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:

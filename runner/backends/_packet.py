@@ -11,7 +11,7 @@ from .._experiment import Experiment
 from .._framed import typed
 from .._result import COLUMNS, Result
 from ..config import NO_CONTROL, PacketNetwork
-from ._changes import changes_told
+from ._changes import change_sentences
 from ._engine import EngineBackend, Model, Run
 from ._fabric import set_fabric
 from ._flows import completion_times
@@ -44,15 +44,15 @@ def _complete(notes: tuple[str, ...], result: Result, run: Run) -> Result:
         *result.provenance["assumptions"],
         *notes,
         *_assumptions(network),
-        *changes_told(network, report.changes),
+        *change_sentences(network, report.changes),
         *_trains(network, report),
     ]
-    told = {"packets": facts, "warnings": warnings, "assumptions": assumptions}
+    provenance = {"packets": facts, "warnings": warnings, "assumptions": assumptions}
     return result.with_columns(
         links=_links(report.links),
         flows=flows,
-        link_use=typed(report.stretches, COLUMNS["link_use"]),
-        provenance=result.provenance | told,
+        link_use=typed(report.intervals, COLUMNS["link_use"]),
+        provenance=result.provenance | provenance,
     )
 
 
@@ -80,16 +80,18 @@ def _facts(report: engine.FabricReport, times: dict[str, Any]) -> dict[str, Any]
 
 
 def _assumptions(network: PacketNetwork) -> list[str]:
-    told = list(network.assumptions)
+    assumptions = list(network.assumptions)
     if network.settings["ASTRA_SIM_CLOCK"]:
-        told.append(
+        assumptions.append(
             "Times are those of ASTRA-sim's ns-3 (ASTRA_SIM_CLOCK 1, the default of its own files): every "
             "packet takes whole ns, and a message is complete when its sender has the last acknowledgement. "
             "Exact times: ASTRA_SIM_CLOCK 0."
         )
     if network.settings["CC_MODE"] == NO_CONTROL:
-        told.append("Senders have no congestion control (CC_MODE 12): only windows and pauses limit them.")
-    return told
+        assumptions.append(
+            "Senders have no congestion control (CC_MODE 12): only windows and pauses limit them."
+        )
+    return assumptions
 
 
 def _trains(network: PacketNetwork, report: engine.FabricReport) -> list[str]:
@@ -104,14 +106,14 @@ def _trains(network: PacketNetwork, report: engine.FabricReport) -> list[str]:
             "L2_ACK_INTERVAL above a packet, and no congestion control but DCQCN and DCTCP where queues stay "
             "below half of KMIN."
         ]
-    told = (
+    sentence = (
         f"Up to {report.largest_train} packets of a message travelled as one event (PACKET_TRAIN {asked}), "
         "which moved the makespans of the 120 experiments of docs/validation/fidelity.md "
         "by 0.00 % (median), and by "
         "0.6 % at most. Every packet by itself: PACKET_TRAIN 1."
     )
     ended = " Where pauses were near, and from the first loss on, packets travelled by themselves."
-    return [told + ended if report.trains_apart else told]
+    return [sentence + ended if report.split_trains else sentence]
 
 
 def _drops(facts: dict[str, Any]) -> list[str]:

@@ -158,13 +158,13 @@ class Routes:
 class FabricReport:
     flows: dict[str, npt.NDArray[np.int64]]
     links: dict[str, npt.NDArray[np.int64]]
-    stretches: dict[str, npt.NDArray[np.int64]]
+    intervals: dict[str, npt.NDArray[np.int64]]
     flags: list[str]
     changes: dict[str, npt.NDArray[np.int64]]
     data_packets: int
     events: int
     largest_train: int
-    trains_apart: bool
+    split_trains: bool
 
 class PathWalk:
     rank: int

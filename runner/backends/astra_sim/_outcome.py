@@ -75,11 +75,11 @@ def _stalled(
         f"rank {w['rank']} is in '{w['node_name']}' (node {w['node_id']})" for w in waits[:SHOWN_LINES]
     )
     more = f"; and {len(waits) - SHOWN_LINES} more" if len(waits) > SHOWN_LINES else ""
-    said = f" It said: {' | '.join(log.failures)}." if log.failures else ""
+    quote = f" It said: {' | '.join(log.failures)}." if log.failures else ""
     return SimulationStalled(
         f"ASTRA-sim stalled: {len(missing)} of {log.num_ranks} ranks never finished (the first is rank "
-        f"{missing[0]}) and nothing was left to happen. {named}{more}{'.' if named else ''}{said} Check that "
-        "every send has a receive of the same size and tag, and that all members of a group issue its "
+        f"{missing[0]}) and nothing was left to happen. {named}{more}{'.' if named else ''}{quote} Check "
+        "that every send has a receive of the same size and tag, and that all members of a group issue its "
         "collectives in the same order; our 'analytical-unaware' backend names who waits for whom.",
         waits,
     )

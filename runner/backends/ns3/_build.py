@@ -45,7 +45,7 @@ def build_driver(
     compiler = find_compiler(environment, keep_going)
     target = cache_folder(environment) / _key(ns3, compiler) / _PROGRAM
     if not target.is_file():
-        with _said(keep_going) as going:
+        with _reporting(keep_going) as going:
             _compile_once(ns3, compiler, target, going)
     return target, ns3
 
@@ -69,7 +69,7 @@ def start_build(environment: Mapping[str, str] | None = None) -> threading.Threa
 
 
 @contextlib.contextmanager
-def _said(keep_going: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
+def _reporting(keep_going: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
     """Print that the model is being compiled, at doubling intervals during the block."""
     began, next_s = time.monotonic(), 2.0
     print(f"{_COMPILING} ...", file=sys.stderr)

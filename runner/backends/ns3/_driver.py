@@ -200,8 +200,8 @@ class PacketDriver:
     def _died(self) -> BackendError:
         status = self._process.wait()
         self._errors.seek(0)
-        said = self._errors.read()[-600:].decode("utf-8", "replace").strip()
-        last = f" It said: {' | '.join(said.splitlines()[-3:])}." if said else ""
+        output = self._errors.read()[-600:].decode("utf-8", "replace").strip()
+        last = f" It said: {' | '.join(output.splitlines()[-3:])}." if output else ""
         return BackendError(
             f"The model of TCP ended in the middle of a simulation: {describe_exit(status)}.{last} Simulate "
             "a smaller network, or report this with the experiment."

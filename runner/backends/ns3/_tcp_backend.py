@@ -83,16 +83,16 @@ class TcpBackend:
                 return result, totals, _flow_table(flows, totals)
 
         result, totals, table = eased(experiment, attempt)
-        told = result.provenance
-        facts = {"versions": told["versions"] | {"ns-3": ns3.version}} | _facts(totals, table)
-        warnings = [*told["warnings"], *_warnings(experiment.network, totals)]
-        assumptions = [*told["assumptions"], *_assumptions(packet, part, result.makespan_ns)]
+        provenance = result.provenance
+        facts = {"versions": provenance["versions"] | {"ns-3": ns3.version}} | _facts(totals, table)
+        warnings = [*provenance["warnings"], *_warnings(experiment.network, totals)]
+        assumptions = [*provenance["assumptions"], *_assumptions(packet, part, result.makespan_ns)]
         return replace(
             result,
             links=_link_table(totals.links),
             flows=table,
             link_use=totals.history,
-            provenance=told | facts | {"warnings": warnings, "assumptions": assumptions},
+            provenance=provenance | facts | {"warnings": warnings, "assumptions": assumptions},
         )
 
 
@@ -162,7 +162,7 @@ def _warnings(network: NetworkConfig, totals: TcpTotals) -> list[str]:
 
 
 def _assumptions(network: PacketNetwork, part: TcpPart, makespan_ns: int) -> list[str]:
-    known = part.complete()
+    settings = part.complete()
     sentences = part.assumptions()
     later = [change.time_ns for change in network.changes if change.time_ns > makespan_ns]
     if later:
@@ -172,11 +172,11 @@ def _assumptions(network: PacketNetwork, part: TcpPart, makespan_ns: int) -> lis
             "A link that goes down loses what is on it and what waits for it; TCP sends that again. Queues "
             "and marking thresholds stay as they are where a link gets another rate."
         )
-    marks = mark_thresholds(network, known)
-    if marks and known["ecn-threshold"] is None:
+    marks = mark_thresholds(network, settings)
+    if marks and settings["ecn-threshold"] is None:
         words = ", ".join(f"{count} B at {rate / 1e9:g} Gbit/s" for rate, count in marks.items())
         sentences.append(f"Switches mark all packets from a queue on of {words} (half the buffer at most).")
-    if open_before(known, len(network.hosts)):
+    if open_before(settings, len(network.hosts)):
         sentences.append("Every rank is connected to every other before the job starts, as gloo does.")
     else:
         sentences.append("Ranks connect when they first have a message, and the handshake takes its time.")

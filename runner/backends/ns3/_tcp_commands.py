@@ -34,11 +34,11 @@ def describe_tcp(network: PacketNetwork, part: TcpPart) -> str:
 
     Raises `ConfigError` where a folder for packets cannot be made.
     """
-    known = part.complete()
-    lines = [f"set {name} {value}" for name, value in _settings(known, len(network.hosts)).items()]
-    lines += [f"set {name} {value}" for name, value in _outputs(known)]
+    settings = part.complete()
+    lines = [f"set {name} {value}" for name, value in _settings(settings, len(network.hosts)).items()]
+    lines += [f"set {name} {value}" for name, value in _outputs(settings)]
     lines.append(" ".join(map(str, ["nodes", network.nodes, *network.switches])))
-    marks = mark_thresholds(network, known)
+    marks = mark_thresholds(network, settings)
     loss = network.settings["ERROR_RATE_PER_LINK"]
     lines += [
         f"link {link.a} {link.b} {link.rate_bps} {link.delay_ps} {link.loss or loss!r} "
@@ -50,70 +50,70 @@ def describe_tcp(network: PacketNetwork, part: TcpPart) -> str:
     return "\n".join(lines) + "\n"
 
 
-def open_before(known: Mapping[str, Any], hosts: int) -> bool:
+def open_before(settings: Mapping[str, Any], hosts: int) -> bool:
     """Return whether all *hosts* are connected before the job starts.
 
     The default, unless there are too many.
     """
-    pairs: int = hosts * (hosts - 1) // 2 * known["connections-per-pair"]
-    given: str | None = known["connect"]
+    pairs: int = hosts * (hosts - 1) // 2 * settings["connections-per-pair"]
+    given: str | None = settings["connect"]
     return given == "before" if given is not None else pairs <= _MOST_OPEN_BEFORE
 
 
-def mark_thresholds(network: PacketNetwork, known: Mapping[str, Any]) -> dict[int, int]:
+def mark_thresholds(network: PacketNetwork, settings: Mapping[str, Any]) -> dict[int, int]:
     """Return the queue length in bytes from which packets are marked, by the rate of the link.
 
     Often empty.
     """
-    if known["queue-disc"] != "red" or known["red-thresholds"]:
+    if settings["queue-disc"] != "red" or settings["red-thresholds"]:
         return {}
-    if known["ecn-threshold"] is None and known["congestion-control"] != "dctcp":
+    if settings["ecn-threshold"] is None and settings["congestion-control"] != "dctcp":
         return {}
     rates = sorted({link.rate_bps for link in network.links})
-    if known["ecn-threshold"] is not None:
-        return dict.fromkeys(rates, known["ecn-threshold"])
-    most = known["buffer"] // 2
+    if settings["ecn-threshold"] is not None:
+        return dict.fromkeys(rates, settings["ecn-threshold"])
+    most = settings["buffer"] // 2
     packets = {
         rate: max(_FEWEST_MARK_PACKETS, math.ceil(_MARK_PACKETS * rate / _MARK_RATE_BPS)) for rate in rates
     }
-    return {rate: min(count * known["mtu"], most) for rate, count in packets.items()}
+    return {rate: min(count * settings["mtu"], most) for rate, count in packets.items()}
 
 
-def _settings(known: Mapping[str, Any], hosts: int) -> dict[str, Any]:
-    low, high = known["red-thresholds"] or (known["buffer"] // 6, known["buffer"] // 2)
+def _settings(settings: Mapping[str, Any], hosts: int) -> dict[str, Any]:
+    low, high = settings["red-thresholds"] or (settings["buffer"] // 6, settings["buffer"] // 2)
     return {
-        "ACK_EVERY": known["ack-every"],
-        "BUFFER": known["buffer"],
-        "CONNECTIONS": known["connections-per-pair"],
-        "CONNECT_FIRST": int(open_before(known, hosts)),
-        "CONTROL": _CONTROLS[known["congestion-control"]],
-        "DELAYED_ACK_NS": known["delayed-ack"],
-        "ECN": int(known["ecn"]),
-        "FLOW_MONITOR": int(known["flow-monitor"]),
+        "ACK_EVERY": settings["ack-every"],
+        "BUFFER": settings["buffer"],
+        "CONNECTIONS": settings["connections-per-pair"],
+        "CONNECT_FIRST": int(open_before(settings, hosts)),
+        "CONTROL": _CONTROLS[settings["congestion-control"]],
+        "DELAYED_ACK_NS": settings["delayed-ack"],
+        "ECN": int(settings["ecn"]),
+        "FLOW_MONITOR": int(settings["flow-monitor"]),
         # ns-3's timestamps are too coarse, but Linux's option takes its share of the wire.
-        "FRAME_OVERHEAD": known["frame-overhead"] + _TIMESTAMP_BYTES,
-        "HOST_DISC": known["host-queue-disc"],
-        "HOST_PACKETS": _HOST_PACKETS[known["host-queue-disc"]],
-        "INITIAL_WINDOW": known["initial-window"],
-        "LIMIT_OUTPUT_BYTES": known["limit-output-bytes"],
-        "MESSAGE_HEADER": known["message-header"],
-        "MIN_RTO_NS": known["min-rto"],
-        "MSS": known["mss"],
-        "MTU": known["mtu"],
-        "RECEIVE_BUFFER": known["receive-buffer"],
+        "FRAME_OVERHEAD": settings["frame-overhead"] + _TIMESTAMP_BYTES,
+        "HOST_DISC": settings["host-queue-disc"],
+        "HOST_PACKETS": _HOST_PACKETS[settings["host-queue-disc"]],
+        "INITIAL_WINDOW": settings["initial-window"],
+        "LIMIT_OUTPUT_BYTES": settings["limit-output-bytes"],
+        "MESSAGE_HEADER": settings["message-header"],
+        "MIN_RTO_NS": settings["min-rto"],
+        "MSS": settings["mss"],
+        "MTU": settings["mtu"],
+        "RECEIVE_BUFFER": settings["receive-buffer"],
         "RED_MAX": high,
         "RED_MIN": low,
-        "SEED": known["seed"],
-        "SEND_BUFFER": known["send-buffer"],
-        "SLOW_START_AFTER_IDLE": int(known["slow-start-after-idle"]),
-        "SWITCH_DISC": known["queue-disc"],
+        "SEED": settings["seed"],
+        "SEND_BUFFER": settings["send-buffer"],
+        "SLOW_START_AFTER_IDLE": int(settings["slow-start-after-idle"]),
+        "SWITCH_DISC": settings["queue-disc"],
     }
 
 
-def _outputs(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if known["pcap"] is None:
+def _outputs(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if settings["pcap"] is None:
         return
-    folder = Path(known["pcap"]).expanduser().resolve()
+    folder = Path(settings["pcap"]).expanduser().resolve()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -122,5 +122,5 @@ def _outputs(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             "another."
         ) from error
     yield "PCAP", str(folder)
-    if known["flow-monitor"]:
+    if settings["flow-monitor"]:
         yield "FLOW_MONITOR_FILE", str(folder / "flow-monitor.xml")

@@ -164,19 +164,19 @@ class ServiceBackend:
                 "run it again."
             )
         reasons = [plain(line) for line in log.failures or lines[-SHOWN_LINES:]]
-        said = f" It said: {' | '.join(reasons)}." if reasons else " It said nothing."
+        quote = f" It said: {' | '.join(reasons)}." if reasons else " It said nothing."
         return BackendError(
-            f"The simulation failed at the ASTRA-sim Service at {self.address.place} ({status}).{said} Check "
-            f"that it has a program for '{self.address.kind}', and what it names, or run the same experiment "
-            "with our 'analytical-unaware' backend, whose errors name the cause."
+            f"The simulation failed at the ASTRA-sim Service at {self.address.place} ({status}).{quote} "
+            f"Check that it has a program for '{self.address.kind}', and what it names, or run the same "
+            "experiment with our 'analytical-unaware' backend, whose errors name the cause."
         )
 
 
 def _complaints(lines: list[str]) -> list[str]:
     """Return a sentence on ASTRA-sim's standard error, which follows its last line."""
     ends = [number for number, line in enumerate(lines) if _EXITING.search(line)]
-    said = [plain(line) for line in lines[ends[-1] + 1 :][:SHOWN_LINES]] if ends else []
-    return [f"ASTRA-sim complained at its end: {' | '.join(said)}."] if said else []
+    complaints = [plain(line) for line in lines[ends[-1] + 1 :][:SHOWN_LINES]] if ends else []
+    return [f"ASTRA-sim complained at its end: {' | '.join(complaints)}."] if complaints else []
 
 
 def _wait_until_free(client: ServiceClient, watch: _Watch, left_behind: str) -> None:

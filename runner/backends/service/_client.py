@@ -26,7 +26,7 @@ _LARGEST_ANSWER_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 20
 _STATUS = {1: "running", 2: "completed", 3: "failed", 4: "terminated", 5: "inactive"}
 _START, _STOP, _BY_NAME = 1, 2, 2
-_SAID_CHARACTERS = 300
+_REASON_CHARACTERS = 300
 # The prefix that the service's gRPC library puts before the text of an exception.
 _RAISED = "Exception calling application: "
 _HINT = "Perhaps it is not an ASTRA-sim Service of version 1.x"
@@ -86,7 +86,7 @@ class ServiceClient:
     def status(self) -> str:
         """Return running, completed, failed, terminated or inactive."""
         answer = self._call("GetStatus", b"", "GetStatusResponse")
-        return self._known(answer.control_status.status)
+        return self._status_name(answer.control_status.status)
 
     def upload(self, archive: Path) -> None:
         """Send the zip *archive*, which replaces all files of earlier simulations at the service."""
@@ -185,7 +185,7 @@ class ServiceClient:
             f"{_HINTS.get(method, _HINT)}; its own log says more."
         )
 
-    def _known(self, number: int) -> str:
+    def _status_name(self, number: int) -> str:
         if number not in _STATUS:
             raise BackendError(
                 f"The ASTRA-sim Service at {self._place} reports a status {number} that is not known; use a "
@@ -230,5 +230,5 @@ def _reason(details: str) -> str:
 
 def plain(text: str) -> str:
     """Return *text* as a short single line without control characters."""
-    words = "".join(letter if letter.isprintable() else " " for letter in text[: 4 * _SAID_CHARACTERS])
-    return " ".join(words.split())[:_SAID_CHARACTERS]
+    words = "".join(letter if letter.isprintable() else " " for letter in text[: 4 * _REASON_CHARACTERS])
+    return " ".join(words.split())[:_REASON_CHARACTERS]

@@ -192,9 +192,9 @@ def _dimensions(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
 
 def _single(value: float, what: str, warnings: list[str]) -> float:
     """Return *value*, with a warning if the service will store another number."""
-    kept = float(str(np.float32(value)))
-    if kept != value:
-        warnings.append(f"The service keeps 32 bits of {what}: {kept!r} for {value!r}.")
+    stored = float(str(np.float32(value)))
+    if stored != value:
+        warnings.append(f"The service keeps 32 bits of {what}: {stored!r} for {value!r}.")
     return value
 
 

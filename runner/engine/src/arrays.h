@@ -14,9 +14,10 @@ namespace nb = nanobind;
 
 template <class T>
 nb::object to_array(std::vector<T>&& values) {
-    auto* kept = new std::vector<T>(std::move(values));
-    const nb::capsule owner(kept, [](void* memory) noexcept { delete static_cast<std::vector<T>*>(memory); });
-    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
+    auto* owned = new std::vector<T>(std::move(values));
+    const nb::capsule owner(owned,
+                            [](void* memory) noexcept { delete static_cast<std::vector<T>*>(memory); });
+    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
 }
 
 template <class Item, class Field>

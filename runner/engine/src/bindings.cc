@@ -151,7 +151,7 @@ void bind_config(nb::module_& module) {
 
 // The fields that every unfinished operation has, whichever way it stalled.
 template <class Operation>
-nb::dict told(const Operation& operation) {
+nb::dict facts_of(const Operation& operation) {
     nb::dict item;
     item["rank"] = operation.rank;
     item["node_id"] = operation.node_id;
@@ -163,7 +163,7 @@ nb::dict told(const Operation& operation) {
 nb::list unfinished(const Output& output) {
     nb::list list;
     for (const Stall& stall : output.unfinished) {
-        nb::dict item = told(stall);
+        nb::dict item = facts_of(stall);
         item["waits_for"] = stall.waits_for;
         list.append(item);
     }
@@ -173,7 +173,7 @@ nb::list unfinished(const Output& output) {
 nb::list deadlock(const Output& output) {
     nb::list list;
     for (const Blocked& blocked : output.deadlock) {
-        nb::dict item = told(blocked);
+        nb::dict item = facts_of(blocked);
         item["begun"] = blocked.begun;
         list.append(item);
     }

@@ -149,10 +149,10 @@ void bind_report(nb::module_& module) {
                                       named("pauses", &Row::pauses), named("drops", &Row::drops),
                                       named("largest_queue_bytes", &Row::largest_queue_bytes));
                      })
-        .def_prop_ro("stretches",
+        .def_prop_ro("intervals",
                      [](const FabricReport& report) {
-                         using Row = LinkStretch;
-                         return table(report.stretches, named("src", &Row::source),
+                         using Row = LinkInterval;
+                         return table(report.intervals, named("src", &Row::source),
                                       named("dst", &Row::destination), named("start_ns", &Row::start_ns),
                                       named("end_ns", &Row::end_ns), named("bytes", &Row::bytes));
                      })
@@ -167,7 +167,7 @@ void bind_report(nb::module_& module) {
         .def_ro("data_packets", &FabricReport::data_packets)
         .def_ro("events", &FabricReport::events)
         .def_ro("largest_train", &FabricReport::largest_train)
-        .def_ro("trains_apart", &FabricReport::trains_apart);
+        .def_ro("split_trains", &FabricReport::split_trains);
 }
 
 void bind_models(nb::module_& module) {

@@ -15,7 +15,7 @@
 
 #include "agenda.h"
 #include "flow/ends.h"
-#include "flow/kept.h"
+#include "flow/id_cache.h"
 #include "flow/sharing.h"
 
 namespace {
@@ -106,7 +106,7 @@ bool ends() {
 bool kept() {
     bool holds = true;
     Random random(7);
-    flow::Kept cache;
+    flow::IdCache cache;
     std::vector<std::uint64_t> values;  // by number
     std::vector<int> holders;
     for (int turn = 0; turn < 60'000 && holds; ++turn) {
@@ -114,7 +114,7 @@ bool kept() {
         const std::uint64_t hash = value / 3;  // values share hashes
         std::uint32_t number =
             cache.find(hash, [&](std::uint32_t candidate) { return values[candidate] == value; });
-        if (number == flow::Kept::kNone) {
+        if (number == flow::IdCache::kNone) {
             const bool held =
                 std::ranges::any_of(std::views::iota(std::size_t{0}, values.size()),
                                     [&](auto place) { return holders[place] > 0 && values[place] == value; });
@@ -130,7 +130,7 @@ bool kept() {
         cache.hold(number);
         ++holders[number];
         if (below(random, 50) != 0) {
-            cache.let_go(number);
+            cache.release(number);
             --holders[number];
         }
     }

@@ -146,7 +146,7 @@ def test_trains_end_before_a_pause():
     sent = [(rank, rank, 8, 4 * MIB, 0) for rank in range(8)]
     (plain, reference), (trains, report) = both(sent, 64, hosts=9, BUFFER_SIZE=20)
     assert table(reference)["pauses"].sum() > 0
-    assert report.trains_apart
+    assert report.split_trains
     assert table(report)["drops"].sum() == 0
     assert error(plain, trains) == pytest.approx(0, abs=0.01)
 
@@ -215,7 +215,7 @@ def test_trains_go_on_where_no_pause_is_near():
     sent = [(rank, rank, 8, 4 * MIB, 0) for rank in range(4)]
     sent += [(8 + rank, rank + 4, (rank + 1) % 4 + 4, 16 * MIB, 0) for rank in range(4)]
     (plain, reference), (trains, report) = both(sent, 64, hosts=9, BUFFER_SIZE=20)
-    assert report.trains_apart
+    assert report.split_trains
     assert report.events * 3 < reference.events
     assert table(report)["drops"].sum() == 0
     assert error(plain, trains) == pytest.approx(0, abs=0.01)

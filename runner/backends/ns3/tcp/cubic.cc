@@ -9,7 +9,7 @@ namespace chakrascope::tcp {
 namespace {
 
 // Linux's parameters.
-constexpr std::uint32_t kLowWindow = 16;  // segments below which slow start goes on
+constexpr std::uint32_t kLowWindow = 16;  // segments below which slow start continues
 constexpr std::uint32_t kSamples = 8;
 constexpr std::int64_t kTrainGapUs = 2'000;
 constexpr std::int64_t kLeastDelayUs = 4'000;

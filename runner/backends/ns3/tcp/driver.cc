@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// A network of ns-3's TCP as a service: commands on standard input, answers on standard output, one line each.
+// A network of ns-3's TCP as a service: commands on standard input, answers on standard output, one line
+// each.
 //
 //   set NAME VALUE             one setting
 //   nodes COUNT SWITCH...      all nodes; the others are hosts

@@ -34,7 +34,7 @@ struct FabricLinkUse {
 };
 
 // The traffic of one direction of a link in one interval.
-struct LinkStretch {
+struct LinkInterval {
     std::int32_t source = 0;
     std::int32_t destination = 0;
     std::int64_t start_ns = 0;
@@ -53,13 +53,13 @@ struct ChangeRecord {
 struct FabricReport {
     std::vector<FlowRecord> flows;  // in the order in which they ended
     std::vector<FabricLinkUse> links;
-    std::vector<LinkStretch> stretches;  // the same interval length for all links
-    std::vector<std::string> flags;      // short names of effects that the model approximates badly
+    std::vector<LinkInterval> intervals;  // the same interval length for all links
+    std::vector<std::string> flags;       // short names of effects that the model approximates badly
     std::vector<ChangeRecord> changes;
     std::uint64_t data_packets = 0;
     std::uint64_t events = 0;
     std::uint32_t largest_train = 1;  // packets that were simulated as part of a train
-    bool trains_apart = false;        // packets of trains that were split because of nearby pauses
+    bool split_trains = false;        // packets of trains that were split because of nearby pauses
 };
 
 }  // namespace chakrascope::engine

@@ -101,9 +101,9 @@ void Routes::sort_neighbours() {
 }
 
 const Routes::Table& Routes::table(std::int32_t root) {
-    std::optional<Table>& kept = tables_[static_cast<std::size_t>(root)];
-    if (!kept) kept = search(root);
-    return *kept;
+    std::optional<Table>& cached = tables_[static_cast<std::size_t>(root)];
+    if (!cached) cached = search(root);
+    return *cached;
 }
 
 // Breadth-first search from the root: every neighbour that is one hop nearer is a next hop. Hosts

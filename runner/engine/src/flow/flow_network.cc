@@ -115,13 +115,13 @@ std::uint32_t FlowNetwork::keep(const Flow& flow) {
 
 void FlowNetwork::take_bundle(Flow& flow) {
     flow.bundle = bundle_of(flow);
-    kept_.hold(flow.bundle);
+    bundle_ids_.hold(flow.bundle);
     for (const std::uint32_t link : sharing_.forward(flow.bundle)) ++expected_[link];
 }
 
 void FlowNetwork::leave_bundle(const Flow& flow) {
     for (const std::uint32_t link : sharing_.forward(flow.bundle)) --expected_[link];
-    kept_.let_go(flow.bundle);
+    bundle_ids_.release(flow.bundle);
 }
 
 // Returns whether there is a path in both directions.
@@ -145,7 +145,7 @@ std::uint32_t FlowNetwork::bundle_of(const Flow& flow) {
     const Window window = window_of(host(flow.source), host(flow.destination), flow.bytes);
     auto hash = std::bit_cast<std::uint64_t>(window.count) + era_;
     for (const std::uint32_t link : path_) hash = (hash ^ link) * 0x9E3779B97F4A7C15ULL + (hash >> 31);
-    const std::uint32_t known = kept_.find(hash, [&](std::uint32_t bundle) {
+    const std::uint32_t cached = bundle_ids_.find(hash, [&](std::uint32_t bundle) {
         const auto there = sharing_.forward(bundle);
         const auto back = sharing_.back(bundle);
         const auto middle = path_.begin() + static_cast<std::ptrdiff_t>(forward_);
@@ -153,8 +153,8 @@ std::uint32_t FlowNetwork::bundle_of(const Flow& flow) {
                std::equal(there.begin(), there.end(), path_.begin(), middle) &&
                std::equal(back.begin(), back.end(), middle, path_.end());
     });
-    if (known != Kept::kNone) return known;
-    const std::uint32_t bundle = kept_.put(hash);
+    if (cached != IdCache::kNone) return cached;
+    const std::uint32_t bundle = bundle_ids_.put(hash);
     set_bundle(bundle, window);
     return bundle;
 }

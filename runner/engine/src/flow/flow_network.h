@@ -13,7 +13,7 @@
 #include "../fabric/routes.h"
 #include "../network/network.h"
 #include "history.h"
-#include "kept.h"
+#include "id_cache.h"
 #include "pacing.h"
 #include "sharing.h"
 #include "timing.h"
@@ -47,7 +47,7 @@ class FlowNetwork final : public Network {
         Packets packets;
         std::uint64_t counted = 0;  // packets that are counted in the use of links
         double wire = 0;            // bytes with headers that the amount stands for
-        double told = 0;            // the part of `wire` that is in the history
+        double recorded = 0;        // the part of `wire` that is in the history
         double amount = 0;          // the same work in bytes of full packets
         double joined = 0;          // ps
         double ahead = 0;           // how much earlier its last packet leaves than the fluid, ps
@@ -137,8 +137,8 @@ class FlowNetwork final : public Network {
     Pacing pacing_;
     std::uint32_t era_ = 0;  // between two changes of links
     std::vector<std::uint32_t>
-        eras_;   // the period of link changes for which each bundle's path and window were computed
-    Kept kept_;  // bundles by the hash of their links
+        eras_;            // the period of link changes for which each bundle's path and window were computed
+    IdCache bundle_ids_;  // bundles by the hash of their links
     std::vector<std::uint32_t> path_;  // scratch space of a lookup
     std::size_t forward_ = 0;
     std::vector<Standing> standing_;

@@ -24,7 +24,7 @@ class History {
 
     // The traffic of the link from `source` to `destination`, if there was any.
     void tell(std::uint32_t link, std::int32_t source, std::int32_t destination,
-              std::vector<LinkStretch>& stretches) const {
+              std::vector<LinkInterval>& intervals) const {
         const auto width_ns = static_cast<std::int64_t>(width_ / 1000);
         double before = 0;
         double sum = 0;
@@ -34,7 +34,7 @@ class History {
             const auto bytes = static_cast<std::uint64_t>(std::llround(sum) - std::llround(before));
             before = sum;
             const auto start = static_cast<std::int64_t>(place) * width_ns;
-            if (bytes > 0) stretches.push_back({source, destination, start, start + width_ns, bytes});
+            if (bytes > 0) intervals.push_back({source, destination, start, start + width_ns, bytes});
         }
     }
 

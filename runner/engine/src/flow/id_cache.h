@@ -10,7 +10,7 @@
 
 namespace chakrascope::engine::flow {
 
-class Kept {
+class IdCache {
   public:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
@@ -42,7 +42,7 @@ class Kept {
     void hold(std::uint32_t number) {
         if (items_[number].holders++ == 0) ++held_;
     }
-    void let_go(std::uint32_t number) {
+    void release(std::uint32_t number) {
         if (--items_[number].holders > 0) return;
         --held_;
         if (items_[number].queued) return;

@@ -50,8 +50,8 @@ FlowNetwork::Stopped FlowNetwork::stop(std::uint32_t number, double time) {
         use_links(flow, std::max(sent, flow.counted));
         flow.counted = std::max(sent, flow.counted);
         if (recording_) tell_history(flow, flow.wire * (1 - std::clamp(left / flow.amount, 0.0, 1.0)));
-        flow.wire -= flow.told;
-        flow.told = 0;
+        flow.wire -= flow.recorded;
+        flow.recorded = 0;
         flow.amount = left;
         flow.begun = true;
     }

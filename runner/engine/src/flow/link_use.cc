@@ -18,9 +18,9 @@ const FabricReport* FlowNetwork::report() const {
                                   [](const ChangeRecord& change) { return change.lost > 0; });
     report_.flags = validity_.flags(sharing_.clusters(), lost);
     report_.events = solutions_;
-    report_.stretches.clear();
+    report_.intervals.clear();
     for (std::uint32_t link = 0; recording_ && link < report_.links.size(); ++link)
-        history_.tell(link, report_.links[link].source, report_.links[link].destination, report_.stretches);
+        history_.tell(link, report_.links[link].source, report_.links[link].destination, report_.intervals);
     return &report_;
 }
 
@@ -96,9 +96,9 @@ void FlowNetwork::record(double time) {
 
 // Bytes of the flow on the wire that have passed so far.
 void FlowNetwork::tell_history(Flow& flow, double bytes) {
-    const double more = bytes - flow.told;
+    const double more = bytes - flow.recorded;
     if (!(more > 0)) return;
-    flow.told = bytes;
+    flow.recorded = bytes;
     for (const std::uint32_t link : sharing_.forward(flow.bundle)) history_.add(link, more);
     const double answers = more * timing_.answers() * settings_.ack_bytes() / timing_.packet_bytes();
     for (const std::uint32_t link : sharing_.back(flow.bundle)) history_.add(link, answers);

@@ -38,7 +38,7 @@ class Pacing {
 
     // The new rate of the bundle is set afterwards; if it stays the same, call `update`.
     void join(std::uint32_t bundle, std::uint32_t flow, double amount, double time) {
-        settle(paces_[bundle], time);
+        advance(paces_[bundle], time);
         std::vector<Leaving>& leaving = leaving_[bundle];
         leaving.push_back({paces_[bundle].served + amount, flow});
         std::push_heap(leaving.begin(), leaving.end());
@@ -52,7 +52,7 @@ class Pacing {
         const bool many = bundles.size() * kManyOf > ends_.size();
         for (const std::uint32_t bundle : bundles) {
             Pace& pace = paces_[bundle];
-            settle(pace, time);
+            advance(pace, time);
             pace.rate = rate(bundle);
             many ? ends_.put(bundle, next_end(pace)) : ends_.set(bundle, next_end(pace));
         }
@@ -97,7 +97,7 @@ class Pacing {
         double key = Ends::kNever;  // of the first flow to end
     };
 
-    static void settle(Pace& pace, double time) {
+    static void advance(Pace& pace, double time) {
         // The counter restarts when the bundle has no flows, because small numbers are exact.
         pace.served = pace.key == Ends::kNever ? 0 : pace.served + pace.rate * (time - pace.since);
         pace.since = time;

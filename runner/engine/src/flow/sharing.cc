@@ -48,7 +48,7 @@ void Sharing::add() {
     bundles_.emplace_back();
     limits_.emplace_back();
     answers_.emplace_back();
-    settled_.push_back(0);
+    fixed_.push_back(0);
     marks_.push_back(0);
 }
 
@@ -221,14 +221,14 @@ void Sharing::gather_all() {
     dirty_.clear();
     for (std::uint32_t link = 0; link < links_.size(); ++link)
         if (links_[link].flows > 0 && reaches(link)) gather_link(link);
-    unsettled_ = active_.size();
+    unfixed_ = active_.size();
     part_cap_ = least_cap_;
 }
 
 void Sharing::gather() {
     part_bundles_.clear();
     part_links_.clear();
-    unsettled_ = 0;
+    unfixed_ = 0;
     part_cap_ = std::numeric_limits<double>::infinity();
     for (const std::uint32_t bundle : joined_) gather_bundle(bundle);
     for (const std::uint32_t link : dirty_) {
@@ -264,9 +264,9 @@ void Sharing::gather_bundle(std::uint32_t number) {
     if (bundle.gathered == pass_) return;
     bundle.gathered = pass_;
     if (bundle.flows == 0) {
-        settled_[number] = pass_;
+        fixed_[number] = pass_;
     } else {
-        ++unsettled_;
+        ++unfixed_;
         part_cap_ = std::min(part_cap_, bundle.most);
     }
     part_bundles_.push_back(number);
@@ -318,7 +318,7 @@ bool Sharing::lowest(Level& level) {
 
 void Sharing::fill() {
     Level level{};
-    while (unsettled_ > 0) {
+    while (unfixed_ > 0) {
         const bool full = lowest(level);
         if (part_cap_ <= level.rate * (1 + 1e-9)) {
             if (!caps_known_) {
@@ -338,9 +338,9 @@ void Sharing::fill_link(std::uint32_t number) {
     const double rate = std::max(filling_[number].left, 0.0) / filling_[number].sharers;
     const std::vector<std::uint32_t>& users = links_[number].users;
     for (std::size_t i = 0; i < users.size(); ++i) {
-        if (i + kPrefetched < users.size() && settled_[users[i + kPrefetched]] != pass_)
+        if (i + kPrefetched < users.size() && fixed_[users[i + kPrefetched]] != pass_)
             __builtin_prefetch(&bundles_[users[i + kPrefetched]], 1);
-        if (settled_[users[i]] != pass_) freeze(users[i], rate, number);
+        if (fixed_[users[i]] != pass_) freeze(users[i], rate, number);
     }
 }
 
@@ -352,7 +352,7 @@ void Sharing::find_caps() {
     for (const std::uint32_t number : part) {
         const Bundle& bundle = bundles_[number];
         if (whole_) least_cap_ = std::min(least_cap_, bundle.most);
-        if (settled_[number] != pass_) caps_.push_back({bundle.most, number});
+        if (fixed_[number] != pass_) caps_.push_back({bundle.most, number});
     }
     std::make_heap(caps_.begin(), caps_.end());
     part_cap_ = caps_.front().rate;
@@ -364,14 +364,14 @@ void Sharing::fill_cap() {
     std::pop_heap(caps_.begin(), caps_.end());
     caps_.pop_back();
     part_cap_ = caps_.empty() ? std::numeric_limits<double>::infinity() : caps_.front().rate;
-    if (settled_[cap.number] != pass_) freeze(cap.number, cap.rate, kNone);
+    if (fixed_[cap.number] != pass_) freeze(cap.number, cap.rate, kNone);
 }
 
 void Sharing::freeze(std::uint32_t number, double rate, std::uint32_t binding) {
     Bundle& bundle = bundles_[number];
-    settled_[number] = pass_;
+    fixed_[number] = pass_;
     bundle.binding = binding;
-    --unsettled_;
+    --unfixed_;
     if (std::abs(rate - bundle.rate) > 1e-12 * rate) {
         bundle.rate = rate;
         if (!whole_) {

@@ -152,7 +152,7 @@ class Sharing {
     std::vector<Bundle> bundles_;
     std::vector<Limits> limits_;  // of each bundle
     std::vector<Answers> answers_;
-    std::vector<std::uint32_t> settled_;  // the pass that did
+    std::vector<std::uint32_t> fixed_;  // the pass that did
     std::vector<std::uint32_t> hops_;
     std::vector<std::uint32_t> slots_;  // index in users of the link, parallel to hops_
     std::vector<std::uint32_t> active_;
@@ -168,7 +168,7 @@ class Sharing {
     double least_cap_ = 0;  // a bound of the bundles' own limits; of all of them, and of a part
     double part_cap_ = 0;
     bool caps_known_ = false;
-    std::size_t unsettled_ = 0;
+    std::size_t unfixed_ = 0;
     std::vector<std::uint32_t> part_bundles_;  // unless whole_
     std::vector<std::uint32_t> part_links_;
     std::vector<Level> levels_;

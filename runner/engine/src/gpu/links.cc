@@ -155,9 +155,9 @@ void Links::come(Parcel* parcel) {
 }
 
 void Links::give_back(Return* credit) {
-    const Return kept = *credit;
+    const Return returned = *credit;
     free_returns_.push_back(credit);
-    restore(kept);
+    restore(returned);
 }
 
 void Links::restore(const Return& credit) {

@@ -41,9 +41,9 @@ class AwareNetwork final : public Network {
 
     const FabricReport* report() const override {
         if (!recording_) return nullptr;
-        report_.stretches.clear();
+        report_.intervals.clear();
         for (std::size_t line = 0; line < uses_.size(); ++line)
-            history_.tell(line, uses_[line].source, uses_[line].destination, report_.stretches);
+            history_.tell(line, uses_[line].source, uses_[line].destination, report_.intervals);
         return &report_;
     }
 

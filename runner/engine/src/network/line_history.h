@@ -22,25 +22,25 @@ class LineHistory {
         while (end > kStretches * width_) widen();
         std::vector<std::uint64_t>& own = bytes_[line];
         if (own.empty()) own.resize(kStretches);
-        std::uint64_t told = 0;
-        for (std::size_t place = start / width_; told < bytes; ++place) {
+        std::uint64_t counted = 0;
+        for (std::size_t place = start / width_; counted < bytes; ++place) {
             const Time until = (place + 1) * width_;
             const double through = static_cast<double>(until - start) / static_cast<double>(end - start);
             const auto passed =
                 until >= end ? bytes : static_cast<std::uint64_t>(through * static_cast<double>(bytes));
-            own[place] += passed - told;
-            told = passed;
+            own[place] += passed - counted;
+            counted = passed;
         }
     }
 
     // The traffic of the line from `source` to `destination`, if there was any.
     void tell(std::size_t line, std::int32_t source, std::int32_t destination,
-              std::vector<LinkStretch>& stretches) const {
+              std::vector<LinkInterval>& intervals) const {
         for (std::size_t place = 0; place < bytes_[line].size(); ++place) {
             if (bytes_[line][place] == 0) continue;
             const auto start = static_cast<std::int64_t>(place * width_);
             const auto end = start + static_cast<std::int64_t>(width_);
-            stretches.push_back({source, destination, start, end, bytes_[line][place]});
+            intervals.push_back({source, destination, start, end, bytes_[line][place]});
         }
     }
 

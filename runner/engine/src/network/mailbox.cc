@@ -102,13 +102,13 @@ void Mailbox::receive(const MessageKey& key, Callback received) {
 }
 
 void Mailbox::meet_send(std::uint64_t meeting) {
-    const Meeting kept = take(meeting);
-    post_send(kept.key, {kept.key.source, kept.key.destination}, kept.callback);
+    const Meeting waiting = take(meeting);
+    post_send(waiting.key, {waiting.key.source, waiting.key.destination}, waiting.callback);
 }
 
 void Mailbox::meet_receive(std::uint64_t meeting) {
-    const Meeting kept = take(meeting);
-    post_receive(kept.key, kept.callback);
+    const Meeting waiting = take(meeting);
+    post_receive(waiting.key, waiting.callback);
 }
 
 Mailbox::Meeting Mailbox::take(std::uint64_t meeting) {
@@ -138,21 +138,21 @@ void Mailbox::receive_on_request(const MessageKey& key, Callback received) {
 }
 
 void Mailbox::requested(std::uint64_t meeting) {
-    const Meeting kept = take(meeting);
+    const Meeting waiting = take(meeting);
     if (apart_) {
-        post_send(kept.key, {kept.key.source, kept.key.destination}, {});
-        if (kept.callback) events_.at(events_.now(), kept.callback);
+        post_send(waiting.key, {waiting.key.source, waiting.key.destination}, {});
+        if (waiting.callback) events_.at(events_.now(), waiting.callback);
         return;
     }
-    Stream& own = stream(kept.key.source, kept.key.destination);
+    Stream& own = stream(waiting.key.source, waiting.key.destination);
     own.under_way.insert(++own.begun);
-    const std::uint64_t arrives = keep(kept.key, {});
+    const std::uint64_t arrives = keep(waiting.key, {});
     meetings_[arrives].number = own.begun;
-    const Route route{kept.key.source, kept.key.destination};
-    post_send(kept.key, route, bind<&Mailbox::passed>(this, arrives),
-              kept.in_line ? line_up(route, kept.key.size) : 0);
+    const Route route{waiting.key.source, waiting.key.destination};
+    post_send(waiting.key, route, bind<&Mailbox::passed>(this, arrives),
+              waiting.in_line ? line_up(route, waiting.key.size) : 0);
     // The sender no longer owns a message that was handed over.
-    if (kept.callback) events_.at(events_.now(), kept.callback);
+    if (waiting.callback) events_.at(events_.now(), waiting.callback);
 }
 
 // Return when a message of this size, queued behind the in-line messages, leaves.
@@ -167,9 +167,9 @@ Time Mailbox::line_up(Route route, std::uint64_t size) {
 
 // The message has arrived, and with it the requests that followed it directly.
 void Mailbox::passed(std::uint64_t meeting) {
-    const Meeting kept = take(meeting);
-    Stream& own = stream(kept.key.source, kept.key.destination);
-    own.under_way.erase(kept.number);
+    const Meeting waiting = take(meeting);
+    Stream& own = stream(waiting.key.source, waiting.key.destination);
+    own.under_way.erase(waiting.number);
     std::vector<std::uint32_t> come;
     while (!own.requests.empty() &&
            (own.under_way.empty() || own.requests.front().behind < *own.under_way.begin())) {

@@ -55,7 +55,7 @@ class PacketNetwork final : public Network {
             }
         };
         rename(report_.links);
-        rename(report_.stretches);
+        rename(report_.intervals);
         return &report_;
     }
 

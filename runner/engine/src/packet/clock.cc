@@ -25,10 +25,10 @@ Timer Clock::keep(Ticks delay, const Event& event) {
 // The slot is freed before its event runs, which may set the timer again.
 void Clock::fire(void* slot) {
     const auto place = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(slot));
-    const Slot kept = slots_[place];
+    const Slot due = slots_[place];
     slots_[place].number = 0;
     free_.push_back(place);
-    if (!kept.cancelled) kept.event.run(kept.event.object, kept.event.argument);
+    if (!due.cancelled) due.event.run(due.event.object, due.event.argument);
 }
 
 bool Clock::run(const std::function<bool(Ticks)>& keep_going) {

@@ -44,8 +44,8 @@ void Flow::hold_back(Ticks round_trip) {
 
 std::uint32_t Flow::train_now() const {
     if (train == 1 || world.train == 1) return 1;
-    if (!out().takes_trains_apart()) return train;
-    world.trains_apart = true;
+    if (!out().splits_trains()) return train;
+    world.split_trains = true;
     return 1;
 }
 

@@ -52,9 +52,9 @@ bool Simulation::change_link(const engine::LinkChange& change, engine::ChangeRec
 // Messages without a path wait if a link may come back.
 void Simulation::reroute(engine::ChangeRecord& record) {
     if (!flows_.empty()) world_.router = this;
-    for (const auto& kept : flows_) {
-        if (!kept || kept->done) continue;
-        Flow& flow = *kept;
+    for (const auto& owner : flows_) {
+        if (!owner || owner->done) continue;
+        Flow& flow = *owner;
         const std::vector<Port*> before = flow.forth;
         const std::vector<Port*> before_back = flow.back;
         find_paths(flow);

@@ -77,7 +77,7 @@ Packet* Port::pop() {
     PacketQueue* queue = !control_.empty() ? &control_ : (!data_.empty() && !paused_ ? &data_ : nullptr);
     if (!queue) return nullptr;
     const Packet& first = *queue->first();
-    if (first.followers > 0 && first.kind == Kind::Data && takes_trains_apart()) return pop_first_of_train();
+    if (first.followers > 0 && first.kind == Kind::Data && splits_trains()) return pop_first_of_train();
     Packet* packet = queue->pop();
     const Ticks waited = std::max<Ticks>(world_.clock.now() - packet->queued_since, 0);
     use_.queued += waited;
@@ -105,7 +105,7 @@ Packet* Port::pop_first_of_train() {
     train.sequence += world_.settings.payload_bytes;
     --train.followers;
     data_.shorten_first(world_.full_bytes);
-    world_.trains_apart = true;
+    world_.split_trains = true;
     return packet;
 }
 

@@ -86,7 +86,7 @@ class Port {
     std::uint64_t sent_bytes() const { return use_.bytes; }
     // Send the next packets at that rate; the link is up from now on.
     void set_rate(std::uint64_t rate_bps);
-    // The link is down, in both directions once its peer is told too: packets on the way to this
+    // The link is down, in both directions once its peer is notified: packets on the way to this
     // port, and packets that wait here, are lost. Returns their number.
     std::uint64_t take_down();
     // A packet that left by this port, or would have, is lost.
@@ -101,7 +101,7 @@ class Port {
     // has to queue.
     bool pass(Packet* packet, bool at_once);
     // Whether the packets of a train have to leave one by one.
-    bool takes_trains_apart() const { return world_.train == 1 || peer_->owner_.near_pause(*peer_); }
+    bool splits_trains() const { return world_.train == 1 || peer_->owner_.near_pause(*peer_); }
     // The time from the first bit of a train to its last.
     Ticks sending_time_of_all(const Packet& packet);
     // Send the owner's next packet unless a packet is being sent.

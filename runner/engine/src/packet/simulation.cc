@@ -134,9 +134,9 @@ Flow& Simulation::keep(std::unique_ptr<Flow> flow) {
     }
     flow->place = free_.back();
     free_.pop_back();
-    std::unique_ptr<Flow>& kept = flows_[flow->place];
-    kept = std::move(flow);
-    return *kept;
+    std::unique_ptr<Flow>& owner = flows_[flow->place];
+    owner = std::move(flow);
+    return *owner;
 }
 
 void Simulation::send(std::uint64_t message, std::int32_t source, std::int32_t destination,
@@ -239,17 +239,17 @@ void Simulation::complete(const Flow& flow) {
 }
 
 // Stop once all events of this instant have run, that is, when no event ran between two checks.
-void Simulation::settle() {
+void Simulation::end_instant() {
     const std::uint64_t events = world_.clock.events();
     if (events == events_before_ + 1) return world_.clock.stop();
     events_before_ = events;
-    look_ = world_.clock.after<&Simulation::settle>(0, this);
+    look_ = world_.clock.after<&Simulation::end_instant>(0, this);
 }
 
 void Simulation::begin_settling() {
     if (world_.clock.pending(look_)) return;
     events_before_ = world_.clock.events();
-    look_ = world_.clock.after<&Simulation::settle>(0, this);
+    look_ = world_.clock.after<&Simulation::end_instant>(0, this);
 }
 
 const std::vector<Completion>& Simulation::run(Ticks limit, const std::function<bool(Ticks)>& keep_going) {
@@ -276,7 +276,7 @@ void Simulation::forget_done() {
 
 // Interval lengths are powers of two times each other, so the shorter intervals of a port fit into
 // the longest.
-void Simulation::add_stretches(engine::FabricReport& report, const Port& port, Ticks width) const {
+void Simulation::add_intervals(engine::FabricReport& report, const Port& port, Ticks width) const {
     const SendHistory& history = port.history();
     const auto parts = static_cast<std::size_t>(width / history.width);
     for (std::size_t first = 0; first < SendHistory::kStretches; first += parts) {
@@ -286,7 +286,7 @@ void Simulation::add_stretches(engine::FabricReport& report, const Port& port, T
         if (bytes == 0) continue;
         const std::int64_t width_ns = width / 1000;
         const auto place = static_cast<std::int64_t>(first / parts);
-        report.stretches.push_back(
+        report.intervals.push_back(
             {port.owner().id(), port.peer().owner().id(), place * width_ns, (place + 1) * width_ns, bytes});
     }
 }
@@ -300,7 +300,7 @@ engine::FabricReport Simulation::report() const {
             engine::FabricLinkUse& use = report.links.emplace_back(port.use());
             use.source = port.owner().id();
             use.destination = port.peer().owner().id();
-            add_stretches(report, port, widest);
+            add_intervals(report, port, widest);
         }
     };
     for (std::size_t node = 0; node < hosts_.size(); ++node)
@@ -308,7 +308,7 @@ engine::FabricReport Simulation::report() const {
     report.changes = changed_;
     report.data_packets = world_.pool.data_packets;
     report.largest_train = world_.largest_train;
-    report.trains_apart = world_.trains_apart;
+    report.split_trains = world_.split_trains;
     report.events = world_.clock.events();
     return report;
 }

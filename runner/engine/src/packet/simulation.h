@@ -45,7 +45,7 @@ class Simulation final : public Router {
     engine::FabricReport report() const;
 
   private:
-    void add_stretches(engine::FabricReport& report, const Port& port, Ticks width) const;
+    void add_intervals(engine::FabricReport& report, const Port& port, Ticks width) const;
     void connect(const engine::FabricDescription& fabric);
     Port& add_port(std::int32_t node);
     void size_for_links();
@@ -66,7 +66,7 @@ class Simulation final : public Router {
     std::uint32_t longest_train(const Flow& flow) const;
     void begin_late(Flow* flow);
     void begin_settling();
-    void settle();
+    void end_instant();
     void forget_done();
     void complete(const Flow& flow);
 

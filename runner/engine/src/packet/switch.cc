@@ -83,7 +83,7 @@ void Switch::receive(Port& port, Packet* packet) {
 
 // A train is lost as a whole, so trains are split where packets are lost.
 void Switch::end_trains() {
-    world_.trains_apart = world_.trains_apart || world_.train > 1;
+    world_.split_trains = world_.split_trains || world_.train > 1;
     world_.train = 1;
 }
 

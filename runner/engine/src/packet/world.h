@@ -32,7 +32,7 @@ struct World {
     std::uint32_t train = 1;
     std::uint32_t largest_train = 1;  // sent so far
     bool trains_misled = false;       // senders may soon react to marks that depend on trains
-    bool trains_apart = false;        // some trains were split, or not formed, near pauses
+    bool split_trains = false;        // some trains were split, or not formed, near pauses
 };
 
 }  // namespace chakrascope::packet

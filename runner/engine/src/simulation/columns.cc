@@ -13,7 +13,8 @@ const RankNodes& nodes_of(const Output& output, std::int32_t rank) {
 }
 
 // A chain that began when the node itself started belongs to the node.
-Origin settle(const Output& output, const RankNodes& own, std::uint32_t node, const NodeRecord& record) {
+Origin resolve_origin(const Output& output, const RankNodes& own, std::uint32_t node,
+                      const NodeRecord& record) {
     const Origin itself{own.rank, static_cast<std::int32_t>(node)};
     if (record.origin.rank < 0) return itself;
     const Records& others = nodes_of(output, record.origin.rank).records;
@@ -29,7 +30,7 @@ void add_nodes(NodeColumns& columns, const Output& output, const RankNodes& own)
     for (std::uint32_t i = 0; i < own.records.size(); ++i) {
         if (!own.records.ended(i)) continue;
         const NodeRecord record = own.records[i];
-        const Origin origin = settle(output, own, i, record);
+        const Origin origin = resolve_origin(output, own, i, record);
         const Program& theirs =
             origin.rank == own.rank ? *own.program : *nodes_of(output, origin.rank).program;
         columns.rank.push_back(own.rank);
@@ -54,7 +55,7 @@ void add_collectives(CollectiveColumns& columns, const Output& output, const Ran
         const Facts& facts = program.facts(i);
         if (facts.type != NodeType::Coll || !own.records.ended(i)) continue;
         const NodeRecord record = own.records[i];
-        const Origin origin = settle(output, own, i, record);
+        const Origin origin = resolve_origin(output, own, i, record);
         columns.rank.push_back(rank);
         columns.node_id.push_back(id_of(program, static_cast<std::int32_t>(i)));
         columns.start_ns.push_back(record.start);

@@ -101,8 +101,8 @@ class Decoding {
     }
 
     void decode(std::size_t i) {
-        std::string kept;
-        const std::string_view bytes = content(i, kept);
+        std::string storage;
+        const std::string_view bytes = content(i, storage);
         const std::pair key{bytes.size(), std::hash<std::string_view>{}(bytes)};
         std::size_t first = i;
         {
@@ -117,11 +117,11 @@ class Decoding {
         }
     }
 
-    // The bytes of a source, read into `kept` if they are in a file.
-    std::string_view content(std::size_t i, std::string& kept) const {
+    // The bytes of a source, read into `storage` if they are in a file.
+    std::string_view content(std::size_t i, std::string& storage) const {
         if (!sources_[i].is_file) return sources_[i].bytes;
-        kept = read_file(sources_[i].name);
-        return kept;
+        storage = read_file(sources_[i].name);
+        return storage;
     }
 
     const std::vector<ProgramSource>& sources_;
