@@ -128,9 +128,9 @@ def _trace_set(folder: Path, how: _How) -> list[Finding]:
         raise
     except ChakrascopeError as error:
         refusal = Finding("error", str(folder), error.message)
-        told = any(finding.cause == error.message for finding in lacking)
-        return [*findings, *lacking, *([] if told else [refusal])]
-    if said := stood_in(workload.metadata):
+        reported = any(finding.cause == error.message for finding in lacking)
+        return [*findings, *lacking, *([] if reported else [refusal])]
+    if remark := stood_in(workload.metadata):
         findings += [replace(finding, severity="warning") for finding in lacking]
         findings.append(Finding("warning", str(folder), f"{remark[0].upper()}{remark[1:]}.", _ALL_RANKS))
     findings += check_workload(workload, str(folder))

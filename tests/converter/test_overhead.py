@@ -151,7 +151,7 @@ def test_convert_and_summary_say_it_and_what_was_done_about_it(captured, tmp_pat
         shown = " ".join(capsys.readouterr().out.split())
         doubted = f"{said}: the profiler may be why the host bounds this one"
         assert (f"{said}; host time was scaled by it." if options else doubted) in shown
-        assert shown.index(said) < shown.index("The step takes")
+        assert shown.index(said) > shown.index("The step takes")
         assert shown.lower().count(said.lower()) == 1
     run = analyse_run(study)
     assert run.summary.to_json()["qualifiers"][0] == f"{said}; host time was scaled by it."
