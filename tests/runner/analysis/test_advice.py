@@ -115,6 +115,13 @@ def test_an_operator_that_is_mostly_one_kernel_is_advised_as_a_whole(tmp_path):
     assert first.gain_ns == pytest.approx(first.path_ns / 2, rel=0.02)
 
 
+def test_a_faster_operator_takes_as_long_to_dispatch(tmp_path):
+    nodes = [host(0, 40_000, [], name="aten::mm"), kernel(1, 60_000, [0], name="gemm", operator="aten::mm")]
+    run = analysed(tmp_path, workload(nodes))
+    after = what_if(run.experiment(), [(Target.parse("operator:aten::mm"), 2.0)])
+    assert after.makespan_ns == 40_000 + 30_000
+
+
 def test_a_host_that_the_device_nearly_keeps_up_with_does_not_promise_its_share(tmp_path):
     """The host launches a kernel of 9 us every 10 us: all of the path is its, a tenth of the step to gain."""
     nodes = []
