@@ -51,7 +51,8 @@ def diagnose_command(
         print_stragglers(targets[0], view, output_format)
         return
     if not Study.is_study(targets[0]) and are_logs(targets):
-        _refuse(view in TABLE_VIEWS, targets[0], "logs", "LOGS", LOG_VIEWS)
+        wrong = view in TABLE_VIEWS or run_id is not None
+        _refuse(wrong, targets[0], "logs", "LOGS without --run", LOG_VIEWS)
         print_logs(targets, view, output_format)
         return
     if view is not None or len(targets) > 1:

@@ -104,6 +104,7 @@ def test_a_study_from_logs_answers(logs, capfd, tmp_path):
         (["convert"], "Give a STUDY"),
         (["inspect", "LOGS", "--node", "3"], "chakrascope diagnose"),
         (["diagnose", "w", "--view", "speeds"], "holds no logs"),
+        (["diagnose", "LOGS", "--run", "measured"], "name LOGS without --run"),
     ],
 )
 def test_what_makes_no_sense_is_refused(logs, capfd, monkeypatch, arguments, said):
