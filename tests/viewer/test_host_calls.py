@@ -96,16 +96,20 @@ def test_the_way_leads_from_a_slice_to_the_host_and_from_a_call_to_what_it_calle
         page.goto(f"{address}/timeline?run={run}&measured=1&rows=nested&rank=0&node={node}")
         page.wait_for_selector(f"#timeline[data-selected='0:{node}'][data-slices]")
         page.keyboard.press("h")
+        page.wait_for_selector(f"#timeline:not([data-selected='0:{node}']):not([data-selected=''])")
         page.locator("#timeline-details dd", has_text="DistributedDataParallel.forward").wait_for()
-        place = page.evaluate(
+        # Rows move while ranks are being read, and the calls of a row that comes into sight follow it.
+        place = page.wait_for_function(
             """() => {
-              const { rows, view } = document.getElementById('timeline').timeline;
+              const { canvas, pointer, rows, view } = document.getElementById('timeline').timeline;
               const row = rows.all.find((each) => each.thread);
-              rows.scrollBy(-rows.scroll);
-              const box = document.getElementById('timeline-canvas').getBoundingClientRect();
-              return [box.left + view.x((view.t0 + view.t1) / 2), box.top + rows.y(row) + row.height / 2];
+              if (rows.scroll) { rows.scrollBy(-rows.scroll); }
+              const x = view.x((view.t0 + view.t1) / 2), y = row ? rows.y(row) + row.height / 2 : 0;
+              if (!row || !pointer.hit(x, y)) { return null; }
+              const box = canvas.getBoundingClientRect();
+              return [box.left + x, box.top + y];
             }"""
-        )
+        ).json_value()
         page.mouse.click(*place)
         page.wait_for_selector("#timeline-details .area-table td:has-text('Optimizer.step#AdamW.step')")
     assert page.complaints == []

@@ -5,7 +5,7 @@ import { LABEL_WIDTH } from "./view.js";
 const SLIGHT = 0.02;
 
 export class Selection {
-  constructor(timeline) { Object.assign(this, { timeline, node: null, counterpart: null, wanted: null, trail: [] }); }
+  constructor(timeline) { Object.assign(this, { timeline, node: null, key: "", counterpart: null, wanted: null, trail: [] }); }
 
   /* Select a node on every page: the selection lives in the address. */
   choose(rank, node) {
@@ -24,11 +24,13 @@ export class Selection {
     if (!timeline.isLoaded) { return; }
     const key = selection && selection.node >= 0 ? `${selection.rank}:${selection.node}` : "";
     if (key && key === dataset.selected) { timeline.draw(); return; }
-    if (!key) { this.node = null; dataset.selected = ""; timeline.draw(); return; }
+    if (!key) { this.node = null; this.key = ""; dataset.selected = ""; timeline.draw(); return; }
     const node = await timeline.details(timeline.main, selection.rank, selection.node, true);
     if (!this.wanted || key !== `${this.wanted.rank}:${this.wanted.node}` || !timeline.isShown) { return; }
-    this.node = node; timeline.area = null;
-    if (node) { timeline.panel.showDetails(node.details); this.reveal(node); }
+    // The rows may have been made anew under it: what was marked since stays.
+    if (key !== this.key) { timeline.area = null; }
+    this.node = node; this.key = key;
+    if (node && !timeline.area) { timeline.panel.showDetails(node.details); this.reveal(node); }
     dataset.selected = node ? key : "";
     timeline.draw();
     await this.findCounterpart(node);
