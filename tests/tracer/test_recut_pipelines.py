@@ -52,10 +52,14 @@ def operators(graph):
 
 
 def waits(graph):
-    """Who waits for what is exchanged: each end by the operator before it, as gaps come and go."""
+    """Who waits for what is exchanged: each end by the operator before it, as gaps come and go.
+
+    Calls to send and receive do not count: they are cut where their wait begins, which depends on the clock.
+    """
     names, seen, latest = {}, Counter(), ("start", 0)
     for node in graph.nodes.itertuples():
-        if node.num_ops > 1 or node.tensor_size_bytes > 1 or node.comm_size_bytes >= 0:
+        computes = max(node.num_ops, node.tensor_size_bytes) > 1 and not node.operator.startswith("c10d::")
+        if computes or node.comm_size_bytes >= 0:
             name = (node.operator.rstrip("_"), node.module, node.phase)
             latest = (name, seen[name])
             seen[name] += 1
