@@ -331,8 +331,8 @@ def _remedy_text(prediction: Prediction) -> str:
     """Return what makes a plan fit that does not, and what that costs."""
     if not prediction.remedies:
         return "No change or two of the plan make it fit. Next: more ranks, or `chakrascope predict search`."
-    told = (
+    choices = (
         f"{each.options} ({bytes_text(each.memory_bytes)}, {each.times_as_long:.2f} times as long)"
         for each in prediction.remedies
     )
-    return f"It fits with {', or '.join(told)}; `chakrascope predict search` finds the fastest plan."
+    return f"It fits with {', or '.join(choices)}; `chakrascope predict search` finds the fastest plan."

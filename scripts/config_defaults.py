@@ -88,10 +88,10 @@ def _add(table: dict[str, Any], kind: str) -> None:
     finally:
         signal.alarm(0)
     if abs(expected / params - 1) > _TOLERANCE:
-        told = (
+        difference = (
             f"{expected / 1e9:.2f} B parameters by its sizes, and the library's model has {params / 1e9:.2f}"
         )
-        table["misread"][kind] = f"layers of another kind ({told})"
+        table["misread"][kind] = f"layers of another kind ({difference})"
         return
     table["types"][kind] = _following(kind, ours, _defaults_of(config))
 

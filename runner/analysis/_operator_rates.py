@@ -232,8 +232,9 @@ def _evidence(rate: OperatorRate, other: OperatorRate) -> str:
     remedies = _REMEDIES if rate.is_by_operations else _STREAM_REMEDIES
     remedy = remedies.get(rate.kind, _STREAMS)
     named = f"{other.operator} " if other.operator != rate.operator else ""
-    return f"{rate.arguments} reaches {_said(rate)}, {named}{other.arguments} {_said(other)}: {remedy}"
+    reached, other_reached = _reach_text(rate), _reach_text(other)
+    return f"{rate.arguments} reaches {reached}, {named}{other.arguments} {other_reached}: {remedy}"
 
 
-def _said(rate: OperatorRate) -> str:
+def _reach_text(rate: OperatorRate) -> str:
     return rate.reached + (f" ({share_text(rate.roofline_share)} of the roofline)" if rate.bound else "")

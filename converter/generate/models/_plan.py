@@ -271,11 +271,11 @@ class Plan:
                 f"Experts are shared out over {over or '--dp 1'}, {self.expert_ranks} ranks, which --ep "
                 f"{self.ep} does not divide. Next: --ep {fitting}{whole}."
             )
-        apart = [
+        other_axes = [
             axis for axis in self.placement if getattr(self, axis) > 1 and axis not in self._expert_plane
         ]
         places = [place for place, axis in enumerate(self.placement) if axis in self._expert_plane]
-        if any(places[0] < self.placement.index(axis) < places[-1] for axis in apart):
+        if any(places[0] < self.placement.index(axis) < places[-1] for axis in other_axes):
             raise UsageError(
                 f"Experts are shared out over {' and '.join(self._expert_plane)}, which --placement "
                 f"{'-'.join(self.placement)} does not put side by side. Next: --placement tp-cp-dp-pp."

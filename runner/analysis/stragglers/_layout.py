@@ -89,15 +89,15 @@ def lay_out(table: OperationTable) -> Layout:
         )
     rows = np.full((len(operations), len(steps), replicas), -1, np.int64)
     rows[operation_of, step_of, columns["replica"]] = np.arange(len(step_of))
-    kept, remarks = _common_steps(table, operations, steps, rows >= 0)
-    present = np.flatnonzero(rows[:, kept[0], 0] >= 0)
-    rows = rows[present][:, kept]
+    common_steps, remarks = _common_steps(table, operations, steps, rows >= 0)
+    present = np.flatnonzero(rows[:, common_steps[0], 0] >= 0)
+    rows = rows[present][:, common_steps]
     ranks = np.full((replicas, stages), -1, np.int64)
     ranks[columns["replica"], columns["stage"]] = columns["rank"]
     first = rows[:, 0, 0]
     return Layout(
         tuple(operations[place] for place in present),
-        steps[kept],
+        steps[common_steps],
         ranks,
         columns["start_ns"][rows],
         columns["duration_ns"][rows],
@@ -124,9 +124,9 @@ def _common_steps(
             f"{_difference(operations, steps, present, 0)}. Next: export whole steps of all ranks."
         )
     usual = max(counts, key=lambda pattern: counts[pattern])
-    kept = [step for step in range(len(steps)) if whole[step] and patterns[step] == usual]
-    wanted = present[:, kept[0], :1]
-    left_out = [step for step in range(len(steps)) if step not in set(kept)]
+    common_steps = [step for step in range(len(steps)) if whole[step] and patterns[step] == usual]
+    wanted = present[:, common_steps[0], :1]
+    left_out = [step for step in range(len(steps)) if step not in set(common_steps)]
     remarks = [
         f"left out: {_difference(operations, steps, present, step, wanted)}"
         for step in left_out[:_MOST_REMARKS]
@@ -135,7 +135,7 @@ def _common_steps(
         remarks.append(
             f"left out: {len(left_out) - _MOST_REMARKS} more steps with other operations than most"
         )
-    return kept, tuple(remarks)
+    return common_steps, tuple(remarks)
 
 
 def _difference(
