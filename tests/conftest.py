@@ -27,6 +27,16 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Repeat a failed test of real processes or a browser once: their schedule is up to the machine.
+
+    The summary lists every test that needed it.
+    """
+    for item in items:
+        if any(item.get_closest_marker(name) for name in ("browser", "dask", "torch")):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     """End what tests leave running, such as the jobs of an aborted one."""

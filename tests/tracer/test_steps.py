@@ -125,10 +125,7 @@ def test_a_step_that_also_logs_is_not_the_one_converted(tmp_path, script, run_ra
     logging = "train(9, lambda step: step == 4 and (dist.all_reduce(torch.ones(1)), time.sleep(1)))"
     done = run_ranks(script("import time; " + logging), ranks=2, warmup=2, steps=2)
     assert done.returncode == 0, done.stderr
-    metadata = convert(tmp_path / "out").metadata
-    # How much longer captured steps take is the machine's affair.
-    told = [text for text in metadata["assumptions"] if not text.startswith("captured steps take")]
-    assert (metadata["steps"], told) == ([3], [])
+    assert convert(tmp_path / "out").metadata["steps"] == [3]
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=9))
