@@ -81,12 +81,14 @@ class Blocked(NamedTuple):
 class Run:
     """What happened: accesses by cell, the last values, and what is left.
 
-    *overlaps* are the accesses to packets by the raw cells whose memory they take. Chunks have *parts*.
+    *inputs* are what cells hold at the beginning. *overlaps* are the accesses to packets by the raw cells
+    whose memory they take. Chunks have *parts*.
     """
 
     parts: int
     accesses: dict[Cell, list[Access]] = field(default_factory=lambda: defaultdict(list))
     overlaps: dict[Cell, list[Access]] = field(default_factory=lambda: defaultdict(list))
+    inputs: dict[Cell, Value] = field(default_factory=dict)
     values: dict[Cell, Value] = field(default_factory=dict)
     packets: set[Cell] = field(default_factory=set)  # cells that hold packets
     tokens: dict[Token, int] = field(default_factory=dict)
@@ -195,7 +197,8 @@ class _Machine:
                 buffer, index = program.home(rank, Buffer.INPUT, chunk)
                 mask = contribution(program, rank, chunk)
                 for part in range(self.unrolled.parts):
-                    self.result.values[rank, buffer.value, index, part] = Value(mask, 0, part)
+                    self.result.inputs[rank, buffer.value, index, part] = Value(mask, 0, part)
+        self.result.values = dict(self.result.inputs)
 
     def run(self) -> Run:
         """Run until nothing can go on."""

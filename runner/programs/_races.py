@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ._execute import Access, Run
+from ._execute import Access, Run, Value
 from ._model import Buffer, Program
 from ._problems import Problem, awaited_words, cell_words, problem_of, run_to, witness
 from ._unroll import PACKETS, Cell, Step, Unrolled, overlapping
@@ -63,7 +63,7 @@ def races(run: Run) -> Iterator[Problem]:
                 if (
                     _conflict(earlier, later)
                     and not earlier.precedes(later.clock)
-                    and not _harmless(accesses, earlier, later)
+                    and not _harmless(accesses, earlier, later, run.inputs.get(cell))
                 ):
                     yield _race(run, cell, earlier, later)
     for cell, packets in run.overlaps.items():
@@ -130,12 +130,19 @@ def _conflict(first: Access, second: Access) -> bool:
     return True
 
 
-def _harmless(accesses: list[Access], first: Access, second: Access) -> bool:
-    """Return whether two unordered accesses end alike: the one that writes writes what is there already."""
+def _harmless(accesses: list[Access], first: Access, second: Access, initial: Value | None) -> bool:
+    """Return whether two unordered accesses end alike: the one that writes writes what is there already.
+
+    That is the *initial* value or what an earlier step has written.
+    """
     write, other = (second, first) if second.writes else (first, second)
     different = [access for access in accesses if access.writes and access.value != write.value]
     if write.value is None or any(other is each for each in different):
         return False
+    if initial == write.value and all(
+        access.precedes(each.clock) for each in different for access in (write, other)
+    ):
+        return True
     same = (
         [other]
         if other.writes

@@ -231,6 +231,19 @@ def test_a_copy_into_the_memory_of_packets():
     assert prove(program(text.replace('"index": 3', '"index": 5'))).holds
 
 
+def test_a_chunk_overwritten_with_its_own_input_while_it_is_read():
+    send = [
+        op("cpkt", here("o", "own"), here("s", "own")),
+        op("ppkt", here("o", "own"), there("s", "own"), channel_type="memory"),
+        op("upkt", here("s", "peer"), here("o", "peer")),
+    ]
+    same = memory_plan([send, [op("upkt", here("s", "own"), here("o", "own"))]])
+    assert prove(program(same)).holds
+    assert not fault(same, seed=1, schedules=40)
+    other = memory_plan([send, [op("upkt", here("s", "peer"), here("o", "own"))]])
+    assert "race" in {each.kind for each in prove(program(other)).problems}
+
+
 def test_an_op_that_a_group_shares_as_a_whole():
     parts = [
         [
