@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ._belonging import doubts_of_pair as doubts_of_pair
     from ._belonging import doubts_of_ranks as doubts_of_ranks
     from ._belonging import settle as settle
-    from ._convert import UNMARKED as UNMARKED
-    from ._convert import Progress as Progress
+    from ._conversion import UNMARKED as UNMARKED
+    from ._conversion import Progress as Progress
     from ._convert import convert as convert
     from ._convert import convert_files as convert_files
     from ._finished import FinishedRanks as FinishedRanks

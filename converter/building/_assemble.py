@@ -20,6 +20,7 @@ from ._given_names import HOST_BEFORE, HOST_END
 from ._host_causes import LEAST_NS, HostCauses, Part
 from ._lane_numbers import COMM_LANE, MESSAGE_LANE
 from ._operator_table import host_operators
+from ._rank_graph import RankGraph
 from ._window import Window
 
 __all__ = ["assemble"]
@@ -201,7 +202,7 @@ def assemble(
     *,
     group_ids: Mapping[tuple[int, ...], int],
     causes: HostCauses,
-) -> Graph:
+) -> RankGraph:
     """Return the graph of one rank; *causes* are those of its thread's time beside operators.
 
     The host thread is a chain of nodes: the self time of each operator, and the gaps between operators. A
@@ -234,12 +235,15 @@ def assemble(
     graph = Graph.build(rank, builder.nodes, edges)
     starts = graph.node_columns["measured_start_ns"] + window.start_ns
     graph = graph.with_columns(step=window.steps_at(starts))
-    graph.metadata["accounting"] = _accounting(graph, window, builder.wait_ns)
-    graph.metadata["notes"] = _notes(comms, group_ids)
-    graph.metadata["splits"] = builder.splits
-    graph.metadata["operators"] = host_operators(ops, _counted(ops), host)
-    graph.metadata["chip"] = ""
-    return graph
+    return RankGraph(
+        graph,
+        splits=builder.splits,
+        accounting=_accounting(graph, window, builder.wait_ns),
+        notes=_notes(comms, group_ids),
+        began_ns=window.start_ns,
+        step_shares=window.own_times(),
+        operators=host_operators(ops, _counted(ops), host),
+    )
 
 
 def _builder(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from ._host_waits import HostWait, host_waits
 from ._lane_numbers import DEVICE_LANE
 from ._operator_table import device_operators
 from ._profiler_cost import cost_of_recording, without_recording
+from ._rank_graph import RankGraph
 from ._sampled_causes import host_causes
 from ._window import Window
 
@@ -55,17 +56,15 @@ def device_graph(
     evidence: Evidence | None = None,
     recorded: Sequence[StepRange] = (),
     captured: Sequence[CapturedGraph] = (),
-) -> Graph:
+) -> RankGraph:
     """Return the graph of one rank whose operators issue work to a device.
 
     If the window is a *whole* capture, in which nothing marks a step, the step is what the device did: from
     its first work to its last.
 
     Every host thread is a chain of nodes, cut where it issues work or waits; every piece of device work is a
-    node on the lane of its stream. The groups of its communications are in ``metadata["groups"]``, a list of
-    rank lists that the ``group`` column counts from 1 on; 0 is all ranks. Work of graphs has the operators of
-    those that were *captured*. Of *recorded* steps *evidence* has what recording them cost.
-    ``metadata["operators"]`` are what operators took and do, ``metadata["chip"]`` is the name of the device.
+    node on the lane of its stream. Work of graphs has the operators of those that were *captured*. Of
+    *recorded* steps *evidence* has what recording them cost.
     """
     span = (window.start_ns, window.end_ns)
     lanes = host_lanes(trace, *span)
@@ -80,10 +79,12 @@ def device_graph(
     builder.add_works([*waits, *coinciding], held_ns, data_edges(linked.launches, lanes, host), costs)
     events = {lane.number: trace.events.take(trace.events.thread == lane.thread) for lane in lanes}
     cost_ns = cost_of_recording(evidence, events[0], recorded)
-    graph = builder.graph(rank)
-    graph.metadata["operators"] = device_operators(trace, linked.launches, lanes, host)
-    graph.metadata["chip"] = _chip(trace, linked.launches)
-    return without_recording(graph, events, window, cost_ns)
+    own = replace(
+        builder.graph(rank),
+        operators=device_operators(trace, linked.launches, lanes, host),
+        chip=_chip(trace, linked.launches),
+    )
+    return without_recording(own, events, window, cost_ns)
 
 
 def _chip(trace: DeviceTrace, launches: Launches) -> str:
@@ -275,7 +276,7 @@ class _Builder:
     def _wait_kind(self, launch: np.ndarray) -> np.ndarray:
         return np.where(self.linked.launches.is_comm[launch], EdgeKind.COMM_WAIT, EdgeKind.EVENT_SYNC)
 
-    def graph(self, rank: int) -> Graph:
+    def graph(self, rank: int) -> RankGraph:
         """Return the graph, its nodes numbered in order of start."""
         columns = self.table.columns()
         for node, (end, lag) in self.last_awaited.items():
@@ -307,13 +308,15 @@ class _Builder:
             "step": self.window.steps_at(issued[order]),
         }
         graph = self._in_time(Graph.of_columns(rank, nodes, edges), starts, shares)
-        graph.metadata["accounting"] = self._accounting(graph, shares)
-        graph.metadata["began_ns"] = int(begin_ns)
-        graph.metadata["step_shares"] = (shares - [0, begin_ns, begin_ns]).tolist()
-        graph.metadata["splits"] = {int(new[node]): sizes for node, sizes in self.table.splits.items()}
-        graph.metadata["groups"] = [list(ranks) for ranks in self.table.groups]
-        graph.metadata["notes"] = sorted(self.table.notes | self.linked.launches.notes | notes)
-        return graph
+        return RankGraph(
+            graph,
+            groups=list(self.table.groups),
+            splits={int(new[node]): sizes for node, sizes in self.table.splits.items()},
+            accounting=self._accounting(graph, shares),
+            notes=sorted(self.table.notes | self.linked.launches.notes | notes),
+            began_ns=int(begin_ns),
+            step_shares=(shares - [0, begin_ns, begin_ns]).tolist(),
+        )
 
     def _issued(self, starts: np.ndarray) -> np.ndarray:
         """Return when the host issued each node, which for its own is when it began."""

@@ -14,6 +14,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +24,20 @@ from ...support import package_version
 from ...tracer import StepRange
 from ..chakra import DAMAGES, Graph, keep_graph, kept_graph
 from ..readers import RankTraces
-from ._belonging import Identity
-from ._operator_table import OperatorCalls
 from ._rank import OpenRank
+from ._rank_graph import RankGraph, Selection
 from ._steps import StepChoice
 
 __all__ = ["FinishedRanks", "finished_ranks"]
 
-_FORMAT = 6
+_FORMAT = 7
 _NAME = "rank{rank}.graph"
 # Traces that are smaller together are converted again sooner than they are looked up.
 _WORTH_KEEPING_BYTES = 128 << 20
 
 
 class _Head(msgspec.Struct):
-    """What was noted of a graph beside its columns, what it was made from, and the steps of its traces."""
+    """What a graph was made from, the steps of its traces, and its facts; its columns are in the archive."""
 
     made_from: str
     of_traces: str
@@ -48,32 +48,11 @@ class _Head(msgspec.Struct):
     world_size: int
     stated_rank: int
     begins_with: str
-    groups: list[list[int]]
-    notes: list[str]
-    accounting: dict[str, Any]
-    began_ns: int
-    step_shares: list[list[int]]
-    splits: dict[int, tuple[int, ...]]
-    arrivals: dict[int, list[int]]
-    operators: list[OperatorCalls]
-    chip: str
-    identity: Identity
+    rank_graph: RankGraph
 
 
-# Of these fields of a head, some are an open rank's, others stand in a graph's metadata.
+# Of these fields of a head, those of an open rank.
 _OF_OPEN = ("steps", "marked", "names", "which", "world_size", "stated_rank", "begins_with")
-_NOTED = (
-    "groups",
-    "notes",
-    "accounting",
-    "began_ns",
-    "step_shares",
-    "splits",
-    "arrivals",
-    "operators",
-    "chip",
-    "identity",
-)
 
 
 class FinishedRanks:
@@ -133,44 +112,41 @@ class FinishedRanks:
         os.close(self._lock)
         self._lock = None
 
-    def keep(self, graph: Graph, opened: OpenRank, chosen: set[int], world_size: int) -> bool:
-        """Write the *graph* of a rank; returns False where the folder is not seen, or cannot take it."""
-        if not self.is_used or graph.extra:
+    def keep(self, own: RankGraph, opened: OpenRank, selection: Selection) -> bool:
+        """Write the graph of a rank, *own*; returns False where the folder is not seen, or cannot take it."""
+        if not self.is_used or own.graph.extra:
             return False
         head = _Head(
-            _made_from(opened, chosen, world_size),
+            _made_from(opened, selection),
             _digest(_of_traces(opened.traces)),
             **{name: getattr(opened, name) for name in _OF_OPEN},
-            **{name: graph.metadata[name] for name in _NOTED},
+            rank_graph=own,
         )
         try:
-            keep_graph(graph, msgspec.json.encode(head, enc_hook=str), self._path(opened.traces))
+            keep_graph(own.graph, msgspec.json.encode(head, enc_hook=str), self._path(opened.traces))
         except OSError:
             return False
         return True
 
-    def find(self, opened: OpenRank, chosen: set[int], world_size: int) -> Graph | None:
+    def find(self, opened: OpenRank, selection: Selection) -> RankGraph | None:
         """Return the graph of a rank if it was made from the same; None if it is not there, or damaged."""
-        graph, head = self._read(opened.traces)
-        if graph is None or head is None or head.made_from != _made_from(opened, chosen, world_size):
-            return None
-        graph.metadata.update({name: getattr(head, name) for name in _NOTED})
-        return graph
+        head = self._read(opened.traces)
+        return head.rank_graph if head and head.made_from == _made_from(opened, selection) else None
 
     def opened(self, traces: RankTraces) -> OpenRank | None:
         """Return the rank with the steps that were found in the same traces; None if it is not there."""
-        _, head = self._read(traces)
+        head = self._read(traces)
         if head is None or head.of_traces != _digest(_of_traces(traces)):
             return None
         return OpenRank(traces, **{name: getattr(head, name) for name in _OF_OPEN})
 
-    def _read(self, traces: RankTraces) -> tuple[Graph, _Head] | tuple[None, None]:
+    def _read(self, traces: RankTraces) -> _Head | None:
         try:
             graph, encoded = kept_graph(self._path(traces))
-            head = msgspec.json.decode(encoded, type=_Head, dec_hook=_decoded)
+            head = msgspec.json.decode(encoded, type=_Head, dec_hook=partial(_decoded, graph))
         except (*DAMAGES, msgspec.MsgspecError):
-            return None, None
-        return (graph, head) if graph.rank == traces.rank else (None, None)
+            return None
+        return head if graph.rank == traces.rank else None
 
     def _path(self, traces: RankTraces) -> Path:
         return self.folder / _NAME.format(rank=traces.rank)
@@ -189,13 +165,13 @@ def finished_ranks(target: str | Path) -> Iterator[FinishedRanks]:
         finished.end(well=well)
 
 
-def _made_from(opened: OpenRank, chosen: set[int], world_size: int) -> str:
+def _made_from(opened: OpenRank, selection: Selection) -> str:
     """Return what tells the graph of a rank from others: files by name, size and time, steps, what is known.
 
     Folders do not count: what was unpacked or copied again is the same as long as its times are.
     """
     known = (opened.steps, opened.marked, opened.stated_rank, opened.last_entries)
-    return _digest((*_of_traces(opened.traces), sorted(chosen), world_size, *known))
+    return _digest((*_of_traces(opened.traces), sorted(selection.steps), selection.world_size, *known))
 
 
 def _of_traces(traces: RankTraces) -> tuple[Any, ...]:
@@ -226,5 +202,5 @@ def _state(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _decoded(kind: type, value: Any) -> Any:
-    return kind(value)
+def _decoded(graph: Graph, kind: type, value: Any) -> Any:
+    return graph if kind is Graph else kind(value)

@@ -23,6 +23,7 @@ from ._given_names import GAP
 from ._lane_numbers import COMM_LANE, MESSAGE_LANE
 from ._log_troubles import has_times, troubles_of
 from ._origin import FROM_LOGS, STAND_INS
+from ._rank_graph import RankGraph
 from ._uneven import tell_uneven
 
 __all__ = ["convert_logs"]
@@ -122,19 +123,19 @@ def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
         begins = {rank: min((item.begin_ns for item in own), default=0) for rank, own in items.items()}
         together = matched.clocks.known_from != "nothing"
         window = {rank: min(begins.values()) if together else begins[rank] for rank in items}
-        graphs = [_timed_graph(rank, own, window[rank], 0) for rank, own in items.items()]
-        if _would_deadlock(graphs):
+        made = [_timed_graph(rank, own, window[rank], 0) for rank, own in items.items()]
+        if _would_deadlock([one.graph for one in made]):
             notes[notes.index(_WAITS)] = _NO_WAITS
-            graphs = [_timed_graph(rank, own, window[rank], _NEVER_NS) for rank, own in items.items()]
+            made = [_timed_graph(rank, own, window[rank], _NEVER_NS) for rank, own in items.items()]
     else:
         notes.append(_BACK_TO_BACK)
-        graphs = [_chained_graph(rank, own) for rank, own in items.items()]
+        made = [_chained_graph(rank, own) for rank, own in items.items()]
     notes += sorted({item.op.note for own in items.values() for item in own if item.op.note})
     groups = {number: logs.groups[group] for group, number in number_of.items() if number}
-    graphs, uneven = tell_uneven(graphs, groups, logs.world_size)
+    graphs, uneven = tell_uneven(made, groups, logs.world_size)
     stands_in = _stand_in(logs, used) if len(graphs) < logs.world_size else ""
     notes += [stands_in] if stands_in else []
-    accounting = {str(graph.rank): graph.metadata.pop("accounting") for graph in graphs}
+    accounting = {str(one.rank): one.accounting for one in made}
     return Workload(
         tuple(graph.as_rank(place) for place, graph in enumerate(graphs)),
         np.arange(logs.world_size, dtype=np.int32) % len(graphs),
@@ -325,9 +326,9 @@ class _Builder:
         }
         return self.add({**item.columns, **columns, "measured_start_ns": measured_ns}, waits)
 
-    def graph(self, rank: int, accounting: dict[str, int]) -> Graph:
+    def graph(self, rank: int, accounting: dict[str, int]) -> RankGraph:
         """Return the graph."""
-        return Graph.build(rank, self.nodes, self.edges, {"accounting": accounting, "splits": {}})
+        return RankGraph(Graph.build(rank, self.nodes, self.edges), accounting=accounting)
 
 
 def _would_deadlock(graphs: Sequence[Graph]) -> bool:
@@ -358,7 +359,7 @@ def _would_deadlock(graphs: Sequence[Graph]) -> bool:
     return bool(unreachable(len(ids), np.ascontiguousarray(source), np.ascontiguousarray(target)).any())
 
 
-def _timed_graph(rank: int, items: Sequence[_Item], window_ns: int, sure_ns: int) -> Graph:
+def _timed_graph(rank: int, items: Sequence[_Item], window_ns: int, sure_ns: int) -> RankGraph:
     """Return the graph of *rank*: its operations as they ran, and the gaps before each.
 
     One waits for another if it began *sure_ns* after the other ended, or later.
@@ -415,7 +416,7 @@ def _covered(spans: Sequence[tuple[int, int]]) -> int:
     return total
 
 
-def _chained_graph(rank: int, items: Sequence[_Item]) -> Graph:
+def _chained_graph(rank: int, items: Sequence[_Item]) -> RankGraph:
     """Return the graph of *rank* with one operation after the other; a rank's messages do not wait."""
     builder = _Builder()
     tail: dict[int, EdgeKind] = {}

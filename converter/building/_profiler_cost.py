@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median, quantiles
 
 import numpy as np
 
 from ...tracer import Evidence, StepRange
-from ..chakra import Graph, NodeType
+from ..chakra import NodeType
 from ..readers import Events
+from ._rank_graph import RankGraph
 from ._window import Window
 
 __all__ = ["cost_of_recording", "without_recording"]
@@ -57,21 +59,23 @@ def cost_of_recording(evidence: Evidence | None, events: Events, captured: Seque
     return min(median(costs), _MOST_NS)
 
 
-def without_recording(graph: Graph, events: Mapping[int, Events], window: Window, cost_ns: float) -> Graph:
-    """Return *graph* with *cost_ns* taken from its host nodes for each of the *events* of their lane.
+def without_recording(
+    own: RankGraph, events: Mapping[int, Events], window: Window, cost_ns: float
+) -> RankGraph:
+    """Return *own* with *cost_ns* taken from its host nodes for each of the *events* of their lane.
 
     The profiler works before it notes an event's start and after it notes its end: half of the cost is taken
     from the node that ran until the start, and half from the one that ran from the end on.
     """
     if not cost_ns:
-        return graph
-    nodes = graph.node_columns
+        return own
+    nodes = own.graph.node_columns
     durations = np.array(nodes["duration_ns"])
     starts = nodes["measured_start_ns"] + window.start_ns
     ends, halves = starts + durations, np.zeros(len(durations), dtype=np.int64)
-    for lane, own in events.items():
+    for lane, recorded in events.items():
         rows = np.flatnonzero((nodes["stream"] == lane) & (nodes["type"] == NodeType.COMP))
-        before, after = own.start_ns, np.sort(own.end_ns)
+        before, after = recorded.start_ns, np.sort(recorded.end_ns)
         halves[rows] = (
             np.searchsorted(before, ends[rows], side="right")
             - np.searchsorted(before, starts[rows], side="right")
@@ -79,6 +83,5 @@ def without_recording(graph: Graph, events: Mapping[int, Events], window: Window
             - np.searchsorted(after, starts[rows])
         )
     removed = np.minimum(durations, np.rint(halves * cost_ns / 2).astype(np.int64))
-    changed = graph.with_columns(duration_ns=durations - removed)
-    changed.metadata["accounting"] = {**graph.metadata["accounting"], "profiler_ns": int(removed.sum())}
-    return changed
+    accounting = {**own.accounting, "profiler_ns": int(removed.sum())}
+    return replace(own, graph=own.graph.with_columns(duration_ns=durations - removed), accounting=accounting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +43,7 @@ from ._entries import flights_of, last_entries
 from ._lane_numbers import DEVICE_LANE
 from ._late_ranks import arrivals
 from ._profiler_cost import cost_of_recording, without_recording
+from ._rank_graph import RankGraph, Selection
 from ._recorded_shapes import read_recorded_host, with_own_records
 from ._repetition import repeated_steps
 from ._sampled_causes import host_causes
@@ -167,17 +169,16 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
-    """Return the graph of one rank for the *chosen* steps.
+def rank_graph(opened: OpenRank, selection: Selection) -> RankGraph:
+    """Return the graph of one rank for the selected steps.
 
-    Its ``metadata["groups"]`` lists the rank tuples that its ``group`` column counts from 1 on, and its
-    ``metadata["identity"]`` is what the traces say of where they come from. Raises `TraceError` for traces
-    that cannot be used or are not of one run, `StepsDiffer` if only the structure step can.
+    Raises `TraceError` for traces that cannot be used or are not of one run, `StepsDiffer` if only the
+    structure step can.
     """
     traces = opened.traces
     trace, host, lacking = read_rank(traces, opened.trace, opened.host)
     opened.trace = opened.host = None
-    window = Window.of([step for step in opened.steps if step.index in chosen])
+    window = Window.of([step for step in opened.steps if step.index in selection.steps])
     identity = Identity.of(traces, trace, host)
     if traces.host_path not in (None, traces.device_path):
         covered = window.steps if traces.structure is None else (traces.structure,)
@@ -191,30 +192,27 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
         linked = with_records(trace, host)
         captured, unread = captures_of(traces, trace)
         lacking = [*lacking, *unread]
-        graph = device_graph(
+        own = device_graph(
             traces.rank,
             linked,
             host,
             window,
             groups=groups,
-            world_size=world_size,
-            whole=not opened.marked and len(chosen) == len(opened.steps),
+            world_size=selection.world_size,
+            whole=not opened.marked and len(selection.steps) == len(opened.steps),
             evidence=evidence,
             recorded=opened.steps,
             captured=captured,
         )
-        _refuse_untied(traces, graph, trace)
+        _refuse_untied(traces, own.graph, trace)
         if not trace.events.is_operator.any():
             lacking = [*lacking, _NO_OPERATOR]
     else:
         _refuse_lost_device(traces, trace, host)
-        graph = _host_graph(
-            opened, trace, host, window, groups=groups, world_size=world_size, evidence=evidence
+        own = _host_graph(
+            opened, trace, host, window, groups=groups, world_size=selection.world_size, evidence=evidence
         )
-    graph.metadata["notes"] += lacking
-    graph.metadata["identity"] = identity
-    graph.metadata.setdefault("arrivals", {})
-    return graph
+    return replace(own, notes=[*own.notes, *lacking], identity=identity)
 
 
 def _device_trace(traces: RankTraces) -> tuple[DeviceTrace, HostTrace | None]:
@@ -262,7 +260,7 @@ def _host_graph(
     groups: dict[str, tuple[int, ...]],
     world_size: int,
     evidence: Evidence | None,
-) -> Graph:
+) -> RankGraph:
     """Return the graph of a rank that computes on the host itself."""
     traces = opened.traces
     own = _busiest_thread(trace.events, window)
@@ -280,15 +278,16 @@ def _host_graph(
     own_groups = sorted({comm.group_ranks for comm in comms} - {(), everyone})
     ids = {(): 0, everyone: 0, **{ranks: number for number, ranks in enumerate(own_groups, start=1)}}
     causes = host_causes(trace, own, ops, window, evidence)
-    graph = assemble(traces.rank, window, ops, comms, host, group_ids=ids, causes=causes)
-    graph.metadata["step_shares"] = window.own_times()
-    graph.metadata["began_ns"] = window.start_ns
-    graph.metadata["groups"] = [list(ranks) for ranks in own_groups]
-    graph.metadata["notes"] += told + _unknown(ops, comms)
-    graph.metadata["notes"] += _left_out(trace.events, own, window, trace.texts)
-    graph.metadata["arrivals"] = arrivals(trace, own, opened.steps)
+    assembled = assemble(traces.rank, window, ops, comms, host, group_ids=ids, causes=causes)
+    left_out = _left_out(trace.events, own, window, trace.texts)
+    result = replace(
+        assembled,
+        groups=own_groups,
+        notes=[*assembled.notes, *told, *_unknown(ops, comms), *left_out],
+        arrivals=arrivals(trace, own, opened.steps),
+    )
     events = trace.events.take(own)
-    return without_recording(graph, {0: events}, window, cost_of_recording(evidence, events, opened.steps))
+    return without_recording(result, {0: events}, window, cost_of_recording(evidence, events, opened.steps))
 
 
 def _why_outside(opened: OpenRank) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ...errors import TraceError
 from ..chakra import Graph, NodeType, recognise
+from ._rank_graph import RankGraph
 
 __all__ = ["replicas_text", "with_stand_ins"]
 
@@ -20,20 +22,20 @@ class _Refused(Exception):
 
 
 def with_stand_ins(
-    graphs: Sequence[Graph], groups: _Groups, world_size: int, why_missing: str
-) -> tuple[list[Graph], dict[int, tuple[int, ...]], dict[int, int]]:
-    """Return the graphs of all ranks, all groups, and which rank stands in for each that had no graph.
+    ranks: Sequence[RankGraph], groups: _Groups, world_size: int, why_missing: str
+) -> tuple[list[RankGraph], dict[int, tuple[int, ...]], dict[int, int]]:
+    """Return all ranks, all groups, and which rank stands in for each that had no graph.
 
     A replica of the same model does the same with another part of the batch: a data-parallel group is one of
     the *groups*, or all ranks, in which gradients or parameters are exchanged. Raises `TraceError`, which
     says *why_missing*, for a rank without a replica, or whose replicas do different things.
     """
-    found = recognise(graphs, np.zeros(world_size, dtype=np.int32), groups)
+    found = recognise([one.graph for one in ranks], np.zeros(world_size, dtype=np.int32), groups)
     everyone = tuple(range(world_size))
     replicas = sorted((groups.get(key, everyone) for key in found.replicas), key=len)
-    survivors = {graph.rank: graph for graph in graphs}
+    survivors = {one.rank: one for one in ranks}
     known = {0: everyone, **groups}
-    made: dict[int, Graph] = {}
+    made: dict[int, RankGraph] = {}
     stand_ins: dict[int, int] = {}
     for rank in sorted(set(everyone) - set(survivors)):
         try:
@@ -65,23 +67,23 @@ def replicas_text(stand_ins: Mapping[int, int]) -> str:
 
 def _stand_in(
     rank: int,
-    survivors: Mapping[int, Graph],
+    survivors: Mapping[int, RankGraph],
     replicas: Sequence[tuple[int, ...]],
     known: dict[int, tuple[int, ...]],
-) -> tuple[int, Graph]:
-    """Return the first replica of *rank* that has a graph, and its graph as that of *rank*."""
+) -> tuple[int, RankGraph]:
+    """Return the first replica of *rank* that has a graph, and that graph as that of *rank*."""
     own = next((ranks for ranks in replicas if rank in ranks), None)
     if own is None:
         raise _Refused("none that left traces exchanges gradients with it, so none is known to do the same")
     alike = [other for other in own if other in survivors]
     first = survivors[alike[0]]
-    if any(len(set(sizes)) > 1 for other in alike for sizes in survivors[other].metadata["splits"].values()):
+    if any(len(set(sizes)) > 1 for other in alike for sizes in survivors[other].splits.values()):
         raise _Refused("what its data-parallel group exchanges is uneven, so its own part is not known")
-    if len({_traffic(survivors[other]) for other in alike}) > 1:
+    if len({_traffic(survivors[other].graph) for other in alike}) > 1:
         raise _Refused(f"the ranks of its data-parallel group ({_named(own)}) communicate differently")
-    graph = _as_rank(first, rank, _Moved(first.rank, rank, own, replicas), known)
-    _check_partners(graph, survivors, known)
-    return first.rank, graph
+    graph = _as_rank(first.graph, rank, _Moved(first.rank, rank, own, replicas), known)
+    _check_partners(graph, {other: one.graph for other, one in survivors.items()}, known)
+    return first.rank, replace(first, graph=graph)
 
 
 class _Moved:
@@ -128,8 +130,7 @@ def _as_rank(graph: Graph, rank: int, moved: _Moved, known: dict[int, tuple[int,
     peers = np.isin(nodes["type"], list(_PEERS))
     for own, other in (("comm_src", NodeType.COMM_SEND), ("comm_dst", NodeType.COMM_RECV)):
         columns[own] = np.where(peers & (nodes["type"] == other) & (columns[own] >= 0), rank, columns[own])
-    copied = Graph(rank, graph.node_columns, graph.edge_columns, {**graph.metadata}, graph.extra)
-    return copied.with_columns(**columns)
+    return graph.as_rank(rank).with_columns(**columns)
 
 
 def _check_partners(graph: Graph, survivors: Mapping[int, Graph], known: _Groups) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from ..chakra import CollectiveType, Graph, NodeType, with_splits
+from ._rank_graph import RankGraph
 
 __all__ = ["tell_uneven"]
 
@@ -58,17 +59,16 @@ class _Calls(msgspec.Struct):
 
 
 def tell_uneven(
-    graphs: Sequence[Graph], groups: Mapping[int, tuple[int, ...]], world_size: int
+    ranks: Sequence[RankGraph], groups: Mapping[int, tuple[int, ...]], world_size: int
 ) -> tuple[list[Graph], list[str]]:
-    """Return the *graphs* of all ranks with what members of uneven collectives have for each, and notes.
+    """Return the graphs of all *ranks* with what members of uneven collectives have for each, and notes.
 
-    The graphs come with ``metadata["splits"]``, the bytes for each member by node where a trace lists them,
-    and lose it. ASTRA-sim knows one size for all members: it gets that of the one that has most.
+    ASTRA-sim knows one size for all members: it gets that of the one that has most.
     """
-    told = [graph.metadata.pop("splits") for graph in graphs]
+    graphs, told = [one.graph for one in ranks], [one.splits for one in ranks]
     if len(graphs) < max(2, world_size):
         uneven = any(len(set(sizes)) > 1 for splits in told for sizes in splits.values())
-        return list(graphs), [_LEFT_EVEN] if uneven else []
+        return graphs, [_LEFT_EVEN] if uneven else []
     calls = [_Calls.of(graph) for graph in graphs]
     levels: list[dict[int, int]] = [{} for _ in graphs]
     written: list[dict[int, tuple[int, ...]]] = [{} for _ in graphs]

@@ -15,10 +15,10 @@ import msgspec
 
 from ...errors import BackendError, ChakrascopeError
 from ...support import end_with_parent
-from ..chakra import Graph
 from ..readers import RankTraces
 from ._finished import FinishedRanks
 from ._rank import OpenRank, StepsDiffer, open_rank, rank_graph
+from ._rank_graph import RankGraph, Selection
 
 if TYPE_CHECKING:
     from ...support.cluster import Cluster
@@ -47,17 +47,15 @@ class Workers(Protocol):
         """Return whether what is read of *ranks* here is there when they are converted."""
 
     def begun(
-        self, ranks: Sequence[RankTraces], chosen: set[int], world_size: int
+        self, ranks: Sequence[RankTraces], selection: Selection
     ) -> Iterator[tuple[int, OpenRank, bool]]:
-        """Open each rank and convert it at once, as if *chosen* and *world_size* were known, to the finished.
+        """Open each rank and convert it at once, as if *selection* were known, to the finished.
 
         Yields, as they come, the place among *ranks*, the open rank and whether its graph could be made so.
         Raises what `open_rank` does.
         """
 
-    def graphs(
-        self, opened: Sequence[OpenRank], chosen: set[int], world_size: int
-    ) -> Iterator[tuple[int, Graph]]:
+    def graphs(self, opened: Sequence[OpenRank], selection: Selection) -> Iterator[tuple[int, RankGraph]]:
         """Yield the place among *opened* and the graph of each rank, as they come.
 
         Raises what `rank_graph` does, of the first rank that has an error.
@@ -92,19 +90,17 @@ class _Processes:
         return self.readers(ranks) == 1
 
     def begun(
-        self, ranks: Sequence[RankTraces], chosen: set[int], world_size: int
+        self, ranks: Sequence[RankTraces], selection: Selection
     ) -> Iterator[tuple[int, OpenRank, bool]]:
-        begin = partial(_begin, chosen=chosen, world_size=world_size, finished=self.finished)
+        begin = partial(_begin, selection=selection, finished=self.finished)
         with closing(_mapped(begin, ranks, self.readers(ranks))) as answers:
             for index, (opened, graph, well) in enumerate(answers):
                 yield index, opened, well and graph is None
 
-    def graphs(
-        self, opened: Sequence[OpenRank], chosen: set[int], world_size: int
-    ) -> Iterator[tuple[int, Graph]]:
-        convert = partial(_convert, chosen=chosen, world_size=world_size, finished=self.finished)
+    def graphs(self, opened: Sequence[OpenRank], selection: Selection) -> Iterator[tuple[int, RankGraph]]:
+        convert = partial(_convert, selection=selection, finished=self.finished)
         with closing(_mapped(convert, opened, self.readers([rank.traces for rank in opened]))) as answers:
-            yield from enumerate(_found(answers, opened, chosen, world_size, self.finished))
+            yield from enumerate(_found(answers, opened, selection, self.finished))
 
 
 def _mapped(work: Callable[[T], A], items: Sequence[T], jobs: int) -> Generator[A]:
@@ -133,39 +129,38 @@ def _mapped(work: Callable[[T], A], items: Sequence[T], jobs: int) -> Generator[
 
 
 def _begin(
-    traces: RankTraces, chosen: set[int], world_size: int, finished: FinishedRanks
-) -> tuple[OpenRank, Graph | None, bool]:
+    traces: RankTraces, selection: Selection, finished: FinishedRanks
+) -> tuple[OpenRank, RankGraph | None, bool]:
     """Open a rank and convert it; None for a graph that is among the *finished* then, or could not be made.
 
     The last says whether it could.
     """
     opened = open_rank(traces, keep=True)
     graph = None
-    if chosen <= {step.index for step in opened.steps}:
+    if selection.steps <= {step.index for step in opened.steps}:
         with suppress(ChakrascopeError, StepsDiffer):  # told when it is known that it has to be converted so
-            graph = rank_graph(opened, chosen, world_size)
+            graph = rank_graph(opened, selection)
     opened.trace = opened.host = None
     if graph is None:
         return opened, None, False
-    return opened, None if finished.keep(graph, opened, chosen, world_size) else graph, True
+    return opened, None if finished.keep(graph, opened, selection) else graph, True
 
 
-def _convert(opened: OpenRank, chosen: set[int], world_size: int, finished: FinishedRanks) -> Graph | None:
+def _convert(opened: OpenRank, selection: Selection, finished: FinishedRanks) -> RankGraph | None:
     """Convert a rank; None if its graph is among the *finished* then."""
-    graph = rank_graph(opened, chosen, world_size)
-    return None if finished.keep(graph, opened, chosen, world_size) else graph
+    graph = rank_graph(opened, selection)
+    return None if finished.keep(graph, opened, selection) else graph
 
 
 def _found(
-    answers: Iterable[Graph | None],
+    answers: Iterable[RankGraph | None],
     opened: Sequence[OpenRank],
-    chosen: set[int],
-    world_size: int,
+    selection: Selection,
     finished: FinishedRanks,
-) -> Iterator[Graph]:
+) -> Iterator[RankGraph]:
     """Yield the graphs that *answers* are, or that are among the *finished*."""
     for rank, graph in zip(opened, answers, strict=False):
-        yield graph or finished.find(rank, chosen, world_size) or rank_graph(rank, chosen, world_size)
+        yield graph or finished.find(rank, selection) or rank_graph(rank, selection)
 
 
 def _worth(ranks: Sequence[RankTraces]) -> int:
@@ -188,28 +183,26 @@ class _OnCluster:
     def keeps(self, ranks: Sequence[RankTraces]) -> bool:
         return False
 
-    def graphs(
-        self, opened: Sequence[OpenRank], chosen: set[int], world_size: int
-    ) -> Iterator[tuple[int, Graph]]:
-        with closing(self._answers(opened, chosen, world_size)) as answers:
+    def graphs(self, opened: Sequence[OpenRank], selection: Selection) -> Iterator[tuple[int, RankGraph]]:
+        with closing(self._answers(opened, selection)) as answers:
             for index, rank, answer, _ in answers:
-                is_kept = answer is not None and self.finished.keep(answer, rank, chosen, world_size)
-                (graph,) = _found([None if is_kept else answer], [rank], chosen, world_size, self.finished)
+                is_kept = answer is not None and self.finished.keep(answer, rank, selection)
+                (graph,) = _found([None if is_kept else answer], [rank], selection, self.finished)
                 yield index, graph
 
     def begun(
-        self, ranks: Sequence[RankTraces], chosen: set[int], world_size: int
+        self, ranks: Sequence[RankTraces], selection: Selection
     ) -> Iterator[tuple[int, OpenRank, bool]]:
         unopened = [OpenRank(traces, []) for traces in ranks]
-        with closing(self._answers(unopened, chosen, world_size)) as answers:
+        with closing(self._answers(unopened, selection)) as answers:
             for index, opened, graph, well in answers:
-                kept = graph is None or self.finished.keep(graph, opened, chosen, world_size)
+                kept = graph is None or self.finished.keep(graph, opened, selection)
                 # The worker's paths are absolute.
                 yield index, msgspec.structs.replace(opened, traces=ranks[index]), well and kept
 
     def _answers(
-        self, opened: Sequence[OpenRank], chosen: set[int], world_size: int
-    ) -> Generator[tuple[int, OpenRank, Graph | None, bool]]:
+        self, opened: Sequence[OpenRank], selection: Selection
+    ) -> Generator[tuple[int, OpenRank, RankGraph | None, bool]]:
         """Yield the place of each rank, the open rank, and its graph as `_begin` returns it."""
         errors: dict[int, Exception] = {}
 
@@ -217,7 +210,7 @@ class _OnCluster:
             for index, rank in enumerate(opened):
                 if errors:  # the ranks before it are on their way, and theirs would be the first
                     return
-                yield _Task.of(index, rank, chosen, world_size, self.finished)
+                yield _Task.of(index, rank, selection, self.finished)
 
         with closing(self.place.answers(_Task.answer, tasks())) as answers:  # type: ignore[type-var]
             for answered in answers:
@@ -239,15 +232,12 @@ class _Task:
 
     index: int
     opened: OpenRank
-    chosen: set[int]
-    world_size: int
+    selection: Selection
     finished: FinishedRanks
     seen: list[Path]
 
     @classmethod
-    def of(
-        cls, index: int, opened: OpenRank, chosen: set[int], world_size: int, finished: FinishedRanks
-    ) -> _Task:
+    def of(cls, index: int, opened: OpenRank, selection: Selection, finished: FinishedRanks) -> _Task:
         """Return the task of a rank, its paths such that any working directory will do."""
         named = opened.traces
         absolute = {
@@ -257,9 +247,9 @@ class _Task:
         }
         traces = msgspec.structs.replace(named, **absolute)
         seen = [path for path in _files(traces) if path.is_file()]
-        return cls(index, msgspec.structs.replace(opened, traces=traces), chosen, world_size, finished, seen)
+        return cls(index, msgspec.structs.replace(opened, traces=traces), selection, finished, seen)
 
-    def answer(self) -> tuple[OpenRank | None, Graph | None, bool] | Exception:
+    def answer(self) -> tuple[OpenRank | None, RankGraph | None, bool] | Exception:
         """Convert the rank, on a worker, which opens it unless it is; an error in its traces is an answer.
 
         Else that is the rank if it was opened, its graph, None if it is among the finished then, whose folder
@@ -274,7 +264,7 @@ class _Task:
                 )
         try:
             if not self.opened.steps:
-                return _begin(self.opened.traces, self.chosen, self.world_size, self.finished)
-            return None, _convert(self.opened, self.chosen, self.world_size, self.finished), True
+                return _begin(self.opened.traces, self.selection, self.finished)
+            return None, _convert(self.opened, self.selection, self.finished), True
         except (ChakrascopeError, StepsDiffer) as error:
             return error

@@ -181,13 +181,11 @@ class Graph:
     Its data are columns: *node_columns*, by the names of `NODE_COLUMNS`, sorted by ``node_id``, and
     *edge_columns*, ``src``, ``dst`` and ``kind``: ``src`` finishes before ``dst`` starts. *nodes* and *edges*
     are the same as tables, built on first use. *extra* has, by node id, the encoded fields of a read file
-    without a column, and its metadata under `FILE_METADATA`, so that they are written back. *metadata* has
-    remarks of the conversion; files do not contain it.
+    without a column, and its metadata under `FILE_METADATA`, so that they are written back.
 
     Make one by `of_columns`, `of_tables` or `build`. A graph, its columns and its tables are immutable:
     `with_columns`, `with_edges` and `as_rank` return another graph, which shares unchanged columns. Graphs
-    are equal if rank, columns and *extra* are, regardless of *metadata*; they have no hash, as their columns
-    have none.
+    are equal if rank, columns and *extra* are; they have no hash, as their columns have none.
     """
 
     def __init__(
@@ -195,14 +193,12 @@ class Graph:
         rank: int,
         node_columns: Mapping[str, Any],
         edge_columns: Mapping[str, np.ndarray],
-        metadata: dict[str, Any] | None = None,
         extra: Mapping[int, bytes] | None = None,
     ) -> None:
         """Store columns that are already complete and sorted."""
         self.rank = rank
         self.node_columns = node_columns
         self.edge_columns = edge_columns
-        self.metadata = {} if metadata is None else metadata
         self.extra = {} if extra is None else extra
 
     @classmethod
@@ -211,7 +207,6 @@ class Graph:
         rank: int,
         nodes: Mapping[str, Column],
         edges: Sequence[tuple[int, int, int]] | np.ndarray,
-        metadata: dict[str, Any] | None = None,
         extra: Mapping[int, bytes] | None = None,
     ) -> Graph:
         """Make a graph from columns, sorted by ``node_id``, and edges (src, dst, kind).
@@ -221,7 +216,7 @@ class Graph:
         """
         count = len(nodes["node_id"])
         complete = {name: _complete(nodes.get(name), name, count) for name in NODE_COLUMNS}
-        return cls(rank, complete, _distinct_edges(edge_array(edges)), metadata, extra)
+        return cls(rank, complete, _distinct_edges(edge_array(edges)), extra)
 
     @classmethod
     def of_tables(
@@ -229,7 +224,6 @@ class Graph:
         rank: int,
         nodes: pd.DataFrame,
         edges: pd.DataFrame,
-        metadata: dict[str, Any] | None = None,
         extra: Mapping[int, bytes] | None = None,
     ) -> Graph:
         """Make a graph from tables: *nodes* with some columns of `NODE_COLUMNS`, *edges* with all columns."""
@@ -241,7 +235,7 @@ class Graph:
             for name in table.columns
         }
         ends = edges[list(EDGE_COLUMNS)].to_numpy(np.int64)
-        return cls.of_columns(rank, columns, ends, metadata, extra)
+        return cls.of_columns(rank, columns, ends, extra)
 
     @classmethod
     def build(
@@ -249,7 +243,6 @@ class Graph:
         rank: int,
         nodes: Sequence[Mapping[str, Any]],
         edges: Sequence[tuple[int, int, int]] | np.ndarray,
-        metadata: dict[str, Any] | None = None,
         extra: Mapping[int, bytes] | None = None,
     ) -> Graph:
         """Make a graph from a mapping per node (missing columns get defaults) and (src, dst, kind)."""
@@ -259,30 +252,30 @@ class Graph:
             columns[name] = TextColumn.of(values) if dtype == "str" else np.array(values, dtype=dtype)
         order = np.argsort(columns["node_id"], kind="stable")
         return cls.of_columns(
-            rank, {name: _taken(column, order) for name, column in columns.items()}, edges, metadata, extra
+            rank, {name: _taken(column, order) for name, column in columns.items()}, edges, extra
         )
 
     def as_rank(self, rank: int) -> Graph:
         """Return this graph as that of another *rank*."""
-        return Graph(rank, self.node_columns, self.edge_columns, self.metadata, self.extra)
+        return Graph(rank, self.node_columns, self.edge_columns, self.extra)
 
     def with_columns(self, **columns: Column) -> Graph:
         """Return this graph with other values in some columns."""
         changed = {name: _complete(column, name, self.num_nodes) for name, column in columns.items()}
         nodes = {**self.node_columns, **changed}
-        return Graph(self.rank, nodes, self.edge_columns, self.metadata, self.extra)
+        return Graph(self.rank, nodes, self.edge_columns, self.extra)
 
     def derived(self, **columns: Callable[[Mapping[str, Any]], Column]) -> Graph:
         """Return this graph with derived columns; for a graph in a file, they are computed on every read."""
         if isinstance(self.node_columns, dict):
             return self.with_columns(**{name: make(self.node_columns) for name, make in columns.items()})
         nodes = _Derived(self.node_columns, columns)
-        return Graph(self.rank, nodes, self.edge_columns, self.metadata, self.extra)
+        return Graph(self.rank, nodes, self.edge_columns, self.extra)
 
     def with_edges(self, edges: Sequence[tuple[int, int, int]] | np.ndarray) -> Graph:
         """Return this graph with other *edges* (src, dst, kind)."""
         columns = _distinct_edges(edge_array(edges))
-        return Graph(self.rank, self.node_columns, columns, self.metadata, self.extra)
+        return Graph(self.rank, self.node_columns, columns, self.extra)
 
     def column_rows(self, name: str, rows: np.ndarray) -> Column:
         """Return some rows of a column of nodes.

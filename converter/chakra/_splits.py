@@ -19,7 +19,7 @@ def with_splits(graph: Graph, splits: Mapping[int, Sequence[int]]) -> Graph:
     extra = dict(graph.extra)
     for node, sizes in splits.items():
         extra[node] = extra.get(node, b"") + _attribute(sizes)
-    return Graph(graph.rank, graph.node_columns, graph.edge_columns, graph.metadata, extra)
+    return Graph(graph.rank, graph.node_columns, graph.edge_columns, extra)
 
 
 def _attribute(sizes: Sequence[int]) -> bytes:

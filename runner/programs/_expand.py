@@ -114,7 +114,7 @@ def _expanded(
     nodes.loc[there, ["type", "duration_ns"]] = [int(NodeType.COMP), 0]
     nodes.loc[there, ["comm_type", "comm_size_bytes"]] = [-1, -1]
     every = pd.concat([nodes, *new_nodes], ignore_index=True).astype(nodes.dtypes.to_dict())
-    return Graph.of_tables(rank, every, pd.concat([edges, *new_edges], ignore_index=True), graph.metadata)
+    return Graph.of_tables(rank, every, pd.concat([edges, *new_edges], ignore_index=True))
 
 
 def _tag_count(lowered: Lowered) -> int:

@@ -124,7 +124,6 @@ def test_what_is_only_likely_is_an_assumption_and_a_warning(mlp, tmp_path):
     workload = convert_files(str(tmp_path), str(tmp_path))
     told = "host trace is of process 7, the device trace of 19125: they are of two runs"
     assert [note for note in workload.metadata["assumptions"] if told in note]
-    assert "identity" not in workload.graphs[0].metadata
     (warning,) = [finding for finding in doctor(tmp_path) if told in finding.cause]
     assert warning.severity == "warning"
 

@@ -16,7 +16,7 @@ def workload(data_dir):
 
 def test_replay_reproduces_the_measured_step(workload):
     for graph in workload.graphs:
-        figures = graph.metadata["accounting"]
+        figures = workload.metadata["accounting"][str(graph.rank)]
         assert replay(graph).makespan_ns == pytest.approx(figures["measured_step_ns"], rel=0.02)
         assert figures["unexplained_ns"] <= 0.02 * figures["measured_step_ns"]
         assert (
@@ -120,8 +120,9 @@ def test_every_parallelism_replays_its_step(shared, tmp_path, name, world):
     head = {"format": "chakrascope-trace-set", "version": 1, "partial": False, "reasons": []}
     head |= {"command": ["torchrun"], "exit_code": 0, "world_size": world}
     (tmp_path / "manifest.json").write_text(json.dumps({**head, "ranks": ranks}))
-    for graph in convert(tmp_path).graphs:
-        figures = graph.metadata["accounting"]
+    workload = convert(tmp_path)
+    for graph in workload.graphs:
+        figures = workload.metadata["accounting"][str(graph.rank)]
         assert figures["unexplained_ns"] <= 0.02 * figures["measured_step_ns"]
         assert (graph.nodes["type"] >= NodeType.COMM_SEND).any()
 
@@ -147,7 +148,7 @@ def test_every_parallelism_replays_its_step(shared, tmp_path, name, world):
 def test_sharded_and_expert_parallel_captures_replay(data_dir, name, collectives):
     workload = convert(data_dir / "converter" / name)
     for graph in workload.graphs:
-        figures = graph.metadata["accounting"]
+        figures = workload.metadata["accounting"][str(graph.rank)]
         assert figures["unexplained_ns"] <= 0.02 * figures["measured_step_ns"]
     found = workload.graphs[1].nodes.query("type == 7").groupby(["comm_type", "comm_size_bytes"]).size()
     assert found.to_dict() == collectives

@@ -13,8 +13,9 @@ import pytest
 
 from chakrascope.cli import main
 from chakrascope.converter import convert, convert_files
-from chakrascope.converter.building import _convert, _finished, finished_ranks
+from chakrascope.converter.building import _conversion, _finished, finished_ranks
 from chakrascope.converter.building._rank import open_ranks
+from chakrascope.converter.building._rank_graph import Selection
 from chakrascope.converter.building._workers import _Task
 from chakrascope.converter.readers import find_rank_traces
 from chakrascope.errors import BackendError, BackendUnavailable, TraceFormatError
@@ -128,9 +129,9 @@ def test_workers_open_what_they_convert(  # noqa: PLR0917 - fixtures
     if not shared:
         elsewhere = {"_mark": tmp_path / "elsewhere", "_lock": None, "folder": tmp_path}
         monkeypatch.setattr(_finished.FinishedRanks, "__getstate__", lambda _: elsewhere)
-    opened, open_here = [], _convert.open_ranks
+    opened, open_here = [], _conversion.open_ranks
     monkeypatch.setattr(
-        _convert, "open_ranks", lambda ranks, **how: opened.extend(ranks) or open_here(ranks, **how)
+        _conversion, "open_ranks", lambda ranks, **how: opened.extend(ranks) or open_here(ranks, **how)
     )
     convert_files(None, many, tmp_path / "there" / "w", step="all", cluster=address)
     assert opened == []
@@ -166,8 +167,8 @@ def test_a_rank_that_is_gone_is_named_as_it_is_here(captured, address):
 
 def test_a_worker_that_does_not_see_the_traces_says_so(captured, address):
     (rank,) = open_ranks(find_rank_traces(None, str(captured / "rank0.device.json.gz"), None), keep=False)
-    chosen = {rank.steps[0].index}
-    task = _Task.of(0, rank, chosen, 2, _finished.FinishedRanks.nowhere())
+    selection = Selection(frozenset({rank.steps[0].index}), 2)
+    task = _Task.of(0, rank, selection, _finished.FinishedRanks.nowhere())
     rank.traces.device_path.unlink()  # it was there where the command runs
     with connected(address, 1, "conversion") as place:
         ((_, answer),) = filter(None, place.answers(_Task.answer, iter([task])))

@@ -37,7 +37,7 @@ def dlrm(data_dir):
 def test_dlrm_ranks_replay_their_measured_steps(dlrm):
     assert dlrm.metadata["measured_step_ns"] == {"0": 14_455_000, "1": 18_567_000}
     for graph in dlrm.graphs:
-        figures = graph.metadata["accounting"]
+        figures = dlrm.metadata["accounting"][str(graph.rank)]
         assert replay(graph).makespan_ns == pytest.approx(figures["measured_step_ns"], rel=0.003)
 
 
@@ -76,7 +76,7 @@ def test_all_eight_dlrm_ranks(shared, tmp_path):
     )
     assert workload.num_ranks == len(workload.graphs) == 8
     for graph in workload.graphs:
-        figures = graph.metadata["accounting"]
+        figures = workload.metadata["accounting"][str(graph.rank)]
         assert figures["unexplained_ns"] <= 0.003 * figures["measured_step_ns"]
     sizes = [graph.nodes.query("type == 7")["comm_type"].tolist() for graph in workload.graphs]
     assert all(size == sizes[0] for size in sizes)

@@ -47,7 +47,6 @@ def test_equal_content_is_equal_however_it_was_made():
     assert one == graph(nodes=NODES[::-1], edges=[*EDGES, (3, 7, EdgeKind.CTRL)])
     assert one == Graph.of_tables(0, one.nodes, one.edges)
     assert one == Graph.of_columns(0, one.node_columns, EDGES)
-    assert one == graph(metadata={"notes": ["however it was made"]})
     assert one == one.with_columns(name=TextColumn(np.array([1, 0], np.int32), ["b", "a", "unused"]))
     assert workload() == workload()
 
@@ -103,7 +102,6 @@ def test_pickles_and_copies_are_equal_and_leave_the_tables_out(captured):
         _ = captured.graphs[0].nodes, captured.graphs[0].edges
         for again in (pickle.loads(pickle.dumps(thing)), copy.copy(thing), copy.deepcopy(thing)):
             assert again == thing
-            assert again.metadata == thing.metadata
     again = pickle.loads(pickle.dumps(captured.graphs[0]))
     assert not {"nodes", "edges"} & set(again.__dict__)
     pd.testing.assert_frame_equal(again.nodes, captured.graphs[0].nodes)

@@ -39,13 +39,14 @@ def test_a_host_that_spins_on_memory_waits_for_the_kernel_that_writes_it(tmp_pat
     trace, draw = Trace(), random.Random(5)
     lengths = [draw.randint(2_000, 20_000) for _ in range(5)]
     iterations(trace, lengths, after=lambda: late)
-    graph = trace.graph(tmp_path, step="all")
+    workload = trace.workload(tmp_path, step="all")
+    (graph,) = workload.graphs
     found = spins(graph)
     kernels = graph.nodes.loc[graph.nodes["name"] == KERNEL, "node_id"].tolist()
     assert found["name"].unique().tolist() == ["spin until notify_dispatch"]
     assert found["cause"].unique().tolist() == ["synchronisation"]
     assert {(kernel, node) for kernel, node in zip(kernels, found["node_id"], strict=True)} <= pairs(graph)
-    assert unexplained(graph) < 0.02
+    assert unexplained(workload) < 0.02
     # Without the kernels' time there is nothing to wait for.
     before = replay(graph).makespan_ns
     graph.node_columns["duration_ns"][kernels] = 0
@@ -96,12 +97,13 @@ def test_queries_of_an_event_in_a_row_wait_for_the_work_before_it(tmp_path):
         trace.call("cudaEventQuery", 60 + 20 * number, 4)
     trace.op("aten::add", 2_070, 50)
     trace.launch((2_080, 5), [(2_090, 30)])
-    graph = trace.graph(tmp_path)
+    workload = trace.workload(tmp_path)
+    (graph,) = workload.graphs
     (found,) = spins(graph).itertuples()
     kernel = int(graph.nodes.loc[graph.nodes["name"] == KERNEL, "node_id"].iloc[0])
     assert (found.name, found.cause) == ("cudaEventQuery", "synchronisation")
     assert (kernel, found.node_id) in pairs(graph)
-    assert unexplained(graph) < 0.02
+    assert unexplained(workload) < 0.02
 
 
 def test_queries_that_end_long_after_the_work_did_not_wait_for_it(tmp_path):

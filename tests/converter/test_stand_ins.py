@@ -8,6 +8,7 @@ import pytest
 
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload, convert, doctor
 from chakrascope.converter.building import stand_in_of
+from chakrascope.converter.building._rank_graph import RankGraph
 from chakrascope.converter.building._stand_ins import with_stand_ins
 from chakrascope.errors import TraceError
 from chakrascope.runner import NetworkConfig, simulate
@@ -128,18 +129,17 @@ def rank_of_eight(rank, gradient=1000, messages=1):
     ]
     backward = len(rows) - 2
     edges = [(0, 1, 1), (0, 2, 1), (backward, backward + 1, 1)]
-    graph = Graph.build(rank, rows, edges)
-    graph.metadata["splits"] = {}
-    return graph
+    return RankGraph(Graph.build(rank, rows, edges))
 
 
 @pytest.mark.parametrize("lost", [[0], [3], [6], [0, 1], [2, 5], [0, 5, 6]])
 def test_groups_and_partners_are_those_of_the_missing_rank(lost):
-    graphs = [rank_of_eight(rank) for rank in range(8)]
-    left = [graph for graph in graphs if graph.rank not in lost]
-    used = {int(number) for graph in left for number in np.unique(graph.node_columns["group"])} - {0}
+    ranks = [rank_of_eight(rank) for rank in range(8)]
+    left = [one for one in ranks if one.rank not in lost]
+    used = {int(number) for one in left for number in np.unique(one.graph.node_columns["group"])} - {0}
     known = {number: ranks for number, ranks in GROUPS.items() if number in used}
-    made, groups, stand_ins = with_stand_ins(left, known, 8, "why")
+    completed, groups, stand_ins = with_stand_ins(left, known, 8, "why")
+    made, graphs = ([one.graph for one in own] for own in (completed, ranks))
     assert stand_ins == {rank: rank ^ 2 for rank in lost}
     for graph, whole in zip(made, graphs, strict=True):
         for column in ("type", "comm_src", "comm_dst", "comm_size_bytes"):
@@ -170,11 +170,10 @@ def test_replicas_that_do_different_things_are_refused():
     groups = {1: (0, 1, 2, 3)}
     graphs = []
     for rank in range(3):  # no tensor-parallel groups here
-        graph = rank_of_eight(rank, gradient=1000 + rank, messages=0)
+        graph = rank_of_eight(rank, gradient=1000 + rank, messages=0).graph
         numbers, types = graph.node_columns["group"], graph.node_columns["type"]
         own = np.where((numbers > 0) & (numbers < 5), NodeType.COMP, types)
-        graphs.append(graph.with_columns(group=np.where(numbers > 4, 1, 0), type=own))
-        graphs[-1].metadata["splits"] = {}
+        graphs.append(RankGraph(graph.with_columns(group=np.where(numbers > 4, 1, 0), type=own)))
     with pytest.raises(
         TraceError, match=r"the ranks of its data-parallel group \(.*\) communicate differently"
     ):

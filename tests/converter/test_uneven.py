@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload, convert_files, doctor
+from chakrascope.converter.building._rank_graph import RankGraph
 from chakrascope.converter.building._uneven import tell_uneven
 from chakrascope.converter.readers import HostOp, parameters
 from chakrascope.converter.readers._collectives import shared_out, split_bytes
@@ -26,8 +27,7 @@ def tensor(elements, width=4):
 def uneven(size, splits=None, kind=CollectiveType.ALL_TO_ALL, group=0):
     node = {"node_id": 3, "name": "c", "type": NodeType.COMM_COLL, "comm_type": kind, "group": group}
     graph = Graph.build(0, [node | {"comm_size_bytes": size}], [])
-    graph.metadata["splits"] = {3: splits} if splits else {}
-    return graph
+    return RankGraph(graph, splits={3: splits} if splits else {})
 
 
 @pytest.fixture(scope="module", params=["with host traces", "alone"])

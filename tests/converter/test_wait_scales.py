@@ -47,9 +47,10 @@ class Program:
         with tempfile.TemporaryDirectory() as folder:
             ranks = [rank.write(Path(folder), steps) for rank in (self.thread, peer)]
             write_trace_set(Path(folder), ranks)
-            graph = convert(folder, step=0).graphs[0]
-        assert graph.metadata["accounting"]["unexplained_ns"] == 0
-        return graph, graph.metadata["accounting"]["wait_ns"] / 1_000
+            workload = convert(folder, step=0)
+        figures = workload.metadata["accounting"]["0"]
+        assert figures["unexplained_ns"] == 0
+        return workload.graphs[0], figures["wait_ns"] / 1_000
 
 
 def waiting_program(waits_us, wakes_us, *, uses_at_once, pace=1.0):

@@ -126,7 +126,7 @@ def repeated(graph: Graph, periods: Periods, times: int) -> Graph:
         kept = graph.extra.get(int(ids[row]))
         if kept is not None:
             extra[new] = kept
-    return Graph.of_columns(graph.rank, columns, made, graph.metadata, extra)
+    return Graph.of_columns(graph.rank, columns, made, extra)
 
 
 def _taken(column: Any, rows: np.ndarray) -> Column:

@@ -87,7 +87,7 @@ class NewStage:
             for new, (graph, row) in enumerate(zip(of_row.tolist(), rows.tolist(), strict=True))
             if (kept := sources[graph].extra.get(int(sources[graph].node_columns["node_id"][row])))
         }
-        return Graph.of_columns(self.rank, columns, edges, sources[0].metadata, extra)
+        return Graph.of_columns(self.rank, columns, edges, extra)
 
     def _lay_out(self) -> None:
         at = 0

@@ -1,0 +1,292 @@
+"""One conversion: from the traces of a job's ranks and a choice of steps to a workload."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ...errors import TraceError
+from ...tracer import MAX_RANKS, StepRange
+from ..chakra import Graph, NodeType, Workload
+from ..readers import RankTraces
+from ._belonging import doubts_of_ranks, doubts_of_work, settle
+from ._late_ranks import lateness
+from ._operator_table import joined_operators
+from ._origin import STAND_IN_OF, STAND_INS, STEP_CHOICE, stand_ins_text
+from ._rank import OpenRank, open_rank, open_ranks
+from ._rank_graph import RankGraph, Selection
+from ._stand_ins import replicas_text, with_stand_ins
+from ._steps import StepChoice, choose_steps, is_annotation
+from ._uneven import tell_uneven
+from ._workers import Workers
+
+__all__ = ["UNMARKED", "Conversion", "Progress"]
+
+Progress = Callable[[int, int], None]
+_PEER_TYPES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
+UNMARKED = "no step is marked in the traces: all that was recorded counts as one step"
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The conversion of a *step* of *ranks* by *workers*.
+
+    *place* names the traces in errors; *facts* go into the metadata, *notes* among the assumptions. Where the
+    number of ranks of the job is known (*job_size*, else 0), replicas stand in for ranks that are missing,
+    *why_missing* says why. *progress* is called with (ranks done, ranks).
+    """
+
+    ranks: Sequence[RankTraces]
+    step: StepChoice
+    place: str
+    workers: Workers
+    progress: Progress | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    job_size: int = 0
+    why_missing: str = ""
+
+    def workload(self) -> Workload:
+        """Return the workload; raises what `open_ranks`, `choose_steps` and `rank_graph` do."""
+        ranks = self.ranks
+        if is_annotation(self.step):
+            ranks = [msgspec.structs.replace(rank, annotation=str(self.step)) for rank in ranks]
+        own = replace(self, ranks=ranks, progress=_Rising(self.progress))
+        with _without_collector():
+            self.workers.finished.begin(ranks)
+            opened = own._opened()
+            selection = own._selection(opened)
+            return own._joined(opened, selection, own._graphs(opened, selection))
+
+    def _report(self, done: int) -> None:
+        if self.progress is not None:
+            self.progress(done, len(self.ranks))
+
+    def _opened(self) -> list[OpenRank]:
+        """Find the steps of all ranks; where the selection follows from the first rank, convert them at once.
+
+        Large traces are read once in this way. Should others tell otherwise, what was made so is not found
+        later.
+        """
+        ranks, workers = self.ranks, self.workers
+        first = None
+        if workers.finished.is_used and not any(rank.steps for rank in ranks):
+            first = workers.finished.opened(ranks[0]) or open_rank(ranks[0], keep=False)
+        which = self.step if first is None else self._which(first)
+        if first is None or (which == "median" and len(first.steps) > 1):
+            return open_ranks(ranks, keep=workers.keeps(ranks), threads=workers.readers(ranks))
+        steps = frozenset(choose_steps([first.steps], which, self.place))
+        return self._converted_at_once(Selection(steps, max(len(ranks), self.job_size, first.world_size)))
+
+    def _converted_at_once(self, selection: Selection) -> list[OpenRank]:
+        """Open each rank and convert it, until one cannot be converted so; return all, open."""
+        ranks, workers = self.ranks, self.workers
+        finished = (workers.finished.opened(rank) for rank in ranks)
+        opened = {index: rank for index, rank in enumerate(finished) if rank is not None}
+        if opened:
+            self._report(len(opened))
+        left = [index for index in range(len(ranks)) if index not in opened]
+        coming = workers.begun([ranks[index] for index in left], selection)
+        with closing(coming):  # type: ignore[type-var]
+            for index, rank, well in coming:
+                opened[left[index]] = rank
+                if len(opened).bit_count() == 1:  # not each time, which of thousands would take long
+                    identities = [opened[place].identity for place in sorted(opened)]
+                    settle(doubts_of_ranks(identities, self.job_size))
+                if not well:
+                    break
+                self._report(len(opened))
+        left = [index for index in left if index not in opened]
+        rest = [ranks[index] for index in left]
+        opened.update(zip(left, open_ranks(rest, keep=False, threads=workers.readers(rest)), strict=True))
+        return [opened[index] for index in range(len(ranks))]
+
+    def _which(self, opened: OpenRank) -> StepChoice:
+        """Return which of the steps of a rank are asked for; its trace resolves an annotation."""
+        return opened.which if is_annotation(self.step) else self.step
+
+    def _selection(self, opened: Sequence[OpenRank]) -> Selection:
+        """Return the steps to convert and the job's size; raises `TraceError` for files of other ranks."""
+        _unless_repeated_alike(opened)
+        settle(doubts_of_ranks([rank.identity for rank in opened], self.job_size))
+        steps, timed = [rank.steps for rank in opened], [rank.own or rank.steps for rank in opened]
+        chosen = choose_steps(steps, self._which(opened[0]), self.place, timed)
+        world_size = max(len(opened), self.job_size, *(rank.world_size for rank in opened))
+        if world_size > MAX_RANKS:
+            raise TraceError(
+                f"{self.place}: a trace claims {world_size} ranks, which no job has. Capture again."
+            )
+        return Selection(frozenset(chosen), world_size)
+
+    def _graphs(self, opened: Sequence[OpenRank], selection: Selection) -> list[RankGraph]:
+        """Return the graphs of all ranks; those that were finished before are not made again."""
+        finished = (self.workers.finished.find(rank, selection) for rank in opened)
+        graphs = {index: graph for index, graph in enumerate(finished) if graph is not None}
+        self._report(len(graphs))
+        left = [index for index in range(len(opened)) if index not in graphs]
+        coming = self.workers.graphs([opened[index] for index in left], selection)
+        with closing(coming):  # type: ignore[type-var]
+            for place, graph in coming:
+                graphs[left[place]] = graph
+                self._report(len(graphs))
+        return [graphs[index] for index in range(len(opened))]
+
+    def _joined(
+        self, opened: Sequence[OpenRank], selection: Selection, measured: Sequence[RankGraph]
+    ) -> Workload:
+        """Return the workload of the *measured* ranks, whose groups get the same numbers on all."""
+        facts, world_size = {**self.facts, **self._derived_facts(opened, measured)}, selection.world_size
+        notes = [*self.notes, *self._belonging(opened, measured, selection), *_step_notes(opened, selection)]
+        ranks, groups = _with_common_groups(measured)
+        if self.job_size > len(ranks):
+            ranks, groups, stand_ins = with_stand_ins(ranks, groups, self.job_size, self.why_missing)
+            said = replicas_text(stand_ins)
+            facts |= {STAND_INS: said, STAND_IN_OF: {str(rank): other for rank, other in stand_ins.items()}}
+            notes.insert(0, said)
+        graphs, uneven = tell_uneven(ranks, groups, world_size)
+        if world_size > len(graphs):
+            self._refuse_stand_ins(graphs, groups, world_size)
+            facts[STAND_INS] = stand_ins_text(len(graphs), world_size, [rank.stated_rank for rank in opened])
+            notes.append(facts[STAND_INS])
+        facts |= _names(opened[0], selection)
+        return Workload(
+            graphs=tuple(graphs),
+            program_of_rank=np.arange(world_size, dtype=np.int32) % len(graphs),
+            groups=groups,
+            metadata=_metadata(facts, selection, measured, [*notes, *uneven]),
+        )
+
+    def _derived_facts(self, opened: Sequence[OpenRank], measured: Sequence[RankGraph]) -> dict[str, Any]:
+        """Return why this step was chosen, and how late ranks of one machine were."""
+        facts: dict[str, Any] = {}
+        if self._which(opened[0]) == "median" and len(opened[0].steps) > 1:
+            facts[STEP_CHOICE] = f"the median of {len(opened[0].steps)} captured steps, by the slowest rank"
+        if len({rank.host for rank in self.ranks}) == 1 and self.ranks[0].host:
+            facts |= lateness({one.rank: one.arrivals for one in measured})
+        return facts
+
+    def _belonging(
+        self, opened: Sequence[OpenRank], ranks: Sequence[RankGraph], selection: Selection
+    ) -> list[str]:
+        """Return doubts that the traces belong together; raises `TraceError` where they do not."""
+        identities = [rank.identity for rank in ranks if rank.identity is not None]
+        spans = {
+            rank.traces.rank: next(step for step in rank.steps if step.index in selection.steps)
+            for rank in opened
+        }
+        of_work = doubts_of_work([rank.graph for rank in ranks], spans, self.place)
+        return settle([*doubts_of_ranks(identities, self.job_size), *of_work])
+
+    def _refuse_stand_ins(
+        self, graphs: Sequence[Graph], groups: Mapping[int, tuple[int, ...]], world_size: int
+    ) -> None:
+        """Raise `TraceError` where the ranks with traces cannot stand for all."""
+        peers = any(np.isin(graph.node_columns["type"], _PEER_TYPES).any() for graph in graphs)
+        if groups or peers:
+            raise TraceError(
+                f"{self.place} holds the traces of {len(graphs)} of the job's {world_size} ranks, and those "
+                "communicate in groups or pairs: they cannot stand for the others. Give the traces of all "
+                "ranks."
+            )
+
+
+class _Rising:
+    """Reports each number of finished ranks once, and never fewer."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress, self._most = progress, 0
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._progress is not None and done > self._most:
+            self._most = done
+            self._progress(done, total)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keep the cyclic garbage collector off: it would walk millions of live records over and over."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _unless_repeated_alike(opened: Sequence[OpenRank]) -> None:
+    """Take traces without marked steps as one step each, where ranks do not repeat the same equally often."""
+    if len({(len(rank.steps), rank.begins_with) for rank in opened}) > 1:
+        for rank in opened:
+            if not rank.marked:
+                rank.steps, rank.own = [StepRange(0, rank.steps[0].start_ns, rank.steps[-1].end_ns)], []
+
+
+def _step_notes(opened: Sequence[OpenRank], selection: Selection) -> list[str]:
+    """Return what is assumed where traces mark no steps, or ranks name them differently."""
+    first = opened[0]
+    notes = []
+    if not all(rank.marked for rank in opened):
+        repeated = (
+            f"no step is marked in the traces: each of the {len(first.steps):,} repetitions in them counts "
+            "as one step (the first and the last may be parts of one)"
+        )
+        notes.append(UNMARKED if len(first.steps) == 1 else repeated)
+    for rank in opened[1:]:
+        for index in sorted(selection.steps):
+            one, other = first.names.get(index, ""), rank.names.get(index, "")
+            if one != other:
+                differing = (
+                    f"the ranks call their steps differently: step {index} is '{one}' on rank "
+                    f"{first.traces.rank} and '{other}' on rank {rank.traces.rank}"
+                )
+                return [*notes, differing]
+    return notes
+
+
+def _with_common_groups(ranks: Sequence[RankGraph]) -> tuple[list[RankGraph], dict[int, tuple[int, ...]]]:
+    """Give the groups the same numbers on all ranks; each graph came with its own."""
+    members = sorted({group for one in ranks for group in one.groups})
+    ids = {group: number for number, group in enumerate(members, start=1)}
+    result = []
+    for one in ranks:
+        table = np.array([0, *(ids[group] for group in one.groups)], dtype=np.int64)
+        result.append(replace(one, graph=one.graph.derived(group=partial(_numbered, table)), groups=members))
+    return result, {number: group for group, number in ids.items()}
+
+
+def _numbered(table: np.ndarray, columns: Mapping[str, Any]) -> np.ndarray:
+    numbers: np.ndarray = table[columns["group"]]
+    return numbers
+
+
+def _names(rank: OpenRank, selection: Selection) -> dict[str, dict[str, str]]:
+    """Return the annotations of the selected steps as metadata, by number; {} if they have none."""
+    names = {str(index): rank.names[index] for index in sorted(selection.steps) if index in rank.names}
+    return {"step_names": names} if names else {}
+
+
+def _metadata(
+    facts: Mapping[str, Any], selection: Selection, ranks: Sequence[RankGraph], notes: Sequence[str]
+) -> dict[str, Any]:
+    """Return what the workload says about its origin, with the figures of the measured *ranks*; JSON-able."""
+    noted = sorted({note for one in ranks for note in one.notes})
+    return {
+        "captured": True,
+        **facts,
+        "steps": sorted(selection.steps),
+        "measured_step_ns": {str(one.rank): one.accounting["measured_step_ns"] for one in ranks},
+        "accounting": {str(one.rank): one.accounting for one in ranks},
+        "began_ns": {str(one.rank): one.began_ns for one in ranks},
+        "step_shares": {str(one.rank): one.step_shares for one in ranks},
+        "chips": {str(one.rank): one.chip for one in ranks},
+        "operators": joined_operators({one.rank: one.operators for one in ranks}),
+        "assumptions": [*notes, *noted],
+    }
