@@ -22,9 +22,9 @@ from ._quantities import quantity
 from ._run import choose_network
 
 if TYPE_CHECKING:
-    from ..converter.generate.models import Plan, Transformer
     from ..runner.chips import Chip
     from ..runner.prediction import Prediction
+    from ..runner.prediction.models import Plan, Transformer
 
 __all__ = ["plan_of", "plan_options", "predict_command"]
 
@@ -51,7 +51,7 @@ def _degree(name: str, help_text: str, default: int | None = 1) -> Callable[[Com
 
 def plan_options(command: Command) -> Command:
     """Add the options that say how a model is trained, which `plan_of` reads."""
-    from ..converter.generate.models import AXES, RECOMPUTATIONS, SCHEDULES
+    from ..runner.prediction.models import AXES, RECOMPUTATIONS, SCHEDULES
 
     for decorate in reversed((
         _degree("tp", "Tensor-parallel size."),
@@ -86,8 +86,8 @@ def plan_options(command: Command) -> Command:
 
 def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None) -> tuple[Plan, str]:
     """Return the plan of the options *given* on so many *ranks* of *chip*, and whose costs it has."""
-    from ..converter.generate.models import AXES, Plan
     from ..runner.prediction import software_of, with_habits
+    from ..runner.prediction.models import AXES, Plan
 
     placement = tuple(str(given["placement"]).split("-"))
     if sorted(placement) != sorted(AXES):
@@ -167,7 +167,7 @@ def _refuse_options_of_the_other(ctx: click.Context, *, is_script: bool) -> None
 
 def _list_models(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     """Print what `--model` takes by name, with its sizes, and stop."""
-    from ..converter.generate.models import find_model, list_models
+    from ..runner.prediction.models import find_model, list_models
 
     if not value or ctx.resilient_parsing:
         return
@@ -255,10 +255,10 @@ def predict_command(
     downloaded. docs/validation/predictions.md compares predictions with public measurements. The best
     parallelism for so many GPUs: `chakrascope predict search`.
     """
-    from ..converter.generate.models import find_model
     from ..runner import NetworkConfig, Study
     from ..runner.chips import find_chip
     from ..runner.prediction import Setting, keep_prediction, predict
+    from ..runner.prediction.models import find_model
 
     chip = find_chip(chip_name)
     chosen = choose_network(network, None, link_default, failed)

@@ -45,8 +45,7 @@ def predict_script(
     output_format: str,
 ) -> None:
     """Record the script, simulate its step and print it; keep it in the study if there is one."""
-    from ..converter import script_workload
-    from ..runner import Study
+    from ..runner import Study, script_workload
     from ..runner.prediction import kept_result, predict_recorded
     from ..runner.study import safe_name
     from ..tracer import record_script

@@ -154,8 +154,8 @@ def search_command(
     All plans that fit in memory are estimated, and those that may be the best are simulated. What was not
     possible, what did not fit and what was only estimated is counted.
     """
-    from ..converter.generate.models import AXES, find_model
     from ..runner.planning import Request, search_plans
+    from ..runner.prediction.models import AXES, find_model
 
     if (keep or name) and study_folder is None:
         raise UsageError("--keep and --name need a study. Next: add -o STUDY.")

@@ -62,13 +62,13 @@ def rescale_command(
     another chip's peaks.
     """
     from ..converter import Workload
-    from ..converter.generate.rescaling import (
+    from ..runner import Study
+    from ..runner.prediction.rescaling import (
         with_data_parallelism,
         with_layers,
         with_micro_batches,
         with_stages,
     )
-    from ..runner import Study
     from ..runner.study import safe_name
 
     _refuse(tp)
@@ -113,8 +113,8 @@ def _refuse(tp: int | None) -> None:
 
 
 def _on_chip(workload: Workload, chip: str) -> Workload:
-    from ..converter.generate.rescaling import with_chip
     from ..runner.config import SystemConfig, list_presets
+    from ..runner.prediction.rescaling import with_chip
 
     chips = {preset.removeprefix(_CHIPS): preset for preset in list_presets("system") if _CHIPS in preset}
     if chip not in chips:

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from .building import convert as convert
     from .building import convert_files as convert_files
     from .building import convert_logs as convert_logs
-    from .building import script_workload as script_workload
     from .chakra import EDGE_COLUMNS as EDGE_COLUMNS
     from .chakra import NODE_COLUMNS as NODE_COLUMNS
     from .chakra import CollectiveType as CollectiveType
@@ -68,6 +67,5 @@ __all__ = [
     "read_logs",
     "read_text_workload",
     "replay",
-    "script_workload",
     "worst_first",
 ]

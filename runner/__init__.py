@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from .jobs import Job as Job
     from .jobs import JobStore as JobStore
     from .jobs import SweepRequest as SweepRequest
+    from .prediction import script_workload as script_workload
     from .study import ImportItem as ImportItem
     from .study import RunInfo as RunInfo
     from .study import Study as Study
@@ -155,6 +156,7 @@ __all__ = [
     "read_sweep",
     "register",
     "run_sweep",
+    "script_workload",
     "simulate",
     "slack",
     "study_of_traces",

@@ -19,10 +19,10 @@ import transformers
 from transformers.models.auto import modeling_auto as auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
 
-from chakrascope.converter.generate.models import Transformer, read_model
 from chakrascope.errors import UsageError
+from chakrascope.runner.prediction.models import Transformer, read_model
 
-_FILE = Path(__file__).parents[1] / "converter/generate/models/config_defaults.json"
+_FILE = Path(__file__).parents[1] / "runner/prediction/models/config_defaults.json"
 _TOLERANCE = 0.03  # norms, biases, poolers and heads of tasks are not counted
 _SECONDS = 60
 _CLASSES = (

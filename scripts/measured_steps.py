@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from chakrascope.converter.generate.models import Plan, Transformer, find_model
 from chakrascope.runner import NetworkConfig
+from chakrascope.runner.prediction.models import Plan, Transformer, find_model
 
 TRAINING = Path(__file__).resolve().parent.parent.parent / "shared" / "reference" / "training"
 GIB = 1 << 30

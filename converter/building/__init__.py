@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ._conversion import Progress as Progress
     from ._convert import convert as convert
     from ._convert import convert_files as convert_files
+    from ._costs import counts_whole as counts_whole
+    from ._costs import operator_cost as operator_cost
+    from ._fake_world import MAX_PROGRAMS as MAX_PROGRAMS
+    from ._fake_world import groups_like as groups_like
     from ._finished import FinishedRanks as FinishedRanks
     from ._finished import finished_ranks as finished_ranks
     from ._given_names import GAP as GAP
@@ -45,7 +49,6 @@ if TYPE_CHECKING:
     from ._overhead import profiler_overhead as profiler_overhead
     from ._rank import LEFT_OUT as LEFT_OUT
     from ._rank import read_rank as read_rank
-    from ._script import script_workload as script_workload
     from ._step_times import StepTimes as StepTimes
     from ._step_times import step_times as step_times
     from ._steps import StepChoice as StepChoice
@@ -64,6 +67,7 @@ __all__ = [
     "HOST_UNRECORDED",
     "LEFT_OUT",
     "MATRIX_CLASSES",
+    "MAX_PROGRAMS",
     "SPIN",
     "TRANSFER",
     "UNMARKED",
@@ -83,14 +87,16 @@ __all__ = [
     "convert",
     "convert_files",
     "convert_logs",
+    "counts_whole",
     "doubts_of_pair",
     "doubts_of_ranks",
     "finished_ranks",
+    "groups_like",
     "has_times",
     "is_usually_late",
+    "operator_cost",
     "profiler_overhead",
     "read_rank",
-    "script_workload",
     "settle",
     "stand_in_of",
     "step_choice",

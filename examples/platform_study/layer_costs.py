@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from layer_tables import BYTES_PER_ELEMENT, Layer
 
-from chakrascope.converter.generate.models import Operator
 from chakrascope.runner import NetworkConfig
 from chakrascope.runner.chips import find_chip
 from chakrascope.runner.prediction import ChipPrices, Links
+from chakrascope.runner.prediction.models import Operator
 
 __all__ = ["Costs"]
 

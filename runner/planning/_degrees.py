@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...converter.generate.models import RECOMPUTATIONS, Plan
 from ..prediction import software_of, with_habits
+from ..prediction.models import RECOMPUTATIONS, Plan
 from ._request import Request
 
 __all__ = ["Degrees", "PlanRow", "possible_degrees", "possible_plans"]

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ...converter.generate.models import Plan, fullest_memory
 from ..backends import Progress
 from ..prediction import Batch, Links, Setting, StepWork, coefficients, work_of
+from ..prediction.models import Plan, fullest_memory
 from ..sweep import Answer, Solver
 from ._degrees import Degrees, possible_plans
 from ._request import CHOICES, Request

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...converter.generate.models import AXES, RECOMPUTATIONS, SCHEDULES, Transformer
 from ...errors import UsageError
 from ..chips import Chip
 from ..config import NetworkConfig
+from ..prediction.models import AXES, RECOMPUTATIONS, SCHEDULES, Transformer
 
 __all__ = ["CHOICES", "Cluster", "Limits", "Request"]
 

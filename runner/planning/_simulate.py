@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...converter.generate.models import AXES, Plan
 from .._experiment import Detail
 from .._traits import DEFAULT_BACKEND
 from ..backends import Progress, get_backend
 from ..prediction import Setting, experiment_of, with_habits
+from ..prediction.models import AXES, Plan
 from ..sweep import Answer, Solver, measure
 from ._estimate import Candidate
 from ._request import CHOICES, Request

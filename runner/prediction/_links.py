@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...converter import CollectiveType
-from ...converter.generate.models import Phase, Spread
 from ..chips import Costs, LinkCosts
 from ..config import NetworkConfig, SystemConfig
+from .models import Phase, Spread
 
 __all__ = ["Links", "costs_on", "needs_every_rank", "predicted_system", "reached_network"]
 

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...converter import Workload
-from ...converter.generate.models import (
+from .._result import Result
+from ._links import Links
+from .models import (
     LANES,
     Memory,
     Plan,
@@ -22,8 +24,6 @@ from ...converter.generate.models import (
     rank_memory,
     turn_spans,
 )
-from .._result import Result
-from ._links import Links
 
 __all__ = ["MemoryCurve", "memory_curves"]
 

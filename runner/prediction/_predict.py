@@ -7,12 +7,6 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from ...converter import Workload
-from ...converter.generate.models import (
-    Memory,
-    Transformer,
-    rank_memory,
-    training_step,
-)
 from ...errors import UsageError
 from ...support import bytes_text, share_text
 from .._experiment import Experiment
@@ -26,6 +20,12 @@ from ._memory_curve import MemoryCurve, memory_curves
 from ._prices import ChipPrices
 from ._remedies import Remedy, remedies
 from ._setting import Setting
+from .models import (
+    Memory,
+    Transformer,
+    rank_memory,
+    training_step,
+)
 
 __all__ = [
     "Prediction",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...converter.generate.models import Exchange, Operator, Spread, phases
 from ..chips import Chip, Costs
 from ._links import Links
+from .models import Exchange, Operator, Spread, phases
 
 __all__ = ["FLASH_BACKWARD", "ChipPrices"]
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ...converter import Graph, NodeType, Workload
-from ...converter.generate.models import Operator
 from ...errors import UsageError
 from .._experiment import Experiment
 from .._result import Result
@@ -20,6 +19,7 @@ from ..config import NetworkConfig
 from ._links import Links, costs_on, predicted_system, reached_network
 from ._predict import what_bounds
 from ._prices import ChipPrices
+from .models import Operator
 
 __all__ = ["RecordedPrediction", "predict_recorded"]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...converter.generate.models import RECOMPUTATIONS, Plan, fullest_memory
 from ...errors import UsageError
 from ._links import Links
 from ._setting import Setting, software_of, with_habits
 from ._work import Batch, coefficients, work_of
+from .models import RECOMPUTATIONS, Plan, fullest_memory
 
 __all__ = ["Remedy", "estimated_ns", "remedies"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ...converter.generate.models import Plan, Transformer
 from ...errors import UsageError
 from ..chips import Chip, Costs
 from ..config import NetworkConfig
 from ._links import Links, costs_on
 from ._prices import ChipPrices
+from .models import Plan, Transformer
 
 __all__ = ["Setting", "software_of", "with_habits"]
 

@@ -11,7 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import CollectiveType, NodeType
-from ...converter.generate.models import (
+from ..chips import Chip, Costs
+from ._links import Links
+from ._prices import FLASH_BACKWARD
+from .models import (
     Exchange,
     Operator,
     Passes,
@@ -21,9 +24,6 @@ from ...converter.generate.models import (
     Stage,
     Transformer,
 )
-from ..chips import Chip, Costs
-from ._links import Links
-from ._prices import FLASH_BACKWARD
 
 __all__ = ["AMOUNTS", "Batch", "StepWork", "coefficients", "work_of"]
 

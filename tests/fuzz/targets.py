@@ -30,7 +30,6 @@ from chakrascope.converter import (
     read_logs,
     read_text_workload,
 )
-from chakrascope.converter.generate.models import find_model
 from chakrascope.converter.readers import (
     is_operation_table,
     read_device_trace,
@@ -58,6 +57,7 @@ from chakrascope.runner.emulation._channel import Channel, challenge
 from chakrascope.runner.emulation._hosts import read_setup
 from chakrascope.runner.emulation._wire import algorithms_of, columns_from_wire, config_of
 from chakrascope.runner.gpu import load_machine
+from chakrascope.runner.prediction.models import find_model
 from chakrascope.runner.programs import inspect_program, read_program
 from chakrascope.runner.sweep import Prices, read_points
 from chakrascope.support.table import ParquetFile, frame_bytes

@@ -13,15 +13,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from chakrascope.cli._predict import predict_command
-from chakrascope.converter.generate.models import (
-    RECOMPUTATIONS,
-    Plan,
-    find_model,
-    fullest_memory,
-    in_flight,
-    rank_memory,
-    schedule,
-)
 from chakrascope.errors import StudyError, UsageError
 from chakrascope.runner import NetworkConfig, Study, read_sweep
 from chakrascope.runner.chips import find_chip
@@ -35,6 +26,15 @@ from chakrascope.runner.planning import (
     usual_network,
 )
 from chakrascope.runner.prediction import predict
+from chakrascope.runner.prediction.models import (
+    RECOMPUTATIONS,
+    Plan,
+    find_model,
+    fullest_memory,
+    in_flight,
+    rank_memory,
+    schedule,
+)
 from chakrascope.runner.sweep import front_table, sweep_experiment
 
 SMALL = replace(find_model("llama3-8b"), layers=8, name="small")

@@ -13,11 +13,11 @@ from dataclasses import replace
 import pytest
 from workloads import coll, comp, workload
 
-from chakrascope.converter.generate.models import find_model
 from chakrascope.errors import BackendError, BackendUnavailable
 from chakrascope.runner import NetworkConfig, Study, run_sweep
 from chakrascope.runner.chips import find_chip
 from chakrascope.runner.planning import Cluster, Request, search_plans
+from chakrascope.runner.prediction.models import find_model
 
 pytestmark = pytest.mark.dask
 

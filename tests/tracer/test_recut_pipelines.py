@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from chakrascope.converter import CollectiveType, EdgeKind, convert
-from chakrascope.converter.generate.rescaling import with_layers, with_micro_batches, with_stages
 from chakrascope.errors import UsageError, WorkloadError
+from chakrascope.runner.prediction.rescaling import with_layers, with_micro_batches, with_stages
 from chakrascope.tracer import TraceSet
 
 pytestmark = pytest.mark.torch

@@ -3,7 +3,7 @@
 import pytest
 
 from chakrascope.converter import convert
-from chakrascope.converter.generate.rescaling import with_data_parallelism
+from chakrascope.runner.prediction.rescaling import with_data_parallelism
 from chakrascope.tracer import TraceSet
 
 pytestmark = pytest.mark.torch

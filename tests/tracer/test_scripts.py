@@ -2,8 +2,8 @@
 
 import pytest
 
-from chakrascope.converter import script_workload
 from chakrascope.errors import CaptureError, NothingCaptured
+from chakrascope.runner import script_workload
 from chakrascope.tracer import record_script
 
 from .conftest import JOBS

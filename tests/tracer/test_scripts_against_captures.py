@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from chakrascope.converter import convert, script_workload
+from chakrascope.converter import convert
+from chakrascope.runner import script_workload
 from chakrascope.tracer import TraceSet, record_script
 
 from .conftest import JOBS

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from chakrascope.converter.generate.models import Plan, find_model
 from chakrascope.runner import NetworkConfig, Study
 from chakrascope.runner.chips import find_chip
 from chakrascope.runner.planning import Cluster, Request, search_plans
 from chakrascope.runner.prediction import Setting, keep_prediction, predict
+from chakrascope.runner.prediction.models import Plan, find_model
 from chakrascope.viewer import StudyView
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer._theme import MEMORY_PARTS

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from chakrascope.converter.generate.models import Plan, find_model
 from chakrascope.runner import NetworkConfig
 from chakrascope.runner.analysis import collective_overview, critical_path, layer_table, read_step
 from chakrascope.runner.chips import find_chip
 from chakrascope.runner.prediction import Setting, predict
+from chakrascope.runner.prediction.models import Plan, find_model
 
 # Of eight ranks, four do the same: two of each of the two pipeline stages.
 SETTING = Setting(

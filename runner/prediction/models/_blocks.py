@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
-from ...chakra import CollectiveType, EdgeKind, NodeType
+from ....converter.chakra import CollectiveType, EdgeKind, NodeType
 from ._groups import WITHIN, Phase, Spread, phases, spread
 from ._operators import Exchange, Item, Operator
 from ._plan import Plan

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from ....converter.chakra import CollectiveType, EdgeKind, Graph, NodeType, Workload, recognise
 from ....errors import UsageError, WorkloadError
-from ...chakra import CollectiveType, EdgeKind, Graph, NodeType, Workload, recognise
 from ._numbered import Layers
 from ._periods import Periods, alike, repeated
 from ._stages import with_stages

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ....converter.chakra import Graph, NodeType, Workload
 from ....errors import WorkloadError
-from ...chakra import Graph, NodeType, Workload
 
 __all__ = ["INSTEAD", "NO_GROUP", "Layout", "regrouped"]
 

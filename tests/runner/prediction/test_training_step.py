@@ -14,7 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakrascope.converter import CollectiveType, NodeType, Workload, doctor
-from chakrascope.converter.generate.models import (
+from chakrascope.errors import UsageError
+from chakrascope.runner import NetworkConfig, simulate
+from chakrascope.runner.prediction import predicted_system
+from chakrascope.runner.prediction.models import (
     SCHEDULES,
     Exchange,
     Operator,
@@ -31,9 +34,6 @@ from chakrascope.converter.generate.models import (
     spread,
     training_step,
 )
-from chakrascope.errors import UsageError
-from chakrascope.runner import NetworkConfig, simulate
-from chakrascope.runner.prediction import predicted_system
 
 TINY = Transformer(name="tiny", layers=4, hidden=64, heads=4, ffn=256, vocab=100, sequence=32, tied=True)
 GIB = 1 << 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...chakra import CollectiveType, NodeType
+from ....converter.chakra import CollectiveType, NodeType
 from ._blocks import AXIS_LANES, LANES, Block, Stage
 from ._operators import Exchange, Item, Operator, optimizer_step, pass_over_layer, pass_over_output
 from ._transformer import Transformer

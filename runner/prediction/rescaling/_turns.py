@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from ....converter.chakra import EdgeKind, Graph, NodeType, TextColumn
 from ....errors import WorkloadError
-from ...chakra import EdgeKind, Graph, NodeType, TextColumn
 from ._layout import INSTEAD
 from ._numbered import Layers
 from ._periods import Label, does_something, parts_of, period_of

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+from ...converter.building import DEVICE_LANE, operator_cost
+from ...converter.chakra import EdgeKind, Graph, NodeType, Workload
+from ...converter.readers import HostOp, communication_of
 from ...errors import TraceError, UsageError, did_you_mean
 from ...tracer import RecordedEntry, Recording
-from ..chakra import EdgeKind, Graph, NodeType, Workload
-from ..readers import HostOp, communication_of
-from ._costs import operator_cost
 from ._fused import fused_bytes
-from ._lane_numbers import DEVICE_LANE
 from ._roles import Role, cast
 
 __all__ = ["script_workload"]

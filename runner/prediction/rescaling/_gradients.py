@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ....converter.chakra import CollectiveType, NodeType
 from ....errors import WorkloadError
-from ...chakra import CollectiveType, NodeType
 from ._turns import BACKWARD, BEFORE, BEHIND, END, FORWARD, Key, Stage
 
 __all__ = ["check_reductions", "has_reductions", "weights_of"]

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakrascope.converter.generate.models import (
+from chakrascope.errors import UsageError
+from chakrascope.runner.prediction.models import (
     Operator,
     Plan,
     Transformer,
@@ -21,7 +22,6 @@ from chakrascope.converter.generate.models import (
     rank_memory,
     read_model,
 )
-from chakrascope.errors import UsageError
 
 
 def read(folder: Path, **config: Any) -> Transformer:

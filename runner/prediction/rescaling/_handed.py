@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ....converter.chakra import EdgeKind, Graph, NodeType
 from ....errors import WorkloadError
-from ...chakra import EdgeKind, Graph, NodeType
 from ._layout import NO_GROUP
 from ._recut import Piece
 from ._turns import BEFORE, FORWARD, Key, Stage

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....converter.chakra import NODE_COLUMNS, Column, EdgeKind, Graph, NodeType, TextColumn, Workload
 from ....errors import UsageError
-from ...chakra import NODE_COLUMNS, Column, EdgeKind, Graph, NodeType, TextColumn, Workload
 from ._blocks import Block, GroupKey, Prices, Stage
 from ._passes import Passes
 from ._plan import Plan

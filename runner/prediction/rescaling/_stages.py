@@ -8,9 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
+from ....converter.chakra import EdgeKind, Graph, NodeType, Workload
 from ....errors import UsageError, WorkloadError
 from ....support import bytes_text, count_text
-from ...chakra import EdgeKind, Graph, NodeType, Workload
 from ._gradients import check_reductions, has_reductions, weights_of
 from ._handed import handed_bytes, message
 from ._layout import INSTEAD, Layout, regrouped

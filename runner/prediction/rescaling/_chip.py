@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ....converter.building import DEVICE_LANE, computed_on_host
+from ....converter.chakra import Graph, NodeType, Workload
 from ....errors import WorkloadError
-from ...building import DEVICE_LANE, computed_on_host
-from ...chakra import Graph, NodeType, Workload
 
 __all__ = ["with_chip"]
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from chakrascope.converter.generate.models import (
+from chakrascope.errors import UsageError
+from chakrascope.runner.prediction.models import (
     Exchange,
     Operator,
     Plan,
@@ -18,7 +19,6 @@ from chakrascope.converter.generate.models import (
     rank_memory,
     training_step,
 )
-from chakrascope.errors import UsageError
 
 DENSE = Transformer(
     name="dense", layers=8, hidden=64, heads=8, kv_heads=2, ffn=192, vocab=96, sequence=64, gated=True

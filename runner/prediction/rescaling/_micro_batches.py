@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from ....converter.chakra import Graph, NodeType, Workload
 from ....errors import WorkloadError
-from ...chakra import Graph, NodeType, Workload
 from ._periods import Periods, alike, repeated
 from ._stages import with_stages
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...chakra import CollectiveType
+from ....converter.chakra import CollectiveType
 from ._convolutions import Convolution
 from ._plan import Plan
 from ._transformer import Transformer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ....converter.chakra import Workload, recognise
 from ....errors import UsageError, WorkloadError
-from ...chakra import Workload, recognise
 
 __all__ = ["with_data_parallelism"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...chakra import Column, Graph, NodeType, TextColumn
+from ....converter.chakra import Column, Graph, NodeType, TextColumn
 
 __all__ = ["Period", "Periods", "alike", "does_something", "parts_of", "period_of", "repeated"]
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from chakrascope.converter import CollectiveType, EdgeKind, NodeType, script_workload
+from chakrascope.converter import CollectiveType, EdgeKind, NodeType
 from chakrascope.errors import TraceError, UsageError
+from chakrascope.runner import script_workload
 from chakrascope.tracer import RecordedEntry, Recording
 from chakrascope.tracer._recordings import Memory, Mesh
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ...converter.building import counts_whole
+from ...converter.readers import tensors
 from ...tracer import RecordedEntry, Recording
-from ..readers import tensors
-from ._costs import counts_whole
 
 __all__ = ["fused_bytes"]
 

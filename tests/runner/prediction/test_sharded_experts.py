@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakrascope.converter import CollectiveType, NodeType
-from chakrascope.converter.generate.models import (
+from chakrascope.errors import UsageError
+from chakrascope.runner.prediction.models import (
     Exchange,
     Operator,
     Plan,
@@ -19,7 +20,6 @@ from chakrascope.converter.generate.models import (
     rank_memory,
     training_step,
 )
-from chakrascope.errors import UsageError
 
 MODEL = Transformer(
     name="experts", layers=4, hidden=64, heads=8, ffn=256, vocab=128, sequence=32, gated=True,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...converter.building import MAX_PROGRAMS, groups_like
+from ...converter.chakra import Graph, NodeType, Workload
 from ...errors import TraceError
-from ..chakra import Graph, NodeType, Workload
-from ._fake_world import MAX_PROGRAMS, groups_like
 
 __all__ = ["Role", "cast"]
 

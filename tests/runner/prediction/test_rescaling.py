@@ -5,17 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chakrascope.converter import EdgeKind, Graph, NodeType, Workload, microbenchmark, script_workload
-from chakrascope.converter.generate.rescaling import (
+from chakrascope.converter import EdgeKind, Graph, NodeType, Workload, microbenchmark
+from chakrascope.errors import UsageError, WorkloadError
+from chakrascope.runner import script_workload
+from chakrascope.runner.prediction.rescaling import (
     with_chip,
     with_data_parallelism,
     with_layers,
     with_micro_batches,
 )
-from chakrascope.errors import UsageError, WorkloadError
 from chakrascope.tracer import Recording
 
-DATA = Path(__file__).parents[1] / "data" / "converter" / "rescaling"
+DATA = Path(__file__).parents[2] / "data" / "converter" / "rescaling"
 COMMUNICATION = [
     "type",
     "comm_type",

@@ -16,7 +16,6 @@ import pytest
 from click.testing import CliRunner
 
 from chakrascope.cli._predict import plan_of, predict_command
-from chakrascope.converter.generate.models import Plan, find_model
 from chakrascope.errors import ChakrascopeError, ConfigError, UsageError
 from chakrascope.runner import NetworkConfig, Study, get_backend
 from chakrascope.runner.chips import find_chip
@@ -33,8 +32,9 @@ from chakrascope.runner.prediction import (
     uncertainty,
     work_of,
 )
+from chakrascope.runner.prediction.models import Plan, find_model
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 MEASURED = ROOT / "tests" / "data" / "runner" / "training"
 
 

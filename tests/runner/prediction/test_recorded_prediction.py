@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from chakrascope.converter import NodeType, script_workload
+from chakrascope.converter import NodeType
 from chakrascope.errors import UsageError
-from chakrascope.runner import NetworkConfig
+from chakrascope.runner import NetworkConfig, script_workload
 from chakrascope.runner.chips import find_chip
 from chakrascope.runner.prediction import predict_recorded
 from chakrascope.tracer import Recording
 
-DATA = Path(__file__).parents[1] / "data" / "converter" / "rescaling"
+DATA = Path(__file__).parents[2] / "data" / "converter" / "rescaling"
 
 
 def predicted(layers, chip="h100", network="hgx-h100-2x8"):

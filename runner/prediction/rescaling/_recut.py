@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ....converter.chakra import Column, EdgeKind, Graph, NodeType, TextColumn
 from ....errors import WorkloadError
-from ...chakra import Column, EdgeKind, Graph, NodeType, TextColumn
 from ._turns import BEFORE, BEHIND, END, FORWARD, START, Key, Stage, orders
 
 __all__ = ["NewStage", "Piece", "Reduction", "Shape"]

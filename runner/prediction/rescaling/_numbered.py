@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ....converter.chakra import Graph
 from ....errors import WorkloadError
-from ...chakra import Graph
 
 __all__ = ["Layers"]
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ...chakra import CollectiveType
+from ....converter.chakra import CollectiveType
 
 __all__ = ["ACROSS", "WITHIN", "Phase", "Spread", "phases", "spread"]
 
