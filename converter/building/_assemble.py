@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from .._columns import which
-from ..chakra import CollectiveType, EdgeKind, Graph, NodeType, replay
+from ..chakra import CollectiveType, EdgeKind, Graph, GraphBuilder, NodeType, communication, replay
 from ..readers import PHASES, Communication, HostTrace, Ops, Pieces, cut_pieces
 from ._cause_rules import OPERATORS
 from ._costs import counts_whole, operator_cost
@@ -59,8 +59,7 @@ class _Builder:
     causes: HostCauses
     computes: list[bool]
     places: list[str]
-    nodes: list[dict[str, Any]] = field(default_factory=list)
-    edges: list[tuple[int, int, int]] = field(default_factory=list)
+    built: GraphBuilder = field(default_factory=GraphBuilder)
     node_of_op: dict[int, int] = field(default_factory=dict)
     end_ns: list[int] = field(default_factory=list)
     last_host: int = -1
@@ -70,13 +69,12 @@ class _Builder:
     splits: dict[int, tuple[int, ...]] = field(default_factory=dict)
     wait_ns: int = 0
 
-    def add(self, node: dict[str, Any], start_ns: int, measured_start_ns: int) -> int:
-        """Append *node*, which starts at *start_ns* in the replay; return its id."""
-        node["node_id"] = len(self.nodes)
-        node["measured_start_ns"] = measured_start_ns - self.window.start_ns
-        self.nodes.append(node)
+    def add(
+        self, node: dict[str, Any], start_ns: int, measured_start_ns: int, waits: Mapping[int, EdgeKind]
+    ) -> int:
+        """Append *node*, which starts at *start_ns* in the replay, after *waits*; return its id."""
         self.end_ns.append(start_ns + node["duration_ns"])
-        return len(self.nodes) - 1
+        return self.built.add({**node, "measured_start_ns": measured_start_ns - self.window.start_ns}, waits)
 
     def host_end_ns(self) -> int:
         return self.end_ns[self.last_host] if self.last_host >= 0 else 0
@@ -109,11 +107,10 @@ class _Builder:
             self.wait_ns += ready - before
         node = self._host_node(piece, part)
         node["duration_ns"] = part.end_ns - begin_ns
-        number = self.add(node, ready, begin_ns)
+        after = dict.fromkeys(waits, EdgeKind.COMM_WAIT)
         if self.last_host >= 0:
-            self.edges.append((self.last_host, number, EdgeKind.PROGRAM_ORDER))
-        self.edges += [(comm, number, EdgeKind.COMM_WAIT) for comm in waits]
-        self.last_host = number
+            after[self.last_host] = EdgeKind.PROGRAM_ORDER
+        number = self.last_host = self.add(node, ready, begin_ns, after)
         if piece.op >= 0:
             self.last_op = piece.op
             self.node_of_op.setdefault(piece.op, number)
@@ -122,7 +119,7 @@ class _Builder:
         """Add a short later piece of an operator to the newest node; return False if it needs its own."""
         if piece.op not in self.node_of_op or piece.end_ns - piece.start_ns >= _MERGED_BELOW_NS:
             return False
-        self.nodes[self.last_host]["duration_ns"] += piece.end_ns - piece.start_ns
+        self.built.nodes[self.last_host]["duration_ns"] += piece.end_ns - piece.start_ns
         self.end_ns[self.last_host] += piece.end_ns - piece.start_ns
         return True
 
@@ -150,24 +147,21 @@ class _Builder:
         before = self.last_comm.get(lane)
         start = max(self.host_end_ns(), self.end_ns[before] if before is not None else 0)
         end = min(comm.end_ns, self.window.end_ns) - self.window.start_ns
-        node = {
-            "name": _comm_name(comm),
-            "type": spec.node_type,
+        columns = communication(
+            spec.node_type, spec.collective, comm.size_bytes, group=group, peer=comm.peer, tag=comm.tag
+        )
+        columns |= {
             "duration_ns": max(1, end - start),
-            "comm_size_bytes": comm.size_bytes,
-            "group": group,
             "stream": lane,
             "operator": self.names[comm.op],
             "module": self.modules[comm.op],
-            "phase": "communication",
-            "kind": "communication",
         }
-        number = self.add(node | _endpoints(comm), start, int(self.ops.end_ns[comm.op]))
+        after = {self.last_host: EdgeKind.COMM_ISSUE}
+        if before is not None:
+            after[before] = EdgeKind.STREAM_ORDER
+        number = self.add(columns, start, int(self.ops.end_ns[comm.op]), after)
         if comm.splits:
             self.splits[number] = comm.splits
-        self.edges.append((self.last_host, number, EdgeKind.COMM_ISSUE))
-        if before is not None:
-            self.edges.append((before, number, EdgeKind.STREAM_ORDER))
         if spec.node_type is not NodeType.COMM_RECV:
             self.last_comm[lane] = number
         return number
@@ -177,20 +171,6 @@ class _Builder:
             return COMM_LANE + group
         key = (comm.spec.node_type, group, comm.peer)
         return self.message_lanes.setdefault(key, MESSAGE_LANE + len(self.message_lanes))
-
-
-def _comm_name(comm: Communication) -> str:
-    if comm.spec.collective is not None:
-        return comm.spec.collective.name.lower()
-    return "send" if comm.spec.node_type is NodeType.COMM_SEND else "recv"
-
-
-def _endpoints(comm: Communication) -> dict[str, int]:
-    """Return the columns that say with whom *comm* is."""
-    if comm.spec.collective is not None:
-        return {"comm_type": int(comm.spec.collective)}
-    end = "comm_dst" if comm.spec.node_type is NodeType.COMM_SEND else "comm_src"
-    return {end: comm.peer, "comm_tag": comm.tag}
 
 
 def assemble(
@@ -231,8 +211,8 @@ def assemble(
         if last_piece.get(piece.op) == place:
             comm = issued[piece.op]
             node_of_comm[comm] = builder.add_comm(comms[comm], group_ids.get(comms[comm].group_ranks, 0))
-    edges = [*builder.edges, *_data_edges(builder, ops, host)]
-    graph = Graph.build(rank, builder.nodes, edges)
+    builder.built.edges += _data_edges(builder, ops, host)
+    graph = builder.built.graph(rank)
     starts = graph.node_columns["measured_start_ns"] + window.start_ns
     graph = graph.with_columns(step=window.steps_at(starts))
     return RankGraph(

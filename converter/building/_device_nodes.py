@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..chakra import NODE_COLUMNS, CollectiveType, Column, NodeType, TextColumn
+from ..chakra import NODE_COLUMNS, CollectiveType, Column, NodeType, TextColumn, communication
 from ..linking import KERNEL, Lane, Launches
 from ..readers import PHASES, DeviceComm, DeviceTrace
 from ._given_names import HOST_BEFORE, HOST_END, HOST_UNRECORDED
@@ -20,6 +20,8 @@ __all__ = ["NodeTable", "WorkNodes"]
 
 # The sends and receives of one kernel run beside each other: each has a lane this much above the last one's.
 _BESIDE = 1_000_000
+# What a communication is, and with whom.
+_ENDS = ("type", "comm_type", "comm_size_bytes", "group", "comm_src", "comm_dst", "comm_tag")
 
 
 class WorkNodes(msgspec.Struct, frozen=True):
@@ -162,18 +164,21 @@ class NodeTable:
         """Return the columns that say what *comm* is and with whom; None if it is with nobody else."""
         self.notes.update(comm.notes)
         ranks = comm.group_ranks or self._everyone
-        ends: dict[str, Any] = {"type": comm.node_type, "comm_size_bytes": comm.size_bytes}
-        if comm.collective is None:
-            end = "comm_dst" if comm.node_type is NodeType.COMM_SEND else "comm_src"
-            return ends | {end: comm.peer, "comm_tag": comm.tag}
-        if len(ranks) < 2:
-            self.notes.add("collectives of a single rank keep their measured time on any network")
-            return None
-        if comm.collective is CollectiveType.BROADCAST:
-            self.notes.add("broadcasts take their measured time on any network, as in ASTRA-sim")
-        group = 0 if ranks == self._everyone else self.groups.setdefault(ranks, len(self.groups) + 1)
-        name = self._text(comm.collective.name.lower())
-        ends |= {"comm_type": int(comm.collective), "group": group, "name": name}
+        group = 0
+        if comm.collective is not None:
+            if len(ranks) < 2:
+                self.notes.add("collectives of a single rank keep their measured time on any network")
+                return None
+            if comm.collective is CollectiveType.BROADCAST:
+                self.notes.add("broadcasts take their measured time on any network, as in ASTRA-sim")
+            if ranks != self._everyone:
+                group = self.groups.setdefault(ranks, len(self.groups) + 1)
+        columns = communication(
+            comm.node_type, comm.collective, comm.size_bytes, group=group, peer=comm.peer, tag=comm.tag
+        )
+        ends = {name: value for name, value in columns.items() if name in _ENDS}
+        if comm.collective is not None:
+            ends["name"] = self._text(columns["name"])
         return ends | ({"splits": comm.splits} if comm.splits else {})
 
     def _tell(
@@ -184,7 +189,7 @@ class NodeTable:
     ) -> None:
         """Write into *columns* what the communications among the nodes are; each has a lane of its own."""
         size = len(columns["name"])
-        for name in ("comm_type", "comm_size_bytes", "group", "comm_src", "comm_dst", "comm_tag"):
+        for name in _ENDS[1:]:
             columns[name] = np.full(size, NODE_COLUMNS[name][1], dtype=np.int64)
         for index, nodes in told.items():
             for beside, ends in enumerate(nodes):

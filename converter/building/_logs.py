@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import TraceError, UsageError
 from ...support import duration_text
-from ..chakra import EdgeKind, Graph, NodeType, Workload, unreachable
+from ..chakra import EdgeKind, Graph, GraphBuilder, NodeType, Workload, communication, unreachable
 from ..linking import LoggedMessage, MatchedCollective, MatchedLogs, match_logs
 from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text, read_logs
 from ._given_names import GAP
@@ -226,29 +226,19 @@ def _items(matched: MatchedLogs, number_of: dict[str, int]) -> dict[int, list[_I
 
 
 def _collective(op: LoggedOp, group: int) -> dict[str, Any]:
-    assert op.collective is not None
-    return {
-        "name": op.name,
-        "operator": op.name,
-        "type": NodeType.COMM_COLL,
-        "comm_type": int(op.collective),
-        "comm_size_bytes": max(1, op.size_bytes),
-        "group": group,
-        "stream": COMM_LANE + group,
-    }
+    columns = communication(NodeType.COMM_COLL, op.collective, max(1, op.size_bytes), group=group)
+    return columns | {"name": op.name, "operator": op.name, "stream": COMM_LANE + group}
 
 
 def _message(found: LoggedMessage, op: LoggedOp) -> dict[str, Any]:
     sends = op.node_type == NodeType.COMM_SEND
     other = found.target if sends else found.source
-    return {
+    columns = communication(op.node_type, None, max(1, found.send.size_bytes), peer=other, tag=found.number)
+    return columns | {
         "name": f"send to {other}" if sends else f"receive from {other}",
-        "operator": "send" if sends else "recv",
-        "type": op.node_type,
-        "comm_size_bytes": max(1, found.send.size_bytes),
+        "operator": columns["name"],
         "comm_src": found.source,
         "comm_dst": found.target,
-        "comm_tag": found.number,
         "stream": MESSAGE_LANE + 2 * other + int(sends),
     }
 
@@ -303,32 +293,10 @@ def _clock_note(matched: MatchedLogs) -> str:
     return f"clocks of different hosts are not synchronised; these were {text} (within {within})"
 
 
-class _Builder:
-    """The graph of one rank as far as it is made."""
-
-    def __init__(self) -> None:
-        self.nodes: list[dict[str, Any]] = []
-        self.edges: list[tuple[int, int, int]] = []
-
-    def add(self, columns: dict[str, Any], waits: dict[int, EdgeKind]) -> int:
-        """Append a node that waits for others, for the reasons given."""
-        number = len(self.nodes)
-        self.nodes.append({"node_id": number, "step": 0, **columns})
-        self.edges += [(source, number, int(kind)) for source, kind in waits.items()]
-        return number
-
-    def communicate(self, item: _Item, waits: dict[int, EdgeKind], measured_ns: int) -> int:
-        """Append the operation of *item*."""
-        columns = {
-            "kind": "communication",
-            "phase": "communication",
-            "duration_ns": item.end_ns - item.begin_ns,
-        }
-        return self.add({**item.columns, **columns, "measured_start_ns": measured_ns}, waits)
-
-    def graph(self, rank: int, accounting: dict[str, int]) -> RankGraph:
-        """Return the graph."""
-        return RankGraph(Graph.build(rank, self.nodes, self.edges), accounting=accounting)
+def _operation(item: _Item, measured_ns: int) -> dict[str, Any]:
+    """Return the columns of the node of *item*."""
+    times = {"duration_ns": item.end_ns - item.begin_ns, "measured_start_ns": measured_ns}
+    return {**item.columns, **times, "step": 0}
 
 
 def _would_deadlock(graphs: Sequence[Graph]) -> bool:
@@ -364,7 +332,7 @@ def _timed_graph(rank: int, items: Sequence[_Item], window_ns: int, sure_ns: int
 
     One waits for another if it began *sure_ns* after the other ended, or later.
     """
-    builder = _Builder()
+    builder = GraphBuilder()
     tail: dict[int, EdgeKind] = {}
     running: list[tuple[int, int]] = []  # (end, node)
     last_of_group: dict[tuple[str, NodeType], int] = {}
@@ -382,16 +350,14 @@ def _timed_graph(rank: int, items: Sequence[_Item], window_ns: int, sure_ns: int
         key = item.op.group, item.op.node_type
         if key in last_of_group and item.op.is_collective:
             waits = {last_of_group[key]: EdgeKind.STREAM_ORDER, **waits}
-        node = builder.communicate(item, waits, item.begin_ns - window_ns)
+        node = builder.add(_operation(item, item.begin_ns - window_ns), waits)
         last_of_group[key] = node
         running.append((item.end_ns, node))
         now = max(now, item.begin_ns)
     end = max((item.end_ns for item in items), default=window_ns)
     busy = _covered([(item.begin_ns, item.end_ns) for item in items])
-    return builder.graph(
-        rank,
-        {"measured_step_ns": end - window_ns, "communication_ns": busy, "not_profiled_ns": gaps_ns},
-    )
+    accounting = {"measured_step_ns": end - window_ns, "communication_ns": busy, "not_profiled_ns": gaps_ns}
+    return RankGraph(builder.graph(rank), accounting=accounting)
 
 
 def _gap(length_ns: int, measured_ns: int) -> dict[str, Any]:
@@ -400,6 +366,7 @@ def _gap(length_ns: int, measured_ns: int) -> dict[str, Any]:
         "operator": GAP,
         "type": NodeType.COMP,
         "kind": "compute",
+        "step": 0,
         "duration_ns": length_ns,
         "measured_start_ns": measured_ns,
         "num_ops": 1,
@@ -418,14 +385,14 @@ def _covered(spans: Sequence[tuple[int, int]]) -> int:
 
 def _chained_graph(rank: int, items: Sequence[_Item]) -> RankGraph:
     """Return the graph of *rank* with one operation after the other; a rank's messages do not wait."""
-    builder = _Builder()
+    builder = GraphBuilder()
     tail: dict[int, EdgeKind] = {}
     messages: dict[int, EdgeKind] = {}
     for item in items:
         item.end_ns = item.begin_ns + max(0, item.op.duration_ns)
         if item.op.is_collective:
-            node = builder.communicate(item, {**tail, **messages}, UNKNOWN)
+            node = builder.add(_operation(item, UNKNOWN), {**tail, **messages})
             tail, messages = {node: EdgeKind.PROGRAM_ORDER}, {}
         else:
-            messages[builder.communicate(item, tail, UNKNOWN)] = EdgeKind.PROGRAM_ORDER
-    return builder.graph(rank, {"measured_step_ns": 0})
+            messages[builder.add(_operation(item, UNKNOWN), tail)] = EdgeKind.PROGRAM_ORDER
+    return RankGraph(builder.graph(rank), accounting={"measured_step_ns": 0})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ._archive import DAMAGES as DAMAGES
+from ._builder import GraphBuilder as GraphBuilder
+from ._builder import communication as communication
 from ._codec import decode_graph as decode_graph
 from ._codec import encode_graph as encode_graph
 from ._codec import has_unknown_type as has_unknown_type
@@ -44,10 +46,12 @@ __all__ = [
     "Column",
     "EdgeKind",
     "Graph",
+    "GraphBuilder",
     "NodeType",
     "Replay",
     "TextColumn",
     "Workload",
+    "communication",
     "consistent",
     "decode_graph",
     "dependencies",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...errors import UsageError, did_you_mean
-from ..chakra import CollectiveType, EdgeKind, Graph, NodeType, Workload
+from ..chakra import CollectiveType, EdgeKind, Graph, GraphBuilder, NodeType, Workload, communication
 
 __all__ = ["MICROBENCHMARKS", "microbenchmark"]
 
@@ -46,7 +45,7 @@ def microbenchmark(
         for _ in range(repeats - 1):
             program(builder)
         programs[rank] = len(graphs)
-        graphs.append(Graph.build(rank, builder.nodes, builder.edges))
+        graphs.append(builder.graph(rank))
     metadata = {"source": f"microbenchmark {pattern}", "repeats": repeats, "size_bytes": size_bytes}
     return Workload(tuple(graphs), programs, {}, metadata)
 
@@ -60,29 +59,23 @@ def _check_size(nodes: int, repeats: int) -> None:
         )
 
 
-@dataclass
-class _Program:
-    """The nodes of one rank so far; *tail* are those the next operation waits for."""
+class _Program(GraphBuilder):
+    """The graph of one rank in the making; *tail* are the nodes the next operation waits for."""
 
-    rank: int
-    num_ranks: int
-    size_bytes: int
-    compute_ns: int
-    nodes: list[dict[str, Any]] = field(default_factory=list)
-    edges: list[tuple[int, int, int]] = field(default_factory=list)
-    tail: list[int] = field(default_factory=list)
+    def __init__(self, rank: int, num_ranks: int, size_bytes: int, compute_ns: int) -> None:
+        super().__init__()
+        self.rank, self.num_ranks = rank, num_ranks
+        self.size_bytes, self.compute_ns = size_bytes, compute_ns
+        self.tail: Sequence[int] = ()
 
-    def add(self, columns: dict[str, Any], waits: Sequence[int]) -> int:
-        """Append a node after *waits*."""
-        number = len(self.nodes)
-        self.nodes.append({"node_id": number, "operator": columns["name"], **columns})
-        self.edges += [(source, number, int(EdgeKind.DATA)) for source in waits]
-        return number
+    def after_tail(self, columns: Mapping[str, Any]) -> int:
+        """Append a node that waits for the tail."""
+        return self.add({"operator": columns["name"], **columns}, dict.fromkeys(self.tail, EdgeKind.DATA))
 
     def compute(self) -> None:
         """Compute before what follows, if there is anything to compute."""
         if self.compute_ns:
-            self.tail = [self.add(self._computation(), self.tail)]
+            self.tail = [self.after_tail(self._computation())]
 
     def _computation(self) -> dict[str, Any]:
         columns = {"name": "compute", "type": NodeType.COMP, "duration_ns": self.compute_ns}
@@ -90,22 +83,18 @@ class _Program:
 
     def collective(self, kind: CollectiveType) -> int:
         """Append a collective of all ranks."""
-        columns = {"name": kind.name.lower(), "type": NodeType.COMM_COLL, "comm_type": int(kind)}
-        return self.add(columns | self._communication(_COMM_LANE), self.tail)
+        columns = communication(NodeType.COMM_COLL, kind, self.size_bytes)
+        return self.after_tail(columns | {"stream": _COMM_LANE})
 
     def send(self, target: int) -> int:
         """Append a message to *target*."""
-        columns = {"name": f"send to {target}", "type": NodeType.COMM_SEND, "comm_dst": target, "comm_tag": 0}
-        return self.add(columns | self._communication(_COMM_LANE), self.tail)
+        columns = communication(NodeType.COMM_SEND, None, self.size_bytes, peer=target, tag=0)
+        return self.after_tail(columns | {"name": f"send to {target}", "stream": _COMM_LANE})
 
     def receive(self, source: int) -> int:
         """Append the receipt of a message from *source*."""
-        columns = {"name": f"receive from {source}", "type": NodeType.COMM_RECV, "comm_src": source}
-        return self.add(columns | {"comm_tag": 0} | self._communication(_RECEIVE_LANE), self.tail)
-
-    def _communication(self, lane: int) -> dict[str, Any]:
-        kind = {"kind": "communication", "phase": "communication"}
-        return {"comm_size_bytes": self.size_bytes, "stream": lane, **kind}
+        columns = communication(NodeType.COMM_RECV, None, self.size_bytes, peer=source, tag=0)
+        return self.after_tail(columns | {"name": f"receive from {source}", "stream": _RECEIVE_LANE})
 
 
 def _collective(kind: CollectiveType) -> Callable[[_Program], None]:
@@ -135,7 +124,7 @@ def _ping_pong(builder: _Program) -> None:
         builder.tail = [builder.receive(0)]
         builder.tail = [builder.send(0)]
     elif not builder.nodes:
-        builder.add({"name": "idle", "type": NodeType.COMP, "stream": _COMPUTE_LANE}, [])
+        builder.after_tail({"name": "idle", "type": NodeType.COMP, "stream": _COMPUTE_LANE})
 
 
 def _ring_shift(builder: _Program) -> None:

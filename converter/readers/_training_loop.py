@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..chakra import CollectiveType, EdgeKind, Graph, NodeType
+from ..chakra import CollectiveType, EdgeKind, Graph, GraphBuilder, NodeType, communication
 
 __all__ = ["Collective", "Layer", "Loop", "Pass", "unroll"]
 
@@ -63,15 +63,15 @@ class Loop(msgspec.Struct, frozen=True):
     first_input_collective: bool = False
 
 
-class _Unrolled(msgspec.Struct):
+class _Unrolled(GraphBuilder):
     """The graph so far. *tail* are the nodes that the next computation waits for."""
 
-    loop: Loop
-    nodes: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    edges: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
-    tail: list[int] = msgspec.field(default_factory=list)
-    weights: dict[int, int] = msgspec.field(default_factory=dict)
-    step: int = 0
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self.loop = loop
+        self.tail: list[int] = []
+        self.weights: dict[int, int] = {}
+        self.step = 0
 
     def compute(self, layer: Layer, what: str, duration_ns: int, waits: Sequence[int]) -> int:
         """Append a computation after *waits*."""
@@ -84,7 +84,7 @@ class _Unrolled(msgspec.Struct):
             "operator": what,
             "phase": phase,
         }
-        return self._add(columns, layer, waits, EdgeKind.DATA)
+        return self._add(columns, layer, waits)
 
     def communicate(
         self, layer: Layer, what: str, collective: Collective | None, group: int, waits: Sequence[int]
@@ -92,24 +92,13 @@ class _Unrolled(msgspec.Struct):
         """Append a collective after *waits*; None if there is none, or nobody to have it with."""
         if collective is None or group < 0:
             return None
-        columns = {
-            "type": NodeType.COMM_COLL,
-            "name": f"{layer.name} {what} {collective.kind.name.lower()}",
-            "comm_type": int(collective.kind),
-            "comm_size_bytes": collective.size_bytes,
-            "group": group,
-            "stream": _COMM_LANE + group,
-            "operator": what,
-            "phase": "communication",
-            "kind": "communication",
-        }
-        return self._add(columns, layer, waits, EdgeKind.DATA)
+        columns = communication(NodeType.COMM_COLL, collective.kind, collective.size_bytes, group=group)
+        columns["name"] = f"{layer.name} {what} {columns['name']}"
+        return self._add(columns | {"stream": _COMM_LANE + group, "operator": what}, layer, waits)
 
-    def _add(self, columns: dict[str, Any], layer: Layer, waits: Sequence[int], kind: EdgeKind) -> int:
-        number = len(self.nodes)
-        self.nodes.append({**columns, "node_id": number, "module": layer.name, "step": self.step})
-        self.edges += [(source, number, int(kind)) for source in sorted(set(waits))]
-        return number
+    def _add(self, columns: dict[str, Any], layer: Layer, waits: Sequence[int]) -> int:
+        placed = {**columns, "module": layer.name, "step": self.step}
+        return self.add(placed, dict.fromkeys(waits, EdgeKind.DATA))
 
     def forward(self, first: int, last: int, *, again: bool = False) -> None:
         """Go forward through layers *first* to *last*, each after the one before."""
@@ -192,4 +181,4 @@ def unroll(rank: int, loop: Loop) -> Graph:
             continue
         unrolled.forward(0, len(loop.layers) - 1)
         unrolled.backward()
-    return Graph.build(rank, unrolled.nodes, unrolled.edges)
+    return unrolled.graph(rank)

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from ...converter.building import DEVICE_LANE, operator_cost
-from ...converter.chakra import EdgeKind, Graph, NodeType, Workload
+from ...converter.chakra import EdgeKind, GraphBuilder, NodeType, Workload, communication
 from ...converter.readers import HostOp, communication_of
 from ...errors import TraceError, UsageError, did_you_mean
 from ...tracer import RecordedEntry, Recording
@@ -86,8 +86,7 @@ def _role(recording: Recording) -> Role:
     """Return what the recorded rank does, with the ranks of the groups it uses."""
     everyone = tuple(range(recording.world))
     groups: list[tuple[int, ...]] = []
-    nodes: list[dict[str, Any]] = []
-    edges: list[tuple[int, int, int]] = []
+    builder = GraphBuilder()
     last: dict[int, int] = {}
     is_comm: list[bool] = []
     fused = fused_bytes(recording)
@@ -95,13 +94,12 @@ def _role(recording: Recording) -> Role:
         node = _node(recording, entry, groups, everyone)
         if number in fused:
             node["tensor_size_bytes"] = fused[number]
-        nodes.append({"node_id": number, "stream": DEVICE_LANE + entry.stream, "step": 0, **node})
         is_comm.append(node["type"] != NodeType.COMP)
+        waits = {other: _why(is_comm[other], is_comm[number]) for other in entry.waits}
         if entry.stream in last:
-            edges.append((last[entry.stream], number, EdgeKind.STREAM_ORDER))
-        last[entry.stream] = number
-        edges += [(other, number, _why(is_comm[other], is_comm[number])) for other in entry.waits]
-    return Role(Graph.build(recording.rank, nodes, edges), tuple(groups))
+            waits[last[entry.stream]] = EdgeKind.STREAM_ORDER
+        last[entry.stream] = builder.add({"stream": DEVICE_LANE + entry.stream, "step": 0, **node}, waits)
+    return Role(builder.graph(recording.rank), tuple(groups))
 
 
 def _why(from_comm: bool, to_comm: bool) -> EdgeKind:
@@ -143,10 +141,8 @@ def _node(
         )
     if ranks != everyone and ranks not in groups:
         groups.append(ranks)
-    node |= {"type": spec.node_type, "comm_size_bytes": size_bytes, "kind": "communication"}
-    node |= {"group": 0 if ranks == everyone else groups.index(ranks) + 1, "phase": "communication"}
-    if spec.collective is not None:
-        return node | {"name": spec.collective.name.lower(), "comm_type": int(spec.collective)}
-    sends = spec.node_type is NodeType.COMM_SEND
-    node |= {"comm_src" if not sends else "comm_dst": ranks[entry.peer], "comm_tag": entry.tag}
-    return node | {"name": "send" if sends else "recv"}
+    group = 0 if ranks == everyone else groups.index(ranks) + 1
+    peer = ranks[entry.peer] if spec.collective is None else -1
+    return node | communication(
+        spec.node_type, spec.collective, size_bytes, group=group, peer=peer, tag=entry.tag
+    )
