@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...tracer import Evidence
-from ..readers import DeviceTrace, Ops
+from ..readers import PHASES, DeviceTrace, Ops
 from ._cause_rules import ACTIVITIES, CALLS, SYSTEM_CALLS, frame_cause
 from ._frame_causes import framed_spans
 from ._host_causes import GAPS, MOMENTS, OPERATIONS, HostCauses, Span, layered, marked_spans
@@ -29,13 +29,13 @@ _DELAY_NS, _DELAY_SHARE = 500_000, 0.2
 _COLLECTION_NS = 100_000
 # Causes in which a thread takes no processor time.
 _BLOCKED = ("lock", "sleep")
+# Causes of waiting that needs no interpreter lock.
+_WAITING = ("communication_call", "io", "lock", "sleep", "synchronisation", "worker_wait")
 # A place, and how often a function has to go back to an earlier line for what is between to be a loop.
 _PLACE = re.compile(r"(?P<function>.+:)(?P<line>\d+)\)")
 _TURNS = 2
 # The activity in which the model runs, too.
 _ACROSS_THE_MODEL = "validation"
-# Samples further apart than this say nothing of the time between them.
-_APART_NS = 250_000_000
 
 
 def host_causes(
@@ -49,10 +49,11 @@ def host_causes(
 
 
 class _State(NamedTuple):
-    """What the stepping thread did when a sample was taken, and since when at least."""
+    """What the stepping thread did when a sample was taken, and since when: at least, or *is_exact*."""
 
     since_ns: int
     time_ns: int
+    is_exact: bool
     cause: str
     place: str
 
@@ -69,7 +70,7 @@ class SampledCauses:
     def spans(self, ops: Ops, window: Window) -> list[Span]:
         """Return disjoint spans within *window*; *ops* are the operators of the thread."""
         states = _with_loops_joined([*self._states(window)], window)
-        spans = [*_around(states, _Elements.of(ops, window), window)]
+        spans = [*_around(states, _Elements.of(ops, window), _section_edges(ops), window)]
         return layered(spans, self._moments(ops, window))
 
     def times(self, start_ns: int, end_ns: int) -> Counter[tuple[str, str]]:
@@ -95,7 +96,30 @@ class SampledCauses:
             row, before = rows[number], rows[number - 1]
             cause, place = self._cause(before, row)
             time = samples.time_ns[row]
-            yield _State(time - samples.late_ns[row], time, cause, place)
+            changed_ns = self._changed_ns(before, row)
+            yield _State(changed_ns or time - samples.late_ns[row], time, changed_ns > 0, cause, place)
+
+    def _changed_ns(self, before: int, row: int) -> int:
+        """Return when the thread blocked, or went on, between two samples; 0 if it did neither once.
+
+        It had a processor, or waited for one, before it blocked, or after it went on.
+        """
+        samples = self._evidence.samples
+        ran_ns = _since(samples.cpu_ns, before, row)
+        was_blocked, is_blocked = (self._blocking_call(one) != "" for one in (before, row))
+        if ran_ns < 0 or was_blocked == is_blocked:
+            return 0
+        earlier, later = samples.time_ns[before], samples.time_ns[row]
+        ran_ns = min(ran_ns + max(0, _since(samples.delay_ns, before, row)), later - earlier)
+        return earlier + ran_ns if is_blocked else later - ran_ns
+
+    def _blocking_call(self, row: int) -> str:
+        """Return the cause that a system call shows in which the thread takes no processor; "" for none.
+
+        A futex shows nothing: the sampler holds the interpreter lock.
+        """
+        cause = SYSTEM_CALLS.get(self._evidence.waits[self._evidence.samples.wait[row]], "")
+        return cause if cause != "lock" else ""
 
     def _cause(self, before: int, row: int) -> tuple[str, str]:
         """Return cause and place of the sample *row* of the stepping thread, *before* the one before it."""
@@ -105,6 +129,9 @@ class SampledCauses:
             return activity, self._dataset() or place
         if activity:
             return activity, place
+        blocked = self._blocking_call(row)
+        if blocked:
+            return blocked, place
         wall = samples.time_ns[row] - samples.time_ns[before]
         busy = _since(samples.cpu_ns, before, row)
         # What it waited for a processor says nothing of what it would have done with one.
@@ -112,10 +139,10 @@ class SampledCauses:
         if busy < 0 or busy > _BUSY * wall:
             return "python" if mechanism in ("", *_BLOCKED) else mechanism, place
         holder = self._holder(before, row, wall - busy)
-        blocked = SYSTEM_CALLS.get(self._evidence.waits[samples.wait[row]], "")
-        if holder is not None and blocked in ("", "lock"):
+        if holder is not None:
             return "lock", holder or place
-        return blocked if blocked and blocked != "lock" else mechanism or blocked or "python", place
+        waits = SYSTEM_CALLS.get(self._evidence.waits[samples.wait[row]], "")
+        return mechanism or waits or "python", place
 
     def _holder(self, before: int, row: int, idle: int) -> str | None:
         """Return where another thread ran Python in most of the *idle* time between two samples.
@@ -178,15 +205,27 @@ class SampledCauses:
         for before, row in pairwise(self._scheduled_rows()):
             start, end = samples.time_ns[before], samples.time_ns[row]
             if end > window.start_ns and start < window.end_ns:
-                delay = min(_since(samples.delay_ns, before, row), end - start)
-                if delay < max(_DELAY_NS, _DELAY_SHARE * (end - start)):
+                lost, holder = self._lost(before, row)
+                if lost < max(_DELAY_NS, _DELAY_SHARE * (end - start)):
                     continue
-                # Without the interpreter lock the thread could not have run either.
-                holder = self._holder(before, row, delay)
                 cause = "descheduled" if holder is None else "lock"
-                for begin, stop in pieces.longest(start, end, delay):
+                for begin, stop in pieces.longest(start, end, lost):
                     delayed.append(Span(begin, stop, cause, holder or "", MOMENTS))
         return layered(delayed, sorted(collected))
+
+    def _lost(self, before: int, row: int) -> tuple[int, str | None]:
+        """Return for how long the thread could have run between two samples but did not, and what it lacked.
+
+        None is a processor, a place that of the thread that kept the interpreter lock.
+        """
+        samples = self._evidence.samples
+        wall = samples.time_ns[row] - samples.time_ns[before]
+        delay = min(_since(samples.delay_ns, before, row), wall)
+        busy = _since(samples.cpu_ns, before, row)
+        waits = any(self.about(samples.stack[one])[1] in _WAITING for one in (before, row))
+        lost = delay if busy < 0 or waits else max(delay, wall - busy)
+        holder = self._holder(before, row, lost)
+        return delay if holder is None else lost, holder
 
     def _scheduled_rows(self) -> list[int]:
         """Return the samples of the thread but those that it spent waiting for a processor throughout.
@@ -274,20 +313,43 @@ def _with_loops_joined(states: Sequence[_State], window: Window) -> list[_State]
     return [state._replace(place=joined.get(state.place, state.place)) for state in states]
 
 
-def _around(states: Sequence[_State], elements: _Elements, window: Window) -> Iterator[Span]:
-    """Yield a span around each run of equal *states*."""
+def _section_edges(ops: Ops) -> list[int]:
+    """Return when modules, backward passes, optimizers and data loaders begin and end on the thread."""
+    outer = ops.parent < 0
+    phases, starts, ends = ops.phase[outer], ops.start_ns[outer], ops.end_ns[outer]
+    outside = -1
+    kinds = np.where((phases == PHASES.index("forward")) & (ops.module[outer] == 0), outside, phases)
+    first = np.flatnonzero(np.diff(kinds, prepend=outside) != 0)
+    last = np.append(first[1:], len(kinds))[: len(first)] - 1
+    inside = kinds[first] != outside
+    return np.unique(np.concatenate([starts[first][inside], ends[last][inside]])).tolist()
+
+
+def _around(
+    states: Sequence[_State], elements: _Elements, edges: Sequence[int], window: Window
+) -> Iterator[Span]:
+    """Yield a span around each run of equal *states*: a state is that of its section between *edges* alone.
+
+    Validation runs modules: its state is that of all sections up to the next sample.
+    """
+    sections = [bisect_right(edges, state.time_ns) for state in states]
     begin = window.start_ns
     for number, state in enumerate(states):
+        low = edges[sections[number] - 1] if sections[number] else window.start_ns
+        high = edges[sections[number]] if sections[number] < len(edges) else window.end_ns
         following = states[number + 1] if number + 1 < len(states) else None
-        if (
-            following is not None
-            and following[2:] == state[2:]
-            and following.time_ns - state.time_ns < _APART_NS
+        if state.cause == _ACROSS_THE_MODEL:
+            low, high = window.start_ns, window.end_ns
+        if state.time_ns >= window.end_ns or state.is_exact:
+            low = max(low, state.since_ns)
+        end = min(high, window.end_ns)
+        if following is not None and following.is_exact:
+            end = min(end, following.since_ns)
+        elif following is not None and (
+            sections[number] == sections[number + 1] or _ACROSS_THE_MODEL in (state.cause, following.cause)
         ):
-            continue
-        end = window.end_ns
-        if following is not None:
             end = min(end, elements.boundary(state.time_ns, following.since_ns, following.time_ns))
+        begin = max(begin, low)
         if end > begin:
             claims = OPERATIONS if state.cause in ACTIVITIES else GAPS
             yield Span(begin, end, state.cause, state.place, claims)

@@ -157,8 +157,9 @@ def test_a_call_is_named_from_its_instructions(source, name):
     import dis
 
     code = compile(source, "script", "eval")
-    last = [one for one in dis.get_instructions(code) if one.opname.startswith("CALL")][-1:]
-    assert callee(code, last[0].offset if last else 0) == name
+    for opcode in ("CALL", "PRECALL"):  # Python 3.11 calls functions of C from either
+        last = [one for one in dis.get_instructions(code) if one.opname.startswith(opcode)][-1:]
+        assert callee(code, last[0].offset) == name if last else opcode == "PRECALL" or not name
 
 
 @pytest.mark.torch

@@ -19,6 +19,7 @@ _OURS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 _NAMES = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST")
 _BETWEEN = ("CACHE", "EXTENDED_ARG", "KW_NAMES", "PRECALL", "PUSH_NULL", "NOP")
 _OPENING = ("BEFORE_WITH", "SETUP_WITH")
+_CALLING = ("CALL", "PRECALL")  # Python 3.11 specializes PRECALL to call functions of C itself
 
 
 class SourceFiles:
@@ -79,7 +80,7 @@ def callee(code: CodeType, position: int) -> str:
         return ""
     if instruction.opname in _OPENING:
         return "__enter__"
-    if not instruction.opname.startswith("CALL"):
+    if not instruction.opname.startswith(_CALLING):
         return ""
     wanted = (instruction.arg or 0) + (instruction.opname in ("CALL_KW", "CALL_FUNCTION_KW"))
     if instruction.opname == "CALL_FUNCTION_EX":
