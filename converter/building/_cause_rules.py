@@ -85,6 +85,7 @@ _FRAMES = (
     (r"torch/utils/data/dataloader\.py:(.*\.)?(_try_get_data|_get_data)$", "worker_wait"),
     (r"torch/utils/data/", "input_pipeline"),
     (r"(webdataset|torchdata|datasets|ffcv|nvidia/dali|streaming)/", "input_pipeline"),
+    (r"(numpy|scipy|pandas|polars|torch|transformers)/.*__getitem__$", ""),
     (r".*[:.]__getitem__$", "input_pipeline"),
     (r"logging/|torch/_tensor_str\.py:|torch/utils/tensorboard/|traceback\.py:|pprint\.py:", "logging"),
     (r"(tqdm|rich|tensorboardX?|wandb|mlflow|loguru|structlog|comet_ml|neptune|aim)/", "logging"),

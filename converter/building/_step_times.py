@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from math import comb
 from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import Any, NamedTuple
@@ -23,8 +24,10 @@ _FEWEST, _FIRST = 6, 3
 _LONG, _MATTERS = 1.5, 0.05
 # Of the time of long steps so much has to be at the places of a period, and of these so many have to be long.
 _REGULAR = 0.8
-# Fewer long steps are at some period by chance, and say nothing of the job; a single one may be anything.
+# Fewer long steps say nothing of the job; a single one may be anything.
 _TIMES, _SEVERAL = 3, 2
+# A period is one if steps that are long at random are at any of those tried less often than that.
+_BY_CHANCE = 0.02
 # Causes that are counted for each step, beside what the samples in it show.
 _COLLECTING, _DELAYED = "garbage_collection", "descheduled"
 # The ranks of a job take steps together: so many tell of all.
@@ -169,16 +172,26 @@ def _period(excess: Mapping[int, float], steps: Sequence[int]) -> tuple[int, int
 
     *excess* is how much longer each long one takes: others may be long, too, if that is little in comparison.
     """
-    for every in range(2, len(steps) // 2 + 1):
+    periods = range(2, (len(steps) + 1) // 2)
+    tried = sum(min(every, len(steps) - 2 * every) for every in periods)  # places that come thrice
+    for every in periods:
         by_place: Counter[int] = Counter()
         for index, longer in excess.items():
             by_place[index % every] += round(longer)
         first, longer_ns = by_place.most_common(1)[0] if excess else (0, 0)
         count = sum(index % every == first for index in excess)
         due = sum(index % every == first for index in steps)
-        if count >= max(_TIMES, _REGULAR * due) and longer_ns >= _REGULAR * sum(excess.values()):
+        if count < max(_TIMES, _REGULAR * due) or longer_ns < _REGULAR * sum(excess.values()):
+            continue
+        if tried * _chance(count, due, len(excess), len(steps)) < _BY_CHANCE:
             return every, first
     return 0, 0
+
+
+def _chance(count: int, due: int, long: int, steps: int) -> float:
+    """Return how likely *count* or more of the *due* steps are among so many *long* ones of all *steps*."""
+    ways = sum(comb(due, some) * comb(steps - due, long - some) for some in range(count, min(due, long) + 1))
+    return ways / comb(steps, long)
 
 
 def _explained(

@@ -123,6 +123,7 @@ WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
     [
         ([("tokenize", "text.py", 9, "script")], "", "python", "tokenize (text.py:9)"),
         ([("sub", "re/__init__.py", 1, "standard"), USER], "", "input_pipeline", USER_PLACE),
+        ([("memmap.__getitem__", "numpy/_core/memmap.py", 1, "library")], "", "python", STEP_PLACE),
         ([("Logger.info", "logging/__init__.py", 1, "standard")], "", "logging", STEP_PLACE),
         ([("_write", "zip.py", 1, "standard"), SAVE], "", "checkpoint", STEP_PLACE),
         ([("evaluate", "train.py", 80, "script")], "", "validation", "evaluate (train.py:80)"),

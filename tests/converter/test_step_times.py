@@ -90,6 +90,13 @@ def test_even_steps_and_slow_first_ones_are_nothing_to_speak_of(tmp_path):
     assert times.spread_text.startswith("19 steps without a profiler took 31.0 ms (median)")
 
 
+@pytest.mark.parametrize(("steps", "period", "every"), [(15, 5, 0), (24, 7, 0), (45, 15, 15)])
+def test_three_long_steps_are_at_a_period_by_chance_in_short_runs(tmp_path, steps, period, every):
+    long = {3 + number * period for number in range(3)}
+    times = run(tmp_path, [90_000 if number in long else 30_000 for number in range(steps)])
+    assert (times.every, times.long_count) == (every, 3)
+
+
 def test_one_long_step_is_not_the_job(tmp_path):
     times = run(tmp_path, [300_000 if number == 12 else 30_000 for number in range(20)])
     assert (times.text, times.most_ns) == ("", 300_000_000)
