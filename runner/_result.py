@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from ..errors import StudyError
 from ..support import count_text, duration_text, new_folder, writing
 from ..support.table import Columns, ParquetFile, Table, TableField, frame_of
 from ._checksums import refuse_damaged, write_checksums
+from ._equal_ranks import calls_of_all, nodes_of_all
 from ._framed import rows_of
 from ._notebook import block, html_table
 from ._saved_nodes import SavedNodes, write_table
@@ -169,8 +171,14 @@ class Result:
         for name in COLUMNS:
             table = self.table(name)
             if name not in _OPTIONAL or table.num_rows:
-                write_table(table, folder / f"{name}.parquet")
-        head = {"backend": self.backend, "makespan_ns": self.makespan_ns, "provenance": self.provenance}
+                write_table(table.distinct, folder / f"{name}.parquet")
+        nodes = self.table("nodes")
+        head = {
+            "backend": self.backend,
+            "makespan_ns": self.makespan_ns,
+            "equal_ranks": nodes.distinct is not nodes,
+            "provenance": self.provenance,
+        }
         (folder / "result.json").write_text(json.dumps(head, indent=2, default=str) + "\n", encoding="utf-8")
 
     @staticmethod
@@ -203,11 +211,25 @@ class Result:
             nodes = _saved_nodes(source)
             is_small = nodes.num_rows < MANY_NODES
             tables["nodes"] = _read_table(source, "nodes") if is_small else Table(nodes)
+            if head.get("equal_ranks"):
+                tables |= _of_all_ranks(tables)
         except (ArithmeticError, OSError, ValueError, KeyError, RecursionError, TypeError) as error:
             raise StudyError(
                 f"The result in {source} is missing or damaged ({error}); delete the folder and run it again."
             ) from error
         return cls(backend, makespan_ns, **tables, provenance=provenance)
+
+
+def _of_all_ranks(tables: Mapping[str, Columns | Table]) -> dict[str, Table]:
+    """Return the nodes and collectives of all ranks, of which *tables* has those of one of each class."""
+    representatives = Table.of(tables["ranks"]).read(["representative"])["representative"].astype(np.int32)
+    if ((representatives < 0) | (representatives >= len(representatives))).any():
+        raise ValueError("a rank is said to be equal to one that is not there")
+    nodes, calls = Table.of(tables["nodes"]), Table.of(tables["collectives"])
+    return {
+        "nodes": nodes_of_all(nodes, representatives),
+        "collectives": calls_of_all(calls, representatives),
+    }
 
 
 def _provenance(stored: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def collective_arrivals(result: Result, nodes: pd.DataFrame) -> pd.DataFrame:
     calls = result.collectives[
         ["collective", "comm_type", "rank", "node_id", "start_ns", "end_ns"]
     ].reset_index(drop=True)
-    arrivals = pd.Series(arrivals_on_one_clock(result))
+    arrivals = pd.Series(arrivals_on_one_clock(result, result.columns("collectives")))
     of_one = arrivals.groupby(calls["collective"])
     calls = calls.assign(late_ns=arrivals - of_one.transform("min"), ranks=of_one.transform("size"))
     calls = calls[calls["ranks"] > 1].assign(operation=calls["comm_type"].map(operation_name))

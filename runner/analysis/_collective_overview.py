@@ -12,6 +12,7 @@ from ...converter import CollectiveType
 from ...support.table import Columns, frame_of
 from .._framed import coded
 from .._result import Result
+from .._traits import about_backend
 from ._critical_path import CriticalPath
 from ._replay_clocks import arrivals_on_one_clock
 from ._stood_for import group_members
@@ -64,14 +65,14 @@ def overview_columns(
     result: Result, path: CriticalPath, modules_of: Callable[[Ints, Ints], npt.NDArray[Any]]
 ) -> Columns:
     """Return the columns of `collective_overview`; *modules_of* tells those of nodes by rank and id."""
-    calls = {**result.columns("collectives"), "arrival_ns": arrivals_on_one_clock(result)}
+    calls, sizes = _calls(result)
     rows = np.lexsort([calls[name] for name in ("rank", *reversed(_KEYS))])
     calls = {name: column[rows] for name, column in calls.items()}
     firsts = np.flatnonzero(_changes([calls[name] for name in _KEYS]))
     if not len(firsts):
         return {name: np.empty(0, object if kind == "str" else kind) for name, kind in _TYPES.items()}
     table = {name: calls[name][firsts] for name in _KEYS}
-    ranks = _sizes(result, table["group"], np.diff(np.append(firsts, len(rows))))
+    ranks = _sizes(result, table["group"], np.add.reduceat(sizes[calls["rank"]], firsts))
     known = np.unique(table["collective"])
     last = _last_arrivals(calls)[np.searchsorted(known, table["collective"])]
     rank, node_id = calls["rank"][last], calls["node_id"][last]
@@ -95,6 +96,20 @@ def overview_columns(
         "node_id": node_id,
     }
     return {name: found[name] for name in _TYPES}
+
+
+def _calls(result: Result) -> tuple[Columns, Ints]:
+    """Return the calls of one rank of each class of equal ranks, and by rank how many ranks its class has.
+
+    In a replay, whose clocks are the median of all ranks, each rank is a class.
+    """
+    table = result.table("collectives")
+    distinct = table.distinct if about_backend(result.backend).network else table
+    calls = distinct.columns()
+    sizes = np.ones(int(calls["rank"].max(initial=0)) + 1, np.int64)
+    if distinct is not table:
+        sizes = np.bincount(result.columns("ranks")["representative"])
+    return {**calls, "arrival_ns": arrivals_on_one_clock(result, calls)}, sizes
 
 
 def _sizes(result: Result, groups: Ints, recorded: Ints) -> Ints:

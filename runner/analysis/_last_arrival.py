@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
+from ...support.table import Table
+from .._equal_ranks import nodes_of_all
 from .._result import Result
 
 __all__ = ["with_replicas_folded"]
@@ -21,10 +23,14 @@ def with_replicas_folded(result: Result, workload: Workload) -> Result:
     Replicas run the same program and arrive together, so that any of them came last. A node that arrived with
     them waited for nobody; for others it is the lowest rank. No time changes.
     """
-    ranks_of, programs = result.columns("collectives")["rank"], np.asarray(workload.program_of_rank)
-    if not len(ranks_of) or len(programs) <= ranks_of.max() or len(np.unique(programs)) == len(programs):
+    programs = np.asarray(workload.program_of_rank)
+    table, calls = result.table("nodes"), result.table("collectives").distinct.columns()
+    ranks_of = np.unique(calls["rank"])
+    if not len(ranks_of) or len(programs) <= ranks_of[-1]:
         return result
-    nodes, calls = result.columns("nodes"), result.columns("collectives")
+    if len(np.unique(programs[ranks_of])) == len(ranks_of):
+        return result
+    nodes = table.distinct.columns()
     if not len(nodes["rank"]) or "origin_rank" not in nodes:
         return result
     rank, node_id, collective, start_ns = (
@@ -37,7 +43,10 @@ def with_replicas_folded(result: Result, workload: Workload) -> Result:
     first = known.of(nodes["origin_rank"], nodes["origin_node"], lowest)
     ranks = nodes["origin_rank"]
     folded = np.where(origin < 0, ranks, np.where(own == origin, nodes["rank"], first))
-    return result.with_columns(nodes=nodes | {"origin_rank": folded.astype(ranks.dtype)})
+    changed = Table.of(nodes | {"origin_rank": folded.astype(ranks.dtype)})
+    if table.distinct is not table:
+        changed = nodes_of_all(changed, result.columns("ranks")["representative"])
+    return result.with_columns(nodes=changed)
 
 
 def _ties(ranks: Ints, key: tuple[Ints, ...]) -> tuple[Ints, Ints]:

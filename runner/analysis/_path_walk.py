@@ -95,7 +95,7 @@ class _SavedRecords:
 
 def _records(result: Result) -> _Records | _SavedRecords:
     """Return the records of *result*; of a saved one those of its file, if its ranks stand in order."""
-    nodes = result.table("nodes")
+    nodes = result.table("nodes").distinct
     ranks = None if nodes.in_memory else nodes.bounds("rank")
     if ranks is None or nodes.bounds("end_ns") is None or sorted(ranks) != ranks:
         return _Records(nodes.columns())

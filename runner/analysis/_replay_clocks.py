@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ...support.table import Columns
 from .._result import Result
 from .._traits import about_backend
 
@@ -14,13 +15,12 @@ Ints = npt.NDArray[np.int64]
 _ROUNDS = 8
 
 
-def arrivals_on_one_clock(result: Result) -> Ints:
-    """Return when each row of the collectives of *result* started, in a replay on a clock of all ranks.
+def arrivals_on_one_clock(result: Result, calls: Columns) -> Ints:
+    """Return when each of *calls*, collectives of *result*, started; in a replay on a clock of all ranks.
 
     All ranks leave a collective together, so that a rank's clock is ahead by the median of what its
     collectives end later there than on the median rank. Other runs have one clock.
     """
-    calls = result.columns("collectives")
     starts: Ints = calls["start_ns"].astype(np.int64)
     if about_backend(result.backend).network or not len(starts):
         return starts

@@ -9,6 +9,7 @@ import numpy as np
 from ...support import package_version
 from ...support.table import Columns, Table
 from .. import engine
+from .._equal_ranks import calls_of_all, nodes_of_all
 from .._experiment import Detail, Experiment
 from .._framed import typed
 from .._recorded_nodes import RecordedNodes
@@ -54,25 +55,32 @@ def result_of(experiment: Experiment, output: Any) -> Result:
 def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
     """Return *result* with the engine's records.
 
-    Only simulated ranks have nodes and collectives if the rows of folded ranks would be too many for a
-    reader, or if the workload has only one rank of each kind.
+    Ranks that ran one program alike have the rows of the first of them (`nodes_of_all`). Only simulated ranks
+    have nodes and collectives if the rows of folded ranks would be too many for a reader, or if the workload
+    has only one rank of each kind.
     """
     alone = experiment.workload.representative_of_rank is not None
     of_all = output.folded and not alone and int(output.nodes_executed) <= _MOST_NODE_ROWS
+    representatives = output.rank_representative
+    program_of_rank = np.asarray(experiment.workload.program_of_rank)
+    equal = of_all and np.array_equal(program_of_rank, program_of_rank[representatives])
     links = {
         name: getattr(output, f"link_{name}")
         for name in ("src", "dst", "bytes", "busy_ns", "queue_ns", "messages")
     }
     link_use = typed(output.fabric.intervals, COLUMNS["link_use"])
-    with_tables = result.with_columns(
-        collectives=arranged_calls(output.collectives(of_all)), links=links, link_use=link_use
-    )
-    recorded = RecordedNodes(output)
-    if of_all:
-        return with_tables.with_columns(nodes=_nodes_of_all(output, recorded))
+    calls = Table.of(arranged_calls(output.collectives(of_all and not equal)))
     # The columns of few nodes are built now, so that the engine's records can be freed.
-    is_small = sum(recorded.rows) < MANY_NODES
-    return with_tables.with_columns(nodes=recorded.read() if is_small else Table(recorded))
+    recorded = Table(RecordedNodes(output))
+    nodes = Table.of(recorded.read()) if recorded.num_rows < MANY_NODES else recorded
+    if of_all:
+        counts = np.zeros(len(representatives), np.int64)
+        counts[np.unique(representatives)] = output.node_counts
+        nodes = nodes_of_all(nodes, representatives, counts[representatives])
+        nodes = nodes if equal else Table.of(nodes.columns())
+    if equal:
+        calls = calls_of_all(calls, representatives)
+    return result.with_columns(nodes=nodes, collectives=calls, links=links, link_use=link_use)
 
 
 def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
@@ -173,19 +181,3 @@ def _short_lists(experiment: Experiment) -> list[str]:
                 f"{experiment.network.dimensions} dimensions: the collective runs only inside these."
             )
     return sentences
-
-
-def _nodes_of_all(output: Any, recorded: RecordedNodes) -> Columns:
-    """Return the node times of all ranks; folded ranks get those of their representative."""
-    simulated = recorded.read()  # in ascending order of ranks
-    instead = output.rank_representative
-    bounds = zip(
-        *(np.searchsorted(simulated["rank"], instead, side) for side in ("left", "right")), strict=True
-    )
-    chosen = [np.arange(first, end) for first, end in bounds]
-    nodes = {name: column[np.concatenate(chosen)] for name, column in simulated.items()}
-    ranks = np.arange(len(chosen), dtype=np.int32).repeat([len(part) for part in chosen])
-    itself = (nodes["origin_rank"] == nodes["rank"]) & (nodes["origin_node"] == nodes["node_id"])
-    nodes["origin_rank"] = np.where(itself, ranks, nodes["origin_rank"]).astype(np.int32)
-    nodes["rank"] = ranks
-    return nodes

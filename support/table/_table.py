@@ -33,10 +33,12 @@ class Table:
     """Columns of equal length, which are read from a file only as far as they are used.
 
     *rows* has the number of rows of each piece (row group). Reading raises the errors of the *source*.
+    *distinct*, if given, has the rows of one rank of each class of equal ranks, and *source* those of all.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, distinct: Table | None = None) -> None:
         self._source = source
+        self._distinct = distinct
         self._frame: pd.DataFrame | None = None
         self._last: tuple[int, Sequence[str], dict[int, Columns]] = (-1, (), {})
 
@@ -65,6 +67,11 @@ class Table:
     def in_memory(self) -> bool:
         """Whether all columns are in memory."""
         return isinstance(self._source, Memory)
+
+    @property
+    def distinct(self) -> Table:
+        """The rows of one rank of each class of equal ranks, the lowest: often far fewer than all."""
+        return self._distinct or self
 
     def columns(self) -> Columns:
         """Return all columns, and cache them in memory."""

@@ -1,0 +1,105 @@
+"""Rows of one rank of each class of equal ranks; those of the other ranks are made when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..support.table import Columns, Table
+
+__all__ = ["calls_of_all", "nodes_of_all"]
+
+Ranks = npt.NDArray[np.int32]
+_ORIGIN = ("rank", "node_id", "origin_rank", "origin_node")
+
+
+def nodes_of_all(distinct: Table, representatives: Ranks, counts: Ranks | None = None) -> Table:
+    """Return the nodes of all ranks, of which *distinct* has those of the *representatives*, one per rank.
+
+    *counts* are the rows of each rank, if they are known without reading *distinct*.
+    """
+    return Table(_Nodes(distinct, representatives, counts), distinct)
+
+
+def calls_of_all(distinct: Table, representatives: Ranks) -> Table:
+    """Return the collectives of all ranks, of which *distinct* has those of the *representatives*."""
+    return Table(_Calls(distinct, representatives), distinct)
+
+
+class _Nodes:
+    """The nodes of all ranks in ascending order, whose pieces are ranks: a source of a `Table`."""
+
+    def __init__(self, distinct: Table, representatives: Ranks, counts: Ranks | None) -> None:
+        self._distinct = distinct
+        self._representatives = representatives
+        if counts is None:
+            own = np.bincount(distinct.read(["rank"])["rank"], minlength=len(representatives))
+            counts = own[representatives]
+        self.rows: Sequence[int] = tuple(counts.tolist())
+
+    def bounds(self, name: str) -> list[tuple[int, int]] | None:
+        """Return the rank of each piece; None for any other column."""
+        return [(rank, rank) for rank in range(len(self.rows))] if name == "rank" else None
+
+    def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
+        """Return columns of some ranks, or of all."""
+        ranks = np.arange(len(self.rows)) if groups is None else np.array(groups, np.int64)
+        columns, ends = self._of(np.unique(self._representatives[ranks]), names)
+        spans = [ends[rank] for rank in self._representatives[ranks].tolist()]
+        rows = np.concatenate([np.arange(*span) for span in spans]) if spans else np.empty(0, np.int64)
+        copies = {name: column[rows] for name, column in columns.items()}
+        own = np.repeat(ranks, [end - start for start, end in spans]).astype(copies["rank"].dtype)
+        if "origin_rank" in copies:
+            rank, node_id, origin_rank, origin_node = (copies[name] for name in _ORIGIN)
+            itself = (origin_rank == rank) & (origin_node == node_id)
+            copies["origin_rank"] = np.where(itself, own, origin_rank)
+        copies["rank"] = own
+        return copies if names is None else {name: copies[name] for name in names}
+
+    def _of(
+        self, representatives: Ranks, names: Sequence[str] | None
+    ) -> tuple[Columns, dict[int, tuple[int, int]]]:
+        """Return the columns of *representatives*, and the first and last row of each of them."""
+        needed = names
+        if names is not None:
+            needed = [*dict.fromkeys([*names, *(_ORIGIN if "origin_rank" in names else ("rank",))])]
+        if len(representatives) == 1 and needed is not None:
+            (rank,) = representatives.tolist()
+            columns = self._distinct.of_rank(rank, needed)
+            count = len(columns["node_id"])
+            return columns | {"rank": np.full(count, rank, np.int32)}, {rank: (0, count)}
+        columns = self._distinct.read(needed, [] if not len(representatives) else None)
+        starts, stops = (
+            np.searchsorted(columns["rank"], representatives, side).tolist() for side in ("left", "right")
+        )
+        return columns, dict(zip(representatives.tolist(), zip(starts, stops, strict=True), strict=True))
+
+
+class _Calls:
+    """The collectives of all ranks, in order of collective and rank: a source of a `Table` of one piece."""
+
+    def __init__(self, distinct: Table, representatives: Ranks) -> None:
+        self._distinct = distinct
+        self._order = np.argsort(representatives, kind="stable")
+        self._sizes = np.bincount(representatives, minlength=len(representatives))
+        self.rows: Sequence[int] = (int(self._sizes[distinct.read(["rank"])["rank"]].sum()),)
+
+    def bounds(self, name: str) -> list[tuple[int, int]] | None:
+        """Return None: nothing is known of the columns before they are made."""
+        return None
+
+    def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
+        """Return columns of all ranks, or of none."""
+        needed = None if names is None else [*dict.fromkeys([*names, "rank", "collective"])]
+        distinct = self._distinct.read(needed, groups)
+        counts = self._sizes[distinct["rank"]]
+        rows = np.repeat(np.arange(len(counts)), counts)
+        place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        ranks = self._order[(np.cumsum(self._sizes) - self._sizes)[distinct["rank"][rows]] + place]
+        order = np.lexsort((ranks, distinct["collective"][rows]))
+        rows = rows[order]
+        copies = {name: column[rows] for name, column in distinct.items()}
+        copies["rank"] = ranks[order].astype(distinct["rank"].dtype)
+        return copies if names is None else {name: copies[name] for name in names}
