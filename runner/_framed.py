@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,27 +29,38 @@ def coded(*keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
 
     Of several columns a key is the tuple of their values.
     """
-    if all(key.dtype.kind in "iu" for key in keys):
-        return _coded_integers(keys)
-    columns = [column.tolist() for column in keys]
-    number_of: dict[Hashable, int] = {}
-    told = columns[0] if len(columns) == 1 else zip(*columns, strict=True)
-    numbers = [number_of.setdefault(key, len(number_of)) for key in told]
-    return np.array(numbers, np.int64), list(number_of)
+    if len(keys) == 1 and keys[0].dtype.kind not in "iu":
+        return _values_coded(keys[0])
+    coded_keys = [(key, None) if key.dtype.kind in "iu" else _values_coded(key) for key in keys]
+    numbers, firsts = _rows_coded([codes for codes, _ in coded_keys])
+    columns = [
+        codes[firsts].tolist() if values is None else [values[code] for code in codes[firsts].tolist()]
+        for codes, values in coded_keys
+    ]
+    return numbers, columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
-def _coded_integers(keys: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], list[Any]]:
-    """Return what `coded` does for columns of integers, by sorting."""
-    numbers = np.zeros(len(keys[0]), np.int64)
-    for key in keys:
+def _values_coded(key: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
+    """Return the number of each value of *key*, and its different values in order of first appearance."""
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+    encoded = pa.array(key, from_pandas=False).dictionary_encode("encode")
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+
+
+def _rows_coded(
+    keys: Sequence[npt.NDArray[Any]],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the number of each row of *keys*, in order of first appearance, and the first row of each."""
+    numbers = np.unique(keys[0], return_inverse=True)[1].reshape(-1)
+    for key in keys[1:]:
         values, codes = np.unique(key, return_inverse=True)
         numbers = np.unique(numbers * len(values) + codes.reshape(-1), return_inverse=True)[1].reshape(-1)
     _, firsts, numbers = np.unique(numbers, return_index=True, return_inverse=True)
     order = np.argsort(firsts)
-    rank_of = np.empty(len(order), np.int64)
-    rank_of[order] = np.arange(len(order))
-    columns = [key[firsts[order]].tolist() for key in keys]
-    return rank_of[numbers.reshape(-1)], columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return places[numbers.reshape(-1)], firsts[order]
 
 
 def sums_by(values: npt.NDArray[np.int64], *keys: npt.NDArray[Any]) -> dict[Any, int]:

@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from ...converter import Workload
 from ...support import new_file, write_file
-from ...support.table import Columns
+from ...support.table import Columns, ParquetFile, ParquetWriter
 from .._result import Result
 from ._advice import Advised
 from ._critical_path import CriticalPath, critical_path
 
 __all__ = ["advised_beside", "path_beside", "table_beside"]
 
-_VERSION = 3
+_VERSION = 4
 # What reading raises of a file that is none, cut off, or of another version.
-_DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError, zipfile.BadZipFile)
+_DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError)
 
 
 def table_beside(file: Path, made_of: list[Path], make: Callable[[], Columns]) -> Columns:
     """Return the columns that *make* makes, as *file* keeps them if *made_of* are still the same."""
     stamp = _stamp(made_of)
     try:
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        if kept["stamp"] == stamp:
-            return {name: np.array(values, kind) for name, (kind, values) in kept["columns"].items()}
+        return _read(file, stamp)
     except _DAMAGES:
-        pass
-    columns = make()
-    listed = {name: (column.dtype.str, column.tolist()) for name, column in columns.items()}
+        columns = make()
     with suppress(OSError):
-        write_file(file, json.dumps({"stamp": stamp, "columns": listed}) + "\n")
+        _write(file, stamp, columns)
     return columns
 
 
@@ -64,11 +56,17 @@ def path_beside(file: Path, made_of: list[Path], result: Result, workload: Workl
     """
     stamp = _stamp(made_of)
     try:
-        return _read(file, stamp, result, workload)
+        columns = _read(file, stamp)
+        steps, said = (
+            {name.removeprefix(of): columns[name] for name in columns if name.startswith(of)}
+            for of in ("step_", "said_")
+        )
+        return CriticalPath.of_steps(steps, result.makespan_ns, workload, said)
     except _DAMAGES:
         path = critical_path(result, workload)
+    steps_and_said = {f"step_{name}": column for name, column in path.steps.items()}
     with suppress(OSError):
-        _write(file, stamp, path)
+        _write(file, stamp, steps_and_said | {f"said_{name}": texts for name, texts in path.said.items()})
     return path
 
 
@@ -84,26 +82,20 @@ def _state(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _write(file: Path, stamp: list[Any], path: CriticalPath) -> None:
-    columns: dict[str, npt.NDArray[Any]] = {f"step_{name}": values for name, values in path.steps.items()}
-    texts: dict[str, list[str]] = {}
-    for name, said in path.said.items():
-        known: dict[str, int] = {}
-        columns[name] = np.array([known.setdefault(text, len(known)) for text in said], np.int32)
-        texts[name] = [*known]
-    head = json.dumps({"stamp": stamp, "steps": [*path.steps], "texts": texts})
-    with new_file(file, sync=False) as temporary, temporary.open("wb") as out:
-        np.savez(out, head=np.frombuffer(head.encode(), np.uint8), **columns)  # type: ignore[arg-type]
+def _write(file: Path, stamp: list[Any], columns: Columns) -> None:
+    kinds = {
+        name: "text" if column.dtype == object else column.dtype.name for name, column in columns.items()
+    }
+    with (
+        new_file(file, sync=False) as temporary,
+        ParquetWriter(temporary, kinds, json.dumps(stamp)) as writer,
+    ):
+        writer.write(columns)
 
 
-def _read(file: Path, stamp: list[Any], result: Result, workload: Workload) -> CriticalPath:
-    """Return the path that *file* keeps; raises one of `_DAMAGES` if it keeps none of these files."""
-    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
-        head = json.loads(archive["head"].tobytes())
-        if head["stamp"] != stamp:
-            raise ValueError("it is of other files")
-        steps = {name: archive[f"step_{name}"] for name in head["steps"]}
-        said = {name: np.array([*texts, ""], object)[archive[name]] for name, texts in head["texts"].items()}
-    if {len(column) for column in (*steps.values(), *said.values())} != {len(steps["rank"])}:
-        raise ValueError("its columns are not equally long")
-    return CriticalPath.of_steps(steps, result.makespan_ns, workload, said)
+def _read(file: Path, stamp: list[Any]) -> Columns:
+    """Return the columns that *file* keeps; raises one of `_DAMAGES` if they were made of other files."""
+    kept = ParquetFile(file)
+    if kept.note != json.dumps(stamp):
+        raise ValueError("it is of other files")
+    return kept.read()

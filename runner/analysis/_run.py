@@ -206,7 +206,7 @@ class RunAnalysis:
         """Return the critical path, which is kept beside a large run."""
         from ._kept import path_beside  # noqa: PLC0415 - as below
 
-        file = self.study.kept_file(self.info.id, "critical-path.npz")
+        file = self.study.kept_file(self.info.id, "critical-path.parquet")
         return path_beside(file, self._made_of, self.result, self.workload)
 
     @property
@@ -268,7 +268,7 @@ class RunAnalysis:
             return make()
         from ._kept import table_beside  # noqa: PLC0415 - as below
 
-        return table_beside(self.study.kept_file(self.info.id, "collectives.json"), self._made_of, make)
+        return table_beside(self.study.kept_file(self.info.id, "collectives.parquet"), self._made_of, make)
 
     @property
     def advice(self) -> pd.DataFrame:
@@ -354,7 +354,7 @@ class RunAnalysis:
             made = layer_table(self.result, self.workload, self.path)
             return Table.of(made.astype({"module": object})).columns()
 
-        file = self.study.kept_file(self.info.id, "layers.json")
+        file = self.study.kept_file(self.info.id, "layers.parquet")
         kept: pd.DataFrame = frame_of(table_beside(file, self._made_of, make)).astype({"module": "str"})
         return kept
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["TEXT", "kind_of", "to_arrow", "to_numpy"]
+__all__ = ["TEXT", "kind_of", "schema_of", "to_arrow", "to_numpy"]
 
 TEXT = "text"
 _NUMBERS = (
@@ -30,8 +31,19 @@ def kind_of(arrow: pa.DataType) -> str:
     return _KINDS.get(arrow, "other")
 
 
+def schema_of(kinds: Mapping[str, str]) -> pa.Schema:
+    """Return the schema of columns without missing values: NumPy types, or ``text``."""
+    types = {
+        name: pa.string() if kind == TEXT else pa.from_numpy_dtype(np.dtype(kind))
+        for name, kind in kinds.items()
+    }
+    return pa.schema([pa.field(name, arrow, nullable=False) for name, arrow in types.items()])
+
+
 def to_arrow(column: npt.NDArray[Any]) -> pa.Array:
-    """Return a column of numbers or booleans; numbers are not copied."""
+    """Return a column; numbers are not copied, and objects are texts."""
+    if column.dtype == object:
+        return pa.array(column, pa.string(), from_pandas=False)
     arrow = pa.from_numpy_dtype(column.dtype)
     if column.dtype == np.bool_:
         data = pa.py_buffer(np.packbits(column, bitorder="little"))

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetFile", "ParquetWriter"]
 
+_NOTE = b"chakrascope"
+
 
 class ParquetFile:
     """The file at *path*: its columns by row group; it is not kept open.
 
     *kinds* has the columns in order: the name of a NumPy type, ``text``, or ``other`` for types that are not
-    supported (dates, decimals, lists). *rows* has the number of rows of each row group. Every method raises
-    `ValueError` for a file that is damaged or not Parquet, and `OSError`.
+    supported (dates, decimals, lists). *rows* has the number of rows of each row group, *note* the writer's
+    note. Every method raises `ValueError` for a file that is damaged or not Parquet, and `OSError`.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -32,12 +34,14 @@ class ParquetFile:
 
         self.path = Path(path)
         self._metadata: pa.FileMetaData | None = None
+        self.kinds: Mapping[str, str] = {}
         with self._opened() as file:
             self._metadata = file.metadata
+            self.note = ((file.metadata.metadata or {}).get(_NOTE) or b"").decode()
             fields = list(file.schema_arrow)
             groups = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
             self.rows: Sequence[int] = tuple(int(group.num_rows) for group in groups)
-        self.kinds: Mapping[str, str] = {field.name: kind_of(field.type) for field in fields}
+        self.kinds = {field.name: kind_of(field.type) for field in fields}
         if len(self.kinds) != len(fields):
             raise ValueError("two of its columns have the same name")
         if any(group.num_columns != len(fields) for group in groups):
@@ -99,10 +103,12 @@ class ParquetFile:
     def _opened(self) -> Iterator[Any]:
         import pyarrow.parquet as pq  # noqa: PLC0415
 
+        texts = [name for name, kind in self.kinds.items() if kind == "text"]
+        checked = {"metadata": self._metadata, "page_checksum_verification": True}
         with (
             self.path.open("rb") as opened,
             _errors(),
-            pq.ParquetFile(opened, metadata=self._metadata, page_checksum_verification=True) as file,
+            pq.ParquetFile(opened, **checked, read_dictionary=texts) as file,
         ):
             yield file
 
@@ -123,19 +129,17 @@ def _errors() -> Iterator[None]:
 class ParquetWriter:
     """Writes the file at *path* by row group; a context manager, at whose end the file is complete.
 
-    *kinds* gives the NumPy type of each column. Pages are compressed with snappy and have checksums; the same
-    columns give the same bytes.
+    *kinds* gives the NumPy type of each column, or ``text``; *note* is stored with them. Pages are compressed
+    with snappy and have checksums; the same columns give the same bytes.
     """
 
-    def __init__(self, path: str | Path, kinds: Mapping[str, str]) -> None:
-        import pyarrow as pa  # noqa: PLC0415
+    def __init__(self, path: str | Path, kinds: Mapping[str, str], note: str = "") -> None:
         import pyarrow.parquet as pq  # noqa: PLC0415
 
+        from ._arrow import schema_of  # noqa: PLC0415
+
         self._kinds = dict(kinds)
-        self._schema = pa.schema([
-            pa.field(name, pa.from_numpy_dtype(np.dtype(kind)), nullable=False)
-            for name, kind in kinds.items()
-        ])  # fmt: skip
+        self._schema = schema_of(kinds).with_metadata({_NOTE: note} if note else None)
         # Ids and times increase, so delta encoding takes a third of the space of dictionaries.
         growing = [name for name, kind in kinds.items() if kind in ("int64", "uint64")]
         self._writer = pq.ParquetWriter(
@@ -165,7 +169,10 @@ class ParquetWriter:
 
         from ._arrow import to_arrow  # noqa: PLC0415
 
-        arrays = [to_arrow(_of_kind(columns[name], kind)) for name, kind in self._kinds.items()]
+        arrays = [
+            to_arrow(columns[name] if kind == "text" else _of_kind(columns[name], kind))
+            for name, kind in self._kinds.items()
+        ]
         table = pa.Table.from_arrays(arrays, schema=self._schema)
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 

@@ -279,3 +279,15 @@ def test_reading_and_writing_numbers_imports_no_pandas(tmp_path):
         [sys.executable, "-c", code, str(tmp_path / "a.parquet")], capture_output=True, text=True, check=True
     )
     assert done.stdout.split("\n")[0] == "[False, False, True] False"
+
+
+def test_texts_and_a_note_are_read_as_they_were_written(tmp_path):
+    columns = {"name": np.array(["mm", "", "Größe", "mm"], object), "time_ns": np.arange(4)}
+    with ParquetWriter(tmp_path / "a.parquet", {"name": "text", "time_ns": "int64"}, "made of b") as writer:
+        writer.write(columns)
+    file = ParquetFile(tmp_path / "a.parquet")
+    assert file.note == "made of b"
+    read = file.read()
+    assert read["name"].tolist() == columns["name"].tolist()
+    assert read["name"][0] is read["name"][3]  # each text is in memory once
+    assert read["time_ns"].tolist() == [0, 1, 2, 3]
