@@ -8,7 +8,7 @@ import operator
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,9 @@ from ...errors import UsageError, WorkloadError, WorkloadFormatError
 from ...support import new_file, remove_leftovers, sync_files, write_file
 from ...support.documents import unique_keys
 from ._codec import decode_graph, read_et
-from ._encode import encoded_pieces
+from ._encode import encode_graph, encoded_pieces
 from ._graph import EDGE_COLUMNS, Column, EdgeKind, Graph, NodeType, TextColumn
+from ._messages import bytes_of_messages, messages_of_bytes
 from ._scaling import replicate
 from ._tables import Tables, load_tables, save_tables, tables_path, unchanged_files
 
@@ -121,6 +122,44 @@ class Workload:
                 "Convert the traces again."
             )
         return cls(tuple(graphs), program, _load_groups(prefix), metadata)
+
+    @classmethod
+    def from_messages(
+        cls, ranks: Iterable[Iterable[Any]], groups: Mapping[int, Sequence[int]] | None = None
+    ) -> Workload:
+        """Make a workload of Chakra's protobuf messages: for each rank a ``GlobalMetadata``, then its nodes.
+
+        *groups* are process groups by id, each the ranks in ring order. Raises `WorkloadFormatError` naming
+        rank and node for an invalid graph, and `UsageError` for another version of Chakra's schema.
+        """
+        programs: dict[bytes, int] = {}
+        graphs, program_of_rank = [], []
+        for rank, messages in enumerate(ranks):
+            data = bytes_of_messages(messages, rank=rank)
+            if data not in programs:
+                programs[data] = len(graphs)
+                graphs.append(decode_graph(data, rank=rank, source=f"rank {rank}"))
+            program_of_rank.append(programs[data])
+        if not graphs:
+            raise WorkloadFormatError(
+                "There is no rank in these messages. Pass one list of messages per rank."
+            )
+        members = {key: tuple(members) for key, members in (groups or {}).items()}
+        return cls(tuple(graphs), np.array(program_of_rank, dtype=np.int32), members)
+
+    def to_messages(self, et_def: Any) -> Iterator[list[Any]]:
+        """Yield the messages of each rank, of the classes in Chakra's module *et_def* (``et_def_pb2``).
+
+        They hold what ``.et`` files hold: `groups` are not part of them. Raises `UsageError` for a module of
+        another version of the schema, and for a workload in which ranks stand for others.
+        """
+        if len(self.own_ranks) < self.num_ranks:
+            raise UsageError(
+                f"Only {len(self.own_ranks)} of {self.num_ranks} ranks have their own graphs; the others "
+                "have no messages. Save the workload instead, or make it with a graph for each rank."
+            )
+        for rank in range(self.num_ranks):
+            yield list(messages_of_bytes(encode_graph(self.graph_of(rank)), et_def))
 
     def save(self, prefix: str | Path) -> None:
         """Write the ``.et`` files, groups, tables and, last, the metadata, each atomically.
