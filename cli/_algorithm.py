@@ -181,7 +181,7 @@ def prove_command(
 @click.option(
     "--workload",
     metavar="PREFIX",
-    help="Write this workload whole, its collectives that PROGRAM fits as messages; sizes are its own.",
+    help="Write this whole workload, with each collective that PROGRAM fits replaced by its messages.",
 )
 @click.option("-o", "--output", "output", required=True, type=click.Path(path_type=Path))
 def export_command(
@@ -197,7 +197,7 @@ def export_command(
 ) -> None:
     """Write PROGRAM as messages, which ASTRA-sim runs, or as MSCCL XML for the public interpreter.
 
-    The graphs are a workload of their own, and a custom algorithm for a system file
+    The graphs form a workload, and also serve as a custom algorithm in a system file
     (all-reduce-implementation-custom). Only proved programs are written.
     """
     from ..runner.programs import lower, parse_program, prove, workload_of, write_msccl

@@ -72,7 +72,7 @@ def _share(text: str) -> float:
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The network file to write; a picture goes beside it.",
+    help="Network file to write; a picture of the fit is written next to it.",
 )
 @click.option(
     "--workload", help="Fit to this workload of the study. [default: all steps of the newest capture]"
@@ -101,7 +101,7 @@ def _share(text: str) -> float:
 @click.option(
     "--compute-from",
     metavar="STUDY",
-    help="Carry the compute times of STUDY over to the chip that this other one was captured on.",
+    help="Scale the compute times of STUDY to the chip on which this other study was captured.",
 )
 @format_option
 def calibrate_command(
@@ -119,7 +119,7 @@ def calibrate_command(
     compute_from: str | None,
     output_format: str,
 ) -> None:
-    """Fit a network to the collectives that a capture in STUDY, or production LOGS, hold, or measure --hosts.
+    """Fit a network to the collectives of a capture in STUDY or of production LOGS, or measure --hosts.
 
     Waiting for the last rank is separated from the transfer; bandwidth and latency have 95 % intervals. The
     library's own cost is a separate figure by collective and size. Quantities that the measurements do not

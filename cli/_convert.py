@@ -242,12 +242,12 @@ def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
 @click.option(
     "--back-to-back",
     is_flag=True,
-    help="Of logs: only the collectives, back to back, without the time between them.",
+    help="Logs: convert the collectives back to back, without the time between them.",
 )
 @click.option(
     "--cut-unfinished",
     is_flag=True,
-    help="Of logs: leave out collectives that did not complete, as in logs of a running job.",
+    help="Logs: leave out collectives that did not complete, as in logs of a running job.",
 )
 def convert_command(
     *,
@@ -266,11 +266,11 @@ def convert_command(
     """Turn the newest trace set of STUDY into one Chakra graph per rank (.et files ASTRA-sim reads).
 
     Or convert traces of other tools, with {rank} for the rank in their names. Kineto traces are
-    enough; host traces add costs and data dependencies. STUDY keeps the graphs and is created if it does
-    not exist; without it they become PREFIX.{rank}.et.
+    enough; host traces add costs and data dependencies. The graphs are stored in STUDY, which is
+    created if needed; without it, in PREFIX.{rank}.et.
 
     LOGS are production logs without a profiler, such as dumps of PyTorch's flight recorder: files, folders
-    or archives. They give the collectives and, if they hold times, the time between them.
+    or archives. Their collectives are converted and, if the logs have timestamps, the time between them.
     """
     study_folder, logs = _study_and_logs(targets, prefix)
     where = Where(cluster, workers)

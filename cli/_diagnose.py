@@ -27,7 +27,7 @@ __all__ = ["diagnose_command"]
 @click.option(
     "--view",
     type=click.Choice([*LOG_VIEWS, *TABLE_VIEWS]),
-    help=f"Print one view only: of logs {', '.join(LOG_VIEWS)}; of tables {', '.join(TABLE_VIEWS)}.",
+    help=f"Print one view only: for logs {', '.join(LOG_VIEWS)}; for tables {', '.join(TABLE_VIEWS)}.",
 )
 @format_option
 def diagnose_command(

@@ -79,7 +79,7 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
     "--between-starts",
     metavar="PERCENT",
     callback=_share,
-    help="Noise between starts of the job, if a side has fewer than four.",
+    help="Noise between starts of the job, used if a side has fewer than four.",
 )
 @click.option(
     "--fail-if",

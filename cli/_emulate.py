@@ -31,7 +31,9 @@ __all__ = ["emulate_command"]
 @click.option(
     "--workload", metavar="PREFIX", help="Run PREFIX.{rank}.et, or the workload of STUDY with this name."
 )
-@click.option("-o", "--output", "output", metavar="STUDY", help="Study that keeps the workload and the run.")
+@click.option(
+    "-o", "--output", "output", metavar="STUDY", help="Study in which the workload and the run are stored."
+)
 @click.option("--hosts", "hosts", metavar="FILE", help="Hosts to run on; an agent joins from each.")
 @click.option(
     "--namespaces",
@@ -56,7 +58,7 @@ __all__ = ["emulate_command"]
 @click.option("--system", default="default", show_default=True, help="System JSON file or preset.")
 @click.option(
     "--network",
-    help="Network YAML file or preset: its dimensions arrange the ranks. [default: one switch]",
+    help="Network YAML file or preset, whose dimensions order the ranks. [default: one switch]",
 )
 @click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
 @algorithm_option

@@ -40,7 +40,7 @@ def _patterns() -> list[str]:
     callback=quantity(parse_size),
     default="1MiB",
     show_default=True,
-    help="Of each message or collective, such as 25MB; a number alone is in bytes.",
+    help="Size of each message or collective, such as 25MB; a number alone is in bytes.",
 )
 @click.option(
     "--repeats", default=1, show_default=True, help="Repetitions; training steps of a text workload."
@@ -51,7 +51,10 @@ def _patterns() -> list[str]:
     callback=quantity(_whole_ns),
     default="0",
     show_default=True,
-    help="Computation alongside each, such as 1.5us; a number alone is in nanoseconds.",
+    help=(
+        "Computation time before (`overlap`: alongside) each operation, such as 1.5us; a "
+        "number alone is in nanoseconds."
+    ),
 )
 @click.option(
     "--file", "text", type=click.Path(path_type=Path), help="The ASTRA-sim 1.0 text workload to read."

@@ -35,12 +35,12 @@ def _kinds() -> dict[str, int]:
     type=click.IntRange(1, _MOST_ROWS),
     default=20,
     show_default=True,
-    help="With TEXT: how many nodes.",
+    help="With TEXT: maximum number of nodes to list.",
 )
 @click.option(
     "--rank", type=int, help="The node's rank. [default: where the longest segment of the critical path ran]"
 )
-@click.option("--node", type=int, help="The node. [default: that of the segment]")
+@click.option("--node", type=int, help="Id of the node. [default: the node of that segment]")
 @click.option(
     "--hops",
     type=click.IntRange(1, MOST_HOPS),

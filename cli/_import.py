@@ -40,7 +40,7 @@ def import_command(
     check: bool,
     output_format: str,
 ) -> None:
-    """List what STUDY could import from FOLDER; or check WHAT of it and import it.
+    """List what STUDY can import from FOLDER, or import one entry (WHAT) of that list.
 
     It finds trace sets, host and device traces of other tools, production logs and Chakra graphs, up to four
     folders deep. WHAT is an entry of the list's first column. STUDY is created if it does

@@ -58,8 +58,8 @@ def network_command(
 ) -> None:
     """Show what NETWORK is: a preset, a network YAML, an InfraGraph, or ASTRA-sim's config.txt for ns-3.
 
-    Ranks, switches by tier, links, the diameter, the bisection bandwidth, and every
-    assumption. With --as and -o, write it for another simulator.
+    Prints ranks, switches by tier, links, the diameter, the bisection bandwidth, and every assumption.
+    With --as and -o, write it for another simulator.
     """
     from ..runner import NetworkConfig
     from ..runner.backends import write_network

@@ -26,8 +26,10 @@ def network_changes(command: Command) -> Command:
             "failed",
             multiple=True,
             metavar="A,B[=SHARE][@TIME]",
-            help="Take a link down, or to SHARE of its bandwidth (0.25); of one device, all its links. "
-            "From the start, from @5ms on, or during @5ms..8ms. Repeatable.",
+            help=(
+                "Fail a link, or reduce it to SHARE of its bandwidth (0.25); a device stands "
+                "for all its links. In effect from the start, from @5ms, or during @5ms..8ms. Repeatable."
+            ),
         ),
         click.option(
             "--link-default",

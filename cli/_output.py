@@ -89,7 +89,7 @@ format_option = click.option(
     type=click.Choice(["table", "json", "csv"]),
     default="table",
     show_default=True,
-    help="How to print the answer.",
+    help="Output format.",
 )
 
 

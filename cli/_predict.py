@@ -76,7 +76,7 @@ def plan_options(command: Command) -> Command:
                      help="Overlap tensor-parallel collectives with matrix products."),
         _degree("lora", "Train only LoRA adapters of this rank, on queries, keys and values.", None),
         click.option("--whole-experts", is_flag=True,
-                     help="Share experts out over tensor parallelism, too, each whole."),
+                     help="Distribute whole experts over tensor-parallel ranks instead of splitting each."),
         click.option("--placement", default="-".join(AXES), show_default=True,
                      help="Order of the parallel axes on the network, innermost first."),
     )):  # fmt: skip
@@ -222,7 +222,12 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     "--all-ranks", "every_rank", is_flag=True, help="Build a graph for every rank, not one per kind."
 )
 @click.option(
-    "-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path), help="Keep it."
+    "-o",
+    "--output",
+    "study_folder",
+    metavar="STUDY",
+    type=click.Path(path_type=Path),
+    help="Study to store the prediction in.",
 )
 @network_changes
 @click.option(
@@ -252,8 +257,8 @@ def predict_command(
     """Predict the time, memory and bound of a training step from model sizes.
 
     Or from your own script, which runs unmodified on tensors without values. Nothing is
-    downloaded. docs/validation/predictions.md compares predictions with public measurements. The best
-    parallelism for so many GPUs: `chakrascope predict search`.
+    downloaded. docs/validation/predictions.md compares predictions with public measurements. To find
+    the best parallelism for a number of GPUs: `chakrascope predict search`.
     """
     from ..runner import NetworkConfig, Study
     from ..runner.chips import find_chip

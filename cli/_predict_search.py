@@ -94,7 +94,7 @@ def _choices(command: Command) -> Command:
 )
 @_choices
 @click.option("--limit", "limits", multiple=True, metavar="WHAT=MOST",
-              help="memory=80GiB of a rank, step=10s, cost=2.5. Repeatable.")  # fmt: skip
+              help="Limit of a plan: memory=80GiB (per rank), step=10s or cost=2.5. Repeatable.")  # fmt: skip
 @click.option("--price", "prices", multiple=True, metavar="[CHIP=]NUMBER", help="Price per chip-hour.")
 @click.option("--simulate", "most", type=click.IntRange(1), default=16, show_default=True,
               help="Maximum number of plans to simulate; all are estimated.")  # fmt: skip
@@ -151,8 +151,8 @@ def search_command(
 ) -> None:
     """Find the best parallelism for a model on a number of GPUs: every possible plan, best first.
 
-    All plans that fit in memory are estimated, and those that may be the best are simulated. What was not
-    possible, what did not fit and what was only estimated is counted.
+    All plans that fit in memory are estimated, and those that may be the best are simulated. It counts
+    the plans that are impossible, that do not fit, and that were only estimated.
     """
     from ..runner.planning import Request, search_plans
     from ..runner.prediction.models import AXES, find_model

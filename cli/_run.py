@@ -131,7 +131,7 @@ def target_options(command: Command) -> Command:
             "--backend",
             "backends",
             multiple=True,
-            help="May be repeated. [default: analytical-unaware; packet for a config.txt]",
+            help="Simulator; repeatable. [default: analytical-unaware; packet for a config.txt]",
         ),
         click.option(
             "--memory", "--remote-memory-configuration", "memory", help="Memory JSON file or preset."
@@ -333,7 +333,7 @@ def _print_remarks(results: list[Result]) -> None:
     "--workload-configuration",
     "workload",
     metavar="PREFIX",
-    help="Simulate PREFIX.{rank}.et, which STUDY then keeps, or the workload of STUDY with this name.",
+    help="Simulate PREFIX.{rank}.et and store it in STUDY, or the workload of STUDY with this name.",
 )
 @click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
 @algorithm_option
@@ -387,7 +387,7 @@ def run_command(
 ) -> int:
     """Simulate STUDY's newest workload, or a Chakra workload given with ASTRA-sim's option names.
 
-    With both, STUDY keeps the workload and the run; it is created if it does not exist.
+    With both, the workload and the run are stored in STUDY, which is created if needed.
     """
     from ..runner import Study
 

@@ -75,11 +75,12 @@ def summary_command(
 ) -> None:
     """Print what bounds a run of STUDY, and the changes that would help most, each with its gain.
 
-    Of TRACEs it is what was measured: Kineto traces of the ranks of a job, their folder, or an archive.
-    What is converted of them is kept in the cache folder, and is there at once the next time.
+    For TRACEs it explains the measured step: Kineto traces of the ranks of a job, their folder, or an
+    archive.
+    Converted traces are cached, so that the next call answers at once.
 
-    Gains come from simulating the run with the change, as `what-if` does. "At most" marks upper bounds, which
-    runs of more than 250,000 events have instead.
+    Gains come from simulating the run with the change, as `what-if` does. Runs of more
+    than 250,000 events have upper bounds instead, marked "at most".
     """
     from ..converter.checks import step_kinds, step_rows
     from ..runner.analysis import TIME_FORMULA, advice_text, gain_text

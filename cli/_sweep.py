@@ -47,7 +47,9 @@ _MOST_ROWS = 20
 )
 @click.option("--memory", help="Memory JSON file or preset to start from.")
 @click.option("--workload", help="A workload of the study. [default: the newest]")
-@click.option("--backend", "backends", multiple=True, help="May be repeated. [default: analytical-unaware]")
+@click.option(
+    "--backend", "backends", multiple=True, help="Simulator; repeatable. [default: analytical-unaware]"
+)
 @machine_option
 @click.option(
     "--show", "shown", metavar="NAME", help="Print the table of an earlier sweep without simulating."

@@ -56,7 +56,7 @@ def capture_options(command: Command) -> Command:
         "--warmup",
         default=3,
         show_default=True,
-        help="Training steps to let pass before capturing; 0 captures from the start.",
+        help="Training steps to skip before capturing; 0 captures from the start.",
     )(command)
 
 

@@ -81,7 +81,8 @@ def view_command(
 ) -> None:
     """Open STUDY in the browser: what bounds the step, the critical path, the timeline, the graph.
 
-    Several studies, or a folder of studies, are listed to choose from. TRACEs are what `summary` takes.
+    Several studies, or a folder of studies, are listed to choose from. A TRACE is anything that
+    `summary` accepts.
     """
     from ..runner import Study, Workspace
 

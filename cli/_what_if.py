@@ -31,8 +31,9 @@ _WITHOUT_NUMBER = ("edge", "skew")
     "faster",
     multiple=True,
     metavar="WHAT:NAME=TIMES",
-    help="operator:aten::mm=2, module:, kind:, kernel:, copy:HtoD=2, collective:all_reduce=2, bandwidth:0=2, "
-    "latency:0=2, link:0-8=0.5, on gpu machine:scale_up.latency_ns=2; below 1 is slower, inf takes it away: "
+    help="What to speed up, and how many times: operator:aten::mm=2, module:, kind:, kernel:, "
+    "copy:HtoD=2, collective:all_reduce=2, bandwidth:0=2, "
+    "latency:0=2, link:0-8=0.5, on gpu machine:scale_up.latency_ns=2; below 1 slows down, inf removes it: "
     "cause:input_pipeline=inf, stall:, sync:, place:, skew:RANK.",
 )
 @click.option("--drop", "edges", multiple=True, metavar="RANK/FROM-TO", help="A dependency to drop.")

@@ -26,9 +26,7 @@ __all__ = ["studies_command"]
 @click.option("--study", "name", metavar="NAME", help="The study that --tag and --note apply to.")
 @click.option("--tag", "tags", multiple=True, help='Tags that replace those of the study; "" removes all.')
 @click.option("--note", help='A note on the study; "" removes it.')
-@click.option(
-    "--clear-traces", is_flag=True, help="Delete what is kept of traces that were given instead of a STUDY."
-)
+@click.option("--clear-traces", is_flag=True, help="Delete the cached studies of converted traces.")
 @format_option
 def studies_command(
     *,
@@ -43,7 +41,7 @@ def studies_command(
 ) -> None:
     """List the studies in one or more FOLDERs: their size, tags and notes.
 
-    Without FOLDER, list those kept of traces that were given instead of a study, the latest used first.
+    Without FOLDER, list the cached studies of converted traces, most recently used first.
     """
     import pandas as pd
 
