@@ -49,7 +49,7 @@ WIRE = 1448 / 1514  # payload of a TCP segment per byte that a shaper counts: no
 LATENCY_NS = 30_000.0  # of a veth pair; half of what ping says of two of them and a bridge
 WARM_STEPS = 2
 # A step's computation varies by a tenth. The step that is simulated is the median of those captured, and what
-# a profiler adds is told by the median steps with and without it: of few, both are chance.
+# a profiler adds follows from the median steps with and without it; few steps make both random.
 TIMED_STEPS, CAPTURED_STEPS = 10, 11
 LIMIT_S, GRACE_S = 180.0, 2.0
 LARGEST, REPEATS = "1MiB", 5  # of each size in each round
@@ -90,7 +90,7 @@ REMAINS = (
 
 
 class Outcome(NamedTuple):
-    """A job at a rate: what was measured there and unshaped, and what each way of predicting said, in ns.
+    """A job at a rate: what was measured there and unshaped, and what each prediction method gave, in ns.
 
     *load* is how many processes wanted a processor before the job ran. Times are medians of *rounds*, and
     *off_by* is half of how far the calibrated errors of single rounds are apart. A point whose rounds do not
@@ -157,7 +157,7 @@ def run(command: Sequence[str]) -> str:
     """Run and return what was printed.
 
     A rank whose peer is gone waits for half an hour, and one may stay behind in PyTorch's own end when all of
-    them have said what their steps took: both are ended, and all of them if we are.
+    them have reported their step times: both are ended, and all of them if we are.
     """
     started = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -183,8 +183,8 @@ def _awaited(started: subprocess.Popen[str]) -> tuple[str, str]:
             for pid in ranks:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            said = re.findall(r'"pid": (\d+)', (waiting.output or b"").decode())
-            ranks = [int(pid) for pid in said] if len(said) == RANKS else []
+            pids = re.findall(r'"pid": (\d+)', (waiting.output or b"").decode())
+            ranks = [int(pid) for pid in pids] if len(pids) == RANKS else []
             if time.monotonic() > deadline:
                 os.killpg(started.pid, signal.SIGKILL)
     return ended
@@ -463,7 +463,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5, help="measured at each rate in each round")
     parser.add_argument("--rounds", type=int, default=3, help="of capturing and running")
     parser.add_argument("--ways", default=",".join(WAYS), help="of predicting")
-    parser.add_argument("--folder", type=Path, help="keeps captures and outcomes, and goes on with them")
+    parser.add_argument("--folder", type=Path, help="stores captures and outcomes, and resumes from them")
     parser.add_argument("--page", type=Path, help="the page of the documentation to write")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("Ended; what was measured is in the folder."))

@@ -1,4 +1,4 @@
-"""Measure reading and writing graphs of others: a million nodes, beside Python's protobuf.
+"""Measure reading and writing foreign graphs of a million nodes, compared with Python's protobuf.
 
     python benchmarks/codec.py [--nodes N]
 

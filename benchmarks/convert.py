@@ -1,4 +1,4 @@
-r"""Measure the conversion of a rank's traces, beside the public converter where it is installed.
+r"""Measure the conversion of a rank's traces, compared with the public converter if installed.
 
     python benchmarks/convert.py et_0.json.gz kineto_0.json.gz --repeat 1 --repeat 10
     python benchmarks/convert.py et_0.json kineto_0.json --linker VENV/bin/chakra_trace_link \

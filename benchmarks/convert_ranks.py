@@ -103,8 +103,8 @@ def cost_of(command: Sequence[object], stop_after_s: float | None = None) -> Cos
     before = os.times()
     own, largest = 0, 0
     stopped = False
-    with tempfile.TemporaryFile() as told:
-        process = subprocess.Popen([*map(str, command)], stdout=told, stderr=subprocess.STDOUT)
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen([*map(str, command)], stdout=output, stderr=subprocess.STDOUT)
         while process.poll() is None:
             time.sleep(LOOK_S)
             own = max(own, memory_of(process.pid))
@@ -114,8 +114,8 @@ def cost_of(command: Sequence[object], stop_after_s: float | None = None) -> Cos
                 stopped = True
         seconds = time.perf_counter() - start
         if process.returncode and not stopped:
-            told.seek(0)
-            raise RuntimeError(f"{process.args}:\n{told.read().decode()}")
+            output.seek(0)
+            raise RuntimeError(f"{process.args}:\n{output.read().decode()}")
     after = os.times()
     cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
     return Cost(seconds, cpu_s, own, largest)

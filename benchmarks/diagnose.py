@@ -198,21 +198,21 @@ def run(case: Case) -> Result:
     """Emulate *case*."""
     with cluster(case) as (setup, cable):
         over = threading.Event()
-        told = threading.Event()
+        started = threading.Event()
         begun = [0.0]
 
         def stall() -> None:
             os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(2))  # of this thread
-            told.wait()
+            started.wait()
             if not over.wait(max(0.0, begun[0] + case.stall_at - time.monotonic())):
                 cable.carry(LINK_BPS * STALLED_SHARE)
                 time.sleep(STALL_S)
                 cable.carry(LINK_BPS)
 
         def progress(now_ns: int, _finished: int) -> bool:
-            if now_ns > 0 and not told.is_set():
+            if now_ns > 0 and not started.is_set():
                 begun[0] = time.monotonic() - now_ns / 1e9
-                told.set()
+                started.set()
             return True
 
         thread = threading.Thread(target=stall) if case.kind == "stall" else None
@@ -222,7 +222,7 @@ def run(case: Case) -> Result:
             return EmulationBackend(setup).run(experiment(case, as_run=True), progress)
         finally:
             over.set()
-            told.set()
+            started.set()
             if thread:
                 thread.join()
 

@@ -1,4 +1,4 @@
-"""How good the emulator is: its rate beside iperf3's, how precisely it waits, and what memory it takes.
+"""Measure the emulator: its rate compared with iperf3's, the precision of its waits, and its memory.
 
 As root, on a machine that does nothing else: ``python benchmarks/emulation.py``. Each figure is a line of
 JSON. Without iperf3 its rates are left out.
@@ -80,13 +80,13 @@ def rate_of_iperf3(rate_bps: int | None, seconds: float) -> float:
         server = subprocess.Popen(network.command(1, [*iperf3, "-s", "-1"]), stdout=subprocess.DEVNULL)
         time.sleep(0.5)
         client = network.command(0, [*iperf3, "-c", network.addresses(1)[0], "-t", str(seconds), "-J"])
-        told = subprocess.run(client, capture_output=True, text=True, check=True).stdout
+        report = subprocess.run(client, capture_output=True, text=True, check=True).stdout
         server.wait(timeout=10)
-    return float(json.loads(told)["end"]["sum_received"]["bits_per_second"]) / 1e6
+    return float(json.loads(report)["end"]["sum_received"]["bits_per_second"]) / 1e6
 
 
 def rates(rounds: int) -> Iterator[dict[str, Any]]:
-    """Yield our rate beside iperf3's, alternating, on links of several rates and one that is not shaped."""
+    """Yield our rate and iperf3's, alternating, on links of several rates and one that is not shaped."""
     for name, rate_bps, size in (("200Mbit", 200_000_000, 16), ("1000Mbit", 10**9, 64), ("", None, 2048)):
         place = f"namespaces=2,link={name}" if name else "namespaces=2"
         ours, theirs, memory = [], [], []

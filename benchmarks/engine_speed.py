@@ -1,4 +1,4 @@
-"""Measure the engine's speed and memory, beside real ASTRA-sim if its binary is given.
+"""Measure the engine's speed and memory, compared with ASTRA-sim if its binary is given.
 
 Examples: ``python benchmarks/engine_speed.py`` measures the engine alone: events a second, the overhead of
 a call. ``python benchmarks/engine_speed.py --astra-sim UNAWARE`` times ASTRA-sim's
@@ -201,7 +201,7 @@ def beside(case: Case, binary: Path | None, repeats: int) -> dict[str, Any]:
 
 
 def compare(binary: Path, repeats: int, *, long: bool) -> dict[str, Any]:
-    """Measure every case beside ASTRA-sim and print a table."""
+    """Measure every case, compare it with ASTRA-sim and print a table."""
     print("case                 ASTRA-sim s   MiB |  engine s   MiB  ratio | folded s   MiB   ratio  same")
     print("(the engine's MiB: more than Python, NumPy and pandas had taken before)")
     rows = []

@@ -37,7 +37,7 @@ NO_CONTROL, CONTROLS = 12, (1, 3)
 QUANTILES = (0.5, 0.9, 0.99)
 # What `auto` promises by default.
 NOTABLE = 0.02
-# Ring collectives, those of ever the same partners, all pairs, and a shift.
+# Ring collectives, those with constant partners, all pairs, and a shift.
 DRAWN = (
     ("all-reduce", "ring"),
     ("all-reduce", "halvingDoubling"),

@@ -164,7 +164,7 @@ def _settings(chance: random.Random, mode: int, links: Links, hosts: int) -> dic
 
 
 def _smallest_buffer_mib(links: Links, hosts: int, headroom: int) -> int:
-    """Return the buffer that leaves less than a MiB beside what every switch sets aside for its ports."""
+    """Return the buffer that leaves less than a MiB over what every switch reserves for its ports."""
     aside: dict[int, int] = {}
     for *ends, rate, delay in links:
         for node in ends:

@@ -1,4 +1,4 @@
-"""Measure packets a second of the packet-level backend, and of real ASTRA-sim's ns-3 beside it.
+"""Measure packets a second of the packet-level backend, and of ASTRA-sim's ns-3 for comparison.
 
 Example: ``ASTRA_SIM_HOME=~/astra-sim python benchmarks/packet_speed.py``. Both simulate the same ring
 all-reduce on hosts around one switch (400 Gb/s, 500 ns, an acknowledgement per packet), turn about. Counted

@@ -1,4 +1,4 @@
-"""Measure how long proving collective programs takes, beside reading and lowering them.
+"""Measure how long it takes to read, prove and lower collective programs.
 
 Example: ``python benchmarks/program_proofs.py tests/data/runner/programs/*.gz --ranks 8,16,32,64``. Each file
 is read, proved and lowered to messages of 1 MiB, and so is the built-in ring all-reduce among so many ranks,

@@ -62,16 +62,16 @@ class Cost:
 
 
 def cost_of(command: Sequence[str | Path], *, limit_s: float = 600.0, **environment: str) -> Cost:
-    """Run *command* and return its cost; raises `RuntimeError` with what it said if it fails."""
+    """Run *command* and return its cost; raises `RuntimeError` with its output if it fails."""
     start = time.perf_counter()
-    with tempfile.TemporaryFile() as told:
+    with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            [*map(str, command)], stdout=told, stderr=subprocess.STDOUT, env={**os.environ, **environment}
+            [*map(str, command)], stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment}
         )
         first_word_s, usage = None, None
         while usage is None:
             time.sleep(0.002)
-            if first_word_s is None and os.fstat(told.fileno()).st_size:
+            if first_word_s is None and os.fstat(output.fileno()).st_size:
                 first_word_s = time.perf_counter() - start
             pid, status, found = os.wait4(process.pid, os.WNOHANG)
             usage = found if pid else None
@@ -80,8 +80,8 @@ def cost_of(command: Sequence[str | Path], *, limit_s: float = 600.0, **environm
         seconds = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            told.seek(0)
-            raise RuntimeError(f"{process.args} after {seconds:.0f} s:\n{told.read().decode()}")
+            output.seek(0)
+            raise RuntimeError(f"{process.args} after {seconds:.0f} s:\n{output.read().decode()}")
     return Cost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, first_word_s)
 
 
@@ -196,8 +196,10 @@ def start_costs(study: Path) -> dict[str, str]:
     }
     script = [Path(sys.executable).with_name("chakrascope")]
     return {
-        name: str(min((cost_of(script + words, **told) for _ in range(PEEK)), key=lambda cost: cost.seconds))
-        for name, (words, told) in cases.items()
+        name: str(
+            min((cost_of(script + words, **options) for _ in range(PEEK)), key=lambda cost: cost.seconds)
+        )
+        for name, (words, options) in cases.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Measure what a sweep costs beside the simulations themselves, and whether its memory stays flat.
+"""Measure the overhead of a sweep over its simulations, and whether its memory stays flat.
 
     python benchmarks/sweep.py --points 1000 --workers 2
 

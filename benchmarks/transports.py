@@ -1,4 +1,4 @@
-"""The emulation's transports beside each other over loopback: rate, latency, processor and memory.
+"""Compare the emulation's transports over loopback: rate, latency, CPU time and memory.
 
 ``python benchmarks/transports.py``, on a machine that does nothing else. Each transport is a line of JSON.
 """

@@ -37,7 +37,7 @@ def parse_step(_context: click.Context, _parameter: click.Parameter, text: str) 
 capture_option = click.option(
     "--capture-trace",
     metavar="FILE|FOLDER",
-    help="Traces of the capture of CUDA or HIP graphs. [default: folder capture_traces beside the traces]",
+    help="Traces of the capture of CUDA or HIP graphs. [default: folder capture_traces next to the traces]",
 )
 step_option = click.option(
     "--step",
@@ -105,7 +105,7 @@ def kept_if_stopped(target: Path) -> Iterator[FinishedRanks]:
             if finished.is_used and finished.count:
                 error_console.print(
                     f"{count_text(finished.count, 'converted rank')} kept in {escape(str(finished.folder))}: "
-                    "the same command goes on from there. Delete the folder if you do not want to.",
+                    "the same command continues from there. Delete the folder if you do not want to.",
                     soft_wrap=True,
                 )
             raise

@@ -359,5 +359,7 @@ def _tell(found: Plans, kept: Sequence[str], study_folder: Path | None) -> None:
 
 
 def _because(counts: dict[str, int] | Any) -> str:
-    told = [f"{count:,} not: {reason}" for reason, count in sorted(counts.items(), key=lambda item: -item[1])]
-    return f" ({'; '.join(told)})" if told else ""
+    rejected = [
+        f"{count:,} not: {reason}" for reason, count in sorted(counts.items(), key=lambda item: -item[1])
+    ]
+    return f" ({'; '.join(rejected)})" if rejected else ""

@@ -226,7 +226,7 @@ def _telling_if_interrupted(study_folder: Path) -> Iterator[None]:
     except SweepInterrupted as stopped:
         error_console.print(
             f"{stopped.done:,} of {count_text(stopped.points, 'point')} are done and kept. Next: the same "
-            "command goes on with the others; those done so far: "
+            "command continues with the others; those done so far: "
             f"{shlex.join(['chakrascope', 'sweep', str(study_folder), '--show', stopped.name])}",
             markup=False,
             soft_wrap=True,
@@ -269,7 +269,8 @@ def _print(study_folder: Path, found: Sweep, output_format: str, least: str, *, 
         points = count_text(len(found.points) + found.missing, "point")
         error_console.print(
             f"These are {len(found.points):,} of {points}: the "
-            "sweep was interrupted, or is still under way. Next: the command that began it goes on with the "
+            "sweep was interrupted, or is still running. Next: the command that started it "
+            "continues with the "
             "others.",
             style="yellow",
             soft_wrap=True,

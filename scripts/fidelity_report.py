@@ -49,7 +49,7 @@ NETWORKS = {
     "dgx-a100-2x8": "2 hosts of 8 ranks",
     "clos-16": "16 ranks, 4 a leaf, 2:1 oversubscribed",
 }
-# Beside the grid: network, pattern, size.
+# In addition to the grid: network, pattern, size.
 BEYOND = [
     *((name, pattern, "64 MiB") for name in NETWORKS for pattern in ("all-reduce", "all-to-all")),
     *(
@@ -112,7 +112,7 @@ def main() -> None:
 def run(experiments: Sequence[tuple[str, str, str]], backends: Sequence[str]) -> pd.DataFrame:
     """Return a row for each experiment (network, pattern, size) and backend.
 
-    Columns beside these: *makespan_ns*, *seconds* of processor time and the *flags* of `FLOW`.
+    Further columns: *makespan_ns*, *seconds* of CPU time and the *flags* of `FLOW`.
     """
     rows = []
     for name, pattern, label in experiments:

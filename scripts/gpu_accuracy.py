@@ -4,7 +4,7 @@
 ``python scripts/gpu_accuracy.py --traces TraceLens=FOLDER --traces HTA=FOLDER ... [--hta-python PYTHON]``
 converts every Kineto trace in the folders, replays and explains it, and holds the figures against plain sums
 of the intervals, against HTA where a Python has it (``HolisticTraceAnalysis`` 0.5, in an environment of its
-own), and against the tables that TraceLens keeps beside its traces. ``--only TEXT`` takes the traces with
+own), and with the tables that TraceLens publishes with its traces. ``--only TEXT`` takes the traces with
 TEXT in their names, ``--json FILE`` keeps the figures, ``--hta-kept FILE`` those of HTA, which take longest.
 """
 

@@ -14,7 +14,7 @@ Written by `scripts/gpu_accuracy.py`; do not edit. Public Kineto traces of GPUs 
 `--step all` and replayed (`--backend replay`). What `summary` then says of the rank is compared with
 plain sums of the intervals in the file, with [HTA](https://github.com/facebookresearch/HolisticTraceAnalysis)
 0.5 (`HTA_DISABLE_NS_ROUNDING=1`), and with the tables that
-[TraceLens](https://github.com/AMD-AGI/TraceLens) keeps beside the traces of its tests.
+[TraceLens](https://github.com/AMD-AGI/TraceLens) publishes with the traces of its tests.
 """
 _READING = """
 A device counts from its first work to its last, in the own time of the converted steps. Work that no

@@ -120,16 +120,16 @@ def command(job: Job, device: str, *options: str) -> list[str]:
 
 
 def run(arguments: Sequence[str]) -> str:
-    """Run a command; return the last line of what it said if it failed, else nothing."""
+    """Run a command; return the last line of its output if it failed, else nothing."""
     try:
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
         return f"took more than {_LIMIT_S} s"
     if done.returncode == 0:
         return ""
-    said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    errors = [line for line in said if "Error" in line]
-    return (errors or said or [f"exit code {done.returncode}"])[-1][:200]
+    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    errors = [line for line in lines if "Error" in line]
+    return (errors or lines or [f"exit code {done.returncode}"])[-1][:200]
 
 
 def seconds(path: Path) -> float:

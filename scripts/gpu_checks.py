@@ -32,7 +32,7 @@ class Row:
 
     *whole* are the plain sums of all device events of the file, *converted* those of what the converted steps
     issued, *plain* those of it in the steps' own time: from where the device finished what came before.
-    *has_capture* says whether traces of the capture of its graphs lie beside it.
+    *has_capture*: whether traces of the capture of its graphs are next to it.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Finding:
-    """One figure held against another: the *demand*, whether it is met, and what was compared."""
+    """One figure compared with another: the *demand*, whether it is met, and what was compared."""
 
     demand: str
     passed: bool
@@ -180,7 +180,7 @@ DEMANDS: Mapping[str, Callable[[Row], Iterator[Finding]]] = {
     "The same equal HTA's, where HTA counts as plain sums do": _hta,
     "Busy time, exposed communication and kernels equal TraceLens's tables within 1 %": _tracelens,
     "All work of the device is converted, that of CUDA and HIP graphs too": _complete,
-    "Kernels of graphs have operators where the capture's traces lie beside, all but 1 %": _attributed,
+    "Kernels of graphs have operators if the capture's traces are available, all but 1 %": _attributed,
     "HTA's synchronisation edges are in the graph": _edges,
     "A replayed step takes as long as it was measured, within 1 % (3 % where the trace is not cut)": _replay,
     "An advice gains what it promises, within 10 %": _advice,

@@ -65,7 +65,7 @@ class Transformer(nn.Module):
 
 
 class Denoiser(nn.Module):
-    """The core of a diffusion model: convolutions down and up, told the noise's level, with one attention."""
+    """The core of a diffusion model: convolutions down and up, given the noise level, with one attention."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()

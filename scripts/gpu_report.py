@@ -363,7 +363,7 @@ def _unrolling(pictures: dict[str, str]) -> Iterator[str]:
     yield "Paper (all-to-all, 16 GPUs, 60 workgroups): it helps large buffers until the cap of requests per"
     yield f"unit, and small ones not at all. The cap here is {_CAP['compute__requests_per_unit']}."
     yield ""
-    yield from _figure_table(lines, "lines under way per wavefront")
+    yield from _figure_table(lines, "lines in flight per wavefront")
 
 
 def _outstanding(pictures: dict[str, str]) -> Iterator[str]:
@@ -372,7 +372,7 @@ def _outstanding(pictures: dict[str, str]) -> Iterator[str]:
     lines = by_figure(program, "compute__requests_per_unit", values, (MIB, 16 * MIB))
     yield "### Outstanding requests"
     yield ""
-    yield "Paper (all-gather, 32 GPUs): more requests under way help, and then no more."
+    yield "Paper (all-gather, 32 GPUs): more requests in flight help up to a limit."
     yield ""
     yield from _figure_table(lines, "requests per unit")
 

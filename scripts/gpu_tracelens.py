@@ -1,4 +1,4 @@
-"""Read the tables that TraceLens keeps beside the traces of its tests."""
+"""Read the tables that TraceLens publishes with the traces of its tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Expected:
 
 
 def expected_of(trace: Path) -> Expected | None:
-    """Return what the tables beside *trace* say; None where there are none."""
+    """Return the figures of the tables next to *trace*; None without tables."""
     for folder in _folders(trace):
         rows = list(_rows(folder / "gpu_timeline.csv"))
         if rows:
@@ -50,7 +50,7 @@ def _ns(rows: Sequence[Mapping[str, str]], kind: str) -> int:
 
 
 def _folders(trace: Path) -> Iterator[Path]:
-    """Yield where tables of *trace* may be: named after it, or the only ones beside a trace on its own."""
+    """Yield where tables of *trace* may be: named after it, or the only tables next to a single trace."""
     stem = trace.name.removesuffix(".gz").removesuffix(".json")
     yield from sorted(trace.parent.glob(f"{stem}*_csvs"))
     yield trace.parent / "perf_csvs"

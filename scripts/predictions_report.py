@@ -2,7 +2,7 @@
 """Write docs/validation/predictions.md: measured training steps against `predict`.
 
 ``python scripts/predictions_report.py [-o FOLDER]`` predicts each step of ``../shared/reference/training``
-with the costs as they stand in ``runner/chips``, by simulating it; nothing is fitted here. Beside it stands
+with the costs as they stand in ``runner/chips``, by simulating it; nothing is fitted here. Next to it stands
 what a constant utilisation says, the median of the same rows.
 """
 
@@ -218,7 +218,7 @@ def _missing() -> Iterator[str]:
         "Collectives that share a link: use `--all-ranks --backend flow`.",
         "State-space layers (Mamba), and what only one vendor's compiler does.",
         "Eager pointwise kernels: they count as fused, so torchtitan's eager steps are predicted too short.",
-        "NVIDIA's recipes omit sequence length, recomputation and overlap; `measured_steps.py` beside the "
+        "NVIDIA's recipes omit sequence length, recomputation and overlap; `measured_steps.py` next to the "
         "script takes "
         "them from launch scripts and NeMo.",
     ):

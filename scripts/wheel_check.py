@@ -127,9 +127,9 @@ def check(programs: Path, folder: Path) -> None:
     lacking = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
-    said = " ".join(lacking.stderr.split())
-    if lacking.returncode == 0 or "pip install --no-deps ns3" not in said or "Traceback" in said:
-        sys.exit(f"ns3 without ns-3 ends with {lacking.returncode} and says: {said}")
+    message = " ".join(lacking.stderr.split())
+    if lacking.returncode == 0 or "pip install --no-deps ns3" not in message or "Traceback" in message:
+        sys.exit(f"ns3 without ns-3 ends with {lacking.returncode} and says: {message}")
     print("ns3: says how to install ns-3")
 
 

@@ -13,7 +13,11 @@ import pytest
 from .pages import ROOT
 
 CHECKED = (
+    "benchmarks",
+    "cli",
     "errors",
+    "examples",
+    "scripts",
     "support",
     "tracer",
     "converter/chakra",
@@ -26,6 +30,8 @@ CHECKED = (
     "runner/emulation",
     "runner/engine",
     "runner/jobs",
+    "runner/prediction",
+    "runner/programs",
     "runner/study",
     "runner/sweep",
 )

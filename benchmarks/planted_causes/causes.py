@@ -141,7 +141,7 @@ class HeldGil(HeldLock):
     """Another thread computes in Python."""
 
     def publish(self) -> None:
-        """Compute without end."""
+        """Compute in an infinite loop."""
         total = 0
         while not self.ended.is_set():
             for value in range(10_000):

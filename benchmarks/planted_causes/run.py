@@ -70,7 +70,7 @@ JOBS = {
     "sharded_checkpoint": Expected("checkpoint", ranks=2, recurs=True),
     "trainer": Expected("logging"),
 }
-# What must not be said of a script without a cause.
+# What must not be reported of a script without a cause.
 BLAMED = re.compile(
     "garbage|lock|sleep|I/O|checkpoint|validation|logging|[Cc]ompilation|comes last|input pipeline|worker"
 )
@@ -105,7 +105,7 @@ def planted_row(name: str) -> dict[str, Any]:
     answer = profiled(name, slow=True)
     first = (answer["advice"] or [{}])[0]
     promised = first.get("gain_ns", 0) / 1e6
-    said = " ".join([answer["headline"], *(str(value) for value in first.values())])
+    text = " ".join([answer["headline"], *(str(value) for value in first.values())])
     truth = on - off
     return {
         "job": name,
@@ -113,7 +113,7 @@ def planted_row(name: str) -> dict[str, Any]:
         "on_ms": on,
         "truth_ms": truth,
         "promised_ms": promised,
-        "named": bool(re.search(expected.named, said)),
+        "named": bool(re.search(expected.named, text)),
         "right": abs(promised - truth) <= 0.2 * truth,
         "first": first.get("what", ""),
         "place": first.get("place", ""),
@@ -122,7 +122,7 @@ def planted_row(name: str) -> dict[str, Any]:
 
 
 def healthy_row(name: str) -> dict[str, Any]:
-    """Return what is said of the job *name* without its cause."""
+    """Return the answer for the job *name* without its cause."""
     answer = profiled(name, slow=False)
     first = (answer["advice"] or [{}])[0]
     off = statistics.median(step_times(name, slow=False)[WARM:])
@@ -167,8 +167,8 @@ def profiled(name: str, slow: bool) -> dict[str, Any]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         chakrascope = [sys.executable, "-m", "chakrascope.cli"]
         _run([*chakrascope, "profile", "-o", "study", "--", *command(name, slow)], folder, environment)
-        told = _run([*chakrascope, "summary", "study", "--format", "json"], folder, environment)
-    answer: dict[str, Any] = json.loads(told)
+        output = _run([*chakrascope, "summary", "study", "--format", "json"], folder, environment)
+    answer: dict[str, Any] = json.loads(output)
     return answer
 
 

@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def table_1(backend: str) -> pd.DataFrame:
-    """Return the paper's figures beside ours, one column each."""
+    """Return the paper's figures and ours, one column each."""
     workload = microbenchmark("all-reduce", RANKS, SIZE_BYTES)
     columns: dict[str, dict[str, float]] = {"published": PUBLISHED}
     for name in ("as-run", "as-meant"):

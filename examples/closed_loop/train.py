@@ -39,7 +39,7 @@ def plain_step(model, parameters, batch):
 
 
 def ddp(options, batch):
-    """Gradients in buckets, reduced while the backward pass goes on."""
+    """Gradients in buckets, reduced during the backward pass."""
     model = DistributedDataParallel(perceptron(options.width, options.layers), bucket_cap_mb=BUCKET_MB)
     return plain_step(model, model.parameters(), batch)
 

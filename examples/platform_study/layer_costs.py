@@ -11,7 +11,8 @@ from chakrascope.runner.prediction.models import Operator
 
 __all__ = ["Costs"]
 
-# How often a number of the output is read or written beside the product. Forward: a normalisation reads for
+# How often a number of the output is read or written in addition to the product. Forward: a
+# normalisation reads for
 # its mean and once more, and writes; the activation reads and writes. Backward: the gradient as well.
 _TOUCHES = {True: 5, False: 2}
 _BACKWARD = 2

@@ -20,7 +20,7 @@ class Layer:
     """A layer's shape; *positions* are pixels of an image or tokens of a sequence.
 
     *split* says how model parallelism divides it: by ``outputs`` (all ranks then gather them), by ``columns``
-    of its weights (nothing to gather, the next layer goes on with the share), by ``rows`` (partial sums are
+    of its weights (nothing to gather, the next layer continues with the share), by ``rows`` (partial sums are
     added up), by ``heads`` (nothing at all), or ``replicated``.
     """
 
@@ -94,10 +94,10 @@ def _row(layer: Layer, parallelism: str, group: int, samples: int, passes: Passe
     held = group if parallelism == "hybrid" and layer.split != "replicated" else 1
     size = -(-layer.parameters * BYTES_PER_ELEMENT // held) if parallelism != "model" else 0
     communications = [*shared, f"ALLREDUCE {size}" if size else "NONE 0"]
-    told = " ".join(
+    columns = " ".join(
         f"{time_ns} {communication}" for time_ns, communication in zip(times_ns, communications, strict=True)
     )
-    return f"{layer.name} -1 {told} 0"
+    return f"{layer.name} -1 {columns} 0"
 
 
 def _activations(layer: Layer, ranks: int, samples: int) -> list[str]:

@@ -19,12 +19,12 @@ def kept_result(prediction: Prediction | RecordedPrediction) -> Result:
     ``memory_over_time`` has the curves of a prediction by a model's sizes.
     """
     chip = prediction.setting.chip if isinstance(prediction, Prediction) else prediction.chip
-    said = {**prediction.to_json(), "chip": chip.title, "chip_memory_bytes": chip.memory_bytes}
-    del said["assumptions"]  # the provenance has them already
-    told = {**prediction.result.provenance, "prediction": said}
+    document = {**prediction.to_json(), "chip": chip.title, "chip_memory_bytes": chip.memory_bytes}
+    del document["assumptions"]  # the provenance has them already
+    provenance = {**prediction.result.provenance, "prediction": document}
     if isinstance(prediction, Prediction):
-        told["memory_over_time"] = [curve.to_json() for curve in prediction.memory_over_time]
-    return dataclasses.replace(prediction.result, provenance=told)
+        provenance["memory_over_time"] = [curve.to_json() for curve in prediction.memory_over_time]
+    return dataclasses.replace(prediction.result, provenance=provenance)
 
 
 def keep_prediction(prediction: Prediction, study: Study, label: str = "") -> str:

@@ -100,7 +100,7 @@ def predicted_system(topology: Sequence[str]) -> SystemConfig:
     """Return the communication library on dimensions of *topology*.
 
     It has rings, and what goes to all others at once on a mesh; each collective is whole, without a delay
-    beside what costs say.
+    in addition to the costs.
     """
     ways = tuple("direct" if each == _MESH else "ring" for each in topology)
     return SystemConfig(

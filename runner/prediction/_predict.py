@@ -111,9 +111,12 @@ class Prediction:
 
     @property
     def assumptions(self) -> list[str]:
-        """What was taken for granted, and what was not simulated as asked."""
-        said = [*self.result.provenance.get("warnings", []), *self.result.provenance.get("assumptions", [])]
-        return [str(line) for line in dict.fromkeys(said)]
+        """The assumptions, and what was not simulated as requested."""
+        assumptions = [
+            *self.result.provenance.get("warnings", []),
+            *self.result.provenance.get("assumptions", []),
+        ]
+        return [str(line) for line in dict.fromkeys(assumptions)]
 
     @cached_property
     def bound_by(self) -> str:
@@ -276,7 +279,7 @@ def uncertainty(setting: Setting) -> tuple[float, float]:
 def _reached(setting: Setting) -> str:
     """Return what collectives get of the bandwidth, in words."""
     if setting.network.efficiency is not None:
-        return "Collectives lose what the network's efficiency says, and nothing beside it"
+        return "Collectives lose only the share given by the network's efficiency"
     costs = setting.costs
     within, across = share_text(costs.within_node.share), share_text(costs.across_nodes.share)
     return f"Collectives reach {within} of the bandwidth within a node and {across} across nodes"
@@ -296,10 +299,10 @@ def _attended(setting: Setting) -> list[str]:
 
 
 def assumptions(setting: Setting) -> list[str]:
-    """Return what is taken for granted, a sentence each."""
+    """Return the assumptions, a sentence each."""
     plan, fit = setting.plan, setting.costs.fit
     measured = f"fitted on {fit.rows} measured steps ({fit.data})" if fit.rows else fit.data
-    said = [
+    assumptions = [
         f"Costs of operators are those of '{setting.software}' on {setting.chip.title}, {measured}",
         f"{_reached(setting)}; those of ranks in several nodes run within the nodes first, then between them",
         f"Ranks are placed {', '.join(plan.placement)} from the innermost, "
@@ -311,25 +314,31 @@ def assumptions(setting: Setting) -> list[str]:
         else f"Sequences have {plan.sequence or setting.model.sequence} tokens, all of them used",
     ]
     if plan.pp > 1 and plan.ends_count(setting.model.layers):
-        said.append("The embedding and the loss take the place of a layer each in the pipeline")
+        assumptions.append("The embedding and the loss take the place of a layer each in the pipeline")
     elif plan.pp > 1 and setting.model.layers % (plan.pp * plan.chunks):
-        said.append("Layers do not divide evenly; the first stages have one more")
-    said += setting.model.remarks
+        assumptions.append("Layers do not divide evenly; the first stages have one more")
+    assumptions += setting.model.remarks
     if plan.tp > setting.model.kv_heads and not setting.model.kv_rank:
-        said.append(f"Each of the {setting.model.kv_heads} heads of keys and values is on several ranks")
+        assumptions.append(
+            f"Each of the {setting.model.kv_heads} heads of keys and values is on several ranks"
+        )
     if plan.lora:
-        said.append(
+        assumptions.append(
             f"Adapters of rank {plan.lora} are on queries, keys and values of every layer; all other weights "
             "are frozen and kept in the precision of computation"
         )
-    said += _attended(setting)
+    assumptions += _attended(setting)
     if setting.model.experts:
-        said.append("Every expert gets as many tokens as the others")
+        assumptions.append("Every expert gets as many tokens as the others")
     if plan.pp > 1 and setting.model.tied:
-        said.append("The gradients of embeddings that the first and last stage share are not exchanged")
+        assumptions.append(
+            "The gradients of embeddings that the first and last stage share are not exchanged"
+        )
     beyond = unmeasured(setting)
     if beyond:
-        said.append(f"No measured step has {', '.join(beyond)}; the uncertainty is widened for it")
+        assumptions.append(f"No measured step has {', '.join(beyond)}; the uncertainty is widened for it")
     limit = setting.chip.memory_bytes
-    said.append(f"A chip has {bytes_text(limit)}; what libraries and fragments take of it is not counted")
-    return said
+    assumptions.append(
+        f"A chip has {bytes_text(limit)}; what libraries and fragments take of it is not counted"
+    )
+    return assumptions

@@ -33,7 +33,7 @@ class ChipPrices:
 
     @property
     def step_ns(self) -> float:
-        """What a step takes beside everything else."""
+        """Fixed time of a step, in addition to everything else."""
         return self.costs.step_ns
 
     def operator_ns(self, operator: Operator) -> float:
@@ -52,11 +52,11 @@ class ChipPrices:
         return work / FLASH_BACKWARD if kind == "flash" and operator.name.endswith("gradient") else work
 
     def start_ns(self, where: Spread) -> float:
-        """Return what a collective of ranks that stand so takes beside its transfer."""
+        """Return the time of a collective with this placement in addition to its transfer."""
         return (self.costs.within_node if where.nodes == 1 else self.costs.across_nodes).latency_ns
 
     def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
-        """Return by how much a collective beside computation makes that longer."""
+        """Return by which factor a concurrent collective slows computation."""
         total = 0.0
         for step in phases(exchange.kind, exchange.size_bytes, where):
             share = (self.costs.within_node if step.level == "within" else self.costs.across_nodes).share

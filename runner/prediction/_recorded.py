@@ -84,11 +84,11 @@ class RecordedPrediction:
 
     @property
     def assumptions(self) -> list[str]:
-        """What was taken for granted, and what was not simulated as asked."""
+        """The assumptions, and what was not simulated as requested."""
         provenance = self.result.provenance
-        said = [*provenance.get("warnings", []), *provenance.get("assumptions", [])]
+        notes = [*provenance.get("warnings", []), *provenance.get("assumptions", [])]
         costs = f"costs of operators are those of '{self.software}' on {self.chip.title}, by class"
-        return [str(line) for line in dict.fromkeys([*said, costs])]
+        return [str(line) for line in dict.fromkeys([*notes, costs])]
 
     def to_json(self) -> dict[str, Any]:
         """Return what programs read; the tokens of a step are not known of a script."""

@@ -67,8 +67,8 @@ def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, bool | None]) -> 
     """
 
     def habit(name: str) -> bool:
-        told = chosen.get(name)
-        return bool(getattr(costs, name)) if told is None else told
+        value = chosen.get(name)
+        return bool(getattr(costs, name)) if value is None else value
 
     return replace(
         plan,

@@ -43,23 +43,23 @@ AMOUNTS = (
 )
 _PLACE = {name: place for place, name in enumerate(AMOUNTS)}
 _DATA_LANES = range(40, 44)
-_BESIDE_LANES = (*range(20, 22), *_DATA_LANES)
+_OVERLAPPED_LANES = (*range(20, 22), *_DATA_LANES)
 
 
 @dataclass(frozen=True)
 class StepWork:
     """The amounts of a step, in the order of `AMOUNTS`.
 
-    *stages* has those of a micro-batch on each pipeline stage, *beside* those of collectives beside its
+    *stages* has those of a micro-batch on each pipeline stage, *overlapped* those of collectives during its
     computation, *data* those of collectives once a step, *end* the rest of a step; *message* is one message
-    between stages. Of *data*, the share *hidden* runs beside the passes of a micro-batch.
+    between stages. Of *data*, the share *hidden* runs during the passes of a micro-batch.
     """
 
     micro_batches: int
     chunks: int
     zero_bubble: bool
     stages: Floats
-    beside: Floats
+    overlapped: Floats
     data: Floats
     end: Floats
     message: Floats
@@ -85,7 +85,7 @@ def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
     """Return the amounts of a step of *model* by *plan*; raises `UsageError` for one that cannot be."""
     plan.check(model)
     rows = _stage_works(model, plan, links)
-    stages, beside, data, end = (np.stack([row[place] for row in rows]) for place in range(4))
+    stages, overlapped, data, end = (np.stack([row[place] for row in rows]) for place in range(4))
     message = np.zeros(len(AMOUNTS))
     if plan.pp > 1:
         size = _message_bytes(model, plan)
@@ -98,7 +98,7 @@ def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
         chunks=plan.chunks,
         zero_bubble=plan.schedule == "zero-bubble",
         stages=stages,
-        beside=beside,
+        overlapped=overlapped,
         data=data,
         end=end,
         message=message,
@@ -131,7 +131,7 @@ def _stage_works(model: Transformer, plan: Plan, links: Links) -> list[Floats]:
 
 
 def _stage_work(model: Transformer, plan: Plan, links: Links, place: int, counts: dict[bool, int]) -> Floats:
-    """Return what is done once a micro-batch, beside that, once a step beside it, and at its end.
+    """Return the amounts per micro-batch, those overlapped with it, per step overlapped, and at its end.
 
     Layers of a kind are alike, so the stage at *place* is one with a layer, and as many more of those that
     have experts and of others as *counts* says.
@@ -181,22 +181,24 @@ def _work(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
     passes = Passes(model, place)
     forward, backward = passes.forward(0).nodes, passes.backward(0).nodes
     line = _sum(forward, place, links) + _sum(backward, place, links)
-    beside = _sum(forward, place, links, _BESIDE_LANES) + _sum(backward, place, links, _BESIDE_LANES)
+    overlapped = _sum(forward, place, links, _OVERLAPPED_LANES) + _sum(
+        backward, place, links, _OVERLAPPED_LANES
+    )
     data = np.zeros(len(AMOUNTS))
     if plan.zero < 2:
         for ends in (passes.backward(0, reduces=True), passes.forward(0, is_first=True)):
             data += _sum(ends.nodes, place, links, _DATA_LANES)
     end = passes.end().nodes
-    whole = _sum(end, place, links) + _sum(end, place, links, _BESIDE_LANES)
-    return np.stack([line, beside, data, whole])
+    whole = _sum(end, place, links) + _sum(end, place, links, _OVERLAPPED_LANES)
+    return np.stack([line, overlapped, data, whole])
 
 
 def _sum(nodes: Iterable[Mapping[str, Any]], stage: Stage, links: Links, lanes: Sequence[int] = ()) -> Floats:
-    """Return the amounts of *nodes* on *lanes*, or of those that are not beside computation."""
+    """Return the amounts of *nodes* on *lanes*, or of those that do not overlap computation."""
     total = np.zeros(len(AMOUNTS))
     for node in nodes:
         lane = node["stream"] % 100
-        if (lane not in lanes if lanes else lane in _BESIDE_LANES) or node["type"] in (
+        if (lane not in lanes if lanes else lane in _OVERLAPPED_LANES) or node["type"] in (
             NodeType.COMM_SEND,
             NodeType.COMM_RECV,
         ):
@@ -257,9 +259,9 @@ class Batch:
     def __init__(self, works: Sequence[StepWork]) -> None:
         self._starts = np.cumsum([0, *(len(work.stages) for work in works)])[:-1]
         self._count = np.array([len(work.stages) for work in works])
-        self._stages, self._beside, self._data, self._end = (
+        self._stages, self._overlapped, self._data, self._end = (
             np.concatenate([getattr(work, name) for work in works])
-            for name in ("stages", "beside", "data", "end")
+            for name in ("stages", "overlapped", "data", "end")
         )
         self._message = np.stack([work.message for work in works])
         self._turns = np.array([work.micro_batches for work in works]) - 1.0
@@ -271,14 +273,14 @@ class Batch:
         """Return the time of each step: *price* as `coefficients` has it, and other figures of `Costs`."""
         transfers = price.copy()
         transfers[[_PLACE["starts_within"], _PLACE["starts_across"], _PLACE["hops_ns"]]] = 0
-        # What is within nodes runs beside what is between them, of another layer.
+        # Transfers within nodes overlap those between nodes, of another layer.
         within, across = (
-            self._beside[:, _PLACE[name]] * price[_PLACE[name]] for name in ("within_ns", "across_ns")
+            self._overlapped[:, _PLACE[name]] * price[_PLACE[name]] for name in ("within_ns", "across_ns")
         )
-        beside = self._beside @ price - np.minimum(within, across)
-        computed = self._stages @ price + exposed * (self._beside @ transfers)
+        overlapped = self._overlapped @ price - np.minimum(within, across)
+        computed = self._stages @ price + exposed * (self._overlapped @ transfers)
         computed = np.maximum(computed, self._stages[:, _PLACE["host"]] * host_ns)
-        each = np.maximum(computed, beside)
+        each = np.maximum(computed, overlapped)
         slowest, every = np.maximum.reduceat(each, self._starts), np.add.reduceat(each, self._starts)
         message = (self._message @ price) * 2
         # A message delays the next turn unless the stage that gets it is behind anyway.
@@ -293,14 +295,14 @@ class Batch:
         )
         data = self._data @ price - np.where(self._hidden, np.minimum(within, across), 0)
         left = np.maximum(data - (self._stages @ price) * _HIDDEN, data / _BUCKETS)
-        # The weights of the first layer and the gradients of the last have nothing beside them.
-        alone = beside * _PASSES / np.maximum(self._stages[:, _PLACE["passes"]], 1)
+        # The weights of the first layer and the gradients of the last overlap with nothing.
+        alone = overlapped * _PASSES / np.maximum(self._stages[:, _PLACE["passes"]], 1)
         end = self._end @ price + np.where(self._hidden, left, data + alone)
         longest: Floats = self._turns * turn + first + np.maximum.reduceat(end, self._starts)
         return longest + rest_ns
 
 
-# Gradients of all layers but one can be reduced beside the passes of a micro-batch; what is left is a bucket.
+# Gradients of all layers but one can be reduced during the passes of a micro-batch; what is left is a bucket.
 _HIDDEN = 0.9
 _BUCKETS = 10
 _PASSES = 3  # over a layer, in the count of `AMOUNTS`

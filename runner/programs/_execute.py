@@ -126,7 +126,7 @@ class _Block:
 
 
 def execute(unrolled: Unrolled, depth: int = 0, earlier: Run | None = None) -> Run:
-    """Run *unrolled* once. At most *depth* messages of an XML are under way per connection (0: no bound).
+    """Run *unrolled* once. At most *depth* messages of an XML are in flight per connection (0: no bound).
 
     With an *earlier* run of the same, its clocks tell which of several signals a wait cannot do without.
     """

@@ -43,7 +43,7 @@ def graph_of_messages(lowered: Lowered, rank: int, speed: float) -> Graph:
 
 def _row(rank: int, number: int, node: Message, speed: float) -> dict[str, Any]:
     place = f"thread block {node.place[0]}, op {node.place[1]}"
-    # Each in a lane of its own: they may all be under way at once.
+    # Each in a lane of its own: all may be in flight at once.
     row: dict[str, Any] = {"node_id": number, "type": _TYPES[node.kind], "stream": number}
     if node.kind == "local":
         # As the engine counts its own reductions: each pass in whole ns.

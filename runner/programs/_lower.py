@@ -224,7 +224,7 @@ class _Lowering:
         return self._add(block.rank, Message("receive", peer, size, answer, (), place))
 
     def _local(self, block: _Block, op: Op, passes: int, size: int, also: Iterable[int] = ()) -> int:
-        """Do local work after everything so far and *also* some; the thread block goes on after it."""
+        """Do local work after everything so far and *also* some; the thread block continues after it."""
         after = dict(block.frontier.nodes) | dict.fromkeys(also)
         place = (block.block.id, op.place)
         node = self._add(block.rank, Message("local", -1, size, 0, tuple(after), place, passes))

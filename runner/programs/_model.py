@@ -1,7 +1,7 @@
 """What a collective program says: who does what, in which order, on which part of which buffer.
 
 One model for MSCCL XML and MSCCL++ plans. Everything is resolved: a region names its rank and buffer, a
-channel its peers, so that whoever runs, proves or lowers a program looks nothing up.
+channel its peers, so that running, proving and lowering a program needs no lookup.
 """
 
 from __future__ import annotations

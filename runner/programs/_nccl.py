@@ -2,9 +2,9 @@
 
 Each channel works on a part of the buffer of its own, in its own thread blocks. How much goes at a time (the
 slots of a connection) is the machine's protocol's; a program repeats over larger chunks. With Simple, a chunk
-of a ring is two slices, one after the other, so that the next rank starts on the first while the second is
-under way. Within a node a tree is a chain of its ranks; the first ones of the nodes form two binary trees, of
-which the even channels take one and the odd ones the other.
+of a ring is two slices, one after the other, so that the next rank starts on the first while the second
+is in flight. Within a node a tree is a chain of its ranks; the first ones of the nodes form two binary
+trees, of which the even channels take one and the odd ones the other.
 """
 
 from __future__ import annotations

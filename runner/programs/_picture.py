@@ -12,7 +12,7 @@ from ._inspection import Inspection, Traffic
 
 __all__ = ["ARROW_GAP", "has_arrows", "program_picture", "size_groups", "traffic_sentence"]
 
-# Up to here arrows can be told apart.
+# Beyond this number arrows are indistinguishable.
 _MOST_ARROWS, _MOST_STEPS, _MOST_RANKS = 600, 32, 16
 # Browsers draw so many boxes without delay.
 _MOST_CELLS = 50_000

@@ -17,7 +17,7 @@ __all__ = ["Proof", "prove"]
 _MOST_PROBLEMS = 20
 _MOST_PASSES = 4
 _DEPTHS = (1, 2, 4, 8)
-# Messages under way on a connection: NCCL's 8 steps, of which one of Simple takes 4 (MSCCL_CHUNKSTEPS).
+# Messages in flight on a connection: NCCL's 8 steps, of which one of Simple takes 4 (MSCCL_CHUNKSTEPS).
 _SLOTS = {"Simple": 2, "LL": 8, "LL128": 8}
 
 
