@@ -179,7 +179,8 @@ def _imported(name: str) -> ModuleType:
 def cli() -> None:
     """Find what bounds a training step, on the cluster you have or the one you might buy.
 
-    Start with `chakrascope profile -- torchrun --nproc-per-node 2 train.py`.
+    Start with `chakrascope profile -- torchrun --nproc-per-node 2 train.py`, or
+    with traces that you have: `chakrascope summary trace.json.gz`.
     """
 
 

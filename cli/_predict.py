@@ -307,10 +307,11 @@ def _print(prediction: Prediction) -> None:
     fullest = max(prediction.memory, key=lambda memory: memory.total)
     verdict = "fits" if prediction.fits else "does NOT fit"
     rows = [
+        ("plan", _plan_text(setting.plan)),
         (
             "step",
-            f"{duration_text(prediction.step_ns)}; nine of ten like it take {duration_text(low)} to "
-            f"{duration_text(high)}",
+            f"{duration_text(prediction.step_ns)} (90 % interval: {duration_text(low)} to "
+            f"{duration_text(high)})",
         ),
         ("tokens/s", f"{prediction.tokens_per_s:,.0f}"),
         ("utilisation", f"{share_text(prediction.utilisation)} of {setting.plan.precision} peak"),
@@ -319,7 +320,7 @@ def _print(prediction: Prediction) -> None:
             "memory",
             f"{bytes_text(fullest.total)} of {bytes_text(setting.chip.memory_bytes)} a rank: {verdict}",
         ),
-        ("constant utilisation", f"would have said {duration_text(prediction.constant_utilisation_ns)}"),
+        ("constant utilisation", f"{duration_text(prediction.constant_utilisation_ns)}, for comparison"),
     ]
     for name, text in rows:
         console.print(f"{name:>21}  {text}", markup=False)
@@ -330,6 +331,17 @@ def _print(prediction: Prediction) -> None:
         console.print(_remedy_text(prediction), markup=False)
     for line in prediction.assumptions:
         console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False)
+
+
+def _plan_text(plan: Plan) -> str:
+    """Return what a plan chooses, defaults included, without degrees of 1."""
+    degrees = [f"{name} {size}" for name in ("tp", "pp", "cp", "ep") if (size := getattr(plan, name)) > 1]
+    batches = [
+        f"ZeRO {plan.zero}",
+        f"global batch {plan.global_batch:,}",
+        f"micro-batch {plan.micro_batch:,}",
+    ]
+    return ", ".join([f"dp {plan.dp}", *degrees, *batches])
 
 
 def _remedy_text(prediction: Prediction) -> str:

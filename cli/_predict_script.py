@@ -106,12 +106,13 @@ def _print(prediction: RecordedPrediction) -> None:
     rows = [
         (
             "step",
-            f"{duration_text(prediction.step_ns)}; likely {duration_text(low)} to {duration_text(high)}",
+            f"{duration_text(prediction.step_ns)} (90 % interval: {duration_text(low)} to "
+            f"{duration_text(high)})",
         ),
         ("utilisation", f"{share_text(prediction.utilisation)} of {prediction.precision} peak"),
         ("bound by", prediction.bound_by),
         ("memory", f"{held} of {room} a rank: {verdict}"),
-        ("constant utilisation", f"would have said {duration_text(prediction.constant_utilisation_ns)}"),
+        ("constant utilisation", f"{duration_text(prediction.constant_utilisation_ns)}, for comparison"),
     ]
     for name, text in rows:
         console.print(f"{name:>21}  {text}", markup=False)

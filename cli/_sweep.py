@@ -263,7 +263,8 @@ def _print(study_folder: Path, found: Sweep, output_format: str, least: str, *, 
         error_console.print(f"{count} failed: {error}", style="red", markup=False, soft_wrap=True)
     more = f", {found.failed} failed" if found.failed else ""
     console.print(
-        f"{found.simulated} simulated, {found.reused} known before{more}; all in {found.path}", soft_wrap=True
+        f"{found.simulated} simulated, {found.reused} from the cache{more}; all in {found.path}",
+        soft_wrap=True,
     )
     if found.missing:
         points = count_text(len(found.points) + found.missing, "point")

@@ -98,7 +98,7 @@ def timeline_command(
         print_frame(table, output_format)
     else:
         shown = table.drop(columns=["longest_ns"] if measured else ["longest_ns", "measured_ns"])
-        print_frame(shown, "table", title="What fills it", limit=40)
+        print_frame(shown, "table", title="Operators in the window", limit=40)
         facts = area_overview(run.nodes, inside, window[1] - window[0])
         console.print("[dim]" + "; ".join(f"{label}: {text}" for label, text in facts) + "[/]")
     if output is not None:

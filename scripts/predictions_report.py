@@ -190,9 +190,9 @@ def _neighbours() -> Iterator[str]:
     for line in (
         "GPT 39.1B with tensor parallelism 2 or 4 is predicted 12 to 38 % too short in six of ten rows; no "
         "column of the table explains which. Other sizes with these degrees are within 6 %.",
-        "MPT 760M on A100-80 with 512 tokens a sequence is 16 % slower per GPU than on A100-40. So "
-        "are MPT 760M with 1,024 and MPT 30B with 8,192: memory four fifths full, which slows no row of "
-        "A100-40 or H100 down.",
+        "MPT 760M on A100-80 with 512 tokens a sequence is 16 % slower per GPU than on A100-40. The "
+        "same holds for MPT 760M with 1,024 and MPT 30B with 8,192. Their memory is four fifths full, which "
+        "slows down no row of A100-40 or H100.",
         "MPT 13B on 8 A100-40 is about 10 % slow in three rows; on 16 GPUs it is predicted within 3 %.",
         "Llama 3 70B with adapters slows down where pipeline stages leave the node.",
         "MaxText's Llama 2 70B in FP8 takes 17 % longer on 512 GPUs than on 64, in BF16 1 %.",

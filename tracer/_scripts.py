@@ -57,8 +57,8 @@ def record_script(
         raise UsageError(f"A job has 1 to {MAX_RANKS} ranks, not {world}. Change --world.")
     if every_rank and world > _MOST_RUN:
         raise UsageError(
-            f"At most {_MOST_RUN} ranks are run one by one, not {world}: beyond that, some have to do what "
-            "others do. Predict a smaller job."
+            f"At most {_MOST_RUN} ranks are run one by one, not {world}: larger jobs repeat the graphs "
+            "of equal ranks. Predict a smaller job."
         )
     run = _Run([*command], Path(out).absolute(), world, on_status)
     try:

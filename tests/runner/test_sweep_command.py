@@ -33,7 +33,7 @@ def test_a_grid_is_printed_best_first_and_the_best_kept(study, capsys):
     assert "2 failed" in shown.err
     assert len(study.runs()) == 1
     assert run(study, "--network", "ring-2", *axes) == 0
-    assert "0 simulated, 2 known before" in capsys.readouterr().out
+    assert "0 simulated, 2 from the cache" in capsys.readouterr().out
 
 
 def test_lists_and_backends_multiply(study, tmp_path, capsys):
