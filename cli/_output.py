@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
+from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
@@ -53,7 +54,8 @@ __all__ = [
 _BROKEN_PIPE = 141  # 128 plus the signal's number, as in shells
 _CELL_LENGTH = 400
 _LEAST_WIDTH = 8  # of a column of text
-_BORDER = 3
+_BORDER = 3  # between two columns, with a line
+_GAP = 2  # without one
 _IN_ASCII = {"µ": "u", "…": "...", "→": "->", "×": "x", "−": "-", "–": "-", "·": "-", "✓": "ok"}
 
 
@@ -239,13 +241,11 @@ def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], tit
     """Print *rows* below *columns*: their names, and whether they hold numbers."""
     names = [name.removesuffix("_ns").removesuffix("_bytes") for name in columns]
     cells = [[_cell(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
-    # Names of several words break between these where they do not fit otherwise.
-    for heads in (names, [name.replace("_", " ") for name in names]):
-        filled = list(zip(columns.values(), zip(heads, *cells, strict=True), strict=True))
-        widths = _widths(filled, console.width)
-        if None not in widths:
-            break
-    table = Table(title=title or None, title_justify="left", header_style="bold")
+    heads, widths, ruled = _fitting(list(columns.values()), names, cells, console.width)
+    lines: dict[str, Any] = (
+        {} if ruled else {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
+    )
+    table = Table(title=title or None, title_justify="left", header_style="bold", **lines)
     for head, numeric, width in zip(heads, columns.values(), widths, strict=True):
         justify: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(head, justify=justify, overflow="fold", width=width)
@@ -254,29 +254,52 @@ def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], tit
     console.print(table)
 
 
-def _widths(columns: Sequence[tuple[bool, Sequence[str]]], room: int) -> list[int | None]:
-    """Return the width of each column; None for those that do not fit.
+def _fitting(
+    numeric: Sequence[bool], names: Sequence[str], cells: Sequence[Sequence[str]], room: int
+) -> tuple[Sequence[str], Sequence[int | None], bool]:
+    """Return the heads and widths of the columns in *room*, and whether lines separate the columns.
 
-    Lines break first between words of text columns, then between numbers and units, then between words of
-    cells.
+    Lines break first between words of text columns, then between words of heads. Then the lines between
+    columns are left out, so that words and numbers stay whole; only then do these break.
     """
-    whole = [max(cell_len(line) for text in texts for line in text.split("\n")) for _, texts in columns]
+    spaced = [name.replace("_", " ") for name in names]
+    for ruled, heads, whole in ((True, names, True), (True, spaced, True), (False, names, True),
+                                (False, spaced, True), (False, spaced, False)):  # fmt: skip
+        filled = list(zip(numeric, zip(heads, *cells, strict=True), strict=True))
+        border, edge = (_BORDER, 1) if ruled else (_GAP, 0)
+        widths = _widths(filled, room - edge - border * len(names), whole=whole)
+        if widths is not None:
+            return heads, widths, ruled
+    return spaced, [None] * len(names), False
+
+
+def _widths(columns: Sequence[tuple[bool, Sequence[str]]], room: int, *, whole: bool) -> list[int] | None:
+    """Return the width of each column; None if they do not fit.
+
+    Words and numbers with their units stay *whole*, or numbers break before units, and then words break.
+    """
+    full = [max(cell_len(line) for text in texts for line in text.split("\n")) for _, texts in columns]
     words = [max(map(_longest_word, texts)) for _, texts in columns]
-    heads = [
+    numbers = [
+        max(_longest_word(texts[0]), *map(cell_len, texts[1:]), 0) if numeric else width
+        for width, (numeric, texts) in zip(words, columns, strict=True)
+    ]
+    broken = [
         max(_longest_word(texts[0]), min(_LEAST_WIDTH, width))
         for width, (_, texts) in zip(words, columns, strict=True)
     ]
-    for numbers, texts in ((whole, words), (words, words), (whole, heads), (words, heads)):
+    pairs = ((numbers, words),) if whole else ((words, words), (numbers, broken), (words, broken))
+    for number_widths, text_widths in pairs:
         least = [
             number if numeric else text
-            for number, text, (numeric, _) in zip(numbers, texts, columns, strict=True)
+            for number, text, (numeric, _) in zip(number_widths, text_widths, columns, strict=True)
         ]
-        left = room - 1 - sum(width + _BORDER for width in least)
+        left = room - sum(least)
         if left >= 0:
-            wanted = [full - width for full, width in zip(whole, least, strict=True)]
+            wanted = [width - short for width, short in zip(full, least, strict=True)]
             share = min(1.0, left / max(1, sum(wanted)))
             return [width + int(share * more) for width, more in zip(least, wanted, strict=True)]
-    return [None] * len(columns)
+    return None
 
 
 def _longest_word(text: str) -> int:

@@ -113,7 +113,7 @@ def test_compute_of_a_cpu_on_accelerators_is_warned_of(study, tmp_path, capfd, c
 )
 def test_every_answer_comes_as_a_table_json_and_csv(study, capfd, command):
     name, *options = command
-    assert "┃" in answer(capfd, name, study.path, *options)
+    assert "───" in answer(capfd, name, study.path, *options)
     assert json.loads(answer(capfd, name, study.path, *options, "--format", "json"))
     assert "," in answer(capfd, name, study.path, *options, "--format", "csv").splitlines()[0]
 

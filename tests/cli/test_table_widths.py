@@ -31,9 +31,15 @@ def test_words_and_numbers_stay_whole_where_they_fit(printed):
     )  # the text between them breaks
 
 
-def test_numbers_break_before_their_unit_where_they_must(printed):
+def test_lines_between_columns_go_before_a_number_breaks(printed):
     lines = printed([ROW], 37)
     assert max(map(len, lines)) <= 37
+    assert any("all_reduce" in line and "4.01 MiB" in line and "│" not in line for line in lines)
+
+
+def test_numbers_break_before_their_unit_where_they_must(printed):
+    lines = printed([ROW], 32)
+    assert max(map(len, lines)) <= 32
     assert any("all_reduce" in line and "4.01" in line for line in lines)
     assert any("MiB" in line and "4.01" not in line for line in lines)
 
