@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import UsageError
-from ..support import count_text, new_file
+from ..support import count_text, duration_text, new_file
 from ..support.table import frame_bytes
-from ._output import console, error_console, format_option, print_coded, print_frame, print_json
+from ._output import (
+    console,
+    counter,
+    error_console,
+    format_option,
+    print_coded,
+    print_frame,
+    print_json,
+    stage,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from ..runner import Comparison, Study
@@ -53,6 +65,9 @@ _SHARES = ("median", "worst", "on_both")
     help="A run; the first is the reference run. [default: the newest that can be aligned]",
 )
 @click.option("--measured", is_flag=True, help="Take the measurement as the reference run.")
+@click.option(
+    "--why", is_flag=True, help="Print what each setting that differs adds to the step, by simulating them."
+)
 @click.option("--view", type=click.Choice(VIEWS), help="Print this table only. [default: all of them]")
 @click.option(
     "-o",
@@ -68,6 +83,7 @@ def compare_command(
     study_folder: Path,
     run_ids: tuple[str, ...],
     measured: bool,
+    why: bool,
     view: str | None,
     folder: Path | None,
     output_format: str,
@@ -76,13 +92,22 @@ def compare_command(
 
     It compares settings, totals, ranks, nodes, collectives and messages, the distribution of errors, and
     where the critical paths diverge. Nodes are aligned by their ids.
+
+    With --why, every combination of the settings that differ is simulated, 32 at most: each setting gets the
+    mean of what it adds, over all orders of changing them, so that the parts add up to the difference.
     """
     import numpy as np
 
     from ..runner import Study
     from ..runner.analysis import TIME_FORMULA
 
-    comparison = _comparison(Study.open(study_folder), run_ids, measured=measured)
+    study = Study.open(study_folder)
+    if why:
+        if measured or view is not None or folder is not None:
+            raise UsageError("--why prints a table of its own. Next: leave out --measured, --view and -o.")
+        _print_causes(study, run_ids, output_format)
+        return
+    comparison = _comparison(study, run_ids, measured=measured)
     if folder is not None:
         _write(comparison, folder)
     if output_format == "csv" and view == "nodes":
@@ -113,16 +138,35 @@ def compare_command(
         console.print(f"Reference run: {comparison.labels[0]}; --run ID and --measured choose another.")
 
 
+def _print_causes(study: Study, run_ids: tuple[str, ...], output_format: str) -> None:
+    """Print what each setting that differs adds to the step of the last run, against the first."""
+    from ..runner.analysis import analyse_run, difference_of_runs
+    from ..runner.study import run_name
+
+    chosen = _chosen(study, run_ids, at_least=2)
+    if len(chosen) > 2 and run_ids:
+        raise UsageError("--why explains the difference of two runs. Next: name two with --run.")
+    base, other = (analyse_run(study, run_id) for run_id in chosen[-2:])
+    with stage(f"simulated the settings by which {base.info.id} and {other.info.id} differ") as status:
+        table = difference_of_runs(base, other, counter(status, "simulations, at most"))
+    if output_format != "table":
+        print_frame(table, output_format)
+        return
+    delta = other.result.makespan_ns - base.result.makespan_ns
+    print_frame(table.drop(columns="share"), "table", title="What each setting adds to the step")
+    console.print(
+        f"{run_name(other.info)} ({other.info.id[:8]}) takes {duration_text(abs(delta))} "
+        f"{'longer' if delta >= 0 else 'less'} than {run_name(base.info)} ({base.info.id[:8]}): the sum of "
+        "delta. alone: with that setting changed and no other.",
+        markup=False,
+    )
+
+
 def _comparison(study: Study, run_ids: tuple[str, ...], *, measured: bool) -> Comparison:
     from ..runner import compare, measured_result
     from ..runner.study import run_name
 
-    if len(run_ids) == 1 and not measured:
-        raise UsageError(
-            "One run is compared with nothing. Next: name another one with a second --run "
-            f"('chakrascope runs {study.path}' lists them), or add --measured."
-        )
-    chosen = run_ids or _comparable(study, at_least=1 if measured else 2)
+    chosen = _chosen(study, run_ids, at_least=1 if measured else 2)
     infos = [study.run_info(run_id) for run_id in chosen]
     if len({info.workload for info in infos}) > 1:
         raise UsageError("These runs simulate different workloads, so that their nodes cannot be aligned.")
@@ -136,6 +180,16 @@ def _comparison(study: Study, run_ids: tuple[str, ...], *, measured: bool) -> Co
     if measured:
         results, labels = [measured_result(workload), *results], ["measured", *labels]
     return compare(results, workload, labels)
+
+
+def _chosen(study: Study, run_ids: tuple[str, ...], at_least: int) -> Sequence[str]:
+    """Return the runs named, or else the newest that can be aligned."""
+    if run_ids and len(run_ids) < at_least:
+        raise UsageError(
+            "One run is compared with nothing. Next: name another one with a second --run "
+            f"('chakrascope runs {study.path}' lists them), or add --measured."
+        )
+    return run_ids or _comparable(study, at_least)
 
 
 def _comparable(study: Study, at_least: int) -> list[str]:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from ._area import area_overview as area_overview
     from ._area import area_table as area_table
     from ._arrivals import collective_arrivals as collective_arrivals
+    from ._attribution import attributable as attributable
+    from ._attribution import difference_by_setting as difference_by_setting
+    from ._attribution import difference_of_runs as difference_of_runs
+    from ._attribution import shapley_values as shapley_values
     from ._calibrated import FittedNetwork as FittedNetwork
     from ._calibrated import calibration_table as calibration_table
     from ._calibrated import fitted_network as fitted_network
@@ -222,6 +226,7 @@ __all__ = [
     "area_names",
     "area_overview",
     "area_table",
+    "attributable",
     "backend_reasons",
     "calibration_table",
     "causes",
@@ -242,6 +247,8 @@ __all__ = [
     "csv_text",
     "diagnose",
     "diff_steps",
+    "difference_by_setting",
+    "difference_of_runs",
     "divergence",
     "divergence_text",
     "drops",
@@ -296,6 +303,7 @@ __all__ = [
     "segment_table",
     "sends_one_by_one",
     "sensitivity",
+    "shapley_values",
     "side_of",
     "simulate_faster",
     "slack",

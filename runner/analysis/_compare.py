@@ -30,9 +30,9 @@ from ._differences import (
     why_not_comparable,
 )
 from ._divergence import divergence
-from ._explain import settings_table
 from ._node_differences import NodeDifferences
 from ._path_facts import said_of
+from ._settings import settings_table
 from ._store_and_forward import store_and_forward
 from ._summary import rank_times
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import compress
 from typing import Any
 
 import pandas as pd
 
 from ...support import duration_text
-from .._result import Result
 from .._traits import about_backend
 from ..study import run_name
 from ._differences import collective_differences
 from ._run import RunAnalysis
+from ._settings import settings_table
 from ._store_and_forward import second_hop_ns
 
-__all__ = ["backend_reasons", "configuration_table", "explained_collectives", "settings_table"]
+__all__ = ["backend_reasons", "configuration_table", "explained_collectives"]
 
-_MACHINE = "machine: "
-_MACHINE_NAME = "machine: name"
 _TINY = 0.02
 
 
@@ -27,80 +24,6 @@ def configuration_table(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
     """Return what *runs* were configured with, as `settings_table` does, and their workloads."""
     results = {f"{number}. {run_name(run.info)}": run.result for number, run in enumerate(runs, 1)}
     return settings_table(results, workloads=[run.info.workload for run in runs])
-
-
-def settings_table(results: Mapping[str, Result], workloads: Sequence[str] = ()) -> pd.DataFrame:
-    """Return what *results* were configured with, a row a setting: ``setting``, ``differs``, a column each.
-
-    Settings that differ come first. A result without a setting has an empty text there; that does not make
-    a measurement differ, which has no settings of a simulation.
-    """
-    given = [_settings(result) for result in results.values()]
-    for settings, workload in zip(given, workloads, strict=False):
-        settings["workload"] = workload
-    is_measured = [about_backend(result.backend).replays for result in results.values()]
-    measured = list(compress(given, is_measured))
-    keys = list(dict.fromkeys(key for each in given for key in each))
-    if sum(_MACHINE_NAME in each for each in given) < 2:
-        # The figures of one machine are compared with nothing.
-        keys = [key for key in keys if not key.startswith(_MACHINE) or key == _MACHINE_NAME]
-    rows = [
-        {
-            "setting": key,
-            "differs": len({each.get(key, "") for each in given if key in each or each not in measured}) > 1,
-            **{name: each.get(key, "") for name, each in zip(results, given, strict=True)},
-        }
-        for key in keys
-    ]
-    table = pd.DataFrame(rows, columns=["setting", "differs", *results])
-    ordered: pd.DataFrame = table.sort_values("differs", ascending=False, kind="stable", ignore_index=True)
-    return ordered
-
-
-def _settings(result: Result) -> dict[str, str]:
-    """Return every setting of *result* by its name, as text."""
-    made = result.provenance
-    found = {"backend": result.backend, "network": str(made.get("network_name", ""))}
-    found["ranks"] = f"{len(result.ranks):,}"
-    if about_backend(result.backend).replays:
-        return found
-    network = dict(made.get("network", {}))
-    units = {"npus_count": "", "topology": "", "bandwidth": " GiB/s", "latency": " ns"}
-    for key, unit in units.items():
-        for place, value in enumerate(network.pop(key, []), 1):
-            found[f"dimension {place}: {key}"] = f"{_plain(value)}{unit}"
-    for part, values in (
-        ("network", network),
-        *((name, made.get(name, {})) for name in ("system", "memory")),
-    ):
-        found |= {f"{part}: {key}": _plain(value) for key, value in values.items()}
-    options = dict(made.get("options", {}))
-    found |= _machine_settings(options.pop("machine", None))
-    found |= {f"option: {key}": _plain(value) for key, value in options.items()}
-    return found
-
-
-def _machine_settings(machine: Any, within: str = _MACHINE) -> dict[str, str]:
-    """Return the figures of a GPU machine one by one, without the sentences on where they are from."""
-    if not isinstance(machine, Mapping):
-        return {}
-    found: dict[str, str] = {}
-    for key, value in machine.items():
-        if isinstance(value, Mapping) and key != "sources":
-            found |= _machine_settings(value, f"{within}{key}.")
-        elif key not in {"sources", "title"}:
-            found[f"{within}{key}"] = _plain(value)
-    return found
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(_plain, value)) if len(value) <= 8 else f"{len(value):,} entries"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_plain(each)}" for key, each in value.items())
-    return str(value)
 
 
 def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:

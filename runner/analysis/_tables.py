@@ -10,6 +10,7 @@ import pandas as pd
 
 from ...converter.checks import step_rows
 from ...support import spreadsheet_text
+from ._attribution import difference_of_runs
 from ._calibrated import calibration_table
 from ._choices import RUN_BREAKDOWNS
 from ._compare_runs import run_kinds, run_overview
@@ -66,6 +67,7 @@ TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
 }
 """The tables of a run by name."""
 COMPARISONS: Mapping[str, Callable[[RunAnalysis, RunAnalysis], pd.DataFrame]] = {
+    "causes": difference_of_runs,
     "rank-differences": lambda base, other: rank_differences(base.result, other.result),
     "collective-differences": explained_collectives,
     "node-differences": _nodes,

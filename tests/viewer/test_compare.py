@@ -6,11 +6,14 @@ import pytest
 from studies import make_workload
 
 from chakrascope.runner import Study, get_backend, prepare
+from chakrascope.support import duration_text
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer.pages import _compare as page_compare
 
 from .conftest import serving
+
+BACKENDS = ("analytical-unaware", "analytical-aware")
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +22,7 @@ def pair(tmp_path_factory):
     study = Study.create(tmp_path_factory.mktemp("pair") / "study")
     prefix = study.add_workload(make_workload(8), "job")
     ids = []
-    for backend in ("analytical-unaware", "analytical-aware"):
+    for backend in BACKENDS:
         experiment = prepare(prefix, "default", "cpu-cluster-8", backend=backend)
         ids.append(study.add_run(experiment, get_backend(backend).run(experiment), workload="job"))
     return study, ids
@@ -52,4 +55,14 @@ def test_both_analytical_backends_differ_by_hops_and_the_page_says_so(context, p
         page.wait_for_selector(
             "#collective-differences-table [col-id=why]:has-text('both hops of the switch')"
         )
+        # What each setting adds: here the backend is the only one that differs.
+        page.locator("#causes-go").click()
+        added = page.locator("#causes-table .ag-center-cols-container .ag-row")
+        added.first.wait_for()
+        delta = duration_text(_makespan(study, other) - _makespan(study, base))
+        assert added.all_inner_texts() == ["\n".join(["backend", *BACKENDS, f"+{delta}", f"+{delta}"])]
     assert page.complaints == []
+
+
+def _makespan(study, run_id):
+    return study.run_info(run_id).makespan_ns

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ALL, Dash, Input, Output, State, html
+from dash import ALL, Dash, Input, Output, State, html, no_update
 
 from ...errors import ChakrascopeError
 from ...runner import about_backend, error_distribution
 from ...runner.analysis import (
+    attributable,
     backend_reasons,
     configuration_table,
+    difference_of_runs,
     divergence_text,
     explained_collectives,
     node_differences,
@@ -101,6 +103,17 @@ _ERRORS = [
         )
     ),
 ]  # fmt: skip
+_CAUSES = [
+    text_column("setting", "Setting", flex=3, minWidth=200, wrapText=True, autoHeight=True),
+    text_column("base", "This run", minWidth=110),
+    text_column("other", "Other", minWidth=110),
+    column("delta_ns", "Adds to the step", "±time", minWidth=130),
+    column("alone_ns", "Changed alone", "±time", minWidth=120),
+]
+_CAUSES_NOTE = (
+    "Simulates every combination of the settings that differ, 32 at most. Each gets the mean of what it "
+    "adds, over all orders of changing them, so that the rows add up to the difference exactly."
+)
 _COLLECTIVES_NOTE = (
     "Aligned by node id; means over the common ranks; largest difference first. Transfer: from when all "
     "ranks it "
@@ -208,6 +221,20 @@ def _reasons(run: OpenRun, other: OpenRun) -> list[Any]:
     return [card("Why these backends differ", lines, id="backend-reasons")] if said else []
 
 
+def _causes_card(run: OpenRun, other: OpenRun) -> list[Any]:
+    """Return the card that asks what each setting adds, where both runs are simulations."""
+    backends = (run.info.backend, other.info.backend)
+    if not all(map(attributable, backends)):
+        return []
+    title = "What each setting adds"
+    if not all(about_backend(backend).quick for backend in backends):
+        command = f"chakrascope compare STUDY --why --run {run.info.id} --run {other.info.id}"
+        return [card(title, empty(f"These runs take too long to repeat at a click. Ask: {command}"))]
+    go = dmc.Button("Simulate each change", id="causes-go", w="fit-content")
+    answer = html.Div(id="causes-answer", **{"aria-live": "polite"})
+    return [card(title, dmc.Stack([go, answer]), note=_CAUSES_NOTE)]
+
+
 def _totals(runs: list[OpenRun], scheme: str) -> dmc.Stack:
     overview = run_overview(runs)
     reasons = [why_not_comparable(runs[0].result, run.result) for run in runs[1:]]
@@ -240,6 +267,7 @@ def _totals(runs: list[OpenRun], scheme: str) -> dmc.Stack:
 def _against_first(run: OpenRun, other: OpenRun, scheme: str) -> list[Any]:
     query = {"run": run.info.id, "against": other.info.id}
     parts: list[Any] = [dmc.Title(f"In detail: {run_name(other.info)}", order=3, size="h4")]
+    parts += _causes_card(run, other)
     if not same_nodes(run, other):
         text = (
             "The two runs simulate different workloads, so nodes cannot be matched; only totals are compared."
@@ -324,6 +352,23 @@ def register(app: Dash, view: StudyView) -> None:
             return None
         parts = _against_first(view.open(run), view.open(chosen[0]), "dark" if dark else "light")
         return dmc.Stack(parts, gap="md")
+
+    @app.callback(
+        Output("causes-answer", "children"), Input("causes-go", "n_clicks"), State(_AGAINST, "value"),
+        State("run", "data"), State("dark", "checked"), prevent_initial_call=True,
+        running=[(Output("causes-go", "loading"), True, False)],
+    )  # fmt: skip
+    def attribute(clicks: int | None, against: list[list[str] | None], run: str, dark: bool) -> Any:
+        chosen = _first(against)
+        if not clicks or not chosen:
+            return no_update
+        try:
+            causes = difference_of_runs(view.open(run), view.open(chosen[0]))
+        except ChakrascopeError as error:
+            return dmc.Alert(error.message, color="red", variant="light")
+        query = {"run": run, "against": chosen[0]}
+        return table_card("Settings", "causes", causes, _CAUSES, "dark" if dark else "light", query=query,
+                          whole=True)  # fmt: skip
 
 
 def _first(against: list[list[str] | None]) -> list[str]:

@@ -1,0 +1,289 @@
+"""What each setting that differs contributes to the difference of two simulations."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import groupby
+from math import factorial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...errors import ConfigError, UsageError
+from ...support import duration_text
+from .._experiment import Detail, Experiment
+from .._traits import about_backend
+from ..backends import get_backend
+from ..config import MemoryConfig, NetworkConfig, SystemConfig, digests
+from ..gpu import machine_of_plain
+from ._run import RunAnalysis
+from ._settings import Setting, settings_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["attributable", "difference_by_setting", "difference_of_runs", "shapley_values"]
+
+_MOST_SETTINGS = 5
+"""Settings of which every combination is simulated: 32 simulations. The others are one setting together."""
+_MACHINE = ("options", "machine")
+_PROGRAMS = ("programs",)
+_MOST_NAMES = 4
+
+
+def difference_of_runs(
+    base: RunAnalysis, other: RunAnalysis, progress: Callable[[int, int], None] | None = None
+) -> pd.DataFrame:
+    """Return `difference_by_setting` of two runs of a study.
+
+    Raises `UsageError` for measurements, and for runs whose makespans are no longer what is simulated.
+    """
+    table = difference_by_setting(base.experiment(), other.experiment(), progress)
+    noted = other.result.makespan_ns - base.result.makespan_ns
+    simulated = int(table["delta_ns"].sum())
+    if simulated != noted:
+        raise UsageError(
+            f"The runs {base.info.id} and {other.info.id} differ by {duration_text(noted)}, but simulated "
+            f"again by {duration_text(simulated)}: another version made one of them. Next: delete both with "
+            "'chakrascope runs STUDY --delete ID', and run them again."
+        )
+    return table
+
+
+class _Change(NamedTuple):
+    """Settings that change together, under one name."""
+
+    name: str
+    settings: tuple[Setting, ...]
+
+
+def difference_by_setting(
+    base: Experiment, other: Experiment, progress: Callable[[int, int], None] | None = None
+) -> pd.DataFrame:
+    """Return what each setting that differs contributes to the makespan of *other* less that of *base*.
+
+    A row a setting: ``setting, base, other, delta_ns, share, alone_ns``, largest first. ``delta_ns`` is the
+    Shapley value: the mean of what the makespan changes by with this setting, over all orders in which the
+    settings may change, rounded so that the rows add up exactly. ``alone_ns`` is what *base* changes by if
+    this setting alone is *other*'s. Of more than five settings, the four with the largest ``alone_ns`` have
+    rows of their own. Settings that cannot be mixed count as one. *progress* gets the number of simulations
+    done and, at most, to do.
+
+    Raises `UsageError` for measurements, which nothing can be simulated of.
+    """
+    import pandas as pd  # noqa: PLC0415
+
+    for experiment in (base, other):
+        if not attributable(experiment.backend):
+            raise UsageError(
+                f"A run of '{experiment.backend}' is measured, so its settings cannot change one at a time. "
+                "Next: name two simulations with --run."
+            )
+    differing = _differing(base, other)
+    by_part = [
+        _Change(_joined_name(part, items), items)
+        for part, group in groupby(differing, key=_part)
+        for items in [tuple(group)]
+    ]
+    every = [_Change("all settings, which cannot be mixed", tuple(differing))] if differing else []
+    each = [_Change(setting.name, (setting,)) for setting in differing]
+    for changes in (each, by_part):
+        try:
+            chosen, values, alone = _attributed(base, other, changes, progress)
+            break
+        except ConfigError:
+            continue  # half of the one and half of the other is no configuration: they change together
+    else:
+        chosen, values, alone = _attributed(base, other, every, progress)
+    total = sum(values)
+    largest_first = sorted(zip(chosen, values, alone, strict=True), key=lambda row: -abs(row[1]))
+    rows = [
+        {"setting": change.name, **_texts(change, base, other), "delta_ns": value,
+         "share": value / total if total else 0.0, "alone_ns": single}
+        for change, value, single in largest_first
+    ]  # fmt: skip
+    columns = ["setting", "base", "other", "delta_ns", "share", "alone_ns"]
+    table: pd.DataFrame = pd.DataFrame(rows, columns=columns)
+    return table
+
+
+def attributable(backend: str) -> bool:
+    """Return whether runs of *backend* can be simulated again with other settings."""
+    traits = about_backend(backend)
+    return not (traits.replays or traits.measures)
+
+
+def shapley_values(count: int, value: Callable[[int], int]) -> list[int]:
+    """Return the Shapley values of *count* players, rounded to integers that sum to value(all) - value(none).
+
+    *value* takes the players of a coalition as a bit mask. Largest remainders are rounded up.
+    """
+    everyone = (1 << count) - 1
+    orders = factorial(count)
+    sums = [0] * count  # times the number of orders
+    for coalition in range(everyone):
+        size = coalition.bit_count()
+        weight = factorial(size) * factorial(count - size - 1)
+        for player in range(count):
+            if not coalition >> player & 1:
+                sums[player] += weight * (value(coalition | 1 << player) - value(coalition))
+    rounded = [total // orders for total in sums]
+    missing = value(everyone) - value(0) - sum(rounded)
+    by_remainder = sorted(range(count), key=lambda player: -(sums[player] % orders))
+    for player in by_remainder[:missing]:
+        rounded[player] += 1
+    return rounded
+
+
+def _attributed(
+    base: Experiment,
+    other: Experiment,
+    changes: Sequence[_Change],
+    progress: Callable[[int, int], None] | None,
+) -> tuple[Sequence[_Change], list[int], list[int]]:
+    """Return the changes, less of them where there are too many, their Shapley values and effects alone."""
+    makespans: dict[frozenset[str], int] = {}
+    settings = sum(len(change.settings) for change in changes)
+    most = (1 << min(len(changes), _MOST_SETTINGS)) + (len(changes) if len(changes) > _MOST_SETTINGS else 0)
+
+    def makespan(chosen: Sequence[_Change]) -> int:
+        items = [setting for change in chosen for setting in change.settings]
+        key = frozenset(setting.name for setting in items)
+        if key not in makespans:
+            mixed = other if len(items) == settings else _mixed(base, other, items)
+            mixed = replace(mixed, detail=Detail.TOTALS)
+            makespans[key] = get_backend(mixed.backend).run(mixed).makespan_ns
+            if progress is not None:
+                progress(len(makespans), most)
+        return makespans[key]
+
+    def effect(change: _Change) -> int:
+        return makespan([change]) - makespan([])
+
+    if len(changes) > _MOST_SETTINGS:
+        ordered = sorted(changes, key=lambda change: -abs(effect(change)))
+        first, rest = ordered[: _MOST_SETTINGS - 1], ordered[_MOST_SETTINGS - 1 :]
+        together = tuple(setting for change in rest for setting in change.settings)
+        changes = [*first, _Change(_joined_name("others", together), together)]
+
+    @cache
+    def value(mask: int) -> int:
+        return makespan([change for place, change in enumerate(changes) if mask >> place & 1])
+
+    return changes, shapley_values(len(changes), value), [effect(change) for change in changes]
+
+
+def _joined_name(part: str, settings: Sequence[Setting]) -> str:
+    if len(settings) == 1:
+        return settings[0].name
+    names = [setting.name for setting in settings[:_MOST_NAMES]]
+    more = len(settings) - len(names)
+    return f"{part}: {', '.join(names)}{f' and {more} more' if more else ''}"
+
+
+def _part(setting: Setting) -> str:
+    """Return what changes together where single settings cannot."""
+    part = str(setting.keys[0])
+    return {"groups": "workload", "network": "network and system", "system": "network and system"}.get(
+        part, part
+    )
+
+
+def _texts(change: _Change, base: Experiment, other: Experiment) -> dict[str, str]:
+    """Return the values of *change* on both sides; none for several settings, which the name lists."""
+    if len(change.settings) > 1:
+        return {"base": "", "other": ""}
+    keys = change.settings[0].keys
+    sides = {"base": base, "other": other}
+    return {side: _by_keys(experiment)[keys].text if keys in _by_keys(experiment) else "not given"
+            for side, experiment in sides.items()}  # fmt: skip
+
+
+def _differing(base: Experiment, other: Experiment) -> list[Setting]:
+    """Return the settings of *other* that are not *base*'s, and those that only *base* has."""
+    ours, theirs = _by_keys(base), _by_keys(other)
+    both_machines = base.gpu_machine is not None and other.gpu_machine is not None
+    one_machine = (base.gpu_machine is None) is not (other.gpu_machine is None)
+    rows = []
+    for keys, setting in (ours | theirs).items():
+        if keys in ours and keys in theirs and ours[keys].value == theirs[keys].value:
+            continue
+        # The name of a machine is that of its figures; the machine of one side alone is that of its backend.
+        named = keys == (*_MACHINE, "name") or (keys == ("backend",) and both_machines)
+        if not named and not (one_machine and keys[:2] == _MACHINE):
+            rows.append(setting)
+    return rows
+
+
+def _by_keys(experiment: Experiment) -> dict[tuple[str | int, ...], Setting]:
+    """Return the settings of *experiment* by their keys, its workload and its backend among them."""
+    plain = _plain(experiment)
+    rows = [
+        Setting("workload", ("workload",), plain["workload"][:8]),
+        Setting("groups", ("groups",), plain["groups"]),
+        Setting("backend", ("backend",), plain["backend"]),
+        Setting("collective programs", _PROGRAMS, plain["programs"]),
+        *(setting for setting in settings_of(plain) if not _names_file(setting.keys)),
+    ]
+    return {setting.keys: setting for setting in rows}
+
+
+def _names_file(keys: tuple[str | int, ...]) -> bool:
+    """Return whether a setting names files of collective programs, whose content decides."""
+    return keys[0] == "system" and ("custom" in str(keys[1]) or str(keys[1]).endswith("-programs"))
+
+
+def _mixed(base: Experiment, other: Experiment, settings: Sequence[Setting]) -> Experiment:
+    """Return *base* with *other*'s values of *settings*; raises `ConfigError` if they do not fit."""
+    if not settings:
+        return base
+    plain, others = _plain(base), _plain(other)
+    chosen = [setting.keys for setting in settings]
+    folder = base.system.folder
+    if _PROGRAMS in chosen:
+        folder = other.system.folder
+        files = {("system", key): None for side in (plain, others) for key in side["system"]}
+        chosen += [keys for keys in files if _names_file(keys)]
+    if ("backend",) in chosen:
+        chosen.append(_MACHINE)
+    for keys in chosen:
+        _copy(plain, others, keys)
+    options = dict(plain["options"])
+    machine = options.pop("machine", None)
+    where = "The settings of both runs together"
+    workload = other.workload if plain["workload"] == other.workload.content_hash else base.workload
+    return Experiment(
+        workload,
+        replace(SystemConfig.from_mapping(plain["system"], where), folder=folder),
+        NetworkConfig.from_mapping(plain["network"], where),
+        MemoryConfig.from_mapping(plain["memory"], where),
+        groups={int(group): tuple(members) for group, members in plain["groups"].items()},
+        backend=plain["backend"],
+        machine=machine_of_plain(machine) if machine is not None else None,
+        **options,
+    )
+
+
+def _plain(experiment: Experiment) -> dict[str, Any]:
+    """Return everything that decides the result of *experiment*, by part."""
+    programs = {use: digest[:8] for use, digest in digests(experiment.system).items()}
+    hashed = {"workload": experiment.workload.content_hash, "programs": programs}
+    return copy.deepcopy(experiment.describe() | hashed | {"system": experiment.system.to_dict()})
+
+
+def _copy(target: dict[str, Any], source: Mapping[str, Any], keys: Sequence[str | int]) -> None:
+    """Set the value at *keys* in *target* to that of *source*, which may have none."""
+    inside: Any = target
+    given: Any = source
+    for key in keys[:-1]:
+        inside, given = inside[key], given[key]
+    last = keys[-1]
+    if isinstance(given, list) and isinstance(last, int):
+        if len(given) != len(inside):
+            raise ConfigError("The networks have different numbers of dimensions, which change together.")
+        inside[last] = given[last]
+    elif last in given:
+        inside[last] = given[last]
+    else:
+        inside.pop(last, None)

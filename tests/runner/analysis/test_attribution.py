@@ -1,0 +1,116 @@
+"""What each setting adds to the difference of two simulations: Shapley values that sum to it exactly."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
+from chakrascope.errors import UsageError
+from chakrascope.runner import get_backend, prepare
+from chakrascope.runner.analysis import difference_by_setting, shapley_values
+
+pytestmark = pytest.mark.hypothesis
+
+
+@st.composite
+def games(draw):
+    """Draw the value of every coalition of some players."""
+    count = draw(st.integers(0, 5))
+    values = st.lists(st.integers(-(10**12), 10**12), min_size=1 << count, max_size=1 << count)
+    return count, draw(values)
+
+
+@given(games())
+def test_values_sum_exactly_and_are_the_mean_over_all_orders(game):
+    count, values = game
+    found = shapley_values(count, values.__getitem__)
+    assert sum(found) == (values[-1] - values[0] if count else 0)
+    orders = list(permutations(range(count)))
+    for player in range(count):
+        added = 0
+        for order in orders:
+            before = sum(1 << each for each in order[: order.index(player)])
+            added += values[before | 1 << player] - values[before]
+        assert abs(found[player] - added / len(orders)) < 1 + 1e-3
+
+
+@given(st.lists(st.integers(-(10**9), 10**9), max_size=5))
+def test_players_that_do_not_interact_get_what_they_add(added):
+    def value(mask):
+        return sum(each for place, each in enumerate(added) if mask >> place & 1)
+
+    assert shapley_values(len(added), value) == added
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """Return a function that makes and simulates an experiment on a network of these figures."""
+    rows = [
+        {"node_id": 0, "name": "compute", "type": NodeType.COMP, "kind": "compute", "duration_ns": 1_000},
+        {"node_id": 1, "name": "all_reduce", "type": NodeType.COMM_COLL, "kind": "communication",
+         "comm_type": CollectiveType.ALL_REDUCE, "comm_size_bytes": 8 << 20},
+    ]  # fmt: skip
+    graphs = tuple(Graph.build(rank, rows, [(0, 1, 0)]) for rank in range(8))
+    folder = tmp_path_factory.mktemp("attribution")
+    prefix = folder / "job"
+    Workload(graphs, np.arange(8, dtype=np.int32)).save(prefix)
+    network = folder / "n.yml"
+
+    def make(
+        bandwidth, latency, backend="analytical-unaware", *, topology="Switch", ranks="8", system="default"
+    ):
+        text = f"topology: [{topology}]\nnpus_count: [{ranks}]\nbandwidth: [{bandwidth}]\n"
+        network.write_text(f"{text}latency: [{latency}]\n", encoding="utf-8")
+        experiment = prepare(prefix, system, network, backend=backend)
+        return experiment, get_backend(backend).run(experiment).makespan_ns
+
+    return make
+
+
+def test_settings_that_interact_share_the_difference(simulated):
+    (base, before), (other, after) = simulated(10, 500), simulated(20, 50_000, "analytical-aware")
+    table = difference_by_setting(base, other)
+    assert set(table["setting"]) == {"backend", "dimension 1: bandwidth", "dimension 1: latency"}
+    assert table["delta_ns"].sum() == after - before
+    assert table.iloc[0]["setting"] == "dimension 1: latency"
+    slower = table.set_index("setting").loc["backend"]
+    assert 0 < slower["delta_ns"] < slower["alone_ns"]  # the second hop is shorter at 20 GiB/s
+    assert slower[["base", "other"]].tolist() == ["analytical-unaware", "analytical-aware"]
+
+
+def test_more_than_five_settings_are_grouped(simulated, tmp_path):
+    system = tmp_path / "other.json"
+    (base, before) = simulated("10, 10", "500, 500", topology="Ring, Switch", ranks="4, 2")
+    text = (
+        '{"endpoint-delay": 999, "active-chunks-per-dimension": 2, "preferred-dataset-splits": 8,'
+        ' "all-reduce-implementation": ["ring", "halvingDoubling"]}'
+    )
+    system.write_text(text, encoding="utf-8")
+    (other, after) = simulated("20, 30", "900, 5000", topology="Ring, Switch", ranks="4, 2", system=system)
+    table = difference_by_setting(base, other)
+    assert table["delta_ns"].sum() == after - before
+    assert len(table) == 5
+    assert table["setting"].str.startswith("others: ").sum() == 1
+
+
+def test_settings_that_cannot_be_mixed_count_as_one(simulated):
+    (base, before), (other, after) = (
+        simulated(10, 500),
+        simulated("10, 5", "500, 900", topology="Ring, Switch", ranks="4, 2"),
+    )
+    table = difference_by_setting(base, other)
+    assert table["delta_ns"].tolist() == [after - before]
+    assert table.iloc[0]["setting"].startswith("network and system: ")
+
+
+def test_equal_settings_add_nothing_and_measurements_are_refused(simulated):
+    base, _ = simulated(10, 500)
+    assert difference_by_setting(base, base).empty
+    measured, _ = simulated(10, 500, "replay")
+    with pytest.raises(UsageError, match="'replay' is measured"):
+        difference_by_setting(base, measured)
