@@ -35,19 +35,21 @@ __all__ = ["LIMIT_PASSED", "UNDECIDED", "diff_command"]
 
 LIMIT_PASSED, UNDECIDED = 70, 71
 _STARTS = 4  # starts per side from which the noise between starts is estimated
-VIEWS = ("waterfall", "figures", "operators", "modules", "collectives", "paths")
+VIEWS = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")
 _VERDICT = ["verdict", "change"]
 # The columns of each table that fit on a terminal.
 _SHOWN = {
     "waterfall": ["key", "base_ns", "other_ns", "delta_ns", *_VERDICT],
-    "operators": ["key", "kind", "base_ns", "other_ns", "delta_ns", *_VERDICT],
+    "classes": ["key", "base_ns", "other_ns", "delta_ns", *_VERDICT],
+    "operators": ["key", "base_ns", "other_ns", "delta_ns", *_VERDICT],
     "modules": ["key", "kind", "base_ns", "other_ns", "delta_ns", *_VERDICT],
     "collectives": ["key", "base_ns", "other_ns", "wait_base_ns", "wait_other_ns", *_VERDICT],
     "paths": ["part", "base_ns", "other_ns", "delta_ns", "change"],
 }  # fmt: skip
 _TITLES = {
     "waterfall": "The difference, piece by piece of the critical path",
-    "operators": "Operators, means over the ranks",
+    "classes": "Classes of operators on the device, means over the ranks; the differences add up exactly",
+    "operators": "Operators on the device, means over the ranks; the differences add up exactly",
     "modules": "Modules, means over the ranks",
     "collectives": "Collectives by size and group",
     "paths": "Where the critical paths differ most",
@@ -177,7 +179,8 @@ def _print(found: StepDiff, view: str | None, by: str) -> None:
             continue
         if name == "paths":
             table = table.iloc[(-table["delta_ns"].abs()).argsort(kind="stable")]
-        print_frame(table[_SHOWN[name]], "table", title=_TITLES[name], limit=_ROWS)
+        told = [column for column in _SHOWN[name] if column != "verdict" or found.layout.decides]
+        print_frame(table[told], "table", title=_TITLES[name], limit=_ROWS)
 
 
 def _print_figures(table: pd.DataFrame) -> None:

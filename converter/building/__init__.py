@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from ._log_troubles import troubles_of as troubles_of
     from ._logs import convert_logs as convert_logs
     from ._operator_classes import MATRIX_CLASSES as MATRIX_CLASSES
+    from ._operator_classes import class_of as class_of
+    from ._operator_classes import plain_name as plain_name
     from ._operator_table import TRANSFER as TRANSFER
     from ._origin import captured_steps as captured_steps
     from ._origin import computed_on_host as computed_on_host
@@ -83,6 +85,7 @@ __all__ = [
     "apart",
     "batch_of",
     "captured_steps",
+    "class_of",
     "computed_on_host",
     "convert",
     "convert_files",
@@ -95,6 +98,7 @@ __all__ = [
     "has_times",
     "is_usually_late",
     "operator_cost",
+    "plain_name",
     "profiler_overhead",
     "read_rank",
     "settle",

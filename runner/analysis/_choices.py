@@ -10,7 +10,7 @@ BREAKDOWNS = ("kind", "cause", "operator", "module", "collective", "rank", "phas
 """What a critical path can be split by, in the order in which people ask."""
 RUN_BREAKDOWNS = (*BREAKDOWNS, "network", "link")
 """What the critical path of a run can be split by: a path's own breakdowns, and the parts of the network."""
-PARTS = ("part", "kind", "operator", "module", "collective", "phase", "rank")
+PARTS = ("part", "kind", "class", "operator", "module", "collective", "phase", "rank")
 """What the difference of two steps can be split by; ``part`` is the most telling name of each piece."""
 FEW_HOPS, MOST_HOPS = 2, 8
 FOLDS: Mapping[str, str] = {

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from ...converter import NodeType
 from ...converter.building import DEVICE_LANE
-from ...converter.chakra import KINDS
+from ._busy_time import BUSY_KINDS, busy_kinds, exclusive_ns
 from ._lanes import is_communication, lane_table
 
 if TYPE_CHECKING:
@@ -18,11 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["stream_table"]
 
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 _NODES = ("type", "kind", "is_cpu_op", "stream", "start_ns", "end_ns")
 _KEYS = ["comm", "stream"]
-_CLASSES = ("compute", "communication", "copy")
+_TIMES = ("compute_ns", "comm_ns", "copy_ns")  # of `BUSY_KINDS`
 _COLUMNS = (
     "rank",
     "device",
@@ -30,9 +26,7 @@ _COLUMNS = (
     "nodes",
     "start_ns",
     "span_ns",
-    "compute_ns",
-    "comm_ns",
-    "copy_ns",
+    *_TIMES,
     "idle_ns",
 )
 
@@ -52,11 +46,8 @@ def stream_table(run: RunAnalysis) -> pd.DataFrame:
 
 def _streams_of(rank: int, nodes: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of the table for one rank."""
-    comm = is_communication(nodes["type"])
-    kind = nodes["kind"].astype(object)
-    kind = kind.where(kind.isin(KINDS), "compute").mask(comm, "communication")
-    on_device = comm | ((nodes["type"] == NodeType.COMP) & ~nodes["is_cpu_op"].astype(bool))
-    works = nodes.assign(comm=comm, kind=kind)[on_device & kind.isin(_CLASSES)]
+    kind = busy_kinds(nodes)
+    works = nodes.assign(comm=is_communication(nodes["type"]), kind=kind)[kind != ""]
     groups = list(works.groupby(_KEYS, sort=True))
     if not groups:
         return []
@@ -73,18 +64,9 @@ def _times(works: pd.DataFrame) -> dict[str, int]:
     """Return how the time of a stream is divided."""
     start, end = works["start_ns"].to_numpy(np.int64), works["end_ns"].to_numpy(np.int64)
     first_ns, span_ns = int(start.min()), int(end.max() - start.min())
-    chosen, counted_ns, times = np.zeros(len(works), bool), 0, {}
-    for kind, name in zip(_CLASSES, ("compute_ns", "comm_ns", "copy_ns"), strict=True):
-        chosen |= (works["kind"] == kind).to_numpy()
-        covered_ns = _covered_ns(start[chosen], end[chosen])
-        times[name], counted_ns = covered_ns - counted_ns, covered_ns
+    own = exclusive_ns(start, end, works["kind"])
+    times = {
+        name: int(own[works["kind"] == kind].sum()) for kind, name in zip(BUSY_KINDS, _TIMES, strict=True)
+    }
     return {"nodes": len(works), "start_ns": first_ns, "span_ns": span_ns, **times,
-            "idle_ns": span_ns - counted_ns}  # fmt: skip
-
-
-def _covered_ns(start: Ints, end: Ints) -> int:
-    """Return how long at least one of the intervals lasts."""
-    order = np.argsort(start, kind="stable")
-    start, until = start[order], np.maximum.accumulate(end[order])
-    before = np.append(start[:1], until[:-1])
-    return int(np.maximum(until - np.maximum(start, before), 0).sum())
+            "idle_ns": span_ns - sum(times.values())}  # fmt: skip

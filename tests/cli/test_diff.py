@@ -93,6 +93,7 @@ def test_one_measured_step_is_undecided_unless_strict(made, tmp_path):
     [
         ("waterfall", "table"),
         ("figures", "csv"),
+        ("classes", "json"),
         ("operators", "table"),
         ("modules", "csv"),
         ("collectives", "json"),

@@ -38,6 +38,7 @@ PATH, TITLE, NEEDS_RUN = "/diff", "Diff", False
 _BY = {
     "part": "piece",
     "kind": "kind of work",
+    "class": "class of operators",
     "operator": "operator",
     "module": "module",
     "collective": "collective",
@@ -55,15 +56,15 @@ _TIMES = [
     column("relative", "Relative", "±%", minWidth=96),
     *_TOLD,
 ]
-_PIECES = [
-    text_column("key", "Name", flex=4, minWidth=200),
-    kind_column(),
-    column("count_base", "Count, before", "count"),
-    column("count_other", "Count, after", "count"),
-    *_TIMES,
+_COUNTS = [column("count_base", "Count, before", "count"), column("count_other", "Count, after", "count")]
+_ON_PATH = [
     column("on_path_base_ns", "On path, before", "time", minWidth=100),
     column("on_path_other_ns", "On path, after", "time", minWidth=100),
 ]
+_NAME = text_column("key", "Name", flex=4, minWidth=200)
+_PIECES = [_NAME, kind_column(), *_COUNTS, *_TIMES, *_ON_PATH]
+_OPERATORS = [_NAME, text_column("class", "Class", minWidth=110), *_COUNTS, *_TIMES, *_ON_PATH]
+_CLASSES = [text_column("key", "Class", flex=4, minWidth=200), *_TIMES]
 _COLLECTIVES = [
     text_column("operation", "Operation", minWidth=130),
     column("size_bytes", "Size", "bytes"),
@@ -98,6 +99,10 @@ _PATHS = [
 _WATERFALL_NOTE = (
     "The critical path of the median step, before and after; the pieces add up to the difference exactly. "
     "Orange: longer, green: shorter, grey: may be noise. The axis does not start at 0."
+)
+_DEVICE_NOTE = (
+    "What keeps the device busy in the median step, and its idle time, means over the ranks. Each moment "
+    "counts once; the differences add up exactly."
 )
 _NOTHING = "This study has nothing to compare yet: capture a job twice (chakrascope trace), or make two runs."
 _CHOOSE = "Choose two sides and press Compare. Every step of a capture is read, which takes a while."
@@ -242,7 +247,10 @@ def _tables(sides: Sides, found: StepDiff, asked: dict[str, str], scheme: str) -
     means = "Means over the ranks of one step; the median over the steps."
     return [
         table_card("Figures", "diff-figures", figures, _FIGURES, scheme, query=asked, note=means, most=320),
-        table_card("Operators", "diff-operators", found.operators, _PIECES, scheme, query=asked, note=means),
+        table_card("Classes of operators", "diff-classes", found.classes, _CLASSES, scheme, query=asked,
+                   note=_DEVICE_NOTE),
+        table_card("Operators", "diff-operators", found.operators, _OPERATORS, scheme, query=asked,
+                   note=_DEVICE_NOTE),
         table_card("Modules", "diff-modules", found.modules, _PIECES, scheme, query=asked, note=means),
         table_card("Collectives", "diff-collectives", found.collectives, _COLLECTIVES, scheme, query=asked,
                    note="Wait: until the last rank has arrived; transfer: after that."),

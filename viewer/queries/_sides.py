@@ -18,7 +18,7 @@ from .._theme import run_text
 
 __all__ = ["DIFF_TABLES", "Reading", "Sides", "open_beside"]
 
-DIFF_TABLES = ("waterfall", "figures", "operators", "modules", "collectives", "paths")
+DIFF_TABLES = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")
 _MOST_KEPT = 6
 _MOST_RUNS = 200
 

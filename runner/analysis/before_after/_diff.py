@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ....converter.building import MATRIX_CLASSES
 from ....errors import ConfigError, did_you_mean
 from ....support import change_text, count_text, duration_text, share_text
 from ..._notebook import Bar, Figure, bars, block, html_table
@@ -24,6 +25,8 @@ VERDICTS = ("more", "less", "same", "within noise", "undecided")
 """What is said of a difference; ``undecided`` where too little is known of the noise."""
 VERDICT_COLOURS = dict.fromkeys(VERDICTS, "#a9b1ba") | {"more": "#d55e00", "less": "#1b9e77"}
 """How each verdict is drawn: grey is what may be noise."""
+# One operator of these classes does a whole layer, so that another one of the class is in its place.
+_LAYERS = (*MATRIX_CLASSES, "normalization", "softmax", "embedding")
 _FIGURES = ("base_ns", "other_ns", "delta_ns", "low_ns", "high_ns")
 
 
@@ -91,12 +94,31 @@ class StepDiff:
 
     @cached_property
     def operators(self) -> pd.DataFrame:
-        """A row per operator and kind: ``time`` is a mean over the ranks. The greatest difference first."""
-        return self._table("operators", ["key", "kind"], "time_ns")
+        """A row per operator of the device work of the median steps, means over the ranks, and one for idle.
+
+        Each moment counts once: ``delta_ns`` sums to that of the steps exactly. ``total_*`` is with what
+        overlaps; ``kernel_*`` is the longest work of the operator. An operator that another of its class
+        replaced has one row, called by both names. The greatest difference first.
+        """
+        keys = ["key", "class"]
+        found = self._summed(keys, lambda step: step.operators.set_index(keys)["time_ns"])
+        for side, step in (("base", self.base.median), ("other", self.other.median)):
+            own = step.operators.assign(key=step.operators["key"].replace(self._replaced)).set_index(keys)
+            own = own.reindex(pd.MultiIndex.from_frame(found[keys]))
+            for column in ("count", "total_ns", "on_path_ns"):
+                stem, unit = column.removesuffix("_ns"), "_ns" * column.endswith("_ns")
+                found[f"{stem}_{side}{unit}"] = own[column].fillna(0).to_numpy(np.int64)
+            found[f"kernel_{side}"] = own["kernel"].fillna("").to_numpy()
+        return found
+
+    @cached_property
+    def classes(self) -> pd.DataFrame:
+        """A row per class of operators, as :attr:`operators`."""
+        return self._summed(["key"], lambda step: step.operators.groupby("class")["time_ns"].sum())
 
     @cached_property
     def modules(self) -> pd.DataFrame:
-        """A row per module and kind, as :attr:`operators`; what its submodules do is theirs."""
+        """A row per module and kind: ``time`` is a mean over the ranks; what its submodules do is theirs."""
         return self._table("modules", ["key", "kind"], "time_ns")
 
     @cached_property
@@ -113,14 +135,7 @@ class StepDiff:
         """
         if by not in PARTS:
             raise ConfigError(f"The difference cannot be told by '{by}'{did_you_mean(by, PARTS)}")
-        sides = [[_on_path(step, by) for step in side.steps] for side in (self.base, self.other)]
-        keys = pd.Index(sorted({key for side in sides for sums in side for key in sums.index}, key=str))
-        samples = [np.stack([s.reindex(keys, fill_value=0) for s in side], axis=1) for side in sides]
-        table = self._compared(pd.DataFrame({"key": keys}), *samples)
-        for column, side in (("base_ns", self.base), ("other_ns", self.other)):
-            table[column] = _on_path(side.median, by).reindex(keys, fill_value=0).to_numpy()
-        table["delta_ns"] = table["other_ns"] - table["base_ns"]
-        table = _largest_first(table)
+        table = self._summed(["key"], lambda step: step.segments.groupby(by)["duration_ns"].sum())
         table["to_ns"] = self.base.median.makespan_ns + table["delta_ns"].cumsum()
         table["from_ns"] = table["to_ns"] - table["delta_ns"]
         lead = ["key", *_FIGURES, "from_ns", "to_ns", "verdict", "change"]
@@ -131,6 +146,41 @@ class StepDiff:
     def paths(self) -> pd.DataFrame:
         """Both median steps' critical paths side by side, aligned: see :func:`paths_side_by_side`."""
         return paths_side_by_side(*(path_legs(side.median.segments) for side in (self.base, self.other)))
+
+    @cached_property
+    def _replaced(self) -> dict[str, str]:
+        """Each operator that alone of its class and direction is gone, or new -> the names of both."""
+        names: dict[tuple[str, bool], list[set[str]]] = {}
+        for place, side in enumerate((self.base, self.other)):
+            for step in side.steps:
+                own = step.operators[step.operators["class"].isin(_LAYERS)]
+                for name, kind in zip(own["key"], own["class"], strict=True):
+                    names.setdefault((kind, "backward" in name), [set(), set()])[place].add(name)
+        found = {}
+        for before, after in names.values():
+            if len(before - after) == len(after - before) == 1:
+                (gone,), (new,) = before - after, after - before
+                found |= dict.fromkeys((gone, new), f"{gone} → {new}")
+        return found
+
+    def _summed(self, keys: Sequence[str], times: Callable[[Step], pd.Series]) -> pd.DataFrame:
+        """Return the *times* of the steps compared, by *keys*: those of the median steps, exactly."""
+
+        def renamed(step: Step) -> pd.Series:
+            table = times(step).rename_axis(keys).rename("ns").reset_index()
+            return table.assign(key=table["key"].replace(self._replaced)).groupby([*keys])["ns"].sum()
+
+        sides = [[renamed(step) for step in side.steps] for side in (self.base, self.other)]
+        rows = sides[0][0].index
+        for sums in (*sides[0], *sides[1]):
+            rows = rows.union(sums.index)
+        samples = [np.stack([sums.reindex(rows, fill_value=0) for sums in side], axis=1) for side in sides]
+        table = self._compared(rows.to_frame(index=False), *samples)
+        for column, side in (("base_ns", self.base), ("other_ns", self.other)):
+            table[column] = renamed(side.median).reindex(rows, fill_value=0).to_numpy()
+        table["delta_ns"] = table["other_ns"] - table["base_ns"]
+        table["relative"] = table["delta_ns"] / table["base_ns"].where(table["base_ns"] != 0)
+        return _largest_first(table)
 
     def _table(self, name: str, keys: list[str], *times: str) -> pd.DataFrame:
         """Return the table *name* of the steps compared by the sum of its columns *times*."""
@@ -303,11 +353,6 @@ def diff_steps(base: Side, other: Side, *, between_starts: float | None = None) 
             "many steps as each other, or captures, whose steps are compared one by one."
         )
     return StepDiff(base, other, between_starts)
-
-
-def _on_path(step: Step, by: str) -> pd.Series:
-    sums: pd.Series = step.segments.groupby(by)["duration_ns"].sum()
-    return sums
 
 
 def _largest_first(table: pd.DataFrame) -> pd.DataFrame:

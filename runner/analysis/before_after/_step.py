@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from ....converter import NodeType, Workload
-from ....converter.building import captured_steps
+from ....converter.building import captured_steps, class_of, plain_name
 from ....support import bytes_text, ranks_text
 from ..._result import Result
+from .._busy_time import busy_kinds, exclusive_ns
 from .._choices import PARTS
 from .._collective_overview import operation_name
 from .._critical_path import CriticalPath, critical_path
@@ -24,7 +25,9 @@ __all__ = ["Step", "read_step"]
 _NOTHING = "(none)"
 _TIMES = ["count", "time_ns", "on_path_ns"]
 _ON_HOST = ("host", "sync")
+_OF_OPERATORS = ("compute", "copy")
 _NODE = ["rank", "node_id"]
+_OPERATOR = ["key", "class"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +37,13 @@ class Step:
     *start* names the start of the job that it comes from: steps of one start are more alike than steps of
     two. *exact* says that the same input gives the same times again, as a simulation does.
 
-    *figures* has totals by name. *operators* and *modules* have ``key, kind, count, time_ns, on_path_ns``,
-    where counts and times are means over the ranks; *collectives* have ``key, operation, size_bytes, group,
-    count, wait_ns, transfer_ns, on_path_ns``. *segments* are the critical path, with a column for each of
-    :data:`PARTS`. *covers* is how many training steps it holds: more than one where several were converted
-    together.
+    *figures* has totals by name. *modules* have ``key, kind, count, time_ns, on_path_ns``, where counts and
+    times are means over the ranks. *operators* have ``key, class, count, time_ns, total_ns, on_path_ns,
+    kernel`` of what keeps the devices busy, and of ``idle``: each moment counts once in ``time_ns``, which
+    sums to the makespan; ``total_ns`` is with what overlaps, ``kernel`` the longest work. *collectives* have
+    ``key, operation, size_bytes, group, count, wait_ns, transfer_ns, on_path_ns``. *segments* are the
+    critical path, with a column for each of :data:`PARTS`. *covers* is how many training steps it holds: more
+    than one where several were converted together.
     """
 
     name: str
@@ -71,9 +76,7 @@ def read_step(result: Result, workload: Workload, *, name: str, start: str, exac
         exact=exact,
         makespan_ns=int(result.makespan_ns),
         figures=_figures(result, workload, nodes, calls),
-        operators=_by(
-            nodes.assign(key=nodes["operator"].where(nodes["operator"] != "", nodes["name"])), ranks
-        ),
+        operators=_operators(nodes, ranks, int(result.makespan_ns)),
         modules=_by(nodes.assign(key=nodes["module"].where(nodes["module"] != "", _NOTHING)), ranks),
         collectives=_collectives(calls, on_path, ranks),
         segments=segments,
@@ -82,7 +85,7 @@ def read_step(result: Result, workload: Workload, *, name: str, start: str, exac
 
 
 def _facts(workload: Workload) -> pd.DataFrame:
-    columns = [*_NODE, "name", "type", "kind", "operator", "module", "comm_size_bytes", "tensor_size_bytes"]
+    columns = [*_NODE, "name", "type", "kind", "is_cpu_op", "operator", "module"]
     table: pd.DataFrame = workload.node_table()[columns]
     return table
 
@@ -123,6 +126,7 @@ def _segments(path: CriticalPath, calls: pd.DataFrame) -> pd.DataFrame:
     for by in ("operator", "module", "collective", "phase"):
         segments[by] = segments[by].where(segments[by] != "", _NOTHING)
     inside = segments["module"].where(segments["module"] != _NOTHING, segments["operator"])
+    segments["class"] = _classes(segments)
     on_host = segments["kind"].isin(_ON_HOST)
     inside = inside.where(~on_host, segments["module"].where(segments["module"] != _NOTHING, "no module"))
     of = segments["collective"].where(segments["collective"] != _NOTHING, inside)
@@ -131,6 +135,47 @@ def _segments(path: CriticalPath, calls: pd.DataFrame) -> pd.DataFrame:
     segments["rank"] = segments["rank"].astype(np.int64)
     kept: pd.DataFrame = segments[["segment", "node_id", "name", "start_ns", "end_ns", "duration_ns", *PARTS]]
     return kept
+
+
+def _classes(rows: pd.DataFrame) -> pd.Series:
+    """Return the class of the operator of *rows* that compute or copy; the kind of others."""
+    names = pd.Series({name: class_of(plain_name(name)) for name in rows["operator"].unique()}, dtype=object)
+    known, kinds = rows["operator"].map(names), rows["kind"]
+    own = known.where(known != "", kinds.replace("compute", "other computation"))
+    classes: pd.Series = own.where(kinds.isin(_OF_OPERATORS), kinds)
+    return classes
+
+
+def _operators(nodes: pd.DataFrame, ranks: int, makespan_ns: int) -> pd.DataFrame:
+    """Return a row per operator of what keeps the devices busy, means over the *ranks*, and one for idle."""
+    busy = nodes.assign(kind=busy_kinds(nodes))
+    busy = busy[busy["kind"] != ""]
+    busy["operator"] = busy["operator"].where(busy["operator"] != "", busy["name"])
+    # Each rank has an interval of its own on one axis, so that one pass counts all of them.
+    lead = pd.factorize(busy["rank"])[0] * makespan_ns
+    ends = (lead + busy[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
+    own = exclusive_ns(*ends, busy["kind"])
+    busy = busy.assign(
+        key=busy["operator"], count=busy["ranks"], exclusive_ns=own * busy["ranks"],
+        total_ns=busy["time_ns"] * busy["ranks"],
+    ).assign(**{"class": _classes(busy)})  # fmt: skip
+    kernels = busy.groupby([*_OPERATOR, "name"], as_index=False)["total_ns"].sum()
+    kernels = kernels.sort_values("total_ns", ascending=False, kind="stable").drop_duplicates(_OPERATOR)
+    table = busy.groupby(_OPERATOR, as_index=False).agg(
+        count=("count", "sum"), time_ns=("exclusive_ns", "sum"), total_ns=("total_ns", "sum"),
+        on_path_ns=("on_path_ns", "sum"),
+    )  # fmt: skip
+    idle_ns = makespan_ns * ranks - int(table["time_ns"].sum())
+    idle = dict.fromkeys(table.columns, 0) | dict.fromkeys(_OPERATOR, "idle") | {"time_ns": idle_ns}
+    table = pd.concat([table, pd.DataFrame([idle])], ignore_index=True)
+    # Rounded sums, so that the means add up to the makespan.
+    table["time_ns"] = np.diff((table["time_ns"].cumsum() + ranks // 2) // ranks, prepend=0)
+    table[["count", "total_ns"]] = (table[["count", "total_ns"]] / ranks).round()
+    typed = table.astype(dict.fromkeys([*_TIMES, "total_ns"], np.int64))
+    named: pd.DataFrame = typed.merge(
+        kernels[[*_OPERATOR, "name"]].rename(columns={"name": "kernel"}), on=_OPERATOR, how="left"
+    ).fillna({"kernel": ""})
+    return named
 
 
 def _by(nodes: pd.DataFrame, ranks: int) -> pd.DataFrame:

@@ -27,6 +27,7 @@ from chakrascope.runner.analysis import (
 from chakrascope.runner.analysis.before_after._noise import Layout, differences, rank_cut
 from chakrascope.runner.analysis.before_after._paths import path_legs, paths_side_by_side
 
+KIND_OF = {"Memset": "copy", "Memcpy": "copy", "python": "host"}
 MODULES = ("", "layers.0", "layers.1", "head")
 
 
@@ -90,6 +91,9 @@ def test_every_waterfall_sums_to_the_difference_exactly(first, second, meets):
         if len(rows):
             assert rows["from_ns"].iloc[0] == found.base.median.makespan_ns
             assert rows["to_ns"].iloc[-1] == found.other.median.makespan_ns
+    for rows in (found.operators, found.classes):
+        assert rows["delta_ns"].sum() == found.delta_ns
+        assert rows["base_ns"].sum() == found.base.median.makespan_ns
     assert found.paths["delta_ns"].sum() == found.delta_ns
     assert found.paths["base_ns"].sum() == found.base.median.makespan_ns
 
@@ -111,6 +115,53 @@ def test_what_is_new_gone_and_longer_is_named():
     collective = found.collectives.iloc[0]
     assert (collective["size_bytes"], collective["group"]) == (1 << 20, "all ranks")
     assert (collective["transfer_base_ns"], collective["transfer_other_ns"]) == (500, 900)
+
+
+def device_step(works):
+    """Make a measured step of one rank; *works* are operator, kernel, stream, ns, and the work before."""
+    rows = [
+        {"node_id": node, "name": kernel, "operator": name, "type": NodeType.COMP, "stream": stream}
+        | {"kind": KIND_OF.get(kernel, "compute"), "duration_ns": duration, "measured_start_ns": 0, "step": 0}
+        for node, (name, kernel, stream, duration, _) in enumerate(works)
+    ]
+    edges = [(work[-1], node, 1) for node, work in enumerate(works) if work[-1] >= 0]
+    told = {"captured": True, "measured_step_ns": {"0": 1}}
+    workload = Workload((Graph.build(0, rows, edges),), np.zeros(1, dtype=np.int32), metadata=told)
+    return read_step(measured_result(workload), workload, name="step", start="", exact=True)
+
+
+def test_operators_of_two_chips_are_matched_and_sum_to_the_difference():
+    base = device_step(
+        [
+            ("aten::mm", "cutlass", 0, 100, -1),
+            ("aten::mm", "Memset", 0, 10, 0),
+            ("aten::cudnn_convolution", "implicit_gemm", 0, 100, 1),
+            ("aten::copy_", "Memcpy", 1, 140, 1),
+            ("aten::item", "python", 0, 90, 3),
+        ]
+    )
+    other = device_step(
+        [
+            ("aten::mm", "Cijk", 0, 150, -1),
+            ("aten::miopen_convolution", "Im2d2Col", 0, 20, 0),
+            ("aten::tanh", "vectorized", 1, 110, 0),
+        ]
+    )
+    found = diff_steps(side(base), side(other))
+    rows = found.operators.set_index("key")
+    times = rows[["class", "base_ns", "other_ns"]].T.to_dict("list")
+    assert times == {
+        "aten::mm": ["gemm", 110, 150],
+        "aten::cudnn_convolution → aten::miopen_convolution": ["convolution", 100, 20],
+        "aten::copy_": ["copy", 40, 0],
+        "aten::tanh": ["elementwise", 0, 90],
+        "idle": ["idle", 90, 0],
+    }
+    assert rows["delta_ns"].sum() == found.delta_ns == -80
+    assert rows.loc["aten::copy_", ["total_base_ns", "change"]].tolist() == [140, "gone"]
+    assert rows.loc["aten::mm", ["kernel_base", "kernel_other"]].tolist() == ["cutlass", "Cijk"]
+    assert found.classes.set_index("key").loc["elementwise", "delta_ns"] == 90
+    assert found.waterfall("class")["delta_ns"].sum() == -80
 
 
 def test_waiting_for_the_last_rank_is_not_transfer():

@@ -51,8 +51,8 @@ def test_means_are_over_all_ranks(both):
     alike, every = (
         read_step(found.result, found.workload, name="step", start="", exact=True) for found in both
     )
-    for table in ("operators", "modules"):
-        pair = [getattr(step, table).set_index(["key", "kind"])["time_ns"] for step in (alike, every)]
+    for table, keys in (("operators", ["key", "class"]), ("modules", ["key", "kind"])):
+        pair = [getattr(step, table).set_index(keys)["time_ns"] for step in (alike, every)]
         assert (pair[0] - pair[1]).abs().max() <= 1
     figures = ("compute", "communication", "exposed", "overlap", "bytes", "nodes")
     assert [alike.figures[name] for name in figures] == [every.figures[name] for name in figures]
