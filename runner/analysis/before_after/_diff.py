@@ -156,7 +156,7 @@ class StepDiff:
                 own = step.operators[step.operators["class"].isin(_LAYERS)]
                 for name, kind in zip(own["key"], own["class"], strict=True):
                     names.setdefault((kind, "backward" in name), [set(), set()])[place].add(name)
-        found = {}
+        found: dict[str, str] = {}
         for before, after in names.values():
             if len(before - after) == len(after - before) == 1:
                 (gone,), (new,) = before - after, after - before
@@ -167,8 +167,10 @@ class StepDiff:
         """Return the *times* of the steps compared, by *keys*: those of the median steps, exactly."""
 
         def renamed(step: Step) -> pd.Series:
-            table = times(step).rename_axis(keys).rename("ns").reset_index()
-            return table.assign(key=table["key"].replace(self._replaced)).groupby([*keys])["ns"].sum()
+            table = times(step).rename_axis([*keys]).rename("ns").reset_index()
+            table["key"] = table["key"].replace(self._replaced)
+            sums: pd.Series = table.groupby([*keys])["ns"].sum()
+            return sums
 
         sides = [[renamed(step) for step in side.steps] for side in (self.base, self.other)]
         rows = sides[0][0].index

@@ -153,8 +153,8 @@ def _operators(nodes: pd.DataFrame, ranks: int, makespan_ns: int) -> pd.DataFram
     busy["operator"] = busy["operator"].where(busy["operator"] != "", busy["name"])
     # Each rank has an interval of its own on one axis, so that one pass counts all of them.
     lead = pd.factorize(busy["rank"])[0] * makespan_ns
-    ends = (lead + busy[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
-    own = exclusive_ns(*ends, busy["kind"])
+    start, end = (lead + busy[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
+    own = exclusive_ns(start, end, busy["kind"])
     busy = busy.assign(
         key=busy["operator"], count=busy["ranks"], exclusive_ns=own * busy["ranks"],
         total_ns=busy["time_ns"] * busy["ranks"],
