@@ -36,7 +36,7 @@ class _Nodes:
         self._representatives = representatives
         if counts is None:
             own = np.bincount(distinct.read(["rank"])["rank"], minlength=len(representatives))
-            counts = own[representatives]
+            counts = own[representatives].astype(np.int32)
         self.rows: Sequence[int] = tuple(counts.tolist())
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:

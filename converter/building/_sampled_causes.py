@@ -322,7 +322,8 @@ def _section_edges(ops: Ops) -> list[int]:
     first = np.flatnonzero(np.diff(kinds, prepend=outside) != 0)
     last = np.append(first[1:], len(kinds))[: len(first)] - 1
     inside = kinds[first] != outside
-    return np.unique(np.concatenate([starts[first][inside], ends[last][inside]])).tolist()
+    edges: list[int] = np.unique(np.concatenate([starts[first][inside], ends[last][inside]])).tolist()
+    return edges
 
 
 def _around(

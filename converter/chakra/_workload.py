@@ -133,7 +133,8 @@ class Workload:
         rank and node for an invalid graph, and `UsageError` for another version of Chakra's schema.
         """
         programs: dict[bytes, int] = {}
-        graphs, program_of_rank = [], []
+        graphs: list[Graph] = []
+        program_of_rank = []
         for rank, messages in enumerate(ranks):
             data = bytes_of_messages(messages, rank=rank)
             if data not in programs:
