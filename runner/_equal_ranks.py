@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ from ..support.table import Columns, Table
 
 __all__ = ["calls_of_all", "nodes_of_all"]
 
-Ranks = npt.NDArray[np.int32]
+Ranks = npt.NDArray[np.integer[Any]]
 _ORIGIN = ("rank", "node_id", "origin_rank", "origin_node")
 
 

@@ -148,7 +148,7 @@ class ParquetWriter:
             column_encoding=dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
             use_dictionary=[name for name in kinds if name not in growing],
             write_page_checksum=True,
-            store_schema=False,
+            store_schema=bool(note),  # which takes its metadata along
         )
 
     def __enter__(self) -> ParquetWriter:
