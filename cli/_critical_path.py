@@ -16,16 +16,18 @@ from ._summary import print_headline
 
 if TYPE_CHECKING:
     from ..converter import Workload
-    from ..runner import Result
+    from ..runner import CriticalPath, Result
 
 __all__ = ["critical_path_command", "print_critical_path"]
 
 
-def print_critical_path(result: Result, workload: Workload, *, segments: int = 8) -> None:
-    """Print the one-sentence answer, the breakdown by kind and the longest segments."""
+def print_critical_path(
+    result: Result, workload: Workload, path: CriticalPath | None = None, *, segments: int = 8
+) -> None:
+    """Print the one-sentence answer, the breakdown by kind and the longest segments; *path*, if known."""
     from ..runner import summarize
 
-    summary = summarize(result, workload)
+    summary = summarize(result, workload, path)
     path = summary.path
     print_headline(summary)
     print_columns(summary.columns("kinds"), title="Critical path by kind")
@@ -57,6 +59,6 @@ def critical_path_command(study_folder: Path, run_id: str | None, by: str | None
     if by is not None:
         print_frame(run.breakdown(by), output_format, title=f"Critical path by {by}", limit=40)
     elif output_format == "table":
-        print_critical_path(run.result, run.workload)
+        print_critical_path(run.result, run.workload, run.path)
     else:
         print_frame(run.path.segments, output_format)
