@@ -105,8 +105,9 @@ def diff_command(
     junit_file: Path | None,
     output_format: str,
 ) -> int:
-    """Compare two captures, steps or runs: STUDY_A before a change, STUDY_B after it.
+    """Compare two captures, traces, steps or runs: STUDY_A before a change, STUDY_B after it.
 
+    Either may be a trace, such as those of one model on two chips: their measured steps are compared.
     WHAT is a capture (all its steps are compared), CAPTURE/STEP, a workload, the first letters of a run's id,
     several of these with commas between, or `all` captures. Without it, the newest capture, else the newest
     run. Steps need not have the same nodes: operators, modules and collectives are matched by name.
