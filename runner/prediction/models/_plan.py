@@ -120,8 +120,8 @@ class Plan:
     def group(self, rank: int, *axes: str) -> tuple[int, ...]:
         """Return the ranks that differ from *rank* along *axes* only, in the order of their numbers.
 
-        Beside the axes of a plan there are ``ep``, the ranks that share experts (neighbours along ``cp``,
-        then ``dp``, as in Megatron), and ``edp``, those that have the same experts.
+        In addition to the axes of a plan there are ``ep``, the ranks that share experts (neighbours along
+        ``cp``, then ``dp``, as in Megatron), and ``edp``, those that have the same experts.
         """
         place = self.place_of(rank)
         origin, steps = rank, []
