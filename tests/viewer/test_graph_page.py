@@ -11,11 +11,10 @@ from chakrascope.viewer._state import Selection
 from chakrascope.viewer.pages._graph_drawing import draw
 from chakrascope.viewer.queries import opened_nodes
 
-NAMES = """() => {
-  const cy = document.getElementById('graph')._cyreg.cy, zoom = cy.zoom();
-  return cy.nodes().map(node => ({
-    size: parseFloat(node.style('font-size')) * zoom, quiet: node.hasClass('quiet'),
-  }));
+READABLE = """() => {
+  const cy = document.getElementById('graph')._cyreg.cy;
+  const shown = cy.nodes().filter(node => !node.hasClass('quiet'));
+  return shown.every(node => parseFloat(node.style('font-size')) * cy.zoom() >= 11) && shown.length;
 }"""
 
 
@@ -48,13 +47,9 @@ def test_an_address_opens_only_nodes(text):
 def test_names_are_readable_at_any_zoom(visit, made, address):
     page = visit("/graph", f"?run={made.run_b}&rank=1&node=7&{address}")
     page.wait_for_selector("#graph[data-named]")
-    page.wait_for_timeout(300)
-    shown = [name for name in page.evaluate(NAMES) if not name["quiet"]]
-    assert shown
-    assert all(name["size"] >= 11 for name in shown)
+    page.wait_for_function(READABLE)
     page.evaluate("() => { document.getElementById('graph')._cyreg.cy.zoom(0.3); }")
-    page.wait_for_timeout(200)
-    assert all(name["size"] >= 11 for name in page.evaluate(NAMES) if not name["quiet"])
+    page.wait_for_function(READABLE.replace("&& shown.length", ""))
     assert page.complaints == []
 
 

@@ -14,6 +14,12 @@ from chakrascope.viewer._access import require_token
 from .conftest import serving, watched
 
 KEY_MS = 40
+# Keeps the states of the message on the server, one of which is shown for three seconds.
+STATES = """() => {
+  const box = document.getElementById("server-state");
+  window.states = [];
+  new MutationObserver(() => window.states.push(box.dataset.state)).observe(box, { attributes: true });
+}"""
 
 
 @contextmanager
@@ -91,8 +97,9 @@ def test_a_server_that_went_away_is_told_and_taken_up_again(browser, study, made
         page.wait_for_selector("#ranks-table .ag-row")
     page.get_by_role("link", name="Critical path", exact=True).click()
     page.wait_for_selector("#server-state[data-state=gone]:has-text('does not answer')")
+    page.evaluate(STATES)
     with served_at(create_app(study), port):
-        page.wait_for_selector("#server-state[data-state=back]")  # for three seconds
+        page.wait_for_function("() => window.states.includes('back')")
         # What was asked meanwhile is answered now, without a reload.
         page.wait_for_selector("#segments-table .ag-row")
         page.wait_for_selector("#server-state", state="hidden")

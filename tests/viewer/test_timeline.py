@@ -339,8 +339,8 @@ def test_keys_go_on_after_an_answer_that_failed(timeline):
     page = timeline("&rank=1&node=4")
     page.wait_for_selector("#timeline[data-selected='1:4']")
     page.route("**/api/node?*", lambda route: route.abort())
-    page.keyboard.press("[")
-    page.wait_for_timeout(300)
+    with page.expect_event("requestfailed"):
+        page.keyboard.press("[")
     page.unroute("**/api/node?*")
     page.keyboard.type("..", delay=TYPED_MS)
     page.wait_for_function(
