@@ -55,17 +55,6 @@ class StepTimes(NamedTuple):
     place: str = ""
 
     @property
-    def spread_text(self) -> str:
-        """The spread as a sentence."""
-        low, usual, high, most = map(
-            duration_text, (self.least_ns, self.median_ns, self.p90_ns, self.most_ns)
-        )
-        return (
-            f"{self.steps} steps without a profiler took {usual} (median), {low} at least, {high} at the "
-            f"90th percentile and {most} at most."
-        )
-
-    @property
     def matters(self) -> bool:
         """Whether long steps take a share of the run that is worth a sentence."""
         return self.gain_ns >= _MATTERS * self.median_ns

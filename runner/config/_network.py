@@ -17,7 +17,7 @@ from ..engine import TOPOLOGIES
 from . import _limits as limits
 from . import _values as values
 from ._efficiency import EfficiencyPart
-from ._failures import Failure, check_failures, fail_links, read_failures
+from ._failures import Failure, fail_links, read_failures
 from ._links import Link, check_devices, check_links, read_links
 from ._packet import PacketPart
 from ._packet_files import read_packet_files
@@ -111,14 +111,6 @@ class NetworkConfig:
     def bandwidth_bytes_per_ns(self) -> tuple[float, ...]:
         """The links' speed in bytes per nanosecond (10^9 bytes per second), one per dimension."""
         return tuple(value * GIB / 1e9 for value in self.bandwidth)
-
-    def working_links(self) -> list[Link]:
-        """Return the links with failures applied.
-
-        Without failed links, and slow ones slowed. Raises `ConfigError`.
-        """
-        check_failures(self.failures, f"The network '{self.name}'")
-        return self.failing_links()[0]
 
     def failing_links(
         self, more: tuple[Failure, ...] = ()

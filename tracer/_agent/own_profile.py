@@ -40,11 +40,6 @@ class OwnProfile(Recorder):
         """Whether all wanted steps are recorded."""
         return len(self.timed_steps) >= self._wanted
 
-    @property
-    def step_index(self) -> int:
-        """The index of the open step, else of the last one."""
-        return self._step_index
-
     def start(self, steps_seen: int) -> None:
         """Start to observe the step after *steps_seen* finished ones.
 
