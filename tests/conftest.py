@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,6 @@ hypothesis.settings.load_profile("steady")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
-
-# What several test packages make their studies with.
-sys.path.insert(0, str(ROOT / "tests"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,17 +3,13 @@
 import csv
 import io
 import json
-import sys
-from pathlib import Path
 
 import pytest
+from log_files import Job, straggling_job
 
 from chakrascope.cli import main
 from chakrascope.converter import Workload
 from chakrascope.converter.building import GAP
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "converter"))
-from log_files import Job, straggling_job
 
 
 def run(capfd, *arguments):

@@ -1,9 +1,7 @@
 """Stragglers, skew and speeds from production logs: golden numbers of a job with a known straggler."""
 
-import sys
-from pathlib import Path
-
 import pytest
+from log_files import MS, US, Job, straggling_job
 
 from chakrascope.converter import match_logs, read_logs
 from chakrascope.runner.analysis import (
@@ -13,9 +11,6 @@ from chakrascope.runner.analysis import (
     logged_table,
     straggler_texts,
 )
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "converter"))
-from log_files import MS, US, Job, straggling_job
 
 
 def matched(job, folder, kind="flight", **options):

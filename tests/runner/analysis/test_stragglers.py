@@ -1,7 +1,6 @@
 """Stragglers of a job: the published figures, properties of what-ifs, and planted causes."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +8,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from training_job import TrainingJob
 
 from chakrascope.converter.readers import read_operation_table
 from chakrascope.errors import TraceError
 from chakrascope.runner.analysis import STRAGGLER_TABLES, find_stragglers
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from training_job import TrainingJob
 
 DATA = Path(__file__).parents[2] / "data" / "runner" / "stragglers"
 MODEST = settings(max_examples=15, deadline=None)

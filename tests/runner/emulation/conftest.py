@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +10,6 @@ from chakrascope.runner import engine
 from chakrascope.runner.emulation import what_namespaces_lack
 
 TRANSPORTS = ("tcp", "libfabric:tcp", "libfabric:shm", "gloo")
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 
 @pytest.fixture(scope="session")
