@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
+from processes import descendants, is_running, wait_for
 from studies import make_study
-
-
-def started_by(pid):
-    """Return the processes that *pid* started, and those that these did."""
-    found = set()
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in map(int, file.read_text().split()):
-                found |= {child} | started_by(child)
-    return found
-
-
-def alive(pids):
-    """Return those of *pids* that run and are no zombies."""
-    found = set()
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-            found |= {pid} if state != "Z" else set()
-    return found
-
-
-def until(condition, seconds=60.0):
-    """Wait until *condition* holds, and return whether it did."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def convert(_):
@@ -100,17 +68,17 @@ def test_no_helper_outlives_its_command(tmp_path, name, end):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    helpers = set()
+    helpers = []
     try:
-        assert until(lambda: len(started_by(command.pid)) >= least or command.poll() is not None)
+        wait_for(lambda: len(descendants(command.pid)) >= least or command.poll() is not None)
         assert command.poll() is None, command.stderr.read()
-        helpers = started_by(command.pid)
+        helpers = descendants(command.pid)
         command.send_signal(ENDS[end])
-        assert until(lambda: not alive(helpers))
-        assert until(lambda: command.poll() is not None)
+        wait_for(lambda: not any(map(is_running, helpers)))
+        wait_for(lambda: command.poll() is not None)
     finally:
         command.kill()
-        for left in alive(helpers):
+        for left in filter(is_running, helpers):
             os.kill(left, signal.SIGKILL)
         command.communicate()
 
@@ -120,14 +88,14 @@ def test_a_training_command_does_not_outlive_a_killed_trace(tmp_path):
     command = subprocess.Popen(
         [sys.executable, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    helpers = set()
+    helpers = []
     try:
-        assert until(lambda: len(started_by(command.pid)) >= least)
-        helpers = started_by(command.pid)
+        wait_for(lambda: len(descendants(command.pid)) >= least)
+        helpers = descendants(command.pid)
         command.kill()
-        assert until(lambda: not alive(helpers))
+        wait_for(lambda: not any(map(is_running, helpers)))
     finally:
         command.kill()
-        for left in alive(helpers):
+        for left in filter(is_running, helpers):
             os.kill(left, signal.SIGKILL)
         command.wait()

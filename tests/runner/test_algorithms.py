@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from dataclasses import replace
 
 import pytest
 import yaml
+from processes import wait_for
 from workloads import coll, comp, workload
 
 from chakrascope.converter import Graph, NodeType, encode_graph
@@ -74,9 +74,8 @@ def test_a_job_simulates_a_system_with_custom_algorithms(study, tmp_path):
     moved = study.path.rename(tmp_path / "moved")
     store = JobStore(Study.open(moved))
     store.resume()
-    deadline = time.monotonic() + 600
-    while (job := store.jobs()[0]).is_active and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for(lambda: not store.jobs()[0].is_active)
+    (job,) = store.jobs()
     assert (job.state, job.message) == ("done", "")
     assert store.study.result(job.experiment).makespan_ns == expected
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from processes import wait_for
 from workloads import coll, comp, workload
 
 from chakrascope.errors import ConfigError, StudyError
@@ -243,18 +243,19 @@ def long_experiment(study):
 
 def _looked_at(store, wanted):
     """Return the jobs when they are as *wanted*."""
-    deadline = time.monotonic() + 600
-    while time.monotonic() < deadline:
+
+    def looked():
         jobs = store.jobs()
         if wanted(jobs):
             return jobs
         assert any(job.is_active for job in jobs), jobs
-        time.sleep(0.02)
-    raise AssertionError(store.jobs())
+        return None
+
+    return wait_for(looked)
 
 
 def test_a_process_that_does_not_stop_when_asked_is_killed(study, monkeypatch):
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     locks = []
 
     def launch(study, job, slots, lock, log):

@@ -11,6 +11,7 @@ import time
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from processes import wait_for
 from workloads import coll, comp, workload
 
 from chakrascope.runner import JobStore, NetworkConfig, Result, Study, prepare, read_sweep, run_sweep
@@ -80,11 +81,11 @@ def act(store, experiments, action, number):
 
 
 def drain(store):
-    deadline = time.monotonic() + 600
-    while any(job.is_active for job in store.jobs()):
-        assert time.monotonic() < deadline, store.jobs()
+    def over():
         store.resume()
-        time.sleep(0.1)
+        return not any(job.is_active for job in store.jobs())
+
+    wait_for(over)
 
 
 def test_a_sweep_killed_with_its_processes_is_resumed(tmp_path):

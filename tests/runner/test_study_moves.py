@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import pytest
+from processes import wait_for
 from workloads import coll, comp, workload
 
 from chakrascope.cli import main
@@ -34,12 +34,13 @@ def experiment(study, latency, system="default"):
 
 
 def until(store, done, resume=False):
-    deadline = time.monotonic() + 600
-    while not done(store.jobs()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    def look():
         # A process whose study went away under it may be noticed only after a while.
         if resume:
             store.resume()
+        return done(store.jobs())
+
+    wait_for(look)
     return store.jobs()
 
 

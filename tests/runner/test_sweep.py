@@ -8,13 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from itertools import product
 
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import wait_for
 from workloads import coll, comp, workload
 
 from chakrascope.errors import BackendError, ConfigError, StudyError
@@ -409,9 +409,7 @@ class TestProcesses:
             [sys.executable, "-c", script, str(study.path)], stderr=subprocess.PIPE, text=True
         )
         table = study.path / "sweeps" / "long" / "points.parquet"
-        deadline = time.monotonic() + 600
-        while not table.exists() and time.monotonic() < deadline and process.poll() is None:
-            time.sleep(0.05)
+        wait_for(lambda: table.exists() or process.poll() is not None)
         process.send_signal(signal.SIGINT)
         _, shown = process.communicate(timeout=600)
         assert process.returncode == 130, shown

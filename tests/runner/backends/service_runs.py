@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import contextmanager
 
+from processes import wait_for
 from workloads import coll, comp, workload
 
 from chakrascope.runner import NetworkConfig, prepare
@@ -44,12 +44,11 @@ def no_thread_stays():
     """Check that the block leaves no thread but those of the fake's pool."""
     before = set(threading.enumerate())
     yield
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        left = [t for t in threading.enumerate() if t not in before and "ThreadPool" not in t.name]
-        # gRPC's server has a thread of its own that serves the pool.
-        left = [thread for thread in left if "_serve" not in thread.name]
-        if not left:
-            return
-        time.sleep(0.05)
-    raise AssertionError(left)
+    # gRPC's server has a thread of its own that serves the pool.
+    of_the_fake = ("ThreadPool", "_serve")
+
+    def left():
+        others = set(threading.enumerate()) - before
+        return [thread for thread in others if not any(name in thread.name for name in of_the_fake)]
+
+    wait_for(lambda: not left())

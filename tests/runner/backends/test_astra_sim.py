@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import is_running, wait_for
 from workloads import coll, comp, workload
 
 from chakrascope.converter import NodeType, Workload
@@ -234,9 +235,7 @@ def test_the_program_dies_with_us(program, tmp_path, monkeypatch):
         "t.AstraSimBackend('analytical-unaware', p, 60).run(t.experiment())\n"
     )
     ours = subprocess.Popen([sys.executable, "-c", source])
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "pids").is_file() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(lambda: (tmp_path / "pids").is_file() and (tmp_path / "pids").read_text())
     ours.kill()
     ours.wait()
     assert_gone(tmp_path / "pids")
@@ -244,17 +243,7 @@ def test_the_program_dies_with_us(program, tmp_path, monkeypatch):
 
 def assert_gone(path: Path) -> None:
     pids = [int(word) for word in path.read_text().split()]
-    deadline = time.monotonic() + 60
-    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not [pid for pid in pids if alive(pid)]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+    wait_for(lambda: not any(map(is_running, pids)))
 
 
 def test_a_program_that_cannot_be_executed(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from processes import wait_for
 from service_runs import NETWORK, experiment, four_ranks, run
 from workloads import coll, comp, workload
 
@@ -307,10 +308,7 @@ def at(service, study):
 
 
 def wait_until_running(service):
-    deadline = time.monotonic() + 120
-    while service.now() != RUNNING and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert service.now() == RUNNING
+    wait_for(lambda: service.now() == RUNNING)
 
 
 # Taking turns.

@@ -6,8 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 from workloads import coll, comp, workload
 
@@ -104,51 +102,3 @@ def agent(address, name, token_file, *more):
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
-
-
-def processes(having):
-    """Return the ids of the running processes whose command line or parentage *having* recognises."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                state = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if state[0] != "Z" and having(int(state[1]), words):
-                found.append(int(entry.name))
-    return found
-
-
-def children(parent):
-    """Return the processes that *parent* started and that still run."""
-    return processes(lambda above, _: above == parent)
-
-
-def descendants(parent):
-    """Return all processes below *parent*."""
-    found, fresh = [], [parent]
-    while fresh:
-        fresh = [child for each in fresh for child in children(each)]
-        found += fresh
-    return found
-
-
-def wait_for(condition, seconds=10.0):
-    """Return what *condition* says once that is true; fails after *seconds*."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"{condition} is still not true after {seconds} s")
-
-
-def is_running(process):
-    """Say whether the process of that id runs."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

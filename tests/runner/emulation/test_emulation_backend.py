@@ -153,7 +153,7 @@ def test_a_job_that_waits_for_ever_is_not_begun(monkeypatch):
 
 def test_ranks_that_wait_for_each_other_are_told_so():
     with pytest.raises(Stalled) as caught:
-        emulate(engine_job(unmatched()), Setup(), limit_s=30)
+        emulate(engine_job(unmatched()), Setup(), limit_s=300)
     ((rank, operation),) = caught.value.operations
     assert (rank, operation["operation"], operation["node_id"]) == (0, "recv", 0)
 
@@ -183,7 +183,7 @@ def test_agents_of_hosts_join_from_where_they_are(tmp_path):
     hosts = tmp_path / "hosts.yml"
     port = free_port()
     hosts.write_text(
-        f"listen: 127.0.0.1:{port}\ntoken_file: token\njoin: 30s\nhosts:\n"
+        f"listen: 127.0.0.1:{port}\ntoken_file: token\njoin: 300s\nhosts:\n"
         "  - {name: one, address: 127.0.0.1, ranks: [0], location: leaf 1}\n"
         "  - {name: two, nics: [127.0.0.2, 127.0.0.3], ranks: [1, 2], location: leaf 2}\n"
     )
@@ -196,7 +196,7 @@ def test_agents_of_hosts_join_from_where_they_are(tmp_path):
     ]
     assert [each["address"] for each in facts["interfaces"][1:3]] == ["127.0.0.2", "127.0.0.3"]
     for each, name in zip(agents, ("one", "two"), strict=True):
-        assert each.communicate(timeout=20)[0] == f"{name} served the emulation at 127.0.0.1:{port}.\n"
+        assert each.communicate(timeout=300)[0] == f"{name} served the emulation at 127.0.0.1:{port}.\n"
         assert each.returncode == 0
 
 

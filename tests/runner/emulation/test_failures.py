@@ -12,12 +12,14 @@ import threading
 from pathlib import Path
 
 import pytest
-from jobs import LONG_NS, agent, children, descendants, engine_job, free_port, is_running, steps, wait_for
+from jobs import LONG_NS, agent, engine_job, free_port, steps
+from processes import children, descendants, is_running, wait_for
 
 from chakrascope.errors import BackendError, BackendUnavailable
 from chakrascope.runner.emulation import EngineJob, Namespaces, Setup, emulate, join, read_setup
 
 TOKEN = "0123456789abcdef0123456789abcdef"
+PATIENCE_S = 300.0  # only a fault takes as long
 
 
 def endless(ranks=2):
@@ -41,16 +43,16 @@ class Running:
             return True
 
         try:
-            self.finished = emulate(job, setup, limit_s=120, progress=progress)
+            self.finished = emulate(job, setup, limit_s=PATIENCE_S, progress=progress)
         except BackendError as error:
             self.error = error
 
     def wait_until_it_runs(self):
-        assert self._begun.wait(20)
+        assert self._begun.wait(PATIENCE_S)
 
-    def end(self, seconds=15):
+    def end(self):
         """Wait until it is over and return the error."""
-        self._thread.join(seconds)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         return self.error
 
@@ -65,7 +67,7 @@ def started(job, setup=None):
         below = children(found[0]) if found else []
         return (found[0], below) if len(below) == job.num_ranks else None
 
-    process, below = wait_for(ranks, 20)
+    process, below = wait_for(ranks)
     running.wait_until_it_runs()
     return running, process, below
 
@@ -83,7 +85,7 @@ def hosts_file(tmp_path):
     port = free_port()
     path = tmp_path / "hosts.yml"
 
-    def write(join="20s"):
+    def write(join="300s"):
         path.write_text(
             f"listen: 127.0.0.1:{port}\ntoken_file: token\njoin: {join}\n"
             "hosts: [{name: one, address: 127.0.0.1, slots: 2}]\n"
@@ -111,14 +113,14 @@ def test_an_agent_that_dies_takes_its_ranks_along():
 def test_an_agent_that_says_nothing_is_lost():
     running, process, ranks = started(endless())
     os.kill(process, signal.SIGSTOP)
-    assert "Nothing was heard of it for 5 s" in running.end(20).message
+    assert "Nothing was heard of it for 5 s" in running.end().message
     wait_for(lambda: not any(map(is_running, [process, *ranks])))
 
 
 def test_a_coordinator_that_dies_leaves_nothing_behind(root):
     code = (
         "from jobs import *; from chakrascope.runner.emulation import *;"
-        "emulate(engine_job(steps(compute_ns=LONG_NS)), read_setup('namespaces,link=100Mbit'), limit_s=100)"
+        "emulate(engine_job(steps(compute_ns=LONG_NS)), read_setup('namespaces,link=100Mbit'), limit_s=300)"
     )
     folder = Path(__file__).parent
     process = subprocess.Popen(
@@ -126,10 +128,10 @@ def test_a_coordinator_that_dies_leaves_nothing_behind(root):
         env=os.environ | {"PYTHONPATH": f"{folder}:{folder.parent}", "OMP_NUM_THREADS": "1"},
     )
     # Two hosts and their switch, the agent, and its two ranks.
-    below = wait_for(lambda: found if len(found := descendants(process.pid)) == 6 else None, 30)
+    below = wait_for(lambda: found if len(found := descendants(process.pid)) == 6 else None)
     process.kill()
     process.wait()
-    wait_for(lambda: not any(map(is_running, below)), 10)
+    wait_for(lambda: not any(map(is_running, below)))
 
 
 def test_a_host_that_does_not_come_is_named(hosts_file):
@@ -137,7 +139,7 @@ def test_a_host_that_does_not_come_is_named(hosts_file):
     with pytest.raises(
         BackendUnavailable, match=rf"one did not join within 0.5 s.*emulate-agent --join {address}"
     ):
-        emulate(endless(), setup, limit_s=10)
+        emulate(endless(), setup, limit_s=PATIENCE_S)
 
 
 def test_an_agent_with_another_token_is_refused(hosts_file):
@@ -145,7 +147,7 @@ def test_an_agent_with_another_token_is_refused(hosts_file):
     running = Running(endless(), setup)
     place = ("127.0.0.1", int(address.rpartition(":")[2]))
     with pytest.raises(BackendError, match="The other end does not know the token"):
-        join(place, b"another token, just as long", {"one": None}, wait_s=10, limit_s=10)
+        join(place, b"another token, just as long", {"one": None}, wait_s=PATIENCE_S, limit_s=PATIENCE_S)
     assert (
         "one did not join within 2 s. Refused: 127.0.0.1 (The connection was closed" in running.end().message
     )
@@ -154,7 +156,7 @@ def test_an_agent_with_another_token_is_refused(hosts_file):
 def test_an_agent_without_a_coordinator_gives_up(tmp_path):
     (tmp_path / "token").write_text(TOKEN)
     alone = agent(f"127.0.0.1:{free_port()}", "one", tmp_path / "token", "--wait", "0.3s")
-    assert "Nobody listens at" in alone.communicate(timeout=20)[0]
+    assert "Nobody listens at" in alone.communicate(timeout=PATIENCE_S)[0]
     assert alone.returncode == BackendUnavailable.exit_code
 
 
@@ -165,9 +167,9 @@ def test_strangers_at_the_coordinators_door_are_sent_off(hosts_file, tmp_path):
     with wait_for(lambda: connected(port)) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" * 4)
         mine = agent(address, "one", tmp_path / "token")
-        assert running.end(30) is None
+        assert running.end() is None
     assert len(running.finished) == 1
-    assert mine.wait(20) == 0
+    assert mine.wait(PATIENCE_S) == 0
     mine.stdout.close()
 
 
@@ -181,8 +183,8 @@ def test_an_agent_ends_ranks_that_run_too_long(hosts_file, tmp_path):
     setup, address = hosts_file()
     running = Running(endless(), setup)
     mine = agent(address, "one", tmp_path / "token", "--limit", "1s")
-    assert "ends ranks after 1 s" in running.end(30).message
-    assert mine.communicate(timeout=20)[0] is not None
+    assert "ends ranks after 1 s" in running.end().message
+    assert mine.communicate(timeout=PATIENCE_S)[0] is not None
     assert not children(mine.pid)
 
 
@@ -193,8 +195,8 @@ def test_an_address_that_is_not_the_hosts_is_told(tmp_path, hosts_file):
     setup = read_setup(str(path))
     mine = agent(address, "one", tmp_path / "token")
     with pytest.raises(BackendError, match=r"Rank \d on one: A rank cannot listen on 192.0.2.1"):
-        emulate(endless(), setup, limit_s=10)
-    mine.communicate(timeout=20)
+        emulate(endless(), setup, limit_s=PATIENCE_S)
+    mine.communicate(timeout=PATIENCE_S)
 
 
 def test_a_full_disk_of_an_agent_is_told(hosts_file, tmp_path):
@@ -218,8 +220,8 @@ def test_a_full_disk_of_an_agent_is_told(hosts_file, tmp_path):
     with pytest.raises(
         BackendError, match=r"cannot be written to .* \(File too large\).*free some disk space"
     ):
-        emulate(job, setup, limit_s=10)
-    mine.wait(20)
+        emulate(job, setup, limit_s=PATIENCE_S)
+    mine.wait(PATIENCE_S)
     assert not list(tmp_path.glob("chakrascope-agent-*"))
 
 
@@ -229,8 +231,8 @@ def test_a_file_outside_of_the_job_is_not_written(hosts_file, tmp_path):
     job = endless()
     job = EngineJob(job.config, job.programs, job.program_of_rank, {"../outside": b"x"})
     with pytest.raises(BackendError, match="lost"):
-        emulate(job, setup, limit_s=10)
-    assert "outside of the job's own folder" in mine.communicate(timeout=20)[0]
+        emulate(job, setup, limit_s=PATIENCE_S)
+    assert "outside of the job's own folder" in mine.communicate(timeout=PATIENCE_S)[0]
     assert mine.returncode == BackendError.exit_code
 
 
@@ -247,13 +249,13 @@ def test_namespaces_join_hosts_and_are_gone_afterwards(root):
         server = subprocess.Popen(serve)
         reach = (
             "import socket, sys, time\n"
-            "for _ in range(100):\n"
+            "for _ in range(6000):\n"
             "    try: socket.create_connection(('10.77.0.2', 5000), 1); break\n"
             "    except OSError: time.sleep(0.05)\n"
             "else: sys.exit(1)"
         )
         assert subprocess.run(network.command(0, [sys.executable, "-c", reach]), check=False).returncode == 0
-        assert server.wait(10) == 0
+        assert server.wait(PATIENCE_S) == 0
         network.shape(1, 25_000_000)
         shown = subprocess.run(
             network.command(1, ["tc", "class", "show", "dev", "eth0"]),

@@ -15,19 +15,21 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from jobs import LONG_NS, children, is_running, posted_messages, steps, wait_for
+from jobs import LONG_NS, posted_messages, steps
+from processes import children, is_running, wait_for
 
 from chakrascope.errors import BackendError
 from chakrascope.runner import Study, prepare
 from chakrascope.runner.emulation import Namespaces
 
 TOKEN = "0123456789abcdef0123456789abcdef"
+PATIENCE_S = 300.0  # only a fault takes as long
 COORDINATOR, ONE, TWO = range(3)
 HOSTS = """
 listen: 10.77.0.1:7401
 token_file: token
-join: 60s
-limit: 100s
+join: 300s
+limit: 300s
 hosts:
   - {name: one, nics: [10.77.0.2, 10.77.1.2], ranks: [0, 3], location: leaf 1}
   - {name: two, nics: [10.77.0.3, 10.77.1.3], ranks: [1, 2], location: leaf 2}
@@ -71,7 +73,7 @@ class Cluster:
             found = [rank for agent in self.agents.values() for rank in children(agent.pid)]
             return found if len(found) == 4 and all(map(_has_transport, found)) else None
 
-        return wait_for(met, 60)
+        return wait_for(met)
 
     def cut(self, host, other, nic):
         """Let all that two hosts send each other by one interface go to nobody, without a word."""
@@ -114,10 +116,10 @@ def ended(failed, what):
     """Return what the coordinator said at its end, and what agent two did; nothing is left of the run."""
     clusters, ranks = failed
     cluster = clusters[what]
-    told = " ".join(cluster.coordinator.communicate(timeout=40)[1].split())
+    told = " ".join(cluster.coordinator.communicate(timeout=PATIENCE_S)[1].split())
     assert cluster.coordinator.returncode == BackendError.exit_code
-    said = {name: "".join(agent.communicate(timeout=40)) for name, agent in cluster.agents.items()}
-    wait_for(lambda: not any(map(is_running, ranks[what])), 20)
+    said = {name: "".join(agent.communicate(timeout=PATIENCE_S)) for name, agent in cluster.agents.items()}
+    wait_for(lambda: not any(map(is_running, ranks[what])))
     assert not Study.open(cluster.folder / "study").runs()
     return told, " ".join(said["two"].split())
 
@@ -126,10 +128,13 @@ def test_hosts_with_two_interfaces_each_carry_the_messages_of_the_simulation(roo
     job = steps(ranks=4, size_bytes=400_000, count=4)
     with ExitStack() as stack:
         cluster = Cluster(tmp_path / "sound", job, stack, options=["--repeat", "2"])
-        out, err = cluster.coordinator.communicate(timeout=60)
+        out, err = cluster.coordinator.communicate(timeout=PATIENCE_S)
         assert cluster.coordinator.returncode == 0, err
         for name, agent in cluster.agents.items():
-            assert agent.communicate(timeout=20)[0] == f"{name} served the emulation at 10.77.0.1:7401.\n"
+            assert (
+                agent.communicate(timeout=PATIENCE_S)[0]
+                == f"{name} served the emulation at 10.77.0.1:7401.\n"
+            )
             assert agent.returncode == 0
     assert json.loads(out)
     study = Study.open(tmp_path / "sound/study")

@@ -6,20 +6,18 @@ import importlib.util
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from jobs import (
     CAPTURED,
     LONG_NS,
-    children,
     engine_job,
     message,
     simulated_messages,
     steps,
-    wait_for,
 )
+from processes import children, wait_for
 from workloads import workload
 
 from chakrascope.converter import NodeType
@@ -111,7 +109,7 @@ def test_a_lost_rank_ends_the_run(transport, shared_memory):
             emulate(
                 engine_job(steps(compute_ns=LONG_NS)),
                 Setup(transport=transport),
-                limit_s=60,
+                limit_s=300,
                 progress=progress,
             )
         except ChakrascopeError as error:
@@ -125,10 +123,9 @@ def test_a_lost_rank_ends_the_run(transport, shared_memory):
 
     thread = threading.Thread(target=run)
     thread.start()
-    os.kill(wait_for(ranks, 60)[0], signal.SIGKILL)
-    since = time.monotonic()
-    thread.join(timeout=30)
-    assert time.monotonic() - since < 15
+    os.kill(wait_for(ranks)[0], signal.SIGKILL)
+    thread.join(timeout=120)  # long before the limit of the job
+    assert not thread.is_alive()
     (error,) = failures
     assert isinstance(error, BackendError)
     assert "its process ended early (status -9)" in error.message
