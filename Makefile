@@ -67,13 +67,13 @@ fuzz: .stamps/dev .stamps/ns3
 lint: .stamps/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	git ls-files '*.cc' '*.h' | xargs -r $(BIN)/clang-format --dry-run --Werror
+	git ls-files '*.cc' '*.h' '*.def' | xargs -r $(BIN)/clang-format --dry-run --Werror
 
 format: .stamps/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python scripts/prose.py
-	git ls-files '*.cc' '*.h' | xargs -r $(BIN)/clang-format -i
+	git ls-files '*.cc' '*.h' '*.def' | xargs -r $(BIN)/clang-format -i
 
 types: .stamps/dev
 	cd $(VENV) && bin/mypy --config-file ../pyproject.toml -p chakrascope

@@ -30,17 +30,16 @@ from .config import (
     shown,
     without_paths,
 )
+from .engine import FIELDS
 from .gpu import Machine, machine_of_backend
 from .programs import Choice, Demand, Lowered, choose_programs, lower
 
 __all__ = ["Detail", "Experiment", "WorkloadSource"]
 
-MOST_QUEUES = 65_536
 # What a machine of the GPU model says about itself, which decides no result.
 _WORDS = {"name", "sources", "title"}
 # The same for messages that programs become: version 1 knew no rounds.
 _LOWERING_VERSION = 2
-SEMANTICS = ("astra-sim", "trace")
 
 
 class Detail(enum.Enum):
@@ -177,10 +176,11 @@ class Experiment:
     detail: Detail = Detail.EVERYTHING
 
     def __post_init__(self) -> None:
-        if not 1 <= self.num_queues_per_dim <= MOST_QUEUES:
+        most = int(FIELDS["num_queues_per_dim"].largest)
+        if not 1 <= self.num_queues_per_dim <= most:
             raise ConfigError(
-                f"The number of queues per dimension (num-queues-per-dim) must be between 1 and "
-                f"{MOST_QUEUES}, not {shown(self.num_queues_per_dim)}."
+                f"The number of queues per dimension (num-queues-per-dim) must be between 1 and {most}, not "
+                f"{shown(self.num_queues_per_dim)}."
             )
         longest = (self.system.endpoint_delay or 1) * self.injection_scale
         if not 0 <= longest <= INTEGER:
@@ -188,8 +188,9 @@ class Experiment:
                 "The injection scale (injection-scale) must be a number of 0 or more that keeps the endpoint "
                 f"delay below 2^31 ns, not {shown(self.injection_scale)}."
             )
-        if self.semantics not in SEMANTICS:
-            raise ConfigError(f"semantics must be one of {', '.join(SEMANTICS)}, not '{self.semantics}'.")
+        known = FIELDS["semantics"].words
+        if self.semantics not in known:
+            raise ConfigError(f"semantics must be one of {', '.join(known)}, not '{self.semantics}'.")
         for group, members in self.groups.items():
             outside = [rank for rank in members if not 0 <= rank < self.workload.num_ranks]
             if outside:

@@ -61,7 +61,7 @@ FILES = [
     path
     for folder in CHECKED
     for path in sorted((ROOT / folder).rglob("*"))
-    if path.suffix in (".py", ".cc", ".h")
+    if path.suffix in (".py", ".cc", ".h", ".def")
 ]
 
 

@@ -20,7 +20,7 @@ from ._stall import stall_error
 
 __all__ = ["MOST_OVERTAKING", "EngineBackend", "ExternalNetwork", "Model", "Run"]
 
-MOST_OVERTAKING = 2
+MOST_OVERTAKING = int(engine.FIELDS["overtaking"].largest)
 
 ExternalNetwork = Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
 """Takes messages (id, source, destination, bytes, ns) and a time in ns (-1: none); simulates until something

@@ -40,33 +40,32 @@ def compile_scenario(experiment: Experiment) -> Scenario:
 
 
 def _configured(experiment: Experiment) -> engine.Config:
-    """Return the engine's configuration for *experiment*."""
+    """Return the engine's configuration for *experiment*; for absent keys its defaults are ASTRA-sim's."""
     config = engine.Config()
-    _set_network(config, experiment)
-    _set_efficiency(config, experiment)
-    _set_system(config, experiment)
-    memory = experiment.memory
-    config.memory_type = memory.memory_type
-    config.remote_mem_latency = memory.remote_mem_latency
-    config.remote_mem_bw = memory.remote_mem_bw
-    config.num_nodes = memory.num_nodes
-    config.num_npus_per_node = memory.num_npus_per_node
+    system = experiment.system
+    origins = {
+        "experiment": experiment,
+        "memory": experiment.memory,
+        "network": experiment.network,
+        "system": system,
+    }
+    for name, field in engine.FIELDS.items():
+        value = getattr(origins[field.origin], name) if field.origin in origins else None
+        if value is not None:
+            setattr(config, name, list(value) if isinstance(value, tuple) else value)
+    if system.endpoint_delay is not None:
+        # Only a given delay is scaled; the default of 10 ns is not.
+        config.endpoint_delay = int(system.endpoint_delay * experiment.injection_scale)
+    config.custom_base = str(system.folder)
+    if system.per_node_custom_implementation is not None:
+        config.per_node_custom_implementation = read_per_node(system)
     config.groups = {int(group): list(members) for group, members in experiment.groups.items()}
-    config.semantics = experiment.semantics
     # ASTRA-sim replays a broadcast and refuses other rooted collectives; a captured job needs them simulated.
     config.native_collectives = experiment.semantics == "trace"
-    config.replay_only = bool(experiment.system.replay_only)
+    _set_efficiency(config, experiment)
+    if experiment.gpu_machine is None:
+        _set_programs(config, experiment)
     return config
-
-
-def _set_network(config: engine.Config, experiment: Experiment) -> None:
-    network = experiment.network
-    config.topology = list(network.topology)
-    config.npus_count = list(network.npus_count)
-    config.bandwidth = list(network.bandwidth)
-    config.latency = list(network.latency)
-    config.num_queues_per_dim = experiment.num_queues_per_dim
-    config.rendezvous = experiment.rendezvous
 
 
 def _set_efficiency(config: engine.Config, experiment: Experiment) -> None:
@@ -86,49 +85,6 @@ def _set_efficiency(config: engine.Config, experiment: Experiment) -> None:
     config.message_cost_ns = part.message_cost_ns
     config.message_library_costs = list(part.messages)
     config.bandwidth = [value * part.wire for value in config.bandwidth]
-
-
-_PLAIN = (
-    "preferred_dataset_splits",
-    "active_chunks_per_dimension",
-    "local_reduction_delay",
-    "local_mem_bw",
-    "peak_perf",
-    "roofline_enabled",
-    "track_local_mem",
-    "collective_optimization",
-    "scheduling_policy",
-    "intra_dimension_policy",
-    "inter_dimension_policy",
-    "L",
-    "o",
-    "g",
-    "G",
-)
-_LISTS = tuple(name.replace("-", "_") for name in engine.COLLECTIVES)
-
-
-def _set_system(config: engine.Config, experiment: Experiment) -> None:
-    """Copy the keys that the file has; for absent keys, the engine's defaults are ASTRA-sim's."""
-    system = experiment.system
-    for name in _PLAIN:
-        value = getattr(system, name)
-        if value is not None:
-            setattr(config, name, value)
-    if system.endpoint_delay is not None:
-        # Only a given delay is scaled; the default of 10 ns is not.
-        config.endpoint_delay = int(system.endpoint_delay * experiment.injection_scale)
-    for name in _LISTS:
-        for suffix in ("_implementation", "_implementation_custom"):
-            value = getattr(system, name + suffix)
-            if value is not None:
-                setattr(config, name + suffix, list(value))
-    config.model_shared_bus = system.model_shared_bus == 1
-    config.custom_base = str(system.folder)
-    if experiment.gpu_machine is None:
-        _set_programs(config, experiment)
-    if system.per_node_custom_implementation is not None:
-        config.per_node_custom_implementation = read_per_node(system)
 
 
 def _set_programs(config: engine.Config, experiment: Experiment) -> None:

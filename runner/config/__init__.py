@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from ._failures import read_failures as read_failures
     from ._groups import load_groups as load_groups
     from ._limits import BANDWIDTH as BANDWIDTH
-    from ._limits import CHIP as CHIP
     from ._limits import DELAY_NS as DELAY_NS
     from ._limits import INTEGER as INTEGER
-    from ._limits import MOST_CHUNKS as MOST_CHUNKS
     from ._links import Link as Link
     from ._memory import MemoryConfig as MemoryConfig
     from ._network import DIMENSION_KEYS as DIMENSION_KEYS
@@ -58,14 +56,12 @@ else:
 
 __all__ = [
     "BANDWIDTH",
-    "CHIP",
     "DELAY_NS",
     "DIMENSION_KEYS",
     "EXTENSIONS",
     "GIB",
     "HANDSHAKES",
     "INTEGER",
-    "MOST_CHUNKS",
     "NO_CONTROL",
     "OUTPUTS",
     "SETTINGS",

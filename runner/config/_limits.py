@@ -7,13 +7,11 @@ from typing import Any
 from ...errors import ConfigError
 from ._values import shown
 
-__all__ = ["BANDWIDTH", "CHIP", "DELAY_NS", "INTEGER", "MOST_CHUNKS", "MOST_RANKS", "check_range"]
+__all__ = ["BANDWIDTH", "DELAY_NS", "INTEGER", "MOST_RANKS", "check_range"]
 
 INTEGER = 2**31 - 1  # ASTRA-sim reads integers into 32 bits
 BANDWIDTH = (1e-6, 1e9)  # units of 2^30 bytes per second: from a modem to beyond any machine
 DELAY_NS = (0, 1e12)  # a thousand seconds: sums of some millions of them stay below 2^64 ns
-CHIP = (0, 1e12)  # 10^9 bytes per second, TFLOPS
-MOST_CHUNKS = 65_536  # a collective with this many chunks takes minutes to simulate
 MOST_RANKS = 1 << 24
 
 

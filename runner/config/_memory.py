@@ -9,24 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ...support import write_file
+from ..engine import FIELDS
 from . import _limits as limits
 from . import _values as values
 from ._presets import preset_path
 
 __all__ = ["MemoryConfig"]
 
-MEMORY_TYPES = (
-    "MEMORY_POOL",
-    "NO_MEMORY_EXPANSION",
-    "PER_NODE_MEMORY_EXPANSION",
-    "PER_NPU_MEMORY_EXPANSION",
-)
-_NUMBERS = {
-    "remote-mem-latency": limits.DELAY_NS,
-    "remote-mem-bw": limits.CHIP,
-    "num-nodes": (0, limits.INTEGER),
-    "num-npus-per-node": (0, limits.INTEGER),
-}
+_NUMBERS = {each.key: each.limits for each in FIELDS.values() if each.origin == "memory" and not each.words}
 
 
 @dataclass(frozen=True)
@@ -64,7 +54,7 @@ class MemoryConfig:
     def from_mapping(cls, data: Mapping[str, Any], where: str) -> MemoryConfig:
         """Return the configuration of the mapping that was read from *where*."""
         kind = values.choice(
-            data.get("memory-type", "NO_MEMORY_EXPANSION"), MEMORY_TYPES, "memory-type", where
+            data.get("memory-type", "NO_MEMORY_EXPANSION"), FIELDS["memory_type"].words, "memory-type", where
         )
         numbers = {key.replace("-", "_"): values.integer(data.get(key, 0), key, where) for key in _NUMBERS}
         known = {"memory-type", *_NUMBERS}

@@ -29,9 +29,9 @@ from .infragraph import read_network
 
 __all__ = ["DIMENSION_KEYS", "EXTENSIONS", "GIB", "NetworkConfig"]
 
-DIMENSION_KEYS = ("topology", "npus_count", "bandwidth", "latency")
+DIMENSION_KEYS: tuple[str, ...] = ("topology", "npus_count", "bandwidth", "latency")
 # Keys of ours, which ASTRA-sim ignores.
-EXTENSIONS = (
+EXTENSIONS: tuple[str, ...] = (
     "assumptions",
     "calibration",
     "devices",

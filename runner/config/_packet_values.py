@@ -8,6 +8,8 @@ from typing import Any
 
 from ...errors import ConfigError, did_you_mean
 from ...support import parse_bandwidth, parse_duration
+from ..engine import SETTINGS as ENGINE_SETTINGS
+from . import _limits as limits
 from ._topology import PacketLink, PacketTopology
 from ._values import shown
 
@@ -25,66 +27,30 @@ __all__ = [
 
 _LARGEST = 1 << 62
 TOPOLOGY_KEYS = ("links", "nodes", "switches")
-# Our own settings, which ASTRA-sim ignores: repeat its clock of 1 ns and its completion at the last
-# acknowledgement; the most packets of a train; when to retransmit unacknowledged packets (us, 0: never); the
-# random seed.
+# Our own settings, which ASTRA-sim ignores.
 OWN_SETTINGS = ("ASTRA_SIM_CLOCK", "PACKET_TRAIN", "RETRANSMIT_TIMEOUT", "SEED")
-# Every setting of config.txt with its type and its default. "map" is `n (rate value)*n`.
+# Every setting of config.txt with its type and its default: those of the engine, the default loss and failure
+# of links, and those without effect. "map" is `n (rate value)*n`.
 SETTINGS: dict[str, tuple[str, Any]] = {
-    "ACK_HIGH_PRIO": ("flag", 0),
-    "ALPHA_RESUME_INTERVAL": ("number", 55.0),
-    "ASTRA_SIM_CLOCK": ("flag", 0),
-    "BUFFER_SIZE": ("integer", 16),
-    "CC_MODE": ("integer", 1),
-    "CLAMP_TARGET_RATE": ("flag", 0),
-    "DCTCP_RATE_AI": ("rate", "1000Mb/s"),
-    "ENABLE_QCN": ("flag", 1),
+    key: (setting.kind, f"{setting.default}Mb/s" if setting.kind == "rate" else setting.default)
+    for key, setting in ENGINE_SETTINGS.items()
+} | {
     "ENABLE_TRACE": ("flag", 1),
     "ERROR_RATE_PER_LINK": ("number", 0.0),
-    "EWMA_GAIN": ("number", 0.0),
-    "FAST_REACT": ("flag", 1),
-    "FAST_RECOVERY_TIMES": ("integer", 5),
     "FCT_OUTPUT_FILE": ("text", "fct.txt"),
     "FLOW_FILE": ("text", "flow.txt"),
-    "GLOBAL_T": ("flag", 1),
-    "HAS_WIN": ("flag", 1),
-    "HEADROOM_FACTOR": ("integer", 3),
-    "INT_MULTI": ("integer", 1),
-    "KMAX_MAP": ("map", {}),
-    "KMIN_MAP": ("map", {}),
-    "L2_ACK_INTERVAL": ("integer", 0),
-    "L2_BACK_TO_ZERO": ("flag", 0),
-    "L2_CHUNK_SIZE": ("integer", 0),
     "LINK_DOWN": ("triple", (0, 0, 0)),
-    "MI_THRESH": ("integer", 5),
-    "MIN_RATE": ("rate", "100Mb/s"),
-    "MULTI_RATE": ("flag", 1),
     "NIC_TOTAL_PAUSE_TIME": ("integer", 0),
-    "PACKET_PAYLOAD_SIZE": ("integer", 1000),
-    "PACKET_TRAIN": ("integer", 1),
     "PAUSE_TIME": ("integer", 5),
     "PFC_OUTPUT_FILE": ("text", "pfc.txt"),
-    "PINT_LOG_BASE": ("number", 1.05),
-    "PINT_PROB": ("number", 1.0),
-    "PMAX_MAP": ("map", {}),
     "QLEN_MON_END": ("integer", 2_100_000_000),
     "QLEN_MON_FILE": ("text", "qlen.txt"),
     "QLEN_MON_START": ("integer", 0),
-    "RATE_AI": ("rate", "50Mb/s"),
-    "RATE_BOUND": ("flag", 1),
-    "RATE_DECREASE_INTERVAL": ("number", 4.0),
-    "RATE_HAI": ("rate", "100Mb/s"),
-    "RP_TIMER": ("number", 0.0),
-    "RETRANSMIT_TIMEOUT": ("number", 1000.0),
-    "SAMPLE_FEEDBACK": ("flag", 0),
-    "SEED": ("integer", 1),
     "SIMULATOR_STOP_TIME": ("number", 4.0),
     "TOPOLOGY_FILE": ("text", "topology.txt"),
     "TRACE_FILE": ("text", "trace.txt"),
     "TRACE_OUTPUT_FILE": ("text", "mix.tr"),
     "USE_DYNAMIC_PFC_THRESHOLD": ("flag", 1),
-    "U_TARGET": ("number", 0.95),
-    "VAR_WIN": ("flag", 0),
 }
 
 
@@ -127,13 +93,11 @@ def read_setting(key: str, value: Any, where: str) -> Any:
         if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 3:
             raise ConfigError(f"{where}: '{key}' must be three numbers, not {shown(value)}.")
         return tuple(whole_number(item, key, where) for item in value)
-    if kind == "number":
-        return _number(value, key, where)
-    number = whole_number(value, key, where)
+    number = _number(value, key, where) if kind == "number" else whole_number(value, key, where)
     if kind == "flag" and number not in (0, 1):
         raise ConfigError(f"{where}: '{key}' must be 0 or 1, not {shown(value)}.")
-    if number < 0:
-        raise ConfigError(f"{where}: '{key}' must be 0 or more, not {shown(value)}.")
+    if key in ENGINE_SETTINGS:
+        limits.check_range(number, ENGINE_SETTINGS[key][-2:], key, where)
     return number
 
 

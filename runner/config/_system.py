@@ -10,44 +10,21 @@ from typing import Any
 
 from ...errors import ConfigError, did_you_mean
 from ...support import write_file
-from ..engine import ALGORITHMS, COLLECTIVES, WHOLE_ALGORITHMS, is_algorithm
+from ..engine import ALGORITHMS, COLLECTIVES, FIELDS, WHOLE_ALGORITHMS, is_algorithm
 from . import _limits as limits
 from . import _values as values
 from ._presets import preset_path
 
 __all__ = ["SystemConfig"]
 
-POLICIES = ("EXPLICIT", "FIFO", "LIFO")
-OPTIMIZATIONS = ("baseline", "localBWAware")
-# Our own keys, with the meaning that similar keys of ASTRA-sim once had.
-INTRA_POLICIES = ("FIFO", "less-remaining-phase-first", "reduce-first", "smallest-first")
-INTER_POLICIES = ("ascending", "greedy", "round-robin")
 INEFFECTIVE = {
     "boost-mode": "no part of ASTRA-sim 2 reads it",
     "intra-dimension-scheduling": "ASTRA-sim 2 always goes first in, first out; see 'intra-dimension-policy'",
     "inter-dimension-scheduling": "ASTRA-sim 2 always goes upwards; see 'inter-dimension-policy'",
 }
-_INTEGERS = {
-    "preferred-dataset-splits": (1, limits.MOST_CHUNKS),
-    "active-chunks-per-dimension": (1, limits.INTEGER),
-    "endpoint-delay": (0, limits.INTEGER),
-    "local-reduction-delay": (0, limits.INTEGER),
-    "model-shared-bus": (-limits.INTEGER, limits.INTEGER),
-}
-_FLOATS = {
-    "local-mem-bw": limits.CHIP,
-    "peak-perf": limits.CHIP,
-    **dict.fromkeys(("L", "o", "g", "G"), limits.DELAY_NS),
-}
-_FLAGS = ("roofline-enabled", "trace-enabled", "replay-only", "track-local-mem")
-_CHOICES = {
-    "scheduling-policy": POLICIES,
-    "collective-optimization": OPTIMIZATIONS,
-    "intra-dimension-policy": INTRA_POLICIES,
-    "inter-dimension-policy": INTER_POLICIES,
-}
+# The engine's fields that have keys here; file names and our programs are not among them.
+_ENGINE = {each.key: each for each in FIELDS.values() if each.origin == "system"}
 _TEXTS = ("local-mem-trace-filename", "per-node-custom-implementation")
-_LISTS = tuple(f"{name}-implementation" for name in COLLECTIVES)
 _CUSTOMS = tuple(f"{name}-implementation-custom" for name in COLLECTIVES)
 _PROGRAMS = tuple(f"{name}-programs" for name in COLLECTIVES)  # ours
 
@@ -105,10 +82,10 @@ class SystemConfig:
 
     def __post_init__(self, where: str) -> None:
         values.refuse_unknown(self.unknown, (*map(_key, _FIELDS), *INEFFECTIVE), where)
-        for key, allowed in (_INTEGERS | _FLOATS).items():
-            value = getattr(self, _attribute(key))
-            if value is not None:
-                limits.check_range(value, allowed, key, where)
+        for key, engine in _ENGINE.items():
+            value = getattr(self, engine.name)
+            if isinstance(value, (int, float)):
+                limits.check_range(value, engine.limits, key, where)
 
     @classmethod
     def load(cls, path: str | Path) -> SystemConfig:
@@ -133,7 +110,7 @@ class SystemConfig:
     def for_dimensions(self, dimensions: int) -> SystemConfig:
         """Return the same system with every one-entry algorithm list repeated for each of *dimensions*."""
         changes = {}
-        for key in _LISTS:
+        for key in (f"{name}-implementation" for name in COLLECTIVES):
             current = getattr(self, _attribute(key))
             if current is not None and len(current) == 1 and not current[0].startswith(WHOLE_ALGORITHMS):
                 changes[_attribute(key)] = current * dimensions
@@ -188,21 +165,22 @@ def _attribute(key: str) -> str:
 
 def _convert(key: str, value: Any, where: str) -> Any:
     """Return *value* with the type of ASTRA-sim's *key*."""
-    if key in _INTEGERS:
-        return values.integer(value, key, where)
-    if key in _FLOATS:
-        return values.floating(value, key, where)
-    if key in _FLAGS:
-        return values.flag(value, key, where)
     if key in _TEXTS:
         return values.text(value, key, where)
     if key in _CUSTOMS:
         return _custom(value, key, where)
     if key in _PROGRAMS:
         return values.texts(value, key, where)
-    if key in _LISTS:
-        return tuple(_algorithm(item, key, where) for item in values.texts(value, key, where))
-    return values.choice(value, _CHOICES[key], key, where)
+    default = _ENGINE[key].default if key in _ENGINE else False
+    if isinstance(default, bool):
+        return values.flag(value, key, where)
+    if isinstance(default, int):
+        return values.integer(value, key, where)
+    if isinstance(default, float):
+        return values.floating(value, key, where)
+    if isinstance(default, str):
+        return values.choice(value, _ENGINE[key].words, key, where)
+    return tuple(_algorithm(item, key, where) for item in values.texts(value, key, where))
 
 
 def _custom(value: Any, key: str, where: str) -> tuple[str, ...]:

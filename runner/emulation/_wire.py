@@ -17,53 +17,8 @@ from ._channel import Message
 
 __all__ = ["EngineJob", "columns_from_wire", "columns_to_wire", "config_of", "job_to_wire"]
 
-# The part of the engine's configuration that determines how a rank runs its program; of networks only the
-# shape.
-_KEYS = (
-    "topology",
-    "npus_count",
-    "bandwidth",
-    "latency",
-    "num_queues_per_dim",
-    "rendezvous",
-    "messages_on_request",
-    "semantics",
-    "overtaking",
-    "native_collectives",
-    "replay_only",
-    "preferred_dataset_splits",
-    "active_chunks_per_dimension",
-    "endpoint_delay",
-    "local_reduction_delay",
-    "local_mem_bw",
-    "peak_perf",
-    "roofline_enabled",
-    "track_local_mem",
-    "collective_optimization",
-    "intra_dimension_policy",
-    "inter_dimension_policy",
-    "scheduling_policy",
-    "all_reduce_implementation",
-    "reduce_scatter_implementation",
-    "all_gather_implementation",
-    "all_to_all_implementation",
-    "all_reduce_implementation_custom",
-    "reduce_scatter_implementation_custom",
-    "all_gather_implementation_custom",
-    "all_to_all_implementation_custom",
-    "model_shared_bus",
-    "L",
-    "o",
-    "g",
-    "G",
-    "memory_type",
-    "remote_mem_latency",
-    "remote_mem_bw",
-    "num_nodes",
-    "num_npus_per_node",
-)
-# Mappings with integer keys, which JSON converts to strings.
-_NUMBERED = ("groups", "per_node_custom_implementation", "collective_substitutes", "sends_first")
+# How a rank runs its program; of networks only the shape.
+_FIELDS = [field for field in engine.FIELDS.values() if field.origin != "local"]
 _DTYPES = {name: np.dtype(name) for name in ("int32", "int64", "uint8", "uint64")}
 
 
@@ -87,12 +42,14 @@ class EngineJob:
 
 def job_to_wire(job: EngineJob) -> tuple[dict[str, Any], list[bytes]]:
     """Return the facts and byte strings of a message with the job."""
-    config = {key: getattr(job.config, key) for key in _KEYS}
-    numbered = {key: {str(k): v for k, v in getattr(job.config, key).items()} for key in _NUMBERED}
+    config = {}
+    for each in _FIELDS:
+        value = getattr(job.config, each.name)
+        # JSON would convert the numbers that are keys to texts.
+        config[each.name] = list(value.items()) if isinstance(value, dict) else value
     collectives = job.config.collective_programs
     facts = {
         "config": config,
-        "numbered": numbered,
         "program_of_rank": list(job.program_of_rank),
         "programs": len(job.programs),
         "collectives": [[*named, len(graphs)] for *named, graphs in collectives],
@@ -116,10 +73,9 @@ def algorithms_of(message: Message) -> dict[str, bytes]:
 def config_of(message: Message) -> tuple[engine.Config, list[bytes], list[int]]:
     """Return the configuration, the programs, and the program of each rank of a job."""
     config = engine.Config()
-    for key in _KEYS:
-        setattr(config, key, message.facts["config"][key])
-    for key in _NUMBERED:
-        setattr(config, key, {int(k): v for k, v in message.facts["numbered"][key].items()})
+    for name, _, default, *_ in _FIELDS:
+        value = message.facts["config"][name]
+        setattr(config, name, dict(value) if isinstance(default, dict) else value)
     config.custom_base = str(message.facts.get("folder", ""))
     pieces = iter(message.pieces)
     programs = list(itertools.islice(pieces, message.facts["programs"]))

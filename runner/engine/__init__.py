@@ -1,6 +1,7 @@
 """The compiled simulation engine: event queue, ranks, collectives and analytical networks.
 
-It alone defines the values of a configuration and which of them work together: TOPOLOGIES of a dimension,
+It alone defines the values of a configuration and which of them work together: the FIELDS of a `Config`, the
+SETTINGS of a packet network, the MACHINE_FIGURES of a GPU machine by their path, TOPOLOGIES of a dimension,
 COLLECTIVES as in the keys of a system configuration, and the ALGORITHMS of one dimension, or WHOLE_ALGORITHMS
 of all ranks at once. A number may follow the name of WINDOWED_ALGORITHMS.
 """
@@ -8,7 +9,7 @@ of all ranks at once. A number may follow the name of WINDOWED_ALGORITHMS.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ... import errors
 
@@ -17,6 +18,7 @@ try:
         ALGORITHMS,
         COLLECTIVES,
         FRAME_BYTES,
+        MACHINE_FIGURES,
         SILENCE,
         TOPOLOGIES,
         WHOLE_ALGORITHMS,
@@ -42,6 +44,8 @@ try:
         is_algorithm,
         lower_room,
     )
+    from ._engine import ENGINE_FIELDS as _ENGINE_FIELDS
+    from ._engine import PACKET_SETTINGS as _PACKET_SETTINGS
     from ._engine import TcpTransport as _TcpTransport
     from ._engine import collectives as _collectives
     from ._engine import emulate as _emulate
@@ -57,7 +61,10 @@ except ImportError as error:
 __all__ = [
     "ALGORITHMS",
     "COLLECTIVES",
+    "FIELDS",
     "FRAME_BYTES",
+    "MACHINE_FIGURES",
+    "SETTINGS",
     "SILENCE",
     "TOPOLOGIES",
     "WHOLE_ALGORITHMS",
@@ -70,6 +77,7 @@ __all__ = [
     "FabricModel",
     "FabricReport",
     "FabricTransport",
+    "Field",
     "GpuConfig",
     "GpuMachine",
     "GpuOp",
@@ -80,6 +88,7 @@ __all__ = [
     "PacketSimulation",
     "PathWalk",
     "Routes",
+    "Setting",
     "ThreadedTransport",
     "Transport",
     "collectives",
@@ -92,6 +101,46 @@ __all__ = [
     "tcp_transport",
     "threaded_transport",
 ]
+
+
+class Field(NamedTuple):
+    """A field of `Config`: its *name*, the *origin* and *default* of its value, and which values are valid.
+
+    *origin* is ``system``, ``memory``, ``network`` or ``experiment`` for the one that gives the value,
+    ``run`` if it is computed, and ``local`` if it concerns only the process that simulates. Numbers are
+    between *smallest* and *largest*; texts are one of *words*, if any.
+    """
+
+    name: str
+    origin: str
+    default: Any
+    smallest: float
+    largest: float
+    words: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """The key of configurations."""
+        return self.name.replace("_", "-")
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The smallest and the largest number."""
+        return self.smallest, self.largest
+
+
+class Setting(NamedTuple):
+    """A setting of a packet network: *key* of config.txt, *kind* of value, *default*, and the valid range."""
+
+    key: str
+    kind: str
+    default: Any
+    smallest: float
+    largest: float
+
+
+FIELDS = {field.name: field for field in (Field(*row) for row in _ENGINE_FIELDS)}
+SETTINGS = {setting.key: setting for setting in (Setting(*row) for row in _PACKET_SETTINGS)}
 
 
 class Collective(NamedTuple):

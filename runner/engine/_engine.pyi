@@ -1,5 +1,5 @@
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -7,86 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 class PacketSettings:
-    time_step: int
-    control: int
-    payload_bytes: int
-    ack_interval_bytes: int
-    chunk_bytes: int
-    back_to_zero: bool
-    retransmit_timeout: int
-    ack_high_priority: bool
-    window: bool
-    global_window: bool
-    variable_window: bool
-    rate_bound: bool
-    mark: bool
-    buffer_bytes: int
-    headroom_factor: int
-    mark_low_kb: dict[int, float]
-    mark_high_kb: dict[int, float]
-    mark_probability: dict[int, float]
-    alpha_interval: int
-    decrease_interval: int
-    increase_interval: int
-    gain: float
-    fast_recovery_times: int
-    additive_bps: float
-    hyper_bps: float
-    minimum_bps: float
-    clamp_target: bool
-    dctcp_additive_bps: float
-    fast_react: bool
-    target_utilisation: float
-    stages: int
-    telemetry_scale: int
-    rate_per_hop: bool
-    skip_empty_queues: bool
-    pint_base: float
-    pint_probability: float
-    seed: int
-    def __init__(self) -> None: ...
+    def __init__(self, values: Mapping[str, Any]) -> None: ...
 
 class GpuMachine:
-    units: int
-    workgroups_per_unit: int
-    unroll: int
-    requests_per_unit: int
-    unit_bytes_per_ns: float
-    reduce_bytes_per_ns: float
-    launch_ns: float
-    op_ns: float
-    sync_ns: float
-    poll_ns: float
-    fence_ns: float
-    compute_waves: int
-    compute_memory_share: float
-    columns: int
-    rows: int
-    mesh_bytes_per_ns: float
-    hop_ns: float
-    virtual_channels: int
-    buffer_flits: int
-    flit_bytes: int
-    priority: bool
-    channels: int
-    memory_bytes_per_ns: float
-    memory_ns: float
-    gpus: int
-    ports: int
-    port_bytes_per_ns: float
-    link_ns: float
-    direct: bool
-    header_bytes: int
-    control_bytes: int
-    acknowledge_bytes: int
-    multicast: bool
-    switch_reduce_ns: float
-    switch_reduce_bytes_per_ns: float
-    nic_bytes_per_ns: float
-    nic_ns: float
-    proxy_ns: float
-    fair: bool
-    def __init__(self) -> None: ...
+    def __init__(self, figures: Mapping[str, Any]) -> None: ...
 
 class GpuOp(enum.Enum):
     DATA = 0
@@ -204,20 +128,13 @@ class Config:
     bandwidth: list[float]
     latency: list[float]
     congestion_aware: bool
-    links: Sequence[tuple[int, int, float, float]]
-    link_changes: Sequence[tuple[int, int, float]]
-    external_network: Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
-    fabric_model: FabricModel
-    fabric: FabricDescription
-    packet: PacketSettings
     shake_packets: float
-    gpu: GpuConfig | None
     num_queues_per_dim: int
     rendezvous: bool
     semantics: str
     overtaking: int
-    replay_only: bool
     native_collectives: bool
+    replay_only: bool
     preferred_dataset_splits: int
     active_chunks_per_dimension: int
     endpoint_delay: int
@@ -238,36 +155,43 @@ class Config:
     reduce_scatter_implementation_custom: list[str]
     all_gather_implementation_custom: list[str]
     all_to_all_implementation_custom: list[str]
-    per_node_custom_implementation: dict[int, str]
-    collective_costs: dict[int, list[tuple[int, int]]]
-    collective_substitutes: dict[int, int]
-    message_cost_ns: int
-    message_library_costs: list[tuple[int, int]]
-    messages_on_request: bool
-    sends_first: dict[int, int]
-    representative_of_rank: list[int]
-    meeting_ranks: int
-    def add_program(
-        self, collective: str, members: int, size: int, name: str, graphs: list[bytes]
-    ) -> None: ...
-    @property
-    def collective_programs(self) -> list[tuple[str, int, int, str, list[bytes]]]: ...
-    custom_base: str
-    model_shared_bus: bool
+    model_shared_bus: int
     L: float
     o: float
     g: float
     G: float
+    per_node_custom_implementation: dict[int, str]
+    custom_base: str
+    collective_costs: dict[int, list[tuple[int, int]]]
+    message_cost_ns: int
+    message_library_costs: list[tuple[int, int]]
+    messages_on_request: bool
+    sends_first: dict[int, int]
+    collective_substitutes: dict[int, int]
     memory_type: str
-    remote_mem_latency: float
-    remote_mem_bw: float
+    remote_mem_latency: int
+    remote_mem_bw: int
     num_nodes: int
     num_npus_per_node: int
     groups: dict[int, list[int]]
     fold: bool
+    meeting_ranks: int
+    representative_of_rank: list[int]
     record_nodes: bool
     record_links: bool
+    links: Sequence[tuple[int, int, float, float]]
+    link_changes: Sequence[tuple[int, int, float]]
+    external_network: Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
+    fabric_model: FabricModel
+    fabric: FabricDescription
+    packet: PacketSettings
+    gpu: GpuConfig | None
+    @property
+    def collective_programs(self) -> list[tuple[str, int, int, str, list[bytes]]]: ...
     def __init__(self) -> None: ...
+    def add_program(
+        self, collective: str, members: int, size: int, name: str, graphs: list[bytes]
+    ) -> None: ...
 
 class Output:
     makespan_ns: int
@@ -382,6 +306,9 @@ def is_algorithm(name: str) -> bool: ...
 
 FRAME_BYTES: int
 SILENCE: str
+ENGINE_FIELDS: tuple[tuple[str, str, Any, float, float, tuple[str, ...]], ...]
+PACKET_SETTINGS: tuple[tuple[str, str, Any, float, float], ...]
+MACHINE_FIGURES: tuple[str, ...]
 TOPOLOGIES: tuple[str, ...]
 COLLECTIVES: tuple[str, ...]
 ALGORITHMS: tuple[str, ...]

@@ -82,6 +82,11 @@ class Mesh:
     flit_bytes: int = 32
     arbitration: str = "round-robin"
 
+    @property
+    def priority(self) -> bool:
+        """Whether requests without data go first in routers."""
+        return self.arbitration == "priority"
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -115,6 +120,11 @@ class ScaleUp:
     multicast: bool = False
     reduce_ns: float = 0.0
     reduce_bytes_per_ns: float = 0.0
+
+    @property
+    def direct(self) -> bool:
+        """Whether each peer has its share of the ports."""
+        return self.topology == "direct" and self.gpus > 1
 
 
 @dataclass(frozen=True)
@@ -182,6 +192,11 @@ class Machine:
     compute_memory_share: float = 0.0
     title: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def fair(self) -> bool:
+        """Whether requests without data wait for one line at most."""
+        return self.arbitration == "fair"
 
     def __post_init__(self) -> None:
         for part in (self.compute, self.mesh, self.memory, self.scale_up, self.scale_out):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -138,52 +139,7 @@ def _compile(
 
 def engine_machine(machine: Machine) -> engine.GpuMachine:
     """Return *machine* as the engine takes it."""
-    compute, mesh, up = machine.compute, machine.mesh, machine.scale_up
-    facts: dict[str, Any] = {
-        "units": compute.units,
-        "workgroups_per_unit": compute.workgroups_per_unit,
-        "unroll": compute.unroll,
-        "requests_per_unit": compute.requests_per_unit,
-        "unit_bytes_per_ns": compute.bytes_per_ns,
-        "reduce_bytes_per_ns": compute.reduce_bytes_per_ns,
-        "launch_ns": compute.launch_ns,
-        "op_ns": compute.op_ns,
-        "sync_ns": compute.sync_ns,
-        "poll_ns": compute.poll_ns,
-        "fence_ns": compute.fence_ns,
-        "compute_waves": machine.compute_waves,
-        "compute_memory_share": machine.compute_memory_share,
-        "columns": mesh.columns,
-        "rows": mesh.rows,
-        "mesh_bytes_per_ns": mesh.link_bytes_per_ns,
-        "hop_ns": mesh.hop_ns,
-        "virtual_channels": mesh.virtual_channels,
-        "buffer_flits": mesh.buffer_flits,
-        "flit_bytes": mesh.flit_bytes,
-        "priority": mesh.arbitration == "priority",
-        "channels": machine.memory.channels,
-        "memory_bytes_per_ns": machine.memory.bytes_per_ns,
-        "memory_ns": machine.memory.latency_ns,
-        "gpus": up.gpus,
-        "ports": up.ports,
-        "port_bytes_per_ns": up.bytes_per_ns,
-        "link_ns": up.latency_ns,
-        "direct": up.topology == "direct" and up.gpus > 1,
-        "header_bytes": up.header_bytes,
-        "control_bytes": up.control_bytes,
-        "acknowledge_bytes": up.acknowledge_bytes,
-        "multicast": up.multicast,
-        "switch_reduce_ns": up.reduce_ns,
-        "switch_reduce_bytes_per_ns": up.reduce_bytes_per_ns,
-        "nic_bytes_per_ns": machine.scale_out.bytes_per_ns,
-        "nic_ns": machine.scale_out.latency_ns,
-        "proxy_ns": machine.scale_out.proxy_ns,
-        "fair": machine.arbitration == "fair",
-    }
-    native = engine.GpuMachine()
-    for name, value in facts.items():
-        setattr(native, name, value)
-    return native
+    return engine.GpuMachine({path: attrgetter(path)(machine) for path in engine.MACHINE_FIGURES})
 
 
 def _ops(lowered: GpuWorkgroups, stamps: dict[str, Any]) -> pd.DataFrame:

@@ -9,7 +9,8 @@ from fractions import Fraction
 from typing import Any
 
 from ...errors import ConfigError
-from ...runner.config import BANDWIDTH, CHIP, DELAY_NS, INTEGER, MOST_CHUNKS
+from ...runner.config import BANDWIDTH, DELAY_NS, INTEGER
+from ...runner.engine import FIELDS
 from ...support import (
     bandwidth_text,
     count_text,
@@ -113,7 +114,7 @@ def _link_rate(gib_per_s: float) -> str:
     return f"{bandwidth_text(per_ns, 'GiB/s')} = {bandwidth_text(per_ns)}"
 
 
-def _count(title: str, noun: str, least: int, most: int, *, may_be_empty: bool = False) -> NumberField:
+def _count(title: str, noun: str, least: float, most: float, *, may_be_empty: bool = False) -> NumberField:
     return NumberField(
         title, lambda typed: parse_number(typed, noun=noun), lambda value: count_text(int(value), noun[:-1]),
         "a whole number", whole=True, least=least, most=most, may_be_empty=may_be_empty,
@@ -132,19 +133,23 @@ DIMENSION_FIELDS: Mapping[str, NumberField] = {
 }  # fmt: skip
 """The numbers of a dimension of a network: in ranks, GiB/s and ns."""
 NUMBER_FIELDS: Mapping[str, NumberField] = {
-    "preferred-dataset-splits": _count("Chunks", "chunks", 1, MOST_CHUNKS, may_be_empty=True),
-    "active-chunks-per-dimension": _count("Active chunks", "chunks", 1, INTEGER, may_be_empty=True),
+    "preferred-dataset-splits": _count(
+        "Chunks", "chunks", *FIELDS["preferred_dataset_splits"].limits, may_be_empty=True
+    ),
+    "active-chunks-per-dimension": _count(
+        "Active chunks", "chunks", *FIELDS["active_chunks_per_dimension"].limits, may_be_empty=True
+    ),
     "endpoint-delay": NumberField(
         "Endpoint delay", parse_duration, duration_text, "10, 10 ns or 1.5 us", whole=True,
-        most=INTEGER, may_be_empty=True,
+        most=FIELDS["endpoint_delay"].largest, may_be_empty=True,
     ),
     "local-mem-bw": NumberField(
         "Memory bandwidth", parse_bandwidth, bandwidth_text, "1600, 1.6 TB/s or 1500 GiB/s",
-        most=CHIP[1], may_be_empty=True,
+        most=FIELDS["local_mem_bw"].largest, may_be_empty=True,
     ),
     "peak-perf": NumberField(
         "Peak performance", lambda typed: parse_flops(typed) / 10**12, lambda value: f"{value:,.6g} TFLOP/s",
-        "312 or 1.2 PFLOP/s", most=CHIP[1], may_be_empty=True,
+        "312 or 1.2 PFLOP/s", most=FIELDS["peak_perf"].largest, may_be_empty=True,
     ),
 }  # fmt: skip
 """The numbers among the keys of a system file: in chunks, ns, GB/s and TFLOP/s."""

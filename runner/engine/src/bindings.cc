@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "arrays.h"
@@ -19,6 +20,7 @@
 #include "bindings_gpu.h"
 #include "collective/implementation.h"
 #include "collective/refusals.h"
+#include "fields.h"
 #include "network/topology.h"
 #include "simulation/columns.h"
 #include "simulation/simulation.h"
@@ -36,20 +38,45 @@ Output run(const Config& config, const nb::list& sources, const std::vector<std:
     return simulate(config, programs, program_of_rank, progress);
 }
 
+template <class Names>
+nb::tuple to_tuple(const Names& names) {
+    nb::list list;
+    for (const auto& name : names) list.append(nb::cast(std::string(name)));
+    return nb::tuple(list);
+}
+
+const char* name_of(FieldOrigin origin) {
+    constexpr std::array names{"system", "memory", "network", "experiment", "run", "local"};
+    return names.at(static_cast<std::size_t>(origin));
+}
+
+// Each field's name, origin, default, smallest and largest value, and valid words.
+nb::tuple fields_of_config() {
+    nb::list rows;
+    const Config config;
+    const auto add = [&](const char* name, FieldOrigin origin, const auto& value, const Values& valid) {
+        rows.append(nb::make_tuple(name, name_of(origin), value, valid.smallest, valid.largest,
+                                   to_tuple(valid.words)));
+    };
+#define ENGINE_FIELD(origin, type, member, value, values) \
+    add(#member, FieldOrigin::origin, config.member, values);
+#include "config.def"
+#undef ENGINE_FIELD
+    return nb::tuple(rows);
+}
+
 void bind_config(nb::module_& module) {
-    nb::class_<Config>(module, "Config")
-        .def(nb::init<>())
-        .def_rw("topology", &Config::topology)
-        .def_rw("npus_count", &Config::npus_count)
-        .def_rw("bandwidth", &Config::bandwidth)
-        .def_rw("latency", &Config::latency)
-        .def_rw("congestion_aware", &Config::congestion_aware)
-        .def_rw("external_network", &Config::external_network)
+    nb::class_<Config> config(module, "Config");
+    config.def(nb::init<>());
+#define ENGINE_FIELD(origin, type, member, value, values) config.def_rw(#member, &Config::member);
+#include "config.def"
+#undef ENGINE_FIELD
+    module.attr("ENGINE_FIELDS") = fields_of_config();
+    config.def_rw("external_network", &Config::external_network)
         .def_rw("fabric_model", &Config::fabric_model)
         .def_rw("fabric", &Config::fabric)
         .def_rw("packet", &Config::packet)
         .def_rw("gpu", &Config::gpu)
-        .def_rw("shake_packets", &Config::shake_packets)
         .def_prop_rw(
             "links",
             [](const Config& config) {
@@ -77,34 +104,6 @@ void bind_config(nb::module_& module) {
                 for (const auto& [time_ns, link, bandwidth] : changes)
                     config.link_changes.push_back({time_ns, link, bandwidth});
             })
-        .def_rw("num_queues_per_dim", &Config::num_queues_per_dim)
-        .def_rw("rendezvous", &Config::rendezvous)
-        .def_rw("semantics", &Config::semantics)
-        .def_rw("overtaking", &Config::overtaking)
-        .def_rw("native_collectives", &Config::native_collectives)
-        .def_rw("replay_only", &Config::replay_only)
-        .def_rw("preferred_dataset_splits", &Config::preferred_dataset_splits)
-        .def_rw("active_chunks_per_dimension", &Config::active_chunks_per_dimension)
-        .def_rw("endpoint_delay", &Config::endpoint_delay)
-        .def_rw("local_reduction_delay", &Config::local_reduction_delay)
-        .def_rw("local_mem_bw", &Config::local_mem_bw)
-        .def_rw("peak_perf", &Config::peak_perf)
-        .def_rw("roofline_enabled", &Config::roofline_enabled)
-        .def_rw("track_local_mem", &Config::track_local_mem)
-        .def_rw("collective_optimization", &Config::collective_optimization)
-        .def_rw("intra_dimension_policy", &Config::intra_dimension_policy)
-        .def_rw("inter_dimension_policy", &Config::inter_dimension_policy)
-        .def_rw("scheduling_policy", &Config::scheduling_policy)
-        .def_rw("all_reduce_implementation", &Config::all_reduce_implementation)
-        .def_rw("reduce_scatter_implementation", &Config::reduce_scatter_implementation)
-        .def_rw("all_gather_implementation", &Config::all_gather_implementation)
-        .def_rw("all_to_all_implementation", &Config::all_to_all_implementation)
-        .def_rw("all_reduce_implementation_custom", &Config::all_reduce_implementation_custom)
-        .def_rw("reduce_scatter_implementation_custom", &Config::reduce_scatter_implementation_custom)
-        .def_rw("all_gather_implementation_custom", &Config::all_gather_implementation_custom)
-        .def_rw("all_to_all_implementation_custom", &Config::all_to_all_implementation_custom)
-        .def_rw("per_node_custom_implementation", &Config::per_node_custom_implementation)
-        .def_rw("custom_base", &Config::custom_base)
         .def("add_program",
              [](Config& config, const std::string& collective, std::int64_t members, std::uint64_t size,
                 const std::string& name, const std::vector<nb::bytes>& graphs) {
@@ -113,40 +112,17 @@ void bind_config(nb::module_& module) {
                      program.graphs.emplace_back(graph.c_str(), graph.size());
                  config.collective_programs.push_back(std::move(program));
              })
-        .def_prop_ro("collective_programs",
-                     [](const Config& config) {
-                         nb::list found;
-                         for (const CollectiveProgram& program : config.collective_programs) {
-                             nb::list graphs;
-                             for (const std::string& graph : program.graphs)
-                                 graphs.append(nb::bytes(graph.data(), graph.size()));
-                             found.append(nb::make_tuple(program.collective, program.members, program.size,
-                                                         program.name, graphs));
-                         }
-                         return found;
-                     })
-        .def_rw("model_shared_bus", &Config::model_shared_bus)
-        .def_rw("L", &Config::L)
-        .def_rw("o", &Config::o)
-        .def_rw("g", &Config::g)
-        .def_rw("G", &Config::G)
-        .def_rw("collective_costs", &Config::collective_costs)
-        .def_rw("collective_substitutes", &Config::collective_substitutes)
-        .def_rw("message_cost_ns", &Config::message_cost_ns)
-        .def_rw("message_library_costs", &Config::message_library_costs)
-        .def_rw("messages_on_request", &Config::messages_on_request)
-        .def_rw("sends_first", &Config::sends_first)
-        .def_rw("memory_type", &Config::memory_type)
-        .def_rw("remote_mem_latency", &Config::remote_mem_latency)
-        .def_rw("remote_mem_bw", &Config::remote_mem_bw)
-        .def_rw("num_nodes", &Config::num_nodes)
-        .def_rw("num_npus_per_node", &Config::num_npus_per_node)
-        .def_rw("groups", &Config::groups)
-        .def_rw("fold", &Config::fold)
-        .def_rw("meeting_ranks", &Config::meeting_ranks)
-        .def_rw("representative_of_rank", &Config::representative_of_rank)
-        .def_rw("record_nodes", &Config::record_nodes)
-        .def_rw("record_links", &Config::record_links);
+        .def_prop_ro("collective_programs", [](const Config& config) {
+            nb::list found;
+            for (const CollectiveProgram& program : config.collective_programs) {
+                nb::list graphs;
+                for (const std::string& graph : program.graphs)
+                    graphs.append(nb::bytes(graph.data(), graph.size()));
+                found.append(
+                    nb::make_tuple(program.collective, program.members, program.size, program.name, graphs));
+            }
+            return found;
+        });
 }
 
 // The fields that every unfinished operation has, whichever way it stalled.
@@ -335,13 +311,6 @@ bool is_algorithm(const std::string& name) {
     } catch (const ConfigError&) {
         return false;
     }
-}
-
-template <class Names>
-nb::tuple to_tuple(const Names& names) {
-    nb::list list;
-    for (const auto& name : names) list.append(nb::cast(std::string(name)));
-    return nb::tuple(list);
 }
 
 // The values that the engine accepts in configurations.

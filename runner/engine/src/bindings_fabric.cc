@@ -6,61 +6,79 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
 #include "arrays.h"
 #include "config.h"
 #include "errors.h"
 #include "fabric/report.h"
 #include "fabric/routes.h"
+#include "fields.h"
 #include "packet/simulation.h"
 
 namespace chakrascope::engine {
 namespace {
 
+constexpr double kLargest32 = std::numeric_limits<std::uint32_t>::max();
+constexpr double kLargestMiB = (1ull << 43) - 1;  // below 2^63 bytes
+constexpr double kLongestUs = 9e12;               // below 2^63 ps
+constexpr double kLargestNumber = 1e18;
+
+using packet::Control;
+using packet::Settings;
+using packet::Unit;
+
+// Return a setting from the value that Python reads; rates are read in bit/s.
+template <class T>
+T setting_of(nb::handle value, Unit unit) {
+    if constexpr (std::is_same_v<T, bool>) {
+        return nb::cast<int>(value) != 0;
+    } else if constexpr (std::is_enum_v<T>) {
+        return static_cast<T>(nb::cast<int>(value));
+    } else if (unit == Unit::Microseconds) {
+        return static_cast<T>(nb::cast<double>(value) * scale_of(unit));
+    } else {
+        const T scale = unit == Unit::Mebibytes ? static_cast<T>(scale_of(unit)) : T{1};
+        return nb::cast<T>(value) * scale;
+    }
+}
+
+// Return settings with the values that `given` has by the keys of config.txt; it may have others.
+Settings settings_of(const nb::dict& given) {
+    Settings settings;
+#define PACKET_SETTING(key, type, member, value, unit, smallest, largest) \
+    if (given.contains(#key)) settings.member = setting_of<type>(given[#key], Unit::unit);
+#define PACKET_TABLE(key, member) \
+    if (given.contains(#key)) settings.member = nb::cast<Settings::ByRate>(given[#key]);
+#include "packet/settings.def"
+#undef PACKET_SETTING
+#undef PACKET_TABLE
+    return settings;
+}
+
+template <class T>
+const char* kind_of(Unit unit) {
+    if (std::is_same_v<T, bool>) return "flag";
+    if (unit == Unit::MegabitsPerSecond) return "rate";
+    return std::is_floating_point_v<T> || unit == Unit::Microseconds ? "number" : "integer";
+}
+
 void bind_packet_settings(nb::module_& module) {
-    using chakrascope::packet::Control;
-    using chakrascope::packet::Settings;
     nb::class_<Settings>(module, "PacketSettings")
-        .def(nb::init<>())
-        .def_rw("time_step", &Settings::time_step)
-        .def_prop_rw(
-            "control", [](const Settings& settings) { return static_cast<int>(settings.control); },
-            [](Settings& settings, int number) { settings.control = static_cast<Control>(number); })
-        .def_rw("payload_bytes", &Settings::payload_bytes)
-        .def_rw("ack_interval_bytes", &Settings::ack_interval_bytes)
-        .def_rw("chunk_bytes", &Settings::chunk_bytes)
-        .def_rw("back_to_zero", &Settings::back_to_zero)
-        .def_rw("retransmit_timeout", &Settings::retransmit_timeout)
-        .def_rw("ack_high_priority", &Settings::ack_high_priority)
-        .def_rw("window", &Settings::window)
-        .def_rw("global_window", &Settings::global_window)
-        .def_rw("variable_window", &Settings::variable_window)
-        .def_rw("rate_bound", &Settings::rate_bound)
-        .def_rw("mark", &Settings::mark)
-        .def_rw("buffer_bytes", &Settings::buffer_bytes)
-        .def_rw("headroom_factor", &Settings::headroom_factor)
-        .def_rw("mark_low_kb", &Settings::mark_low_kb)
-        .def_rw("mark_high_kb", &Settings::mark_high_kb)
-        .def_rw("mark_probability", &Settings::mark_probability)
-        .def_rw("alpha_interval", &Settings::alpha_interval)
-        .def_rw("decrease_interval", &Settings::decrease_interval)
-        .def_rw("increase_interval", &Settings::increase_interval)
-        .def_rw("gain", &Settings::gain)
-        .def_rw("fast_recovery_times", &Settings::fast_recovery_times)
-        .def_rw("additive_bps", &Settings::additive_bps)
-        .def_rw("hyper_bps", &Settings::hyper_bps)
-        .def_rw("minimum_bps", &Settings::minimum_bps)
-        .def_rw("clamp_target", &Settings::clamp_target)
-        .def_rw("dctcp_additive_bps", &Settings::dctcp_additive_bps)
-        .def_rw("fast_react", &Settings::fast_react)
-        .def_rw("target_utilisation", &Settings::target_utilisation)
-        .def_rw("stages", &Settings::stages)
-        .def_rw("telemetry_scale", &Settings::telemetry_scale)
-        .def_rw("rate_per_hop", &Settings::rate_per_hop)
-        .def_rw("skip_empty_queues", &Settings::skip_empty_queues)
-        .def_rw("pint_base", &Settings::pint_base)
-        .def_rw("pint_probability", &Settings::pint_probability)
-        .def_rw("seed", &Settings::seed)
-        .def_rw("train", &Settings::train);
+        .def(
+            "__init__",
+            [](Settings* place, const nb::dict& values) { new (place) Settings(settings_of(values)); },
+            nb::arg("values"));
+    nb::list rows;
+#define PACKET_SETTING(key, type, member, value, unit, smallest, largest) \
+    rows.append(nb::make_tuple(#key, kind_of<type>(Unit::unit), value, smallest, largest));
+#define PACKET_TABLE(key, member) rows.append(nb::make_tuple(#key, "map", nb::dict(), 0, kLargestNumber));
+#include "packet/settings.def"
+#undef PACKET_SETTING
+#undef PACKET_TABLE
+    module.attr("PACKET_SETTINGS") = nb::tuple(rows);
 }
 
 // A link of a fabric as Python passes it: both nodes, bit/s, ps, and the share of packets it loses.

@@ -20,48 +20,24 @@ using engine::column;
 using engine::throttle;
 using engine::translated;
 
+// A machine is made of its figures by their paths; all of them are needed.
+Machine machine_of(const nb::dict& figures) {
+    Machine machine;
+#define MACHINE_FIELD(path, type, member, value) machine.member = nb::cast<type>(figures[path]);
+#include "gpu/machine.def"
+#undef MACHINE_FIELD
+    return machine;
+}
+
 void bind_machine(nb::module_& module) {
-    nb::class_<Machine>(module, "GpuMachine")
-        .def(nb::init<>())
-        .def_rw("units", &Machine::units)
-        .def_rw("workgroups_per_unit", &Machine::workgroups_per_unit)
-        .def_rw("unroll", &Machine::unroll)
-        .def_rw("requests_per_unit", &Machine::requests_per_unit)
-        .def_rw("unit_bytes_per_ns", &Machine::unit_bytes_per_ns)
-        .def_rw("reduce_bytes_per_ns", &Machine::reduce_bytes_per_ns)
-        .def_rw("launch_ns", &Machine::launch_ns)
-        .def_rw("op_ns", &Machine::op_ns)
-        .def_rw("sync_ns", &Machine::sync_ns)
-        .def_rw("poll_ns", &Machine::poll_ns)
-        .def_rw("fence_ns", &Machine::fence_ns)
-        .def_rw("compute_waves", &Machine::compute_waves)
-        .def_rw("compute_memory_share", &Machine::compute_memory_share)
-        .def_rw("columns", &Machine::columns)
-        .def_rw("rows", &Machine::rows)
-        .def_rw("mesh_bytes_per_ns", &Machine::mesh_bytes_per_ns)
-        .def_rw("hop_ns", &Machine::hop_ns)
-        .def_rw("virtual_channels", &Machine::virtual_channels)
-        .def_rw("buffer_flits", &Machine::buffer_flits)
-        .def_rw("flit_bytes", &Machine::flit_bytes)
-        .def_rw("priority", &Machine::priority)
-        .def_rw("channels", &Machine::channels)
-        .def_rw("memory_bytes_per_ns", &Machine::memory_bytes_per_ns)
-        .def_rw("memory_ns", &Machine::memory_ns)
-        .def_rw("gpus", &Machine::gpus)
-        .def_rw("ports", &Machine::ports)
-        .def_rw("port_bytes_per_ns", &Machine::port_bytes_per_ns)
-        .def_rw("link_ns", &Machine::link_ns)
-        .def_rw("direct", &Machine::direct)
-        .def_rw("header_bytes", &Machine::header_bytes)
-        .def_rw("control_bytes", &Machine::control_bytes)
-        .def_rw("acknowledge_bytes", &Machine::acknowledge_bytes)
-        .def_rw("multicast", &Machine::multicast)
-        .def_rw("switch_reduce_ns", &Machine::switch_reduce_ns)
-        .def_rw("switch_reduce_bytes_per_ns", &Machine::switch_reduce_bytes_per_ns)
-        .def_rw("nic_bytes_per_ns", &Machine::nic_bytes_per_ns)
-        .def_rw("nic_ns", &Machine::nic_ns)
-        .def_rw("proxy_ns", &Machine::proxy_ns)
-        .def_rw("fair", &Machine::fair);
+    nb::class_<Machine>(module, "GpuMachine").def("__init__", [](Machine* place, const nb::dict& figures) {
+        new (place) Machine(machine_of(figures));
+    });
+    nb::list paths;
+#define MACHINE_FIELD(path, type, member, value) paths.append(path);
+#include "gpu/machine.def"
+#undef MACHINE_FIELD
+    module.attr("MACHINE_FIGURES") = nb::tuple(paths);
 }
 
 // A place that an operation reads or writes, as Python passes it: rank, switch group, bytes moved

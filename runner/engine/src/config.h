@@ -82,13 +82,22 @@ struct GpuConfig {
 // do.
 enum class FabricModel { None, Flow, Packet };
 
+// Where the value of a field comes from: keys of the system or memory configuration, the network, the
+// experiment, or what is computed for a run. All of these decide how a rank runs its program, in whichever
+// process; Local fields concern the process alone that simulates.
+enum class FieldOrigin { System, Memory, Network, Experiment, Run, Local };
+
 struct Config {
-    // Network, one entry per dimension; bandwidth in units of 2^30 bytes/s, latency in ns.
-    std::vector<std::string> topology;
-    std::vector<int> npus_count;
-    std::vector<double> bandwidth;
-    std::vector<double> latency;
-    bool congestion_aware = false;
+    using Names = std::vector<std::string>;
+    using NameByNumber = std::map<std::int64_t, std::string>;
+    using RanksByNumber = std::map<std::int64_t, std::vector<std::int32_t>>;
+    using CountByNumber = std::map<int, int>;
+    using Costs = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+    using CostsByNumber = std::map<int, Costs>;
+#define ENGINE_FIELD(origin, type, member, value, values) type member = value;
+#include "config.def"
+#undef ENGINE_FIELD
+    std::vector<CollectiveProgram> collective_programs;
     std::vector<ConfigLink> links;           // replaces the dimensions if congestion is modelled
     std::vector<ConfigChange> link_changes;  // ascending by time
     ExternalAdvance external_network;        // replaces the analytical networks if set
@@ -97,73 +106,6 @@ struct Config {
     FabricDescription fabric;
     packet::Settings packet;               // of a fabric
     std::shared_ptr<const GpuConfig> gpu;  // replaces networks; compute and collectives run on it
-    double shake_packets = 0;  // flow model: random offset of each message's time, in times of a packet
-    // Command line.
-    int num_queues_per_dim = 1;
-    bool rendezvous = false;
-    // How a rank runs its program.
-    std::string semantics = "astra-sim";
-    // Which operations may overtake others that wait for a peer: 0 none, 1 chunks in the queue of a
-    // dimension, 2 also nodes of a lane. With trace semantics it is raised until nothing stalls.
-    int overtaking = 0;
-    bool replay_only = false;
-    bool native_collectives =
-        false;  // simulate broadcast, reduce, gather and scatter instead of replaying them
-    // System.
-    int preferred_dataset_splits = 1;
-    int active_chunks_per_dimension = 1;
-    int endpoint_delay = 10;
-    int local_reduction_delay = 1;
-    double local_mem_bw = 0;
-    double peak_perf = 0;
-    bool roofline_enabled = false;
-    bool track_local_mem = false;
-    std::string collective_optimization = "localBWAware";
-    std::string scheduling_policy = "LIFO";
-    std::string intra_dimension_policy = "FIFO";
-    std::string inter_dimension_policy = "ascending";
-    std::vector<std::string> all_reduce_implementation;
-    std::vector<std::string> reduce_scatter_implementation;
-    std::vector<std::string> all_gather_implementation;
-    std::vector<std::string> all_to_all_implementation;
-    std::vector<std::string> all_reduce_implementation_custom;
-    std::vector<std::string> reduce_scatter_implementation_custom;
-    std::vector<std::string> all_gather_implementation_custom;
-    std::vector<std::string> all_to_all_implementation_custom;
-    std::map<std::int64_t, std::string> per_node_custom_implementation;
-    std::string custom_base;
-    std::vector<CollectiveProgram> collective_programs;
-    bool model_shared_bus = false;
-    double L = 0, o = 0, g = 0, G = 0;
-    // The library's overhead: by Chakra's number of the collective, (bytes, ns) ascending by bytes;
-    // and for how long each message keeps its sender from sending the next.
-    std::map<int, std::vector<std::pair<std::uint64_t, std::uint64_t>>> collective_costs;
-    std::uint64_t message_cost_ns = 0;
-    // For sends and receives: the library's overhead, as for collectives, and whether a message
-    // waits for its receiver's request, which queues behind what the receiver sends on the same
-    // path.
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> message_library_costs;
-    bool messages_on_request = false;
-    // Collectives whose ranks send before the request, so that their messages wait for requests
-    // too: by Chakra's number, with the number of concurrent pieces.
-    std::map<int, int> sends_first;
-    // The collective that the library runs in place of one that it lacks, both by Chakra's number.
-    std::map<int, int> collective_substitutes;
-    // Remote memory.
-    std::string memory_type = "NO_MEMORY_EXPANSION";
-    double remote_mem_latency = 0;
-    double remote_mem_bw = 0;
-    int num_nodes = 0;
-    int num_npus_per_node = 0;
-    std::map<std::int64_t, std::vector<std::int32_t>> groups;
-    bool fold = true;  // simulate ranks that must behave alike only once
-    // Compute phases as a whole (see Meetings) if at least this many ranks are simulated; 0: never.
-    int meeting_ranks = 64;
-    // The representative of each rank, if the workload gives it; only representatives are
-    // simulated.
-    std::vector<std::int32_t> representative_of_rank;
-    bool record_nodes = true;
-    bool record_links = false;
 
     // Whether the network runs in step with the ranks, as ASTRA-sim's packet-level ones do.
     bool has_clock_of_its_own() const { return external_network || fabric_model != FabricModel::None; }

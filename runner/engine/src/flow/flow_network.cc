@@ -56,7 +56,7 @@ FlowNetwork::FlowNetwork(const Config& config, EventQueue& events, Mailbox& mail
       hosts_(config.fabric.hosts),
       changes_(config.fabric.changes),
       next_change_(changes_at_start(config.fabric)),
-      routes_(routes_at_start(config.fabric, config.packet.time_step)),
+      routes_(routes_at_start(config.fabric, config.packet.time_step())),
       timing_(routes_.directions(), config.packet),
       sharing_(lines_of(routes_, timing_)),
       expected_(routes_.directions().size()),
@@ -408,8 +408,7 @@ void FlowNetwork::finish(std::uint32_t number, double time) {
     const double slower = line.capacity / pacing_.rate(flow.bundle);
     const double last = timing_.sending(path[flow.hop], flow.packets.last_bytes) * slower;
     Pair tail = timing_.tail(path, flow.hop, flow.packets, last);
-    if (settings_.repeats_astra_sim())
-        tail = timing_.answer_tail(sharing_.back(flow.bundle), flow.packets, tail);
+    if (settings_.astra_sim_clock) tail = timing_.answer_tail(sharing_.back(flow.bundle), flow.packets, tail);
     double there = time - flow.ahead + tail.last;
     if (shake_ > 0) there = std::max(there + shake_ * drawn(flow.order) * timing_.full(path[flow.hop]), time);
     const auto end_ns = static_cast<Time>(std::ceil((there - kRoundingPs) / kPsPerNs));

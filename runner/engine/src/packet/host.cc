@@ -85,7 +85,7 @@ void Host::set_alarm(Port& port, Interface& interface) {
     Ticks earliest = std::numeric_limits<Ticks>::max();
     for (const Flow* flow : interface.flows) {
         const bool waits_for_time = flow->left() > 0 && !flow->window_full();
-        if (waits_for_time || settings_.repeats_astra_sim()) earliest = std::min(earliest, flow->next_send);
+        if (waits_for_time || settings_.astra_sim_clock) earliest = std::min(earliest, flow->next_send);
     }
     if (earliest > world_.clock.now() && earliest != std::numeric_limits<Ticks>::max()) {
         interface.alarm = world_.clock.after<&Port::kick>(earliest - world_.clock.now(), &port);

@@ -83,7 +83,7 @@ void Simulation::take_other_path(Flow& flow, const std::vector<Port*>& before) {
 
 // Whether the job still waits for the message.
 bool Simulation::awaited(const Flow& flow) const {
-    return !flow.done && (!flow.delivered || world_.settings.repeats_astra_sim());
+    return !flow.done && (!flow.delivered || world_.settings.astra_sim_clock);
 }
 
 Port* Simulation::way_out(std::int32_t node, const Packet& packet) {

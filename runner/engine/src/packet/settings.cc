@@ -30,14 +30,15 @@ bool Settings::controlled() const {
 
 Ticks Settings::transmission(std::uint64_t bytes, std::uint64_t bits_per_second) const {
     const auto wide = static_cast<unsigned __int128>(bytes) * 8 * 1'000'000'000'000ull;
-    const auto step = static_cast<unsigned __int128>(bits_per_second) * static_cast<std::uint64_t>(time_step);
+    const auto step =
+        static_cast<unsigned __int128>(bits_per_second) * static_cast<std::uint64_t>(time_step());
     const auto sum = wide + step / 2;
     constexpr std::uint64_t largest = ~0ull;
     // 128-bit division is slow, and packets on usual links do not need it.
     if (sum <= largest && step <= largest)
         return static_cast<Ticks>(static_cast<std::uint64_t>(sum) / static_cast<std::uint64_t>(step)) *
-               time_step;
-    return static_cast<Ticks>(sum / step) * time_step;
+               time_step();
+    return static_cast<Ticks>(sum / step) * time_step();
 }
 
 }  // namespace chakrascope::packet

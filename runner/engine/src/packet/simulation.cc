@@ -47,10 +47,10 @@ Path numbers(const std::vector<Port*>& ports) {
 
 Simulation::Simulation(const engine::FabricDescription& fabric, const Settings& settings)
     : world_(with_sound_trains(fabric, settings)),
-      routes_(fabric, settings.time_step),
+      routes_(fabric, settings.time_step()),
       ranks_(engine::number_devices(fabric)),
       changes_(fabric.changes) {
-    const bool at_the_end = settings.repeats_astra_sim();
+    const bool at_the_end = settings.astra_sim_clock;
     reports_.delivered = [this, at_the_end](Flow& flow) {
         if (!at_the_end) complete(flow);
     };
@@ -163,7 +163,7 @@ void Simulation::send(std::uint64_t message, std::int32_t source, std::int32_t d
     find_paths(flow);
     if (flow.forth.empty() && next_change_ == changes_.size()) throw no_way(flow);
     const Ticks delay = std::max<Ticks>(time - world_.clock.now(), 0);
-    if (world_.settings.repeats_astra_sim()) {
+    if (world_.settings.astra_sim_clock) {
         flow.start_steps = kStartSteps;
         world_.clock.post<&Simulation::begin_late>(delay, this, &flow);
     } else if (delay == 0) {

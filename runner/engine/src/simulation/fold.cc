@@ -72,7 +72,7 @@ bool foldable(const Config& config) {
     const bool shared_memory =
         config.memory_type != "NO_MEMORY_EXPANSION" && config.memory_type != "PER_NPU_MEMORY_EXPANSION";
     return config.fold && !config.gpu && !config.has_clock_of_its_own() && !config.congestion_aware &&
-           !config.rendezvous && !config.model_shared_bus && !custom && !shared_memory &&
+           !config.rendezvous && config.model_shared_bus != 1 && !custom && !shared_memory &&
            config.message_cost_ns == 0 && !config.messages_on_request;
 }
 

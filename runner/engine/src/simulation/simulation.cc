@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "../errors.h"
+#include "../fields.h"
 #include "../network/network.h"
 #include "../network/topology.h"
 #include "../system/gpus.h"
@@ -15,8 +16,6 @@
 
 namespace chakrascope::engine {
 namespace {
-
-constexpr int kMostOvertaking = 2;
 
 // Whether a stalled simulation is repeated with more overtaking. A captured job ran, so its
 // simulation must not stall; a network outside the engine cannot restart.
@@ -57,30 +56,10 @@ void check_network(const Config& config) {
     }
 }
 
-void check_system(const Config& config) {
-    const auto positive = [](int value, const char* name) {
-        if (value < 1) throw ConfigError(std::string("'") + name + "' must be at least 1.");
-    };
-    positive(config.preferred_dataset_splits, "preferred-dataset-splits");
-    positive(config.active_chunks_per_dimension, "active-chunks-per-dimension");
-    positive(config.num_queues_per_dim, "num-queues-per-dim");
-    if (config.endpoint_delay < 0) throw ConfigError("'endpoint-delay' must not be negative.");
-    const auto one_of = [](const std::string& value, const char* name,
-                           std::initializer_list<const char*> known) {
-        std::string names;
-        for (const char* item : known) {
-            if (value == item) return;
-            names += (names.empty() ? "" : ", ") + std::string(item);
-        }
-        throw ConfigError(std::string("'") + name + "' cannot be '" + value + "'; known are " + names + ".");
-    };
-    one_of(config.intra_dimension_policy, "intra-dimension-policy",
-           {"FIFO", "smallest-first", "less-remaining-phase-first", "reduce-first"});
-    one_of(config.inter_dimension_policy, "inter-dimension-policy", {"ascending", "round-robin", "greedy"});
-    if (config.semantics != "astra-sim" && config.semantics != "trace") {
-        throw ConfigError("The semantics '" + config.semantics +
-                          "' are unknown; known are astra-sim and trace.");
-    }
+void check_fields(const Config& config) {
+#define ENGINE_FIELD(origin, type, member, value, values) check_value(#member, config.member, values);
+#include "../config.def"
+#undef ENGINE_FIELD
 }
 
 void check_ranks(const Config& config, std::size_t programs,
@@ -276,7 +255,7 @@ Output simulate_as_asked(const Config& config, const Fold::Programs& programs,
 
 void check_config(const Config& config) {
     check_network(config);
-    check_system(config);
+    check_fields(config);
 }
 
 Output simulate(const Config& config, const std::vector<std::shared_ptr<const Program>>& programs,

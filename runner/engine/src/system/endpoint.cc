@@ -13,7 +13,7 @@ Endpoint::Endpoint(const Config& config, EventQueue& events, std::int32_t rank)
       rank_(rank),
       delay_(static_cast<Time>(config.endpoint_delay)),
       memory_bandwidth_(config.local_mem_bw * 1000000000.0) {
-    if (config.model_shared_bus) bus_ = std::make_unique<SharedBus>(config, events, rank);
+    if (config.model_shared_bus == 1) bus_ = std::make_unique<SharedBus>(config, events, rank);
 }
 
 Endpoint::~Endpoint() = default;

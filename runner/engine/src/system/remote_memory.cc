@@ -24,17 +24,9 @@ RemoteMemory::RemoteMemory(const Config& config, EventQueue& events)
       present_(config.memory_type != "NO_MEMORY_EXPANSION"),
       queued_(config.memory_type != "PER_NPU_MEMORY_EXPANSION"),
       ranks_per_server_(ranks_per_server(config)),
-      latency_(truncate(config.remote_mem_latency)),
-      bandwidth_(truncate(config.remote_mem_bw)),
-      servers_(static_cast<std::size_t>((config.num_ranks() - 1) / ranks_per_server_ + 1)) {
-    const bool known = !present_ || !queued_ || config.memory_type == "MEMORY_POOL" ||
-                       config.memory_type == "PER_NODE_MEMORY_EXPANSION";
-    if (!known) {
-        throw ConfigError("The memory type '" + config.memory_type +
-                          "' is unknown; known are NO_MEMORY_EXPANSION, PER_NPU_MEMORY_EXPANSION, "
-                          "PER_NODE_MEMORY_EXPANSION and MEMORY_POOL.");
-    }
-}
+      latency_(static_cast<std::uint64_t>(config.remote_mem_latency)),
+      bandwidth_(static_cast<std::uint64_t>(config.remote_mem_bw)),
+      servers_(static_cast<std::size_t>((config.num_ranks() - 1) / ranks_per_server_ + 1)) {}
 
 void RemoteMemory::access(std::int32_t rank, std::uint64_t size, Callback done) {
     if (!present_) {

@@ -1,0 +1,65 @@
+// The valid values of a configuration's fields, and the check of a value against them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "errors.h"
+
+namespace chakrascope::engine {
+
+constexpr double kLargestInt = 2'147'483'647;  // ASTRA-sim reads integers into 32 bits
+constexpr double kLongestNs = 1e12;            // sums of some millions of them stay below 2^64
+constexpr int kMostOvertaking = 2;
+constexpr double kLargestOfChip = 1e12;  // 10^9 bytes per second, TFLOPS
+
+// The valid values of a field: numbers in a range, some words, or all of its type.
+struct Values {
+    double smallest = -std::numeric_limits<double>::infinity();
+    double largest = std::numeric_limits<double>::infinity();
+    std::vector<std::string> words;
+};
+
+inline Values any() { return {}; }
+inline Values range(double smallest, double largest) { return {smallest, largest, {}}; }
+template <class... Words>
+Values choice(const Words&... words) {
+    Values values;
+    values.words = {words...};
+    return values;
+}
+
+// Return the key of configurations for a field.
+inline std::string key_of(std::string name) {
+    std::replace(name.begin(), name.end(), '_', '-');
+    return name;
+}
+
+// Raise ConfigError for a value of the field `name` that is not valid.
+template <class T>
+void check_value(const char* name, const T& value, const Values& valid) {
+    std::ostringstream message;
+    message.precision(15);
+    if constexpr (std::is_arithmetic_v<T>) {
+        const auto number = static_cast<double>(value);
+        if (valid.smallest <= number && number <= valid.largest) return;
+        message << "'" << key_of(name) << "' must be between " << valid.smallest << " and " << valid.largest
+                << ", but is " << number << ".";
+    } else if constexpr (std::is_same_v<T, std::string>) {
+        const auto& words = valid.words;
+        if (words.empty() || std::find(words.begin(), words.end(), value) != words.end()) return;
+        message << "'" << key_of(name) << "' cannot be '" << value << "'; known are ";
+        for (const std::string& word : words) message << (&word == &words.front() ? "" : ", ") << word;
+        message << ".";
+    } else {
+        return;
+    }
+    throw ConfigError(message.str());
+}
+
+}  // namespace chakrascope::engine
