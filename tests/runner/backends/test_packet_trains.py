@@ -55,6 +55,14 @@ def error(plain, trains):
     return max(trains.values()) / max(plain.values()) - 1
 
 
+def test_packets_that_take_no_whole_nanosecond_are_not_joined():
+    sent = [(1, 0, 1, 16 * MIB, 0)]
+    (plain, _), (trains, _) = both(
+        sent, 64, hosts=2, rates=["40Tbps", "400Gbps"], ASTRA_SIM_CLOCK=1, BUFFER_SIZE=200
+    )
+    assert plain == trains
+
+
 @pytest.mark.parametrize("size", [MIB, 16 * MIB, 16 * MIB + 1, 10**7])
 @pytest.mark.parametrize("train", [2, 64, 256])
 def test_a_message_alone_takes_as_long(size, train):

@@ -59,7 +59,7 @@ void Port::send_data(Packet* packet) {
 void Port::count_queue(const Packet& train) {
     const Ticks now = world_.clock.now();
     const Ticks sending = std::max<Ticks>(now + train.spread - std::max(now, free_at_ + owed_), 0);
-    const Ticks packet = sending_time(true, world_.full_bytes);
+    const Ticks packet = std::max<Ticks>(sending_time(true, world_.full_bytes), 1);
     const auto left =
         static_cast<std::uint64_t>(sending / packet + (sending > 0 ? 1 : 0)) * world_.full_bytes;
     const std::uint64_t queued = data_.bytes() > left ? data_.bytes() - left : 0;

@@ -216,9 +216,15 @@ std::uint64_t Simulation::on_longest_link(const Flow& flow) const {
 }
 
 // The packets of a train arrive and leave as one, so it has to be short compared with the message
-// and the window.
+// and the window. By a clock of whole nanoseconds a packet takes no time on a fast link: no train.
 std::uint32_t Simulation::longest_train(const Flow& flow) const {
     if (world_.train <= 1) return 1;
+    Ticks slowest = 0;
+    for (const Port* port : flow.forth) {
+        const Ticks each = world_.settings.transmission(world_.full_bytes, port->rate_bps());
+        if (each == 0) return 1;
+        slowest = std::max(slowest, each);
+    }
     const std::uint64_t payload = world_.settings.payload_bytes;
     std::uint64_t packets = std::min<std::uint64_t>(world_.train, flow.size / payload / kSizeParts);
     if (const std::uint64_t window = flow.window_bytes / payload; flow.window_bytes > 0) {
@@ -226,10 +232,7 @@ std::uint32_t Simulation::longest_train(const Flow& flow) const {
         const std::uint64_t part = few ? std::min(kShort, window / kShortWindowParts) : 0;
         packets = std::min(packets, std::max(window / kWindowParts, part));
     }
-    for (const Port* port : flow.forth) {
-        const Ticks each = world_.settings.transmission(world_.full_bytes, port->rate_bps());
-        packets = std::min(packets, static_cast<std::uint64_t>(kLongestSpread / std::max<Ticks>(each, 1)));
-    }
+    packets = std::min(packets, static_cast<std::uint64_t>(kLongestSpread / std::max<Ticks>(slowest, 1)));
     return static_cast<std::uint32_t>(std::max<std::uint64_t>(packets, 1));
 }
 
