@@ -180,8 +180,8 @@ def _print(found: StepDiff, view: str | None, by: str) -> None:
             continue
         if name == "paths":
             table = table.iloc[(-table["delta_ns"].abs()).argsort(kind="stable")]
-        told = [column for column in _SHOWN[name] if column != "verdict" or found.layout.decides]
-        print_frame(table[told], "table", title=_TITLES[name], limit=_ROWS)
+        shown = [column for column in _SHOWN[name] if column != "verdict" or found.layout.decides]
+        print_frame(table[shown], "table", title=_TITLES[name], limit=_ROWS)
 
 
 def _print_figures(table: pd.DataFrame) -> None:

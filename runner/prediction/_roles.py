@@ -70,11 +70,11 @@ def cast(roles: Mapping[int, Role], made_groups: Sequence[Sequence[int]], world:
             for at, rank in enumerate(line)
         }
         _check(actors, roles)
-    said = []
+    assumptions = []
     if missing:
         named = ", ".join(map(str, sorted(roles)[:8])) + (", ..." if len(roles) > 8 else "")
-        said.append(f"ranks {named} were run, and the others do the same as those in their place")
-    return _workload(actors, world, said)
+        assumptions.append(f"ranks {named} were run, and the others do the same as those in their place")
+    return _workload(actors, world, assumptions)
 
 
 def _stages(roles: Mapping[int, Role], world: int) -> tuple[int, ...]:
@@ -151,7 +151,7 @@ def _check(actors: Mapping[int, Role], roles: Mapping[int, Role]) -> None:
             )
 
 
-def _workload(actors: Mapping[int, Role], world: int, said: list[str]) -> Workload:
+def _workload(actors: Mapping[int, Role], world: int, assumptions: list[str]) -> Workload:
     """Give all groups numbers, and keep one graph for ranks that do exactly the same."""
     used = sorted({group for role in actors.values() for group in role.groups})
     numbers = {group: number for number, group in enumerate(used, start=1)}
@@ -175,4 +175,4 @@ def _workload(actors: Mapping[int, Role], world: int, said: list[str]) -> Worklo
                 "Predict a smaller job."
             )
     groups = {number: group for group, number in numbers.items()}
-    return Workload(tuple(graphs), program_of_rank, groups, {"assumptions": said})
+    return Workload(tuple(graphs), program_of_rank, groups, {"assumptions": assumptions})

@@ -19,7 +19,7 @@ GroupKey = tuple[tuple[str, ...], str]
 
 # Streams of the device: what shares one happens one after the other.
 LANES = {"compute": 0, "host": 1, "send": 30, "receive": 31}
-AXIS_LANES = {"tp": 10, "cp": 12, "ep": 14, "beside": 20, "gather": 40, "scatter": 42}
+AXIS_LANES = {"tp": 10, "cp": 12, "ep": 14, "overlap": 20, "gather": 40, "scatter": 42}
 
 
 class Prices(Protocol):
@@ -31,16 +31,16 @@ class Prices(Protocol):
 
     @property
     def step_ns(self) -> float:
-        """What a step takes beside everything else."""
+        """What a step takes in addition to everything else."""
 
     def operator_ns(self, operator: Operator) -> float:
         """Return how long *operator* takes."""
 
     def start_ns(self, where: Spread) -> float:
-        """Return what a collective of ranks that stand so takes beside its transfer."""
+        """Return what a collective of ranks that stand so takes in addition to its transfer."""
 
     def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
-        """Return by how much a collective beside computation makes that longer."""
+        """Return by how much a concurrent collective lengthens computation."""
 
 
 @dataclass
@@ -107,21 +107,21 @@ class Stage:
         return _where(self.plan.layout, self.rank, axes, self.node_size)
 
     def append(self, block: Block, items: Sequence[Item], phase: str) -> None:
-        """Append *items* to *block*, one behind the other but for collectives beside matrix products."""
-        before, beside = block.last, -1
+        """Append *items* to *block*, one after the other but for collectives that overlap matrix products."""
+        before, overlapped = block.last, -1
         for item in items:
             if isinstance(item, Operator):
                 is_product = item.kind == "gemm"
                 before = block.last if is_product else before
-                self._operator(block, item, phase, -1 if is_product else beside)
-                beside = beside if is_product else -1
-            elif item.beside:
+                self._operator(block, item, phase, -1 if is_product else overlapped)
+                overlapped = overlapped if is_product else -1
+            elif item.overlapped:
                 gathers = item.kind is CollectiveType.ALL_GATHER
-                waits = [block.last if gathers else before, beside]
-                beside = self.exchange(block, item, waits, AXIS_LANES["beside"])
+                waits = [block.last if gathers else before, overlapped]
+                overlapped = self.exchange(block, item, waits, AXIS_LANES["overlap"])
             else:
-                block.last = self.exchange(block, item, [block.last, beside], AXIS_LANES[item.axes[0]])
-                beside = -1
+                block.last = self.exchange(block, item, [block.last, overlapped], AXIS_LANES[item.axes[0]])
+                overlapped = -1
 
     def _operator(self, block: Block, operator: Operator, phase: str, waits_for: int) -> None:
         duration = self.prices.operator_ns(operator)

@@ -85,7 +85,7 @@ def fullest_memory(model: Transformer, plan: Plan) -> Memory:
 
 @lru_cache(1 << 10)
 def _different_stages(model: Transformer, pp: int, chunks: int) -> tuple[int, ...]:
-    """Return the first of all stages with the same layers, which has most micro-batches under way."""
+    """Return the first of all stages with the same layers, which has most micro-batches in flight."""
     first: dict[tuple[object, ...], int] = {}
     for stage in range(pp):
         kinds = [(model.is_expert_layer(layer), count) for layer, count in _kinds(model, pp, chunks, stage)]

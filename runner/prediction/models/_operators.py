@@ -13,7 +13,7 @@ from ._transformer import Transformer
 __all__ = ["Exchange", "Item", "Operator", "optimizer_step", "pass_over_layer", "pass_over_output"]
 
 # Of the work of the forward pass: matrix products have two gradients; flash attention computes the scores
-# once more beside its four; what is pointwise reads the gradient as well.
+# once more in addition to its four; what is pointwise reads the gradient as well.
 _BACKWARD = {"gemm": 2.0, "attention": 2.0, "flash": 2.5, "pointwise": 2.0}
 
 
@@ -22,8 +22,8 @@ class Operator:
     """One operator, or several of a kind, of a rank.
 
     *kind* is ``gemm``, ``attention`` (the whole of it, scores in memory), ``flash`` (fused), ``pointwise``
-    or ``overhead`` (what each layer takes beside its work). *flops* and *moved_bytes* are its work; of an
-    overhead, *flops* is for how many passes over the layer it stands.
+    or ``overhead`` (what each layer takes in addition to its work). *flops* and *moved_bytes* are its
+    work; of an overhead, *flops* is for how many passes over the layer it stands.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Operator:
 class Exchange:
     """A collective of the ranks along *axes*; *size_bytes* is all it reduces, gathers or exchanges.
 
-    With *beside* it runs beside the matrix product behind it (a gather) or in front of it.
+    With *overlapped* it runs during the matrix product after it (a gather) or before it.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Exchange:
     axes: tuple[str, ...]
     size_bytes: float
     module: str = ""
-    beside: bool = False
+    overlapped: bool = False
 
 
 Item = Operator | Exchange
@@ -82,7 +82,7 @@ class _Sizes:
     def joined(self, name: str, module: str, *, gather: bool, alone: bool = False) -> list[Item]:
         """Return what tensor parallelism exchanges in front of (*gather*) or behind its matrices.
 
-        *alone* is what no software runs beside them.
+        *alone* is what no software overlaps with them.
         """
         plan = self.plan
         if plan.tp == 1 or (gather and not plan.sequence_parallel):
@@ -91,9 +91,11 @@ class _Sizes:
         kind = CollectiveType.ALL_REDUCE
         if plan.sequence_parallel:
             kind = CollectiveType.ALL_GATHER if gather else CollectiveType.REDUCE_SCATTER
-        beside = plan.tensor_overlap and plan.sequence_parallel and not alone
+        overlapped = plan.tensor_overlap and plan.sequence_parallel and not alone
         return [
-            Exchange(f"{name} {kind.name.lower()}", kind, ("tp",), whole * _part(plan, kind), module, beside)
+            Exchange(
+                f"{name} {kind.name.lower()}", kind, ("tp",), whole * _part(plan, kind), module, overlapped
+            )
         ]
 
 

@@ -32,7 +32,7 @@ class Passes:
     def forward(self, chunk: int, *, is_first: bool = False) -> Block:
         """Return the forward pass of a micro-batch through *chunk*.
 
-        In the first of a step (*is_first*), weights whose optimizer is sharded are gathered beside it.
+        In the first of a step (*is_first*), weights whose optimizer is sharded are gathered during it.
         """
         block = Block()
         gathers = self.plan.zero >= 2 or (is_first and self.gathers_late)
@@ -136,15 +136,15 @@ class Passes:
         self._begin(block, items, waits, phase)
         if before < len(block.nodes):
             block.late = before
-        beside = self._beside(layer, phase, half) if layer >= 0 else 0
+        overlapped = self._slowed_ns(layer, phase, half) if layer >= 0 else 0
         where = self.stage.where(("tp",))
-        beside += sum(
+        overlapped += sum(
             self.stage.prices.slowed_ns(item, where)
             for item in items
-            if isinstance(item, Exchange) and item.beside
+            if isinstance(item, Exchange) and item.overlapped
         )
-        if beside >= 1:
-            block.compute("slowed by collectives", beside, operator="overhead", module=f"layers.{layer}",
+        if overlapped >= 1:
+            block.compute("slowed by collectives", overlapped, operator="overhead", module=f"layers.{layer}",
                           phase=phase, kind="compute", num_ops=1, tensor_size_bytes=1)  # fmt: skip
 
     def _begin(self, block: Block, items: Sequence[Item], waits: list[int], phase: str) -> None:
@@ -171,8 +171,8 @@ class Passes:
             kind="host",
         )
 
-    def _beside(self, layer: int, phase: str, half: str) -> float:
-        """Return by how much collectives beside computation slow a pass over *layer* down."""
+    def _slowed_ns(self, layer: int, phase: str, half: str) -> float:
+        """Return by how much concurrent collectives slow a pass over *layer* down."""
         plan = self.plan
         if plan.zero < 2:
             return 0

@@ -35,11 +35,11 @@ class Plan:
     *ep* ranks of those along ``cp`` and ``dp`` share the experts of a layer, neighbours first. *zero* 1
     to 3 shards the optimizer, the gradients and the weights over data parallelism (3 is FSDP). *chunks*
     is how many parts of the model each pipeline stage has (the schedule ``interleaved``). *placement*
-    lists the axes, innermost first. *overlap* lets gradients be reduced beside the backward pass.
+    lists the axes, innermost first. *overlap* lets gradients be reduced during the backward pass.
     *fused_attention* never writes the scores to memory. *grad_bytes* is the size of a gradient as it is
     reduced. With *frozen* weights only adapters are trained (LoRA): there are no gradients of weights.
     Adapters on queries, keys and values are of rank *lora*, or too small to count (0). With
-    *tensor_overlap* the collectives of tensor parallelism run beside the products they belong to. Under
+    *tensor_overlap* the collectives of tensor parallelism overlap the products they belong to. Under
     full recomputation, *kept* names the products that are not computed again. With *whole_experts* tensor
     parallelism does not cut experts (Megatron's expert tensor parallelism of 1): its ranks share them out
     too, each with tokens of its own. A token attends to at most *document* tokens, where sequences are

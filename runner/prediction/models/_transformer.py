@@ -17,14 +17,15 @@ class Transformer:
     Heads have *head_size* (by default hidden / heads); *kv_heads* fewer keys and values. A *gated*
     feed-forward part has three matrices instead of two. With *experts*, layers after the first
     *dense_layers* (of these, the last of each *expert_every*) have that many feed-forward parts of
-    *expert_ffn*, *top_k* of which each token uses beside *shared_experts*. With *kv_rank*, attention is
-    latent (DeepSeek): keys and values come from so many numbers a token, queries from *query_rank*, with
-    *rope_size* more per head. *classes* replaces the vocabulary at the end of a vision transformer, which
-    has none at the front. *loss_bytes* is what the loss keeps of each logit. *convolutions* are the layers
-    instead, in front of a classifier of *hidden* numbers; a token is an image then. A token attends to the
-    last *window* ones, or to those before it in its *chunk* of so many tokens, but for each layer whose
-    number *full_every* divides (0: none), which counts as so large a share of every layer. *remarks* say what
-    the sizes leave out. Raises `UsageError` for sizes that cannot be.
+    *expert_ffn*, *top_k* of which each token uses in addition to *shared_experts*. With *kv_rank*,
+    attention is latent (DeepSeek): keys and values come from so many numbers a token, queries from
+    *query_rank*, with *rope_size* more per head. *classes* replaces the vocabulary at the end of a vision
+    transformer, which has none at the front. *loss_bytes* is what the loss keeps of each logit.
+    *convolutions* are the layers instead, in front of a classifier of *hidden* numbers; a token is an
+    image then. A token attends to the last *window* ones, or to those before it in its *chunk* of so many
+    tokens, but for each layer whose number *full_every* divides (0: none), which counts as so large a
+    share of every layer. *remarks* say what the sizes leave out. Raises `UsageError` for sizes that
+    cannot be.
     """
 
     name: str

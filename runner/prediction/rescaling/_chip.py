@@ -27,8 +27,10 @@ def with_chip(workload: Workload, operations_per_ns: float, bytes_per_ns: float,
             "No operator of the workload says how much it computes, so another chip's time is not known. "
             "Convert it from traces with shapes, or capture it anew."
         )
-    said = f"computation takes what the peaks of {name} allow: operations or bytes, whichever takes longer"
-    metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), said]}
+    assumption = (
+        f"computation takes what the peaks of {name} allow: operations or bytes, whichever takes longer"
+    )
+    metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), assumption]}
     for measured in ("accounting", "operators", "chips"):
         metadata.pop(measured, None)
     return replace(workload, graphs=graphs, metadata=metadata)

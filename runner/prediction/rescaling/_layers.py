@@ -45,11 +45,11 @@ def with_layers(workload: Workload, count: int) -> Workload:
     if any(layers.passes() > 1 for layers in found):
         return with_stages(workload, layers=count)
     made = tuple(_deeper(layers, count - present, replicas) for layers in found)
-    said = (
+    assumption = (
         f"{count} layers instead of {present}: one like those in the middle is repeated, and what follows "
         "the backward pass (the optimizer) takes longer by its share of the weights"
     )
-    metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), said]}
+    metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), assumption]}
     metadata.pop("accounting", None)
     return replace(workload, graphs=made, metadata=metadata)
 

@@ -48,11 +48,11 @@ def with_micro_batches(workload: Workload, count: int) -> Workload:
         for graph, periods in zip(workload.graphs, steady, strict=True)
         if periods is not None
     )
-    said = (
+    assumption = (
         f"{count} micro-batches instead of {present}, each as large as before: every stage repeats what it "
         "does between others, so a step has more samples"
     )
-    metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), said]}
+    metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), assumption]}
     metadata.pop("accounting", None)
     return replace(workload, graphs=graphs, metadata=metadata)
 

@@ -53,20 +53,23 @@ def with_stages(
         pipeline.check(shape)
     if layout.stages > 1:
         _check_captured(workload, layout, pipelines, captured)
-    handed = activation_bytes
-    if layout.stages == 1 < stages and not handed:
-        handed = handed_bytes(captured[0].stages[0])
+    message_bytes = activation_bytes
+    if layout.stages == 1 < stages and not message_bytes:
+        message_bytes = handed_bytes(captured[0].stages[0])
     groups, renamed = regrouped(workload, layout, new)
     graphs: list[Graph | None] = [None] * new.world
     for name, pipeline in zip(pipelines, captured, strict=True):
         for number in range(stages):
-            made = pipeline.recut(shape, number, [new.rank(name, at) for at in range(stages)], handed)
+            made = pipeline.recut(shape, number, [new.rank(name, at) for at in range(stages)], message_bytes)
             made.group_of = renamed[number]
             graphs[made.rank] = made.graph()
     kept = tuple(graph for graph in graphs if graph is not None)
     metadata = {
         **workload.metadata,
-        "assumptions": [*workload.metadata.get("assumptions", []), *_said(captured[0], shape, new, handed)],
+        "assumptions": [
+            *workload.metadata.get("assumptions", []),
+            *_assumptions(captured[0], shape, new, message_bytes),
+        ],
     }
     metadata.pop("accounting", None)
     return replace(
@@ -153,7 +156,7 @@ class _Pipeline:
                     f"stage would hand on is not known. {INSTEAD}"
                 )
 
-    def recut(self, shape: Shape, number: int, ranks: Sequence[int], handed: int) -> NewStage:
+    def recut(self, shape: Shape, number: int, ranks: Sequence[int], message_bytes: int) -> NewStage:
         """Return stage *number* of *shape*, whose pipeline has *ranks*."""
         depth = shape.layers // shape.stages
         layers = [self._layer(number, layer, shape) for layer in range(depth)]
@@ -163,12 +166,12 @@ class _Pipeline:
         for kind, batch in orders(shape.schedule, number, shape.stages, shape.micro_batches):
             old = self._micro_batch(batch, shape)
             before, behind = self._ends(kind, shape, number)
-            pieces[kind, batch, BEFORE] = _end(before, (kind, old, BEFORE), handed)
+            pieces[kind, batch, BEFORE] = _end(before, (kind, old, BEFORE), message_bytes)
             order = range(depth) if kind == FORWARD else reversed(range(depth))
             for layer in order:
                 stage, place, name = layers[layer]
                 pieces[kind, batch, layer] = Piece(stage, (kind, old, place), name)
-            pieces[kind, batch, BEHIND] = _end(behind, (kind, old, BEHIND), handed)
+            pieces[kind, batch, BEHIND] = _end(behind, (kind, old, BEHIND), message_bytes)
             if (kind, batch) == (BACKWARD, 0):
                 weights = sum(weights_of(stage, place) for stage, place, _ in layers)
                 weights += sum(
@@ -219,8 +222,8 @@ class _Pipeline:
         return min(number, last - 1 if self.micro_batches > 2 else last)
 
 
-def _end(stage: Stage | None, key: Key, handed: int) -> Piece:
-    return message(key, handed) if stage is None else Piece(stage, key)
+def _end(stage: Stage | None, key: Key, message_bytes: int) -> Piece:
+    return message(key, message_bytes) if stage is None else Piece(stage, key)
 
 
 def _check_captured(
@@ -256,7 +259,7 @@ def _messages(graph: Graph) -> list[tuple[object, ...]]:
     return [(*(int(nodes[name][row]) for name in names), waited.get(row)) for row in messages]
 
 
-def _said(captured: _Pipeline, shape: Shape, new: Layout, handed: int) -> list[str]:
+def _assumptions(captured: _Pipeline, shape: Shape, new: Layout, message_bytes: int) -> list[str]:
     now = len(captured.stages)
     each = count_text(shape.layers // shape.stages, "layer")
     schedule = {"1f1b": "1F1B", "gpipe": "GPipe"}[shape.schedule]
@@ -268,7 +271,7 @@ def _said(captured: _Pipeline, shape: Shape, new: Layout, handed: int) -> list[s
     ]
     if now == 1 < shape.stages:
         lines.append(
-            f"A layer hands on {bytes_text(handed)} for a micro-batch, and sending takes the host no time; "
-            f"stages are {count_text(new.stride, 'rank')} apart"
+            f"A layer hands on {bytes_text(message_bytes)} per micro-batch, and sending takes no host "
+            f"time; stages are {count_text(new.stride, 'rank')} apart"
         )
     return lines

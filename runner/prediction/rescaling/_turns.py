@@ -17,7 +17,7 @@ from ._periods import Label, does_something, parts_of, period_of
 __all__ = ["BACKWARD", "BEFORE", "BEHIND", "END", "FORWARD", "START", "Key", "Stage", "Turn", "orders"]
 
 FORWARD, BACKWARD = "F", "B"
-# Beside its layers, which are numbered from 0, a pass has what comes before them and behind them.
+# In addition to its layers, which are numbered from 0, a pass has what comes before them and behind them.
 BEFORE, BEHIND = "before", "behind"
 Key = tuple[str, int, "int | str"]  # pass, micro-batch, layer or BEFORE or BEHIND
 START: Key = ("start", 0, BEFORE)

@@ -24,8 +24,9 @@ def test_every_table_of_a_run_can_be_made(run, simulated, name):
 
 
 def test_tables_of_several_runs_can_be_made(run, simulated):
-    for make in COMPARISONS.values():
-        assert len(make(run, simulated)) > 0
+    for name, make in COMPARISONS.items():
+        if name != "causes":  # needs two simulations: test_attribution
+            assert len(make(run, simulated)) > 0
     for name in ("overview", "kinds"):
         assert set(OVERVIEWS[name]([run, simulated])["run"]) == {run.info.id, simulated.info.id}
     configurations = OVERVIEWS["configurations"]([run, simulated])
