@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,10 +42,10 @@ def coded(*keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
 
 def _values_coded(key: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
     """Return the number of each value of *key*, and its different values in order of first appearance."""
-    import pyarrow as pa  # noqa: PLC0415 - slow to import
-
-    encoded = pa.array(key, from_pandas=False).dictionary_encode("encode")
-    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+    # By Arrow's dictionaries it would be faster, but `pa.array` imports pandas.
+    number_of: dict[Hashable, int] = {}
+    numbers = [number_of.setdefault(value, len(number_of)) for value in key.tolist()]
+    return np.array(numbers, np.int64), list(number_of)
 
 
 def _rows_coded(

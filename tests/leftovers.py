@@ -13,18 +13,21 @@ VARIABLE = "CHAKRASCOPE_TESTS"
 _END_S = 10.0
 
 # Reads until the tests are over, or gone, and kills what has their mark in its environment: jobs, which
-# outlive whoever asks for them, and what these have started.
+# outlive whoever asks for them, and what these have started. Twice: a process that has just begun has no
+# environment yet.
 _WATCH = """
-import os, signal, sys
+import os, signal, sys, time
 mark = sys.argv[1].encode()
 sys.stdin.buffer.read()
-for process in filter(str.isdigit, os.listdir("/proc")):
-    try:
-        with open(f"/proc/{process}/environ", "rb") as file:
-            if mark in file.read().split(b"\\0"):
-                os.kill(int(process), signal.SIGKILL)
-    except OSError:
-        pass
+for pause_s in (0, 0.1):
+    time.sleep(pause_s)
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{process}/environ", "rb") as file:
+                if mark in file.read().split(b"\\0"):
+                    os.kill(int(process), signal.SIGKILL)
+        except OSError:
+            pass
 """
 
 

@@ -209,7 +209,16 @@ def client(study):
     return create_app(study).server.test_client()
 
 
-@pytest.mark.parametrize("name", [*TABLES, *COMPARISONS, *OVERVIEWS, "graph-nodes", "graph-edges"])
+def test_a_measurement_has_no_causes_to_export(client, made):
+    answer = client.get(f"/export/causes.csv?run={made.run_a}&against={made.run_b}")
+    assert answer.status_code == 409
+    assert "name two simulations" in answer.text
+
+
+COMPARED = [name for name in COMPARISONS if name != "causes"]
+
+
+@pytest.mark.parametrize("name", [*TABLES, *COMPARED, *OVERVIEWS, "graph-nodes", "graph-edges"])
 def test_every_table_is_exported_whole(client, made, name):
     address = f"/export/{name}.%s?run={made.run_a}&against={made.run_b}"
     csv, parquet = client.get(address % "csv"), client.get(address % "parquet")
