@@ -147,9 +147,12 @@ class Conversion:
         ranks, groups = _with_common_groups(measured)
         if self.job_size > len(ranks):
             ranks, groups, stand_ins = with_stand_ins(ranks, groups, self.job_size, self.why_missing)
-            said = replicas_text(stand_ins)
-            facts |= {STAND_INS: said, STAND_IN_OF: {str(rank): other for rank, other in stand_ins.items()}}
-            notes.insert(0, said)
+            replicas = replicas_text(stand_ins)
+            facts |= {
+                STAND_INS: replicas,
+                STAND_IN_OF: {str(rank): other for rank, other in stand_ins.items()},
+            }
+            notes.insert(0, replicas)
         graphs, uneven = tell_uneven(ranks, groups, world_size)
         if world_size > len(graphs):
             self._refuse_stand_ins(graphs, groups, world_size)

@@ -65,9 +65,9 @@ def tell_uneven(
 
     ASTRA-sim knows one size for all members: it gets that of the one that has most.
     """
-    graphs, told = [one.graph for one in ranks], [one.splits for one in ranks]
+    graphs, splits_by_rank = [one.graph for one in ranks], [one.splits for one in ranks]
     if len(graphs) < max(2, world_size):
-        uneven = any(len(set(sizes)) > 1 for splits in told for sizes in splits.values())
+        uneven = any(len(set(sizes)) > 1 for splits in splits_by_rank for sizes in splits.values())
         return graphs, [_LEFT_EVEN] if uneven else []
     calls = [_Calls.of(graph) for graph in graphs]
     levels: list[dict[int, int]] = [{} for _ in graphs]
@@ -75,7 +75,7 @@ def tell_uneven(
     spread = 0
     for group in (0, *groups):
         members = groups.get(group, tuple(range(world_size)))
-        for parts in _collectives(calls, told, group, members):
+        for parts in _collectives(calls, splits_by_rank, group, members):
             if not _is_uneven(parts):
                 continue
             spread += any(not part.splits and part.kind != CollectiveType.ALL_GATHER for part in parts)
@@ -90,7 +90,7 @@ def tell_uneven(
 
 def _collectives(
     calls: Sequence[_Calls],
-    told: Sequence[Mapping[int, tuple[int, ...]]],
+    splits_by_rank: Sequence[Mapping[int, tuple[int, ...]]],
     group: int,
     members: Sequence[int],
 ) -> Iterator[list[_Part]]:
@@ -98,7 +98,7 @@ def _collectives(
     for same in zip(*(calls[rank].of_group(group) for rank in members), strict=False):
         parts = []
         for rank, (row, node, kind, size) in zip(members, same, strict=True):
-            splits = told[rank].get(node, ())
+            splits = splits_by_rank[rank].get(node, ())
             parts.append(_Part(rank, row, node, kind, size, splits if len(splits) == len(members) else ()))
         if parts[0].kind in _KINDS and len({part.kind for part in parts}) == 1:
             yield parts

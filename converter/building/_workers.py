@@ -196,9 +196,9 @@ class _OnCluster:
         unopened = [OpenRank(traces, []) for traces in ranks]
         with closing(self._answers(unopened, selection)) as answers:
             for index, opened, graph, well in answers:
-                kept = graph is None or self.finished.keep(graph, opened, selection)
+                finished = graph is None or self.finished.keep(graph, opened, selection)
                 # The worker's paths are absolute.
-                yield index, msgspec.structs.replace(opened, traces=ranks[index]), well and kept
+                yield index, msgspec.structs.replace(opened, traces=ranks[index]), well and finished
 
     def _answers(
         self, opened: Sequence[OpenRank], selection: Selection

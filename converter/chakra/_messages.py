@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...errors import UsageError, WorkloadFormatError
+from ._splits import varint
 
 __all__ = ["bytes_of_messages", "messages_of_bytes"]
 
@@ -39,7 +40,7 @@ def bytes_of_messages(messages: Iterable[Any], *, rank: int) -> bytes:
             _check(descriptor)
         expected = "Node"
         body = message.SerializeToString()
-        pieces += [_varint(len(body)), body]
+        pieces += [varint(len(body)), body]
     return b"".join(pieces)
 
 
@@ -80,12 +81,3 @@ def _check(descriptor: Any) -> None:
             )
     if "attr" in fields:
         _check(fields["attr"].message_type)
-
-
-def _varint(value: int) -> bytes:
-    digits = bytearray()
-    while value > 127:
-        digits.append(value & 127 | 128)
-        value >>= 7
-    digits.append(value)
-    return bytes(digits)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ._graph import Graph
 
-__all__ = ["SPLITS", "with_splits"]
+__all__ = ["SPLITS", "varint", "with_splits"]
 
 SPLITS = "comm_splits"
 # Field numbers of the schema: an attribute of a node, its name, its list of unsigned integers, and the list's
@@ -24,15 +24,15 @@ def with_splits(graph: Graph, splits: Mapping[int, Sequence[int]]) -> Graph:
 
 def _attribute(sizes: Sequence[int]) -> bytes:
     """Return the field of an encoded node with the attribute."""
-    values = _field(_VALUES, b"".join(map(_varint, sizes)))
+    values = _field(_VALUES, b"".join(map(varint, sizes)))
     return _field(_ATTRIBUTE, _field(_NAME, SPLITS.encode()) + _field(_LIST, values))
 
 
 def _field(number: int, content: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+    return bytes([number << 3 | 2]) + varint(len(content)) + content
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     """Return a non-negative *value* as a varint."""
     digits = bytearray()
     while value > 127:

@@ -57,16 +57,16 @@ def path_beside(file: Path, made_of: list[Path], result: Result, workload: Workl
     stamp = _stamp(made_of)
     try:
         columns = _read(file, stamp)
-        steps, said = (
+        steps, texts = (
             {name.removeprefix(of): columns[name] for name in columns if name.startswith(of)}
             for of in ("step_", "said_")
         )
-        return CriticalPath.of_steps(steps, result.makespan_ns, workload, said)
+        return CriticalPath.of_steps(steps, result.makespan_ns, workload, texts)
     except _DAMAGES:
         path = critical_path(result, workload)
-    steps_and_said = {f"step_{name}": column for name, column in path.steps.items()}
+    columns = {f"step_{name}": column for name, column in path.steps.items()}
     with suppress(OSError):
-        _write(file, stamp, steps_and_said | {f"said_{name}": texts for name, texts in path.said.items()})
+        _write(file, stamp, columns | {f"said_{name}": column for name, column in path.said.items()})
     return path
 
 
@@ -95,7 +95,7 @@ def _write(file: Path, stamp: list[Any], columns: Columns) -> None:
 
 def _read(file: Path, stamp: list[Any]) -> Columns:
     """Return the columns that *file* keeps; raises one of `_DAMAGES` if they were made of other files."""
-    kept = ParquetFile(file)
-    if kept.note != json.dumps(stamp):
+    cache = ParquetFile(file)
+    if cache.note != json.dumps(stamp):
         raise ValueError("it is of other files")
-    return kept.read()
+    return cache.read()

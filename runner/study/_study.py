@@ -97,6 +97,8 @@ class Study(StudyLayout):
         except StudyError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
+            if not folder.exists():
+                raise StudyError(f"There is no {folder}. Next: check the path.") from error
             raise StudyError(
                 f"{folder} is not a study: it has no {name}. Check the path; traces or graphs of other tools "
                 "become a study with 'chakrascope import'."

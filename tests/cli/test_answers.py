@@ -470,7 +470,7 @@ def test_an_error_shows_neither_escapes_nor_all_of_a_long_value(tmp_path, capfd)
     with pytest.raises(SystemExit) as stop:
         main(["runs", str(tmp_path / "\x1b[31mred")])
     assert stop.value.code == 60
-    assert r"\x1b[31mred is not a study" in capfd.readouterr().err
+    assert r"\x1b[31mred. Next: check the path" in capfd.readouterr().err
     with pytest.raises(SystemExit) as stop:
         main(["runs", "x" * 70_000])
     shown = capfd.readouterr().err
