@@ -1,4 +1,4 @@
-"""The checksums of a result's files, as ``sha256sum`` writes them: damage is named wherever one is read."""
+"""Write and verify the checksums of a result's files, in the format of ``sha256sum``."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _HEX_DIGITS = 64
 
 
 def write_checksums(folder: Path) -> None:
-    """Write the checksums of all files in *folder* beside them; `sha256sum -c` checks them, too."""
+    """Write the checksums of all files in *folder* to a file in it, which `sha256sum -c` can check."""
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != CHECKSUMS_FILE)
     lines = [f"{_digest(file)}  {file.relative_to(folder).as_posix()}\n" for file in files]
     (folder / CHECKSUMS_FILE).write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
 
 
 def refuse_damaged(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> None:
-    """Raise `StudyError` if a file of *folder* is not as it was written: any, or one whose name is *wanted*.
+    """Raise `StudyError` if a file of *folder* was changed: any file, or those named in *wanted*.
 
     Results of version 0.2 and earlier have no checksums, and pass.
     """
@@ -35,7 +35,7 @@ def refuse_damaged(folder: Path, wanted: Callable[[str], bool] = lambda _: True)
 
 
 def _problem(folder: Path, wanted: Callable[[str], bool]) -> tuple[str, str] | None:
-    """Return the first file that is damaged, and in which way; None if there is none."""
+    """Return the first damaged file with its damage; None if there is none."""
     try:
         text = (folder / CHECKSUMS_FILE).read_bytes().decode("utf-8", "surrogateescape")
     except FileNotFoundError:

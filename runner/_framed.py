@@ -1,4 +1,4 @@
-"""Sums and rows of columns, without pandas: importing that takes its time."""
+"""Sums and rows of columns without pandas, whose import takes long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["coded", "rows_of", "sums_by", "typed"]
 
 
 def typed(columns: Columns, kinds: Mapping[str, str]) -> Columns:
-    """Return the columns that *kinds* names, in its order, each of the type that it says."""
+    """Return the columns in the order and with the types of *kinds*."""
     return {name: np.asarray(columns[name], kind) for name, kind in kinds.items()}
 
 
@@ -25,9 +25,9 @@ def rows_of(columns: Columns) -> list[dict[str, Any]]:
 
 
 def coded(*keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
-    """Return the keys there are, in order of their first row, and for each row which of them it has.
+    """Return the distinct keys in order of first appearance, and the index of each row's key.
 
-    Of several columns a key is the tuple of their values.
+    With several columns, a key is the tuple of their values.
     """
     if len(keys) == 1 and keys[0].dtype.kind not in "iu":
         return _values_coded(keys[0])
@@ -41,7 +41,7 @@ def coded(*keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
 
 
 def _values_coded(key: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
-    """Return the number of each value of *key*, and its different values in order of first appearance."""
+    """Return the index of each value of *key*, and the distinct values in order of first appearance."""
     # By Arrow's dictionaries it would be faster, but `pa.array` imports pandas.
     number_of: dict[Hashable, int] = {}
     numbers = [number_of.setdefault(value, len(number_of)) for value in key.tolist()]
@@ -51,7 +51,7 @@ def _values_coded(key: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[An
 def _rows_coded(
     keys: Sequence[npt.NDArray[Any]],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the number of each row of *keys*, in order of first appearance, and the first row of each."""
+    """Return the index of each row of *keys*, in order of first appearance, and the first row of each."""
     numbers = np.unique(keys[0], return_inverse=True)[1].reshape(-1)
     for key in keys[1:]:
         values, codes = np.unique(key, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Studies of traces that are given where a study goes, kept by content in the user's cache folder."""
+"""Convert traces that are given in place of a study, and cache their study by content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BLOCK = 1 << 20
 
 
 def traces_folder() -> Path:
-    """Return the folder of the kept studies: ``chakrascope/replays`` in XDG_CACHE_HOME, or ``~/.cache``."""
+    """Return the folder of cached studies: ``chakrascope/replays`` in XDG_CACHE_HOME, or ``~/.cache``."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME", "~"), ".cache")
     return Path(base).expanduser() / "chakrascope" / "replays"
 
@@ -58,7 +58,7 @@ def study_of_traces(paths: Sequence[Path], progress: Progress = lambda _done, _o
 
 
 def kept_traces() -> list[tuple[Path, int]]:
-    """Return the kept studies, the most recently used first, each with its size in bytes."""
+    """Return the cached studies, the most recently used first, each with its size in bytes."""
     folder = traces_folder()
     keys = [path for path in folder.iterdir() if not is_temporary(path.name)] if folder.is_dir() else []
     studies = [study for key in sorted(keys, key=_used_ns, reverse=True) for study in key.iterdir()]
@@ -66,14 +66,14 @@ def kept_traces() -> list[tuple[Path, int]]:
 
 
 def clear_kept_traces() -> int:
-    """Delete all kept studies; return their size in bytes."""
+    """Delete all cached studies; return their size in bytes."""
     size_bytes = sum(size for _, size in kept_traces())
     shutil.rmtree(traces_folder(), ignore_errors=True)
     return size_bytes
 
 
 def _the_item(paths: Sequence[Path]) -> tuple[Path, ImportItem]:
-    """Return the folder of *paths* and the one thing in it that can be imported; raises `StudyError`."""
+    """Return the folder of *paths* and the only item in it that can be imported; raises `StudyError`."""
     if len(paths) == 1 and paths[0].is_dir():
         folder, items, named = paths[0], find_items(paths[0]), str(paths[0])
     else:
@@ -103,7 +103,7 @@ def _the_item(paths: Sequence[Path]) -> tuple[Path, ImportItem]:
 
 
 def _key(folder: Path, item: ImportItem) -> str:
-    """Return the name for what *item* holds: other content, or another version of ours, has another."""
+    """Return the cache key of *item*, which changes with its content and with our version."""
     digest = hashlib.blake2b(package_version().encode(), digest_size=12)
     for name in (*item.files, *item.host_files, *item.capture_files):
         file = folder / name

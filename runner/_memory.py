@@ -1,4 +1,4 @@
-"""What a simulation or a table will need of memory, and the limit that refuses it before it is needed."""
+"""Estimate the memory of a simulation or a table, and refuse what exceeds the limit."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _ENCODED_BYTES = 100  # of a node in a file that has no tables beside it
 
 
 def memory_limit() -> int:
-    """Return how many bytes may be used: ``CHAKRASCOPE_MEMORY``, such as 4GB, else what the machine has.
+    """Return the memory limit in bytes: ``CHAKRASCOPE_MEMORY``, such as 4GB, or else the machine's memory.
 
-    Raises `ConfigError` for what is not a size.
+    Raises `ConfigError` for a value that is not a size.
     """
     text = os.environ.get(_VARIABLE, "").strip()
     if not text:
@@ -45,9 +45,9 @@ def memory_limit() -> int:
 
 
 def check_simulation(source: WorkloadSource, *, alike_once: bool) -> None:
-    """Raise `BackendError` if simulating *source* would need more memory than there is.
+    """Raise `BackendError` if the simulation of *source* would exceed the memory limit.
 
-    With *alike_once* ranks of one program are simulated once.
+    With *alike_once*, ranks of one program are simulated once.
     """
     programs = _program_nodes(source)
     ranks = 1.0 if alike_once else source.num_ranks / max(1, len(source.programs))
@@ -63,7 +63,7 @@ def check_simulation(source: WorkloadSource, *, alike_once: bool) -> None:
 
 @contextlib.contextmanager
 def within_memory(ranks: int) -> Iterator[None]:
-    """Turn a `MemoryError` of the block, which simulates *ranks*, into an error that says what needs less."""
+    """Turn a `MemoryError` in a simulation of *ranks* into an error that suggests what needs less."""
     try:
         yield
     except MemoryError as error:
@@ -74,7 +74,7 @@ def within_memory(ranks: int) -> Iterator[None]:
 
 
 def check_table(rows: int) -> None:
-    """Raise `StudyError` if the table of *rows* nodes with all that is known of them would not fit."""
+    """Raise `StudyError` if the full table of *rows* nodes would exceed the memory limit."""
     needed, limit = _START_BYTES + rows * _TABLE_ROW_BYTES, memory_limit()
     if needed > limit:
         raise StudyError(
@@ -85,7 +85,7 @@ def check_table(rows: int) -> None:
 
 
 def _program_nodes(source: WorkloadSource) -> int:
-    """Return how many nodes the programs of *source* have together, from files about."""
+    """Return the total number of nodes of the programs of *source*, an estimate for files."""
     if source.loaded is not None:
         return sum(graph.num_nodes for graph in source.loaded.graphs)
     saved = saved_node_count(source.prefix) if source.prefix is not None else None

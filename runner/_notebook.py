@@ -1,6 +1,6 @@
-"""How results show themselves in notebooks: plain HTML and SVG in the page's own colours, nothing to load.
+"""Show results in notebooks, as plain HTML and SVG without external files.
 
-Every text is escaped, as names come from traces of others. Colours are those of the notebook, light or dark.
+All text is escaped, as names come from foreign traces. Colours follow the notebook's theme.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LABELS, _BARS, _ROW, _TEXTS = 300, 420, 22, 110
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of a figure: from *start* to *end*, in any unit, with *text* behind it."""
+    """One bar of a figure: from *start* to *end*, in any unit, followed by *text*."""
 
     label: str
     start: float
@@ -49,7 +49,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture as SVG, which a notebook shows, and :meth:`save` writes."""
+    """An SVG picture, which a notebook shows and :meth:`save` writes."""
 
     svg: str
 
@@ -62,14 +62,14 @@ class Figure:
 
 
 def block(title: str, *parts: str, notes: Sequence[str] = ()) -> str:
-    """Return *parts*, which are HTML already, below a *title* and its *notes*, which are text."""
+    """Return the HTML *parts* below a *title* and *notes*, which are plain text."""
     told = "".join(f'<div style="opacity:.75;margin:2px 0">{_text(note)}</div>' for note in notes)
     head = f'<div style="font-weight:600;margin:4px 0">{_text(title)}</div>'
     return f'<div class="chakrascope" style="{_STYLE}">{head}{told}{"".join(parts)}</div>'
 
 
 def html_table(table: pd.DataFrame, title: str = "", *, most: int = 10) -> str:
-    """Return the first rows of *table*; columns are shown in the unit that their names end in."""
+    """Return the first rows of *table*, with each column in the unit that ends its name."""
     shown = table.head(most)
     numeric = [dtype.kind in "iuf" for dtype in shown.dtypes]
     sides = ["right;white-space:nowrap" if number else "left" for number in numeric]
@@ -94,7 +94,7 @@ def html_table(table: pd.DataFrame, title: str = "", *, most: int = 10) -> str:
 
 
 def bars(rows: Sequence[Bar], title: str, *, low: float = 0.0) -> Figure:
-    """Return *rows* as horizontal bars on one scale that begins at *low*, the first on top."""
+    """Return *rows* as horizontal bars, the first on top, on one scale that begins at *low*."""
     high = max((value for row in rows for value in (row.start, row.end)), default=low)
     scale = _BARS / ((high - low) or 1.0)
     height = 28 + _ROW * len(rows)

@@ -1,4 +1,4 @@
-"""The nodes that the engine recorded of a simulation, made to columns a few ranks at a time."""
+"""Read the engine's node records as columns, a few ranks at a time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LEAST_ROWS = 1 << 16
 
 
 class RecordedNodes:
-    """The nodes of the engine's *output*, of the ranks that were simulated; it keeps the output.
+    """The nodes of the simulated ranks in the engine's *output*, as a source of a `Table`.
 
-    A source of a `Table`, whose pieces are whole ranks in ascending order of rank and node.
+    Its pieces are whole ranks, in ascending order of rank and node. It owns the output.
     """
 
     def __init__(self, output: Any) -> None:
@@ -36,7 +36,7 @@ class RecordedNodes:
         self.rows: Sequence[int] = tuple(pieces)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return None: the engine keeps no bounds."""
+        """Return None: the engine records no bounds."""
         return None
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
@@ -52,5 +52,5 @@ class RecordedNodes:
         return columns | {"cause_is_dependency": columns["cause_is_dependency"].view(np.bool_)}
 
     def __reduce__(self) -> tuple[type[Memory], tuple[Columns]]:
-        """Leave the engine's records out of pickles and copies: the columns say the same."""
+        """Pickle and copy the columns instead of the engine's records."""
         return Memory, (self.read(),)

@@ -1,4 +1,4 @@
-"""What a simulation answers: integer nanoseconds in columns, the same for every backend."""
+"""The result of a simulation: columns of integer nanoseconds, the same for every backend."""
 
 from __future__ import annotations
 
@@ -80,18 +80,18 @@ _OPTIONAL = ("flows", "link_use")
 
 
 def empty_columns(name: str) -> Columns:
-    """Return the columns of the table *name* of a result, typed, without rows."""
+    """Return the typed columns of a result's table *name*, without rows."""
     return {column: np.empty(0, dtype) for column, dtype in COLUMNS[name].items()}
 
 
 def empty_table(name: str) -> pd.DataFrame:
-    """Return the table *name* of a result without rows, with its columns typed."""
+    """Return an empty table *name* of a result, with typed columns."""
     return frame_of(empty_columns(name))
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The answer of one backend to one experiment. Times are ns from the start of the simulation.
+    """The result of one backend for one experiment. Times are ns from the start of the simulation.
 
     *ranks*: a row per rank; *finish_ns* is -1 for a rank that did not finish, *exposed_comm_ns* the time not
     covered by accelerator compute, *exposed_copy_ns* that in which it copies and does nothing else; with a
@@ -114,30 +114,31 @@ class Result:
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def table(self, name: str) -> Table:
-        """Return the table *name*, of which no more is read than is asked for."""
+        """Return the table *name*; columns are read on request."""
         table: Table = vars(self)[name]
         return table
 
     def columns(self, name: str) -> Columns:
-        """Return the columns of the table *name*, without a table of pandas being made."""
+        """Return the columns of the table *name*, without pandas."""
         return self.table(name).columns()
 
     def with_columns(self, *, provenance: dict[str, Any] | None = None, **tables: Columns | Table) -> Result:
-        """Return this result with *tables* by name, and *provenance* if given, instead of those it has.
+        """Return this result with other *tables*, by name, and another *provenance* if given.
 
-        Unlike `dataclasses.replace`, which reads every table, it reads none.
+        Unlike `dataclasses.replace`, it reads no table.
         """
-        told = self.provenance if provenance is None else provenance
+        if provenance is None:
+            provenance = self.provenance
         every = {name: self.table(name) for name in COLUMNS} | tables
-        return Result(self.backend, self.makespan_ns, **every, provenance=told)
+        return Result(self.backend, self.makespan_ns, **every, provenance=provenance)
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes were executed."""
+        """The number of executed nodes."""
         return self.table("nodes").num_rows
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figures as plain JSON: makespan and one entry per rank, with the provenance."""
+        """Return the makespan, one entry per rank, and the provenance as plain JSON."""
         ranks = self.columns("ranks")
         told = {name: ranks[name].astype(np.int64) for name in ("rank", "finish_ns", "exposed_comm_ns")}
         return {
@@ -150,11 +151,11 @@ class Result:
     def _repr_html_(self) -> str:
         counts = f"{count_text(len(self.ranks), 'rank')}, {count_text(len(self.nodes), 'node')}"
         title = f"{duration_text(self.makespan_ns)} on {self.backend}, {counts}"
-        said = [str(line) for key in ("warnings", "assumptions") for line in self.provenance.get(key, [])]
-        return block(title, html_table(self.ranks, "Ranks"), notes=said[:_MOST_NOTES])
+        notes = [str(line) for key in ("warnings", "assumptions") for line in self.provenance.get(key, [])]
+        return block(title, html_table(self.ranks, "Ranks"), notes=notes[:_MOST_NOTES])
 
     def save(self, folder: str | Path) -> None:
-        """Write the result to the new *folder*, which appears whole or not at all.
+        """Write the result to the new *folder*, atomically.
 
         Raises `StudyError` if the folder exists, as a result is never modified, or cannot be written.
         """
@@ -166,7 +167,7 @@ class Result:
             write_checksums(temporary)
 
     def write_into(self, folder: Path) -> None:
-        """Write the files of the result into *folder*, which is created, without any care for readers."""
+        """Create *folder* and write the files of the result into it, not atomically."""
         folder.mkdir(parents=True, exist_ok=True)
         for name in COLUMNS:
             table = self.table(name)
@@ -183,7 +184,7 @@ class Result:
 
     @staticmethod
     def num_ranks(folder: str | Path) -> int:
-        """Return how many ranks a saved result has, without reading them; raises like `load`."""
+        """Return the number of ranks of a saved result, without reading them; raises like `load`."""
         path = Path(folder) / "ranks.parquet"
         refuse_damaged(path.parent, lambda name: name == path.name)
         try:
@@ -195,7 +196,7 @@ class Result:
 
     @classmethod
     def load(cls, folder: str | Path) -> Result:
-        """Read a saved result, the table of many nodes when it is asked for.
+        """Read a saved result; its nodes are read on request.
 
         Raises `StudyError` if a file is missing or damaged.
         """
@@ -221,7 +222,7 @@ class Result:
 
 
 def _of_all_ranks(tables: Mapping[str, Columns | Table]) -> dict[str, Table]:
-    """Return the nodes and collectives of all ranks, of which *tables* has those of one of each class."""
+    """Return the nodes and collectives of all ranks; *tables* has one rank of each class of equal ranks."""
     representatives = Table.of(tables["ranks"]).read(["representative"])["representative"].astype(np.int32)
     if ((representatives < 0) | (representatives >= len(representatives))).any():
         raise ValueError("a rank is said to be equal to one that is not there")
@@ -248,7 +249,7 @@ def _makespan_ns(stored: Any) -> int:
 
 
 def _saved_nodes(source: Path) -> SavedNodes:
-    """Return the nodes saved in *source*; raises `ValueError` for columns that are not those of nodes."""
+    """Return the nodes saved in *source*; raises `ValueError` if the columns differ from those of nodes."""
     saved = SavedNodes(source / "nodes.parquet")
     for column in COLUMNS["nodes"]:
         kind = saved.kinds.get(column, "other")

@@ -1,4 +1,4 @@
-"""The tables of a saved result: files that are written and read a piece of whole ranks at a time."""
+"""Write and read the tables of a saved result, a piece of whole ranks at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SavedNodes", "write_table"]
 
 
 def write_table(table: Table, path: Path) -> None:
-    """Write *table* to *path*, each of its pieces, or some whole ranks of one in memory, as a row group."""
+    """Write *table* to *path*: each piece, or some whole ranks of one in memory, is a row group."""
     pieces = _pieces(table)
     first = next(pieces)
     with ParquetWriter(path, {name: column.dtype.name for name, column in first.items()}) as writer:
@@ -42,7 +42,7 @@ def _pieces(table: Table) -> Iterator[Columns]:
 
 
 class SavedNodes(ParquetFile):
-    """The file of nodes of a result; made, it raises as a `ParquetFile`, and read, `StudyError`."""
+    """The file of a result's nodes. Opening raises the errors of `ParquetFile`, reading `StudyError`."""
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
         """Return columns of some pieces, or of all."""

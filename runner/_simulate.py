@@ -1,4 +1,4 @@
-"""Simulate a workload on a cluster, every part given as a path, a preset's name or a model."""
+"""Simulate a workload on a cluster; each part is a path, the name of a preset, or a model."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def simulate(  # noqa: PLR0917 - the order of ASTRA-sim's files
     algorithms: Mapping[str, Sequence[str]] | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Run *workload* on the cluster and return what happened, in integer nanoseconds.
+    """Simulate *workload* on the cluster and return its result, in integer nanoseconds.
 
     *workload* is a model or the ``PREFIX`` of ``PREFIX.<rank>.et``; the configurations are models, paths of
     ASTRA-sim's files, or names of presets. A captured workload with fewer ranks than the network is scaled
@@ -115,7 +115,7 @@ def prepare(  # noqa: PLR0917 - as simulate
 def load_network(
     workload: Workload | str | Path, network: NetworkConfig | str | Path | None, backend: str
 ) -> NetworkConfig:
-    """Return the network; without one, a replay or a measurement has one as large as the workload."""
+    """Return the network; without *network*, replays and measurements get one as large as the workload."""
     if about_backend(backend).replays:
         ranks = workload.num_ranks if isinstance(workload, Workload) else _count_files(workload)
         return NetworkConfig(("Switch",), (max(ranks, 1),), (1.0,), (0.0,), name="measured")
@@ -133,7 +133,7 @@ def load_network(
 
 
 def _is_preset(kind: str, name: str | Path) -> bool:
-    """Return whether *name* means a preset: a bare word that is not a file."""
+    """Return whether *name* is that of a preset: a bare word that is not a file."""
     path = Path(name)
     return isinstance(name, str) and path.name == name and not path.suffix and not path.is_file()
 
@@ -157,7 +157,7 @@ def load_memory(memory: MemoryConfig | str | Path | None) -> MemoryConfig:
 def choose_groups(
     groups: Mapping[int, tuple[int, ...]] | str | Path | None, source: WorkloadSource
 ) -> dict[int, tuple[int, ...]]:
-    """Return the groups: those given, else those of the workload or the file beside it."""
+    """Return the given groups, or else those of the workload or of the file next to it."""
     if isinstance(groups, (str, Path)):
         return load_groups(groups)
     if groups is not None:
@@ -221,7 +221,7 @@ def _metadata(prefix: str | Path) -> dict[str, object]:
 
 
 def load_workload_head(prefix: str | Path) -> tuple[int, bool]:
-    """Return how many ranks the workload at *prefix* has, and whether it was captured."""
+    """Return the number of ranks of the workload at *prefix*, and whether it was captured."""
     metadata = _metadata(prefix)
     expected = metadata.get("num_ranks")
     return expected if isinstance(expected, int) else _count_files(prefix), is_captured(metadata)

@@ -1,4 +1,4 @@
-"""Traits of backends as data: what each models, measures, ignores and needs; whoever asks, asks here.
+"""Traits of backends as data: what each models, measures, ignores and needs.
 
 `SHIPPED` is the one list of names: a row a backend, and with its last field where it is made. Those behind
 ``SCHEME://`` are a plug-in's.
@@ -38,11 +38,12 @@ EMULATION = "emulation:"  # and where the ranks run
 
 @dataclass(frozen=True)
 class Traits:
-    """What is known of a backend before it runs.
+    """The properties of a backend.
 
-    *what* it is in a few words, *details* in some sentences, and what it *charges* a message for, in words
-    that follow its name. One that is not *offered* serves tests: it is in no list. *ignores* is a sentence
-    for every result. *variant* is what a name says behind a colon: a machine, an error, a place, an address.
+    *what* describes it in a few words and *details* in some sentences; *charges* names the costs of a
+    message, in words that follow the backend's name. Backends that are not *offered* serve tests and are in
+    no list. *ignores* is a sentence for every result. *variant* is what follows a colon in the name: a
+    machine, an error, a place, an address.
     """
 
     what: str = "registered by a program"
@@ -236,7 +237,7 @@ _REGISTERED: dict[str, Traits] = {}
 
 
 def about_backend(name: str) -> Traits:
-    """Return what is known of the backend called *name*, nothing of one that there is not."""
+    """Return the traits of the backend *name*; empty traits for an unknown one."""
     found = _REGISTERED.get(name) or SHIPPED.get(name)
     if found is not None:
         return found
@@ -261,12 +262,12 @@ def plugin_of(name: str) -> BackendPlugin | None:
 
 
 def remember_traits(name: str, traits: Traits) -> None:
-    """Let `about_backend` know a backend that a program registered."""
+    """Register the traits of a backend that a program added, for `about_backend`."""
     _REGISTERED[name] = traits
 
 
 def backends_that(trait: str, conjunction: str = "or", value: object = True) -> str:
-    """Return which of the engine's backends have *trait*, of that *value*: ``'flow' or 'packet'``."""
+    """Return the engine's backends whose *trait* has that *value*, as text: ``'flow' or 'packet'``."""
     names = [
         f"'{name}'" for name, traits in SHIPPED.items() if ":" not in name and getattr(traits, trait) == value
     ]
