@@ -1,4 +1,4 @@
-"""Read what others wrote: host traces, device traces, linked traces, text workloads."""
+"""Readers of host, device and linked traces, logs, tables of operations and text workloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open archives of traces: what is inside is unpacked with care, into a folder that goes again."""
+"""Unpack archives of traces safely into a temporary folder."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ _OPENERS: dict[bytes, Callable[[Path], IO[bytes]]] = {
 
 
 class _TooMuch(Exception):
-    """The archive unpacks to more than it may."""
+    """The archive exceeds the limit on its unpacked size."""
 
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """Unpack the archive *path* and give the folder its files are in; it is gone afterwards.
+    """Unpack the archive *path* into a temporary folder, which the context yields.
 
-    The files have the archive's time, so that they are known again when it is unpacked again. Errors raised
-    meanwhile name files as they are called in the archive. Raises `TraceFormatError` for an archive that is
+    The files get the archive's time, so that caches recognise them when it is unpacked again. Errors raised
+    meanwhile name files by their names in the archive. Raises `TraceFormatError` for an archive that is
     damaged, has links or names that lead out of it, or unpacks to far more than traces do, `UsageError` if it
     is of a kind that cannot be opened.
     """
@@ -73,7 +73,7 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 
 def holds_traces(path: Path) -> bool:
-    """Return whether the archive *path* has files called like traces; of large ones the start counts."""
+    """Return whether the archive *path*, or the start of a large one, has files with names of traces."""
     try:
         with ExitStack() as stack:
             for index, (name, _, _) in enumerate(_members(path, stack, _LOOKED_AT_BYTES)):
@@ -133,7 +133,7 @@ def _copy(source: IO[bytes], target: Path, most: int) -> int:
 
 
 def _target(path: Path, folder: Path, name: str) -> Path:
-    """Return where the member *name* goes; raises `TraceFormatError` if that is not inside *folder*."""
+    """Return the path of the member *name*; raises `TraceFormatError` if it is outside *folder*."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name or "\\" in name or ":" in parts[0]:
         raise TraceFormatError(
@@ -145,7 +145,7 @@ def _target(path: Path, folder: Path, name: str) -> Path:
 
 
 def _members(path: Path, stack: ExitStack, most: int) -> Iterator[tuple[str, bool, Callable[[], IO[bytes]]]]:
-    """Yield of each member its name, whether it is a file, and how to open it; links are refused."""
+    """Yield each member's name, whether it is a file, and a function that opens it; links are refused."""
     with path.open("rb") as file:
         head = file.read(6)
     if head.startswith(b"PK"):
@@ -187,7 +187,7 @@ def _zip_members(path: Path, archive: zipfile.ZipFile) -> Iterator[tuple[str, bo
 
 
 class _Limited:
-    """A stream to read forward from, in pieces and not for ever."""
+    """A forward-only stream with a limit on its size."""
 
     def __init__(self, source: IO[bytes], most: int) -> None:
         self._source = source
@@ -204,7 +204,7 @@ class _Limited:
         return data
 
     def seek(self, place: int) -> int:
-        """Go forward to *place*."""
+        """Skip to *place*."""
         if place < self._place:
             raise tarfile.ReadError("it goes back")
         while self._place < place:
@@ -213,5 +213,5 @@ class _Limited:
         return self._place
 
     def tell(self) -> int:
-        """Return how much was read."""
+        """Return the number of bytes read."""
         return self._place

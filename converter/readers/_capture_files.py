@@ -1,4 +1,4 @@
-"""Traces of the capture of CUDA and HIP graphs, beside those of the graphs' launches."""
+"""Locate the traces of the capture of CUDA and HIP graphs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def with_capture_traces(
 ) -> list[RankTraces]:
     """Return *ranks* with the capture traces that *given*, a file or folder, holds for each.
 
-    If none is given, a folder ``capture_traces`` beside a device trace is looked into; several files are what
-    was in such a folder. A rank takes the files whose names tell it, or no rank; if there are none, those of
-    the lowest rank, which captured the same graphs. Raises `UsageError` if *given* holds no trace.
+    By default, the folder ``capture_traces`` next to a device trace is searched. A rank takes the files whose
+    names state that rank or none; without such files it takes those of the lowest rank, which captured the
+    same graphs. Raises `UsageError` if *given* has no trace.
     """
     if isinstance(given, (str, Path)):
         files = _traces_at(Path(given))
@@ -50,7 +50,7 @@ def _traces_at(path: Path) -> list[Path]:
 
 
 def _of_rank(rank: RankTraces, files: Sequence[Path]) -> tuple[Path, ...]:
-    """Return which of *files* are those of *rank*."""
+    """Return those of *files* that belong to *rank*."""
     named = {file: rank_in_name(file) for file in files}
     in_name = rank_in_name(rank.device_path)
     own = rank.rank if in_name is None else in_name

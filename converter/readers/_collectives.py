@@ -1,4 +1,4 @@
-"""Which operators communicate, what they move, and when that really ended."""
+"""Find the operators that communicate, with their bytes, groups and ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LONGEST_CALL_NS = 20_000_000
 
 
 class CommOp(msgspec.Struct, frozen=True):
-    """How an operator communicates; *sized_by* is the argument whose bytes count (as in ASTRA-sim)."""
+    """The communication of an operator; *sized_by* is the argument whose bytes count (as in ASTRA-sim)."""
 
     node_type: NodeType
     collective: CollectiveType | None
@@ -42,9 +42,9 @@ class CommOp(msgspec.Struct, frozen=True):
 
     @property
     def writes_first(self) -> bool:
-        """Whether its first argument is written, so that nobody may use it meanwhile.
+        """Whether its first argument is written, so that nothing may use it meanwhile.
 
-        The data of a send, and of a broadcast where it comes from, may be read.
+        The data of a send, and of a broadcast on its root, may be read.
         """
         return self.node_type is not NodeType.COMM_SEND and self.collective is not CollectiveType.BROADCAST
 
@@ -104,13 +104,13 @@ _LISTED = frozenset({"c10d::alltoall_", "c10d::reduce_scatter_"})
 
 
 class Communication(msgspec.Struct):
-    """One communication of this rank: the operator that issued it and what it does.
+    """One communication of this rank, with the operator that issued it.
 
-    *awaited_ns* is when the thread had waited for it, where that is another moment than its end. It cannot
-    have ended before *entered_ns*, when the last rank known to take part had entered it; an operator that has
-    one of the *written* storages as an argument is likely to need its result. *splits* are the bytes for each
-    member of the group where the trace lists them. If the trace does not tell the group, it is not *named*;
-    *members* is the size that its data implies, 0 if it implies none.
+    *awaited_ns* is the time at which the thread had waited for it, if that differs from its end. It cannot
+    have ended before *entered_ns*, when the last rank known to participate entered it; an operator with one
+    of the *written* storages as an argument probably needs its result. *splits* are the bytes for each member
+    of the group, if the trace lists them. It is not *named* if the trace lacks its group; *members* is the
+    group size that its data implies, 0 if it implies none.
     """
 
     op: int
@@ -136,7 +136,7 @@ def communications(
     flights: Sequence[Flight],
     last_entries: Mapping[Entry, int],
 ) -> list[Communication]:
-    """Return the communications *ops* issue, in order.
+    """Return the communications that *ops* issue, in order.
 
     The trace's annotations of gloo (of any thread) have record ids that follow directly on those of their
     operators; *groups* maps names to global ranks, () meaning all. *last_entries* are the times at which the
@@ -171,10 +171,7 @@ def communications(
 
 
 class _Ends(msgspec.Struct, frozen=True):
-    """When gloo's annotations ended, by record id; *records* are those of all operators that communicate.
-
-    *issuing* are the thread's own among them.
-    """
+    """Ends of gloo's annotations by record id; *records* are all communicating operators, *issuing* this thread's."""
 
     issuing: np.ndarray
     records: np.ndarray
@@ -192,7 +189,7 @@ class _Ends(msgspec.Struct, frozen=True):
         return cls(issuing(ops), records, own.record_id[order], own.end_ns[order])
 
     def measured(self, op: Op) -> int:
-        """Return when the communication of *op* ended: its last annotation before the next one's record."""
+        """Return the end of the last annotation of *op* before the next operator's record."""
         following = int(np.searchsorted(self.records, op.record_id, side="right"))
         limit = self.records[following] if following < len(self.records) else 2**63 - 1
         first, last = np.searchsorted(self.annotations, [op.record_id, limit])
@@ -211,7 +208,7 @@ def issuing(ops: Ops) -> np.ndarray:
 
 
 def _encloses(ops: Ops, inner: np.ndarray) -> np.ndarray:
-    """Return of each of *ops* whether one of the operators *inner* is inside it."""
+    """Return for each of *ops* whether it encloses one of the operators *inner*."""
     around = np.zeros(len(ops), dtype=bool)
     while len(inner):
         outer = np.unique(ops.parent[inner])
@@ -222,7 +219,7 @@ def _encloses(ops: Ops, inner: np.ndarray) -> np.ndarray:
 
 
 def lost_communications(ops: Ops) -> list[str]:
-    """Return the names of those among *ops* that communicate in a way nobody here knows."""
+    """Return the names of those of *ops* whose communication is unknown to this module."""
     known = issuing(ops)
     lost = which(ops.trace.texts, _may_communicate)[ops.name] & ~_encloses(ops, known)
     lost[known] = False
@@ -259,9 +256,9 @@ def _size_bytes(spec: CommOp, record: HostOp) -> int:
 
 
 def communication_of(record: HostOp) -> tuple[CommOp, int, tuple[int, ...]] | None:
-    """Return how the operator *record* communicates, the bytes that count and those for each member.
+    """Return the communication of an operator, its bytes and those for each member; None if it computes.
 
-    None if it computes. Raises `ValueError` if it communicates in a way nobody here knows.
+    Raises `ValueError` if its communication is unknown to this module.
     """
     spec = _SPECS.get(record.name)
     if spec is None:
@@ -272,9 +269,9 @@ def communication_of(record: HostOp) -> tuple[CommOp, int, tuple[int, ...]] | No
 
 
 def _members(record: HostOp, comm: Communication) -> int:
-    """Return how many ranks take part in *comm* as its data implies, 0 if it implies nothing.
+    """Return the number of participating ranks that the data of *comm* implies, 0 if unknown.
 
-    What is gathered is as many times what a rank has, and so is what is scattered.
+    Gathered or scattered data is that many times the data of one rank.
     """
     if comm.splits:
         return len(comm.splits)
@@ -287,9 +284,9 @@ def _members(record: HostOp, comm: Communication) -> int:
 
 
 def split_bytes(record: HostOp) -> tuple[int, ...]:
-    """Return the bytes that the operator *record* has for each member of its group; () where it lists none.
+    """Return the bytes that the operator *record* has for each member of its group; () if it lists none.
 
-    `_INPUT_SPLITS` tells the rows of its input for each member, others have a tensor for each.
+    Operators in `_INPUT_SPLITS` list the rows of their input for each member, others have a tensor for each.
     """
     moved = tensors(_argument(record.inputs, 0 if record.name in _FUNCTIONAL_OPS else 1))
     place = _INPUT_SPLITS.get(record.name)
@@ -301,7 +298,7 @@ def split_bytes(record: HostOp) -> tuple[int, ...]:
 
 
 def shared_out(size_bytes: int, parts: Any) -> tuple[int, ...]:
-    """Return *size_bytes* in proportion to *parts*; () where there are none, or they do not divide it."""
+    """Return *size_bytes* divided in proportion to *parts*; () without parts, or if they do not divide it."""
     if not isinstance(parts, list) or not parts or not all(type(part) is int and part >= 0 for part in parts):
         return ()
     total = sum(parts)
@@ -311,7 +308,7 @@ def shared_out(size_bytes: int, parts: Any) -> tuple[int, ...]:
 
 
 def _argument(values: list[Any], index: int) -> Any:
-    """Return argument *index*; one the trace lacks counts as 0."""
+    """Return argument *index*, 0 if the trace lacks it."""
     value = values[index] if index < len(values) else 0
     return value if isinstance(value, (int, list)) else 0
 
@@ -323,10 +320,10 @@ def _group(
     groups: Mapping[str, tuple[int, ...]],
     flight: Flight | None,
 ) -> tuple[int, ...] | None:
-    """Return the ranks of the group operator *index* used; () is all ranks, None unknown.
+    """Return the ranks of the group of operator *index*; () means all ranks, None unknown.
 
-    With gloo the operator itself does not say: the functional collective around it does (its last text
-    argument), else the flight record.
+    With gloo the operator itself does not name the group: the enclosing functional collective does (its last
+    text argument), or else the flight record.
     """
     name: str | None = None
     outer = index
@@ -339,10 +336,10 @@ def _group(
 
 
 def _in_order(ops: Ops, flights: Sequence[Flight], *, is_p2p: bool) -> dict[int, Flight]:
-    """Return the flight of each of the trace's collectives, or messages, by record id; none if unknown.
+    """Return the flight of each of the trace's collectives, or messages, by record id, if known.
 
-    They are recorded in the same order, but by clocks that may differ by more than lies between two of them.
-    Where there are as many, and they are nearer to each other so than one off, the order decides.
+    Both sources have the same order, but their clocks may differ by more than the distance of two records.
+    The order decides if the numbers are equal and this match is closer in time than one shifted by one.
     """
     events = ops.trace.events
     alike = which(

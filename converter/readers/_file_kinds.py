@@ -1,4 +1,4 @@
-"""What a file is, by its first megabyte: whatever its name, and however it was compressed."""
+"""Recognise the kind of a file by its first megabyte, regardless of name and compression."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _DEVICE_PROCESS = re.compile(rb'"cat"\s*:\s*"cpu_op"[^{}]*?"pid"\s*:\s*(\d{1,19}
 
 
 def kind_of(path: Path) -> FileKind:
-    """Return what the file at *path* is; anything but a trace, a log or an archive of those is ``other``."""
+    """Return the kind of the file at *path*; ``other`` unless it is a trace, a log or an archive of these."""
     return kind_and_tool(path)[0]
 
 
 def kind_and_tool(path: Path) -> tuple[FileKind, str]:
-    """Return what `kind_of` does and, of a log, the name of the plug-in that reads it, else ``""``."""
+    """Return the kind as `kind_of` does, and for a log the name of the plug-in that reads it, else ``""``."""
     if _is_archive(path):
         return "archive", ""
     head = _head(path)
@@ -58,23 +58,23 @@ def kind_and_tool(path: Path) -> tuple[FileKind, str]:
 
 
 def stated_rank(path: Path) -> int | None:
-    """Return the rank that the trace at *path* says it is of, else that in its name or its folder's.
+    """Return the rank that the trace at *path* states, or else `rank_in_name` of it.
 
-    None if neither says one (`rank_in_name`).
+    None if there is none.
     """
     found = _DISTRIBUTED_RANK.search(_head(path)) or _DISTRIBUTED_RANK.search(_tail(path))
     return int(found[1]) if found else rank_in_name(path)
 
 
 def stated_process(path: Path) -> int | None:
-    """Return the number of the process that the host or device trace at *path* is of; None if unknown."""
+    """Return the process number that the host or device trace at *path* states; None if unknown."""
     head = _head(path)
     found = (_DEVICE_PROCESS if _EVENTS.search(head) else _HOST_PROCESS).search(head)
     return int(found[1]) if found else None
 
 
 def _head(path: Path) -> bytes:
-    """Return the first megabyte of *path*, decompressed; of a damaged file what can be read of it."""
+    """Return the first megabyte of *path*, decompressed; for a damaged file, its readable part."""
     try:
         with path.open("rb") as file:
             data = file.read(_HEAD_BYTES)
@@ -86,7 +86,7 @@ def _head(path: Path) -> bytes:
 
 
 def _tail(path: Path) -> bytes:
-    """Return the end of a plain file: tools that rewrite traces may put there what they are of."""
+    """Return the end of a plain file, where tools that rewrite traces may put the rank."""
     try:
         with path.open("rb") as file:
             if file.read(2) == _GZIP_MAGIC:

@@ -1,4 +1,4 @@
-"""What the names say that profilers and frameworks give their traces: ranks, indices in groups, captures."""
+"""Parse the names that profilers and frameworks give to traces: ranks, indices in groups, captures."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _HOST_PREFIX = "execution_trace_"
 
 
 def rank_in_name(path: Path) -> int | None:
-    """Return the rank that the name of *path* tells, else its folder's; None if neither does.
+    """Return the rank in the name of *path*, or else in its folder's; None without one.
 
-    The numbers of names that PyTorch chose are a process and a time. An index in a group is not a rank: only
-    a tensor-parallel index without one of data or pipeline parallelism counts as such.
+    Numbers in names that PyTorch chose are a process and a time. An index in a group is not a rank: only a
+    tensor-parallel index without one of data or pipeline parallelism counts as such.
     """
     found = _rank_place(path.name)
     found = found or next(filter(None, (word.search(path.parent.name) for word in _RANK_WORDS)), None)
@@ -38,10 +38,10 @@ def rank_in_name(path: Path) -> int | None:
 
 
 def common_name(name: str) -> str:
-    """Return what the names of a job's ranks have in common with *name*: the rank is ``{rank}``.
+    """Return the pattern of the names of a job's ranks, in which ``{rank}`` is the rank.
 
     ``*`` stands for indices in groups and, in names that PyTorch chose, for the time, and for host and
-    process where they tell no rank.
+    process if they do not state the rank.
     """
     if _CHANCE_NAME.fullmatch(name):
         return "tmp*.et.json"
@@ -60,22 +60,22 @@ def common_name(name: str) -> str:
 
 
 def indices_in_name(name: str) -> str:
-    """Return where *name* says that a rank stands in its groups, such as ``TP-0, PP-1``; "" if nowhere."""
+    """Return the indices of a rank in its groups in *name*, such as ``TP-0, PP-1``; "" without any."""
     return ", ".join(match[0] for match in _INDEX.finditer(name))
 
 
 def is_of_one_rank(name: str) -> bool:
-    """Return False for the traces of a front end or of all ranks merged, as frameworks write them beside."""
+    """Return False for traces of a front end or of all ranks merged, which frameworks write in addition."""
     return _NOT_ONE_RANK.fullmatch(name) is None
 
 
 def name_of_capture(name: str) -> str:
-    """Return what the host and the device trace of one rank, written by one framework, are both called."""
+    """Return the common name of the host and the device trace of one rank, written by one framework."""
     return _ENDING.sub("", name).removeprefix(_HOST_PREFIX)
 
 
 def _rank_place(name: str) -> re.Match[str] | None:
-    """Return where *name* tells a rank: its last group is the number."""
+    """Return the match of the rank in *name*; its last group is the number."""
     if found := _rank_word(name):
         return found
     if _PYTORCH_NAME.fullmatch(name) or _CHANCE_NAME.fullmatch(name):
@@ -87,7 +87,7 @@ def _rank_place(name: str) -> re.Match[str] | None:
 
 
 def _rank_word(name: str) -> re.Match[str] | None:
-    """Return where *name* tells a rank with a word, but for a host's that is called worker3."""
+    """Return the match of a rank with a word in *name*, but not for a host such as worker3."""
     pytorch = _PYTORCH_NAME.fullmatch(name)
     of_host = pytorch is not None and _OF_HOST.fullmatch(pytorch["worker"]) and _STEP not in name
     words = _RANK_WORDS[:1] if of_host else _RANK_WORDS

@@ -1,4 +1,4 @@
-"""Find the trace files that others captured: patterns with ``{rank}``, folders, or lists of files."""
+"""Find trace files by patterns with ``{rank}``, folders, or lists of files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def find_rank_traces(
 
 @contextmanager
 def with_archives_open(*sides: Files | None) -> Iterator[tuple[Files | None, ...]]:
-    """Give *sides* as they are, but for an archive a folder with what is in it, gone afterwards.
+    """Yield *sides* with each archive replaced by a temporary folder of its contents.
 
     Raises like `unpacked`.
     """
@@ -79,7 +79,7 @@ def _is_archive(file: str) -> bool:
 
 
 def find_sides(target: str) -> dict[str, str]:
-    """Return as which of ``host``, ``device`` and ``linked`` trace *target* can be given; {} if as none.
+    """Return *target* by the kinds that it can be: ``host``, ``device`` and ``linked`` trace; {} if none.
 
     *target* is a trace file, a pattern or a folder. In a folder, host and device traces are taken together,
     and linked ones only if there are no device traces.
@@ -95,7 +95,7 @@ def find_sides(target: str) -> dict[str, str]:
 
 
 def _linked_only(hosts: dict[int, Path], linked: set[int]) -> list[RankTraces]:
-    """Return the traces of *hosts*, which must be linked ones, for want of device traces."""
+    """Return the traces of *hosts*, which must be linked ones as there are no device traces."""
     unlinked = sorted(set(hosts) - linked)
     if unlinked or not hosts:
         which = f" ({hosts[unlinked[0]]})" if unlinked else ""
@@ -107,7 +107,7 @@ def _linked_only(hosts: dict[int, Path], linked: set[int]) -> list[RankTraces]:
 
 
 def _complete(found: list[RankTraces]) -> list[RankTraces]:
-    """Return *found* in order of ranks; raise `UsageError` unless they count from 0 without gaps."""
+    """Return the files in order of ranks; raises `UsageError` unless ranks count from 0 without gaps."""
     ranks = {traces.rank for traces in found}
     absent = sorted(set(range(max(ranks) + 1)) - ranks) if max(ranks) < _MAX_RANKS else [0]
     if absent:
@@ -119,7 +119,7 @@ def _complete(found: list[RankTraces]) -> list[RankTraces]:
 
 
 def _by_rank(files: Files, side: str, beside: Sequence[Path] = ()) -> dict[int, Path]:
-    """Return the files of one side by rank; *beside* are the device traces that host traces belong to."""
+    """Return the files of one side by rank; for host traces, *beside* are their device traces."""
     if isinstance(files, str) and _RANK in files:
         found = _matching(files, side)
     elif isinstance(files, str) and not Path(files).is_file():
@@ -135,7 +135,7 @@ def _by_rank(files: Files, side: str, beside: Sequence[Path] = ()) -> dict[int, 
 
 
 def _listed(files: str, side: str) -> list[Path]:
-    """Return the traces of one side in the folder *files*, or what matches it; itself if that is nothing."""
+    """Return the traces of one side in the folder *files*, or the files that match it, or else itself."""
     if Path(files).is_dir():
         found = [path for path in _traces_in(Path(files)) if kind_of(path) in _KINDS[side]]
         if not found:
@@ -150,7 +150,7 @@ def _of_one_rank(path: Path) -> bool:
 
 
 def _traces_in(folder: Path) -> list[Path]:
-    """Return the traces in *folder*; if there are none, those of the folders inside."""
+    """Return the traces in *folder*, or if there are none, in its folders."""
     for files in (folder.iterdir(), islice(folder.rglob("*"), _MOST_FILES)):
         named = [path for path in files if path.name.endswith(_JSON_NAMES) and path.is_file()]
         if found := [path for path in named if kind_of(path) in _KINDS["device"] + _KINDS["host"]]:
@@ -161,7 +161,7 @@ def _traces_in(folder: Path) -> list[Path]:
 def _by_own_word(paths: Sequence[Path], side: str, beside: Sequence[Path]) -> dict[int, Path]:
     """Return *paths* by the ranks that the traces or their names state.
 
-    Of a job of which only some ranks are there, they count from 0 on; they will stand for the others.
+    If only some ranks of a job are given, they are numbered from 0 and represent the others.
     """
     if len(paths) == 1:
         return {0: paths[0]}
@@ -175,7 +175,7 @@ def _by_own_word(paths: Sequence[Path], side: str, beside: Sequence[Path]) -> di
 
 
 def _why_not(rank: int | None, stated: dict[int, Path], path: Path) -> str:
-    """Return why *path* cannot be taken as the trace of *rank*, beside those *stated*."""
+    """Return why *path* cannot be the trace of *rank*, given the ranks *stated*."""
     give = f"Give one file of each rank, or a pattern with {_RANK} where the names have it"
     if rank is None and (indices := indices_in_name(path.name)):
         return (
@@ -193,7 +193,7 @@ def _why_not(rank: int | None, stated: dict[int, Path], path: Path) -> str:
 
 
 def _matching(pattern: str, side: str) -> dict[int, Path]:
-    """Return the files that *pattern* matches, by the number that stands for ``{rank}``."""
+    """Return the files that *pattern* matches, by the number in place of ``{rank}``."""
     if pattern.count(_RANK) > 1:
         raise UsageError(f"The pattern '{pattern}' has {_RANK} more than once. Use it once, and * elsewhere.")
     before, after = pattern.split(_RANK)

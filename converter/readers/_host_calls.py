@@ -23,7 +23,7 @@ _COLLECTIONS, _SAMPLED = "garbage collection", ", Python sampled"
 class HostCalls:
     """Calls by thread, depth and start, as columns; times are ns since the beginning of a step.
 
-    *thread* and *name* are places in *threads*, what the rows of each thread are called, and in *names*.
+    *thread* and *name* are indices into *threads*, the titles of the rows, and into *names*.
     """
 
     thread: np.ndarray
@@ -35,9 +35,9 @@ class HostCalls:
     names: list[str]
 
     def around(self, time_ns: int, operator: str) -> list[str]:
-        """Return the calls that are open at a time, outermost first: of one thread, and of its samples.
+        """Return the open calls at a time, outermost first, of one thread and its samples.
 
-        That is the thread in which *operator* is open, else the first that has calls open then.
+        It is the thread in which *operator* is open, or else the first with an open call.
         """
         rows = np.flatnonzero((self.start_ns <= time_ns) & (self.end_ns > time_ns))
         open_: dict[str, list[str]] = {}
@@ -49,12 +49,12 @@ class HostCalls:
 
 
 def _recorded(threads: list[str]) -> list[str]:
-    """Return the rows of *threads* that a trace recorded."""
+    """Return the rows of *threads* that come from a trace."""
     return [thread for thread in threads if thread != _COLLECTIONS and not thread.endswith(_SAMPLED)]
 
 
 class _Call(NamedTuple):
-    """A call that the evidence shows; the row *of* a thread, or "" for rows of their own, goes before it."""
+    """A call in the evidence; its row follows that *of* a thread, or stands alone for ""."""
 
     thread: str
     of: str
@@ -73,11 +73,11 @@ def read_host_calls(trace: Path, evidence: Path | None, start_ns: int, end_ns: i
 
 
 def host_calls(trace: DeviceTrace, evidence: Evidence | None, start_ns: int, end_ns: int) -> HostCalls:
-    """Return the calls between two times, Unix ns, cut to them; the thread that begins first comes first.
+    """Return the calls between two times (Unix ns), clipped to them, by thread in order of first call.
 
-    Of calls that begin together, the longer one encloses the other; of equal ones a Python function
-    encloses an annotation or operator, and that a runtime call. Sampled Python stacks have rows of their own,
-    as they are exact to an interval of the sampler only, and so have garbage collections.
+    If calls begin together, the longer one encloses the other; if they are equal, a Python function encloses
+    an annotation or operator, and these a runtime call. Sampled Python stacks have separate rows, as their
+    precision is one sampling interval; so have garbage collections.
     """
     tables = (trace.frames, trace.events, trace.calls)
     columns = {
@@ -118,7 +118,7 @@ def _joined(column: np.ndarray, more: list[int]) -> np.ndarray:
 
 
 def _rows(threads: list[str], seen: list[_Call]) -> list[str]:
-    """Return *threads* and the rows of calls *seen*, each after the thread that it is of."""
+    """Return *threads* and the rows of calls *seen*, each after its thread."""
     rows = [*threads]
     for call in {call.thread: call for call in seen}.values():
         rows.insert(rows.index(call.of) if call.of in rows else len(rows), call.thread)
@@ -126,7 +126,7 @@ def _rows(threads: list[str], seen: list[_Call]) -> list[str]:
 
 
 def _depths(threads: list[int], starts: list[int], ends: list[int]) -> np.ndarray:
-    """Return how many calls of its thread are open when each begins; they are in order of start in each."""
+    """Return the depth of each call in its thread, whose calls are in order of start."""
     open_until: dict[int, list[int]] = {}
     depths = []
     for thread, start, end in zip(threads, starts, ends, strict=True):
@@ -139,7 +139,7 @@ def _depths(threads: list[int], starts: list[int], ends: list[int]) -> np.ndarra
 
 
 def _sampled(evidence: Evidence) -> Iterator[_Call]:
-    """Yield the functions of sampled stacks; one lasts as long as samples in a row have it in one place."""
+    """Yield the calls of sampled stacks: functions that consecutive samples have at the same depth."""
     samples = evidence.samples
     after = dict(pairwise(sorted({*samples.time_ns})))
     rows_of: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Which rank a host trace is of, which says nothing about it: by its device trace, its name, its process."""
+"""Infer the rank of a host trace, which does not state it, from its device trace, name or process."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["host_ranks"]
 def host_ranks(
     hosts: Mapping[Path, int | None], devices: Mapping[Path, int | None]
 ) -> dict[Path, int | None]:
-    """Return the rank of each of *hosts*, None if nothing tells it; the arguments are with the stated ranks.
+    """Return the rank of each of *hosts*, None if unknown; the arguments are files with the ranks they state.
 
-    A device trace of the same name tells it first, then the host trace's own name, then the one device trace
-    of the same process; in containers all processes may have the same number, which then tells nothing.
+    The order of precedence is a device trace of the same name, the host trace's own name, and the only device
+    trace of the same process. In containers all processes may have the same number, which is then not used.
     """
     named = _alone([(name_of_capture(device.name), device) for device in devices])
     ranks: dict[Path, int | None] = {}
@@ -35,6 +35,6 @@ def host_ranks(
 
 
 def _alone(pairs: Sequence[tuple[str | int | None, Path]]) -> dict[str | int | None, Path]:
-    """Return *pairs* by key, without the keys that several have."""
+    """Return *pairs* by key, without keys that occur twice."""
     times = Counter(key for key, _ in pairs)
     return {key: path for key, path in pairs if times[key] == 1 and key is not None}

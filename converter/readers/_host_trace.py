@@ -1,4 +1,4 @@
-"""Host traces: the JSON of PyTorch's ExecutionTraceObserver, which knows tensors and groups but no times."""
+"""Read host traces: the JSON of PyTorch's ExecutionTraceObserver, with tensors and groups but no times."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _decode = msgspec.json.Decoder(list[list[Any]]).decode
 
 
 class Tensor(msgspec.Struct, frozen=True, gc=False):
-    """A tensor argument: which storage it lies in, and its size."""
+    """A tensor argument: its storage and its size."""
 
     storage: int
     size_bytes: int
 
 
 class HostOp(msgspec.Struct, frozen=True):
-    """What an operator was called with, as the trace spells it, and its schema.
+    """The arguments of an operator, in the trace's spelling, and its schema.
 
-    Operators that are alike but for the identity of their tensors share one: in a trace read from a file,
-    tensors have number, storage and offset 0 here; `HostTrace.storages` has the storages.
+    Operators that differ only in the identity of their tensors share one; in a trace read from a file,
+    tensors therefore have number, storage and offset 0 here, and `HostTrace.storages` has the storages.
     """
 
     name: str
@@ -46,7 +46,7 @@ class HostOp(msgspec.Struct, frozen=True):
 
 
 class Kinds:
-    """What the operators of a trace were called with; the arguments are decoded when they are asked for."""
+    """The arguments of a trace's operators, decoded on request."""
 
     def __init__(
         self, names: Sequence[str], schemas: Sequence[str], arguments: Sequence[str], place: str = ""
@@ -85,8 +85,8 @@ class HostTrace(msgspec.Struct, frozen=True):
     *records* are the ids in order, and row i of the other columns is about record i: *kind* is its place in
     *kinds* (what an operator was called with, and whether its schema says that it changes an argument),
     *thread* numbers the process's threads in a way that the device trace does not share. Its storages are
-    ``storages[begin[i]:end[i]]``, inputs first, which end at *inputs_end*, those of the first at *first_end*.
-    *process* is the number of the process, -1 if the trace does not say.
+    ``storages[begin[i]:end[i]]``, inputs first, which end at *inputs_end*; those of the first argument end at
+    *first_end*. *process* is the process number, -1 if unknown.
     """
 
     records: np.ndarray
@@ -106,11 +106,11 @@ class HostTrace(msgspec.Struct, frozen=True):
         return len(self.records)
 
     def rows(self, record_ids: np.ndarray) -> np.ndarray:
-        """Return the row of each of *record_ids*, -1 for those that are unknown."""
+        """Return the row of each of *record_ids*, -1 for unknown ones."""
         return positions(self.records, record_ids)
 
     def operator(self, record_id: int) -> HostOp | None:
-        """Return what the operator with *record_id* was called with, None if it is unknown."""
+        """Return the arguments of the operator with *record_id*; None if it is unknown."""
         row = self._row(record_id)
         return self.kinds[int(self.kind[row])] if row >= 0 else None
 
@@ -133,16 +133,16 @@ class HostTrace(msgspec.Struct, frozen=True):
         return changing
 
     def reads(self, rows: np.ndarray) -> np.ndarray:
-        """Return, for each of *rows*, where the storages of its inputs begin and end, alternately.
+        """Return, for each of *rows*, the begin and end of its inputs' storages, alternately.
 
-        Those of row -1 are none.
+        Row -1 has none.
         """
         return self._slices(rows, self.begin, self.inputs_end)
 
     def writes(self, rows: np.ndarray) -> np.ndarray:
-        """Return, as `reads`, the storages of the outputs.
+        """Return the storages of the outputs, as `reads` does for inputs.
 
-        Those of an operator that has none and changes an argument are the first argument's.
+        For an operator without outputs that changes an argument, they are those of the first argument.
         """
         in_place = (self.inputs_end == self.end) & self.changing()
         begin = np.where(in_place, self.begin, self.inputs_end)
@@ -155,7 +155,7 @@ class HostTrace(msgspec.Struct, frozen=True):
         return bounds.ravel()
 
     def renamed(self, names: Mapping[int, str]) -> HostTrace:
-        """Return this trace with other *names* of some records."""
+        """Return this trace with new *names* for some records."""
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names.values()))}
         given = [numbers.get(names.get(record, ""), -1) for record in self.records.tolist()]
         pairs = np.column_stack([self.kind, given]).astype(np.int64)
@@ -205,7 +205,7 @@ def read_host_trace(path: Path) -> HostTrace:
 
 
 def host_trace(operators: Mapping[int, HostOp]) -> HostTrace:
-    """Return the trace that consists of *operators*, by record-function id; their tensors have storages."""
+    """Return the trace of *operators*, by record-function id; their tensors have storages."""
     records = sorted(operators)
     kinds: dict[tuple[str, str, str], int] = {}
     storages: list[int] = []
@@ -235,7 +235,7 @@ def host_trace(operators: Mapping[int, HostOp]) -> HostTrace:
 
 
 def _anonymous(value: Any) -> Any:
-    """Return *value* with tensors that have no identity."""
+    """Return *value* with the identity of its tensors removed."""
     if type(value) is not list:
         return value
     return [0, 0, 0, *value[3:]] if _is_tensor(value) else [_anonymous(part) for part in value]
@@ -267,7 +267,7 @@ def _is_tensor(item: list[Any]) -> bool:
 
 
 def _listed_groups(arguments: bytes) -> dict[str, tuple[int, ...]]:
-    """Return the groups in the list PyTorch notes when an observer starts; anything odd counts as absent."""
+    """Return the groups that PyTorch lists when an observer starts; unexpected values count as absent."""
     try:
         inputs = json.loads(arguments)
         values = inputs if isinstance(inputs, list) else inputs["values"]

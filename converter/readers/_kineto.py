@@ -1,4 +1,4 @@
-"""Device traces: the Kineto JSON of ``torch.profiler``, of any PyTorch since 2022 and any accelerator."""
+"""Read device traces: Kineto JSON of ``torch.profiler``, of any PyTorch since 2022 and any accelerator."""
 
 from __future__ import annotations
 
@@ -57,9 +57,10 @@ class _Device(msgspec.Struct):
 
 
 class CommArguments(NamedTuple):
-    """What the trace says about a communication; -1, 0 or "" where it says nothing.
+    """The trace's arguments of a communication; -1, 0 or "" if absent.
 
-    Element counts are the rank's own; *group_ranks* are global ranks and empty when cut short.
+    Element counts are those of the rank; *group_ranks* are global ranks, and empty if the trace truncated the
+    list.
     """
 
     collective: str
@@ -75,7 +76,7 @@ class CommArguments(NamedTuple):
 class Event(NamedTuple):
     """One operator or annotation on a host thread; times are Unix nanoseconds.
 
-    *arguments* is a place in the trace's, -1 if nothing was recorded.
+    *arguments* is an index into the trace's arguments, -1 if none were recorded.
     """
 
     name: str
@@ -91,7 +92,7 @@ class Event(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of the accelerator's runtime on a host thread; *kernel* is what it launches, "" if unknown."""
+    """A call of the accelerator's runtime on a host thread; *kernel* is what it launches, "" if unknown."""
 
     name: str
     thread: str
@@ -103,7 +104,7 @@ class Call(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One thing a device did: *category* is one of `CATEGORIES`."""
+    """One piece of device work; *category* is one of `CATEGORIES`."""
 
     name: str
     category: str
@@ -120,8 +121,8 @@ class Work(NamedTuple):
 class Sync(NamedTuple):
     """One recorded synchronisation: *stream* (or the host) waits for *on_stream*.
 
-    *record_correlation* is the call that recorded the event waited for, *correlation* the waiting call; -1
-    where the trace does not say.
+    *record_correlation* is the call that recorded the awaited event, *correlation* the waiting call; -1 if
+    unknown.
     """
 
     kind: str
@@ -132,10 +133,7 @@ class Sync(NamedTuple):
 
 
 class Events(Columns, frozen=True):
-    """`Event` by columns; texts are numbers of the trace's texts, *comm* a row of its `Comms` or -1.
-
-    *arguments* counts the trace's.
-    """
+    """Columns of `Event`; texts and *arguments* are indices, *comm* is a row of `Comms` or -1."""
 
     name: np.ndarray
     is_operator: np.ndarray
@@ -152,7 +150,7 @@ class Events(Columns, frozen=True):
 class Frames(Columns, frozen=True):
     """Calls of Python functions and modules on host threads, as ``with_stack`` records them.
 
-    Of functions only those of 20 us and more; texts are numbers of the trace's texts.
+    Functions shorter than 20 us are omitted; texts are indices into the trace's texts.
     """
 
     name: np.ndarray
@@ -167,7 +165,7 @@ class Frames(Columns, frozen=True):
 
 
 class Calls(Columns, frozen=True):
-    """`Call` by columns; texts are numbers of the trace's texts."""
+    """Columns of `Call`; texts are indices into the trace's texts."""
 
     name: np.ndarray
     thread: np.ndarray
@@ -179,7 +177,7 @@ class Calls(Columns, frozen=True):
 
 
 class Works(Columns, frozen=True):
-    """`Work` by columns; *category* is a place in `CATEGORIES`, *comm* a row of the trace's `Comms` or -1."""
+    """Columns of `Work`; *category* is an index into `CATEGORIES`, *comm* a row of `Comms` or -1."""
 
     name: np.ndarray
     category: np.ndarray
@@ -194,7 +192,7 @@ class Works(Columns, frozen=True):
 
 
 class Syncs(Columns, frozen=True):
-    """`Sync` by columns."""
+    """Columns of `Sync`."""
 
     kind: np.ndarray
     stream: np.ndarray
@@ -204,7 +202,7 @@ class Syncs(Columns, frozen=True):
 
 
 class Comms(Columns, frozen=True):
-    """`CommArguments` by columns; *group_ranks* is a list as text."""
+    """Columns of `CommArguments`; *group_ranks* is a list as text."""
 
     collective: np.ndarray
     in_elements: np.ndarray
@@ -220,11 +218,11 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     """One rank's host events (in order of start, enclosing ones first), calls and device work.
 
     *rank* and *world_size* are -1 and 0 in traces of jobs that were not distributed; *groups* are the process
-    groups the trace lists, by name. *arguments* are what operators were called with, if that was asked for:
-    JSON arrays of shapes, types and values. *process* is the number of the process, -1 if it is not told.
-    *unread* counts the events of each kind that is not read, such as those of another accelerator. *frames*
-    are Python calls in order of start, enclosing ones first. *devices* are the names of the devices that the
-    trace gives one, by number.
+    groups the trace lists, by name. *arguments* are those of operators, if requested: JSON arrays of shapes,
+    types and values. *process* is the process number, -1 if unknown. *unread* counts the events of each
+    unsupported kind, such as those of another accelerator. *frames*
+    are Python calls in order of start, enclosing ones first. *devices* are the names of devices by number, as
+    far as the trace has them.
     """
 
     events: Events
@@ -243,11 +241,11 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     devices: dict[int, str] = msgspec.field(default_factory=dict)
 
     def names(self, numbers: np.ndarray) -> list[str]:
-        """Return the texts of *numbers*."""
+        """Return the texts with these *numbers*."""
         return [self.texts[number] for number in numbers.tolist()]
 
     def comm(self, row: int) -> CommArguments | None:
-        """Return what *row* of the communications says; None for row -1."""
+        """Return *row* of the communications; None for row -1."""
         if row < 0:
             return None
         values = self.comms.row(row)
@@ -256,7 +254,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
         return CommArguments(**values | {"group_ranks": _ranks(values["group_ranks"])})
 
     def rows(self) -> list[Event]:
-        """Return all events as rows, for those who have the time."""
+        """Return all events as rows, which is slow."""
         columns: dict[str, list[Any]] = {name: getattr(self.events, name).tolist() for name in Event._fields}
         columns |= {name: [self.texts[number] for number in columns[name]] for name in ("name", "thread")}
         columns["comm"] = [self.comm(row) for row in columns["comm"]]
@@ -269,7 +267,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
         return Work(**values | {"comm": self.comm(values["comm"])})
 
     def with_records(self, record_ids: np.ndarray) -> DeviceTrace:
-        """Return this trace with other record-function ids of its events."""
+        """Return this trace with other record-function ids for its events."""
         return replace(self, events=replace(self.events, record_id=record_ids))
 
     def with_annotations(self, annotations: Sequence[Events]) -> DeviceTrace:
@@ -279,7 +277,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
 
 
 def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrace:
-    """Read the Kineto JSON at *path* (plain or gzip), if wanted with what operators were called with.
+    """Read the Kineto JSON at *path* (plain or gzip), optionally with the arguments of operators.
 
     Raises `TraceFormatError` when it is truncated, of another kind or without anything to convert: an
     operator, or device work with calls that may have issued it.
@@ -320,7 +318,7 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
 
 
 def _instead(calls: int, works: int, unread: Mapping[str, int]) -> str:
-    """Return what a trace without operators holds instead, as the middle of a sentence."""
+    """Return the contents of a trace without operators, as part of a sentence."""
     counts = {"runtime calls": calls, "kernels and copies": works}
     counts |= {f"events of kind '{kind}'": count for kind, count in unread.items()}
     held = [f"{count:,} {what}" for what, count in counts.items() if count]
@@ -328,7 +326,7 @@ def _instead(calls: int, works: int, unread: Mapping[str, int]) -> str:
 
 
 def _sorted(trace: DeviceTrace) -> DeviceTrace:
-    """Return *trace* with its tables in their order."""
+    """Return *trace* with sorted tables."""
     events, calls, works = trace.events, trace.calls, trace.works
     return replace(
         trace,
@@ -347,7 +345,7 @@ def device_trace(
     world_size: int = 0,
     groups: Mapping[str, tuple[int, ...]] | None = None,
 ) -> DeviceTrace:
-    """Return the trace that consists of these rows, in any order."""
+    """Return the trace of these rows, which may be in any order."""
     numbers: dict[str, int] = {}
     told: list[CommArguments] = []
     trace = DeviceTrace(
@@ -393,7 +391,7 @@ def _dtype(column: str) -> type:
 
 
 def _base_ns(about: Mapping[str, str], path: Path) -> int:
-    """Return the time that those of the trace count from."""
+    """Return the time at which the trace's times start."""
     try:
         base = msgspec.json.decode(about.get("baseTimeNanoseconds", "0"), type=int)
     except msgspec.MsgspecError:
@@ -405,7 +403,7 @@ def _base_ns(about: Mapping[str, str], path: Path) -> int:
 
 
 def _distributed(about: Mapping[str, str]) -> _Distributed:
-    """Return what the trace says about its job; anything odd counts as absent."""
+    """Return the trace's description of its job; unexpected values count as absent."""
     try:
         found = msgspec.json.decode(about.get("distributedInfo", "null"), type=_Distributed | None)
     except msgspec.MsgspecError:
@@ -414,7 +412,7 @@ def _distributed(about: Mapping[str, str]) -> _Distributed:
 
 
 def _devices(about: Mapping[str, str]) -> dict[int, str]:
-    """Return the names of the devices in the trace's ``deviceProperties``; anything odd counts as absent."""
+    """Return the devices in the trace's ``deviceProperties``; unexpected values count as absent."""
     try:
         found = msgspec.json.decode(about.get("deviceProperties", "[]"), type=list[_Device])
     except msgspec.MsgspecError:
@@ -423,7 +421,7 @@ def _devices(about: Mapping[str, str]) -> dict[int, str]:
 
 
 def _listed_groups(info: _Distributed) -> dict[str, tuple[int, ...]]:
-    """Return the groups the trace lists; anything odd counts as absent."""
+    """Return the groups that the trace lists; unexpected values count as absent."""
     listed = info.pg_config if isinstance(info.pg_config, list) else []
     groups = {}
     for item in listed:
@@ -433,7 +431,7 @@ def _listed_groups(info: _Distributed) -> dict[str, tuple[int, ...]]:
 
 
 def _ranks(text: str) -> tuple[int, ...]:
-    """Return the ranks that *text*, such as ``"[0, 1]"``, lists; none when the trace cut the list short."""
+    """Return the ranks listed in *text*, such as ``"[0, 1]"``; none if the trace truncated the list."""
     try:
         ranks = ast.literal_eval(text) if "..." not in text else None
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -1,8 +1,8 @@
-"""Linked traces: a host trace into which the public converter's linker wrote times and device work.
+"""Read linked traces: host traces to which the public converter's linker added times and device work.
 
-Such a file has a host trace's nodes under new numbers; those found in the device trace carry a start and a
-length, and every kernel and copy follows as a copy of the operator that issued it. It lacks the runtime's
-calls, memory sets, bytes of copies, synchronisations, and the times of the step marks.
+Such a file has the nodes of a host trace with new numbers. Nodes matched with the device trace have a start
+and a duration, and each kernel and copy is a copy of the operator that issued it. Runtime calls, memory sets,
+bytes of copies, synchronisations, and the times of step marks are missing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Attribute(msgspec.Struct, gc=False):
 
 
 class _RawNode(msgspec.Struct, gc=False):
-    """A node of the file, device work if it has a *cat*; *ts* and *inclusive_dur* are microseconds."""
+    """A node of the file; one with a *cat* is device work. *ts* and *inclusive_dur* are microseconds."""
 
     id: _Id
     name: str
@@ -82,10 +82,10 @@ def read_linked_host(path: Path) -> HostTrace:
 
 
 def read_linked(path: Path) -> tuple[DeviceTrace, HostTrace]:
-    """Read what the linked trace at *path* (plain or gzip) has of the device trace, and of the host trace.
+    """Read the device trace and the host trace in the linked trace at *path* (plain or gzip).
 
-    An operator is taken to have issued its work when it returned, or when the work began, if earlier.
-    Raises `TraceFormatError` if the file is not a linked trace, or the linker matched nothing.
+    An operator counts as having issued its work when it returned, or when the work began, if earlier. Raises
+    `TraceFormatError` if the file is not a linked trace, or the linker matched nothing.
     """
     nodes = sorted(read_json(path, _Document).nodes, key=lambda node: node.id)
     spans = {node.id: span for node in nodes if (span := _span(node, path)) is not None}
@@ -118,7 +118,7 @@ def _host(path: Path, nodes: Sequence[_RawNode]) -> HostTrace:
 
 
 def _span(node: _RawNode, path: Path) -> tuple[int, int] | None:
-    """Return start and end of *node* in nanoseconds; None if the linker found no time for it."""
+    """Return start and end of *node* in nanoseconds; None if it has no time."""
     if node.ts is None or node.inclusive_dur is None:
         return None
     try:
@@ -146,7 +146,7 @@ def _event(node: _RawNode, span: tuple[int, int]) -> Event:
 
 
 def _steps(nodes: Sequence[_RawNode], spans: Mapping[int, tuple[int, int]]) -> list[Event]:
-    """Return the steps' marks: from the first operator in a step to that of the next, or to its own last."""
+    """Return the step marks, each from the first operator to the next step's, or to its own last one."""
     within: dict[int, int] = {}
     extents: dict[int, tuple[int, int]] = {}
     marks = {node.id: node for node in nodes if node.name.startswith(_STEP)}
@@ -187,7 +187,7 @@ def _issued(
 
 
 def _waits(events: Sequence[Event], host: HostTrace) -> Iterator[Call]:
-    """Yield the calls that let a stream wait for a collective, as far as operators tell of them."""
+    """Yield the calls that make a stream wait for a collective, as far as operators show them."""
     for event in events:
         stated = parameters(host.operator(event.record_id)) if event.name == PARAMETERS else None
         if stated is not None and stated.name == "wait":
@@ -195,6 +195,6 @@ def _waits(events: Sequence[Event], host: HostTrace) -> Iterator[Call]:
 
 
 def _world_size(events: Sequence[Event], host: HostTrace) -> int:
-    """Return how many ranks the largest group of a recorded collective has, 0 without any."""
+    """Return the size of the largest group of a recorded collective, 0 without any."""
     stated = (parameters(host.operator(event.record_id)) for event in events if event.name == PARAMETERS)
     return max((found.world for found in stated if found is not None), default=0)

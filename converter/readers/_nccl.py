@@ -1,4 +1,4 @@
-"""What a communication kernel moves: from its own arguments, its operator's, or at worst its name."""
+"""Determine the communication of a kernel from its arguments, its operator's, or else its name."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _PEER_OPS = {"c10d::send": NodeType.COMM_SEND, "c10d::recv_": NodeType.COMM_RECV
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """A collective as simulators know it, and which side's bytes count (as in ASTRA-sim)."""
+    """A collective of simulators, and the side whose bytes count (as in ASTRA-sim)."""
 
     collective: CollectiveType
     sized_by_output: bool = False
@@ -87,10 +87,10 @@ _ROOTED = frozenset({"broadcast", "scatter", "gather", "reduce"})
 
 
 class LoggedCollective(msgspec.Struct, frozen=True):
-    """What a log's name of a collective stands for, and which side's bytes count.
+    """A collective in a log, and the side whose bytes count.
 
-    *name* is its one spelling, *rooted* says that its ranks need not wait for each other, *fixed_bytes* is
-    the size of one that moves nothing, -1 for all others, *note* what had to be assumed.
+    *name* is its canonical spelling; ranks of a *rooted* one need not wait for each other. *fixed_bytes* is
+    the size of one that moves no data, -1 for all others; *note* is what had to be assumed.
     """
 
     name: str
@@ -107,9 +107,9 @@ _MAY_BE_UNEVEN = (CollectiveType.ALL_TO_ALL, CollectiveType.REDUCE_SCATTER)
 class DeviceComm(msgspec.Struct, frozen=True):
     """One communication on a device: a collective, or a send or receive with a *peer* (a global rank).
 
-    *group_ranks* is () for all ranks; *sequence* is the number by which the program waits for it, -1 unknown;
-    *storages* are those of its tensors. *notes* say what had to be assumed. *splits* are the bytes for each
-    member where the trace lists them.
+    *group_ranks* is () for all ranks; *sequence* is the number by which the program waits for it, -1 if
+    unknown; *storages* are those of its tensors. *notes* are assumptions. *splits* are the bytes for each
+    member, if the trace lists them.
     """
 
     node_type: NodeType
@@ -176,11 +176,11 @@ def describe(
     *,
     alone: bool = False,
 ) -> DeviceComm | None:
-    """Return what the kernel *work* communicates; None when nothing tells.
+    """Return the communication of the kernel *work*; None if unknown.
 
-    *chain* are the operators around its launch, innermost first; *groups* map names to global ranks, () being
-    all. The kernel is *alone* if the innermost operator launched no other that communicates. Point-to-point
-    kernels are described by `peer_to_peer`.
+    *chain* are the operators around its launch, innermost first; *groups* maps names to global ranks, ()
+    meaning all. The kernel is *alone* if the innermost operator launched no other communication kernel.
+    Point-to-point kernels are described by `peer_to_peer`.
     """
     holder, stated = _parameters_of(chain, host)
     record = host.operator(holder) if holder is not None else None
@@ -210,7 +210,7 @@ def describe(
 
 
 def logged_collective(name: str) -> LoggedCollective | None:
-    """Return what the collective called *name* in a log is; None if it is none that moves data."""
+    """Return the collective *name* of a log; None if it moves no data."""
     normal = _normal(name)
     kind = _KINDS.get(normal)
     if kind is None:
@@ -226,7 +226,7 @@ def peer_to_peer(
     host: HostTrace,
     ranks: tuple[int, ...],
 ) -> DeviceComm | None:
-    """Return the send or receive that operator *op* asks for; peers are numbered within *ranks*."""
+    """Return the send or receive that operator *op* requests; peers are numbered within *ranks*."""
     record = host.operator(op.record_id)
     node_type = _PEER_OPS.get(op.name)
     if record is None or node_type is None:
@@ -251,14 +251,14 @@ def group_of(
     groups: Mapping[str, tuple[int, ...]],
     world_size: int,
 ) -> tuple[int, ...]:
-    """Return the global ranks of the group *work* communicates in; () for all."""
+    """Return the global ranks of the group of *work*; () for all."""
     _, stated = _parameters_of(chain, host)
     arguments = work.comm or next((op.comm for op in chain if op.comm is not None), None)
     return _members(arguments, stated, groups, world_size)[0]
 
 
 def _parameters_of(chain: Sequence[Op], host: HostTrace) -> tuple[int | None, Parameters | None]:
-    """Return the record of the innermost ``record_param_comms`` around a launch, and what it states."""
+    """Return the record of the innermost ``record_param_comms`` around a launch, and its arguments."""
     for op in chain:
         stated = parameters(host.operator(op.record_id))
         if stated is not None:
@@ -267,13 +267,13 @@ def _parameters_of(chain: Sequence[Op], host: HostTrace) -> tuple[int | None, Pa
 
 
 def _normal(name: str) -> str:
-    """Return one spelling for the many names of a collective."""
+    """Return the canonical spelling of a collective's name."""
     plain = _SUFFIXES.sub("", name.lower().removeprefix("nccl:").strip("_"))
     return _SPELLINGS.get(plain, plain)
 
 
 def _by_kernel(kernel: str) -> str:
-    """Return the collective a kernel's own name tells, "" if it tells none."""
+    """Return the collective in a kernel's name, "" if there is none."""
     pattern = kernel_pattern(kernel)
     return pattern.operation if pattern is not None and pattern.operation in _BY_KERNEL else ""
 
@@ -284,7 +284,7 @@ def _members(
     groups: Mapping[str, tuple[int, ...]],
     world_size: int,
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the ranks of the group, () for all, and what that assumes."""
+    """Return the ranks of the group, () for all, and the assumption made."""
     if arguments is not None and arguments.group_ranks:
         return arguments.group_ranks, ()
     name = (arguments.group_name if arguments else "") or (stated.group_name if stated else "")
@@ -297,7 +297,7 @@ def _members(
 
 
 def _size(kind: _Kind, name: str, arguments: CommArguments | None, record: HostOp | None) -> int:
-    """Return the bytes that count for *kind*, -1 if neither source tells."""
+    """Return the bytes that count for *kind*, -1 if neither source has them."""
     if name == "barrier":
         return _BARRIER_BYTES
     if arguments is not None:
@@ -314,7 +314,7 @@ def _size(kind: _Kind, name: str, arguments: CommArguments | None, record: HostO
 def _splits(
     kind: _Kind, size: int, stated: Parameters | None, chain: Sequence[Op], host: HostTrace
 ) -> tuple[int, ...]:
-    """Return the bytes for each member where the library or an operator around the launch tells them."""
+    """Return the bytes for each member, if the library or an operator around the launch has them."""
     if kind.collective not in _MAY_BE_UNEVEN:
         return ()
     told = shared_out(size, stated.input_splits) if stated else ()
@@ -357,9 +357,9 @@ def _by_launcher(
 
 
 def _of_everyone(groups: Sequence[tuple[int, ...]], world_size: int) -> bool:
-    """Return whether those of *groups* that have several ranks have all.
+    """Return whether all *groups* of several ranks span all ranks.
 
-    Without any, all ranks communicate if they fit into one node, which such kernels do not leave.
+    Without such groups, all ranks communicate if they fit into one node, as such kernels stay within a node.
     """
     sizes = {len(ranks) or world_size for ranks in groups} - {1}
     return sizes == {world_size} or (not sizes and 1 < world_size <= _MOST_IN_NODE)

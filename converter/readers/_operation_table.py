@@ -53,7 +53,7 @@ class OperationTable:
     *columns*, all of integers: ``step``, ``replica`` (data-parallel rank), ``stage`` (pipeline rank),
     ``rank``, ``type`` (place in `OPERATION_TYPES`), ``number`` (among those of its type on the rank in the
     step), ``chunk`` (model chunk of the stage), ``model_chunk`` (of the model), ``micro_batch`` (-1: none),
-    ``start_ns``, ``duration_ns``. *path* and ``row`` (the first is 1) say where each stood.
+    ``start_ns``, ``duration_ns``. *path* and ``row`` (from 1) give the origin of each operation.
     """
 
     path: Path
@@ -199,7 +199,7 @@ def _types(path: Path, names: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _with_defaults(path: Path, raw: Mapping[str, npt.NDArray[Any]], columns: Columns) -> Columns:
-    """Return the optional columns: as given, else as they follow from *columns*."""
+    """Return the optional columns: those given, or else derived from *columns*."""
     given = {name: _integers(path, raw, name) for name in _OPTIONAL if name in raw}
     stages = int(columns["stage"].max()) + 1
     chunk = given.get("mc", np.zeros(len(columns["step"]), np.int64))

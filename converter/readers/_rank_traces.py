@@ -1,4 +1,4 @@
-"""Name the trace files of one rank, and what is known about them beside."""
+"""The trace files of one rank, with their facts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ __all__ = ["RankTraces"]
 
 
 class RankTraces(msgspec.Struct, frozen=True):
-    """Where the traces of one rank are, and what is known about them beside.
+    """The trace files of one rank, with their facts.
 
-    *groups* map names to global ranks, () being all. *steps* are empty if only the trace itself knows; the
-    host trace, if there is one, covers all of them, or *structure* alone. *evidence_path* is what the tracer
-    observed beside the traces. *device* is what the rank computed on, such as ``cuda:0`` ("" if unknown).
-    *linked* says that the host trace is the public linker's, and if it is the device trace as well, that
-    there is no other. *process* is the one recorded (0 if unknown), *host* the machine it ran on ("").
-    *capture_paths* are traces of the capture of graphs that this one launches; unless *captures_given*, those
-    that cannot be read are left out.
-    *annotation* marks the steps, if one was asked for; of *steps* then those that hold it count.
+    *groups* maps names to global ranks, () meaning all. *steps* are empty if only the trace has them; a host
+    trace covers all of them, or *structure* alone. *evidence_path* is the file of the tracer's other
+    observations. *device* is the device of the rank, such as ``cuda:0`` ("" if unknown). *linked* means that
+    the host trace is the public linker's; if it is the device trace too, there is no other. *process* is the
+    recorded process (0 if unknown), *host* its machine ("" if unknown). *capture_paths* are traces of the
+    capture of the graphs that this trace launches; unreadable ones are omitted unless *captures_given*.
+    *annotation* marks the steps, if requested; only *steps* that contain it count.
     """
 
     rank: int

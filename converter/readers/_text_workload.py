@@ -24,7 +24,7 @@ _EVERYONE, _NOBODY, _NEAR, _FAR = "everyone", "nobody", "consecutive ranks", "ra
 
 
 class _Policy(msgspec.Struct, frozen=True):
-    """Which ranks share a layer's activations (*model*) and its weights (*data*), and the backward order."""
+    """Which ranks share a layer's activations (*model*) and weights (*data*), and the backward order."""
 
     model: str
     data: str
@@ -64,7 +64,7 @@ _BYTES_PER_NODE = 1_000  # in memory while it is made
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """The first line: the policy, and what follows it."""
+    """The first line: the policy and its arguments."""
 
     policy: str
     model_group: int | None
@@ -83,12 +83,12 @@ def read_text_workload(
 ) -> Workload:
     """Read an ASTRA-sim 1.0 text workload for *num_ranks* ranks and *passes* training steps.
 
-    *model_group* is how many ranks share a layer in hybrid policies: consecutive ones, but in
-    ``HYBRID_MODEL_DATA`` those far apart; in ``HYBRID_CUSTOMIZED``, where each layer has a policy, it is how
-    many consecutive ranks are a group. By default it is what the file says, else all collectives span all
-    ranks. A unit of compute time is *ns_per_unit* nanoseconds (ASTRA-sim 1.0's cycles are 1 ns; the public
-    converter takes them for microseconds, 1000). Raises `WorkloadFormatError` with the line for a damaged
-    file and `UsageError` for impossible numbers of ranks.
+    *model_group* is the number of ranks that share a layer in hybrid policies: consecutive ranks, or in
+    ``HYBRID_MODEL_DATA`` those far apart; in ``HYBRID_CUSTOMIZED``, where each layer has a policy, it is the
+    number of consecutive ranks in a group. The default is that of the file; without one, all collectives span
+    all ranks. A unit of compute time is *ns_per_unit* nanoseconds (ASTRA-sim 1.0's cycles are 1 ns; the
+    public converter takes them for microseconds, 1000). Raises `WorkloadFormatError` with the line for a
+    damaged file and `UsageError` for impossible numbers of ranks.
     """
     path = Path(path)
     header, layers = _read(path, ns_per_unit)
@@ -145,14 +145,14 @@ def _check_size(layers: int, num_ranks: int, passes: int) -> None:
 
 
 def _groups(num_ranks: int, size: int) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Return the groups of *size* consecutive ranks, and those of the ranks that far apart."""
+    """Return the groups of *size* consecutive ranks, and the groups of ranks *size* apart."""
     near = [tuple(range(start, start + size)) for start in range(0, num_ranks, size)]
     far = [tuple(range(first, num_ranks, size)) for first in range(size)]
     return near, far
 
 
 def _group_of(rank: int, groups: Sequence[tuple[int, ...]], ids: dict[tuple[int, ...], int]) -> int:
-    """Return the number of the group *rank* is in, -1 if it is alone there."""
+    """Return the number of the group of *rank*, -1 if it is the only member."""
     own = next(ranks for ranks in groups if rank in ranks)
     return ids[own] if len(own) > 1 else -1
 
@@ -241,7 +241,7 @@ def _header(path: Path, words: list[str]) -> _Header:
 
 
 def _counted(path: Path, numbers: list[int]) -> tuple[int, ...]:
-    """Return a list that begins with its own length."""
+    """Return a list that follows its length."""
     if numbers and numbers[0] != len(numbers) - 1:
         raise _damaged(path, 1, f"{numbers[0]} checkpoints are announced, {len(numbers) - 1} follow")
     return tuple(numbers[1:])

@@ -1,4 +1,4 @@
-"""One host thread as consecutive pieces: every nanosecond is one operator's or a gap's."""
+"""Divide a host thread into consecutive pieces, each of one operator or a gap."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ANNOTATIONS = {MODULE_RANGE: _MODULE, "Optimizer.": _OPTIMIZER, "enumerate(Data
 
 
 class Op(msgspec.Struct, frozen=True):
-    """An operator on the thread, clipped to the window and to the operator around it."""
+    """An operator on the thread, clipped to the window and to its enclosing operator."""
 
     name: str
     record_id: int
@@ -35,7 +35,7 @@ class Op(msgspec.Struct, frozen=True):
 
 
 class Pieces(Columns, frozen=True):
-    """Stretches of a thread: self time of *op*, or (``op`` -1) time outside any; *next_op* follows."""
+    """Intervals of a thread: self time of *op*, or for -1 time outside operators; *next_op* follows."""
 
     start_ns: np.ndarray
     end_ns: np.ndarray
@@ -46,8 +46,8 @@ class Pieces(Columns, frozen=True):
 class Ops(msgspec.Struct, frozen=True, dict=True):
     """The operators of one thread in order of start.
 
-    *event* counts the trace's events, *module* the *modules* (0: none), *phase* the `PHASES`; *parent* is the
-    operator around one, -1 for none.
+    *event*, *module* (0: none) and *phase* are indices into the trace's events, the *modules* and `PHASES`;
+    *parent* is the enclosing operator, -1 for none.
     """
 
     trace: DeviceTrace
@@ -89,12 +89,12 @@ class Ops(msgspec.Struct, frozen=True, dict=True):
 
 
 class Threads:
-    """Finds the operators of a trace's threads, one after the other.
+    """Finds the operators of a trace's threads.
 
     Nesting is by time, since recorded parents are wrong with gloo. Annotations become context (module,
-    phase), never operators; gloo's own may overlap what follows and are left out. A backward operator's
-    module is that of the forward operator with its autograd sequence number, on whichever thread that ran.
-    Modules are those of the tracer's annotations, else the profiler's Python frames of modules.
+    phase), never operators; those of gloo may overlap later operators and are omitted. A backward operator
+    has the module of the forward operator with the same autograd sequence number, on any thread. Modules come
+    from the tracer's annotations, or else from the profiler's Python frames of modules.
     """
 
     def __init__(self, trace: DeviceTrace) -> None:
@@ -118,9 +118,9 @@ class Threads:
         self._modules = list(numbers)
 
     def operators(self, events: np.ndarray, start_ns: int, end_ns: int, *, phase: str = "forward") -> Ops:
-        """Return the operators among *events* (of one thread, in order) that touch the given stretch.
+        """Return the operators among *events* (of one thread, in order) that overlap the given interval.
 
-        *phase* is that of operators that nothing encloses.
+        *phase* is that of outermost operators.
         """
         own = self._trace.events.take(events)
         roles = self._roles[own.is_operator.astype(np.int8), own.name]
@@ -149,10 +149,10 @@ class Threads:
 
 
 def _module_frames(trace: DeviceTrace, numbers: dict[str, int]) -> tuple[Frames, np.ndarray]:
-    """Return the calls of modules that *trace* has, and the number of each module, added to *numbers*.
+    """Return the calls of modules in *trace*, and the number of each module, added to *numbers*.
 
-    None if there are modules already, which are the tracer's. A module is named with those that call it
-    first: ``GPT_0.Block_3.Linear_12``.
+    None if the tracer's annotations have modules. A module's name begins with those of its callers:
+    ``GPT_0.Block_3.Linear_12``.
     """
     frames = Frames.none() if len(numbers) > 1 else trace.frames
     frames = frames.take(which(trace.texts, lambda text: text.startswith(MODULE_FRAME))[frames.name])
@@ -173,5 +173,5 @@ def _module_frames(trace: DeviceTrace, numbers: dict[str, int]) -> tuple[Frames,
 
 
 def cut_pieces(ops: Ops, start_ns: int, end_ns: int) -> Pieces:
-    """Return the pieces of the window in order; they touch, and together are the window."""
+    """Return the pieces of the window in order, without gaps."""
     return Pieces(**cut(ops.start_ns, ops.end_ns, start_ns, end_ns))

@@ -1,4 +1,4 @@
-"""Unroll a training loop over layers into a graph, as ASTRA-sim 1.0 went through its text workloads."""
+"""Unroll a training loop over layers into a graph, in the order of ASTRA-sim 1.0."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Collective(msgspec.Struct, frozen=True):
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """One pass through a layer: how long it computes, and what it communicates then."""
+    """One pass through a layer: its computation, and the communication after it."""
 
     duration_ns: int
     collective: Collective | None
@@ -44,13 +44,13 @@ class Layer(msgspec.Struct, frozen=True):
 
 
 class Loop(msgspec.Struct, frozen=True):
-    """What one rank trains, *passes* times.
+    """The training loop of one rank, of *passes* steps.
 
-    With *last_bottom* the first layer's collectives overlap layers 1 to *last_bottom*, as a recommender's
-    embedding does. When the backward pass reaches a layer of *initiates*, everything since the last of
-    *checkpoints* is computed forward again. With *only_weight_collectives* nothing else happens, all at once.
-    The first layer's input gradient is communicated only with *first_input_collective*: it is nobody's, but
-    below the first transformer block of a workload there are layers that it does not list.
+    With *last_bottom*, the first layer's collectives overlap layers 1 to *last_bottom*, as in recommenders.
+    When the backward pass reaches a layer of *initiates*, everything since the last of *checkpoints* is
+    computed forward again. With *only_weight_collectives*, the step consists of these alone, all at once. The
+    first layer's input gradient is communicated only with *first_input_collective*, for workloads that do not
+    list the layers below the first transformer block.
     """
 
     layers: Sequence[Layer]
@@ -64,7 +64,7 @@ class Loop(msgspec.Struct, frozen=True):
 
 
 class _Unrolled(GraphBuilder):
-    """The graph so far. *tail* are the nodes that the next computation waits for."""
+    """The graph under construction. The next computation waits for the nodes in *tail*."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class _Unrolled(GraphBuilder):
     def communicate(
         self, layer: Layer, what: str, collective: Collective | None, group: int, waits: Sequence[int]
     ) -> int | None:
-        """Append a collective after *waits*; None if there is none, or nobody to have it with."""
+        """Append a collective after *waits*; None without a collective or other members."""
         if collective is None or group < 0:
             return None
         columns = communication(NodeType.COMM_COLL, collective.kind, collective.size_bytes, group=group)
@@ -101,7 +101,7 @@ class _Unrolled(GraphBuilder):
         return self.add(placed, dict.fromkeys(waits, EdgeKind.DATA))
 
     def forward(self, first: int, last: int, *, again: bool = False) -> None:
-        """Go forward through layers *first* to *last*, each after the one before."""
+        """Append the forward passes of layers *first* to *last*, in sequence."""
         loop, what = self.loop, "forward again" if again else "forward"
         embedding: int | None = None
         for index in range(first, last + 1):
@@ -116,7 +116,7 @@ class _Unrolled(GraphBuilder):
             self.tail = [node] if comm is None or overlapped else [comm]
 
     def backward(self) -> None:
-        """Go backward through all layers."""
+        """Append the backward passes of all layers."""
         loop = self.loop
         embedding: int | None = None
         for index in reversed(range(len(loop.layers))):

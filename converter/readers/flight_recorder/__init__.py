@@ -1,4 +1,4 @@
-"""PyTorch's flight recorder: a plug-in that reads the ring buffer a rank dumps, as JSON or as a pickle."""
+"""A plug-in that reads dumps of PyTorch's flight recorder, JSON or pickle."""
 
 from ._dump import READER as READER
 

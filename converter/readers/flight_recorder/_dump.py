@@ -1,4 +1,4 @@
-"""PyTorch's flight recorder: the ring buffer of a rank's collectives, as JSON or as a pickle."""
+"""Read a dump of PyTorch's flight recorder: the ring buffer of a rank's collectives."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _read_dump(path: Path, rank: int) -> RankLog:
 
 
 def _dump(path: Path) -> _Dump:
-    """Read the file, whichever of the two formats it has."""
+    """Read the file, JSON or pickle."""
     data = unpacked_file(path)
     if not data.startswith(_PICKLE):
         try:
@@ -133,7 +133,7 @@ def _dump(path: Path) -> _Dump:
 
 
 def _entries(reader: Reader, raw: Sequence[dict[str, Any]]) -> list[_Entry]:
-    """Return the entries in order of time; raise for one that is none."""
+    """Return the entries in order of time; raises for a malformed one."""
     entries = []
     for number, values in enumerate(raw):
         reader.number = number
@@ -148,9 +148,10 @@ def _entries(reader: Reader, raw: Sequence[dict[str, Any]]) -> list[_Entry]:
 def _comms(
     reader: Reader, config: dict[str, _Config], entries: Sequence[_Entry]
 ) -> tuple[dict[str, Comm], dict[tuple[str, str], str]]:
-    """Return the communicators, and by which key each process group of the entries is known.
+    """Return the communicators, and the key of each process group of the entries.
 
-    Different groups may have one name on different ranks, so the ranks belong to the key where they are told.
+    Different groups may have the same name on different ranks, so the key includes the ranks if they are
+    listed.
     """
     comms: dict[str, Comm] = {}
     keys: dict[tuple[str, str], str] = {}
@@ -169,7 +170,7 @@ def _comms(
 
 
 def _least_size(reader: Reader, group: str, entries: Sequence[_Entry]) -> int:
-    """Return how many ranks *group* has by what it gathers or scatters, 0 if no size tells."""
+    """Return the number of ranks that the sizes of gathers and scatters in *group* imply, 0 if unknown."""
     sizes = [0]
     for entry in entries:
         if entry.process_group[0] != group or entry.is_p2p:
@@ -185,7 +186,7 @@ def _least_size(reader: Reader, group: str, entries: Sequence[_Entry]) -> int:
 
 
 def _ranks(reader: Reader, told: str | list[int]) -> tuple[int, ...]:
-    """Return the ranks of a group, which are written as a list or as the text of one."""
+    """Return the ranks of a group, which are a list or its text."""
     try:
         ranks: list[int] = (
             msgspec.json.decode(told or "[]", type=list[int]) if isinstance(told, str) else told
@@ -198,7 +199,7 @@ def _ranks(reader: Reader, told: str | list[int]) -> tuple[int, ...]:
 
 
 def _batch(entry: _Entry) -> tuple[tuple[str, str], bool, int]:
-    """Return what operations that were issued as one have in common."""
+    """Return the key of operations that were issued as one batch."""
     sequence = entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id
     return entry.process_group, entry.is_p2p, sequence
 
@@ -208,7 +209,7 @@ def _plain_name(entry: _Entry) -> str:
 
 
 def _op(reader: Reader, entry: _Entry, timed: _Entry, group: str, repeat: int) -> LoggedOp | None:
-    """Return the operation of *entry*, *timed* by itself or by the batch it was issued in; None if none."""
+    """Return the operation of *entry*, *timed* by itself or by its batch; None if it is no operation."""
     times = _times(reader, entry, timed)
     name, backend = _plain_name(entry), entry.profiling_name.partition(":")[0]
     times["completed"] = (
@@ -232,7 +233,7 @@ def _op(reader: Reader, entry: _Entry, timed: _Entry, group: str, repeat: int) -
 
 
 def _agreement(told: LoggedCollective, size: int, taken: int, dtype: str) -> str:
-    """Return what all ranks of a collective must agree on, for people: kind, type, and bytes if equal."""
+    """Return as text what all ranks of a collective must agree on: kind, type, and bytes if equal."""
     if told.fixed_bytes >= 0:
         return told.name
     if told.name == "all_to_all":  # what each has for each may differ
@@ -250,7 +251,7 @@ def _message(name: str, size: int, group: str, entry: _Entry, times: dict[str, A
 
 
 def _times(reader: Reader, entry: _Entry, timed: _Entry) -> dict[str, Any]:
-    """Return the times of *entry*; 0 and None stand for unknown ones."""
+    """Return the times of *entry*; 0 and None mean unknown."""
     begun, ended = timed.time_discovered_started_ns, timed.time_discovered_completed_ns
     duration = timed.duration_ms
     if duration is not None:
@@ -266,7 +267,7 @@ def _times(reader: Reader, entry: _Entry, timed: _Entry) -> dict[str, Any]:
 
 
 def _bytes(reader: Reader, shapes: Sequence[Sequence[int]], dtypes: Sequence[str]) -> int:
-    """Return the bytes of tensors, 0 if there are none; their types may be told once for all."""
+    """Return the bytes of tensors, 0 without any; one type may be given for all of them."""
     total = 0
     for index, shape in enumerate(shapes):
         if any(not 0 <= size <= MOST_BYTES for size in shape) or len(shape) > 64:

@@ -1,4 +1,4 @@
-"""Read a pickle of plain values and of nothing else: no pickle may call or import anything here."""
+"""Read pickles of plain values only, which neither call nor import anything."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _DAMAGES = (
 
 
 class NotPlain(Exception):
-    """The pickle holds more than plain values, or is damaged."""
+    """The pickle has more than plain values, or is damaged."""
 
 
 def plain_values(data: bytes) -> Any:
-    """Return what *data*, a pickle of containers, texts, numbers, None and truth values, holds.
+    """Return the value of *data*, a pickle of containers, strings, numbers, None and booleans.
 
-    Raises `NotPlain` for any other pickle, before anything of it is called or imported.
+    Raises `NotPlain` for any other pickle, before anything in it is called or imported.
     """
     try:
         return _Unpickler(io.BytesIO(data)).load()
@@ -63,5 +63,5 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined,misc,unused-ig
         raise pickle.UnpicklingError(f"it asks for {module[:40]}.{name[:40]}, which no flight recorder needs")
 
     def persistent_load(self, pid: Any) -> Any:
-        """Refuse what is kept elsewhere."""
+        """Refuse persistent ids."""
         raise pickle.UnpicklingError("it refers to something outside the file")

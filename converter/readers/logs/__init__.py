@@ -1,4 +1,4 @@
-"""Production logs: what plug-ins of `LOG_READERS` read of each rank, put together for a job."""
+"""Production logs of a job, read per rank by the plug-ins in `LOG_READERS`."""
 
 from __future__ import annotations
 

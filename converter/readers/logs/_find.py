@@ -1,4 +1,4 @@
-"""Find the logs of a job among files, folders and archives, and put those of its ranks together."""
+"""Find the logs of a job in files, folders and archives, and merge those of its ranks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _TRACES = {"device", "host", "linked"}
 
 
 def which_logs(target: str | Path) -> str:
-    """Return of which tool *target*, a log or a folder of logs, is: the name of its `LogReader`; else "".
+    """Return the name of the `LogReader` for *target*, a log or a folder of logs; "" if none.
 
-    Of a folder the first file that is any trace or log decides. An archive is not opened for it.
+    In a folder, the first trace or log decides. Archives are not opened.
     """
     path = Path(target)
     files = _files(path) if path.is_dir() else [path] if path.is_file() else []
@@ -37,8 +37,8 @@ def which_logs(target: str | Path) -> str:
 def read_logs(targets: Sequence[str | Path]) -> Logs:
     """Read the logs of a job: files, folders, or tar or zip archives of them.
 
-    Raises `UsageError` where there is no log, or those of several tools; `TraceFormatError` for a damaged
-    one, naming file, line or entry, and rank; `TraceError` where logs do not belong together.
+    Raises `UsageError` without logs and for logs of several tools; `TraceFormatError` for a damaged one,
+    naming file, line or entry, and rank; `TraceError` for logs of different jobs.
     """
     archives: dict[str, str] = {}
     with ExitStack() as stack:
@@ -74,9 +74,9 @@ def read_logs(targets: Sequence[str | Path]) -> Logs:
 
 
 def _opened(target: Path, stack: ExitStack, archives: dict[str, str]) -> Iterator[Path]:
-    """Yield the files that *target* stands for: itself, those in the folder, or those in the archive.
+    """Yield the files of *target*: itself, those in the folder, or those in the archive.
 
-    *archives* learns which folder an archive was unpacked into.
+    *archives* receives the folder into which an archive was unpacked.
     """
     if target.is_dir():
         yield from _files(target)
@@ -95,7 +95,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _with_place(log: RankLog, archives: dict[str, str]) -> RankLog:
-    """Return *log* as it is called in the archive it came from, if any."""
+    """Return *log* with its path in its archive, if any."""
     for folder, archive in archives.items():
         if log.place.startswith(folder):
             return msgspec.structs.replace(log, place=log.place.replace(folder, archive, 1))
@@ -105,7 +105,7 @@ def _with_place(log: RankLog, archives: dict[str, str]) -> RankLog:
 def _together(
     kind: str, reader: LogReader, place: str, logs: Sequence[RankLog], notes: Sequence[str]
 ) -> Logs:
-    """Put the logs of the ranks together: who is in which group follows from all of them."""
+    """Merge the logs of the ranks, which together determine the members of each group."""
     ranks: dict[int, RankLog] = {}
     for log in sorted(logs, key=lambda log: log.rank):
         if log.rank in ranks:
@@ -137,7 +137,7 @@ def _together(
 
 
 def _distinct(labels: dict[str, str], members: dict[str, tuple[int, ...]]) -> dict[str, str]:
-    """Return *labels* with the ranks where several groups have one, or it says nothing."""
+    """Return *labels* with the ranks added to labels that are empty or not unique."""
     often = Counter(labels.values())
     longer = {
         group: label
@@ -150,7 +150,7 @@ def _distinct(labels: dict[str, str], members: dict[str, tuple[int, ...]]) -> di
 
 
 def _notes(ranks: dict[int, RankLog]) -> list[str]:
-    """Return what the logs of single ranks note, once each with the ranks that say so."""
+    """Return the notes of all logs, each once with its ranks."""
     saying: dict[str, list[int]] = defaultdict(list)
     for rank, log in ranks.items():
         for note in log.notes:
@@ -159,7 +159,7 @@ def _notes(ranks: dict[int, RankLog]) -> list[str]:
 
 
 def _groups(ranks: dict[int, RankLog], place: str) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Return the global ranks of each group in its own order, and what people call it."""
+    """Return the global ranks of each group in its order, and its label."""
     members: dict[str, dict[int, int]] = defaultdict(dict)
     listed: dict[str, tuple[int, ...]] = {}
     labels: dict[str, str] = {}

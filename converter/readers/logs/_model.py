@@ -1,4 +1,4 @@
-"""What production logs tell, whichever tool wrote them: the operations of each rank and their groups."""
+"""The model of production logs of any tool: the operations of each rank and their groups."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _MOST_NS = 2**62
 class LoggedOp(msgspec.Struct, frozen=True, gc=False):
     """One collective, send or receive of one rank, as a log has it.
 
-    *group* names the communicator as on all its ranks. *series* and *sequence* tell which of the group's
-    collectives it is: they are the same on every rank, and *sequence* goes up by one within a series. Of a
-    send or receive *peer* is the other's place in the group. *size_bytes* is what counts for simulators, of
-    this rank; *agrees* what must be the same on all ranks. Times are Unix nanoseconds by the rank's own
-    clock: enqueued, begun, ended; *duration_ns* is what the library measured itself. `UNKNOWN` (-1) stands
-    for all that the log does not say. *completed* is None where it cannot tell. Ranks of a *rooted*
+    *group* names the communicator as on all its ranks. *series* and *sequence* identify the collective within
+    the group: they are equal on all ranks, and *sequence* increases by one within a series. *peer* is the
+    index in the group of the other end of a send or receive. *size_bytes* are the bytes of this rank that
+    simulators count; *agrees* is what must be equal on all ranks. Times are Unix nanoseconds of the rank's
+    clock: enqueued, begun, ended; *duration_ns* was measured by the library. `UNKNOWN` (-1) stands for
+    missing values; *completed* is None if unknown. Ranks of a *rooted*
     collective need not wait for each other.
     """
 
@@ -69,12 +69,12 @@ class LoggedOp(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_collective(self) -> bool:
-        """Whether it is a collective, no send or receive."""
+        """Whether it is a collective, not a send or receive."""
         return self.collective is not None
 
 
 class Comm(msgspec.Struct, frozen=True):
-    """A communicator as one rank's log has it: how many ranks, this one's place, () or the global *ranks*."""
+    """A communicator in the log of one rank: its size, this rank's index, and the global *ranks* or ()."""
 
     size: int = 0
     place: int = UNKNOWN
@@ -83,9 +83,9 @@ class Comm(msgspec.Struct, frozen=True):
 
 
 class RankLog(msgspec.Struct, frozen=True):
-    """The operations of one rank in the order it enqueued them; *rank* is `UNKNOWN` until it is told.
+    """The operations of one rank in the order it enqueued them; *rank* is `UNKNOWN` until it is set.
 
-    *from_the_start* says whether nothing was lost before the first; *notes* what was left out and why.
+    *from_the_start* means that no operation before the first was lost; *notes* are omissions with reasons.
     """
 
     rank: int
@@ -99,13 +99,13 @@ class RankLog(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class LogReader:
-    """How the production logs of one tool are recognised and read: a plug-in of `LOG_READERS`.
+    """Recognises and reads the production logs of one tool: a plug-in in `LOG_READERS`.
 
-    *title* names the tool. *recognises* tells by the first megabyte of a file, decompressed, whether it is a
-    log of the tool. *read* returns the logs of the ranks in files of one job, and what had to be assumed; it
-    raises `TraceFormatError` for a damaged one, and `TraceError` for logs that do not belong together. A
-    tool that *keeps_newest* overwrites its oldest records, and one that *sees_ends_late* records an end when
-    a thread notices it.
+    *title* names the tool. *recognises* decides from the first megabyte of a file, decompressed, whether it
+    is a log of the tool. *read* returns the logs of the ranks of one job, and assumptions; it raises
+    `TraceFormatError` for a damaged log, and `TraceError` for logs of different jobs. A tool that
+    *keeps_newest* overwrites its oldest records; one that *sees_ends_late* records an end when a thread
+    notices it.
     """
 
     title: str
@@ -118,8 +118,8 @@ class LogReader:
 class Logs(msgspec.Struct, frozen=True):
     """The logs of a job: *ranks* by global rank, and the global ranks of each group, in its own order.
 
-    *kind* is the name of their *reader*. Of a *short* group the logs do not tell all members: it has more
-    than are listed. *labels* are what people call the groups.
+    *kind* is the name of their *reader*. A *short* group has more members than the logs list. *labels* are
+    the names of groups for display.
     """
 
     kind: str
@@ -134,16 +134,16 @@ class Logs(msgspec.Struct, frozen=True):
 
     @property
     def short(self) -> set[str]:
-        """The groups of which not all members are known."""
+        """The groups with unknown members."""
         return {group for group, members in self.groups.items() if self.sizes[group] > len(members)}
 
     def label(self, group: str) -> str:
-        """Return what people call *group*."""
+        """Return the label of *group*."""
         return self.labels.get(group, group)
 
 
 class Reader:
-    """Where in a log something stands, for errors: *unit* N of file *place*."""
+    """A position in a log, for errors: *unit* N of file *place*."""
 
     def __init__(self, place: str, unit: str, rank: int = UNKNOWN) -> None:
         self.place = place
@@ -152,13 +152,13 @@ class Reader:
         self.number = 0
 
     def fail(self, what: str) -> NoReturn:
-        """Raise `TraceFormatError` for the present line or entry."""
+        """Raise `TraceFormatError` for the current line or entry."""
         of_rank = f" (rank {self.rank})" if self.rank != UNKNOWN else ""
         raise damaged(f"{self.place}{of_rank}, {self.unit} {self.number}", what)
 
 
 def damaged(where: str, what: str) -> TraceFormatError:
-    """Return the error for a log that says something it cannot."""
+    """Return the error for an impossible value in a log."""
     return TraceFormatError(
         f"{where}: {what}. The log is damaged, was cut off, or is of another kind. Copy it again, or leave "
         "that rank's log out."
@@ -175,7 +175,7 @@ def bounded(reader: Reader, name: str, value: int, most: int = _MOST_NS, least: 
 def collective_op(
     told: LoggedCollective, group: str, sequence: int, size: int, agrees: str, **more: Any
 ) -> LoggedOp:
-    """Return the collective that a log's name of it was *told* to be."""
+    """Return the collective of a name in a log."""
     return LoggedOp(
         group,
         sequence,
@@ -191,7 +191,7 @@ def collective_op(
 
 
 def ranks_by_name(paths: Sequence[Path]) -> list[tuple[Path, int]]:
-    """Return each of *paths* with the rank in its name; one file alone may lack it.
+    """Return each of *paths* with the rank in its name; a single file may lack it.
 
     Raises `UsageError` for a name without a rank, and `TraceError` for two files of one rank.
     """

@@ -1,7 +1,7 @@
-"""NCCL Inspector: one JSON object a line for each collective or message that a communicator completed.
+"""Read logs of NCCL Inspector: a line of JSON for each completed collective or message of a communicator.
 
-Up to format 4.0 every line says of which communicator and process it is; since 4.3 a line with ``dump_stats``
-says so for those that follow. A line has how long the operation took; when it ran only if it was written with
+Up to format 4.0 every line names its communicator and process; since 4.3 a line with ``dump_stats`` names
+them for the lines that follow. A line has the duration of the operation, and its times only with
 NCCL_INSPECTOR_DUMP_VERBOSE=1. Serial numbers count the collectives of one kind in a communicator.
 """
 
@@ -97,7 +97,7 @@ class _Line(msgspec.Struct):
 
 
 class _Process(msgspec.Struct):
-    """What one process logged: by communicator, the places it has there, and its operations with theirs."""
+    """The log of one process: by communicator, its indices there, and its operations with these."""
 
     path: str
     host: str
@@ -109,9 +109,10 @@ class _Process(msgspec.Struct):
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
-    """Read the logs at *paths*; returns those of the ranks they are of, and what that assumes.
+    """Read the logs at *paths*; returns them by rank, and assumptions.
 
-    Raises `TraceFormatError` naming file and line, `TraceError` where the logs do not tell whose they are.
+    Raises `TraceFormatError` naming file and line, and `TraceError` if the ranks of the logs cannot be
+    determined.
     """
     processes: dict[tuple[str, int], _Process] = {}
     for path in paths:
@@ -129,7 +130,7 @@ def _read(paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
 
 
 def _processes(path: Path) -> dict[tuple[str, int], _Process]:
-    """Read one file, which may hold the logs of several processes."""
+    """Read one file, which may have the logs of several processes."""
     reader = Reader(str(path), "line")
     found: dict[tuple[str, int], _Process] = {}
     decoder = msgspec.json.Decoder(_Line)
@@ -152,7 +153,7 @@ def _processes(path: Path) -> dict[tuple[str, int], _Process]:
 
 
 def _take(reader: Reader, process: _Process, header: _Header, line: _Line) -> None:
-    """Add what *line* says to *process*."""
+    """Add *line* to *process*."""
     bounded(reader, "n_ranks", header.n_ranks, 2**24, 1)
     bounded(reader, "rank", header.rank, header.n_ranks - 1)
     label = header.comm_name if header.comm_name != "unknown" else ""
@@ -209,7 +210,7 @@ def _message(reader: Reader, header: _Header, line: _Peer) -> LoggedOp | None:
 
 
 def _times(reader: Reader, exec_us: float, trace: _Trace | None) -> dict[str, Any]:
-    """Return how long it took and, of a verbose log, when it ran: from its first channel to its last."""
+    """Return its duration and, in a verbose log, its times, from the first channel to the last."""
     if not 0 <= exec_us <= _MOST_US:
         reader.fail(f"the execution time is {exec_us} us")
     times: dict[str, Any] = {"duration_ns": round(exec_us * _NS_PER_US)}
@@ -227,7 +228,7 @@ def _times(reader: Reader, exec_us: float, trace: _Trace | None) -> dict[str, An
 
 
 def _ranks_of(process: _Process) -> list[tuple[_Process, dict[str, Comm], list[LoggedOp]]]:
-    """Return what each rank that *process* drove logged: one, or one for each device of one communicator."""
+    """Return the log of each rank of *process*: one, or one per device of a communicator."""
     places = {place for comm in process.comms.values() for place in comm}
     if all(len(comm) == 1 for comm in process.comms.values()):
         comms = {name: next(iter(comm.values())) for name, comm in process.comms.items()}
@@ -249,7 +250,7 @@ def _ranks_of(process: _Process) -> list[tuple[_Process, dict[str, Comm], list[L
 def _numbered(
     parts: Sequence[tuple[_Process, Mapping[str, Comm], list[LoggedOp]]],
 ) -> tuple[list[RankLog], list[str]]:
-    """Give each part its rank: its place in the communicators that span the job, else by host and process."""
+    """Assign a rank to each part by its index in job-wide communicators, or else by host and process."""
     world = max((comm.size for _, comms, _ in parts for comm in comms.values()), default=0)
     stated = [{comm.place for comm in comms.values() if comm.size == world} for _, comms, _ in parts]
     notes = []
@@ -268,7 +269,7 @@ def _numbered(
 
 
 def _alone(parts: Sequence[tuple[_Process, Mapping[str, Comm], list[LoggedOp]]], world: int) -> bool:
-    """Return whether the largest communicators are several that share no process: none spans the job."""
+    """Return whether the largest communicators share no process, so that none spans the job."""
     spanning = [{name for name, comm in comms.items() if comm.size == world} for _, comms, _ in parts]
     return len(parts) > 1 and not set.intersection(*spanning)
 
