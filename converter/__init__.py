@@ -1,4 +1,4 @@
-"""From captured traces to Chakra graphs: readers, linking, dependencies and the ``.et`` codec."""
+"""Convert traces to Chakra graphs: readers, linking, dependencies and the ``.et`` codec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables as columns: one array per field, so that no row costs a Python object."""
+"""Columnar tables: one array per field, without a Python object per row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _C = TypeVar("_C", bound="Columns")
 
 
 class Columns(msgspec.Struct, frozen=True, eq=False):
-    """A base for tables all of whose fields are arrays of one length."""
+    """Base class of tables whose fields are arrays of equal length."""
 
     def __len__(self) -> int:
         return len(getattr(self, self.__struct_fields__[0]))
@@ -30,17 +30,17 @@ class Columns(msgspec.Struct, frozen=True, eq=False):
         return type(self)(*map(np.concatenate, columns))
 
     def row(self, index: int) -> dict[str, Any]:
-        """Return row *index* as plain values by name."""
+        """Return the values of row *index* by name."""
         return {name: getattr(self, name)[index].item() for name in self.__struct_fields__}
 
 
 def which(texts: Sequence[str], holds: Callable[[str], bool]) -> np.ndarray:
-    """Return a mask of the *texts* of which *holds* is true; with a column of numbers, one of rows."""
+    """Return a mask of the *texts* for which *holds* is true, or of rows if given a column of numbers."""
     return np.fromiter(map(holds, texts), dtype=bool, count=len(texts))
 
 
 def positions(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return where in the sorted *keys* each of *wanted* is first found, -1 where it is not."""
+    """Return the first position of each of *wanted* in the sorted *keys*, -1 if absent."""
     if not len(keys):
         return np.full(len(wanted), -1, dtype=np.int64)
     at = np.searchsorted(keys, wanted)

@@ -1,6 +1,6 @@
-"""Read files, plain or gzip: JSON into typed structures, with errors that name the file.
+"""Read plain and gzip files, with errors that name the file; JSON becomes typed structures.
 
-Gzip can make a thousand bytes of one; a file that does is unpacked no further than `most_unpacked_bytes`.
+Gzip can expand a thousandfold, so files are unpacked up to `most_unpacked_bytes` only.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ _UNPACKED_FREELY, _MOST_TIMES = 2**26, 200  # traces and graphs become 5 to 40 t
 
 
 class UnpacksTooFar(Exception):
-    """A gzip file becomes so much larger that it cannot be a trace or a graph."""
+    """A gzip file expands too much to be a trace or a graph."""
 
 
 def most_unpacked_bytes(packed_bytes: int) -> int:
-    """Return how far *packed_bytes* may unpack: what grows beyond was made to fill memory or a disk."""
+    """Return the limit on the unpacked size of *packed_bytes*."""
     return max(_UNPACKED_FREELY, packed_bytes * _MOST_TIMES)
 
 
 class Reader(Protocol):
-    """What takes a file piece by piece; both raise `FormatError`."""
+    """Reads a file piece by piece; both methods raise `FormatError`."""
 
     def feed(self, piece: memoryview | bytes) -> None:
-        """Take the next *piece*."""
+        """Read the next *piece*."""
 
     def finish(self) -> None:
-        """Take the end."""
+        """Handle the end of the file."""
 
 
 def stream(path: Path, reader: Reader) -> None:
-    """Feed *path*, gzip or plain, to *reader*; no more than a piece of it is in memory at a time.
+    """Feed *path*, gzip or plain, to *reader*, with one piece in memory at a time.
 
     Raises like `read_json`.
     """
@@ -62,9 +62,9 @@ def stream(path: Path, reader: Reader) -> None:
 
 
 def unpacked(path: Path) -> bytes:
-    """Return the content of *path*, uncompressed if it is gzip.
+    """Return the content of *path*, decompressed if it is gzip.
 
-    Raises `OSError`, for what is cut off or damaged `EOFError` or `zlib.error`, and `UnpacksTooFar`.
+    Raises `OSError`, `UnpacksTooFar`, and for truncated or damaged files `EOFError` or `zlib.error`.
     """
     with path.open("rb") as file:
         data = file.read(len(_GZIP_MAGIC))
@@ -74,7 +74,7 @@ def unpacked(path: Path) -> bytes:
 
 
 def _pieces(file: RawIOBase) -> Iterator[memoryview | bytes]:
-    """Yield the contents of *file*, uncompressed if need be. A piece is valid until the next."""
+    """Yield the contents of *file*, decompressed if needed. A piece is valid until the next one."""
     buffer = memoryview(bytearray(_PIECE_BYTES))
     length = file.readinto(buffer[:_COMPRESSED_PIECE_BYTES])
     if bytes(buffer[:2]) == _GZIP_MAGIC:
@@ -86,7 +86,7 @@ def _pieces(file: RawIOBase) -> Iterator[memoryview | bytes]:
 
 
 def _uncompressed(file: BinaryIO | RawIOBase, data: bytes) -> Iterator[bytes]:
-    """Yield the contents of a gzip *file* that begins with *data*; members follow each other."""
+    """Yield the contents of a gzip *file* that begins with *data*, of all members."""
     member = zlib.decompressobj(_GZIP_WINDOW)
     taken, given = len(data), 0
     while data:
@@ -113,7 +113,7 @@ def _uncompressed(file: BinaryIO | RawIOBase, data: bytes) -> Iterator[bytes]:
 def read_json(path: Path, shape: type[_T]) -> _T:
     """Read *path*, gzip or plain, as *shape*.
 
-    Raises `TraceError` when it cannot be opened, `TraceFormatError` when it is truncated or something else.
+    Raises `TraceError` if it cannot be opened, `TraceFormatError` if it is truncated or of another kind.
     """
     with _reading(path):
         data = unpacked(path)
@@ -124,14 +124,14 @@ def read_json(path: Path, shape: type[_T]) -> _T:
 
 
 def unpacked_file(path: Path) -> bytes:
-    """Return the content of *path*, uncompressed if it is gzip; raises like `read_json`."""
+    """Return the content of *path*, decompressed if it is gzip; raises like `read_json`."""
     with _reading(path):
         return unpacked(path)
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn what goes wrong while *path* is read into errors that name it."""
+    """Convert exceptions while reading *path* to errors that name it."""
     try:
         yield
     except UnpacksTooFar as error:

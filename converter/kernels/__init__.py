@@ -1,4 +1,4 @@
-"""What kernels are, as data: patterns of the names of those that communicate."""
+"""Kernels as data: name patterns of those that communicate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kernels communicate: a table of patterns, which users extend."""
+"""Recognise communication kernels by a table of patterns, which users can extend."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _ANONYMOUS = "(anonymous namespace)"
 
 
 class KernelPattern(msgspec.Struct, frozen=True):
-    """What a kernel is: its *library*, its *operation* (``all_reduce``, ``dispatch``, ...) and its *kind*.
+    """A kind of kernel: its *library*, *operation* (``all_reduce``, ``dispatch``, ...) and *kind*.
 
-    *name* and *within* are the regular expressions of its function and namespaces; *source* and *version*
-    say where the name was read.
+    *name* and *within* are regular expressions for its function and namespaces; *source* and *version* are
+    the origin of the name.
     """
 
     name: re.Pattern[str]
@@ -98,7 +98,7 @@ def function_name(kernel: str) -> tuple[str, str]:
 
 
 def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
-    """Read a file of patterns; raises `ConfigError` naming what is wrong and where in the file."""
+    """Read a file of patterns; raises `ConfigError` with the error and its place in the file."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigError(

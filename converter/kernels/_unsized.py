@@ -1,4 +1,4 @@
-"""Communication whose size or peers the traces do not tell: it keeps its measured time on any network."""
+"""Communication of unknown size or peers, which keeps its measured time on any network."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MOST_NAMED = 3
 
 
 class UnsizedCommunication(msgspec.Struct, frozen=True):
-    """The kernels that communicate without a known size, of the *rank* where they take most.
+    """Communication kernels of unknown size, on the *rank* where they take longest.
 
-    *kernels* is how many there are, *duration_ns* how long they take in all, *by_operation* that by library
-    and operation, longest first.
+    *kernels* is their number, *duration_ns* their total time, and *by_operation* the same by library and
+    operation, longest first.
     """
 
     rank: int
@@ -28,7 +28,7 @@ class UnsizedCommunication(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What this makes of an answer, as a sentence."""
+        """The consequence for a result, as a sentence."""
         named = list(self.by_operation.items())
         parts = [f"{name} {duration_text(took)}" for name, took in named[:_MOST_NAMED]]
         parts += ["others"] * (len(named) > _MOST_NAMED)
@@ -40,7 +40,7 @@ class UnsizedCommunication(msgspec.Struct, frozen=True):
 
 
 def unsized_communication(workload: Workload) -> UnsizedCommunication | None:
-    """Return the communication of unknown size on the rank of *workload* that has most, None without any."""
+    """Return the communication of unknown size on the rank with most of it; None without any."""
     best: tuple[int, int, np.ndarray] | None = None
     for program, graph in enumerate(workload.graphs):
         rows = _rows(graph)
@@ -55,7 +55,7 @@ def unsized_communication(workload: Workload) -> UnsizedCommunication | None:
 
 
 def _rows(graph: Graph) -> np.ndarray:
-    """Return the nodes that compute by their type, and communicate by their kind."""
+    """Return the nodes with the type of computation and the kind of communication."""
     kinds = graph.node_columns["kind"]
     if not isinstance(kinds, TextColumn) or "communication" not in kinds.texts:
         return np.empty(0, np.int64)
@@ -76,6 +76,6 @@ def _by_operation(graph: Graph, rows: np.ndarray) -> dict[str, int]:
 
 
 def _operation(kernel: str) -> str:
-    """Return e.g. ``DeepEP dispatch``; the function of a kernel that no pattern here is for."""
+    """Return a name such as ``DeepEP dispatch``; for a kernel without a pattern, its function."""
     pattern = kernel_pattern(kernel)
     return f"{pattern.library} {pattern.operation}" if pattern else function_name(kernel)[1] or kernel

@@ -1,4 +1,4 @@
-"""Find which records belong together: host operators and device work, the logs of one collective."""
+"""Match records: host operators with device work, and the logs of one collective across ranks."""
 
 from __future__ import annotations
 

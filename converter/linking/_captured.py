@@ -1,4 +1,4 @@
-"""The operators of a graph's kernels, from the trace of its capture: a graph's launch names none."""
+"""Find the operators of a CUDA graph's kernels in the trace of its capture, as launches do not name them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _KERNEL, _MEMCPY, _MEMSET = (CATEGORIES.index(category) for category in ("kernel
 
 
 class Origin(NamedTuple):
-    """What called for a piece of device work when its graph was captured.
+    """The operator that issued a piece of device work when its graph was captured.
 
-    *arguments* are what the operator was called with, as the trace of the capture spells them, "" if it does
-    not; *call* is the operator's number in that trace.
+    *arguments* are its arguments as the trace of the capture spells them, "" without; *call* is its number in
+    that trace.
     """
 
     operator: str
@@ -44,21 +44,21 @@ class Origin(NamedTuple):
 
 
 class CapturedGraph(msgspec.Struct, frozen=True):
-    """What one capture put into a graph, in order of the calls; None for a call outside of any operator."""
+    """The contents of a captured graph, in order of the calls; None for a call outside of all operators."""
 
     pieces: tuple[_Piece, ...]
     origins: tuple[Origin | None, ...]
 
     @property
     def is_named(self) -> bool:
-        """Whether kernels have names, as in ROCm's traces; in CUDA's they have none."""
+        """Whether kernels have names: they do in traces of ROCm, not in those of CUDA."""
         return any(name for _, name in self.pieces)
 
 
 def captured_graphs(trace: DeviceTrace) -> list[CapturedGraph]:
-    """Return the graphs that were captured while *trace* was taken, in order; of a cut capture nothing.
+    """Return the graphs captured in *trace*, in order, without truncated captures.
 
-    Calls whose work the device did at once are not in a graph.
+    Calls whose work the device executed at once are not in a graph.
     """
     calls = trace.calls
     issues = which(trace.texts, _is_captured)[calls.name]
@@ -86,14 +86,14 @@ def captured_graphs(trace: DeviceTrace) -> list[CapturedGraph]:
 
 
 def _is_captured(name: str) -> bool:
-    """Return whether a call of this *name* puts device work into a graph that is being captured."""
+    """Return whether a call of this *name* adds device work to a graph under capture."""
     if "Memcpy" in name or "Memset" in name:
         return True
     return "Launch" in name and "Graph" not in name and "Host" not in name
 
 
 def _captures(trace: DeviceTrace) -> list[tuple[int, int]]:
-    """Return from when to when graphs were captured: from each begin to the next end on its thread."""
+    """Return the intervals of captures: from each begin to the next end on its thread."""
     calls = trace.calls
     begins = np.flatnonzero(which(trace.texts, lambda text: "BeginCapture" in text)[calls.name])
     ends = np.flatnonzero(which(trace.texts, lambda text: "EndCapture" in text)[calls.name])
@@ -117,7 +117,7 @@ def _origin(ops: Ops, op: int) -> Origin:
 
 
 def _piece(trace: DeviceTrace, call: int) -> _Piece:
-    """Return what *call* puts into a graph."""
+    """Return what *call* adds to a graph."""
     name = trace.texts[int(trace.calls.name[call])]
     if "Memcpy" in name:
         return _MEMCPY, ""
@@ -127,7 +127,7 @@ def _piece(trace: DeviceTrace, call: int) -> _Piece:
 
 
 def launches_graphs(trace: DeviceTrace) -> bool:
-    """Return whether *trace* holds the launch of a graph."""
+    """Return whether *trace* has the launch of a graph."""
     return any(map(_launches_graph, trace.texts))
 
 
@@ -147,11 +147,11 @@ def is_graph_launch(trace: DeviceTrace, call: np.ndarray) -> np.ndarray:
 def graph_origins(
     trace: DeviceTrace, work: np.ndarray, call: np.ndarray, graphs: Sequence[CapturedGraph]
 ) -> dict[int, Origin]:
-    """Return the origins of the works that launches of captured *graphs* issued, by place in *work*.
+    """Return the origins of the work issued by launches of captured *graphs*, by index into *work*.
 
-    *work* counts the trace's works, in order of issue, *call* is what issued them. Of several captures that
-    fit a launch the one counts that was launched least, then the first: pieces of a model are launched in the
-    order in which they were captured.
+    *work* are indices into the trace's works, in order of issue; *call* issued them. If several captures fit
+    a launch, the one launched least often counts, then the first: pieces of a model are launched in the order
+    of their capture.
     """
     of_graph = np.flatnonzero(is_graph_launch(trace, call))
     fitting: dict[tuple[_Piece, ...], dict[int, list[tuple[int, int]]]] = {}
@@ -175,7 +175,7 @@ def graph_origins(
 
 
 def _fitting(pieces: tuple[_Piece, ...], graphs: Sequence[CapturedGraph]) -> dict[int, list[tuple[int, int]]]:
-    """Return the graphs that fit a launch of *pieces* best, by number, and what `_matched` gives for them."""
+    """Return the numbers of the graphs that best fit a launch of *pieces*, with the result of `_matched`."""
     matches = {number: _matched(pieces, graph) for number, graph in enumerate(graphs)}
     fits = {
         number: (len(match), -len(graphs[number].pieces))
@@ -187,9 +187,9 @@ def _fitting(pieces: tuple[_Piece, ...], graphs: Sequence[CapturedGraph]) -> dic
 
 
 def _matched(pieces: Sequence[_Piece], graph: CapturedGraph) -> list[tuple[int, int]]:
-    """Match a launch's *pieces* with those of *graph*: the n-th of a kernel's name with the n-th.
+    """Match the *pieces* of a launch with those of *graph*: the n-th of a kernel's name with the n-th.
 
-    Where the capture names no kernel, the n-th kernel is matched with the n-th, if there are as many.
+    If the capture does not name kernels, the n-th kernel matches the n-th, if the numbers are equal.
     """
     if not graph.is_named:
         pieces = [(category, "") for category, _ in pieces]

@@ -1,9 +1,9 @@
-"""How far the clocks of the ranks are apart, from what collectives themselves enforce.
+"""Estimate the clock offsets between ranks from their collectives.
 
-A collective that synchronises ends at about the same moment on all ranks: the median difference of its ends
-is that of the clocks. Where logs have no ends, nobody can enqueue the next collective before the last rank
-has entered the one before, which bounds the difference from both sides. A difference that cannot be told
-from the spread of what it follows from is taken as none.
+A synchronising collective ends at about the same time on all ranks, so the median difference of the ends is
+the offset of the clocks. Without ends, the order bounds the offset from both sides: no rank enqueues the next
+collective before the last rank has entered the previous one. An offset within the spread of its estimates
+counts as zero.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _Ops = Mapping[int, LoggedOp]
 
 
 class Clocks(msgspec.Struct, frozen=True):
-    """*ahead_ns* is how far the clock of each rank is ahead of that of the lowest one.
+    """*ahead_ns* is the offset of each rank's clock to that of the lowest rank.
 
-    *known_from* says what it follows from: the ends of collectives, the order in which they were enqueued, or
-    nothing, and then no clock is corrected and differences between ranks mean nothing unless one clock drives
-    all. *spread_ns* is how far single collectives differ from it, at worst.
+    *known_from* is the source: the ends of collectives, the order in which they were enqueued, or nothing;
+    then no clock is corrected, and differences between ranks are meaningless unless they share a clock.
+    *spread_ns* is the largest deviation of a single collective.
     """
 
     ahead_ns: dict[int, int]
@@ -37,12 +37,12 @@ class Clocks(msgspec.Struct, frozen=True):
 
     @property
     def corrected(self) -> dict[int, int]:
-        """The ranks whose clock differs, with how far."""
+        """The ranks with a clock offset, and the offsets."""
         return {rank: ahead for rank, ahead in self.ahead_ns.items() if ahead}
 
 
 def clocks_of(logs: Logs, collectives: Sequence[_Ops]) -> Clocks:
-    """Return the clocks of the ranks that share any of the synchronising *collectives*, by rank in order."""
+    """Return the clocks of the ranks that share any of the synchronising *collectives*, in order of rank."""
     ended = [ops for ops in collectives if all(op.ended_ns != UNKNOWN for op in ops.values())]
     entered = [ops for ops in collectives if all(op.created_ns != UNKNOWN for op in ops.values())]
     for known_from, found in (("ends", _by_ends(ended)), ("order", _by_order(entered))):
@@ -64,7 +64,7 @@ def _pairs(collectives: Sequence[_Ops]) -> dict[tuple[int, int], list[_Ops]]:
 
 
 def _by_ends(collectives: Sequence[_Ops]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return how far the second rank's clock is ahead of the first's, and the spread."""
+    """Return the offset of the second rank's clock to the first's, and the spread."""
     found = {}
     for (one, other), shared in _pairs(collectives).items():
         if len(shared) < _FEWEST:
@@ -77,7 +77,7 @@ def _by_ends(collectives: Sequence[_Ops]) -> dict[tuple[int, int], tuple[int, in
 
 
 def _by_order(collectives: Sequence[_Ops]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return as `_by_ends`; pairs that show no consistent order (asynchronous ones) are absent."""
+    """Return the same as `_by_ends`, without pairs that have no consistent order (asynchronous ones)."""
     found = {}
     for (one, other), shared in _pairs(collectives).items():
         if len(shared) < _FEWEST:
@@ -93,7 +93,7 @@ def _by_order(collectives: Sequence[_Ops]) -> dict[tuple[int, int], tuple[int, i
 
 
 def _from_lowest(found: Mapping[tuple[int, int], tuple[int, int]]) -> tuple[dict[int, int], int]:
-    """Return how far each clock is ahead of the lowest rank's, along pairs; and the worst spread."""
+    """Return the offset of each clock to the lowest rank's, along pairs, and the largest spread."""
     if not found:
         return {}, 0
     near: dict[int, list[tuple[int, int]]] = {}

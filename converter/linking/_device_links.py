@@ -1,4 +1,4 @@
-"""Which call of which host thread issued each piece of device work, and what it communicates."""
+"""Find the call and the host thread that issued each piece of device work, and its communication."""
 
 from __future__ import annotations
 
@@ -44,12 +44,11 @@ _UNTOLD = (
 class Launches(msgspec.Struct):
     """Device work by columns, in order of issue, and when and where the host issued it.
 
-    *work* counts the trace's works, *queue* the *queues* (device and stream), *call* the trace's calls (from
-    their number on: operators, of works without a call), *lane* the host thread, *op* is the innermost
-    operator on it (-1: none). The work may start once the host has come to *cut_ns*. *comms* says, by launch,
-    what it communicates: one collective, or several sends and receives of one kernel; nothing for
-    computation. *origins* say what called for work of a graph when that was captured, as far as it is known.
-    *notes* say what could not be told.
+    *work*, *queue* and *call* are indices into the trace's works, the *queues* (device and stream) and the
+    trace's calls (beyond these: operators, for work without a call); *lane* is the host thread, *op* its
+    innermost operator (-1: none). The work may start when the host has reached *cut_ns*. *comms* has by
+    launch its communication: one collective, or the sends and receives of one kernel; none for computation.
+    *origins* are the origins of a graph's work from its capture, if known. *notes* are limitations.
     """
 
     work: np.ndarray
@@ -74,12 +73,11 @@ class Launches(msgspec.Struct):
 
 
 class Linked(msgspec.Struct, frozen=True):
-    """The work issued in the window, and the work issued before that the device did after the window began.
+    """The work issued in the window, and earlier work that the device executed after the window began.
 
-    Before the first work of a capture on a stream, *carried* has one that stands for what the trace lacks,
-    if the device began much later than it could have. *carried_queue* numbers the carried works' queues as
-    the launches'. *overruns* tells that the device still worked on what was issued when the host's step was
-    over.
+    If the device began the first work of a capture on a stream much later than possible, *carried* has an
+    item for the work that the trace lacks. *carried_queue* numbers queues as the launches do. *overruns*
+    means that the device was still executing this work when the host's step was over.
     """
 
     launches: Launches
@@ -89,7 +87,7 @@ class Linked(msgspec.Struct, frozen=True):
 
 
 class _Issuers(msgspec.Struct, frozen=True):
-    """Where each work of a trace was issued: a call's number (-1: unknown), and its thread and times."""
+    """The issuing call of each work of a trace (-1: unknown), with its thread and times."""
 
     number: np.ndarray
     thread: np.ndarray
@@ -109,8 +107,8 @@ def link(
 ) -> Linked:
     """Match device work with the calls that issued it (by correlation) and the operators around them.
 
-    Work of traces that lack the call is matched with the operator of its ``External id``, that of a graph
-    with the graph as it was *captured*.
+    Work without a call is matched with the operator of its ``External id``, and work of a graph with the
+    *captured* graph.
     """
     start_ns, end_ns = window
     works, issuers = trace.works, _issuers(trace)
@@ -160,7 +158,7 @@ def link(
 
 
 def _trace_back(launches: Launches, trace: DeviceTrace, captured: Sequence[CapturedGraph]) -> None:
-    """Fill in what called for the work of graphs when they were *captured*."""
+    """Set the origins of the work of *captured* graphs."""
     launches.origins = graph_origins(trace, launches.work, launches.call, captured)
     of_graphs = int(is_graph_launch(trace, launches.call).sum())
     if of_graphs:
@@ -173,10 +171,10 @@ def _trace_back(launches: Launches, trace: DeviceTrace, captured: Sequence[Captu
 
 
 def _unrecorded(works: Works, issued: np.ndarray, cuts: np.ndarray, call_ends: np.ndarray) -> Works:
-    """Return works that stand for what devices did before a capture, from the launch to the first work.
+    """Return items for device work before a capture, from the launch to the first recorded work.
 
     Only time in which the whole device seems idle counts: a stream whose first work was issued long before
-    was busy with work of which the trace holds no record.
+    was busy with work that the trace lacks.
     """
     rows = []
     queue = np.column_stack([works.device, works.stream])
@@ -195,10 +193,10 @@ def _unrecorded(works: Works, issued: np.ndarray, cuts: np.ndarray, call_ends: n
 
 
 def _issuers(trace: DeviceTrace) -> _Issuers:
-    """Return where each work was issued; of several calls with its correlation, by the first.
+    """Return the issuer of each work; the first, if several calls have its correlation.
 
-    A runtime call may make a driver call with the same correlation. Works without it are matched by their
-    external id: with the calls that share it, in order, else with the operator.
+    A runtime call may make a driver call with the same correlation. Works without correlation are matched by
+    external id: with the calls that share it, in order, or else with the operator.
     """
     calls, works, events = trace.calls, trace.works, trace.events
     known = np.flatnonzero(calls.correlation > 0)
@@ -231,7 +229,8 @@ def _communicates(trace: DeviceTrace, names: np.ndarray) -> np.ndarray:
 def _called_with(trace: DeviceTrace, works: Works, taken: np.ndarray) -> np.ndarray:
     """Return the call that issued each of *works* by their external id, -1 for none.
 
-    The n-th work of an id belongs to its n-th call that issues work and is not *taken*, the rest to the last.
+    The n-th work of an id belongs to its n-th call that issues work and is not *taken*, remaining works to
+    the last one.
     """
     calls = trace.calls
     issues = which(trace.texts, lambda text: any(word in text for word in _ISSUING_WORDS))
@@ -247,14 +246,14 @@ def _called_with(trace: DeviceTrace, works: Works, taken: np.ndarray) -> np.ndar
 
 
 def _at(column: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return the values of *column* at *places*, 0 where a place is -1."""
+    """Return the values of *column* at *places*, 0 for a place of -1."""
     values = np.zeros(len(places), dtype=np.int64)
     values[places >= 0] = column[places[places >= 0]]
     return values
 
 
 def _cuts(works: Works, issuers: _Issuers, issued: np.ndarray) -> np.ndarray:
-    """Return when the host had issued *works*: when the call returned, or the device began, if earlier.
+    """Return when the host had issued *works*: at the call's return, or the start on the device, if earlier.
 
     A copy that ends within its call blocks the host, which had issued it long before.
     """
@@ -277,7 +276,7 @@ def _describe(
     groups: Mapping[str, tuple[int, ...]],
     world_size: int,
 ) -> None:
-    """Fill in what the communication kernels among *launches* do."""
+    """Set the communication of the communication kernels in *launches*."""
     is_peer = which(trace.texts, _PEER_OPS.__contains__)
     callers = list(zip(launches.lane.tolist(), launches.op.tolist(), strict=True))
     calls = Counter(callers[index] for index in np.flatnonzero(launches.is_comm).tolist())
@@ -310,8 +309,8 @@ def _issued_before(waiting: Iterable[int], lane: Lane, time_ns: int) -> list[int
 def data_edges(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.ndarray:
     """Return (writer, reader) as indices into *launches*: the last writer of each storage that is read.
 
-    The work of one operator reads at its first and writes at its last piece. A pair that the measurement
-    contradicts (storage ids are addresses, which are reused) is left out.
+    The work of one operator reads at its first and writes at its last piece. Pairs that contradict the
+    measured times are omitted (storage ids are addresses, which are reused).
     """
     first, last = _accesses(launches)
     rows = host_rows(launches, lanes, host)[first]
@@ -345,7 +344,7 @@ def _accesses(launches: Launches) -> tuple[np.ndarray, np.ndarray]:
 
 
 def host_rows(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.ndarray:
-    """Return the host trace's row of each launch's operator, -1 for none."""
+    """Return the row in the host trace of each launch's operator, -1 for none."""
     records = np.full(len(launches), -1, dtype=np.int64)
     for lane in lanes:
         mine = (launches.lane == lane.number) & (launches.op >= 0)

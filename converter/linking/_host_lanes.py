@@ -1,4 +1,4 @@
-"""Host threads of a rank that drives a device: their operators, their pieces, and who hands over to whom."""
+"""The host threads of a rank with a device: operators, pieces, and handovers between threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BACKWARD = "autograd::engine::"
 class Lane(msgspec.Struct):
     """One host thread within the window: operators in order of start, and pieces that cover its active time.
 
-    Lane 0 is the main thread, whose pieces cover the whole window. *thread* is the number of its name.
+    Lane 0 is the main thread, whose pieces cover the whole window. *thread* is the index of its name.
     """
 
     number: int
@@ -26,7 +26,7 @@ class Lane(msgspec.Struct):
     pieces: Pieces
 
     def ops_at(self, times_ns: np.ndarray) -> np.ndarray:
-        """Return the innermost operator that runs at each of *times_ns*, -1 if none does."""
+        """Return the innermost operator at each of *times_ns*, -1 for none."""
         if not len(self.pieces):
             return np.full(len(times_ns), -1, dtype=np.int64)
         at = np.searchsorted(self.pieces.start_ns, times_ns, side="right") - 1
@@ -48,10 +48,9 @@ class Lane(msgspec.Struct):
 
 
 class Bursts(Columns, frozen=True):
-    """Stretches in which a thread other than the main one works, in order.
+    """Intervals in which a thread other than the main one works, in order.
 
-    *handed_over* tells that the main thread did nothing else meanwhile: it started the burst and waited for
-    it, as ``backward()`` does.
+    *handed_over* means that the main thread started the burst and waited for it, as ``backward()`` does.
     """
 
     start_ns: np.ndarray
@@ -62,8 +61,8 @@ class Bursts(Columns, frozen=True):
 def host_lanes(trace: DeviceTrace, start_ns: int, end_ns: int) -> list[Lane]:
     """Return the threads that run operators or issue device work in the window, the main one first.
 
-    The main thread is the one that carries the step annotations, else the one with most operators that are
-    not autograd's, else the one that issues most work.
+    The main thread is the one with the step annotations, or else with most operators outside autograd, or
+    else the one that issues most work.
     """
     events, calls = _by_thread(trace, start_ns, end_ns)
     of_backward = which(trace.texts, lambda text: text.startswith(_BACKWARD))
@@ -92,7 +91,7 @@ def host_lanes(trace: DeviceTrace, start_ns: int, end_ns: int) -> list[Lane]:
 def _by_thread(
     trace: DeviceTrace, start_ns: int, end_ns: int
 ) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
-    """Return the events that touch the window, and the calls that issue device work in it, by thread."""
+    """Return the events that overlap the window, and the calls that issue device work in it, by thread."""
     events, calls = trace.events, trace.calls
     touching = np.flatnonzero((events.start_ns < end_ns) & (events.end_ns >= start_ns))
     inside = (calls.start_ns >= start_ns) & (calls.start_ns < end_ns)
@@ -114,7 +113,7 @@ def _main_thread(
     calls: dict[int, np.ndarray],
     of_backward: np.ndarray,
 ) -> int:
-    """Return the number of the main thread's name, -1 if there is no thread."""
+    """Return the index of the main thread's name, -1 without threads."""
     events = trace.events
     marks = which(trace.texts, lambda text: text.startswith(_STEP))[events.name]
     if marks.any():
@@ -129,7 +128,7 @@ def _main_thread(
 
 
 def _extent(trace: DeviceTrace, events: np.ndarray, calls: np.ndarray) -> tuple[int, int]:
-    """Return from when to when a thread other than the main one was active."""
+    """Return the interval in which a thread other than the main one was active."""
     starts = np.concatenate([trace.events.start_ns[events], trace.calls.start_ns[calls]])
     ends = np.concatenate([trace.events.end_ns[events], trace.calls.end_ns[calls]])
     return int(starts.min()), int(ends.max())
@@ -138,8 +137,8 @@ def _extent(trace: DeviceTrace, events: np.ndarray, calls: np.ndarray) -> tuple[
 def bursts(lane: Lane, call_start_ns: np.ndarray, call_end_ns: np.ndarray, main_points: np.ndarray) -> Bursts:
     """Return the bursts of *lane*, a thread other than the main one.
 
-    The calls are those of it that issue work; *main_points* the sorted times at which an operator or call of
-    the main thread starts or ends: what lies between two of them, the main thread could wait for.
+    The calls are those that issue work; *main_points* are the sorted times at which an operator or call of
+    the main thread starts or ends: the main thread may have waited for a burst between two of them.
     """
     outermost = lane.ops.parent < 0
     bare = lane.ops_at(call_start_ns) < 0

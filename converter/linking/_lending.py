@@ -1,8 +1,7 @@
-"""Lend the records of a step that the host trace covers to steps that it does not.
+"""Apply the host trace's records of one step to steps that it does not cover.
 
-The observer behind the host trace slows operators down, small ones several times, so a capture has it on for
-one step only, and the ranges that say which module runs likewise. Steps do the same things in the same
-order: the n-th operator of a thread is the same in each.
+The observer of host traces slows operators down, small ones several times, so a capture enables it, and the
+ranges of modules, for one step only. Steps are alike: the n-th operator of a thread is the same in each.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ _APART = 1 << 48  # between the record ids of one step and the next; they count 
 def lend_records(
     trace: DeviceTrace, host: HostTrace, structure: StepRange, steps: Sequence[StepRange]
 ) -> tuple[DeviceTrace, HostTrace] | None:
-    """Return *trace* and *host* so that the events of *steps* have records and modules of *structure*.
+    """Return *trace* and *host* with the records and modules of *structure* for the events of *steps*.
 
-    None if the steps differ in what they communicate, so that a collective would remain without record;
-    computation without a counterpart merely has no record.
+    None if the communication of the steps differs, so that a collective would have no record; computation may
+    have none.
     """
     events = trace.events
     communicates = which(trace.texts, COMM_OPS.__contains__)[events.name]
@@ -60,7 +59,7 @@ def lend_records(
 
 
 def _module_ranges(trace: DeviceTrace) -> np.ndarray:
-    """Return the indices of the ranges that say which module runs."""
+    """Return the indices of the ranges of modules."""
     return np.flatnonzero(which(trace.texts, lambda text: text.startswith(MODULE_RANGE))[trace.events.name])
 
 
@@ -72,7 +71,7 @@ def _within(events: Events, indices: np.ndarray, step: StepRange) -> np.ndarray:
 
 
 def _lent_ranges(events: Events, ranges: np.ndarray, own: np.ndarray, lender: np.ndarray) -> Events:
-    """Return *ranges* of a thread as they lie around *own* events, the counterparts of its *lender* ones."""
+    """Return the *ranges* of a thread moved to its *own* events, the counterparts of the *lender* ones."""
     begins = np.searchsorted(events.start_ns[lender], events.start_ns[ranges])
     ends = np.searchsorted(events.start_ns[lender], events.end_ns[ranges])
     holding = begins < ends
@@ -86,10 +85,9 @@ def _lent_ranges(events: Events, ranges: np.ndarray, own: np.ndarray, lender: np
 
 
 def _lanes(trace: DeviceTrace, step: StepRange) -> dict[int, np.ndarray]:
-    """Return the indices of the events in *step*, by thread, in the order in which they began.
+    """Return the indices of the events in *step*, by thread, without ranges of steps and modules.
 
-    Ranges of steps and modules are not among them. Gloo's annotations, which may end on any of its threads,
-    are one lane.
+    Gloo's annotations, which may end on any of its threads, are one lane.
     """
     events = trace.events
     is_step = which(trace.texts, lambda text: text.startswith((_STEP, MODULE_RANGE)))[events.name]
@@ -101,7 +99,7 @@ def _lanes(trace: DeviceTrace, step: StepRange) -> dict[int, np.ndarray]:
 
 
 def _pairs(names: np.ndarray, lenders: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of *own* is the same as which of *lenders*, by names in order."""
+    """Return the pairs of equal events of *own* and *lenders*, by names in order."""
     mine, theirs = names[own].tolist(), names[lenders].tolist()
     head = _common(mine, theirs)
     tail = _common(mine[head:][::-1], theirs[head:][::-1])
@@ -114,13 +112,13 @@ def _pairs(names: np.ndarray, lenders: np.ndarray, own: np.ndarray) -> tuple[np.
 
 
 def _common(mine: Sequence[int], theirs: Sequence[int]) -> int:
-    """Return how many names both begin with."""
+    """Return the length of the common prefix of names."""
     differs = (i for i, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other)
     return next(differs, min(len(mine), len(theirs)))
 
 
 def _aligned(mine: Sequence[int], theirs: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the positions of the same names in both, most of them, in order."""
+    """Return the positions of a long common subsequence of names in both."""
     if max(len(mine), len(theirs)) > _ALIGNED_AT_MOST:
         return []
     blocks = SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks()

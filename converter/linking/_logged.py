@@ -1,4 +1,4 @@
-"""Find the records of one collective, or of a send and its receive, in the production logs of all ranks."""
+"""Match the records of a collective, or of a send and its receive, in the production logs of all ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_SHIFT = 8  # more messages than that no log of a pair ends before the othe
 
 
 class MatchedCollective(msgspec.Struct, frozen=True):
-    """One collective as all its logged ranks have it, by rank."""
+    """The records of one collective by rank, of all its logged ranks."""
 
     group: str
     series: str
@@ -34,7 +34,7 @@ class MatchedCollective(msgspec.Struct, frozen=True):
 
 
 class LoggedMessage(msgspec.Struct, frozen=True):
-    """A send and its receive, between global ranks; *number* counts those between the two."""
+    """A send and its receive, between global ranks; *number* counts the messages between the two."""
 
     group: str
     source: int
@@ -45,7 +45,7 @@ class LoggedMessage(msgspec.Struct, frozen=True):
 
 
 class Mismatch(msgspec.Struct, frozen=True):
-    """A collective on which ranks disagree: what each says it is, by rank."""
+    """A collective on which ranks disagree, with the description of each rank."""
 
     group: str
     sequence: int
@@ -55,8 +55,8 @@ class Mismatch(msgspec.Struct, frozen=True):
 class Unfinished(msgspec.Struct, frozen=True):
     """A collective, or a message of one rank, that did not complete.
 
-    *waiting* are the ranks that issued it, *missing* those that never did, *unlogged* those without a log.
-    *last* is the last collective of the group that each missing rank issued.
+    *waiting* are the ranks that issued it, *missing* those that did not, *unlogged* those without a log.
+    *last* is the last collective that each missing rank issued in the group.
     """
 
     group: str
@@ -71,11 +71,11 @@ class Unfinished(msgspec.Struct, frozen=True):
 
 
 class MatchedLogs(msgspec.Struct, frozen=True):
-    """The logs of a job with the records of each operation put together.
+    """The logs of a job with matched records.
 
     *collectives* are those that every logged rank of their group has; *before* counts, by group, the records
-    of collectives that some rank's log lost or never had, and *after* those that some rank's log ends before.
-    *loose* counts sends and receives without their other half.
+    of collectives that the log of some rank lacks, and *after* those after the end of some log. *loose*
+    counts sends and receives without their other half.
     """
 
     logs: Logs
@@ -89,7 +89,7 @@ class MatchedLogs(msgspec.Struct, frozen=True):
     loose: int = 0
 
     def agreed(self) -> list[MatchedCollective]:
-        """Return the collectives that completed on all their ranks, as far as the logs tell."""
+        """Return the collectives that completed on all their logged ranks."""
         return [
             found for found in self.collectives if all(op.completed is not False for op in found.ops.values())
         ]
@@ -138,7 +138,7 @@ def _moment(op: LoggedOp) -> int:
 
 
 def _by_series(logs: Logs) -> dict[_Series, dict[int, dict[int, LoggedOp]]]:
-    """Return the collectives by series, logged rank and sequence; ranks without any have an empty mapping."""
+    """Return the collectives by series, logged rank and sequence; every rank has a mapping."""
     found: dict[_Series, dict[int, dict[int, LoggedOp]]] = {}
     for rank, log in logs.ranks.items():
         for op in log.ops:
@@ -158,7 +158,7 @@ def _by_series(logs: Logs) -> dict[_Series, dict[int, dict[int, LoggedOp]]]:
 
 
 def _ended_early(ops: Mapping[int, LoggedOp], sequence: int, last: int) -> bool:
-    """Return whether other ranks' logs only end before *sequence*, which those that have it completed."""
+    """Return whether *sequence* completed where it is logged, and all other logs end before it."""
     return sequence > last >= 0 and all(op.completed is not False for op in ops.values())
 
 
@@ -174,7 +174,7 @@ def _unfinished(
     ops: Mapping[int, LoggedOp],
     by_rank: Mapping[int, Mapping[int, LoggedOp]],
 ) -> Unfinished:
-    """Return who waits in a collective that did not complete, and for whom."""
+    """Return the waiting and the missing ranks of a collective that did not complete."""
     missing = tuple(rank for rank in sorted(by_rank) if rank not in ops)
     last = {}
     for rank in missing:
@@ -213,13 +213,13 @@ def _unfinished_messages(logs: Logs) -> Iterator[Unfinished]:
 
 
 def _peer(logs: Logs, op: LoggedOp) -> int | None:
-    """Return the global rank of a message's other end; None if the logs do not tell."""
+    """Return the global rank of a message's other end; None if unknown."""
     members = logs.groups[op.group]
     return members[op.peer] if 0 <= op.peer < len(members) and op.group not in logs.short else None
 
 
 def _messages(logs: Logs, clocks: Clocks) -> tuple[list[LoggedMessage], int]:
-    """Return sends with their receives, and how many have no other half."""
+    """Return the matched sends and receives, and the number of unmatched ones."""
     ends: dict[tuple[str, int, int], tuple[list[LoggedOp], list[LoggedOp]]] = defaultdict(lambda: ([], []))
     loose = 0
     for rank, log in logs.ranks.items():
@@ -250,17 +250,17 @@ def _messages(logs: Logs, clocks: Clocks) -> tuple[list[LoggedMessage], int]:
 def _in_order(
     sends: Sequence[LoggedOp], receives: Sequence[LoggedOp], shift: int
 ) -> list[tuple[LoggedOp, LoggedOp]]:
-    """Return pairs of send number i and receive number i + *shift*, as far as there are both."""
+    """Return the pairs of send number i and receive number i + *shift*."""
     return list(zip(sends[max(0, -shift) :], receives[max(0, shift) :], strict=False))
 
 
 def _aligned(
     sends: Sequence[LoggedOp], receives: Sequence[LoggedOp], apart_ns: int | None
 ) -> list[tuple[LoggedOp, LoggedOp]]:
-    """Return sends with their receives where each log lost some of its beginning, and may end earlier.
+    """Match sends and receives of logs with different beginnings or ends.
 
-    Halves of a message have one size, and are nearest in time; *apart_ns* is how far the receiver's clock is
-    ahead, None if unknown. Where neither tells, the last are taken to belong together.
+    Halves of a message have equal sizes and are close in time; *apart_ns* is the offset of the receiver's
+    clock, None if unknown. If neither decides, the last ones are matched.
     """
     from_end = len(receives) - len(sends)
     shifts = sorted(
@@ -271,7 +271,7 @@ def _aligned(
 
 
 def _cost(pairs: Sequence[tuple[LoggedOp, LoggedOp]], apart_ns: int | None) -> tuple[float, float]:
-    """Return which share of *pairs* differ in size, and how far they are apart in time."""
+    """Return the share of *pairs* with different sizes, and their distance in time."""
     wrong = sum(send.size_bytes != receive.size_bytes for send, receive in pairs) / len(pairs)
     if apart_ns is None or any(_moment(op) == UNKNOWN for pair in pairs for op in pair):
         return wrong, 0.0
@@ -279,7 +279,7 @@ def _cost(pairs: Sequence[tuple[LoggedOp, LoggedOp]], apart_ns: int | None) -> t
 
 
 def _end(op: LoggedOp) -> int:
-    """Return when *op* ended, as far as the log tells: else when it was enqueued."""
+    """Return the end of *op* if logged, or else the time at which it was enqueued."""
     if op.ended_ns != UNKNOWN:
         return op.ended_ns
     return _moment(op) + max(0, op.duration_ns)

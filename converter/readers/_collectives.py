@@ -171,7 +171,7 @@ def communications(
 
 
 class _Ends(msgspec.Struct, frozen=True):
-    """Ends of gloo's annotations by record id; *records* are all communicating operators, *issuing* this thread's."""
+    """Ends of gloo's annotations by record id; *records* are all communicating operators."""
 
     issuing: np.ndarray
     records: np.ndarray
