@@ -22,7 +22,7 @@ import msgspec
 
 from ...support import package_version
 from ...tracer import StepRange
-from ..chakra import DAMAGES, Graph, keep_graph, kept_graph
+from ..chakra import Graph, read_graph, write_graph
 from ..readers import RankTraces
 from ._rank import OpenRank
 from ._rank_graph import RankGraph, Selection
@@ -30,14 +30,14 @@ from ._steps import StepChoice
 
 __all__ = ["FinishedRanks", "finished_ranks"]
 
-_FORMAT = 7
-_NAME = "rank{rank}.graph"
+_FORMAT = 8
+_NAME = "rank{rank}"
 # Traces that are smaller together are converted again sooner than they are looked up.
 _WORTH_KEEPING_BYTES = 128 << 20
 
 
 class _Head(msgspec.Struct):
-    """What a graph was made from, the steps of its traces, and its facts; its columns are in the archive."""
+    """What a graph was made from, the steps of its traces, and its facts; its columns are in the tables."""
 
     made_from: str
     of_traces: str
@@ -77,7 +77,7 @@ class FinishedRanks:
     @property
     def count(self) -> int:
         """How many ranks are kept."""
-        return sum(1 for _ in self.folder.glob(_NAME.format(rank="*")))
+        return sum(1 for _ in self.folder.glob(_NAME.format(rank="*") + ".nodes.parquet"))
 
     @property
     def is_used(self) -> bool:
@@ -123,7 +123,8 @@ class FinishedRanks:
             rank_graph=own,
         )
         try:
-            keep_graph(own.graph, msgspec.json.encode(head, enc_hook=str), self._path(opened.traces))
+            note = msgspec.json.encode(head, enc_hook=str).decode()
+            write_graph(self._prefix(opened.traces), own.graph, note)
         except OSError:
             return False
         return True
@@ -142,13 +143,12 @@ class FinishedRanks:
 
     def _read(self, traces: RankTraces) -> _Head | None:
         try:
-            graph, encoded = kept_graph(self._path(traces))
-            head = msgspec.json.decode(encoded, type=_Head, dec_hook=partial(_decoded, graph))
-        except (*DAMAGES, msgspec.MsgspecError):
+            read = read_graph(self._prefix(traces), traces.rank)
+            return read and msgspec.json.decode(read[1], type=_Head, dec_hook=partial(_decoded, read[0]))
+        except (OSError, ValueError, msgspec.MsgspecError):
             return None
-        return head if graph.rank == traces.rank else None
 
-    def _path(self, traces: RankTraces) -> Path:
+    def _prefix(self, traces: RankTraces) -> Path:
         return self.folder / _NAME.format(rank=traces.rank)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ._archive import DAMAGES as DAMAGES
 from ._builder import GraphBuilder as GraphBuilder
 from ._builder import communication as communication
 from ._codec import decode_graph as decode_graph
@@ -20,8 +19,6 @@ from ._graph import EdgeKind as EdgeKind
 from ._graph import Graph as Graph
 from ._graph import NodeType as NodeType
 from ._graph import TextColumn as TextColumn
-from ._kept_graph import keep_graph as keep_graph
-from ._kept_graph import kept_graph as kept_graph
 from ._kinds import HOST_CAUSES as HOST_CAUSES
 from ._kinds import KINDS as KINDS
 from ._order import consistent as consistent
@@ -31,13 +28,14 @@ from ._parallelism import recognise as recognise
 from ._replay import Replay as Replay
 from ._replay import replay as replay
 from ._splits import with_splits as with_splits
+from ._tables import read_graph as read_graph
 from ._tables import saved_columns as saved_columns
 from ._tables import saved_node_count as saved_node_count
 from ._tables import unchanged_files as unchanged_files
+from ._tables import write_graph as write_graph
 from ._workload import Workload as Workload
 
 __all__ = [
-    "DAMAGES",
     "EDGE_COLUMNS",
     "HOST_CAUSES",
     "KINDS",
@@ -58,10 +56,9 @@ __all__ = [
     "encode_graph",
     "execution_order",
     "has_unknown_type",
-    "keep_graph",
-    "kept_graph",
     "other_attributes",
     "read_et",
+    "read_graph",
     "recognise",
     "replay",
     "saved_columns",
@@ -70,4 +67,5 @@ __all__ = [
     "unchanged_files",
     "unreachable",
     "with_splits",
+    "write_graph",
 ]

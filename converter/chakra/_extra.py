@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, ValuesView
 
 import numpy as np
 
+from ...support.table import byte_table
 from .._columns import positions
-from ._graph import byte_table
 
 __all__ = ["Extra"]
 

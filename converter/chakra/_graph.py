@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
+
+from ...support.table import TextColumn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +25,6 @@ __all__ = [
     "Graph",
     "NodeType",
     "TextColumn",
-    "byte_table",
 ]
 
 
@@ -101,67 +101,6 @@ NODE_COLUMNS: dict[str, tuple[str, Any]] = {
 # The key of a read file's metadata in `Graph.extra`.
 FILE_METADATA = -1
 EDGE_COLUMNS: dict[str, str] = {"src": "int64", "dst": "int64", "kind": "uint8"}
-
-
-@dataclass(frozen=True, eq=False)
-class TextColumn:
-    """A column of texts, dictionary-encoded: row i is ``texts[numbers[i]]``.
-
-    Columns are equal if their rows are, however the texts are numbered. They have no hash.
-    """
-
-    numbers: np.ndarray
-    texts: list[str]
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TextColumn):
-            return NotImplemented
-        indices: dict[str, int] = {}
-        common = [
-            np.array([indices.setdefault(text, len(indices)) for text in column.texts], dtype=np.int64)
-            for column in (self, other)
-        ]
-        return np.array_equal(common[0][self.numbers], common[1][other.numbers])
-
-    __hash__ = None  # type: ignore[assignment]  # its arrays have none
-
-    @classmethod
-    def of(cls, values: Iterable[str]) -> TextColumn:
-        """Return the column of *values*."""
-        indices: dict[str, int] = {}
-        numbers = [indices.setdefault(value, len(indices)) for value in values]
-        return cls(np.array(numbers, dtype=np.int32), list(indices))
-
-    @classmethod
-    def joined(cls, columns: Sequence[TextColumn]) -> TextColumn:
-        """Return the concatenation of *columns*, each text once."""
-        indices: dict[str, int] = {}
-        numbers = [
-            np.array([indices.setdefault(text, len(indices)) for text in column.texts], np.int32)[
-                column.numbers
-            ]
-            for column in columns
-        ]
-        return cls(np.concatenate(numbers), [*indices])
-
-    def take(self, rows: np.ndarray) -> TextColumn:
-        """Return the column of *rows*."""
-        return TextColumn(self.numbers[rows], self.texts)
-
-    def encoded(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-        """Return the column in the form for compiled code: numbers, and the texts as in `byte_table`."""
-        texts = [text.encode("utf-8", "replace") for text in self.texts]
-        return np.ascontiguousarray(self.numbers, dtype=np.int32), byte_table(texts)
-
-    def to_series(self) -> pd.Series[Any]:
-        """Return the column as pandas data."""
-        import pandas as pd  # noqa: PLC0415 - converting and saving do without
-
-        texts: pd.Series[Any] = pd.Series(self.texts, dtype="str").take(self.numbers)
-        return texts.reset_index(drop=True)
 
 
 Column = np.ndarray | TextColumn
@@ -389,12 +328,6 @@ def _complete(column: Column | None, name: str, count: int) -> Column:
     if len(column) != count:
         raise ValueError(f"column {name} has {len(column)} rows, not {count}")
     return column if isinstance(column, TextColumn) else np.asarray(column, dtype)
-
-
-def byte_table(parts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the concatenated *parts*, and the end of each."""
-    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
-    return np.frombuffer(bytearray().join(parts), dtype=np.uint8), ends
 
 
 def edge_array(edges: Sequence[tuple[int, int, int]] | np.ndarray) -> np.ndarray:

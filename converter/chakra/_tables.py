@@ -1,43 +1,57 @@
-"""The tables of a workload: its graphs as plain columns, which are read many times faster than ``.et`` files.
+"""The tables of a workload: its graphs as Parquet, which is read many times faster than ``.et`` files.
 
-``PREFIX.tables.npz`` is a NumPy archive. Parquet would be smaller, but loading its library takes longer than
-converting a rank; `Workload.node_table` and the exports create it on demand.
+``PREFIX.nodes.parquet`` and ``PREFIX.edges.parquet`` have the rows of all programs, one after the other, and
+the same note, which says what they were made from.
 """
 
 from __future__ import annotations
 
 import os
-import tempfile
+import struct
+import threading
+import tokenize
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from ...errors import WorkloadFormatError
 from ...support import new_file
-from ...support.table import ParquetFile
-from ._archive import DAMAGES, Archive, SavedColumns
-from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Graph, byte_table
+from ...support.table import ParquetFile, ParquetWriter, TextColumn
+from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Column, Graph
 
 __all__ = [
-    "Spool",
     "Tables",
     "load_tables",
+    "read_graph",
     "save_tables",
     "saved_columns",
     "saved_node_count",
-    "tables_path",
+    "tables_paths",
     "unchanged_files",
-    "write_array",
+    "write_graph",
 ]
 
-_KINDS = (np.int8, np.int16, np.int32, np.int64)
-_IN_MEMORY = 1 << 22  # bytes of a column that are buffered before writing
-_ROWS_AT_ONCE = 1 << 20
+_KINDS = (
+    {name: "text" if dtype == "str" else dtype for name, (dtype, _) in NODE_COLUMNS.items()},
+    EDGE_COLUMNS,
+)
+# Small programs share a row group, and large ones have several.
+_LEAST_ROWS, _MOST_ROWS = 1 << 16, 1 << 20
+_CACHED_COLUMNS = 128
+_DAMAGES_OF_0_2 = (
+    OSError, ValueError, KeyError, EOFError, TypeError, MemoryError, NotImplementedError, struct.error,
+    zipfile.BadZipFile, zlib.error, SyntaxError, RecursionError, tokenize.TokenError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,187 +62,318 @@ class Tables:
     edges: Mapping[int, Mapping[str, np.ndarray]]
 
 
-def tables_path(prefix: Path) -> Path:
-    """Return the path of the tables of the workload *prefix*."""
-    return prefix.parent / f"{prefix.name}.tables.npz"
+class _Program(msgspec.Struct):
+    """A program: its graph and its encoded file; unless it is *whole*, it has fields without a column."""
+
+    rank: int
+    nodes: int
+    edges: int
+    digest: str
+    file_bytes: int
+    whole: bool
+
+
+class _Note(msgspec.Struct):
+    """The note of the tables; *program_of_file* is the number of the program in the file of each rank."""
+
+    programs: list[_Program]
+    program_of_file: dict[int, int]
+
+
+def tables_paths(prefix: Path) -> tuple[Path, Path]:
+    """Return the paths of the nodes and of the edges of the workload *prefix*."""
+    nodes, edges = (prefix.parent / f"{prefix.name}.{of}.parquet" for of in ("nodes", "edges"))
+    return nodes, edges
 
 
 def save_tables(
     prefix: Path, graphs: Sequence[Graph], digests: Sequence[str], program_of_file: Mapping[int, int]
 ) -> None:
-    """Write the concatenated columns of all *graphs*, atomically.
+    """Write the columns of all *graphs*, each file atomically.
 
     *digests* are the SHA-256 of their encoded files, which exist already; *program_of_file* gives the graph
     in the file of each rank. For graphs with fields without a column, only the edges will be read.
     """
     ranks = {program: rank for rank, program in program_of_file.items()}
-    sizes = [(prefix.parent / f"{prefix.name}.{ranks[i]}.et").stat().st_size for i in range(len(graphs))]
-    spool = Spool(prefix.parent)
-    heads = []
-    for graph, digest in zip(graphs, digests, strict=True):
-        heads.append(("" if graph.extra else digest, graph.rank, graph.num_nodes, graph.num_edges))
-        spool.add(graph)
-    whole, own_ranks, nodes, edges = zip(*heads, strict=True) if heads else ((), (), (), ())
-    with new_file(tables_path(prefix)) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-        write_array(archive, "digests", np.array(whole, dtype="S64"))
-        write_array(archive, "file_digests", np.array(digests, dtype="S64"))
-        write_array(archive, "file_sizes", np.array(sizes, dtype=np.int64))
-        write_array(archive, "file_ranks", np.array([*program_of_file], dtype=np.int64))
-        write_array(archive, "file_programs", np.array([*program_of_file.values()], dtype=np.int64))
-        write_array(archive, "ranks", np.array(own_ranks, dtype=np.int64))
-        write_array(archive, "node_ends", np.cumsum(nodes, dtype=np.int64))
-        write_array(archive, "edge_ends", np.cumsum(edges, dtype=np.int64))
-        spool.write(archive)
+    programs = [
+        _Program(
+            graph.rank,
+            graph.num_nodes,
+            graph.num_edges,
+            digest,
+            (prefix.parent / f"{prefix.name}.{ranks[number]}.et").stat().st_size,
+            not graph.extra,
+        )
+        for number, (graph, digest) in enumerate(zip(graphs, digests, strict=True))
+    ]
+    note = msgspec.json.encode(_Note(programs, dict(program_of_file)))
+    _write(prefix, graphs, note.decode())
+    _archive_of_0_2(prefix).unlink(missing_ok=True)
 
 
-def write_array(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
-    """Put *array* into *archive*."""
-    # A fixed date, so that the same workload gives the same bytes.
-    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
-        np.lib.format.write_array(file, array, allow_pickle=False)
+def write_graph(prefix: Path, graph: Graph, note: str) -> None:
+    """Write the columns of *graph* and a *note* for `read_graph`; raises `OSError`.
+
+    Fields without a column are not written.
+    """
+    _write(prefix, [graph], note, sync=False)
 
 
-class Spool:
-    """The columns of graphs that arrive one by one; large ones are buffered in files in *folder*."""
-
-    def __init__(self, folder: Path) -> None:
-        self._columns = {
-            name: _SpooledColumn(folder)
-            for name in (*NODE_COLUMNS, *(f"edge_{name}" for name in EDGE_COLUMNS))
-        }
-        self._texts: dict[str, dict[str, int]] = {
-            name: {} for name, (dtype, _) in NODE_COLUMNS.items() if dtype == "str"
-        }
-
-    def add(self, graph: Graph) -> None:
-        """Add the columns of *graph*; each text is stored once for all graphs."""
-        for name in NODE_COLUMNS:
-            column = graph.node_columns[name]
-            if name in self._texts:
-                texts = self._texts[name]
-                places = [texts.setdefault(text, len(texts)) for text in column.texts]
-                column = np.array(places, np.int64)[column.numbers]
-            self._columns[name].add(column)
-        for name in EDGE_COLUMNS:
-            self._columns[f"edge_{name}"].add(graph.edge_columns[name])
-
-    def write(self, archive: zipfile.ZipFile) -> None:
-        """Write all of them."""
-        for name, column in self._columns.items():
-            column.write(archive, name)
-            if name in self._texts:
-                texts, ends = byte_table([text.encode("utf-8", "replace") for text in self._texts[name]])
-                write_array(archive, f"{name}_texts", texts)
-                write_array(archive, f"{name}_ends", ends)
+def _write(prefix: Path, graphs: Sequence[Graph], note: str, *, sync: bool = True) -> None:
+    nodes, edges = tables_paths(prefix)
+    with new_file(nodes, sync=sync) as new_nodes, new_file(edges, sync=sync) as new_edges:
+        for path, kinds, of_graphs in (
+            (new_nodes, _KINDS[0], [graph.node_columns for graph in graphs]),
+            (new_edges, _KINDS[1], [graph.edge_columns for graph in graphs]),
+        ):
+            with ParquetWriter(path, {"rank": "int64", **kinds}, note) as writer:
+                for piece in _pieces([graph.rank for graph in graphs], of_graphs, [*kinds]):
+                    writer.write(piece)
 
 
-class _SpooledColumn:
-    """One column, whose parts have the narrowest types until the type of the whole is known."""
-
-    def __init__(self, folder: Path) -> None:
-        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(folder))  # noqa: SIM115 - closed when gone
-        self._parts: list[tuple[np.dtype[Any], int]] = []
-        self._bounds: tuple[int, int] | None = None
-
-    def add(self, values: np.ndarray) -> None:
-        """Take in a part."""
-        if not len(values):
-            return
-        own = int(values.min()), int(values.max())
-        least, most = self._bounds or own
-        self._bounds = min(least, own[0]), max(most, own[1])
-        dtype = _narrowest(own)
-        self._parts.append((dtype, len(values)))
-        self._file.write(np.ascontiguousarray(values, dtype).tobytes())
-
-    def write(self, archive: zipfile.ZipFile, name: str) -> None:
-        """Write the concatenated parts in the smallest type for all of them."""
-        dtype = _narrowest(self._bounds or (0, 0))
-        shape = (sum(count for _, count in self._parts),)
-        head = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-        with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
-            np.lib.format.write_array_header_1_0(file, head)
-            self._file.seek(0)
-            for own, count in self._parts:
-                part = np.frombuffer(self._file.read(count * own.itemsize), own)
-                file.write(part.astype(dtype, copy=False).tobytes())
-        self._file.close()
+def _pieces(
+    ranks: Sequence[int], parts: Sequence[Mapping[str, Column]], names: Sequence[str]
+) -> Iterator[dict[str, Column]]:
+    """Yield the columns of a row group after the other."""
+    counts = [len(columns[names[0]]) for columns in parts]
+    first, rows = 0, 0
+    for last, count in enumerate(counts, 1):
+        rows += count
+        if rows < _LEAST_ROWS and last < len(parts):
+            continue
+        columns = {name: _joined([own[name] for own in parts[first:last]]) for name in names}
+        own_ranks = np.repeat(np.array(ranks[first:last], np.int64), counts[first:last])
+        for start in range(0, max(rows, 1), _MOST_ROWS):
+            piece = slice(start, start + _MOST_ROWS)
+            yield {"rank": own_ranks[piece], **{name: _some(columns[name], piece) for name in names}}
+        first, rows = last, 0
 
 
-def _narrowest(bounds: tuple[int, int]) -> np.dtype[Any]:
-    """Return the smallest type for numbers within the *bounds*, inclusive."""
-    least, most = bounds
-    return next(
-        np.dtype(kind) for kind in _KINDS if np.iinfo(kind).min <= least <= most <= np.iinfo(kind).max
-    )
+def _joined(columns: Sequence[Any]) -> Column:
+    if len(columns) == 1:
+        return columns[0]
+    is_text = isinstance(columns[0], TextColumn)
+    return TextColumn.joined(columns) if is_text else np.concatenate(columns)
+
+
+def _some(column: Column, rows: slice) -> Column:
+    return column.take(rows) if isinstance(column, TextColumn) else column[rows]
 
 
 def load_tables(prefix: Path) -> Tables | None:
     """Return the content of the tables, None if there are none. Columns are read on demand.
 
     The ``.et`` files are authoritative: a graph whose file has another digest is not read from the tables.
-    Raises `ValueError` for damaged tables; in large ones, a damaged column is detected when it is read.
+    Raises `ValueError` for damaged tables; a damaged column is detected when it is read.
     """
     try:
-        return _read(Archive(tables_path(prefix)))
-    except FileNotFoundError:
-        return _tables_of_0_1(prefix)
-    except DAMAGES as error:
+        files = _open(prefix)
+        if files is None:
+            return _tables_before_0_3(prefix)
+        note = msgspec.json.decode(files[0].note, type=_Note)
+    except (OSError, msgspec.MsgspecError) as error:
         raise ValueError(str(error)) from error
+    nodes, edges = (_Rows(file) for file in files)
+    node_parts = _parts(files[0], [program.nodes for program in note.programs])
+    edge_parts = _parts(files[1], [program.edges for program in note.programs])
+    graphs: dict[str, Graph] = {}
+    edges_of: dict[int, Mapping[str, np.ndarray]] = {}
+    for program, own, between in zip(note.programs, node_parts, edge_parts, strict=True):
+        edges_of[program.rank] = SavedColumns(edges, EDGE_COLUMNS, between)
+        if program.whole:
+            columns = SavedColumns(nodes, NODE_COLUMNS, own)
+            graphs[program.digest] = Graph(program.rank, columns, edges_of[program.rank])
+    return Tables(graphs, edges_of)
 
 
-def _tables_of_0_1(prefix: Path) -> Tables | None:
-    """Return the edges that version 0.1 stored as Parquet, with the reasons that ``.et`` files lack."""
-    path = prefix.parent / f"{prefix.name}.edges.parquet"
-    if not path.is_file():
+def read_graph(prefix: Path, rank: int) -> tuple[Graph, str] | None:
+    """Return the graph of *rank* that `write_graph` wrote and its note, None if there is none.
+
+    Raises `ValueError` for damaged tables; a damaged column raises `WorkloadFormatError` on its first use.
+    Its files are not kept open.
+    """
+    files = _open(prefix, stays_open=False)
+    if files is None:
+        return None
+    nodes, edges = (
+        SavedColumns(_Rows(file, cached=0), of, slice(0, file.num_rows))
+        for file, of in zip(files, (NODE_COLUMNS, EDGE_COLUMNS), strict=True)
+    )
+    return Graph(rank, nodes, edges), files[0].note
+
+
+def _open(prefix: Path, *, stays_open: bool = True) -> tuple[ParquetFile, ParquetFile] | None:
+    """Return the files of nodes and edges, None without such files; raises `ValueError`, `OSError`."""
+    paths = tables_paths(prefix)
+    if not all(path.is_file() for path in paths):
+        return None
+    nodes, edges = (ParquetFile(path, stays_open=stays_open) for path in paths)
+    if not nodes.note and not edges.note:
+        return None
+    if nodes.note != edges.note:
+        raise ValueError("its nodes and its edges are of different workloads")
+    for file, kinds in zip((nodes, edges), _KINDS, strict=True):
+        expected = {"rank": "int64", **kinds}
+        if file.kinds != expected:
+            raise ValueError(f"the columns of {file.path.name} are {file.kinds}, not {expected}")
+    return nodes, edges
+
+
+def _parts(file: ParquetFile, counts: Sequence[int]) -> list[slice]:
+    """Return the rows of each graph."""
+    ends = np.cumsum([0, *counts]).tolist()
+    if min(counts, default=0) < 0 or ends[-1] != file.num_rows:
+        raise ValueError(f"{file.path.name} has {file.num_rows} rows, not {ends[-1]}")
+    return [slice(first, end) for first, end in pairwise(ends)]
+
+
+class _Rows:
+    """Columns of some rows of a *file*; the last row groups that were read are *cached*, for all threads."""
+
+    def __init__(self, file: ParquetFile, cached: int = _CACHED_COLUMNS) -> None:
+        self.path = file.path
+        self._file = file
+        self._ends = np.cumsum(file.rows)
+        self._cached = cached
+        self._lock = threading.Lock()
+        self._cache: OrderedDict[tuple[str, int, int], Column] = OrderedDict()
+
+    def column(self, name: str, rows: slice) -> Column:
+        """Return some rows of a column; raises `ValueError` for a damaged one, and `OSError`."""
+        groups = self._groups(rows)
+        key = (name, groups.start, groups.stop)
+        with self._lock:
+            whole = self._cache.pop(key, None)
+            if whole is None:
+                whole = self._file.read_encoded(name, groups)
+            self._cache[key] = whole
+            if len(self._cache) > self._cached:
+                self._cache.popitem(last=False)
+        return _some(whole, self._within(groups, rows))
+
+    def taken(self, name: str, rows: slice, chosen: np.ndarray) -> Column:
+        """Return the *chosen* ones of some rows of a column, as `column` does; the cache is unchanged."""
+        groups = self._groups(rows)
+        with self._lock:
+            whole = self._cache.get((name, groups.start, groups.stop))
+        if whole is None:
+            whole = self._file.read_encoded(name, groups)
+        column = _some(whole, self._within(groups, rows))
+        return column.take(chosen) if isinstance(column, TextColumn) else column[chosen]
+
+    def _groups(self, rows: slice) -> range:
+        if rows.start == rows.stop:
+            return range(0)
+        first, last = np.searchsorted(self._ends, [rows.start, rows.stop - 1], "right").tolist()
+        return range(first, last + 1)
+
+    def _within(self, groups: range, rows: slice) -> slice:
+        before = int(self._ends[groups.start - 1]) if groups.start else 0
+        return slice(rows.start - before, rows.stop - before) if groups else slice(0)
+
+
+class SavedColumns(Mapping[str, Any]):
+    """Columns *names* of one graph: some *rows* of a file, read on demand.
+
+    Raises `WorkloadFormatError` for a damaged column.
+    """
+
+    def __init__(self, source: _Rows, names: Iterable[str], rows: slice) -> None:
+        self._source = source
+        self._names = tuple(names)
+        self._own = rows
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(self._source.column, name)
+
+    def take(self, name: str, rows: np.ndarray) -> Column:
+        """Return *rows* of a column, without caching."""
+        return self._read(partial(self._source.taken, chosen=rows), name)
+
+    def _read(self, read: Callable[[str, slice], Column], name: str) -> Column:
+        try:
+            return read(name, self._own)
+        except (OSError, ValueError) as error:
+            raise _damaged(self._source.path, error) from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[list[tuple[str, Any]]]]:
+        return dict, (list(self.items()),)
+
+
+def _archive_of_0_2(prefix: Path) -> Path:
+    return prefix.parent / f"{prefix.name}.tables.npz"
+
+
+def _tables_before_0_3(prefix: Path) -> Tables | None:
+    """Return the edges that versions 0.1 and 0.2 stored, with the reasons that ``.et`` files lack."""
+    archive, parquet = _archive_of_0_2(prefix), tables_paths(prefix)[1]
+    path = next((path for path in (archive, parquet) if path.is_file()), None)
+    if path is None:
         return None
     try:
-        table = ParquetFile(path).read(["rank", *EDGE_COLUMNS])
+        table = _edges_of_0_2(path) if path == archive else ParquetFile(path).read(["rank", *EDGE_COLUMNS])
         order = np.argsort(table["rank"], kind="stable")
         ranks, starts = np.unique(table["rank"][order], return_index=True)
         edges = {
             int(rank): {name: table[name][part].astype(kind) for name, kind in EDGE_COLUMNS.items()}
             for rank, part in zip(ranks, np.split(order, starts[1:]), strict=True)
         }
-    except DAMAGES as error:
+    except _DAMAGES_OF_0_2 as error:
         raise ValueError(f"{path.name}: {error}") from error
     return Tables({}, edges)
 
 
+def _edges_of_0_2(path: Path) -> dict[str, np.ndarray]:
+    with path.open("rb") as file, np.load(file) as archive:
+        counts = np.diff(archive["edge_ends"], prepend=0)
+        edges = {name: archive[f"edge_{name}"] for name in EDGE_COLUMNS}
+        return {"rank": np.repeat(archive["ranks"], counts), **edges}
+
+
 def saved_columns(prefix: Path, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]] | None:
-    """Return integer columns *names* of the nodes of all programs and their ``rank``, a million at a time.
+    """Return integer columns *names* of the nodes of all programs and their ``rank``, by row group.
 
     None if the workload has no such tables. Its ``.et`` files are not read.
     """
-    try:
-        archive = Archive(tables_path(prefix))
-        ranks, ends = archive.whole_integers("ranks"), archive.whole_integers("node_ends")
-        total = int(ends[-1]) if len(ends) else 0
-        if len(ends) != len(ranks) or (np.diff(ends, prepend=0) < 0).any():
-            return None
-        for name in names:
-            archive.integers(name, slice(total, total))
-    except DAMAGES:
+    file = _nodes_file(prefix)
+    if file is None or not {"rank", *names} <= file.kinds.keys():
         return None
-    return _pieces(archive, names, ranks, ends, total)
+    return _row_groups(file, ["rank", *names])
 
 
-def _pieces(
-    archive: Archive, names: Sequence[str], ranks: np.ndarray, ends: np.ndarray, total: int
-) -> Iterator[dict[str, np.ndarray]]:
-    for first in range(0, total, _ROWS_AT_ONCE):
-        rows = slice(first, min(first + _ROWS_AT_ONCE, total))
-        own = ranks[np.searchsorted(ends, np.arange(rows.start, rows.stop), side="right")]
-        yield {"rank": own, **{name: archive.integers(name, rows) for name in names}}
+def _row_groups(file: ParquetFile, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
+    try:
+        for group in range(len(file.rows)):
+            yield file.read(names, [group])
+    except (OSError, ValueError) as error:
+        raise _damaged(file.path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> WorkloadFormatError:
+    return WorkloadFormatError(f"{path} is damaged ({error}). Delete it or convert again.")
 
 
 def saved_node_count(prefix: Path) -> int | None:
     """Return the total number of nodes of a workload's programs; None if it has no such tables."""
+    file = _nodes_file(prefix)
+    return None if file is None else file.num_rows
+
+
+def _nodes_file(prefix: Path) -> ParquetFile | None:
+    """Return the table of nodes; None if there is none, or a damaged one."""
     try:
-        ends = Archive(tables_path(prefix)).whole_integers("node_ends")
-    except DAMAGES:
+        file = ParquetFile(tables_paths(prefix)[0], stays_open=True)
+    except (OSError, ValueError):
         return None
-    return int(ends[-1]) if len(ends) else None
+    return file if file.note else None
 
 
 def unchanged_files(prefix: Path, ranks: Iterable[int]) -> dict[int, str]:
@@ -236,58 +381,20 @@ def unchanged_files(prefix: Path, ranks: Iterable[int]) -> dict[int, str]:
 
     A file counts as unchanged if it has the recorded size and its status changed before the tables'.
     """
-    path = tables_path(prefix)
-    try:
-        archive = Archive(path)
-        made_ns = path.stat().st_ctime_ns
-        names = ("file_ranks", "file_programs", "file_sizes", "file_digests")
-        columns = [archive.whole(name).tolist() for name in names]
-        known = {rank: (sizes, digest) for rank, sizes, digest in _files(*columns)}
-    except (*DAMAGES, TypeError, AttributeError):
+    file = _nodes_file(prefix)
+    if file is None:
         return {}
-    found = {}
+    try:
+        note = msgspec.json.decode(file.note, type=_Note)
+        made_ns = file.path.stat().st_ctime_ns
+        program_of = {rank: note.programs[number] for rank, number in note.program_of_file.items()}
+    except (OSError, IndexError, msgspec.MsgspecError):
+        return {}
+    unchanged = {}
     for rank in ranks:
-        size, digest = known.get(rank, (-1, ""))
-        with suppress(OSError):
-            status = os.stat(f"{prefix}.{rank}.et")
-            if status.st_size == size and status.st_ctime_ns < made_ns:
-                found[rank] = digest
-    return found
-
-
-def _files(
-    ranks: list[int], programs: list[int], sizes: list[int], digests: list[bytes]
-) -> Iterator[tuple[int, int, str]]:
-    for rank, program in zip(ranks, programs, strict=True):
-        if not 0 <= program < len(sizes) == len(digests):
-            raise ValueError(f"rank {rank} has program {program} of {len(sizes)}")
-        yield rank, sizes[program], digests[program].decode("ascii")
-
-
-def _read(archive: Archive) -> Tables:
-    """Return the content of *archive*; raises some of `DAMAGES`."""
-    ranks, digests = archive.whole_integers("ranks").tolist(), archive.whole("digests")
-    has_all = "cause" in archive  # version 0.2 did not write all columns: its files are read instead
-    if digests.dtype.kind != "S":
-        raise ValueError("its digests are no texts")
-    node_parts, edge_parts = (_parts(archive.whole_integers(f"{of}_ends")) for of in ("node", "edge"))
-    archive.check({
-        **(dict.fromkeys(NODE_COLUMNS, node_parts[-1].stop) if has_all else {}),
-        **{f"edge_{name}": edge_parts[-1].stop for name in EDGE_COLUMNS},
-    })  # fmt: skip
-    graphs: dict[str, Graph] = {}
-    edges_of: dict[int, Mapping[str, np.ndarray]] = {}
-    for rank, digest, own, tied in zip(ranks, digests.tolist(), node_parts, edge_parts, strict=True):
-        edges_of[rank] = SavedColumns(archive, {name: f"edge_{name}" for name in EDGE_COLUMNS}, tied)
-        if digest and has_all:
-            nodes = SavedColumns(archive, {name: name for name in NODE_COLUMNS}, own)
-            graphs[digest.decode("ascii")] = Graph(rank, nodes, edges_of[rank])
-    return Tables(graphs, edges_of)
-
-
-def _parts(ends: np.ndarray) -> list[slice]:
-    """Return the rows of each graph; there is at least one."""
-    bounds = [0, *ends.tolist()]
-    if sorted(bounds) != bounds or len(bounds) < 2:
-        raise ValueError("its graphs overlap")
-    return [slice(first, end) for first, end in pairwise(bounds)]
+        if rank in program_of:
+            with suppress(OSError):
+                status = os.stat(f"{prefix}.{rank}.et")
+                if status.st_size == program_of[rank].file_bytes and status.st_ctime_ns < made_ns:
+                    unchanged[rank] = program_of[rank].digest
+    return unchanged

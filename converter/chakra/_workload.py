@@ -23,7 +23,7 @@ from ._encode import encode_graph, encoded_pieces
 from ._graph import EDGE_COLUMNS, Column, EdgeKind, Graph, NodeType, TextColumn
 from ._messages import bytes_of_messages, messages_of_bytes
 from ._scaling import replicate
-from ._tables import Tables, load_tables, save_tables, tables_path, unchanged_files
+from ._tables import Tables, load_tables, save_tables, tables_paths, unchanged_files
 
 if TYPE_CHECKING:
     import networkx
@@ -179,7 +179,8 @@ class Workload:
                 _beside(prefix, f".{rank}.et").unlink(missing_ok=True)
             for ending in (".groups.json", ".workload.json"):
                 _beside(prefix, ending).unlink(missing_ok=True)
-            tables_path(prefix).unlink(missing_ok=True)
+            for path in tables_paths(prefix):
+                path.unlink(missing_ok=True)
             raise
 
     def _write(self, prefix: Path) -> None:
@@ -397,8 +398,10 @@ def _load_tables(prefix: Path) -> Tables:
     try:
         return load_tables(prefix) or Tables({}, {})
     except ValueError as error:
-        path = tables_path(prefix)
-        raise WorkloadFormatError(f"{path} is damaged ({error}). Delete it or convert again.") from error
+        raise WorkloadFormatError(
+            f"The tables of {prefix} are damaged ({error}). Delete {prefix.name}.nodes.parquet and "
+            f"{prefix.name}.edges.parquet, or convert again."
+        ) from error
 
 
 def _reasoned(graph: Graph, kept: Mapping[str, np.ndarray] | None) -> Graph:

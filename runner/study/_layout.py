@@ -128,7 +128,7 @@ class StudyLayout:
     def workload_files(self, name: str) -> list[Path]:
         """Return the files of the workload *name* with properties of its nodes."""
         prefix = self.prefix_in(self.workload_dir(name))
-        return [prefix.parent / f"{prefix.name}.{what}" for what in ("workload.json", "tables.npz")]
+        return [prefix.parent / f"{prefix.name}.{what}" for what in ("workload.json", "nodes.parquet")]
 
     def network_file(self, name: str) -> Path:
         """Return the network file *name*."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ._table import TableField as TableField
     from ._table import frame_of as frame_of
     from ._table import ranks_of as ranks_of
+    from ._text import TextColumn as TextColumn
+    from ._text import byte_table as byte_table
 
 __all__ = [
     "Columns",
@@ -24,6 +26,8 @@ __all__ = [
     "ParquetWriter",
     "Table",
     "TableField",
+    "TextColumn",
+    "byte_table",
     "frame_bytes",
     "frame_of",
     "ranks_of",

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["TEXT", "kind_of", "schema_of", "to_arrow", "to_numpy"]
+from ._text import TextColumn, byte_table
+
+__all__ = ["TEXT", "kind_of", "schema_of", "to_arrow", "to_numpy", "to_texts"]
 
 TEXT = "text"
 _NUMBERS = (
@@ -17,6 +19,7 @@ _NUMBERS = (
     "float32",
     "float64",
 )
+_TEXTS = pa.dictionary(pa.int32(), pa.string())
 _KINDS = {pa.from_numpy_dtype(np.dtype(name)): name for name in ("bool", *_NUMBERS)} | {
     pa.string(): TEXT,
     pa.large_string(): TEXT,
@@ -34,22 +37,38 @@ def kind_of(arrow: pa.DataType) -> str:
 def schema_of(kinds: Mapping[str, str]) -> pa.Schema:
     """Return the schema of columns without missing values: NumPy types, or ``text``."""
     types = {
-        name: pa.string() if kind == TEXT else pa.from_numpy_dtype(np.dtype(kind))
-        for name, kind in kinds.items()
+        name: _TEXTS if kind == TEXT else pa.from_numpy_dtype(np.dtype(kind)) for name, kind in kinds.items()
     }
     return pa.schema([pa.field(name, arrow, nullable=False) for name, arrow in types.items()])
 
 
-def to_arrow(column: npt.NDArray[Any]) -> pa.Array:
+def to_arrow(column: npt.NDArray[Any] | TextColumn) -> pa.Array:
     """Return a column; numbers are not copied, and objects are texts."""
-    if column.dtype == object:
-        return pa.array(column, pa.string(), from_pandas=False)
+    if isinstance(column, TextColumn) or column.dtype == object:
+        texts = (column if isinstance(column, TextColumn) else TextColumn.of(column)).compact()
+        encoded, ends = byte_table([text.encode("utf-8", "replace") for text in texts.texts])
+        offsets = pa.py_buffer(np.concatenate([[0], ends]).astype(np.int32))
+        strings = pa.StringArray.from_buffers(len(ends), offsets, pa.py_buffer(encoded))
+        return pa.DictionaryArray.from_arrays(to_arrow(texts.numbers), strings)
     arrow = pa.from_numpy_dtype(column.dtype)
     if column.dtype == np.bool_:
         data = pa.py_buffer(np.packbits(column, bitorder="little"))
     else:
         data = pa.py_buffer(np.ascontiguousarray(column))
     return pa.Array.from_buffers(arrow, len(column), [None, data])
+
+
+def to_texts(column: pa.ChunkedArray) -> TextColumn:
+    """Return a column of dictionary-encoded texts, none of them missing; raises `ValueError` for others."""
+    parts = []
+    for chunk in column.chunks:
+        if not pa.types.is_dictionary(chunk.type) or chunk.null_count:
+            raise ValueError("a text is missing")
+        numbers, texts = _values(chunk.indices, kind_of(chunk.indices.type)), chunk.dictionary.to_pylist()
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(texts):
+            raise ValueError("a text is not there")
+        parts.append(TextColumn(numbers, texts))
+    return TextColumn.joined(parts) if len(parts) > 1 else parts[0] if parts else TextColumn.of([])
 
 
 def to_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._table import Columns
+from ._text import TextColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,20 +20,25 @@ if TYPE_CHECKING:
 __all__ = ["ParquetFile", "ParquetWriter"]
 
 _NOTE = b"chakrascope"
+_DICTIONARY_BYTES = 1 << 30
 
 
 class ParquetFile:
-    """The file at *path*: its columns by row group; it is not kept open.
+    """The file at *path*: its columns by row group.
 
+    With *stays_open* it may be replaced meanwhile, and the same rows are read; else it is opened each time.
     *kinds* has the columns in order: the name of a NumPy type, ``text``, or ``other`` for types that are not
     supported (dates, decimals, lists). *rows* has the number of rows of each row group, *note* the writer's
     note. Every method raises `ValueError` for a file that is damaged or not Parquet, and `OSError`.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        from ._arrow import kind_of  # noqa: PLC0415 - PyArrow takes 0.1 s to import
+    def __init__(self, path: str | Path, *, stays_open: bool = False) -> None:
+        import pyarrow as pa  # noqa: PLC0415 - it takes 0.1 s to import
+
+        from ._arrow import kind_of  # noqa: PLC0415
 
         self.path = Path(path)
+        self._source = pa.OSFile(str(path)) if stays_open else None
         self._metadata: pa.FileMetaData | None = None
         self.kinds: Mapping[str, str] = {}
         with self._opened() as file:
@@ -78,6 +84,14 @@ class ParquetFile:
         with _errors():
             return {name: to_numpy(table.column(name)) for name in table.column_names}
 
+    def read_encoded(self, name: str, groups: Sequence[int]) -> npt.NDArray[Any] | TextColumn:
+        """Return a column without missing values of some row groups; texts stay encoded."""
+        from ._arrow import to_numpy, to_texts  # noqa: PLC0415
+
+        column = self._read([name], groups).column(name)
+        with _errors():
+            return to_texts(column) if self.kinds[name] == "text" else to_numpy(column)
+
     def records(self) -> list[dict[str, Any]]:
         """Return every row as Python values by column, None where missing."""
         table = self._read(None, None)
@@ -106,7 +120,7 @@ class ParquetFile:
         texts = [name for name, kind in self.kinds.items() if kind == "text"]
         checked = {"metadata": self._metadata, "page_checksum_verification": True}
         with (
-            self.path.open("rb") as opened,
+            nullcontext(self._source) if self._source else self.path.open("rb") as opened,
             _errors(),
             pq.ParquetFile(opened, **checked, read_dictionary=texts) as file,
         ):
@@ -146,7 +160,9 @@ class ParquetWriter:
             path,
             self._schema,
             column_encoding=dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
-            use_dictionary=[name for name in kinds if name not in growing],
+            use_dictionary=[name for name, kind in kinds.items() if kind[0] in "tiu" and name not in growing],
+            # A dictionary that is cut short would give texts other numbers when read.
+            dictionary_pagesize_limit=_DICTIONARY_BYTES,
             write_page_checksum=True,
             store_schema=bool(note),  # which takes its metadata along
         )
@@ -163,14 +179,14 @@ class ParquetWriter:
             if error is None:
                 raise
 
-    def write(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+    def write(self, columns: Mapping[str, npt.NDArray[Any] | TextColumn]) -> None:
         """Write a row group; *columns* must contain every column, with equal lengths."""
         import pyarrow as pa  # noqa: PLC0415
 
         from ._arrow import to_arrow  # noqa: PLC0415
 
         arrays = [
-            to_arrow(columns[name] if kind == "text" else _of_kind(columns[name], kind))
+            to_arrow(columns[name] if kind == "text" else _of_kind(np.asarray(columns[name]), kind))
             for name, kind in self._kinds.items()
         ]
         table = pa.Table.from_arrays(arrays, schema=self._schema)

@@ -168,7 +168,7 @@ def test_matrix_products_are_counted_once_and_where_their_time_is(workload):
 def test_tables_and_files_hold_the_same_graphs(workload, tmp_path):
     workload.save(tmp_path / "w")
     fast = Workload.load(tmp_path / "w")
-    (tmp_path / "w.tables.npz").unlink()
+    (tmp_path / "w.nodes.parquet").unlink()
     slow = Workload.load(tmp_path / "w")
     for one, other in zip(fast.graphs, slow.graphs, strict=True):
         pandas.testing.assert_frame_equal(one.nodes, other.nodes)

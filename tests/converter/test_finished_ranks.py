@@ -160,7 +160,7 @@ def test_a_rank_whose_traces_or_steps_changed_or_whose_file_is_damaged_is_made_a
     kept = output.parent / ".job.converting"
     made.clear()
     os.utime(pattern.format(rank=1), ns=(1, 1))
-    damaged = kept / "rank2.graph"
+    damaged = kept / "rank2.nodes.parquet"
     damaged.write_bytes(damaged.read_bytes()[:-1000])
     with pytest.raises(KeyboardInterrupt):
         convert_files(None, pattern, output, progress=stopped_after(RANKS))

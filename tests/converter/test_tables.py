@@ -1,15 +1,16 @@
 """The tables beside the files: they hold the same, whatever happens to them or to the files."""
 
-import zipfile
+import json
 
 import hypothesis.strategies as st
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from chakrascope.converter import EdgeKind, Graph, Workload, convert
-from chakrascope.converter.chakra import NODE_COLUMNS, saved_columns
+from chakrascope.converter import EdgeKind, Graph, Workload, convert, microbenchmark
+from chakrascope.converter.chakra import EDGE_COLUMNS, NODE_COLUMNS, saved_columns
 from chakrascope.converter.chakra import _tables as tables
 from chakrascope.errors import WorkloadFormatError
 
@@ -27,8 +28,19 @@ def prefix(workload, tmp_path):
     return tmp_path / "w"
 
 
-def _tables(prefix):
-    return prefix.with_name("w.tables.npz")
+TABLES = ("nodes", "edges")
+
+
+def _table(prefix, of="nodes"):
+    return prefix.with_name(f"w.{of}.parquet")
+
+
+def _read(prefix):
+    """Return the workload, with all its columns read."""
+    loaded = Workload.load(prefix)
+    loaded.node_table()
+    loaded.edge_table()
+    return loaded
 
 
 def _value(name, dtype):
@@ -66,7 +78,10 @@ def test_what_is_written_is_read(tmp_path_factory, programs):
 
 def test_one_workload_makes_the_same_bytes_whenever_it_is_saved(workload, prefix, tmp_path):
     workload.save(tmp_path / "again" / "w")
-    assert _tables(prefix).read_bytes() == _tables(tmp_path / "again" / "w").read_bytes()
+    Workload.load(prefix).save(tmp_path / "loaded" / "w")
+    for of in TABLES:
+        for other in ("again", "loaded"):
+            assert _table(prefix, of).read_bytes() == _table(tmp_path / other / "w", of).read_bytes()
 
 
 def test_reasons_survive_where_the_tables_no_longer_hold_the_file(workload, prefix, tmp_path):
@@ -81,86 +96,126 @@ def test_reasons_survive_where_the_tables_no_longer_hold_the_file(workload, pref
         assert EdgeKind.CTRL not in loaded.edge_columns["kind"]
 
 
+def test_a_loaded_workload_stays_what_it_was_when_its_files_are_replaced(workload, prefix):
+    loaded = Workload.load(prefix)
+    microbenchmark("all-reduce", 2, 8).save(prefix)
+    assert loaded.graphs == workload.graphs
+
+
 def test_without_tables_the_files_load(workload, prefix):
-    _tables(prefix).unlink()
+    for of in TABLES:
+        _table(prefix, of).unlink()
     for loaded, graph in zip(Workload.load(prefix).graphs, workload.graphs, strict=True):
         pd.testing.assert_frame_equal(loaded.nodes, graph.nodes)
         assert set(loaded.edge_columns["kind"].tolist()) <= {EdgeKind.DATA, EdgeKind.CTRL}
 
 
-@pytest.mark.parametrize("damage", [b"", b"no archive", b"PK\x03\x04", "cut", "flipped"])
-def test_damaged_tables_are_named(prefix, damage):
-    whole = _tables(prefix).read_bytes()
+@pytest.mark.parametrize("of", TABLES)
+@pytest.mark.parametrize("damage", [b"", b"no table", b"PAR1", "cut", "flipped"])
+def test_damaged_tables_are_named(prefix, of, damage):
+    whole = _table(prefix, of).read_bytes()
     middle = len(whole) // 2
     damages = {"cut": whole[:middle], "flipped": whole[:middle] + b"\xff" * 64 + whole[middle + 64 :]}
-    _tables(prefix).write_bytes(damage if isinstance(damage, bytes) else damages[damage])
-    with pytest.raises(WorkloadFormatError, match=r"w\.tables\.npz is damaged"):
-        Workload.load(prefix)
+    _table(prefix, of).write_bytes(damage if isinstance(damage, bytes) else damages[damage])
+    with pytest.raises(WorkloadFormatError, match=r"damaged.* Delete"):
+        _read(prefix)
 
 
-def _rewritten(prefix, **changed):
-    with np.load(_tables(prefix)) as archive:
-        arrays = dict(archive)
-    arrays |= {name: change(arrays.get(name)) for name, change in changed.items()}
-    np.savez(_tables(prefix), **{name: array for name, array in arrays.items() if array is not None})
+def _with_column(name, change):
+    return lambda table: table.set_column(table.column_names.index(name), name, change(table.column(name)))
+
+
+def _with_note(change):
+    def changed(table):
+        note = json.loads(table.schema.metadata[b"chakrascope"])
+        change(note)
+        return table.replace_schema_metadata({b"chakrascope": json.dumps(note).encode()})
+
+    return changed
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        {"step": lambda column: None},
-        {"step": lambda column: column[:-1]},
-        {"step": lambda column: column.astype(float)},
-        {"step": lambda column: column.reshape(1, -1)},
-        {"name": lambda column: column.astype(np.int64) + 10_000},
-        {"name": lambda column: column.astype(np.int64) - 1},
-        {"name_texts": lambda data: data + 200},
-        {"node_ends": lambda ends: ends[::-1]},
-        {"node_ends": lambda ends: ends - 10_000},
-        {"node_ends": lambda ends: ends[:0]},
-        {"edge_ends": lambda ends: ends[:1]},
-        {"ranks": lambda ranks: ranks[:1]},
-        {"edge_kind": lambda column: column[1:]},
+        lambda table: table.drop_columns(["step"]),
+        lambda table: table.slice(1),
+        lambda table: table.append_column("more", table.column("step")),
+        lambda table: table.replace_schema_metadata({b"chakrascope": b"no note"}),
+        _with_column("step", lambda column: column.cast("double")),
+        _with_column("step", lambda column: column.cast("string")),
+        _with_column("name", lambda column: column.cast("string").cast("binary")),
+        _with_note(lambda note: note["programs"].reverse()),
+        _with_note(lambda note: note["programs"].pop()),
+        _with_note(lambda note: note["programs"][0].update(nodes=-1)),
+        _with_note(lambda note: note["programs"][0].update(nodes=1 << 40)),
+        _with_note(lambda note: note["programs"][0].pop("digest")),
     ],
 )
 def test_hostile_tables_are_refused(prefix, changed):
-    _rewritten(prefix, **changed)
-    with pytest.raises(WorkloadFormatError, match=r"w\.tables\.npz is damaged"):
-        Workload.load(prefix)
+    table = pq.read_table(_table(prefix), read_dictionary=["name"])
+    pq.write_table(changed(table), _table(prefix))
+    with pytest.raises(WorkloadFormatError, match="damaged"):
+        _read(prefix)
 
 
-def test_tables_hold_no_pickles(prefix):
-    _rewritten(prefix, step=lambda column: column.astype(object))
-    with pytest.raises(WorkloadFormatError, match="pickle"):
+def test_tables_of_two_workloads_are_refused(workload, prefix, tmp_path):
+    Workload(workload.graphs[:1], np.zeros(2, np.int32)).save(tmp_path / "other" / "w")
+    _table(prefix, "edges").write_bytes(_table(tmp_path / "other" / "w", "edges").read_bytes())
+    with pytest.raises(WorkloadFormatError, match="different workloads"):
         Workload.load(prefix)
 
 
 def test_saved_columns_are_read_without_the_files(workload, prefix, monkeypatch):
-    (prefix.with_name("w.1.et")).unlink()
     table = workload.node_table()
-    for rows in (1, 3, 1 << 20):
-        monkeypatch.setattr(tables, "_ROWS_AT_ONCE", rows)
+    for least, most in ((1, 100), (1, 1 << 20), (1 << 16, 1 << 20)):
+        monkeypatch.setattr(tables, "_LEAST_ROWS", least)
+        monkeypatch.setattr(tables, "_MOST_ROWS", most)
+        workload.save(prefix)
+        assert Workload.load(prefix).graphs == workload.graphs
+        (prefix.with_name("w.1.et")).unlink()
         pieces = [*saved_columns(prefix, ["comm_size_bytes"])]
-        assert max(len(piece["rank"]) for piece in pieces) <= rows
+        assert max(len(piece["rank"]) for piece in pieces) <= most
         for name in ("rank", "comm_size_bytes"):
             assert np.concatenate([piece[name] for piece in pieces]).tolist() == table[name].tolist()
-    _tables(prefix).write_bytes(b"")
+    _table(prefix).write_bytes(b"")
     assert saved_columns(prefix, ["comm_size_bytes"]) is None
 
 
-def test_the_archive_is_plain_numpy(prefix):
-    with zipfile.ZipFile(_tables(prefix)) as archive:
-        assert archive.testzip() is None
-        assert all(name.endswith(".npy") for name in archive.namelist())
+def _before_0_3(workload, prefix):
+    """Leave of the tables what versions before 0.3 lack; return all edges, with the rank of each."""
+    for of in TABLES:
+        _table(prefix, of).unlink()
+    parts = [graph.edges.assign(rank=graph.rank)[["rank", *EDGE_COLUMNS]] for graph in workload.graphs]
+    return pd.concat(parts, ignore_index=True)
 
 
-def test_edges_of_a_workload_of_0_1_keep_their_reasons(workload, prefix):
-    """Version 0.1 kept them as Parquet; without them every edge would be plain control or data."""
-    _tables(prefix).unlink()
-    parts = [graph.edges.assign(rank=graph.rank)[["rank", "src", "dst", "kind"]] for graph in workload.graphs]
-    old = prefix.with_name("w.edges.parquet")
-    pd.concat(parts, ignore_index=True).to_parquet(old)
+def _save_0_2(workload, prefix):
+    edges = _before_0_3(workload, prefix)
+    ends = {"node_ends": [graph.num_nodes for graph in workload.graphs]}
+    ends["edge_ends"] = [graph.num_edges for graph in workload.graphs]
+    np.savez(
+        prefix.with_name("w.tables.npz"),
+        ranks=np.array([graph.rank for graph in workload.graphs]),
+        **{name: np.cumsum(counts) for name, counts in ends.items()},
+        **{f"edge_{name}": edges[name].to_numpy() for name in EDGE_COLUMNS},
+    )
+    return prefix.with_name("w.tables.npz")
+
+
+def _save_0_1(workload, prefix):
+    _before_0_3(workload, prefix).to_parquet(prefix.with_name("w.edges.parquet"))
+    return prefix.with_name("w.edges.parquet")
+
+
+@pytest.mark.parametrize("save", [_save_0_1, _save_0_2])
+def test_edges_of_old_workloads_keep_their_reasons(workload, prefix, save):
+    """Versions 0.1 and 0.2 stored them; without them every edge would be plain control or data."""
+    old = save(workload, prefix)
     assert Workload.load(prefix).graphs == workload.graphs
-    old.write_bytes(old.read_bytes()[:100])
-    with pytest.raises(WorkloadFormatError, match="damaged"):
-        Workload.load(prefix)
+    for damage in (old.read_bytes()[:100], b""):
+        old.write_bytes(damage)
+        with pytest.raises(WorkloadFormatError, match="damaged"):
+            Workload.load(prefix)
+    workload.save(prefix)
+    assert not prefix.with_name("w.tables.npz").exists()
+    assert Workload.load(prefix).graphs == workload.graphs

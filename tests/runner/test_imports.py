@@ -492,7 +492,7 @@ def test_the_doctor_of_a_study_goes_on(study, folder, monkeypatch):
     import_item(study, folder, item.id, "mine", unheard)
     with pytest.raises(Cancelled):
         check_study(study, progress=TestStopped.after_one)
-    assert len(list(study.path.parent.glob(".study.mine.doctor.converting/rank*.graph"))) == 1
+    assert len(list(study.path.parent.glob(".study.mine.doctor.converting/rank*.nodes.parquet"))) == 1
     told = []
     assert check_study(study, progress=lambda done, _: told.append(done)) == []
     assert told == [1, 2]

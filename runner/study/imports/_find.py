@@ -33,6 +33,8 @@ _MOST_DEPTH = 4
 _GRAPH = re.compile(r"(?P<prefix>.+)\.(?P<rank>\d{1,9})\.et")
 _TRACE_NAMES = (".json", ".json.gz")
 _ARCHIVE_NAMES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
+# The other files of a workload; the archive is of version 0.2.
+_OF_WORKLOADS = ("groups.json", "workload.json", "nodes.parquet", "edges.parquet", "tables.npz")
 _NO_LOGS = (*_ARCHIVE_NAMES, ".et", ".npz", ".parquet")
 _REMEMBERED = 4096
 _HOSTS_ALONE = (
@@ -170,7 +172,7 @@ def _graphs(folder: Path, place: str, names: list[str], links: list[str]) -> Ite
         if match:
             found.setdefault(match["prefix"], {})[int(match["rank"])] = name
     for prefix, by_rank in found.items():
-        beside = [f"{prefix}.{end}" for end in ("groups.json", "workload.json", "tables.npz")]
+        beside = [f"{prefix}.{end}" for end in _OF_WORKLOADS]
         files = [*(by_rank[rank] for rank in sorted(by_rank)), *(name for name in beside if name in names)]
         link = next((name for name in links if name.startswith(f"{prefix}.")), None)
         problem = _gap(by_rank) if link is None else f"'{link[:80]}' is a link, and links are not followed"
