@@ -23,7 +23,7 @@ from ..support import (
 from ._calibrate_compute import carry_over, fit_chip
 from ._logs import are_logs
 from ._output import console, format_option, print_frame, print_json, print_next, stage
-from ._quantities import quantity
+from ._parameters import quantity
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,8 @@ import click
 
 from ..errors import UsageError
 from ..support import count_text, parse_duration, parse_size
-from ._late_choice import LateChoice
 from ._output import console, print_next
-from ._quantities import quantity
+from ._parameters import LateChoice, quantity
 
 __all__ = ["generate_command"]
 

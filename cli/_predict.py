@@ -16,9 +16,9 @@ from ..support import bytes_text, count_text, duration_text, parse_number, share
 from ._more_commands import CommandWithMore
 from ._network_options import network_changes
 from ._output import clock, console, print_json, print_next, print_rows, stage
+from ._parameters import quantity
 from ._predict_script import ScriptJob, predict_script
 from ._predict_search import search_command
-from ._quantities import quantity
 from ._run import choose_network
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import click
 from ..errors import UsageError
 from ..support import new_file, parse_duration, writing
 from ._output import console, format_option, print_frame
-from ._quantities import quantity
+from ._parameters import quantity
 from ._studies import of_a_run, open_run
 
 if TYPE_CHECKING:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from ..support import exports_of
 
 if TYPE_CHECKING:
+    from ._microbenchmarks import MICROBENCHMARKS as MICROBENCHMARKS
+    from ._microbenchmarks import microbenchmark as microbenchmark
     from .building import convert as convert
     from .building import convert_files as convert_files
     from .building import convert_logs as convert_logs
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from .checks import worst_first as worst_first
     from .export import EXPORT_FORMATS as EXPORT_FORMATS
     from .export import export_graph as export_graph
-    from .generate import MICROBENCHMARKS as MICROBENCHMARKS
-    from .generate import microbenchmark as microbenchmark
     from .linking import match_logs as match_logs
     from .readers import read_text_workload as read_text_workload
     from .readers.logs import read_logs as read_logs

@@ -14,10 +14,9 @@ from ..errors import StudyError
 from ..support import count_text, duration_text, new_folder, writing
 from ..support.table import Columns, ParquetFile, Table, TableField, frame_of
 from ._checksums import refuse_damaged, write_checksums
-from ._equal_ranks import calls_of_all, nodes_of_all
 from ._framed import rows_of
+from ._node_tables import SavedNodes, calls_of_all, nodes_of_all, write_table
 from ._notebook import block, html_table
-from ._saved_nodes import SavedNodes, write_table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from ._belonging import doubts_of_pair as doubts_of_pair
     from ._belonging import doubts_of_ranks as doubts_of_ranks
     from ._belonging import settle as settle
+    from ._conventions import DEVICE_LANE as DEVICE_LANE
+    from ._conventions import GAP as GAP
+    from ._conventions import HOST_BEFORE as HOST_BEFORE
+    from ._conventions import HOST_END as HOST_END
+    from ._conventions import HOST_UNRECORDED as HOST_UNRECORDED
+    from ._conventions import SPIN as SPIN
     from ._conversion import UNMARKED as UNMARKED
     from ._conversion import Progress as Progress
     from ._convert import convert as convert
@@ -27,12 +33,6 @@ if TYPE_CHECKING:
     from ._fake_world import groups_like as groups_like
     from ._finished import FinishedRanks as FinishedRanks
     from ._finished import finished_ranks as finished_ranks
-    from ._given_names import GAP as GAP
-    from ._given_names import HOST_BEFORE as HOST_BEFORE
-    from ._given_names import HOST_END as HOST_END
-    from ._given_names import HOST_UNRECORDED as HOST_UNRECORDED
-    from ._given_names import SPIN as SPIN
-    from ._lane_numbers import DEVICE_LANE as DEVICE_LANE
     from ._late_ranks import is_usually_late as is_usually_late
     from ._log_troubles import LogTrouble as LogTrouble
     from ._log_troubles import has_times as has_times

@@ -13,12 +13,11 @@ from .._columns import which
 from ..chakra import CollectiveType, EdgeKind, Graph, GraphBuilder, NodeType, communication, replay
 from ..readers import PHASES, Communication, HostTrace, Ops, Pieces, cut_pieces
 from ._cause_rules import OPERATORS
+from ._conventions import COMM_LANE, HOST_BEFORE, HOST_END, MESSAGE_LANE
 from ._costs import counts_whole, operator_cost
 from ._dependencies import data_dependencies, uses_of, wait_pieces, with_settled_messages
 from ._gaps import Gaps
-from ._given_names import HOST_BEFORE, HOST_END
 from ._host_causes import LEAST_NS, HostCauses, Part
-from ._lane_numbers import COMM_LANE, MESSAGE_LANE
 from ._operator_table import host_operators
 from ._rank_graph import RankGraph
 from ._window import Window

@@ -23,20 +23,19 @@ from ..linking import (
     link,
 )
 from ..readers import DeviceTrace, HostTrace
-from ._device_costs import work_costs
-from ._device_extent import Extent
+from ._conventions import DEVICE_LANE
+from ._costs import work_costs
 from ._device_nodes import NodeTable, WorkNodes
 from ._device_streams import StreamSlots, stream_slots
 from ._device_sync import coinciding_waits, stream_waits
 from ._host_causes import HostCauses
 from ._host_nodes import HostNodes, Marks, host_nodes
 from ._host_waits import HostWait, host_waits
-from ._lane_numbers import DEVICE_LANE
 from ._operator_table import device_operators
 from ._profiler_cost import cost_of_recording, without_recording
 from ._rank_graph import RankGraph
 from ._sampled_causes import host_causes
-from ._window import Window
+from ._window import Extent, Window
 
 __all__ = ["device_graph"]
 

@@ -11,10 +11,9 @@ import numpy as np
 from ..chakra import NODE_COLUMNS, CollectiveType, Column, NodeType, TextColumn, communication
 from ..linking import KERNEL, Lane, Launches
 from ..readers import PHASES, DeviceComm, DeviceTrace
-from ._given_names import HOST_BEFORE, HOST_END, HOST_UNRECORDED
+from ._conventions import DEVICE_LANE, HOST_BEFORE, HOST_END, HOST_UNRECORDED
 from ._host_causes import HostCauses
 from ._host_nodes import HostNodes
-from ._lane_numbers import DEVICE_LANE
 
 __all__ = ["NodeTable", "WorkNodes"]
 

@@ -19,8 +19,7 @@ from ...support import duration_text
 from ..chakra import EdgeKind, Graph, GraphBuilder, NodeType, Workload, communication, unreachable
 from ..linking import LoggedMessage, MatchedCollective, MatchedLogs, match_logs
 from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text, read_logs
-from ._given_names import GAP
-from ._lane_numbers import COMM_LANE, MESSAGE_LANE
+from ._conventions import COMM_LANE, GAP, MESSAGE_LANE
 from ._log_troubles import has_times, troubles_of
 from ._origin import FROM_LOGS, STAND_INS
 from ._rank_graph import RankGraph

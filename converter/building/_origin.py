@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..chakra import Workload
-from ._lane_numbers import DEVICE_LANE
+from ._conventions import DEVICE_LANE
 
 __all__ = [
     "FROM_LOGS",

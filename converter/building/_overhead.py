@@ -13,7 +13,7 @@ from ...errors import UsageError
 from ...support import duration_text
 from ...tracer import RankEntry, StepRange
 from ..chakra import Graph, NodeType, Workload
-from ._lane_numbers import COMM_LANE
+from ._conventions import COMM_LANE
 
 __all__ = [
     "ProfilerOverhead",

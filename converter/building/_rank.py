@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ...errors import TraceError
+from ...errors import TraceError, TraceFormatError
 from ...tracer import Evidence, StepRange, read_evidence
 from .._columns import which
 from ..chakra import Graph
-from ..linking import lend_records, with_records
+from ..linking import CapturedGraph, captured_graphs, launches_graphs, lend_records, with_records
 from ..readers import (
     COMM_OPS,
     LINKED_LACKS,
@@ -37,11 +37,9 @@ from ..readers import (
 )
 from ._assemble import assemble
 from ._belonging import Identity, doubts_of_pair, settle
-from ._captures import captures_of
+from ._conventions import DEVICE_LANE
 from ._device_graph import device_graph
-from ._entries import flights_of, last_entries
-from ._lane_numbers import DEVICE_LANE
-from ._late_ranks import arrivals
+from ._late_ranks import arrivals, flights_of, last_entries
 from ._profiler_cost import cost_of_recording, without_recording
 from ._rank_graph import RankGraph, Selection
 from ._recorded_shapes import read_recorded_host, with_own_records
@@ -51,7 +49,16 @@ from ._steps import MarkedSteps, StepChoice, annotated_steps, named_steps, own_s
 from ._unnamed_groups import with_told_groups
 from ._window import Window
 
-__all__ = ["LEFT_OUT", "OpenRank", "StepsDiffer", "open_rank", "open_ranks", "rank_graph", "read_rank"]
+__all__ = [
+    "LEFT_OUT",
+    "OpenRank",
+    "StepsDiffer",
+    "open_rank",
+    "open_ranks",
+    "rank_graph",
+    "read_rank",
+]
+
 
 LEFT_OUT = (
     "communications that other threads than the training one issued, as hooks such as PowerSGD's do, are "
@@ -190,7 +197,7 @@ def rank_graph(opened: OpenRank, selection: Selection) -> RankGraph:
     evidence = None if traces.evidence_path is None else read_evidence(traces.evidence_path)
     if len(trace.works):
         linked = with_records(trace, host)
-        captured, unread = captures_of(traces, trace)
+        captured, unread = _captures_of(traces, trace)
         lacking = [*lacking, *unread]
         own = device_graph(
             traces.rank,
@@ -380,3 +387,39 @@ def _busiest_thread(events: Events, window: Window) -> np.ndarray:
         return np.empty(0, dtype=np.int64)
     busiest = threads[np.lexsort((first, -count))[0]]
     return np.flatnonzero(events.thread == busiest)
+
+
+def _captures_of(traces: RankTraces, trace: DeviceTrace) -> tuple[list[CapturedGraph], list[str]]:
+    """Return the graphs in a rank's capture traces, and sentences on those that cannot be used.
+
+    Traces that were only found beside a *trace* that launches no graph are not read.
+
+    Raises `TraceError` for traces that were given and cannot be read, or hold no capture.
+    """
+    if not traces.captures_given and not launches_graphs(trace):
+        return [], []
+    graphs: list[CapturedGraph] = []
+    unread: list[str] = []
+    for path in traces.capture_paths:
+        found, why = _captured(path)
+        if why is not None and traces.captures_given:
+            raise why
+        graphs += found
+        unread += (
+            [] if why is None else [f"the capture trace {path.name} beside the trace is left out: {why}"]
+        )
+    if traces.captures_given and not graphs:
+        raise TraceFormatError(
+            f"{traces.capture_paths[0]} (rank {traces.rank}) holds no capture of a graph: no call such as "
+            "cudaStreamBeginCapture and cudaStreamEndCapture with launches between them. Give the trace that "
+            "was taken while the graphs were captured, or leave --capture-trace out."
+        )
+    return graphs, unread
+
+
+def _captured(path: Path) -> tuple[list[CapturedGraph], TraceError | None]:
+    """Return the graphs captured in the trace at *path*, or why it cannot be read."""
+    try:
+        return captured_graphs(read_device_trace(path, with_arguments=True)), None
+    except TraceError as error:
+        return [], error

@@ -17,7 +17,7 @@ from .._columns import groups_of, which
 from ..kernels import function_name
 from ..linking import KERNEL, Lane, Launches
 from ..readers import DeviceTrace
-from ._given_names import SPIN
+from ._conventions import SPIN
 from ._issue_order import IssueOrder
 
 __all__ = ["SpinWait", "spin_waits"]

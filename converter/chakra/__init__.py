@@ -21,12 +21,12 @@ from ._graph import NodeType as NodeType
 from ._graph import TextColumn as TextColumn
 from ._kinds import HOST_CAUSES as HOST_CAUSES
 from ._kinds import KINDS as KINDS
+from ._order import Replay as Replay
 from ._order import consistent as consistent
 from ._order import dependencies as dependencies
 from ._order import execution_order as execution_order
+from ._order import replay as replay
 from ._parallelism import recognise as recognise
-from ._replay import Replay as Replay
-from ._replay import replay as replay
 from ._splits import with_splits as with_splits
 from ._tables import read_graph as read_graph
 from ._tables import saved_columns as saved_columns

@@ -1,16 +1,19 @@
-"""Number nodes so that each comes after its dependencies."""
+"""The order in which a graph is executed, and its times without a network."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ...errors import DependencyError
 from .._native import order_by_dependency
-from ._graph import EdgeKind
+from .._native import replay as replay_times
+from ._graph import EdgeKind, Graph, NodeType
 
-__all__ = ["consistent", "dependencies", "execution_order"]
+__all__ = ["Replay", "consistent", "dependencies", "execution_order", "replay"]
+
 
 # Edges that are inferred from measured times; all others are certain.
 _CONCLUDED = (EdgeKind.EVENT_SYNC, EdgeKind.COMM_WAIT, EdgeKind.DATA)
@@ -71,3 +74,43 @@ def dependencies(sources: np.ndarray, targets: np.ndarray, count: int) -> tuple[
     bounds = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(np.bincount(targets, minlength=count), out=bounds[1:])
     return bounds, sources[order].astype(np.int64, copy=False)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Start and end of each node of a graph, in nanoseconds, in the order of ``graph.nodes``."""
+
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+
+    @property
+    def makespan_ns(self) -> int:
+        """Return the end of the last node."""
+        return int(self.end_ns.max(initial=0))
+
+
+def replay(graph: Graph) -> Replay:
+    """Start every node when its dependencies and its predecessor on its lane (``stream``) have ended.
+
+    Receives occupy no lane, as in simulations: any number of them may be pending. Nodes start in id order,
+    which is program order. In foreign files, in which a node may depend on one with a higher id, they start
+    in the nearest possible order. Raises `DependencyError` when a node waits for a missing one or for itself.
+    """
+    nodes, edges = graph.node_columns, graph.edge_columns
+    ids, sources, targets = nodes["node_id"], edges["src"], edges["dst"]
+    src, dst = np.searchsorted(ids, sources), np.searchsorted(ids, targets)
+    bad = (src >= len(ids)) | (ids[np.minimum(src, len(ids) - 1)] != sources) if len(ids) else src >= 0
+    if bad.any():
+        where = int(np.argmax(bad))
+        raise DependencyError(
+            f"Node {targets[where]} of rank {graph.rank} waits for node {sources[where]}, which does not "
+            "exist. Convert the trace set again."
+        )
+    turns = np.arange(len(ids))
+    if (src >= dst).any():
+        pairs = np.column_stack([src, dst, np.zeros_like(src)])
+        turns = execution_order(turns, pairs)
+    _, lanes = np.unique(nodes["stream"], return_inverse=True)
+    lanes = np.where(nodes["type"] == NodeType.COMM_RECV, len(ids) + np.arange(len(ids)), lanes)
+    start, end = replay_times(turns, lanes, nodes["duration_ns"], *dependencies(src, dst, len(ids)))
+    return Replay(start, end)

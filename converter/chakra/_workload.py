@@ -18,8 +18,7 @@ import numpy as np
 from ...errors import UsageError, WorkloadError, WorkloadFormatError
 from ...support import new_file, remove_leftovers, sync_files, write_file
 from ...support.documents import unique_keys
-from ._codec import decode_graph, read_et
-from ._encode import encode_graph, encoded_pieces
+from ._codec import decode_graph, encode_graph, encoded_pieces, read_et
 from ._graph import EDGE_COLUMNS, Column, EdgeKind, Graph, NodeType, TextColumn
 from ._messages import bytes_of_messages, messages_of_bytes
 from ._scaling import replicate

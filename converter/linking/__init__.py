@@ -13,11 +13,11 @@ from ._device_links import Linked as Linked
 from ._device_links import data_edges as data_edges
 from ._device_links import host_rows as host_rows
 from ._device_links import link as link
+from ._device_links import with_records as with_records
 from ._host_lanes import Bursts as Bursts
 from ._host_lanes import Lane as Lane
 from ._host_lanes import bursts as bursts
 from ._host_lanes import host_lanes as host_lanes
-from ._host_links import with_records as with_records
 from ._lending import lend_records as lend_records
 from ._logged import LoggedMessage as LoggedMessage
 from ._logged import MatchedCollective as MatchedCollective

@@ -26,7 +26,8 @@ from ..readers import (
 from ._captured import CapturedGraph, Origin, graph_origins, is_graph_launch
 from ._host_lanes import Lane
 
-__all__ = ["KERNEL", "MEMCPY", "Launches", "Linked", "data_edges", "link"]
+__all__ = ["KERNEL", "MEMCPY", "Launches", "Linked", "data_edges", "link", "with_records"]
+
 
 KERNEL, MEMCPY = CATEGORIES.index("kernel"), CATEGORIES.index("memcpy")
 _ISSUED_WITHIN_NS = 5_000
@@ -350,3 +351,35 @@ def host_rows(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.
         mine = (launches.lane == lane.number) & (launches.op >= 0)
         records[mine] = lane.ops.record_id[launches.op[mine]]
     return host.rows(records)
+
+
+_STEP = "ProfilerStep#"
+_AGREEING_SHARE = 0.98
+
+
+def with_records(trace: DeviceTrace, host: HostTrace) -> DeviceTrace:
+    """Return *trace* with record-function ids of its events, which device traces before torch 2.4 lack.
+
+    Both traces list a thread's operators and annotations in the same order, so that the n-th of one is the
+    n-th of the other; threads are paired by their names agreeing. Events of a thread without a counterpart
+    stay as they are.
+    """
+    events = trace.events
+    if events.record_id.any() or not len(host):
+        return trace
+    is_step = which(trace.texts, lambda text: text.startswith(_STEP))
+    named = np.flatnonzero(~is_step[events.name])
+    own_names, host_names = np.array(trace.texts, dtype=object)[events.name], host.names()
+    records = events.record_id.copy()
+    for part in groups_of(events.thread[named]).values():
+        indices = named[part]
+        indices = indices[np.argsort(events.external_id[indices], kind="stable")]
+        for rows in groups_of(host.thread).values():
+            if len(rows) == len(indices) and _agree(own_names[indices], host_names[rows]):
+                records[indices] = host.records[rows]
+    return trace.with_records(records)
+
+
+def _agree(names: np.ndarray, others: np.ndarray) -> bool:
+    """Return whether nearly all of the paired names are equal."""
+    return bool((names == others).sum() >= _AGREEING_SHARE * len(others))

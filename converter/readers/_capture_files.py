@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ...errors import UsageError
 from ._file_kinds import kind_of
 from ._file_names import rank_in_name
-from ._rank_traces import RankTraces
+from ._file_sets import RankTraces
 
 __all__ = ["CAPTURE_FOLDER", "with_capture_traces"]
 

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from .._columns import which
+from .._files import read_json
 from ..chakra import CollectiveType, NodeType
-from ._flight_record import Entry, Flight
 from ._host_trace import HostOp, HostTrace, tensors
 from ._timeline import Op, Ops
 
 __all__ = [
     "COMM_OPS",
     "Communication",
+    "Entry",
+    "Flight",
     "communication_of",
     "communications",
     "issuing",
     "lost_communications",
+    "read_flight_record",
     "shared_out",
     "split_bytes",
 ]
+
 
 _GLOO = "gloo:"
 _BARRIER_BYTES = 64
@@ -375,3 +380,40 @@ def _flight(op: Op, flights: Sequence[Flight]) -> Flight | None:
         if away <= _FLIGHT_SLACK_NS and (best is None or away < best[0]):
             best = (away, flight)
     return best[1] if best else None
+
+
+# A collective: the name of its group, and which of the group's it is.
+Entry = tuple[str, int]
+
+
+class Flight(msgspec.Struct, frozen=True):
+    """A collective or message of the flight record: when it was enqueued (Unix nanoseconds), and its group.
+
+    *time_ended_ns* is when the call returned, where that was recorded (of messages, and in a fake world).
+    *collective_seq_id* counts the group's collectives: it is the same on every rank.
+    """
+
+    time_created_ns: int = 0
+    time_ended_ns: int = 0
+    process_group: list[str] = msgspec.field(default_factory=list)
+    is_p2p: bool = False
+    collective_seq_id: int = 0
+
+    @property
+    def entry(self) -> Entry | None:
+        """What the same collective is called on every rank; None for a message, or if that is unknown."""
+        if self.is_p2p or self.collective_seq_id < 1:
+            return None
+        return self.process_group[0], self.collective_seq_id
+
+
+class _FlightRecord(msgspec.Struct):
+    entries: list[Flight] = msgspec.field(default_factory=list)
+
+
+def read_flight_record(path: Path) -> list[Flight]:
+    """Read a flight record; returns its entries that name a group, in order of time."""
+    entries = read_json(path, _FlightRecord).entries
+    return sorted(
+        (entry for entry in entries if entry.process_group), key=lambda entry: entry.time_created_ns
+    )

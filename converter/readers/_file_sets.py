@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 
-from ...errors import UsageError
-from ._archives import unpacked
-from ._file_kinds import kind_of, stated_rank
-from ._file_names import common_name, indices_in_name, is_of_one_rank
-from ._host_ranks import host_ranks
-from ._rank_traces import RankTraces
+import msgspec
 
-__all__ = ["Files", "find_rank_traces", "find_sides", "with_archives_open"]
+from ...errors import UsageError
+from ...tracer import StepRange
+from ._archives import unpacked
+from ._file_kinds import kind_of, stated_process, stated_rank
+from ._file_names import common_name, indices_in_name, is_of_one_rank, name_of_capture
+
+__all__ = ["Files", "RankTraces", "find_rank_traces", "find_sides", "host_ranks", "with_archives_open"]
+
 
 _RANK = "{rank}"
 _MAX_RANKS = 1_000_000
@@ -233,3 +236,61 @@ def _refuse(path: Path, side: str) -> None:
             f"{path} is an archive, not a trace. Give it alone, without other files or a pattern: what is "
             "inside tells the ranks."
         )
+
+
+class RankTraces(msgspec.Struct, frozen=True):
+    """Where the traces of one rank are, and what is known about them beside.
+
+    *groups* map names to global ranks, () being all. *steps* are empty if only the trace itself knows; the
+    host trace, if there is one, covers all of them, or *structure* alone. *evidence_path* is what the tracer
+    observed beside the traces. *device* is what the rank computed on, such as ``cuda:0`` ("" if unknown).
+    *linked* says that the host trace is the public linker's, and if it is the device trace as well, that
+    there is no other. *process* is the one recorded (0 if unknown), *host* the machine it ran on ("").
+    *capture_paths* are traces of the capture of graphs that this one launches; unless *captures_given*, those
+    that cannot be read are left out.
+    *annotation* marks the steps, if one was asked for; of *steps* then those that hold it count.
+    """
+
+    rank: int
+    host_path: Path | None
+    device_path: Path
+    flight_path: Path | None = None
+    evidence_path: Path | None = None
+    groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    steps: tuple[StepRange, ...] = ()
+    structure: StepRange | None = None
+    device: str = ""
+    linked: bool = False
+    process: int = 0
+    host: str = ""
+    annotation: str = ""
+    capture_paths: tuple[Path, ...] = ()
+    captures_given: bool = False
+
+
+def host_ranks(
+    hosts: Mapping[Path, int | None], devices: Mapping[Path, int | None]
+) -> dict[Path, int | None]:
+    """Return the rank of each of *hosts*, None if nothing tells it; the arguments are with the stated ranks.
+
+    A device trace of the same name tells it first, then the host trace's own name, then the one device trace
+    of the same process; in containers all processes may have the same number, which then tells nothing.
+    """
+    named = _alone([(name_of_capture(device.name), device) for device in devices])
+    ranks: dict[Path, int | None] = {}
+    for host, own_word in hosts.items():
+        twin = named.get(name_of_capture(host.name))
+        rank = devices[twin] if twin is not None else None
+        ranks[host] = own_word if rank is None else rank
+    lost = [host for host, rank in ranks.items() if rank is None]
+    if lost:
+        device_of = _alone([(stated_process(device), device) for device in devices])
+        for process, host in _alone([(stated_process(host), host) for host in lost]).items():
+            ranks[host] = devices[device_of[process]] if process in device_of else None
+    return ranks
+
+
+def _alone(pairs: Sequence[tuple[str | int | None, Path]]) -> dict[str | int | None, Path]:
+    """Return *pairs* by key, without the keys that several have."""
+    times = Counter(key for key, _ in pairs)
+    return {key: path for key, path in pairs if times[key] == 1 and key is not None}

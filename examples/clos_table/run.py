@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import microbenchmark
 from chakrascope.runner import Result, simulate
 
 HERE = Path(__file__).resolve().parent

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import microbenchmark
 from chakrascope.runner import NetworkConfig, simulate
 from chakrascope.runner.config import read_failures
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ...converter import Workload
 from ...support.table import Table
-from .._equal_ranks import nodes_of_all
+from .._node_tables import nodes_of_all
 from .._result import Result
 
 __all__ = ["with_replicas_folded"]

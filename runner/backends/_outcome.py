@@ -9,10 +9,9 @@ import numpy as np
 from ...support import package_version
 from ...support.table import Columns, Table
 from .. import engine
-from .._equal_ranks import calls_of_all, nodes_of_all
 from .._experiment import Detail, Experiment
 from .._framed import typed
-from .._recorded_nodes import RecordedNodes
+from .._node_tables import RecordedNodes, calls_of_all, nodes_of_all
 from .._result import COLUMNS, MANY_NODES, Result
 from .._traits import about_backend, backends_that
 from ._collectives import arranged_calls

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from ._packet_network import PacketNetwork as PacketNetwork
     from ._packet_values import SETTINGS as SETTINGS
     from ._packet_values import parse_rate_bps as parse_rate_bps
+    from ._presets import Shipped as Shipped
     from ._presets import list_presets as list_presets
     from ._presets import preset_path as preset_path
-    from ._shipped import Shipped as Shipped
     from ._system import SystemConfig as SystemConfig
     from ._tcp import TcpPart as TcpPart
     from ._values import read_yaml as read_yaml

@@ -21,8 +21,7 @@ from ._failures import Failure, fail_links, read_failures
 from ._links import Link, check_devices, check_links, read_links
 from ._packet import PacketPart
 from ._packet_files import read_packet_files
-from ._presets import list_presets, preset_of_nodes, preset_path
-from ._shipped import is_name
+from ._presets import is_name, list_presets, preset_of_nodes, preset_path
 from ._tcp import TcpPart
 from ._values import shown
 from .infragraph import read_network

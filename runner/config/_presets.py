@@ -1,14 +1,16 @@
-"""Locate the shipped configuration files by name."""
+"""Configuration files that ship with the package and are selected by name."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import ConfigError, did_you_mean
-from ._shipped import Shipped
 
-__all__ = ["list_presets", "preset_of_nodes", "preset_path"]
+__all__ = ["Shipped", "is_name", "list_presets", "preset_of_nodes", "preset_path"]
+
 
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
 _NODES = re.compile(r"(?P<family>.+)-(?P<nodes>\d{1,6})x(?P<size>\d{1,4})")
@@ -40,3 +42,38 @@ def _presets(kind: str) -> Shipped:
     if kind not in _SUFFIXES:
         raise ConfigError(f"There are no presets of kind '{kind}'{did_you_mean(kind, _SUFFIXES)}")
     return Shipped(f"{kind} preset", PRESETS / kind, _SUFFIXES[kind], listed_by="chakrascope presets")
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """The shipped files of one kind, called *what* in messages: those in *folder* that end in *suffix*.
+
+    *other_names* are aliases; *listed_by* is the command that lists the names, "" if messages do.
+    """
+
+    what: str
+    folder: Path
+    suffix: str = ".yml"
+    listed_by: str = ""
+    other_names: Mapping[str, str] = field(default_factory=dict)
+
+    def names(self) -> list[str]:
+        """Return their names, sorted."""
+        return sorted(path.stem for path in self.folder.glob(f"*{self.suffix}"))
+
+    def path_of(self, name: str) -> Path:
+        """Return the file called *name*; raises `ConfigError` with the closest name."""
+        names, known = self.names(), self.other_names.get(name, name)
+        if known not in names:
+            raise ConfigError(f"There is no {self.what} '{name}'{did_you_mean(name, names, self.listed_by)}")
+        return self.folder / f"{known}{self.suffix}"
+
+    def find(self, name: str | Path) -> Path:
+        """Return the file called *name* if it is a shipped name, else *name* itself as a path."""
+        return self.path_of(str(name)) if is_name(name) else Path(name)
+
+
+def is_name(name: str | Path) -> bool:
+    """Return whether *name* is a plain word, and no file here."""
+    path = Path(name)
+    return isinstance(name, str) and path.name == name and not path.suffix and not path.is_file()

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from ...support import exports_of
 
 if TYPE_CHECKING:
-    from ._backend_name import DEFAULT_MACHINE as DEFAULT_MACHINE
-    from ._backend_name import machine_of_backend as machine_of_backend
     from ._changes import faster_machine as faster_machine
     from ._changes import machine_figures as machine_figures
     from ._changes import machine_of_plain as machine_of_plain
@@ -23,9 +21,11 @@ if TYPE_CHECKING:
     from ._machine import Protocol as Protocol
     from ._machine import ScaleOut as ScaleOut
     from ._machine import ScaleUp as ScaleUp
+    from ._machine_files import DEFAULT_MACHINE as DEFAULT_MACHINE
     from ._machine_files import find_machine as find_machine
     from ._machine_files import list_machines as list_machines
     from ._machine_files import load_machine as load_machine
+    from ._machine_files import machine_of_backend as machine_of_backend
     from ._run import GpuWorkgroups as GpuWorkgroups
     from ._run import ProgramRun as ProgramRun
     from ._run import engine_machine as engine_machine

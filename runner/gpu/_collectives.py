@@ -9,12 +9,23 @@ from dataclasses import dataclass, field, replace
 from ...converter import CollectiveType
 from ...errors import ConfigError
 from .. import engine
-from ..programs import BUILTIN_PROGRAMS, Demand, Program, builtin_program, nccl_program
+from ..programs import (
+    BUILTIN_PROGRAMS,
+    Buffer,
+    Demand,
+    Op,
+    Program,
+    RankProgram,
+    Region,
+    ThreadBlock,
+    builtin_program,
+    nccl_program,
+)
 from ._machine import Machine
-from ._rooted import rooted_program
 from ._run import engine_machine, workgroups_of
 
-__all__ = ["GpuPrograms", "chosen_programs", "gpu_config"]
+__all__ = ["ROOTED", "GpuPrograms", "chosen_programs", "gpu_config", "rooted_program"]
+
 
 _CHANNELS = 16
 _LL_BYTES = 65_536
@@ -156,3 +167,23 @@ def gpu_config(
             compiled[place] = workgroups_of(program, size_bytes, machine, nodes).compiled
         config.add_collective(*key, list(members), compiled[place])
     return config
+
+
+# By collective: what the root does with each other rank, and what that does.
+ROOTED = {"broadcast": ("s", "r"), "scatter": ("s", "r"), "gather": ("r", "s"), "reduce": ("rrc", "s")}
+
+
+def rooted_program(collective: str, ranks: int) -> Program:
+    """Return a program among *ranks*, the first of which is the root; each message is the whole size."""
+    at_root, at_others = ROOTED[collective]
+    root = [_block(place, 0, peer, at_root) for place, peer in enumerate(range(1, ranks))]
+    programs = [RankProgram(0, 1, 1, 0, tuple(root))]
+    programs += [RankProgram(rank, 1, 1, 0, (_block(0, rank, 0, at_others),)) for rank in range(1, ranks)]
+    name = f"direct_{collective}"
+    return Program(name, name, "msccl", "custom", "Simple", True, 1, tuple(programs))
+
+
+def _block(number: int, rank: int, peer: int, step: str) -> ThreadBlock:
+    whole = (Region((rank,), Buffer.INPUT, 0, 1),)
+    op = Op(step, (0,), whole if step != "r" else (), whole if step != "s" else ())
+    return ThreadBlock(number, (op,), peer if step == "s" else -1, peer if step != "s" else -1)

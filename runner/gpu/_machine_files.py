@@ -18,7 +18,8 @@ from ..chips import find_chip
 from ..config import Shipped, read_yaml
 from ._machine import PARTS, Machine, Protocol
 
-__all__ = ["find_machine", "list_machines", "load_machine"]
+__all__ = ["DEFAULT_MACHINE", "find_machine", "list_machines", "load_machine", "machine_of_backend"]
+
 
 _MACHINES = Shipped("machine", Path(__file__).parent / "machines")
 _PLAIN = ("title", "arbitration", "compute_waves", "compute_memory_share")
@@ -127,3 +128,11 @@ def _value(value: Any, hint: Any, where: str) -> Any:
         hint_of_yaml = " Write 1.5e+9, not 1.5e9: YAML needs the sign." if hint is float else ""
         raise ConfigError(f"{where} must be {words}, not {value!r}.{hint_of_yaml}")
     return value
+
+
+DEFAULT_MACHINE = "h100"
+
+
+def machine_of_backend(name: str) -> Machine:
+    """Return the machine of the GPU model called *name*; raises `ConfigError` for one that there is not."""
+    return find_machine(name.partition(":")[2] or DEFAULT_MACHINE)

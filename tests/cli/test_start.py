@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from chakrascope.cli._late_choice import LateChoice
+from chakrascope.cli._parameters import LateChoice
 from chakrascope.converter import microbenchmark
 from chakrascope.runner import Study, simulate
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from chakrascope.converter import EdgeKind, Graph, NodeType, Workload, decode_graph, encode_graph
 from chakrascope.converter.chakra import read_et
-from chakrascope.converter.chakra._encode import encoded_pieces
+from chakrascope.converter.chakra._codec import encoded_pieces
 from chakrascope.errors import WorkloadError, WorkloadFormatError
 
 _sizes = st.integers(0, 2**40)

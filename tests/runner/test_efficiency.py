@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import microbenchmark
 from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig, prepare, simulate
 from chakrascope.runner.backends import write_network

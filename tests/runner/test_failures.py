@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from chakrascope.cli import main
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import microbenchmark
 from chakrascope.errors import BackendUnavailable, ChakrascopeError, ConfigError
 from chakrascope.runner import (
     NetworkConfig,

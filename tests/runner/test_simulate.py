@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workloads import coll, comp, workload
 
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import microbenchmark
 from chakrascope.errors import BackendError, ConfigError, StudyError, WorkloadError
 from chakrascope.runner import (
     BREAKDOWNS,

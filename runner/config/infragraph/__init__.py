@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ....support import exports_of
 
 if TYPE_CHECKING:
+    from ._files import OPTION_KEYS as OPTION_KEYS
     from ._files import read_network as read_network
-    from ._keys import OPTION_KEYS as OPTION_KEYS
 else:
     __getattr__ = exports_of(__name__, __file__)
 

@@ -9,9 +9,9 @@ from typing import Any
 from ....errors import ConfigError, did_you_mean
 from ....support import load_plugin, plugin_names
 from .._values import read_json, read_yaml, shown
-from ._keys import OPTION_KEYS, looks_like_infragraph
 
-__all__ = ["read_network"]
+__all__ = ["OPTION_KEYS", "looks_like_infragraph", "read_network"]
+
 
 _BLUEPRINTS, _FILES = "blueprints", "network_files"
 _YAML = ("yml", "yaml")
@@ -107,3 +107,13 @@ def _merged(first: Any, second: Any) -> Any:
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return {**first, **second}
     return second or first
+
+
+OPTION_KEYS = ("infragraph", "link-defaults", "rank-forwarding", "ranks", "without")
+
+
+def looks_like_infragraph(data: Mapping[str, Any]) -> bool:
+    """Return whether the mapping of a file is an infrastructure, a device, or one with annotations."""
+    if "topology" in data or "infragraph" in data:
+        return False
+    return any(key in data for key in ("infrastructure", "instances", "components"))

@@ -6,8 +6,8 @@ from ._bring import import_item as import_item
 from ._bring import step_names_of as step_names_of
 from ._find import ImportItem as ImportItem
 from ._find import find_items as find_items
-from ._items import item_table as item_table
-from ._items import proposed_name as proposed_name
+from ._find import item_table as item_table
+from ._find import proposed_name as proposed_name
 
 __all__ = [
     "ImportItem",

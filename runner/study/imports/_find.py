@@ -6,11 +6,12 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from ....converter.readers import (
     CAPTURE_FOLDER,
@@ -24,8 +25,13 @@ from ....converter.readers import (
 )
 from ....errors import StudyError, TraceError
 from ....tracer import MANIFEST_NAME, TraceSet
+from .._names import safe_name
 
-__all__ = ["ImportItem", "find_item", "find_items"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ImportItem", "find_item", "find_items", "item_table", "proposed_name"]
+
 
 _MOST_BYTES = 16 << 30
 _MOST_ENTRIES = 20_000
@@ -344,3 +350,33 @@ def _item(folder: Path, kind: str, place: str, files: list[str], problem: str) -
     ]
     identity = hashlib.sha256(json.dumps(facts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return ImportItem(identity, kind, place or ".", 0, tuple(files), size, problem=problem)
+
+
+_COLUMNS = ["id", "place", "kind", "ranks", "files", "size_bytes", "problem"]
+
+
+def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
+    """Return a row per item; ``ranks`` is None until it has been read."""
+    import pandas as pd  # noqa: PLC0415 - the process of a job starts without it
+
+    rows = [
+        vars(item)
+        | {
+            "ranks": item.ranks or None,
+            "files": sum(map(len, (item.files, item.host_files, item.capture_files))),
+        }
+        for item in items
+    ]
+    table: pd.DataFrame = pd.DataFrame(rows, columns=_COLUMNS).astype({"ranks": object})
+    known: pd.DataFrame = table.assign(ranks=table["ranks"].where(table["ranks"].notna(), None))
+    return known
+
+
+def proposed_name(item: ImportItem) -> str:
+    """Return a name for the item's workload, made of letters and digits of its place."""
+    path = PurePosixPath(item.place)
+    text = path.parent.name if item.kind in ("traces", "logs") and path.parent.name else path.name
+    text = re.sub(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$", "", text)
+    if item.kind == "archive":
+        text = re.sub(r"\.(?:zip|tgz|tar(?:\.\w+)?)$", "", text)
+    return safe_name(text, "imported")

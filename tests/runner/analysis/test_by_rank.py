@@ -12,9 +12,8 @@ import pytest
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.errors import BackendError, StudyError
 from chakrascope.runner import NetworkConfig, Result, critical_path, simulate, summarize
-from chakrascope.runner import _recorded_nodes as recorded_nodes
+from chakrascope.runner import _node_tables as node_tables
 from chakrascope.runner import _result as results
-from chakrascope.runner import _saved_nodes as saved_nodes
 from chakrascope.runner.analysis import layer_table, rank_standings
 from chakrascope.runner.backends import _outcome
 
@@ -56,8 +55,7 @@ def by_rank(monkeypatch):
     """Treat every result as a large one, and every rank as a piece of its file."""
     monkeypatch.setattr(results, "MANY_NODES", 1)
     monkeypatch.setattr(_outcome, "MANY_NODES", 1)
-    for module in (recorded_nodes, saved_nodes):
-        monkeypatch.setattr(module, "LEAST_ROWS", LAYERS)
+    monkeypatch.setattr(node_tables, "LEAST_ROWS", LAYERS)
 
 
 def test_each_rank_is_a_piece_of_the_file_and_all_are_the_table(result, by_rank, tmp_path):
@@ -96,14 +94,14 @@ def test_the_answers_are_those_of_the_table_which_nobody_reads(result, workload,
 @pytest.mark.parametrize("times", [1, 4])
 def test_no_answer_reads_a_node_twice_however_many_there_are(times, by_rank, monkeypatch, tmp_path):
     read = []
-    reading = saved_nodes.SavedNodes.read
+    reading = node_tables.SavedNodes.read
 
     def counted(self, names, pieces):
         columns = reading(self, names, pieces)
         read.append(len(columns[names[0]]))
         return columns
 
-    monkeypatch.setattr(saved_nodes.SavedNodes, "read", counted)
+    monkeypatch.setattr(node_tables.SavedNodes, "read", counted)
     workload = job(times * LAYERS)
     simulated(workload).save(tmp_path / "r")
     saved = Result.load(tmp_path / "r")

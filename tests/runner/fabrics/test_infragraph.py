@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import microbenchmark
 from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig, simulate
 from chakrascope.runner.config import PacketNetwork

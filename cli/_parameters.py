@@ -1,12 +1,30 @@
-"""Options that take a quantity with its unit."""
+"""Choices that are imported only on use, and options that take a quantity."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cached_property
 
 import click
 
-__all__ = ["quantity"]
+__all__ = ["LateChoice", "quantity"]
+
+
+class LateChoice(click.Choice[str]):
+    """A choice among the values of *known*, which is called on use or for the help.
+
+    Completion of other words, and the help of other commands, need no import.
+    """
+
+    def __init__(self, known: Callable[[], Iterable[str]]) -> None:
+        self._known = known
+        self.case_sensitive = True
+
+    @cached_property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]  # an attribute there
+        """The possible values."""
+        return tuple(self._known())
+
 
 _TOO_LARGE = 10**18  # bytes or ns: sums of a few still fit into 64 bits
 Read = Callable[[click.Context, click.Parameter, "str | None"], "float | None"]

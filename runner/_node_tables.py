@@ -1,16 +1,104 @@
-"""Rows of one rank of each class of equal ranks; those of the other ranks are made when they are read."""
+"""Sources of tables of nodes: the engine's records, saved files, and ranks that equal others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..support.table import Columns, Table
+from ..errors import StudyError
+from ..support.table import Columns, Memory, ParquetFile, ParquetWriter, Table
 
-__all__ = ["calls_of_all", "nodes_of_all"]
+__all__ = ["LEAST_ROWS", "RecordedNodes", "SavedNodes", "calls_of_all", "nodes_of_all", "write_table"]
+
+
+# Ranks share a piece up to so many rows: pieces of a few rows would cost more than they spare.
+LEAST_ROWS = 1 << 16
+
+
+class RecordedNodes:
+    """The nodes of the engine's *output*, of the ranks that were simulated; it keeps the output.
+
+    A source of a `Table`, whose pieces are whole ranks in ascending order of rank and node.
+    """
+
+    def __init__(self, output: Any) -> None:
+        self._output = output
+        self._ends, pieces = [0], []
+        rows = 0
+        counts: list[int] = output.node_counts.tolist()
+        for end, count in enumerate(counts, 1):
+            rows += count
+            if rows >= LEAST_ROWS or end == len(counts):
+                self._ends.append(end)
+                pieces.append(rows)
+                rows = 0
+        self.rows: Sequence[int] = tuple(pieces)
+
+    def bounds(self, name: str) -> list[tuple[int, int]] | None:
+        """Return None: the engine keeps no bounds."""
+        return None
+
+    def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
+        """Return columns of some pieces, or of all."""
+        spans = [*pairwise(self._ends)]
+        parts = [self._read(0, self._ends[-1])] if groups is None else [self._read(*spans[i]) for i in groups]
+        if len(parts) > 1:
+            parts = [{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}]
+        return {name: column for name, column in parts[0].items() if names is None or name in names}
+
+    def _read(self, first: int, last: int) -> Columns:
+        columns: Columns = self._output.nodes(first, last)
+        return columns | {"cause_is_dependency": columns["cause_is_dependency"].view(np.bool_)}
+
+    def __reduce__(self) -> tuple[type[Memory], tuple[Columns]]:
+        """Leave the engine's records out of pickles and copies: the columns say the same."""
+        return Memory, (self.read(),)
+
+
+def write_table(table: Table, path: Path) -> None:
+    """Write *table* to *path*, each of its pieces, or some whole ranks of one in memory, as a row group."""
+    pieces = _pieces(table)
+    first = next(pieces)
+    with ParquetWriter(path, {name: column.dtype.name for name, column in first.items()}) as writer:
+        writer.write(first)
+        for columns in pieces:
+            writer.write(columns)
+
+
+def _pieces(table: Table) -> Iterator[Columns]:
+    if not table.in_memory:
+        for piece in range(len(table.rows)):
+            yield table.read(pieces=[piece])
+        return
+    columns = table.columns()
+    ranks = columns.get("rank", np.empty(0, np.int32))
+    ends = [table.num_rows]
+    if len(ranks) > LEAST_ROWS and not (ranks[1:] < ranks[:-1]).any():
+        ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), *ends]
+    start = 0
+    for end in ends:
+        if end - start >= LEAST_ROWS or end == ends[-1]:
+            yield {name: column[start:end] for name, column in columns.items()}
+            start = end
+
+
+class SavedNodes(ParquetFile):
+    """The file of nodes of a result; made, it raises as a `ParquetFile`, and read, `StudyError`."""
+
+    def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
+        """Return columns of some pieces, or of all."""
+        try:
+            return super().read(names, groups)
+        except (OSError, ValueError) as error:
+            raise StudyError(
+                f"{self.path} is missing or damaged ({error}); delete the folder and run it again."
+            ) from error
+
 
 Ranks = npt.NDArray[np.integer[Any]]
 _ORIGIN = ("rank", "node_id", "origin_rank", "origin_node")

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import UsageError, did_you_mean
-from ..chakra import CollectiveType, EdgeKind, Graph, GraphBuilder, NodeType, Workload, communication
+from ..errors import UsageError, did_you_mean
+from .chakra import CollectiveType, EdgeKind, Graph, GraphBuilder, NodeType, Workload, communication
 
 __all__ = ["MICROBENCHMARKS", "microbenchmark"]
 
