@@ -21,9 +21,9 @@ LEAST_ROWS = 1 << 16
 
 
 class RecordedNodes:
-    """The nodes of the engine's *output*, of the ranks that were simulated; it keeps the output.
+    """The nodes of the simulated ranks in the engine's *output*, as a source of a `Table`.
 
-    A source of a `Table`, whose pieces are whole ranks in ascending order of rank and node.
+    Its pieces are whole ranks, in ascending order of rank and node. It owns the output.
     """
 
     def __init__(self, output: Any) -> None:
@@ -40,7 +40,7 @@ class RecordedNodes:
         self.rows: Sequence[int] = tuple(pieces)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return None: the engine keeps no bounds."""
+        """Return None: the engine records no bounds."""
         return None
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
@@ -56,12 +56,12 @@ class RecordedNodes:
         return columns | {"cause_is_dependency": columns["cause_is_dependency"].view(np.bool_)}
 
     def __reduce__(self) -> tuple[type[Memory], tuple[Columns]]:
-        """Leave the engine's records out of pickles and copies: the columns say the same."""
+        """Pickle and copy the columns instead of the engine's records."""
         return Memory, (self.read(),)
 
 
 def write_table(table: Table, path: Path) -> None:
-    """Write *table* to *path*, each of its pieces, or some whole ranks of one in memory, as a row group."""
+    """Write *table* to *path*: each piece, or some whole ranks of one in memory, is a row group."""
     pieces = _pieces(table)
     first = next(pieces)
     with ParquetWriter(path, {name: column.dtype.name for name, column in first.items()}) as writer:
@@ -88,7 +88,7 @@ def _pieces(table: Table) -> Iterator[Columns]:
 
 
 class SavedNodes(ParquetFile):
-    """The file of nodes of a result; made, it raises as a `ParquetFile`, and read, `StudyError`."""
+    """The file of a result's nodes. Opening raises the errors of `ParquetFile`, reading `StudyError`."""
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
         """Return columns of some pieces, or of all."""

@@ -360,9 +360,8 @@ _AGREEING_SHARE = 0.98
 def with_records(trace: DeviceTrace, host: HostTrace) -> DeviceTrace:
     """Return *trace* with record-function ids of its events, which device traces before torch 2.4 lack.
 
-    Both traces list a thread's operators and annotations in the same order, so that the n-th of one is the
-    n-th of the other; threads are paired by their names agreeing. Events of a thread without a counterpart
-    stay as they are.
+    Both traces list a thread's operators and annotations in the same order, so the n-th of one is the n-th of
+    the other; threads are paired by the names of their events. Events of unpaired threads stay unchanged.
     """
     events = trace.events
     if events.record_id.any() or not len(host):

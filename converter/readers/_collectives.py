@@ -387,9 +387,9 @@ Entry = tuple[str, int]
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """A collective or message of the flight record: when it was enqueued (Unix nanoseconds), and its group.
+    """A collective or message of the flight record: when it was enqueued (Unix ns), and its group.
 
-    *time_ended_ns* is when the call returned, where that was recorded (of messages, and in a fake world).
+    *time_ended_ns* is the return of the call, if recorded (for messages, and in a fake world).
     *collective_seq_id* counts the group's collectives: it is the same on every rank.
     """
 
@@ -401,7 +401,7 @@ class Flight(msgspec.Struct, frozen=True):
 
     @property
     def entry(self) -> Entry | None:
-        """What the same collective is called on every rank; None for a message, or if that is unknown."""
+        """The key of the same collective on every rank; None for a message, or if unknown."""
         if self.is_p2p or self.collective_seq_id < 1:
             return None
         return self.process_group[0], self.collective_seq_id

@@ -239,16 +239,15 @@ def _refuse(path: Path, side: str) -> None:
 
 
 class RankTraces(msgspec.Struct, frozen=True):
-    """Where the traces of one rank are, and what is known about them beside.
+    """The trace files of one rank, with their facts.
 
-    *groups* map names to global ranks, () being all. *steps* are empty if only the trace itself knows; the
-    host trace, if there is one, covers all of them, or *structure* alone. *evidence_path* is what the tracer
-    observed beside the traces. *device* is what the rank computed on, such as ``cuda:0`` ("" if unknown).
-    *linked* says that the host trace is the public linker's, and if it is the device trace as well, that
-    there is no other. *process* is the one recorded (0 if unknown), *host* the machine it ran on ("").
-    *capture_paths* are traces of the capture of graphs that this one launches; unless *captures_given*, those
-    that cannot be read are left out.
-    *annotation* marks the steps, if one was asked for; of *steps* then those that hold it count.
+    *groups* maps names to global ranks, () meaning all. *steps* are empty if only the trace has them; a host
+    trace covers all of them, or *structure* alone. *evidence_path* is the file of the tracer's other
+    observations. *device* is the device of the rank, such as ``cuda:0`` ("" if unknown). *linked* means that
+    the host trace is the public linker's; if it is the device trace too, there is no other. *process* is the
+    recorded process (0 if unknown), *host* its machine ("" if unknown). *capture_paths* are traces of the
+    capture of the graphs that this trace launches; unreadable ones are omitted unless *captures_given*.
+    *annotation* marks the steps, if requested; only *steps* that contain it count.
     """
 
     rank: int
@@ -271,10 +270,10 @@ class RankTraces(msgspec.Struct, frozen=True):
 def host_ranks(
     hosts: Mapping[Path, int | None], devices: Mapping[Path, int | None]
 ) -> dict[Path, int | None]:
-    """Return the rank of each of *hosts*, None if nothing tells it; the arguments are with the stated ranks.
+    """Return the rank of each of *hosts*, None if unknown; the arguments are files with the ranks they state.
 
-    A device trace of the same name tells it first, then the host trace's own name, then the one device trace
-    of the same process; in containers all processes may have the same number, which then tells nothing.
+    The order of precedence is a device trace of the same name, the host trace's own name, and the only device
+    trace of the same process. In containers all processes may have the same number, which is then not used.
     """
     named = _alone([(name_of_capture(device.name), device) for device in devices])
     ranks: dict[Path, int | None] = {}
@@ -291,6 +290,6 @@ def host_ranks(
 
 
 def _alone(pairs: Sequence[tuple[str | int | None, Path]]) -> dict[str | int | None, Path]:
-    """Return *pairs* by key, without the keys that several have."""
+    """Return *pairs* by key, without keys that occur twice."""
     times = Counter(key for key, _ in pairs)
     return {key: path for key, path in pairs if times[key] == 1 and key is not None}
