@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from gpu_accuracy_page import page
+from gpu_accuracy_page import page, traces_csv
 from gpu_checks import Row
 from gpu_intervals import DeviceEvents, device_events, read_trace, times_of, trimmed
 from gpu_ours import Ours, measure
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> None:
-    """Read the command line, measure every trace and write the page."""
+    """Read the command line, measure every trace and write page and table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--traces", action="append", default=[], metavar="SOURCE=FOLDER", required=True)
     parser.add_argument("--hta-python", metavar="PYTHON", help="a Python with HTA")
@@ -62,6 +62,7 @@ def main() -> None:
         given.json.write_text(json.dumps([figures(row) for row in rows], indent=1), encoding="utf-8")
     text = page(rows, absent, with_hta=given.hta_python is not None)
     (given.output / "gpu-accuracy.md").write_text(text, encoding="utf-8")
+    (given.output / "gpu-accuracy.csv").write_text(traces_csv(rows), encoding="utf-8")
 
 
 def _refuse_without_hta(python: str) -> None:

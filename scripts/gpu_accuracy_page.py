@@ -1,13 +1,17 @@
-"""The page docs/validation/gpu-accuracy.md: demands, a row per trace, misses and refusals."""
+"""The page docs/validation/gpu-accuracy.md (demands, misses, refusals) and its table of traces."""
 
 from __future__ import annotations
 
+import csv
+import io
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpu_checks import DEMANDS, Row, findings, passed_counts
 
-__all__ = ["page"]
+__all__ = ["page", "traces_csv"]
+
+_PARTS = ("compute", "exposed_comm", "exposed_copy", "idle", "overlap")
 
 _INTRODUCTION = """
 Written by `scripts/gpu_accuracy.py`; do not edit. Public Kineto traces of GPUs are converted with
@@ -27,6 +31,9 @@ event, although a query returns at once; here only queries in a loop wait, which
 """
 
 
+_REFUSED = ("| trace | device work | without a launch | message |", "|---|---|---|---|")
+
+
 def page(rows: Sequence[Row], absent: Sequence[str], *, with_hta: bool) -> str:
     """Return the page as Markdown. *absent* says which folders were not there."""
     left_out = [*absent, *([] if with_hta else ["HTA: no Python with it was given"])]
@@ -37,13 +44,16 @@ def page(rows: Sequence[Row], absent: Sequence[str], *, with_hta: bool) -> str:
         "\n".join(_summary(rows)),
         _prose(_READING),
         "## Trace by trace",
-        "ours / plain sums, in ms. *Replay*: the worst step against the measured one.",
-        "\n".join(_traces(rows)),
+        _prose(
+            "[gpu-accuracy.csv](gpu-accuracy.csv) has a row for each trace: our times and plain sums (ms), "
+            "the relative error of the worst replayed step, and the number of misses."
+        ),
         "## What differs",
         "\n".join(_misses(rows)),
-        "## What is refused",
-        "\n".join(_refusals(rows)),
     ]
+    refused = [*_refusals(rows)]
+    if refused:
+        sections += ["## What is refused", "\n".join([*_REFUSED, *refused])]
     return "\n\n".join(sections) + "\n"
 
 
@@ -60,25 +70,21 @@ def _summary(rows: Sequence[Row]) -> Iterator[str]:
         yield f"| {demand} | {passed} of {total} | {figures:,} of {every:,} |"
 
 
-def _traces(rows: Iterable[Row]) -> Iterator[str]:
-    yield (
-        "| trace | work | span | computation | exposed comm. | exposed copies | idle | overlap | replay "
-        "| misses |"
-    )
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+def traces_csv(rows: Iterable[Row]) -> str:
+    """Return a row per trace that converts, as CSV; times in ms."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    names = [f"{whose}_{part}_ms" for part in _PARTS for whose in ("our", "plain")]
+    table.writerow(["trace", "work", "span_ms", *names, "replay_error", "misses"])
     for row in rows:
-        answer = row.ours.answer
+        answer, plain = row.ours.answer, row.plain
         if answer is None:
             continue
-        plain = row.plain
-        parts = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns", "overlap_ns")
-        cells = [f"{_ms(getattr(answer, part))} / {_ms(getattr(plain, part))}" for part in parts]
+        times = [_ms(getattr(each, f"{part}_ns")) for part in _PARTS for each in (answer, plain)]
         worst = max((replay.error for replay in row.ours.replays), key=abs)
         misses = sum(not finding.passed for finding in findings(row))
-        yield (
-            f"| {_code(row.name)} | {plain.count:,} | {_ms(plain.span_ns)} | {' | '.join(cells)} "
-            f"| {worst:+.1%} | {misses or ''} |"
-        )
+        table.writerow([row.name, plain.count, _ms(plain.span_ns), *times, f"{worst:+.3f}", misses])
+    return text.getvalue()
 
 
 def _misses(rows: Iterable[Row]) -> Iterator[str]:
@@ -92,8 +98,6 @@ def _misses(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _refusals(rows: Iterable[Row]) -> Iterator[str]:
-    yield "| trace | device work | without a launch | what is said |"
-    yield "|---|---|---|---|"
     for row in rows:
         outcome = row.ours.refused or row.ours.crashed
         if outcome:
@@ -101,7 +105,7 @@ def _refusals(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _ms(time_ns: float) -> str:
-    return f"{time_ns / 1e6:,.2f}"
+    return f"{time_ns / 1e6:.2f}"
 
 
 def _code(name: str) -> str:

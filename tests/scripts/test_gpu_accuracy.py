@@ -113,7 +113,7 @@ def test_edges_that_the_graph_lacks_are_named(module_of, trace, folder):
     assert edges.missing == ("gemm -> a kernel",)
 
 
-def test_the_page_has_a_row_for_the_trace_and_each_miss(module_of, folder, monkeypatch):
+def test_the_table_has_a_row_for_the_trace_and_the_page_for_each_miss(module_of, folder, monkeypatch):
     monkeypatch.setattr(
         sys,
         "argv",
@@ -121,7 +121,7 @@ def test_the_page_has_a_row_for_the_trace_and_each_miss(module_of, folder, monke
     )
     module_of("gpu_accuracy").main()
     text = (folder / "gpu-accuracy.md").read_text()
-    assert "`Here: job.json.gz` | 4 | 0.20 |" in text
+    assert "\nHere: job.json.gz,4,0.20," in (folder / "gpu-accuracy.csv").read_text()
     assert "Gone: there is no folder /nowhere" in text
     assert "broken" not in text
     prose = [line for line in text.splitlines() if not line.startswith("|")]
