@@ -22,16 +22,18 @@ from ...converter.building import (
     is_usually_late,
 )
 from ...converter.chakra import HOST_CAUSES
-from ...support import count_text, duration_text
+from ...support import bytes_text, count_text, duration_text
 from ...support.table import Columns
 from .._framed import coded, sums_by
 from .._result import Result
 from .._traits import about_backend
 from ._critical_path import CriticalPath
+from ._fusion import FUSIBLE, chains_of_nodes
 from ._host_time import DIFFUSE_CAUSES, STALL_TIMES, typical_host_ns
 from ._labels import short_name
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
 from ._path_facts import NodeFacts, copy_direction
+from ._remedies import REMEDIES
 from ._what_if import Excess, Target, excess_of_ranks
 
 __all__ = ["Candidate", "candidates"]
@@ -104,6 +106,7 @@ def candidates(
     looped &= segments["cause"][hosted] != _DELAYED
     found = [
         *(_with_evidence(one, rates, reaches, segments) for one in _computations(segments, computed)),
+        *_fusible(path, workload, computed),
         *_optimizer(segments, computed, hosted),
         *(_loop(segments, place, own) for place, own in loops.items()),
         *_communications(segments, rows_of.get("communication", nothing), result, is_slow),
@@ -177,6 +180,24 @@ def _with_evidence(
         return replace(one, is_advised=False)
     bound_ns = round(one.path_ns * (1 - 1 / reach.times))
     return replace(one, times=reach.times, bound_ns=bound_ns, how=reach.how)
+
+
+def _fusible(path: CriticalPath, workload: Workload, computed: Ints) -> Iterator[Candidate]:
+    """Yield the chains of operators that could be fused, as one: torch.compile fuses them all."""
+    segments = path.columns
+    programs = path.program_of_rank[segments["rank"][computed]]
+    rows, chained = chains_of_nodes(workload, programs, segments["node_id"][computed])
+    own = computed[rows]
+    if not len(own):
+        return
+    what = f"{count_text(len(np.unique(chained.chain)), 'chain')} of "
+    what += count_text(len(own), "elementwise operator")
+    what += f", most for {_largest(segments, own, 'operator')[0]}{_place(segments, own)}"
+    saved, moved = (bytes_text(int(one.sum())) for one in (chained.saved_bytes, chained.moved_bytes))
+    how = f"{REMEDIES['fusion']}: {saved} of {moved} need not be moved"
+    path_ns = _sum(segments, own)
+    target, bound_ns = Target("fusion", FUSIBLE), max(0, path_ns - int(chained.fused_ns.sum()))
+    yield Candidate(what, "compute", "", "fusion", target, _GONE, own, path_ns, bound_ns, how=how)
 
 
 def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:

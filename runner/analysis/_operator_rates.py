@@ -13,7 +13,15 @@ from ...converter.building import MATRIX_CLASSES, TRANSFER
 from ...support import share_text
 from ..chips import Chip, chip_of_device
 
-__all__ = ["OperatorRate", "Reach", "joined_rates", "known_chip", "operator_rates", "reaches_of"]
+__all__ = [
+    "OperatorRate",
+    "Reach",
+    "joined_rates",
+    "known_chip",
+    "operator_rates",
+    "reaches_of",
+    "written_bytes",
+]
 
 # What vector units compute is bounded by this peak, whatever the type in memory.
 _VECTOR = "fp32"
@@ -38,6 +46,9 @@ _STREAMS = "contiguous inputs of one layout, or fusing it with its neighbours (t
 _STREAMING = frozenset(
     {"elementwise", "copy", "normalization", "softmax", "reduction", "optimizer", "triton"}
 )
+
+
+_FUSIBLE = frozenset({"elementwise", "copy"})
 
 
 @lru_cache(64)
@@ -135,8 +146,8 @@ class _Known(msgspec.Struct):
 
 def operator_rates(metadata: Mapping[str, Any]) -> list[OperatorRate]:
     """Return what the *metadata* of a workload says of operators; anything odd counts as absent."""
+    known = _known(metadata)
     try:
-        known = msgspec.convert(metadata.get("operators"), _Known, strict=False)
         chips = msgspec.convert(metadata.get("chips", {}), dict[int, str], strict=False)
         return [
             _rate(rank, chips.get(rank, ""), known.kinds[calls.kind], calls)
@@ -145,6 +156,22 @@ def operator_rates(metadata: Mapping[str, Any]) -> list[OperatorRate]:
         ]
     except (msgspec.ValidationError, IndexError):
         return []
+
+
+def written_bytes(metadata: Mapping[str, Any]) -> dict[tuple[str, int], tuple[str, int]]:
+    """Return class and written bytes of elementwise operators and copies, by name and all bytes of a call."""
+    return {
+        (one.operator, one.read_bytes + one.written_bytes): (one.kind, one.written_bytes)
+        for one in _known(metadata).kinds
+        if one.kind in _FUSIBLE
+    }
+
+
+def _known(metadata: Mapping[str, Any]) -> _Known:
+    try:
+        return msgspec.convert(metadata.get("operators"), _Known, strict=False)
+    except msgspec.ValidationError:
+        return _Known([], {})
 
 
 def _rate(rank: int, chip: str, of: _Kind, own: _Calls) -> OperatorRate:

@@ -12,6 +12,7 @@ REMEDIES: Mapping[str, str] = {
     "latency": "fewer and larger messages (fusing, larger buckets), or less latency: its bytes are too few "
     "for its time, so neither bandwidth nor compression would help",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",
+    "fusion": "one kernel for each chain (torch.compile), whose intermediate results stay in registers",
     "copy": "fewer or smaller copies, pinned memory with non_blocking=True, or copies beside computation",
     "memory": "keep the data local, or a faster remote memory",
     "wait": "a more even load: this operator waits for other ranks or the device",

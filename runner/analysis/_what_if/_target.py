@@ -20,12 +20,13 @@ NETWORK = ("bandwidth", "latency", "link")
 # What the host thread does beside operators, in words.
 _HOST_KINDS = {"host": "host work", "sync": "synchronisations"}
 COLUMNS = ("operator", "module", "phase", "kind", "cause", "place")
-NODES = ("kernel", "copy", "sync", "stall", "host")
+NODES = ("kernel", "copy", "sync", "stall", "host", "fusion")
 """Nodes of one kind by name; see `Target`."""
 _EDGE = re.compile(r"(\d+)/(\d+)-(\d+)")
 _WAYS = (
     "operator:NAME, module:NAME, phase:PHASE, kind:KIND, cause:CAUSE, place:PLACE, kernel:NAME, "
-    "copy:DIRECTION, sync:NAME, stall:NAME, host:dispatch, host:PLACE, skew:RANK, collective:TYPE, "
+    "copy:DIRECTION, sync:NAME, stall:NAME, host:dispatch, host:PLACE, fusion:elementwise, skew:RANK, "
+    "collective:TYPE, "
     "bandwidth:DIMENSION, latency:DIMENSION, link:FROM-TO, machine:FIGURE (on 'gpu') or edge:RANK/FROM-TO"
 )
 _LABELS = {
@@ -35,6 +36,7 @@ _LABELS = {
     "host": "host work: {}",
     "skew": "rank {} as fast as its peers",
     "place": "everything in {}",
+    "fusion": "chains of {} operators, fused",
 }
 # What is offered of a machine of the GPU model, in words; the last two only with several nodes.
 _FIGURES = {
@@ -58,7 +60,8 @@ class Target:
     ``module``, ``phase``, ``kind``, ``cause`` or ``place``; a ``kernel`` by name; a ``copy`` by direction
     ("HtoD"); a ``sync`` by its operator or name, which waits for nothing once it is gone; a ``stall`` by its
     operator or name, which is then cut to the median piece of host work; ``host`` "dispatch", all host work
-    without stalls and special causes, or a place, such work there (``place`` has its operators, too); the
+    without stalls and special causes, or a place, such work there (``place`` has its operators, too);
+    ``fusion`` "elementwise", chains of such operators, which then pass on results without storing them; the
     ``skew`` of a rank, whose work then takes as long as that of its peers. A ``collective`` by its type,
     ``send_recv``, or as the critical path describes it; the
     ``bandwidth`` or ``latency`` of a network dimension (from 0), a ``link``

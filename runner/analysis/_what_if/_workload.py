@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ....converter import CollectiveType, Graph, NodeType, Workload
 from ....converter.chakra import EDGE_COLUMNS
 from ....errors import UsageError, did_you_mean
+from .._fusion import FUSIBLE, fusible_chains
 from .._host_time import STALL_TIMES, diffuse_host, texts_where, typical_host_ns
 from .._path_facts import collective_label, copy_direction
 from ._target import Target
@@ -27,19 +28,22 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
     """Return *workload* with the durations of the target's nodes divided by *times*, rounded.
 
     Of communication it is the data that gets less, unless it takes its *measured* time anyway. A stall is cut
-    to the typical host node, and synchronisations that are taken away wait for nothing. Raises `UsageError`
+    to the typical host node, a fusible chain to what it takes fused, and synchronisations that are taken away
+    wait for nothing. Raises `UsageError`
     if there are no such nodes, or if the network alone says how long they take.
     """
     is_data = (target.what == "collective" or target.key == "kind:communication") and not measured
     graphs, found, changed = [], 0, 0
     for graph in workload.graphs:
-        chosen = _nodes_of(graph, target)
+        chosen = _nodes_of(workload, graph, target)
         found += int(chosen.sum())
         if not (is_data or measured):
             chosen &= np.asarray(graph.node_columns["type"]) < NodeType.COMM_SEND
         changed += int(chosen.sum())
         graphs.append(
-            _with_less_data(graph, chosen, times) if is_data else _faster(graph, target, chosen, times)
+            _with_less_data(graph, chosen, times)
+            if is_data
+            else _faster(workload, graph, target, chosen, times)
         )
     if not found:
         raise UsageError(
@@ -54,11 +58,16 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
     return dataclasses.replace(workload, graphs=tuple(graphs))
 
 
-def _faster(graph: Graph, target: Target, chosen: Flags, times: float) -> Graph:
+def _faster(workload: Workload, graph: Graph, target: Target, chosen: Flags, times: float) -> Graph:
     durations = np.array(graph.node_columns["duration_ns"])
-    own = durations[chosen]
-    least = np.minimum(own, typical_host_ns(graph)) if target.what == "stall" else 0
-    durations[chosen] = np.maximum(np.rint(own / times).astype(np.int64), least)
+    least = np.zeros(len(durations), np.int64)
+    if target.what == "stall":
+        least = np.minimum(durations, typical_host_ns(graph))
+    elif target.what == "fusion":
+        chains = fusible_chains(workload, graph)
+        least[chains.rows] = chains.fused_ns
+    scaled = np.rint(durations[chosen] / times).astype(np.int64)
+    durations[chosen] = np.maximum(scaled, least[chosen])
     faster = graph.with_columns(duration_ns=durations)
     return _waiting_for_nothing(faster, chosen) if target.what == "sync" and times == math.inf else faster
 
@@ -88,7 +97,7 @@ def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return units
 
 
-def _nodes_of(graph: Graph, target: Target) -> Flags:
+def _nodes_of(workload: Workload, graph: Graph, target: Target) -> Flags:
     nodes, is_it = graph.node_columns, target.name.__eq__
     types: npt.NDArray[np.integer] = np.asarray(nodes["type"])
     if target.key == "kind:communication":
@@ -96,6 +105,10 @@ def _nodes_of(graph: Graph, target: Target) -> Flags:
         return is_message | texts_where(nodes, "kind", is_it)
     if target.what == "collective":
         return _communications(graph, target.name)
+    if target.what == "fusion":
+        fusible: Flags = np.zeros(len(types), bool)
+        fusible[fusible_chains(workload, graph).rows] = target.name == FUSIBLE
+        return fusible
     if target.what == "kernel":
         is_kernel: Flags = types == NodeType.COMP
         return is_kernel & texts_where(nodes, "name", is_it)
@@ -157,6 +170,8 @@ def _names(workload: Workload, target: Target) -> list[str]:
         return sorted(
             {name for graph in workload.graphs for names, _ in _collectives(graph) for name in names}
         )
+    if target.what == "fusion":
+        return [FUSIBLE]
     columns = {"kernel": "name", "copy": "name", "sync": "name", "stall": "name", "host": "place"}
     column = columns.get(target.what, target.what)
     texts = {text for graph in workload.graphs for text in graph.node_columns[column].texts}

@@ -1,0 +1,104 @@
+"""Chains of memory-bound operators that one kernel could do: the bytes and the time that this saves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...converter import Graph, Workload
+from ._host_time import texts_where
+from ._operator_rates import written_bytes
+
+__all__ = ["FUSIBLE", "Chains", "chains_of_nodes", "fusible_chains"]
+
+Ints = npt.NDArray[np.int64]
+
+FUSIBLE = "elementwise"
+"""The name of all chains as a `Target` of ``fusion``."""
+_WORK = ("compute", "communication", "copy")
+
+
+class Chains(NamedTuple):
+    """Nodes of a graph that one kernel could do with their neighbours, by ascending row of the graph.
+
+    *chain* numbers the chains. Of the *moved_bytes* of a node, *saved_bytes* are those that its neighbour
+    hands over or takes. *fused_ns* is how long it then takes at the rate that it reaches now.
+    """
+
+    rows: Ints
+    chain: Ints
+    moved_bytes: Ints
+    saved_bytes: Ints
+    fused_ns: Ints
+
+
+def fusible_chains(workload: Workload, graph: Graph) -> Chains:
+    """Return the chains of elementwise operators and copies of *graph*, a program of *workload*.
+
+    A chain is of operators that follow each other on a stream with no other work between them. Each reads as
+    much as the one before it writes, at least: that is neither written nor read once they are one kernel.
+    Left out are the optimizer, whose neighbours work on different parameters, copies that follow copies and
+    operators that repeat in place, for the same reason.
+    """
+    nodes = graph.node_columns
+    moved, written, is_copy = _amounts(graph, written_bytes(workload.metadata))
+    worked = np.flatnonzero(texts_where(nodes, "kind", _WORK.__contains__))
+    streams, began = (np.asarray(nodes[name])[worked] for name in ("stream", "measured_start_ns"))
+    order = worked[np.lexsort((began, streams))]
+    first, then = order[:-1], order[1:]
+    stream, operator = np.asarray(nodes["stream"]), nodes["operator"].numbers
+    repeats = texts_where(nodes, "operator", lambda name: name.endswith("_"))[then]
+    repeats &= operator[first] == operator[then]
+    optimizer = texts_where(nodes, "phase", "optimizer".__eq__)
+    handed = (written[first] > 0) & (written[then] > 0) & (moved[then] - written[then] >= written[first])
+    handed &= (stream[first] == stream[then]) & ~optimizer[first] & ~optimizer[then]
+    handed &= ~repeats & ~(is_copy[first] & is_copy[then])
+    saved = np.zeros(len(moved), np.int64)
+    np.add.at(saved, first[handed], written[first[handed]])
+    np.add.at(saved, then[handed], written[first[handed]])
+    begins = np.ones(len(order), bool)
+    begins[1:] = ~handed
+    number = np.zeros(len(moved), np.int64)
+    number[order] = np.cumsum(begins)
+    rows = np.flatnonzero(saved)
+    durations = np.asarray(nodes["duration_ns"])[rows]
+    fused_ns = np.rint(durations * (1 - saved[rows] / np.maximum(1, moved[rows]))).astype(np.int64)
+    return Chains(rows, number[rows], moved[rows], saved[rows], fused_ns)
+
+
+def chains_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> tuple[Ints, Chains]:
+    """Return which of some nodes, each of a program of *workload*, are in chains, and these nodes' chains."""
+    places, parts, chains = [np.zeros(0, np.int64)], [np.zeros((5, 0), np.int64)], 0
+    for program in np.unique(programs).tolist():
+        graph, own = workload.graphs[program], np.flatnonzero(programs == program)
+        found = fusible_chains(workload, graph)
+        rows = np.searchsorted(np.asarray(graph.node_columns["node_id"]), node_ids[own])
+        _, here, there = np.intersect1d(rows, found.rows, assume_unique=True, return_indices=True)
+        columns = np.stack(
+            [found.rows, found.chain + chains, found.moved_bytes, found.saved_bytes, found.fused_ns]
+        )
+        places.append(own[here])
+        parts.append(columns[:, there])
+        chains += int(found.chain.max(initial=0)) + 1
+    return np.concatenate(places), Chains(*np.concatenate(parts, axis=1))
+
+
+def _amounts(
+    graph: Graph, written_by: Mapping[tuple[str, int], tuple[str, int]]
+) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+    """Return the bytes that each node moves, those that it writes (0 unless it can be fused), and copies."""
+    moved = np.asarray(graph.node_columns["tensor_size_bytes"]).astype(np.int64)
+    operator = graph.node_columns["operator"]
+    written, is_copy = np.zeros(len(moved), np.int64), np.zeros(len(moved), bool)
+    sizes: dict[str, list[tuple[int, str, int]]] = {}
+    for (name, size_bytes), (kind, amount) in written_by.items():
+        sizes.setdefault(name, []).append((size_bytes, kind, amount))
+    for number, name in enumerate(operator.texts):
+        rows = np.flatnonzero(operator.numbers == number) if name in sizes else np.zeros(0, np.int64)
+        for size_bytes, kind, amount in sizes.get(name, []):
+            own = rows[moved[rows] == size_bytes]
+            written[own], is_copy[own] = amount, kind == "copy"
+    return moved, written, is_copy

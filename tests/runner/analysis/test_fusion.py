@@ -1,0 +1,105 @@
+"""Chains of elementwise operators that could be fused: which ones, what that saves, and its replay."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from workloads import comp, workload
+
+from chakrascope.cli import main
+from chakrascope.runner import Study, get_backend, prepare
+from chakrascope.runner.analysis import Target, analyse_run, what_if
+from chakrascope.runner.analysis._fusion import fusible_chains
+
+# Operator -> class, bytes read, bytes written.
+MODELS = {
+    "aten::mul": ("elementwise", 200, 100),
+    "aten::relu": ("elementwise", 100, 100),
+    "aten::add_": ("elementwise", 200, 100),
+    "aten::mean": ("reduction", 100, 1),
+    "aten::clone": ("copy", 100, 100),
+    "aten::sum": ("elementwise", 50, 50),
+}
+METADATA = {
+    "operators": {
+        "kinds": [
+            [name, kind, "fp32", "", 1, read, written] for name, (kind, read, written) in MODELS.items()
+        ],
+        "ranks": {},
+    }
+}
+
+
+def program(*operators, **facts):
+    nodes = [
+        comp(number, 1_500_000, [number - 1] if number else [], operator=name,
+             tensor_size_bytes=sum(MODELS[name][1:]) if name in MODELS else 300) | facts
+        for number, name in enumerate(operators)
+    ]  # fmt: skip
+    return workload(nodes, metadata=METADATA)
+
+
+def chains_of(made):
+    return fusible_chains(made, made.graphs[0])
+
+
+def test_intermediate_results_of_a_chain_are_neither_written_nor_read():
+    found = chains_of(program("aten::mul", "aten::relu", "aten::mul"))
+    assert found.rows.tolist() == [0, 1, 2]
+    assert found.moved_bytes.tolist() == [300, 200, 300]
+    assert found.saved_bytes.tolist() == [100, 200, 100]
+    assert found.fused_ns.tolist() == [1_000_000, 0, 1_000_000]
+
+
+@pytest.mark.parametrize(
+    "operators",
+    [
+        ("aten::mul", "aten::mm", "aten::relu"),  # a product between them
+        ("aten::mul", "aten::mean", "aten::relu"),
+        ("aten::clone", "aten::clone"),  # two copies of different tensors
+        ("aten::add_", "aten::add_"),
+        ("aten::mul", "aten::sum"),  # reads less than what was written
+    ],
+)
+def test_neighbours_that_pass_nothing_on_are_no_chain(operators):
+    assert not len(chains_of(program(*operators)).rows)
+
+
+def test_a_product_ends_a_chain():
+    found = chains_of(program("aten::mul", "aten::relu", "aten::mm", "aten::relu", "aten::mul"))
+    assert len(np.unique(found.chain)) == 2
+    assert found.saved_bytes.tolist() == [100, 100, 100, 100]
+
+
+@pytest.mark.parametrize("facts", [{"phase": "optimizer"}, {"kind": "host"}, {"tensor_size_bytes": 77}])
+def test_optimizers_and_operators_without_model_are_left_out(facts):
+    assert not len(chains_of(program("aten::mul", "aten::relu", **facts)).rows)
+
+
+def test_work_between_two_operators_on_another_stream_does_not_end_a_chain():
+    made = program("aten::mul", "aten::relu")
+    nodes = made.graphs[0].nodes.to_dict("records")
+    nodes = [node | {"after": []} for node in nodes]
+    nodes.insert(1, comp(5, 10, operator="aten::mm", stream=9) | {"node_id": 5})
+    assert (
+        len(chains_of(workload(sorted(nodes, key=lambda node: node["node_id"]), metadata=METADATA)).rows) == 2
+    )
+
+
+def test_the_advice_promises_what_its_replay_gains(tmp_path, capsys):
+    study = Study.create(tmp_path / "study")
+    made = program("aten::mm", "aten::mul", "aten::relu", "aten::mul")
+    experiment = prepare(study.add_workload(made, "job"), "default", None, backend="replay")
+    study.add_run(experiment, get_backend("replay").run(experiment), workload="job")
+    run = analyse_run(study)
+    advice = next(item for item in run.advices() if item.key == "fusion:elementwise=inf")
+    assert advice.what.startswith("1 chain of 3 elementwise operators, most for aten::mul")
+    assert "400 B of 800 B need not be moved" in advice.how
+    fused = what_if(run.experiment(), [(Target("fusion", "elementwise"), math.inf)])
+    assert advice.gain_ns == run.result.makespan_ns - fused.makespan_ns
+    assert advice.gain_ns == pytest.approx(2_500_000, abs=10)
+    with pytest.raises(SystemExit):
+        main(["what-if", str(study.path), "--faster", "fusion:products=inf"])
+    assert "has no fusion 'products'" in capsys.readouterr().err
