@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ..config import NetworkConfig
+from ..config import NetworkConfig, read_yaml
 from ._request import CHOICES, Request
 
 __all__ = ["plan_command", "usual_network"]
 
-_NODES = {
-    "a100-40": ("dgx-a100", 8),
-    "a100-80": ("dgx-a100", 8),
-    "gb200": ("gb200-nvl72", 72),
-    "h100": ("hgx-h100", 8),
-    "h200": ("hgx-h100", 8),
-    "v100": ("dgx-2", 16),
-}
+_NETWORKS = Path(__file__).with_name("networks.yml")
 _USUAL = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "schedule": "1f1b", "chunks": 1, "recompute": "none"}
 
 
@@ -28,20 +22,21 @@ def usual_network(chip: str, ranks: int) -> NetworkConfig:
 
     Raises `UsageError` for a chip without one, and for ranks that are no whole nodes.
     """
-    if chip not in _NODES:
+    presets = read_yaml(_NETWORKS, "table of networks")
+    if chip not in presets:
         raise UsageError(
             f"No network is known that goes with the chip '{chip}'. Next: --network NAME or a file, which "
             "says how many GPUs there are as well."
         )
-    family, size = _NODES[chip]
+    node = NetworkConfig.preset(presets[chip])
+    size, family = node.num_ranks, node.name.removesuffix(f"-{node.num_ranks}")
     if ranks < 1 or ranks % size:
         near = max(1, round(ranks / size)) * size
         raise UsageError(
             f"Nodes of '{family}' have {size} GPUs, which {ranks} is not a multiple of. Next: --gpus {near}, "
             "or --network with nodes of another size."
         )
-    single = {"dgx-2": "dgx-2-16", "gb200-nvl72": "gb200-nvl72"}.get(family, f"{family}-{size}")
-    return NetworkConfig.preset(single if ranks == size else f"{family}-{ranks // size}x{size}")
+    return node if ranks == size else NetworkConfig.preset(f"{family}-{ranks // size}x{size}")
 
 
 def plan_command(

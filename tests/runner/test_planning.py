@@ -14,8 +14,9 @@ from click.testing import CliRunner, Result
 
 from chakrascope.cli._predict import predict_command
 from chakrascope.errors import StudyError, UsageError
-from chakrascope.runner import NetworkConfig, Study, read_sweep
+from chakrascope.runner import NetworkConfig, Study, planning, read_sweep
 from chakrascope.runner.chips import find_chip
+from chakrascope.runner.config import read_yaml
 from chakrascope.runner.planning import (
     Cluster,
     Limits,
@@ -269,9 +270,17 @@ def test_predict_has_its_own_help_and_that_of_search():
     assert "predict search [OPTIONS]" in search("--help").stdout
 
 
+def test_chips_and_networks_of_the_table_are_shipped():
+    table = read_yaml(Path(planning.__file__).with_name("networks.yml"), "table of networks")
+    assert [find_chip(chip).name for chip in table] == [*table]
+    assert [NetworkConfig.preset(name).name for name in table.values()] == [*table.values()]
+
+
 def test_presets_have_nodes_as_they_are_sold():
     assert usual_network("h100", 8).name == "hgx-h100-8"
     assert usual_network("gb200", 144).npus_count == (72, 2)
+    assert usual_network("b200", 1024).npus_count == (8, 128)
+    assert usual_network("v100", 32).npus_count == (16, 2)
     row = {"chip": "h100", "gpus": 16, "tp": 2, "pp": 2, "dp": 4, "cp": 1, "ep": 1, "zero": 1,
            "schedule": "interleaved", "chunks": 2, "micro_batch": 1, "recompute": "none"}  # fmt: skip
     command = plan_command(REQUEST, row)
