@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -69,8 +69,10 @@ class SampledCauses:
 
     def spans(self, ops: Ops, window: Window) -> list[Span]:
         """Return disjoint spans within *window*; *ops* are the operators of the thread."""
-        states = _with_loops_joined([*self._states(window)], window)
-        spans = [*_around(states, _Elements.of(ops, window), _section_edges(ops), window)]
+        states, edges = [*self._states(window.start_ns, window.end_ns)], _section_edges(ops)
+        states = sorted([*states, *self._of_other_steps(states, edges, window)], key=lambda one: one.time_ns)
+        states = _with_loops_joined(states, window)
+        spans = [*_around(states, _Elements.of(ops, window), edges, window)]
         return layered(spans, self._moments(ops, window))
 
     def times(self, start_ns: int, end_ns: int) -> Counter[tuple[str, str]]:
@@ -88,16 +90,38 @@ class SampledCauses:
                 break
         return shares
 
-    def _states(self, window: Window) -> Iterator[_State]:
-        """Yield what the samples in the *window* and the one after it show; nothing without any in it."""
+    def _states(self, start_ns: int, end_ns: int) -> Iterator[_State]:
+        """Yield what the samples between two times and the one after show; nothing without any between."""
         samples, rows, times = self._evidence.samples, self._rows, self._times
-        first, after = (bisect_left(times, time) for time in (window.start_ns, window.end_ns))
+        first, after = bisect_left(times, start_ns), bisect_left(times, end_ns)
         for number in range(max(first, 1), min(after + 1, len(rows)) if after > first else 0):
             row, before = rows[number], rows[number - 1]
             cause, place = self._cause(before, row)
             time = samples.time_ns[row]
             changed_ns = self._changed_ns(before, row)
             yield _State(changed_ns or time - samples.late_ns[row], time, changed_ns > 0, cause, place)
+
+    def _of_other_steps(
+        self, states: Sequence[_State], edges: Sequence[int], window: Window
+    ) -> Iterator[_State]:
+        """Yield what other captured steps show of the sections of *window* that no sample of its own is in.
+
+        A sample of another step is in a section if it is as long after the start of the one step as of the
+        other, and also as long before the end.
+        """
+        steps = self._evidence.steps
+        own = {bisect_right(edges, state.time_ns) for state in states if state.time_ns < window.end_ns}
+        for step, (_, begin, end) in product(window.steps, steps.steps()):
+            other_start, other_end = steps.time_ns[begin], steps.time_ns[end]
+            if not steps.recorded[end] or (other_start < step.end_ns and other_end > step.start_ns):
+                continue
+            for state in self._states(other_start, other_end):
+                times = [state.time_ns + step.start_ns - other_start, state.time_ns + step.end_ns - other_end]
+                sections = {bisect_right(edges, time_ns) for time_ns in times}
+                is_inside = step.start_ns <= min(times) and max(times) < step.end_ns
+                if is_inside and len(sections) == 1 and sections.isdisjoint(own):
+                    time_ns = sum(times) // 2
+                    yield _State(time_ns, time_ns, False, state.cause, state.place)
 
     def _changed_ns(self, before: int, row: int) -> int:
         """Return when the thread blocked, or went on, between two samples; 0 if it did neither once.

@@ -19,7 +19,7 @@ from ...support.table import Columns, Table
 from .._framed import coded
 from .._result import Result
 from .._traits import about_backend
-from ._candidates import Candidate, candidates
+from ._candidates import HALF, Candidate, candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._path_facts import collective_label
 from ._remedies import REMEDIES, UNKNOWN
@@ -61,6 +61,7 @@ class Advice:
 
     *gain_ns* is what a replay of the step with *key* changed gains (``what-if --faster KEY``), and *share*
     its part of the step; where *is_bound*, nothing was replayed and it is the most that the change can gain.
+    Work whose best time nobody can tell is taken away whole, and *half_ns* is what half of it gains, else 0.
     Recurring steps have no key: their gain is measured. *then* says what bounds the replay, *overlaps* which
     other advice counts the same time. *rank* and *node_id* are the longest piece, -1 if no node stands for
     it; *place* its function, file and line.
@@ -80,6 +81,12 @@ class Advice:
     rank: int = -1
     node_id: int = -1
     place: str = ""
+    half_ns: int = 0
+
+    @property
+    def _likely_ns(self) -> int:
+        """The gain to expect, by which advice is ordered: of necessary work, half."""
+        return self.half_ns or self.gain_ns
 
 
 @dataclass(frozen=True)
@@ -151,9 +158,12 @@ def advise(
     replayed = [(one, _advice_of(one, path, result, workload, simulate)) for one in chosen]
     helpful = [(one, item) for one, item in replayed if item.gain_ns / total >= _LEAST_SHARE]
     helpful.sort(key=lambda pair: -pair[1].gain_ns)
-    kept = _without_covered(helpful)[:_MOST_ADVICE]
+    kept = [
+        (one, _of_the_whole(one, item, result, workload, simulate))
+        for one, item in _without_covered(helpful)[:_MOST_ADVICE]
+    ]
     items = [*_recurring(result, workload), *_with_overlaps(kept)]
-    items = sorted(items, key=lambda item: -item.gain_ns)[:_MOST_ADVICE]
+    items = sorted(items, key=lambda item: -item._likely_ns)[:_MOST_ADVICE]
     top = _contributor(found)
     causes = tuple(_cause(one, path) for one in _distinct(found)[:_MOST_CAUSES])
     return Advised(tuple(items), None if top is None else _cause(top, path), causes, halves)
@@ -194,6 +204,25 @@ def _advice_of(
         one.what, how, gain_ns, gain_ns / max(1, path.makespan_ns), f"{one.target.key}={number}", is_bound,
         one.kind, one.cause, one.path_ns, then, "", rank, node_id, place,
     )  # fmt: skip
+
+
+def _of_the_whole(
+    one: Candidate, item: Advice, result: Result, workload: Workload, simulate: Simulate | None
+) -> Advice:
+    """Return advice that halves a candidate with the gain of a replay without it, where that is possible."""
+    after = _replayed(simulate, one.target, math.inf) if one.times == HALF else None
+    if after is None:
+        return item
+    gain_ns = result.makespan_ns - after.makespan_ns
+    return replace(
+        item,
+        how=f"{duration_text(item.gain_ns)} if {item.how}",
+        gain_ns=gain_ns,
+        share=gain_ns / max(1, result.makespan_ns),
+        key=f"{one.target.key}=inf",
+        then=_bound_by(after, workload),
+        half_ns=item.gain_ns,
+    )
 
 
 def _recurring(result: Result, workload: Workload) -> list[Advice]:

@@ -36,11 +36,12 @@ from ._path_facts import NodeFacts, copy_direction
 from ._remedies import REMEDIES
 from ._what_if import Excess, Target, excess_of_ranks
 
-__all__ = ["Candidate", "candidates"]
+__all__ = ["HALF", "Candidate", "candidates"]
 
 Ints = npt.NDArray[np.int64]
 
-_HALF = 2.0  # made this many times as fast, where time cannot be taken away altogether
+HALF = 2.0
+"""How many times as fast necessary work is made, where no evidence tells how fast it could be."""
 _GONE = math.inf
 _MOST_OF_IT = 2 / 3
 _MOST_SKEW_NODES = 3_000_000  # of larger workloads ranks are not compared, which reads every node
@@ -136,9 +137,9 @@ def _scaled(segments: Columns, what: str, kind: str, target: Target, rows: Ints,
     """Return the candidate that takes half of its time."""
     path_ns = _sum(segments, rows)
     facts: dict[str, Any] = {"cause": "", "remedy": kind} | more
-    bound_ns = round(path_ns * (1 - 1 / _HALF))
+    bound_ns = round(path_ns * (1 - 1 / HALF))
     return Candidate(
-        what, kind, facts.pop("cause"), facts.pop("remedy"), target, _HALF, rows, path_ns, bound_ns, **facts
+        what, kind, facts.pop("cause"), facts.pop("remedy"), target, HALF, rows, path_ns, bound_ns, **facts
     )
 
 
@@ -209,11 +210,11 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
     rows = np.union1d(own, hosted[segments["cause"][hosted] == "optimizer"])
     if not len(rows):
         return
-    times, what = _HALF, f"{HOST_CAUSES['optimizer']}{_where(segments, rows)}"
+    times, what = HALF, f"{HOST_CAUSES['optimizer']}{_where(segments, rows)}"
     if len(own):
         calls = np.unique(coded(segments["name"][own])[0], return_counts=True)[1]
         passes = len(own) / float(np.median(calls))
-        times = min(max(_HALF, passes * _OPERATOR_STREAMS / _FUSED_STREAMS), _MOST_FUSED)
+        times = min(max(HALF, passes * _OPERATOR_STREAMS / _FUSED_STREAMS), _MOST_FUSED)
         what = f"The optimizer{_where(segments, rows)}, most for {short_name(kernel)}"
     path_ns = _sum(segments, rows)
     kind, bound_ns = "compute" if len(own) else "host", round(path_ns * (1 - 1 / times))

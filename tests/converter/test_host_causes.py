@@ -240,6 +240,23 @@ def test_a_step_between_two_samples_is_not_what_the_one_after_it_shows(tmp_path)
     assert host_us(graph) == {"python": 80_000}
 
 
+@pytest.mark.parametrize(("longer_us", "is_known"), [(2_000, True), (20_000, False)])
+def test_a_section_without_a_sample_is_what_another_captured_step_shows(tmp_path, longer_us, is_known):
+    """A step has 20 ms of Python between its backward pass and its end; only the next step has a sample."""
+    thread, evidence = Thread(0), EvidenceFile()
+    thread.op(f"{BACKWARD}MmBackward0", START + 20_000, END - 20_000, 1)
+    next_end = 2 * END - START + longer_us
+    for index, time in enumerate((START, END, next_end)):
+        evidence.step(index, time, recorded=index)
+    evidence.sample(START - 1_000, STEP, cpu=0)
+    evidence.sample(START + 10_000, STEP, cpu=10_000)
+    audit = ("audit", "train.py", 9, "script")
+    evidence.sample(next_end - 10_000, audit, STEP, cpu=next_end)
+    nodes = converted(tmp_path, thread, evidence).nodes
+    last = nodes[nodes["measured_start_ns"] >= (END - START - 20_000) * 1000]
+    assert set(last["place"]) == {"audit (train.py:9)" if is_known else ""}
+
+
 def test_the_longest_of_many_operators_were_those_without_a_processor(tmp_path):
     thread = Thread(0)
     for number, time in enumerate(range(START, END, 10_000)):
