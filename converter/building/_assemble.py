@@ -133,7 +133,7 @@ class _Builder:
             name = f"{HOST_BEFORE}{self.names[about]}" if about >= 0 else HOST_END
             return node | {"name": name, "kind": "host", "cause": part.cause}
         cause = part.cause
-        if not cause and self.names[about].startswith(_COMM_LIBRARIES):
+        if cause in ("", "descheduled") and self.names[about].startswith(_COMM_LIBRARIES):
             cause = "communication_call"
         if not part.cause:
             node["num_ops"], node["tensor_size_bytes"] = self.costs.pop(piece.place, (1, 1))

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import pairwise, product
+from itertools import groupby, pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -69,9 +69,14 @@ class SampledCauses:
 
     def spans(self, ops: Ops, window: Window) -> list[Span]:
         """Return disjoint spans within *window*; *ops* are the operators of the thread."""
-        states, edges = [*self._states(window.start_ns, window.end_ns)], _section_edges(ops)
-        states = sorted([*states, *self._of_other_steps(states, edges, window)], key=lambda one: one.time_ns)
-        states = _with_loops_joined(states, window)
+        edges = _section_edges(ops)
+        own = [*self._states(window.start_ns, window.end_ns)]
+        others = [(start, [*self._states(start, end)], end) for start, end in self._other_steps(window)]
+        states = sorted([*own, *_of_other_steps(own, others, edges, window)], key=lambda one: one.time_ns)
+        begins = sorted(step.start_ns for step in window.steps)
+        of_steps = [[*group] for _, group in groupby(states, lambda one: bisect_right(begins, one.time_ns))]
+        lines = _lines_of_loops([*of_steps, *(group for _, group, _ in others)])
+        states = [one._replace(place=lines.get(one.place, one.place)) for one in states]
         spans = [*_around(states, _Elements.of(ops, window), edges, window)]
         return layered(spans, self._moments(ops, window))
 
@@ -101,27 +106,13 @@ class SampledCauses:
             changed_ns = self._changed_ns(before, row)
             yield _State(changed_ns or time - samples.late_ns[row], time, changed_ns > 0, cause, place)
 
-    def _of_other_steps(
-        self, states: Sequence[_State], edges: Sequence[int], window: Window
-    ) -> Iterator[_State]:
-        """Yield what other captured steps show of the sections of *window* that no sample of its own is in.
-
-        A sample of another step is in a section if it is as long after the start of the one step as of the
-        other, and also as long before the end.
-        """
+    def _other_steps(self, window: Window) -> Iterator[tuple[int, int]]:
+        """Yield start and end of the captured steps that are not in *window*."""
         steps = self._evidence.steps
-        own = {bisect_right(edges, state.time_ns) for state in states if state.time_ns < window.end_ns}
-        for step, (_, begin, end) in product(window.steps, steps.steps()):
-            other_start, other_end = steps.time_ns[begin], steps.time_ns[end]
-            if not steps.recorded[end] or (other_start < step.end_ns and other_end > step.start_ns):
-                continue
-            for state in self._states(other_start, other_end):
-                times = [state.time_ns + step.start_ns - other_start, state.time_ns + step.end_ns - other_end]
-                sections = {bisect_right(edges, time_ns) for time_ns in times}
-                is_inside = step.start_ns <= min(times) and max(times) < step.end_ns
-                if is_inside and len(sections) == 1 and sections.isdisjoint(own):
-                    time_ns = sum(times) // 2
-                    yield _State(time_ns, time_ns, False, state.cause, state.place)
+        for _, begin, end in steps.steps():
+            start_ns, end_ns = steps.time_ns[begin], steps.time_ns[end]
+            if steps.recorded[end] and (end_ns <= window.start_ns or start_ns >= window.end_ns):
+                yield start_ns, end_ns
 
     def _changed_ns(self, before: int, row: int) -> int:
         """Return when the thread blocked, or went on, between two samples; 0 if it did neither once.
@@ -313,28 +304,51 @@ class _Elements(NamedTuple):
         return min(inside, key=lambda edge: abs(edge - middle)) if inside else middle
 
 
-def _with_loops_joined(states: Sequence[_State], window: Window) -> list[_State]:
-    """Return *states* with one place for all lines of a loop: the one seen most.
+def _of_other_steps(
+    own: Sequence[_State],
+    others: Sequence[tuple[int, Sequence[_State], int]],
+    edges: Sequence[int],
+    window: Window,
+) -> Iterator[_State]:
+    """Yield what *others*, steps by start, states and end, show of sections that none of *own* is in.
 
-    A loop is where a function goes back to an earlier line twice or more within one step.
+    A sample of another step is in a section if it is as long after the start of the one step as of the other,
+    and also as long before the end.
     """
-    begins = sorted(step.start_ns for step in window.steps)
-    visits: dict[tuple[str, int], list[int]] = {}
-    for state in states:
-        if match := _PLACE.fullmatch(state.place):
-            step = bisect_right(begins, state.time_ns)
-            visits.setdefault((match["function"], step), []).append(int(match["line"]))
+    seen = {bisect_right(edges, state.time_ns) for state in own if state.time_ns < window.end_ns}
+    for step, (start_ns, states, end_ns) in product(window.steps, others):
+        for state in states:
+            times = [state.time_ns + step.start_ns - start_ns, state.time_ns + step.end_ns - end_ns]
+            sections = {bisect_right(edges, time_ns) for time_ns in times}
+            is_inside = step.start_ns <= min(times) and max(times) < step.end_ns
+            if is_inside and len(sections) == 1 and sections.isdisjoint(seen):
+                time_ns = sum(times) // 2
+                yield _State(time_ns, time_ns, False, state.cause, state.place)
+
+
+def _lines_of_loops(steps: Sequence[Sequence[_State]]) -> dict[str, str]:
+    """Return by place the one that stands for all lines of its loop: the one seen most.
+
+    A loop is where a function goes back to an earlier line twice or more within one of *steps*.
+    """
     joined: dict[str, str] = {}
-    for (function, _), lines in visits.items():
-        back = [(later, earlier) for earlier, later in pairwise(lines) if later < earlier]
-        loop: list[int] = []
-        for line, following in pairwise([*sorted(set(lines)), 0]):
-            loop.append(line)
-            if sum(first <= line and following <= last for first, last in back) * bool(following) < _TURNS:
-                usual = max(loop, key=lines.count)
-                joined |= {f"{function}{line})": f"{function}{usual})" for line in loop if line != usual}
-                loop = []
-    return [state._replace(place=joined.get(state.place, state.place)) for state in states]
+    for states in steps:
+        visits: dict[str, list[int]] = {}
+        for match in filter(None, (_PLACE.fullmatch(state.place) for state in states)):
+            visits.setdefault(match["function"], []).append(int(match["line"]))
+        for function, lines in visits.items():
+            back = [(later, earlier) for earlier, later in pairwise(lines) if later < earlier]
+            loop: list[int] = []
+            for line, following in pairwise([*sorted(set(lines)), 0]):
+                loop.append(line)
+                if (
+                    sum(first <= line and following <= last for first, last in back) * bool(following)
+                    < _TURNS
+                ):
+                    usual = max(loop, key=lines.count)
+                    joined |= {f"{function}{line})": f"{function}{usual})" for line in loop if line != usual}
+                    loop = []
+    return joined
 
 
 def _section_edges(ops: Ops) -> list[int]:

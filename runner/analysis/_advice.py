@@ -19,7 +19,8 @@ from ...support.table import Columns, Table
 from .._framed import coded
 from .._result import Result
 from .._traits import about_backend
-from ._candidates import HALF, Candidate, candidates
+from ._candidate import HALF, Candidate
+from ._candidates import candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._path_facts import collective_label
 from ._remedies import REMEDIES, UNKNOWN

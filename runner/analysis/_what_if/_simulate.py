@@ -74,12 +74,13 @@ def _with_faster_machine(experiment: Experiment, target: Target, times: float) -
 
 
 def _changed(experiment: Experiment, target: Target, times: float) -> Experiment:
-    if not (0.01 <= times <= 1000 or (times == math.inf and target.what in _REMOVABLE)):
+    measured = not about_backend(experiment.backend).network
+    removable = (*_REMOVABLE, "collective") if measured else _REMOVABLE
+    if not (0.01 <= times <= 1000 or (times == math.inf and target.what in removable)):
         raise UsageError(
             f"'{target.key[:60]}' can be 0.01 to 1000 times as fast, or 'inf' (gone), but for data "
             f"and networks; not {times:g} times."
         )
-    measured = not about_backend(experiment.backend).network
     if target.what in NETWORK:
         if measured:
             raise UsageError(

@@ -19,6 +19,7 @@ Ints = npt.NDArray[np.int64]
 Work = tuple[str, str, str]
 _LEAST_PROGRAMS = 2  # so that one can be compared with others
 _NOT_WORK = ("idle", "wait", "communication", "sync")
+_WAITING = ("communication_call",)  # causes of host time in which a rank may wait for its peers
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,9 @@ def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
     """Return a number for the work that each node is part of, what these are, and the rows that are work."""
     nodes = graph.node_columns
     rows = np.flatnonzero(
-        (np.asarray(nodes["type"]) < NodeType.COMM_SEND) & ~texts_where(nodes, "kind", _NOT_WORK.__contains__)
+        (np.asarray(nodes["type"]) < NodeType.COMM_SEND)
+        & ~texts_where(nodes, "kind", _NOT_WORK.__contains__)
+        & ~texts_where(nodes, "cause", _WAITING.__contains__)
     )
     operators, names = nodes["operator"], nodes["name"]
     nameless = np.array([text == "" for text in operators.texts] or [True], bool)[operators.numbers[rows]]

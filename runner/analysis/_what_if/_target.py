@@ -57,15 +57,15 @@ class Target:
     """One thing that could change: *what* it is, and its *name* among those.
 
     Nodes with a *name* as their ``operator`` (if it has device work, that work alone, not its dispatch),
-    ``module``, ``phase``, ``kind``, ``cause`` or ``place``; a ``kernel`` by name; a ``copy`` by direction
-    ("HtoD"); a ``sync`` by its operator or name, which waits for nothing once it is gone; a ``stall`` by its
-    operator or name, which is then cut to the median piece of host work; ``host`` "dispatch", all host work
-    without stalls and special causes, or a place, such work there (``place`` has its operators, too);
-    ``fusion`` "elementwise", chains of such operators, which then pass on results without storing them; the
-    ``skew`` of a rank, whose work then takes as long as that of its peers. A ``collective`` by its type,
-    ``send_recv``, or as the critical path describes it; the
-    ``bandwidth`` or ``latency`` of a network dimension (from 0), a ``link``
-    ("0-8"), a figure of the ``machine`` of the GPU model ("scale_up.latency_ns"), or one dependency, an
+    ``module`` (or inside it), ``phase``, ``kind``, ``cause`` or ``place``; a ``kernel`` by name; a ``copy``
+    by direction ("HtoD"); a ``sync`` by its operator or name, which waits for nothing once it is gone; a
+    ``stall`` by its operator or name, which is then cut to the median piece of host work; ``host``
+    "dispatch", all host work without stalls and special causes, or a place, such work there (``place`` has
+    its operators, too); ``fusion`` "elementwise", chains of such operators, which then pass on results
+    without storing them; the ``skew`` of a rank, whose work then takes as long as that of its peers. A
+    ``collective`` by its type, ``send_recv``, or as the critical path describes it; the ``bandwidth`` or
+    ``latency`` of a network dimension (from 0), a ``link`` ("0-8"), a figure of the ``machine`` of the GPU
+    model ("scale_up.latency_ns"), or one dependency, an
     ``edge`` ("0/17-23": of rank 0, from node 17 to node 23).
     """
 

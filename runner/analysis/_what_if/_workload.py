@@ -99,6 +99,8 @@ def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 def _nodes_of(workload: Workload, graph: Graph, target: Target) -> Flags:
     nodes, is_it = graph.node_columns, target.name.__eq__
+    if target.what == "module":
+        return texts_where(nodes, "module", lambda name: f"{name}.".startswith(f"{target.name}."))
     types: npt.NDArray[np.integer] = np.asarray(nodes["type"])
     if target.key == "kind:communication":
         is_message: Flags = types >= NodeType.COMM_SEND

@@ -1,0 +1,114 @@
+"""One thing that may bound a step, and the sums over rows of the critical path that describe it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...support.table import Columns
+from .._framed import coded, sums_by
+from ._what_if import Target
+
+__all__ = [
+    "CALLED_PHASES",
+    "DELAYED",
+    "GONE",
+    "HALF",
+    "MOST_OF_IT",
+    "Candidate",
+    "Ints",
+    "grouped",
+    "in_place",
+    "largest",
+    "scaled",
+    "sum_ns",
+    "where",
+]
+
+Ints = npt.NDArray[np.int64]
+
+HALF, GONE = 2.0, math.inf
+"""How many times as fast: necessary work where no evidence tells how fast it could be, and any other time."""
+MOST_OF_IT = 2 / 3
+CALLED_PHASES = ("backward", "optimizer")
+"""Phases in which a script has one line for all operators."""
+DELAYED = "descheduled"
+"""The cause of time in which a thread had no processor, whatever it ran then."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """Something that may bound the step: *what* in words, a *target* to simulate *times* as fast.
+
+    *remedy* is a key of `REMEDIES`; *how* replaces its sentence. *rows* are its segments of the critical
+    path, *path_ns* their time, and *bound_ns* the most that the change can gain. *is_named* tells one thing
+    from the sum of many. Where *is_advised* is false, nothing is known that would help.
+    """
+
+    what: str
+    kind: str
+    cause: str
+    remedy: str
+    target: Target
+    times: float
+    rows: Ints
+    path_ns: int
+    bound_ns: int
+    is_named: bool = True
+    how: str = ""
+    is_advised: bool = True
+
+
+def sum_ns(segments: Columns, rows: Ints) -> int:
+    return int(segments["duration_ns"][rows].sum())
+
+
+def grouped(rows: Ints, labels: npt.NDArray[Any]) -> Iterator[tuple[str, Ints]]:
+    """Yield each label with its rows."""
+    numbers, names = coded(labels)
+    order = np.argsort(numbers, kind="stable")
+    ends = np.searchsorted(numbers[order], np.arange(1, len(names)))
+    for name, part in zip(names, np.split(order, ends), strict=False):
+        yield str(name), rows[part]
+
+
+def scaled(segments: Columns, what: str, kind: str, target: Target, rows: Ints, **more: Any) -> Candidate:
+    """Return the candidate that takes half of its time."""
+    path_ns = sum_ns(segments, rows)
+    facts: dict[str, Any] = {"cause": "", "remedy": kind} | more
+    bound_ns = round(path_ns * (1 - 1 / HALF))
+    return Candidate(
+        what, kind, facts.pop("cause"), facts.pop("remedy"), target, HALF, rows, path_ns, bound_ns, **facts
+    )
+
+
+def largest(segments: Columns, rows: Ints, column: str) -> tuple[str, int]:
+    sums = sums_by(segments["duration_ns"][rows], segments[column][rows])
+    name = max(sums, key=sums.__getitem__)
+    return str(name), int(sums[name])
+
+
+def where(segments: Columns, rows: Ints) -> str:
+    """Return where most of the *rows* lie: function, file and line, or the operator or annotation."""
+    name, _ = largest(segments, rows, "operator")
+    return in_place(segments, rows) or (f": {name}" if name else "")
+
+
+def in_place(segments: Columns, rows: Ints) -> str:
+    """Return the function that most of the *rows* lie in with its line that takes most; "" if none is."""
+    times = sums_by(segments["duration_ns"][rows], segments["place"][rows])
+    times.pop("", None)
+    functions: Counter[str] = Counter()
+    for place, ns in times.items():
+        functions[str(place).rpartition(":")[0]] += int(ns)
+    function, function_ns = functions.most_common(1)[0] if times else ("", 0)
+    if 2 * function_ns <= sum_ns(segments, rows):
+        return ""
+    place = max((one for one in times if str(one).rpartition(":")[0] == function), key=times.__getitem__)
+    return f" in {place}"

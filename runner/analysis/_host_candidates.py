@@ -1,0 +1,198 @@
+"""Candidates among a host thread's time: loops of short operators, causes, stalls, synchronisations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from ...converter import Workload
+from ...converter.building import HOST_BEFORE, HOST_END, HOST_UNRECORDED, SPIN
+from ...converter.chakra import HOST_CAUSES
+from ...support import count_text, duration_text
+from ...support.table import Columns
+from .._framed import coded, sums_by
+from ._candidate import (
+    CALLED_PHASES,
+    DELAYED,
+    GONE,
+    MOST_OF_IT,
+    Candidate,
+    Ints,
+    grouped,
+    in_place,
+    largest,
+    scaled,
+    sum_ns,
+    where,
+)
+from ._critical_path import CriticalPath
+from ._host_time import DIFFUSE_CAUSES, STALL_TIMES, typical_host_ns
+from ._labels import short_name
+from ._path_facts import NodeFacts, copy_direction
+from ._what_if import Target
+
+__all__ = ["host_work", "loop", "loops", "synchronisations"]
+
+# A loop in a script calls an operator at least so often, and most of its operators are shorter than that.
+_LOOP_CALLS, _SHORT_NS = 100, 50_000
+_SYNCHRONISATION = "synchronisation"
+_LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
+
+
+def loops(segments: Columns, rows: Ints) -> Iterator[tuple[str, Ints]]:
+    """Yield places at which a script calls short operators over and over, with all that runs there."""
+    phases, causes = segments["phase"][rows], segments["cause"][rows]
+    worked = segments["cause"] != DELAYED
+    everything = sums_by(segments["duration_ns"][worked], segments["place"][worked])
+    delayed = rows[causes == DELAYED]
+    rows = rows[~np.isin(phases, CALLED_PHASES) & np.isin(causes, _LOOP_CAUSES)]
+    placed = rows[segments["place"][rows] != ""]
+    for place, own in grouped(placed, segments["place"][placed]):
+        if sum_ns(segments, own) < MOST_OF_IT * int(everything[place]):
+            continue  # the loop is not all that the line does
+        called = own[~_is_gap(segments, own)]
+        if len(called) < _LOOP_CALLS or np.median(segments["duration_ns"][called]) > _SHORT_NS:
+            continue
+        if np.bincount(coded(segments["operator"][called])[0]).max() >= _LOOP_CALLS:
+            yield place, np.union1d(own, delayed[segments["place"][delayed] == place])
+
+
+def _is_gap(segments: Columns, rows: Ints) -> npt.NDArray[np.bool_]:
+    """Return which of *rows* are host work between operators."""
+    names = segments["name"][rows].tolist()
+    is_named = np.array([name.startswith(HOST_BEFORE) for name in names], bool)
+    gaps: npt.NDArray[np.bool_] = is_named & (segments["kind"][rows] == "host")
+    return gaps
+
+
+def loop(segments: Columns, place: str, own: Ints) -> Candidate:
+    """Return a loop of operators as one, with the host work between them."""
+    worked = own[segments["cause"][own] != DELAYED]
+    path_ns, calls = sum_ns(segments, own), int((~_is_gap(segments, worked)).sum())
+    cause, cause_ns = largest(segments, worked, "cause")
+    if cause == "python" and 2 * cause_ns > sum_ns(segments, worked):
+        what = f"{HOST_CAUSES[cause]} in {place}"
+    else:
+        cause = cause if cause == _SYNCHRONISATION else "dispatch"
+        what = f"{HOST_CAUSES[cause]} of {count_text(calls, 'short operator')} in {place}"
+    target, remedy = Target("place", place), "operators" if cause == "dispatch" else cause
+    return Candidate(what, "host", cause, remedy, target, GONE, own, path_ns, path_ns)
+
+
+def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
+    """Yield causes over their operators, stalls and places by name, and the dispatch that remains."""
+    segments = path.columns
+    causes, places = segments["cause"][rows], segments["place"][rows]
+    diffuse = np.isin(causes, DIFFUSE_CAUSES)
+    special = ~diffuse & (causes != "optimizer")
+    for cause, own in grouped(rows[special], causes[special]):
+        path_ns, label = sum_ns(segments, own), HOST_CAUSES.get(cause, cause)
+        what, target = f"{label}{where(segments, own)}", Target("cause", cause)
+        yield Candidate(what, "host", cause, cause, target, GONE, own, path_ns, path_ns)
+    placed = diffuse & (places != "") & (causes == "python")
+    for place, own in grouped(rows[placed], places[placed]):
+        path_ns = sum_ns(segments, own)
+        cause, _ = largest(segments, own, "cause")
+        what, target = f"{HOST_CAUSES.get(cause, 'Host work')} in {place}", Target("host", place)
+        yield Candidate(what, "host", cause, "python", target, GONE, own, path_ns, path_ns)
+    yield from _diffuse(path, workload, rows[diffuse & ~placed])
+
+
+def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
+    segments = path.columns
+    programs = path.program_of_rank[segments["rank"][rows]]
+    typical = {int(one): typical_host_ns(workload.graphs[int(one)]) for one in set(programs.tolist())}
+    usual = np.array([typical[one] for one in programs.tolist()], np.int64)
+    durations = segments["duration_ns"][rows]
+    long = durations > STALL_TIMES * usual
+    for name, own in grouped(rows[long], segments["operator"][rows[long]]):
+        path_ns = sum_ns(segments, own)
+        bound_ns = path_ns - int(usual[np.isin(rows, own)].sum())
+        is_gap = name.startswith(HOST_BEFORE) or name in {HOST_END, HOST_UNRECORDED}
+        what = f"Host stall: {name}" if is_gap else f"Host stall in {name}"
+        cause = str(segments["cause"][own[0]])
+        module, _ = largest(segments, own, "module")
+        what += f" of {module}" * bool(module) + in_place(segments, own)
+        yield Candidate(what, "host", cause, "stall", Target("stall", name), GONE, own, path_ns, bound_ns)
+    own = rows[~long]
+    if len(own):
+        on_device = any("idle" in graph.node_columns["kind"].texts for graph in workload.graphs)
+        on_device = on_device or bool((segments["kind"] == "copy").any())
+        name, ns = largest(segments, own, "operator")
+        what = HOST_CAUSES["dispatch"] + f", most for {name} ({duration_text(ns)})" * (
+            len(set(segments["operator"][own])) > 1
+        )
+        remedy = "launches" if on_device else "operators"
+        target = Target("host", "dispatch")
+        yield scaled(segments, what, "host", target, own, cause="dispatch", remedy=remedy, is_named=False)
+
+
+def synchronisations(path: CriticalPath, workload: Workload, rows: Ints, most_ns: int) -> Iterator[Candidate]:
+    """Yield synchronisations by operator, with the device's work before each, which it waited for.
+
+    The device has that work to do without them, too: they hold up *most_ns* at most.
+    """
+    segments = path.columns
+    device = np.isin(segments["kind"], ["compute", "communication", "copy", "idle"])
+    ended, instant = _instant_synchronisations(path, workload, device)
+    calls = np.append(segments["name"][rows], instant["name"])
+    for operator, group in grouped(
+        np.arange(len(calls)), np.append(segments["operator"][rows], instant["operator"])
+    ):
+        own = rows[group[group < len(rows)]]
+        call = largest(segments, own, "name")[0] if len(own) else str(calls[group[0]])
+        resumed = np.append(rows, ended)[group]
+        waited = [row for sync in resumed.tolist() for row in _run_before(device, sync)]
+        awaited = np.unique(np.array(waited, np.int64))
+        what = f"Synchronisation {call}" + (f" in {operator}" if operator != call else "")
+        own_ns, awaited_ns = sum_ns(segments, own), sum_ns(segments, awaited)
+        if own_ns > awaited_ns > 0 and not call.startswith(SPIN):
+            what += f", {duration_text(own_ns)} of it after the last device work that it waits for"
+        elif len(awaited) and not call.startswith(SPIN):
+            what += f", which waits for {_device_work(segments, awaited)}"
+        every = np.union1d(own, awaited)
+        path_ns = min(sum_ns(segments, every), own_ns + most_ns)
+        bound_ns = min(path_ns, most_ns)
+        target = Target("sync", operator)
+        cause = "synchronisation"
+        yield Candidate(what, "sync", cause, "sync", target, GONE, every, path_ns, bound_ns)
+
+
+def _instant_synchronisations(
+    path: CriticalPath, workload: Workload, device: npt.NDArray[np.bool_]
+) -> tuple[Ints, Mapping[str, npt.NDArray[np.object_]]]:
+    """Return the synchronisations on the path that returned as soon as the device was done.
+
+    They take no time, so that they have no segment: the rows are those of the host's work after each.
+    """
+    causes, ranks = path.causes, path.columns["rank"]
+    resumed = ~device & (causes >= 0) & (causes != np.append(-1, path.columns["node_id"][:-1]))
+    rows = np.flatnonzero(resumed & np.append(False, device[:-1]))
+    facts = NodeFacts(workload, ranks[rows].astype(np.int64), causes[rows])
+    is_sync = facts.texts("kind") == "sync"
+    named = {name: facts.texts(name)[is_sync] for name in ("name", "operator")}
+    operators = np.where(named["operator"] == "", named["name"], named["operator"])
+    return rows[is_sync], {"name": named["name"], "operator": operators}
+
+
+def _device_work(segments: Columns, rows: Ints) -> str:
+    """Return what the longest of *rows* is: a collective, copies by direction, or an operator."""
+    working = rows[segments["kind"][rows] != "idle"]
+    rows = working if len(working) else rows
+    row = int(rows[np.argmax(segments["duration_ns"][rows])])
+    collective, operator = str(segments["collective"][row]), str(segments["operator"][row])
+    if collective:
+        return collective.partition(" of ")[0]
+    if segments["kind"][row] == "copy":
+        return f"copies {copy_direction(str(segments['name'][row]))} ({operator})"
+    return short_name(operator)
+
+
+def _run_before(device: npt.NDArray[np.bool_], row: int) -> range:
+    """Return the rows of the device that stand in front of *row* without a gap."""
+    first = row
+    while first > 0 and device[first - 1]:
+        first -= 1
+    return range(first, row)
