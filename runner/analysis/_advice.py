@@ -161,9 +161,9 @@ def advise(
     helpful.sort(key=lambda pair: -pair[1].gain_ns)
     kept = [
         (one, _of_the_whole(one, item, result, workload, simulate))
-        for one, item in _without_covered(helpful)[:_MOST_ADVICE]
+        for one, item in _without_covered(helpful, path)[:_MOST_ADVICE]
     ]
-    items = [*_recurring(result, workload), *_with_overlaps(kept)]
+    items = [*_recurring(result, workload), *_with_overlaps(kept, path)]
     items = sorted(items, key=lambda item: -item._likely_ns)[:_MOST_ADVICE]
     top = _contributor(found)
     causes = tuple(_cause(one, path) for one in _distinct(found)[:_MOST_CAUSES])
@@ -262,25 +262,29 @@ def _longest(path: CriticalPath, one: Candidate) -> tuple[int, int, str]:
     return int(segments["rank"][row]), int(segments["node_id"][row]), str(segments["place"][row])
 
 
-def _without_covered(items: Sequence[tuple[Candidate, Advice]]) -> list[tuple[Candidate, Advice]]:
+def _without_covered(
+    items: Sequence[tuple[Candidate, Advice]], path: CriticalPath
+) -> list[tuple[Candidate, Advice]]:
     """Return the advice without faster kernels for time that better advice already covers."""
     kept: list[tuple[Candidate, Advice]] = []
     for one, item in items:
-        covering = (other for other, _ in kept if _shared(one, other) > _COVERED)
+        covering = (other for other, _ in kept if _shared(one, other, path) > _COVERED)
         if one.remedy not in ("compute", "wait", "operators") or next(covering, None) is None:
             kept.append((one, item))
     return kept
 
 
-def _shared(one: Candidate, other: Candidate) -> float:
-    """Return which part of the smaller one's segments the two have in common."""
-    smaller = max(1, min(len(one.rows), len(other.rows)))
-    return len(np.intersect1d(one.rows, other.rows, assume_unique=True)) / smaller
+def _shared(one: Candidate, other: Candidate, path: CriticalPath) -> float:
+    """Return which part of the shorter one's time the two have in common."""
+    durations = path.columns["duration_ns"]
+    common = np.intersect1d(one.rows, other.rows, assume_unique=True)
+    shorter_ns = min(durations[one.rows].sum(), durations[other.rows].sum())
+    return float(durations[common].sum() / max(1, shorter_ns))
 
 
-def _with_overlaps(items: Sequence[tuple[Candidate, Advice]]) -> Iterator[Advice]:
+def _with_overlaps(items: Sequence[tuple[Candidate, Advice]], path: CriticalPath) -> Iterator[Advice]:
     for place, (one, item) in enumerate(items):
-        earlier = [other.what for other, _ in items[:place] if _shared(one, other) > _LEAST_SHARE]
+        earlier = [other.what for other, _ in items[:place] if _shared(one, other, path) > _LEAST_SHARE]
         yield replace(item, overlaps="; ".join(earlier))
 
 

@@ -83,3 +83,23 @@ def test_lines_of_a_loop_are_one_place_and_those_around_it_are_not(tmp_path):
     assert set(lasting.index) >= {"train (a.py:41)", "train (a.py:43)", "train (a.py:45)"}
     assert not {"train (a.py:42)", "train (a.py:44)"} & set(lasting.index)
     assert lasting["train (a.py:43)"] >= 15 * 5_000_000
+
+
+def test_a_loop_that_another_captured_step_shows_is_one_place(tmp_path):
+    """The step that is converted goes back from line 43 to 42 once, the other one thrice."""
+    thread, evidence = Thread(0), EvidenceFile()
+    spans = [(1_000, 31_000), (31_000, 81_000)]
+    lines = [42, 43, 42, 43, *[42, 43] * 4]
+    evidence.step(0, spans[0][0], recorded=0)
+    for index, (start, end) in enumerate(spans, 1):
+        thread.op("aten::mm", start, start + 1_000, 2 * index)
+        thread.op("aten::mm", end - 1_000, end, 2 * index + 1)
+        evidence.step(index, end, recorded=index)
+    for number, line in enumerate([40, *lines]):
+        time = 3_500 + 6_000 * number
+        evidence.sample(time, ("train", "a.py", line, "script"), cpu=time)
+    evidence.write(tmp_path / "rank0.evidence.json.gz")
+    entry = thread.write(tmp_path, spans) | {"process_groups": []}
+    write_trace_set(tmp_path, [entry | {"evidence": "rank0.evidence.json.gz"}])
+    places = set(convert(tmp_path, step=0).graphs[0].nodes["place"])
+    assert {f"train (a.py:{line})" in places for line in (42, 43)} == {True, False}

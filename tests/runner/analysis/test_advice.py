@@ -208,6 +208,59 @@ def test_a_loop_contains_the_delays_of_its_operators(tmp_path):
     assert (second.cause, second.gain_ns, second.overlaps) == ("descheduled", 9 * MS, first.what)
 
 
+def test_a_loop_with_long_calls_between_its_operators_is_python(tmp_path):
+    """A compression of 60 us between short operators is not dispatch."""
+    nodes = looping("sizes (train.py:16)")
+    for node in nodes[3::3]:
+        node |= {"cause": "python", "duration_ns": 60_000}
+    first = analysed(tmp_path, workload(nodes)).advices()[0]
+    assert first.what == "Python between operators in sizes (train.py:16)"
+    assert first.key == "place:sizes (train.py:16)=inf"
+    assert first.gain_ns == 300 * 8_000 + 150 * 60_000
+
+
+def test_an_operator_that_a_script_calls_is_named_with_its_line(tmp_path):
+    place, line = "conditions (train.py:15)", "train (train.py:30)"
+    nodes = [
+        comp(0, MS, operator="aten::addmm", place=line),
+        comp(1, 5 * MS, (0,), operator="aten::_linalg_svd", place=place),
+        comp(2, 2 * MS, (1,), operator="aten::mm", phase="backward", place=line),
+    ]
+    for node in nodes:
+        node["name"] = node["operator"]
+    run = analysed(tmp_path, workload(nodes))
+    first, second, *_ = run.advices()
+    assert (first.what, first.gain_ns) == (f"aten::_linalg_svd in {place}", 5 * MS)
+    assert second.what == "aten::mm"  # the line of the whole backward pass says nothing of it
+    assert f"the largest contributor is aten::_linalg_svd in {place}" in run.summary.headline
+
+
+def of_modules(times):
+    """Return a program with a forward and a backward operator for each module and its time."""
+    nodes = []
+    for phase, operator in (("forward", "aten::addmm"), ("backward", "aten::mm")):
+        for module, own_ns in times.items():
+            number = len(nodes)
+            nodes.append(comp(number, own_ns, (number - 1,) if number else ()))
+            nodes[-1] |= {"name": operator, "operator": operator, "module": module, "phase": phase}
+    return nodes
+
+
+def test_a_module_that_takes_most_is_one_entry_over_its_operators(tmp_path):
+    program = workload(of_modules({"embed": MS, "hidden.0": 6 * MS, "hidden.1": 6 * MS, "head": MS}))
+    first, *others = analysed(tmp_path, program).advices()
+    assert first.what == "hidden (module), most for aten::addmm"
+    assert (first.key, first.gain_ns, first.half_ns) == ("module:hidden=inf", 24 * MS, 12 * MS)
+    assert REMEDIES["module"] in first.how
+    assert not others  # the operators are mostly that module's
+
+
+def test_layers_that_are_most_of_the_model_are_no_entry_of_their_own(tmp_path):
+    layers = {f"layers.{number}": 2 * MS for number in range(6)}
+    program = workload(of_modules({"embed": MS, **layers, "head": MS}))
+    assert not any(item.key.startswith("module:") for item in analysed(tmp_path, program).advices())
+
+
 def test_operators_at_one_line_that_does_more_are_no_loop(tmp_path):
     large = comp(451, 9 * MS, (450,), phase="backward", place="ema (train.py:9)")
     run = analysed(tmp_path, workload([*looping(), large]))
@@ -390,6 +443,15 @@ def test_advice_on_the_same_time_says_so(tmp_path):
     first, second = run.advices()[:2]
     assert {first.key, second.key} == {"cause:sleep=inf", "skew:1=inf"}
     assert second.overlaps == first.what
+
+
+def test_time_inside_communication_calls_is_no_work_of_a_rank(tmp_path):
+    """Rank 0 waits in a call for rank 1, which sleeps: that is not work which rank 1 does less."""
+    waiting = [host(0, 9 * MS, cause="communication_call"), comp(1, MS, (0,)), coll(2, 1 << 20, (1,))]
+    sleeping = [host(0, 10 * MS, cause="sleep"), comp(1, MS, (0,)), coll(2, 1 << 20, (1,))]
+    run = analysed(tmp_path, workload(waiting, sleeping))
+    (item,) = (item for item in run.advices() if item.key == "skew:1=inf")
+    assert item.what.startswith("Rank 1 is late: 10.0 ms more work than its peers in Sleeping")
 
 
 def test_equal_ranks_are_not_blamed(tmp_path):
