@@ -22,6 +22,7 @@ from ._output import (
     print_json,
     stage,
 )
+from ._studies import MEASURED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,6 +103,12 @@ def compare_command(
     from ..runner.analysis import TIME_FORMULA
 
     study = Study.open(study_folder)
+    if MEASURED in run_ids:
+        raise UsageError(
+            "A measurement has no settings that could be simulated. Next: name two simulations with --run."
+            if why
+            else "A measurement is no run of the study. Next: --measured makes it the reference run."
+        )
     if why:
         if measured or view is not None or folder is not None:
             raise UsageError("--why prints a table of its own. Next: leave out --measured, --view and -o.")

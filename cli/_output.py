@@ -339,11 +339,13 @@ def stage(text: str) -> Iterator[Status]:
 
 
 def counter(status: Status, what: str) -> Callable[[int, int], None]:
-    """Return a callback that shows the number of completed *what* next to *status*."""
-    text = status.status
+    """Return a callback that shows the number of completed *what* next to *status*, and the time to go."""
+    text, began_s, show_line = status.status, time.monotonic(), _lines(status)
 
     def show(done: int, of: int) -> None:
-        status.update(f"{text}: {done} of {of} {what}")
+        took_s = time.monotonic() - began_s
+        left = f", about {duration_text(1e9 * took_s / done * (of - done))} to go" if 0 < done < of else ""
+        show_line(f"{text}: {done} of {of} {what}{left}")
 
     return show
 
@@ -351,20 +353,32 @@ def counter(status: Status, what: str) -> Callable[[int, int], None]:
 def clock(status: Status, ranks: int, word: str = "simulated") -> Callable[[int, int], bool]:
     """Return a callback that shows the progress of a run of *ranks* next to *status*, with *word*.
 
-    Without a terminal, it prints lines on standard error, the first after a second and then at doubling
-    intervals. It never cancels.
+    It never cancels.
     """
-    text, next_s, began_s = status.status, 1.0, time.monotonic()
+    text, show_line = status.status, _lines(status)
 
     def show(now_ns: int, finished: int) -> bool:
+        show_line(f"{text}: {duration_text(now_ns)} {word}, {finished:,} of {ranks:,} ranks finished")
+        return True
+
+    return show
+
+
+def _lines(status: Status) -> Callable[[str], None]:
+    """Return a callback that shows a line of progress in place of *status*.
+
+    Without a terminal, it prints lines on standard error, the first after a second and then at doubling
+    intervals.
+    """
+    next_s, began_s = 1.0, time.monotonic()
+
+    def show(line: str) -> None:
         nonlocal next_s
-        line = f"{text}: {duration_text(now_ns)} {word}, {finished:,} of {ranks:,} ranks finished"
         if error_console.is_terminal:
             status.update(line)
         elif time.monotonic() - began_s >= next_s:
             next_s *= 2
             error_console.print(line, soft_wrap=True)
-        return True
 
     return show
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..runner import RunInfo, Study
     from ..runner.analysis import RunAnalysis
 
-__all__ = ["holds_traces", "of_a_run", "open_run", "open_study", "print_run", "run_option"]
+__all__ = ["MEASURED", "holds_traces", "of_a_run", "open_run", "open_study", "print_run", "run_option"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -27,7 +27,8 @@ run_option = click.option(
     metavar="ID",
     help="The run to explain, by the start of its id, or `measured`: the capture. [default: the newest]",
 )
-_MEASURED = "measured"
+MEASURED = "measured"
+"""Names the capture where a run is named."""
 
 
 def of_a_run(command: Command) -> Command:
@@ -67,7 +68,7 @@ def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: st
 
     study = open_study(paths)
     runs = study.runs()
-    if run_id == _MEASURED or (run_id is None and not runs and study.workloads()):
+    if run_id == MEASURED or (run_id is None and not runs and study.workloads()):
         run_id = _measured(study)
     run = analyse_run(study, run_id)
     if output_format == "table":

@@ -287,6 +287,18 @@ def test_compare_begins_with_the_settings_that_differ(study, capfd):
     assert "a second --run" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [(["--why"], "A measurement has no settings"), ([], "--measured makes it the reference run")],
+)
+def test_compare_refuses_the_measurement_as_a_run(study, capfd, options, reason):
+    run = study.run_info().id
+    with pytest.raises(SystemExit) as stop:
+        main(["compare", str(study.path), *options, "--run", "measured", "--run", run])
+    assert stop.value.code == 2
+    assert reason in capfd.readouterr().err
+
+
 def test_sentences_are_printed_whole_and_endless_names_are_not():
     assert _cell("cause", "word " * 60) == "word " * 60
     assert len(_cell("name", "x" * 10_000)) < 400

@@ -6,6 +6,7 @@ import pytest
 from studies import make_workload
 
 from chakrascope.cli import main
+from chakrascope.cli._output import counter, stage
 from chakrascope.runner import get_backend
 
 
@@ -36,4 +37,20 @@ def test_a_log_has_a_line_after_a_second_and_ever_fewer(capsys, monkeypatch, tmp
         "3.00 s simulated, 3 of 2 ranks finished",
         "5.00 s simulated, 5 of 2 ranks finished",
         "40.0 s simulated, 40 of 2 ranks finished",
+    ]
+
+
+def test_a_count_says_how_long_the_rest_will_take(capsys, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("chakrascope.cli._output.time.monotonic", lambda: clock[0])
+    with stage("simulated") as status:
+        progress = counter(status, "runs")
+        for done in (1, 2, 4):
+            clock[0] = 30.0 * done
+            progress(done, 4)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:3] == [
+        "simulated: 1 of 4 runs, about 90.0 s to go",
+        "simulated: 2 of 4 runs, about 60.0 s to go",
+        "simulated: 4 of 4 runs",
     ]
