@@ -57,9 +57,9 @@ def _views() -> tuple[str, ...]:
     "--view",
     type=LateChoice(_views),
     metavar="TABLE",
-    help="Print one table instead: advice, kinds, operators, ranks, streams, steps, layers, collectives, "
-    "slack, links, dimensions, loads, traffic, traffic-busy, traffic-flows, link-use, flows, packets or "
-    "calibration.",
+    help="Print one table instead: advice, kinds, operators, host, ranks, streams, steps, layers, "
+    "collectives, slack, links, dimensions, loads, traffic, traffic-busy, traffic-flows, link-use, flows, "
+    "packets or calibration.",
 )
 @click.option("--rank", type=int, help="With --view: only rows of this rank.")
 @click.option("--node", type=int, help="With --view: only rows of the node with this id.")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VIEWS", "print_view"]
 
+_MOST_STACKS = 40
 _BANDWIDTHS = {"bytes_per_ns": "GB/s", "algorithm_bytes_per_ns": "GB/s", "bus_bytes_per_ns": "bus GB/s"}
 
 
@@ -61,6 +62,15 @@ VIEWS: Mapping[str, _View] = {
         "computation bounds it, TB/s where memory does; roofline: the least time at the peaks over the "
         "measured one, more than 100 % where data come from a cache.",
         limit=30,
+    ),
+    "host": _View(
+        "host",
+        "Host calls of the captured step, by call stack",
+        columns=("rank", "name", "calls", "total_ns", "self_ns", "on_path_ns"),
+        names={"name": "call, below its caller"},
+        note="total: with the calls it makes; self: without; on path: while the critical path is in host "
+        "work of the rank. The longest stacks, each thread by itself.",
+        limit=_MOST_STACKS,
     ),
     "steps": _View("steps", "Captured steps"),
     "layers": _View(
@@ -108,6 +118,8 @@ VIEWS: Mapping[str, _View] = {
 }
 _SLACK_FACTS = ["name", "kind", "operator", "module", "phase"]
 _EMPTY = {
+    "host": "The device traces of this run's workload are not here, so its host calls are unknown. Next: "
+    "import the traces again, or run this where they are.",
     "calibration": "The network of this run was not fitted to measurements. Next: 'chakrascope calibrate' "
     "writes such a network file for --network.",
     "loads": "Loads are those of switches, and this network links its ranks directly. Next: --view traffic.",
@@ -138,6 +150,8 @@ def print_view(
     shown = _largest_pairs(table, view.pairs) if view.pairs else table
     if name == "operators":
         shown = _operators_shown(table)
+    if name == "host":
+        shown = _stacks_shown(table)
     shown = shown[list(view.columns or shown.columns)]
     shown = shown.drop(columns=list(view.without)).rename(columns=dict(view.names))
     print_frame(shown, "table", title=view.title, limit=view.limit)
@@ -154,6 +168,14 @@ def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:
     named = (joined["operator"] + "\n" + joined["arguments"]).str.rstrip()
     columns = {"operator": named, "reaches": joined["reached"], "roofline": joined["roofline_share"]}
     shown: pd.DataFrame = joined.assign(**columns)
+    return shown
+
+
+def _stacks_shown(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the longest stacks, each indented below its caller, which is as long at least."""
+    longest = table.nlargest(_MOST_STACKS, "total_ns").sort_index()
+    thread = (longest["thread"] + ": ").where(longest["depth"] == 0, "")
+    shown: pd.DataFrame = longest.assign(name=[" " * n for n in longest["depth"]] + thread + longest["name"])
     return shown
 
 

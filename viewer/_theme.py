@@ -15,6 +15,7 @@ __all__ = [
     "KIND_COLOURS",
     "KIND_LABELS",
     "MEMORY_PARTS",
+    "NAME_COLOURS",
     "ON_KIND_INK",
     "PATH_COLOUR",
     "kind_colour",
@@ -44,6 +45,11 @@ MEMORY_PARTS: dict[str, tuple[str, str]] = {
 }
 # What is written on these colours, in both schemes: at least 4.5 to 1 against each of them.
 ON_KIND_INK = "#0b1016"
+# Of names: distinct, with dark ink readable on all of them; further names repeat them.
+NAME_COLOURS = (
+    "#6fa8dc", "#f0a860", "#8fc07a", "#cf8bb8", "#5fc4b8", "#e0c64a", "#a99be0", "#e58e7a", "#8fb1bd",
+    "#b9a06a", "#7fc8f0", "#c3cf6a",
+)  # fmt: skip
 # The critical path wherever it is drawn over something else.
 PATH_COLOUR = "#d6264f"
 KINDS: tuple[str, ...] = tuple(KIND_COLOURS)

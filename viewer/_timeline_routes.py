@@ -16,9 +16,10 @@ from ..runner.analysis import (
     area_table,
     counterpart,
     host_cause,
+    host_stack_table,
 )
 from ..support import count_text
-from ._exports import export
+from ._exports import export, table_file
 from ._state import OpenRun, StudyView
 from ._theme import ON_KIND_INK, PATH_COLOUR, kind_colour
 from .queries import flows, node_details, open_beside
@@ -115,6 +116,17 @@ def register_timeline(server: Flask, view: StudyView) -> None:
         table = run.arrivals
         shown = table[table["collective"].isin(_widest(table))]
         return jsonify({name: shown[name].tolist() for name in shown.columns})
+
+    _register_exports(server, view)
+
+
+def _register_exports(server: Flask, view: StudyView) -> None:
+    @server.get("/export/host.<extension>")
+    def host_stacks(extension: str) -> Response:
+        run = open_asked_for(view)
+        window = (_integer("t0", 0), _integer("t1", 0)) if "t1" in request.args else None
+        ranks = _ids("ranks", run.info.num_ranks)
+        return table_file(lambda: host_stack_table(run, ranks, window), "host", extension)
 
     @server.get("/export/timeline.json")
     def timeline() -> Response:

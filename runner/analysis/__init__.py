@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from ._groups import Groups as Groups
     from ._host_calls import CapturedCalls as CapturedCalls
     from ._host_calls import host_cause as host_cause
+    from ._host_stacks import host_stack_table as host_stack_table
     from ._labels import EDGE_LABELS as EDGE_LABELS
     from ._labels import KIND_LABELS as KIND_LABELS
     from ._lane_rows import CALLS as CALLS
@@ -268,6 +269,7 @@ __all__ = [
     "gain_text",
     "graph_tables",
     "host_cause",
+    "host_stack_table",
     "joined_operators",
     "judge",
     "layer_table",

@@ -17,6 +17,7 @@ from ._compare_runs import run_kinds, run_overview
 from ._differences import error_distribution, node_differences, rank_differences
 from ._divergence import paths_table
 from ._explain import configuration_table, explained_collectives
+from ._host_stacks import host_stack_table
 from ._links import TRAFFIC, link_dimensions, link_table, load_table, traffic_table
 from ._operators import operator_table
 from ._packets import packet_table
@@ -46,6 +47,7 @@ TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
     "ranks": lambda run: run.summary.ranks,
     "streams": stream_table,
     "operators": operator_table,
+    "host": host_stack_table,
     "standings": lambda run: run.standings,
     "arrivals": lambda run: run.arrivals,
     "segments": lambda run: segment_table(run.path),

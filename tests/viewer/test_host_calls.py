@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import pytest
@@ -11,7 +12,7 @@ from chakrascope.runner.analysis import CapturedCalls
 from chakrascope.runner.study import import_item
 from chakrascope.viewer import create_app
 
-from .conftest import serving
+from .conftest import follow, serving
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,19 @@ def test_calls_lie_below_the_measured_rows_of_their_rank(captured):
     assert by_name["ProfilerStep#4"]["measured_ns"] == measured_result(study.workload("mlp")).makespan_ns
     named = client.get(f"/api/slices?{asked}&{wide}&px=1000").data
     assert b"Optimizer.step#AdamW.step" in named
+
+
+def test_the_calls_of_a_window_are_exported_by_stack(captured):
+    study, run = captured
+    client = create_app(study).server.test_client()
+    whole = client.get(f"/export/host.csv?run={run}&ranks=0").text.splitlines()
+    part = client.get(f"/export/host.csv?run={run}&ranks=0&t0=0&t1=4000000").text.splitlines()
+    assert whole[0] == "rank,thread,depth,name,calls,total_ns,self_ns,on_path_ns"
+    total = measured_result(study.workload("mlp")).makespan_ns
+    for rows, total_ns in ((whole, total), (part, 4_000_000)):
+        step = next(row for row in rows if ",ProfilerStep#4," in row)
+        assert int(step.split(",")[5]) == total_ns
+    assert len(part) < len(whole)
 
 
 def test_the_host_work_that_a_node_waited_for_lies_in_its_calls(captured):
@@ -112,4 +126,8 @@ def test_the_way_leads_from_a_slice_to_the_host_and_from_a_call_to_what_it_calle
         ).json_value()
         page.mouse.click(*place)
         page.wait_for_selector("#timeline-details .area-table td:has-text('Optimizer.step#AdamW.step')")
+        page.get_by_role("tab", name="Host calls").click()
+        page.locator("#timeline-stacks").get_by_role("figure", name=re.compile("ProfilerStep#4")).wait_for()
+        follow(page, "/critical-path", f"?run={run}")
+        page.locator("#path-stacks").get_by_role("figure", name=re.compile("ProfilerStep#4")).wait_for()
     assert page.complaints == []

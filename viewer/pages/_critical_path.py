@@ -99,6 +99,8 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 html.Div(_breakdown(run, by, scheme), id="breakdown"),
             ),
             what_if_card(run, selection),
+            # Filled when the page stands, as the traces are read for it.
+            html.Div(id="path-stacks"),
             table_card("Segments", "segments", rows, _COLUMNS, scheme, query={"run": run.info.id}, note=note,
                        most=560, selects=True, row_id="segment"),
             # Filled when the page stands, as the slack of a large run takes a while.

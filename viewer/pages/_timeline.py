@@ -12,13 +12,14 @@ from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 from .. import _perfetto as perfetto
 from .._state import OpenRun, Selection, StudyView
 from ..queries import Sides, stand_ins_note
+from ._host_stacks import register_stacks
 from ._parts import page_address
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/timeline", "Timeline"
 # The parts of the panel, which assets/timeline/panel.js fills.
-_TABS = ("details", "ranks", "arrivals", "notes")
+_TABS = ("details", "ranks", "arrivals", "stacks", "notes")
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
@@ -41,6 +42,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                      **{"data-run": run.info.id, "data-scheme": scheme, "data-beside": _beside(run),
                         "data-measured": "yes" if run.is_measured else "no"}),
             dcc.Store(id="timeline-sink"),
+            dcc.Store(id="timeline-stacks-asked"),
             html.Div([html.Div(id="timeline-tabs", className="timeline-tabs"), *parts], id="timeline-panel",
                      className="timeline-panel"),
         ],
@@ -75,7 +77,7 @@ def _controls(run: OpenRun) -> dmc.Group:
 
 def register(app: Dash, view: StudyView) -> None:
     """Hand the run and the selection to the scripts, which keep everything else in the address themselves."""
-    del view
+    register_stacks(app, view)
     app.clientside_callback(
         ClientsideFunction("chakrascope", "timeline"),
         Output("timeline-sink", "data"),

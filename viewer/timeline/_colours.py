@@ -10,18 +10,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...runner.analysis import CALLS, Lanes
-from .._theme import KIND_COLOURS, KIND_LABELS
+from .._theme import KIND_COLOURS, KIND_LABELS, NAME_COLOURS
 
 __all__ = ["COLOURED_BY", "Colours", "coloured", "kind_palette", "name_totals", "named_palette"]
 
 Codes = npt.NDArray[np.uint8]
 COLOURED_BY = ("kind", "operator", "module", "stream")
 """What slices can be coloured by."""
-# Apart from each other, and dark ink is readable on all of them; names beyond these repeat them.
-_PALETTE = (
-    "#6fa8dc", "#f0a860", "#8fc07a", "#cf8bb8", "#5fc4b8", "#e0c64a", "#a99be0", "#e58e7a", "#8fb1bd",
-    "#b9a06a", "#7fc8f0", "#c3cf6a",
-)  # fmt: skip
 # What lies above nodes where colours say something that holds for these alone.
 _ABOVE = "#b4bec9"
 _MOST_MODULE_LENGTH = 60
@@ -76,9 +71,9 @@ def named_palette(
     names: Sequence[str], places: Mapping[str, int]
 ) -> tuple[list[str], list[tuple[str, str]], int]:
     """Return the palette, the legend of *names*, the longest first, and how many repeat others' colours."""
-    first = names[: len(_PALETTE)]
-    legend = [(name, _PALETTE[places[name] % len(_PALETTE)]) for name in first]
-    return [*_PALETTE, _ABOVE], legend, max(0, len(names) - len(_PALETTE))
+    first = names[: len(NAME_COLOURS)]
+    legend = [(name, NAME_COLOURS[places[name] % len(NAME_COLOURS)]) for name in first]
+    return [*NAME_COLOURS, _ABOVE], legend, max(0, len(names) - len(NAME_COLOURS))
 
 
 def _names_of(
@@ -122,10 +117,8 @@ def _named(
     order = np.argsort(-_totals(lanes, code, names), kind="stable")
     new = (names[which] for which in order.tolist() if names[which] not in known)
     places = {**known, **{name: len(known) + number for number, name in enumerate(new)}}
-    place = np.array([places[name] for name in names], np.int64) % len(_PALETTE)
-    coded = (
-        np.where(own, place[code], len(_PALETTE)).astype(np.uint8) if len(names) else code.astype(np.uint8)
-    )
+    place = np.array([places[name] for name in names], np.int64) % len(NAME_COLOURS)
+    coded = (np.where(own, place[code], len(NAME_COLOURS)) if len(names) else code).astype(np.uint8)
     return Colours(coded, *named_palette([names[which] for which in order.tolist()], places), places)
 
 

@@ -5,7 +5,7 @@ import { ranksText } from "./ranks.js";
 import { ORDERS } from "./rows.js";
 
 const { durationText } = window.chakrascopeUnits;
-const TABS = { details: "Details", ranks: "Ranks", arrivals: "Who came when", notes: "Notes" };
+const TABS = { details: "Details", ranks: "Ranks", arrivals: "Who came when", stacks: "Host calls", notes: "Notes" };
 const MOST_GROUPS = 300;
 
 export class Panel {
@@ -38,6 +38,7 @@ export class Panel {
   showTab() {
     if (!this.timeline.isLoaded) { return; }
     if (this.tab === "arrivals") { showArrivals(this.timeline, this.part("arrivals")); }
+    if (this.tab === "stacks") { this.askStacks(); }
     if (this.tab === "notes") { this.timeline.notes.show(); }
   }
 
@@ -45,15 +46,22 @@ export class Panel {
     const out = this.part("details");
     out.replaceChildren(list(details, "details"));
     delete out.dataset.area;
-    // Whoever writes notes goes on, on what is selected now.
-    this.open(this.tab === "notes" ? "notes" : "details");
+    // These tabs follow the selection.
+    this.open(["notes", "stacks"].includes(this.tab) ? this.tab : "details");
+  }
+
+  /* Ask for the host calls in what is marked, or else selected, or else the window: a callback of the page draws them. */
+  askStacks() {
+    const { area, notes, rows, run, main, selection: { node } } = this.timeline, { t0, t1 } = notes.subject();
+    const ranks = area ? [...new Set(area.rows().map((row) => row.group.rank))] : node ? [node.rank] : rows.representatives(main);
+    window.dash_clientside.set_props("timeline-stacks-asked", { data: { run, ranks, t0: Math.max(0, t0), t1 } });
   }
 
   showArea(parts) {
     const out = this.part("details");
     out.replaceChildren(...parts);
     out.dataset.area = "yes";
-    this.open("details");
+    this.open(this.tab === "stacks" ? "stacks" : "details");
   }
 
   /* List the ranks: those that did the same as one, with what they are sorted by; pin, hide, show again. */

@@ -1,0 +1,151 @@
+"""Host calls of the captured step summed by call stack, as flame graphs draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ...converter.readers import HostCalls
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ._run import RunAnalysis
+
+__all__ = ["HOST_STACKS", "host_stack_table", "stacks_of_calls"]
+
+Ints = npt.NDArray[np.int64]
+
+HOST_STACKS = ("rank", "thread", "depth", "name", "calls", "total_ns", "self_ns", "on_path_ns")
+"""Columns of a table of call stacks."""
+
+
+def host_stack_table(
+    run: RunAnalysis, ranks: Sequence[int] | None = None, window: tuple[int, int] | None = None
+) -> pd.DataFrame:
+    """Return the call stacks on the host threads of the captured step, of *ranks* or of all with traces.
+
+    A row a stack with `HOST_STACKS`; the stack of a row's caller is the last row before it that is less deep.
+    ``total_ns`` is the time within *window* (ns since the step began), by default the whole step, ``self_ns``
+    what of it no callee takes, ``on_path_ns`` what of the total the critical path spends in host work of the
+    rank. Empty for runs without traces. Raises `TraceError` or `TraceFormatError` for unreadable traces.
+    """
+    import pandas as pd  # noqa: PLC0415
+
+    tables = []
+    for rank in range(run.info.num_ranks) if ranks is None else ranks:
+        calls = run.calls.of_rank(rank) if run.calls else None
+        if calls is not None:
+            stacks = stacks_of_calls(calls, _host_path(run, rank), window)
+            stacks.insert(0, "rank", rank)
+            tables.append(stacks)
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=[*HOST_STACKS])
+
+
+def stacks_of_calls(calls: HostCalls, path: Ints, window: tuple[int, int] | None = None) -> pd.DataFrame:
+    """Return `HOST_STACKS`, but for the rank, of *calls*; *path* are disjoint intervals, sorted, (n, 2)."""
+    import pandas as pd  # noqa: PLC0415
+
+    starts, ends = calls.start_ns, calls.end_ns
+    if window is not None:
+        starts, ends = starts.clip(*window), ends.clip(*window)
+    called = np.flatnonzero((ends > starts) | (calls.end_ns == calls.start_ns) & (starts == calls.start_ns))
+    order = called[np.lexsort((calls.depth[called], -ends[called], starts[called], calls.thread[called]))]
+    stacks, of_call, until = _stacked(calls, order, starts, ends)
+    lasted = until - starts[order]
+    on_path = _before(path, until) - _before(path, starts[order])
+    totals = [np.zeros(len(stacks), np.int64) for _ in range(3)]
+    for total, values in zip(totals, (np.ones_like(lasted), lasted, on_path), strict=True):
+        np.add.at(total, of_call, values)
+    count, total_ns, on_path_ns = totals
+    self_ns = total_ns.copy()
+    parents = np.array([parent for parent, _ in stacks], np.int64)
+    np.subtract.at(self_ns, parents[parents >= 0], total_ns[parents >= 0])
+    depth = np.zeros(len(stacks), np.int64)
+    for stack, parent in enumerate(parents.tolist()):
+        depth[stack] = depth[parent] + 1 if parent >= 0 else 0
+    table = pd.DataFrame(
+        {
+            "thread": [calls.threads[-1 - parent] if parent < 0 else "" for parent, _ in stacks],
+            "depth": depth,
+            "name": [calls.names[name] for _, name in stacks],
+            "calls": count,
+            "total_ns": total_ns,
+            "self_ns": self_ns,
+            "on_path_ns": on_path_ns,
+        }
+    )
+    rows = _depth_first(parents.tolist())
+    table["thread"] = table["thread"].where(parents < 0).iloc[rows].ffill()
+    ordered: pd.DataFrame = table.iloc[rows].reset_index(drop=True)
+    return ordered
+
+
+def _stacked(
+    calls: HostCalls, order: Ints, starts: Ints, ends: Ints
+) -> tuple[list[tuple[int, int]], Ints, Ints]:
+    """Return the stacks as (caller's stack, name), the stack of each call in *order*, and when it ends.
+
+    The caller of a thread's first calls is -1 less the thread. A call that outlasts its caller ends with it.
+    """
+    stacks: dict[tuple[int, int], int] = {}
+    of_call, until = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
+    open_: list[tuple[int, int]] = []  # stacks, and when they end
+    before = -1
+    for place, row in enumerate(order.tolist()):
+        thread, start, end = int(calls.thread[row]), int(starts[row]), int(ends[row])
+        if thread != before:
+            open_, before = [], thread
+        while open_ and open_[-1][1] <= start:
+            open_.pop()
+        caller, last = open_[-1] if open_ else (-1 - thread, end)
+        stack = stacks.setdefault((caller, int(calls.name[row])), len(stacks))
+        of_call[place], until[place] = stack, min(end, last)
+        open_.append((stack, min(end, last)))
+    return [*stacks], of_call, until
+
+
+def _depth_first(parents: list[int]) -> list[int]:
+    """Return the order in which each stack follows its caller's, and those of one caller as they began."""
+    callees: dict[int, list[int]] = {}
+    for stack, parent in enumerate(parents):
+        callees.setdefault(max(-1, parent), []).append(stack)
+    rows, left = [], callees.get(-1, [])[::-1]
+    while left:
+        stack = left.pop()
+        rows.append(stack)
+        left += callees.get(stack, [])[::-1]
+    return rows
+
+
+def _before(intervals: Ints, times: Ints) -> Ints:
+    """Return how much (ns) of sorted, disjoint *intervals* lies before each of *times*."""
+    if not len(intervals):
+        return np.zeros_like(times)
+    starts, ends = intervals.T
+    whole = np.concatenate([[0], np.cumsum(ends - starts)])
+    begun = np.searchsorted(starts, times, side="right")
+    last = np.maximum(begun - 1, 0)
+    covered: Ints = whole[begun] - np.where(begun > 0, np.maximum(ends[last] - times, 0), 0)
+    return covered
+
+
+def _host_path(run: RunAnalysis, rank: int) -> Ints:
+    """Return when, as measured, the host work of the critical path ran on *rank*: disjoint intervals."""
+    path = run.path.unreasoned
+    path = path[(path["rank"] == rank) & (path["kind"] == "host") & (path["node_id"] >= 0)]
+    nodes = run.nodes_of(rank).set_index("node_id").loc[path["node_id"]]
+    shift = nodes["measured_start_ns"].to_numpy(np.int64) - nodes["start_ns"].to_numpy(np.int64)
+    starts = path["start_ns"].to_numpy(np.int64) + shift
+    ends = starts + path["duration_ns"].to_numpy(np.int64)
+    recorded = np.flatnonzero(nodes["measured_start_ns"].to_numpy(np.int64) >= 0)
+    if not len(recorded):
+        return np.zeros((0, 2), np.int64)
+    order = recorded[np.argsort(starts[recorded], kind="stable")]
+    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    begins = np.concatenate([[True], starts[1:] > ends[:-1]])
+    joined: Ints = np.column_stack([starts[begins], ends[np.concatenate([begins[1:], [True]])]])
+    return joined
