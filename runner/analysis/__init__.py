@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from ._explain import configuration_table as configuration_table
     from ._explain import explained_collectives as explained_collectives
     from ._foreign_times import foreign_compute as foreign_compute
+    from ._graph import ON_PATH as ON_PATH
     from ._graph import causes as causes
     from ._graph import edges_of as edges_of
     from ._graph import folded as folded
@@ -178,6 +179,7 @@ __all__ = [
     "KIND_LABELS",
     "MOST_HOPS",
     "NO_NETWORK",
+    "ON_PATH",
     "OVERVIEWS",
     "PARTS",
     "RUN_BREAKDOWNS",

@@ -12,7 +12,10 @@ from ._labels import edge_label
 from ._neighbourhood import neighbourhood
 from ._run import RunAnalysis
 
-__all__ = ["causes", "edges_of", "folded", "graph_tables"]
+__all__ = ["ON_PATH", "causes", "edges_of", "folded", "graph_tables"]
+
+ON_PATH = -1
+"""Stands among kinds of edges for: only those along which the critical path runs."""
 
 _MAKERS = {"modules": module_groups, "phases": phase_groups, "streams": stream_groups}
 _FACTS = ["rank", "node_id", "name", "kind", "module", "start_ns"]
@@ -20,9 +23,13 @@ _GROUP_FACTS = ["group", "name", "band", "kind", "count", "duration_ns", "on_pat
 
 
 def edges_of(run: RunAnalysis, rank: int, kinds: Sequence[int]) -> pd.DataFrame:
-    """Return the edges of some *kinds* of the program of *rank*."""
+    """Return the edges of some *kinds* of the program of *rank*, with `ON_PATH` those of the path alone."""
     edges = run.edges_of(rank)
     chosen: pd.DataFrame = edges[edges["kind"].isin(kinds)]
+    if ON_PATH in kinds:
+        along = causes(run, rank)
+        pairs = zip(chosen["src"].tolist(), chosen["dst"].tolist(), strict=True)
+        chosen = chosen[[pair in along for pair in pairs]]
     return chosen
 
 

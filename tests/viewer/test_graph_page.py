@@ -6,15 +6,29 @@ import re
 
 import pytest
 
-from chakrascope.runner.analysis import edges_of, neighbourhood
+from chakrascope.runner.analysis import causes, edges_of, neighbourhood
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer.pages._graph_drawing import draw
-from chakrascope.viewer.queries import opened_nodes
+from chakrascope.viewer.queries import edge_kinds, opened_nodes
 
 READABLE = """() => {
   const cy = document.getElementById('graph')._cyreg.cy;
   const shown = cy.nodes().filter(node => !node.hasClass('quiet'));
   return shown.every(node => parseFloat(node.style('font-size')) * cy.zoom() >= 11) && shown.length;
+}"""
+
+
+COVERED = """() => {
+  const cy = document.getElementById('graph')._cyreg.cy;
+  const box = (node, parts) => node.renderedBoundingBox({ includeOverlays: false, ...parts });
+  const shared = (a, b) => Math.min(Math.min(a.x2, b.x2) - Math.max(a.x1, b.x1),
+    Math.min(a.y2, b.y2) - Math.max(a.y1, b.y1));
+  const boxes = cy.nodes().map(node => [node.id(), box(node, { includeLabels: false })]);
+  return cy.nodes().filter(node => !node.hasClass('quiet')).map(node => {
+    const name = box(node, { includeNodes: false });
+    const covered = boxes.filter(([id, other]) => id !== node.id() && shared(name, other) > 3);
+    return covered.map(([id, other]) => `${node.data('label')} covers ${shared(name, other)} of ${id}`);
+  }).reduce((all, each) => all.concat(each), []);
 }"""
 
 
@@ -37,6 +51,15 @@ def test_an_opened_node_brings_its_neighbours_and_no_others(run):
     assert len(neighbourhood(edges, 4, 1, 4, [5, 6, 3]).nodes) == 4
 
 
+def test_the_edges_of_the_critical_path_alone(run):
+    along = causes(run, 1)
+    drawn = edges_of(run, 1, edge_kinds("path"))
+    assert 0 < len(drawn) <= len(edges_of(run, 1, edge_kinds("")))
+    assert set(zip(drawn["src"], drawn["dst"], strict=True)) <= along
+    kind = int(drawn["kind"].iloc[0])
+    assert set(edges_of(run, 1, edge_kinds(f"path,{kind},x"))["kind"]) == {kind}
+
+
 @pytest.mark.parametrize("text", ["", "x", "1,,2", "9" * 30, "-1", "1," * 500])
 def test_an_address_opens_only_nodes(text):
     assert set(opened_nodes(text)) <= {1, 2}
@@ -48,6 +71,7 @@ def test_names_are_readable_at_any_zoom(visit, made, address):
     page = visit("/graph", f"?run={made.run_b}&rank=1&node=7&{address}")
     page.wait_for_selector("#graph[data-named]")
     page.wait_for_function(READABLE)
+    assert page.evaluate(COVERED) == []
     page.evaluate("() => { document.getElementById('graph')._cyreg.cy.zoom(0.3); }")
     page.wait_for_function(READABLE.replace("&& shown.length", ""))
     assert page.complaints == []

@@ -1,14 +1,14 @@
 "use strict";
-/* Keeps the graph in its frame, and its names readable: they keep their size on the screen whatever the zoom, and where
-   there is no room for all of them the nodes that take least time lose theirs first. */
+/* Fits the graph to the shape of its pane, and keeps it readable: names and lines have the same size at any zoom, no name
+   covers a node or another name, and where there is no room for all of them the shortest nodes lose theirs first. */
 (function () {
-  const PADDING = 30, LETTERS = 12, SMALLER = 11, ROOM = 128, LINE = 1.3, LETTER = 0.6, SQUARE = 12, watched = new WeakSet();
+  const PADDING = 30, LETTERS = 12, SMALLER = 11, ROOM = 128, LINE = 1.3, LETTER = 0.6, GAP = 3, EDGE = 1.6, PATH = 4, MOST_SCALE = 3, MOST_ZOOM = 1.4, watched = new WeakSet();
   const heard = new WeakSet();
 
   const graphOf = () => { const box = document.getElementById("graph"); return box && box._cyreg && box._cyreg.cy; };
 
-  /* Where the name of a node stands, in pixels of the screen. */
-  function place(node, room) {
+  /* Where the name of a node stands, above or below it, in pixels of the screen. */
+  function place(node, room, isAbove) {
     const most = room / (LETTERS * LETTER), lines = [];
     for (const line of String(node.data("label") || "").split("\n")) {
       let last = "";
@@ -19,7 +19,7 @@
     }
     const width = Math.max(...lines.map((line) => line.length)) * LETTERS * LETTER, height = lines.length * LETTERS * LINE;
     const { x, y } = node.renderedPosition(), half = node.renderedHeight() / 2 + 4;
-    const top = node.hasClass("above") ? y - half - height : y + half;
+    const top = isAbove ? y - half - height : y + half;
     return { left: x - width / 2, right: x + width / 2, top, bottom: top + height };
   }
 
@@ -28,19 +28,22 @@
 
   function readable(cy) {
     if (!cy || cy.destroyed()) { return; }
-    const scale = 1 / Math.min(1, cy.zoom()), taken = [], nodes = cy.nodes().toArray();
-    const squares = nodes.filter((node) => node.renderedWidth() >= SQUARE).map((node) => {
-      const { x, y } = node.renderedPosition(), half = node.renderedWidth() / 2;
+    const scale = 1 / cy.zoom(), wide = Math.min(MOST_SCALE, scale), taken = [], nodes = cy.nodes().toArray();
+    const squares = nodes.map((node) => {
+      const { x, y } = node.renderedPosition(), half = node.renderedOuterWidth() / 2 + GAP;
       return { node, left: x - half, right: x + half, top: y - half, bottom: y + half };
     });
+    const isFree = (node, box) => !taken.some((other) => meet(box, other)) && !squares.some((other) => other.node !== node && meet(box, other));
     cy.batch(() => {
       cy.nodes().style({ "font-size": LETTERS * scale, "text-max-width": ROOM * scale });
-      cy.edges().style("font-size", SMALLER * scale);
+      cy.edges().style({ "font-size": SMALLER * scale, width: EDGE * wide });
+      cy.edges(".path").style({ width: PATH * wide });
       for (const node of nodes.sort((a, b) => rank(b) - rank(a))) {
-        const box = place(node, ROOM), first = node.hasClass("focus");
-        const free = first || !(taken.some((other) => meet(box, other)) || squares.some((other) => other.node !== node && meet(box, other)));
-        node.toggleClass("quiet", !free);
-        if (free) { taken.push(box); }
+        const own = node.hasClass("above"), side = [own, !own].find((isAbove) => isFree(node, place(node, ROOM, isAbove)));
+        const isNamed = side !== undefined || node.hasClass("focus"), isAbove = side === undefined ? own : side;
+        node.toggleClass("above", isAbove);
+        node.toggleClass("quiet", !isNamed);
+        if (isNamed) { taken.push(place(node, ROOM, isAbove)); }
       }
     });
     const box = document.getElementById("graph");
@@ -78,12 +81,25 @@
     cy.on("cxttap", "node", (event) => expand(event.target));
   }
 
+  /* Stretch the drawing to the shape of its pane, which leaves names the most room. */
+  function stretch(cy) {
+    const places = cy.nodes().map((node) => node.data("place")), extent = (axis) => Math.max(...places.map((at) => at[axis])) - Math.min(...places.map((at) => at[axis]));
+    const shape = (extent("y") / extent("x")) * (cy.width() / cy.height());
+    if (!(shape > 0) || shape === Infinity) { return; }
+    cy.batch(() => cy.nodes().forEach((node) => {
+      const { x, y } = node.data("place");
+      node.position({ x: x * Math.max(1, shape), y: y * Math.max(1, 1 / shape) });
+    }));
+  }
+
   function fit(holder) {
     const cy = graphOf();
     if (!holder.isConnected || !cy || cy.destroyed()) { return; }
     hear(cy);
     cy.resize();
+    stretch(cy);
     cy.fit(undefined, PADDING);
+    if (cy.zoom() > MOST_ZOOM) { cy.zoom(MOST_ZOOM); cy.center(); }
     readable(cy);
   }
 

@@ -12,7 +12,7 @@ from ...runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS
 from .._address import option_id
 from .._state import OpenRun, Selection, StudyView
 from .._theme import EDGE_KINDS
-from ..queries import edge_kinds, focus_of, fold_of, has_selected, hops_of, opened_nodes
+from ..queries import PATH_EDGES, edge_choice, focus_of, fold_of, has_selected, hops_of, opened_nodes
 from ._graph_drawing import Drawing, draw, stylesheet
 from ._parts import card, details_list, export_links, kind_legend, link_to
 
@@ -75,6 +75,11 @@ def _notices(run: OpenRun, selection: Selection) -> list[Any]:
             f"The graph is drawn with 1 to {MOST_HOPS} hops, not with '{asked[:20]}'; here are "
             f"{hops_of(asked)}:"
         )
+    rank, node = focus_of(run, selection)
+    path = run.path.unreasoned
+    on_path = ((path["rank"] == rank) & (path["node_id"] == node)).any()
+    if PATH_EDGES in edge_choice(selection.option("edges")) and not on_path:
+        texts.append(f"Node {node} of rank {rank} is not on the critical path, the only edges chosen below.")
     return [dmc.Alert(text, color="red", variant="light", mb="xs") for text in texts]
 
 
@@ -114,7 +119,8 @@ def _exports(run: OpenRun, selection: Selection) -> list[Any]:
 
 def _controls(selection: Selection) -> dmc.Group:
     folds = [{"value": key, "label": label} for key, label in FOLDS.items()]
-    kinds = [{"value": str(kind), "label": label} for kind, (label, _, _) in EDGE_KINDS.items()]
+    kinds = [{"value": PATH_EDGES, "label": "critical path only"}]
+    kinds += [{"value": str(kind), "label": label} for kind, (label, _, _) in EDGE_KINDS.items()]
     return dmc.Group(
         [
             dmc.SegmentedControl(id=option_id("fold", "nodes"), data=folds,
@@ -126,8 +132,7 @@ def _controls(selection: Selection) -> dmc.Group:
                             style=_hops_style(fold_of(selection.option("fold"))),
                             **{"aria-label": "Hops around the node"}),
             dmc.MultiSelect(id=option_id("edges"), data=kinds, size="xs", miw=220, clearable=True,
-                            value=[str(kind) for kind in edge_kinds(selection.option("edges"))]
-                            if selection.option("edges") else [],
+                            value=edge_choice(selection.option("edges")),
                             placeholder="edges: all kinds", **{"aria-label": "Kinds of edges shown"}),
         ],
         gap="sm",

@@ -103,12 +103,13 @@ def _late_peer(
         return []
     here = drawn[drawn["node_id"] == focus].iloc[0]
     top = -float(middle.max() if len(middle) else 0) - 1
+    place = {"x": (int(here["layer"]) - 1) * _COLUMN, "y": round(top * _ROW)}
     label = f"rank {other} came last\n{_short(str(peer['name']), 20)}"
     return [
         {
             "data": {"id": f"{other}:{its_node}", "rank": other, "node": its_node, "label": label,
-                     "colour": kind_colour(str(peer["kind"])), "size": 30, "weight": 0},
-            "position": {"x": (int(here["layer"]) - 1) * _COLUMN, "y": round(top * _ROW)},
+                     "colour": kind_colour(str(peer["kind"])), "size": 30, "weight": 0, "place": place},
+            "position": place,
             "classes": "peer",
         },
         {"data": {"source": f"{other}:{its_node}", "target": str(focus), "label": "came last",
@@ -124,12 +125,12 @@ def _folded(run: OpenRun, rank: int, focus: int, edges: pd.DataFrame, fold: str)
     own = run.nodes_of(rank)["node_id"]
     chosen = int(groups.group_of.get(own.index[own == focus][0], -1))
     largest = max(1, int(groups.nodes["duration_ns"].max()))
-    told = "told" if len(groups.edges) <= _FEW_EDGES else ""
+    labelled = "labelled" if len(groups.edges) <= _FEW_EDGES else ""
     placed = placed_groups(groups, square=fold == "ranks")
     elements = [_group_element(row, chosen, largest) for row in placed.to_dict("records")]
     elements += [
         {"data": {"source": f"g{row['src']}", "target": f"g{row['dst']}", "label": row["label"],
-                  "colour": "#9aa3ad", "line": "solid"}, "classes": told}
+                  "colour": "#9aa3ad", "line": "solid"}, "classes": labelled}
         for row in groups.edges.to_dict("records")
     ]  # fmt: skip
     return Drawing(elements, _TITLES[fold].format(rank), _group_details(groups, chosen, run), [])
@@ -139,6 +140,7 @@ def _group_element(row: dict[Any, Any], chosen: int, largest: int) -> dict[str, 
     marks = (("group", True), ("focus", row["group"] == chosen), ("path", row["on_path_ns"] > 0),
              ("above", float(row["column"]) % 2 == 1))  # fmt: skip
     share = (row["duration_ns"] / largest) ** 0.5
+    place = {"x": round(row["column"] * _GROUP_COLUMN), "y": round(row["row"] * _GROUP_ROW)}
     return {
         "data": {
             "id": f"g{row['group']}",
@@ -148,8 +150,9 @@ def _group_element(row: dict[Any, Any], chosen: int, largest: int) -> dict[str, 
             "weight": int(row["duration_ns"]),
             "colour": kind_colour(str(row["kind"])),
             "size": round(16 + 44 * share),
+            "place": place,
         },
-        "position": {"x": round(row["column"] * _GROUP_COLUMN), "y": round(row["row"] * _GROUP_ROW)},
+        "position": place,
         "classes": " ".join(name for name, on in marks if on),
     }
 
@@ -184,18 +187,20 @@ def _node_element(row: dict[Any, Any], node: Any, rank: int, longest: int) -> di
     number, lasts = int(row["node_id"]), int(row["duration_ns"])
     marks = (("focus", row["focus"]), ("path", row["on_path"]), ("opened", row["opened"]),
              ("above", row["layer"] % 2))  # fmt: skip
-    told = f"\n{duration_text(lasts)}" if lasts >= 0 else ""
+    place = {"x": int(row["layer"]) * _COLUMN, "y": round(float(row["row"]) * _ROW)}
+    length = f"\n{duration_text(lasts)}" if lasts >= 0 else ""
     return {
         "data": {
             "id": str(number),
             "rank": rank,
             "node": number,
-            "label": f"{_short(str(node['name']), 24)}{told}",
+            "label": f"{_short(str(node['name']), 24)}{length}",
             "weight": max(0, lasts),
             "colour": kind_colour(str(node["kind"])),
             "size": round(18 + 26 * (max(0, lasts) / longest) ** 0.5),
+            "place": place,
         },
-        "position": {"x": int(row["layer"]) * _COLUMN, "y": round(float(row["row"]) * _ROW)},
+        "position": place,
         "classes": " ".join(name for name, on in marks if on),
     }
 
@@ -219,12 +224,11 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
     """Return Cytoscape's style for a colour scheme, ``light`` or ``dark``."""
     ink, paper = ("#d5dbe1", "#242424") if scheme == "dark" else ("#1f2933", "#ffffff")
     edge = {
-        "width": 1.6,
         "line-color": "data(colour)",
+        "arrow-scale": 0.7,
         "line-style": "data(line)",
         "target-arrow-color": "data(colour)",
         "target-arrow-shape": "triangle",
-        "arrow-scale": 0.8,
         "curve-style": "bezier",
     }
     node = {
@@ -248,7 +252,7 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
         {"selector": "node", "style": node},
         {"selector": "edge", "style": edge},
         {
-            "selector": "edge:selected, .told",
+            "selector": "edge:selected, .labelled",
             "style": {
                 "label": "data(label)",
                 "color": ink,
@@ -261,13 +265,12 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
         {"selector": ".above", "style": {"text-valign": "top", "text-margin-y": -4}},
         {"selector": ".opened", "style": {"shape": "round-octagon"}},
         {"selector": "node.path", "style": {"border-width": 3, "border-color": PATH_COLOUR}},
-        {"selector": "edge.path", "style": {"width": 4, "underlay-color": PATH_COLOUR,
-                                            "underlay-opacity": 0.35, "underlay-padding": 2}},
-        {"selector": "edge:selected", "style": {"width": 4}},
+        {"selector": "edge.path", "style": {"line-color": PATH_COLOUR, "target-arrow-color": PATH_COLOUR,
+                                            "arrow-scale": 0.5, "z-index": 1}},
         {"selector": ".peer", "style": {"border-width": 2, "border-style": "dashed",
                                         "border-color": PATH_COLOUR}},
         {"selector": ".focus", "style": focus},
-        # What of a name is drawn, and how large, depends on the zoom: assets/20_graph.js.
+        # Which names are drawn, and the size of names and lines, depend on the zoom: assets/20_graph.js.
         {"selector": ".quiet", "style": {"text-opacity": 0, "text-background-opacity": 0}},
         {"selector": ".focus.path", "style": {"border-color": PATH_COLOUR}},
     ]  # fmt: skip

@@ -32,6 +32,8 @@ from ._form import encode_form as encode_form
 from ._form import form_of_workload as form_of_workload
 from ._form_run import Begun as Begun
 from ._form_run import begun_from as begun_from
+from ._graph import PATH_EDGES as PATH_EDGES
+from ._graph import edge_choice as edge_choice
 from ._graph import edge_kinds as edge_kinds
 from ._graph import focus_of as focus_of
 from ._graph import fold_of as fold_of
@@ -75,6 +77,7 @@ __all__ = [
     "LEAST",
     "MOST_AXES",
     "NUMBER_FIELDS",
+    "PATH_EDGES",
     "PRESETS",
     "SYSTEM_FIELDS",
     "TIMES",
@@ -101,6 +104,7 @@ __all__ = [
     "decode_axes",
     "decode_form",
     "differences",
+    "edge_choice",
     "edge_kinds",
     "encode_aim",
     "encode_axes",

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS, longest_segment
+from ...runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS, ON_PATH, longest_segment
 from .._state import OpenRun, Selection
 from .._theme import EDGE_KINDS
 
-__all__ = ["edge_kinds", "focus_of", "fold_of", "has_selected", "hops_of", "opened_nodes"]
+__all__ = [
+    "PATH_EDGES",
+    "edge_choice",
+    "edge_kinds",
+    "focus_of",
+    "fold_of",
+    "has_selected",
+    "hops_of",
+    "opened_nodes",
+]
+
+PATH_EDGES = "path"
+"""Chooses the edges of the critical path alone, next to the kinds of edges."""
 
 _MOST_OPENED = 24
 
@@ -20,9 +32,15 @@ def hops_of(asked: Any) -> int:
 
 
 def edge_kinds(asked: str) -> list[int]:
-    """Return the kinds of edges written as "0,3"; all kinds if none is."""
-    wanted = [int(text) for text in asked.split(",") if text.isascii() and text.isdigit()]
-    return [kind for kind in wanted if kind in EDGE_KINDS] or list(EDGE_KINDS)
+    """Return the kinds of edges written as "0,3", all if none is; "path" is `ON_PATH`."""
+    chosen = edge_choice(asked)
+    kinds = [int(text) for text in chosen if text != PATH_EDGES] or list(EDGE_KINDS)
+    return [*([ON_PATH] if PATH_EDGES in chosen else []), *kinds]
+
+
+def edge_choice(asked: str) -> list[str]:
+    """Return what of "path,0,3" is a choice of edges."""
+    return [text for text in asked.split(",") if text in {PATH_EDGES, *map(str, EDGE_KINDS)}]
 
 
 def opened_nodes(asked: str) -> list[int]:
