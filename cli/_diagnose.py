@@ -16,6 +16,7 @@ from ._straggler_tables import TABLE_VIEWS, print_stragglers
 from ._studies import open_run, run_option
 
 if TYPE_CHECKING:
+    from ..converter.readers import OperationTable
     from ..runner.analysis import Anomaly, Diagnosis, SlowestRank
 
 __all__ = ["diagnose_command"]
@@ -38,17 +39,17 @@ def diagnose_command(
     Messages and computations are compared with those of their peers; costs come from simulating the run with
     and without each anomaly. LOGS are production logs, such as dumps of PyTorch's flight recorder (files,
     folders or archives): which rank hangs or comes last, by how much, and how fast the collectives were.
-    TABLE is a Parquet or CSV table with the timed operations of many steps: how much slower they are than
-    without stragglers, because of which worker, stage or type, since when, and why.
+    TABLE is a Parquet or CSV table with the timed operations of many steps, or STUDY, if its newest capture
+    is of `trace --steps 0`: how much slower they are than without stragglers, because of which
+    worker, stage or type, since when, and why.
     """
-    from ..converter.readers import is_operation_table
     from ..runner import Study
     from ..runner.analysis import slowest_rank
 
-    if is_operation_table(targets[0]):
+    if (table := _operations(targets[0], run_id)) is not None:
         wrong = view in LOG_VIEWS or len(targets) > 1 or run_id is not None
         _refuse(wrong, targets[0], "a table", "one TABLE without --run", TABLE_VIEWS)
-        print_stragglers(targets[0], view, output_format)
+        print_stragglers(table, view, output_format)
         return
     if not Study.is_study(targets[0]) and are_logs(targets):
         wrong = view in TABLE_VIEWS or run_id is not None
@@ -68,6 +69,23 @@ def diagnose_command(
         _print(diagnosis, slowest)
         command, *options = _next(diagnosis)
         print_next(command, study_folder, "--run", run.info.id, *options)
+
+
+def _operations(target: str, run_id: str | None) -> OperationTable | None:
+    """Return the operations of many steps at *target*: a table, a recording, or a study's newest one."""
+    from ..converter.readers import is_operation_table, read_operation_table, recorded_operations
+    from ..runner import Study
+    from ..tracer import MANIFEST_NAME, TraceSet
+
+    if is_operation_table(target):
+        return read_operation_table(target)
+    folder = Path(target)
+    if Study.is_study(folder) and Study.open(folder).trace_sets():
+        folder = Study.open(folder).latest_trace_set()
+    if run_id is not None or not (folder / MANIFEST_NAME).is_file():
+        return None
+    trace_set = TraceSet.load(folder)
+    return recorded_operations(trace_set) if any(entry.step_times for entry in trace_set.ranks) else None
 
 
 def _refuse(wrong: bool, target: str, kind: str, next_targets: str, views: tuple[str, ...]) -> None:

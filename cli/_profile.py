@@ -43,6 +43,11 @@ def profile_command(
     """
     from ..runner import REPLAY, Study
 
+    if steps == 0:
+        raise UsageError(
+            "--steps 0 records times only, which cannot be simulated. Next: `chakrascope trace --steps 0`, "
+            "then `chakrascope diagnose`."
+        )
     if network is None and backends:
         raise UsageError("--backend needs a --network; `chakrascope presets` lists the presets.")
     cluster = choose_network(network, logical, link_default, failed)

@@ -12,6 +12,7 @@ from ._output import console, print_frame, print_json, print_next
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..converter.readers import OperationTable
     from ..runner.analysis import Stragglers
 
 __all__ = ["TABLE_VIEWS", "print_stragglers"]
@@ -35,31 +36,30 @@ _LEVELS = {1.03: ".", 1.1: "-", 1.25: "+", 1.5: "*"}  # up to this slowdown
 _HIGHEST = "#"
 
 
-def print_stragglers(path: str, show: str | None, output_format: str) -> None:
-    """Print what slows the steps in the table of operations at *path*: all of it, or the view *show*."""
-    from ..converter.readers import read_operation_table
+def print_stragglers(table: OperationTable, show: str | None, output_format: str) -> None:
+    """Print what slows the steps in *table*: all of it, or the view *show*."""
     from ..runner.analysis import STRAGGLER_TABLES, find_stragglers
 
     if output_format == "csv" and show is None:
         raise UsageError(f"CSV holds one table. Add --view {', '.join(TABLE_VIEWS)}.")
-    found = find_stragglers(read_operation_table(path))
+    found = find_stragglers(table)
     if show is not None and output_format != "table":
         print_frame(STRAGGLER_TABLES[show](found), output_format)
     elif output_format == "json":
-        tables = {name: table(found).to_dict("records") for name, table in STRAGGLER_TABLES.items()}
+        tables = {name: of(found).to_dict("records") for name, of in STRAGGLER_TABLES.items()}
         for row, cause in zip(tables["causes"], found.causes, strict=True):
             row["steps"] = list(cause.steps)
         print_json({"kind": "operations", **found.to_json(), **tables})
     else:
         if show is None:
             _print_answer(found)
-        for name, table in STRAGGLER_TABLES.items():
+        for name, of in STRAGGLER_TABLES.items():
             if show == name or (show is None and name in ("types", "workers", "heat-map")):
-                _print_table(name, table(found), show)
+                _print_table(name, of(found), show)
         for remark in found.remarks:
             console.print(f"Note: {remark}.", style="yellow", markup=False, soft_wrap=True)
         if show is None:
-            print_next("diagnose", path, "--view", "steps")
+            print_next("diagnose", table.path, "--view", "steps")
 
 
 def _print_answer(found: Stragglers) -> None:
@@ -102,6 +102,8 @@ _KINDS = {
     "stage": "Stage too long",
     "worker": "Slow worker",
     "network": "Slow transfer",
+    "input": "Late input",
+    "gc": "Garbage collection",
     "host": "Late host",
 }
 

@@ -35,9 +35,12 @@ study_option = click.option(
 
 def capture_options(command: Command) -> Command:
     """Add the options that select the steps to capture."""
-    command = click.option("--steps", default=3, show_default=True, help="Training steps to capture.")(
-        command
-    )
+    command = click.option(
+        "--steps",
+        default=3,
+        show_default=True,
+        help="Training steps to capture; 0 records the times of all steps, for `diagnose`.",
+    )(command)
     command = click.option(
         "--fake-world",
         default=0,

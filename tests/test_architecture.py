@@ -83,7 +83,7 @@ def test_data_flows_one_way():
 # What makes up the models of trace sets and recordings, the one thing the converter may know of the tracer.
 TRACE_SET_MODEL = {
     "Evidence", "MANIFEST_NAME", "MAX_RANKS", "RankEntry", "RecordedEntry", "Recording", "StepRange",
-    "TraceSet", "read_evidence",
+    "TraceSet", "read_evidence", "read_step_times",
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._evidence import Evidence, Frame, read_evidence
 from ._recordings import RecordedEntry, Recording
+from ._step_times import StepTimes, read_step_times
 from ._trace_set import MANIFEST_NAME, MAX_RANKS, Manifest, ProcessGroup, RankEntry, StepRange, TraceSet
 
 if TYPE_CHECKING:
@@ -32,10 +33,12 @@ __all__ = [
     "RecordedEntry",
     "Recording",
     "StepRange",
+    "StepTimes",
     "TraceSet",
     "capture",
     "collect",
     "read_evidence",
+    "read_step_times",
     "record_script",
     "trace",
 ]

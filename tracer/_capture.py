@@ -40,10 +40,11 @@ def capture(
 ) -> Iterator[Capture]:
     """Capture *steps* steps of this process and its peers into *out*, each ended by ``step()``.
 
-    The first *warmup* steps are not profiled. Unless *stacks* is off, the Python stacks of all threads are
-    sampled during the whole capture. Every rank opens it with the same *out*; the last rank to leave writes
-    the manifest, or the last to end if one has died. Under ``chakrascope trace`` the launcher's folder and
-    options apply instead, and the launcher writes the manifest.
+    With 0 *steps*, only the times of all steps are recorded. The first *warmup* steps are not profiled.
+    Unless *stacks* is off, the Python stacks of all threads are sampled during the whole capture. Every rank
+    opens it with the same *out*; the last rank to leave writes the manifest, or the last to end if one has
+    died. Under ``chakrascope trace`` the launcher's folder and options apply instead, and the launcher writes
+    the manifest.
 
     Raises:
         NothingCaptured: on leaving, if no rank recorded a step.
@@ -78,6 +79,10 @@ def _own_agent(module: ModuleType, out: Path, options: dict[str, Any]) -> _agent
     module.watch_profiled_steps(importlib.import_module("torch.profiler.profiler"))
     _remove_stale(out / "status")
     module.watch_loaders(importlib.import_module("torch.utils.data.dataloader"))
+    torch = importlib.import_module("torch")
+    module.watch_backward(torch)
+    if torch.distributed.is_available():
+        module.watch_communication(torch.distributed.distributed_c10d)
     agent: _agent.Agent = module.Agent(out, **options, trigger="manual")
     module.set_current_agent(agent)
     atexit.register(_merge_at_end, agent, exit_code=0)

@@ -27,8 +27,10 @@ def check_command(command: Sequence[str], warmup: int, steps: int, fake_world: i
         raise UsageError(
             "There is no command to run. Give it after `--`: chakrascope trace -o OUT -- python train.py"
         )
-    if steps < 1 or warmup < 0:
-        raise UsageError(f"warmup={warmup}, steps={steps}: capture at least 1 step after 0 or more.")
+    if steps < 0 or warmup < 0:
+        raise UsageError(f"warmup={warmup}, steps={steps}: capture 1 step or more after 0 or more.")
+    if steps == 0 and fake_world:
+        raise UsageError("In a fake world nobody waits: --steps 0 times the steps of real ranks.")
     launcher = _launcher(command)
     if not 0 <= fake_world <= MAX_RANKS or (fake_world and launcher):
         raise UsageError(

@@ -33,6 +33,7 @@ _FORMAT = "chakrascope-evidence"
 _VERSION = 1
 # The tables are bounded, so a larger file is damaged, or a decompression bomb.
 _MOST_BYTES = 1 << 28
+ADDED_COLUMNS = ("forward_ns", "backward_ns", "collective_ns", "optimizer_ns")
 
 _Integer = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -82,7 +83,8 @@ class StepReadings(_Table, frozen=True):
     """Readings at the boundaries between steps.
 
     All but *index* (the number of ended steps), *time_ns* (Unix) and *recorded* are cumulative; -1 means not
-    read. Two rows with the same index enclose the capture's own work, which belongs to no step.
+    read. The last four are [] in captures before 0.3. *collective_ns* is spent waiting. Two rows with the
+    same index enclose the capture's own work, which belongs to no step.
     """
 
     index: _Column
@@ -98,6 +100,10 @@ class StepReadings(_Table, frozen=True):
     loader_ns: _Column
     fetch_ns: _Column
     recorded: _Column
+    forward_ns: _Column = []
+    backward_ns: _Column = []
+    collective_ns: _Column = []
+    optimizer_ns: _Column = []
 
     def steps(self) -> Iterator[tuple[int, int, int]]:
         """Yield each complete step as its index, its first row and its last row."""
@@ -255,7 +261,7 @@ def _contradictions(evidence: Evidence) -> Iterator[str]:
     tables = {name: getattr(evidence, name) for name in ("steps", "samples", "counters", "collections")}
     for name, table in tables.items():
         for column, values in table.columns.items():
-            if len(values) != len(table):
+            if len(values) != len(table) and (values or column not in ADDED_COLUMNS):
                 yield f"column {column} of {name} has {len(values)} rows, others have {len(table)}"
     for name, times in (
         ("steps", evidence.steps.time_ns),

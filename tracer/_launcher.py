@@ -51,12 +51,12 @@ def trace(
     """Run the unchanged *command* and capture *steps* training steps of every rank into folder *out*.
 
     The command keeps its arguments, working directory, terminal, output and signals; a terminating signal to
-    this process is passed on. *warmup* steps run unprofiled first; with 0, everything the script does is
-    captured from the start, even without any step. With *stacks*, the Python stacks of all threads are
-    sampled during the whole run. With *fake_world*, the command is one process that acts as rank 0 of that
-    many ranks, with torch's fake process groups. *on_status* receives a sentence when a rank starts and ends
-    recording. If the command fails, the capture up to then is still returned: see ``TraceSet.exit_code`` and
-    ``TraceSet.partial``.
+    this process is passed on. With 0 *steps*, only the times of all steps are recorded. *warmup* steps run
+    unprofiled first; with 0, everything the script does is captured from the start, even without any step.
+    With *stacks*, the Python stacks of all threads are sampled during the whole run. With *fake_world*, the
+    command is one process that acts as rank 0 of that many ranks, with torch's fake process groups.
+    *on_status* receives a sentence when a rank starts and ends recording. If the command fails, the capture
+    up to then is still returned: see ``TraceSet.exit_code`` and ``TraceSet.partial``.
 
     Raises:
         UsageError: no command, a number of steps or ranks out of range, or a launcher in a fake world.

@@ -101,7 +101,7 @@ def _merge(
     ranks = _ranks(out, statuses)
     died = {entry.rank for entry, closed in ranks if not closed}
     entries = [entry for entry, _ in ranks]
-    usable = any(entry.steps and entry.device_trace for entry in entries)
+    usable = any(entry.step_times or (entry.steps and entry.device_trace) for entry in entries)
     if not usable and (exit_code == 0 or not entries):
         message = _nothing(statuses, exit_code, int(options["warmup"]), died)
         for file in (file for entry in entries for file in entry.files):
@@ -172,7 +172,7 @@ def _ranks(out: Path, statuses: Sequence[Status]) -> list[tuple[RankStatus, bool
         if entry.rank not in found or _precedence(entry) >= _precedence(found[entry.rank][0]):
             found[entry.rank] = (entry, status.closed)
     salvaged = ((_salvaged(out, entry), closed) for _, (entry, closed) in sorted(found.items()))
-    return [(entry, closed) for entry, closed in salvaged if entry.host_trace is not None]
+    return [(entry, closed) for entry, closed in salvaged if entry.host_trace or entry.step_times]
 
 
 def _precedence(entry: RankStatus) -> tuple[bool, int, bool]:

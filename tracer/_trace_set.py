@@ -54,7 +54,8 @@ class RankEntry(msgspec.Struct, frozen=True):
     Files are names in the trace set's folder. The host trace covers *structure_step*; None means that it
     covers all *steps*. *complete*: all requested steps are in the files. *all_groups* are the ranks of every
     group that the script created, in a fake world. *unprofiled_steps* are up to 32 unprofiled steps nearest
-    to the captured ones; [] if none is known. *evidence* is read by `read_evidence`.
+    to the captured ones; [] if none is known. *evidence* is read by `read_evidence`, *step_times*, all steps
+    of a capture of 0 steps, by `read_step_times`.
     """
 
     rank: _Rank
@@ -62,6 +63,7 @@ class RankEntry(msgspec.Struct, frozen=True):
     device_trace: str | None = None
     flight_record: str | None = None
     evidence: str | None = None
+    step_times: str | None = None
     complete: bool = True
     hostname: str = ""
     pid: int = 0
@@ -77,7 +79,8 @@ class RankEntry(msgspec.Struct, frozen=True):
     @property
     def files(self) -> tuple[str, ...]:
         """The names of this rank's files."""
-        return tuple(filter(None, (self.host_trace, self.device_trace, self.flight_record, self.evidence)))
+        traces = (self.host_trace, self.device_trace, self.flight_record)
+        return tuple(filter(None, (*traces, self.evidence, self.step_times)))
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +145,11 @@ class TraceSet(Manifest, frozen=True, kw_only=True):
 
     def check_usable(self) -> None:
         """Raise `TraceError` unless every rank (in a fake world rank 0) left a host and a device trace."""
+        if any(entry.step_times for entry in self.ranks):
+            raise TraceError(
+                f"{self.path} holds the times of all steps, and no traces (--steps 0). Next: find stragglers "
+                f"with `chakrascope diagnose {self.path}`, or capture a few steps."
+            )
         if self.unusable_ranks:
             raise TraceError(
                 f"{self.lacking(self.unusable_ranks)}. Capture again if it died; if another "

@@ -58,6 +58,7 @@ from ._operation_table import OPERATION_TYPES as OPERATION_TYPES
 from ._operation_table import OperationTable as OperationTable
 from ._operation_table import is_operation_table as is_operation_table
 from ._operation_table import read_operation_table as read_operation_table
+from ._recorded_steps import recorded_operations as recorded_operations
 from ._text_workload import read_text_workload as read_text_workload
 from ._timeline import PHASES as PHASES
 from ._timeline import Op as Op
@@ -125,6 +126,7 @@ __all__ = [
     "read_linked_host",
     "read_operation_table",
     "read_text_workload",
+    "recorded_operations",
     "stated_rank",
     "tensors",
     "unpacked",

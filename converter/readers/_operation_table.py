@@ -18,6 +18,7 @@ from ...support.table import Columns, ParquetFile
 __all__ = ["OPERATION_TYPES", "OperationTable", "is_operation_table", "read_operation_table"]
 
 OPERATION_TYPES = (
+    "input",
     "params-all-gather",
     "forward-recv",
     "forward-compute",
@@ -31,6 +32,7 @@ OPERATION_TYPES = (
     "grads-reduce-scatter",
     "separate-grads-all-reduce",
     "optimizer-clip-main-grad",
+    "collectives",
     "optimizer",
 )
 """Types of operations, about in the order in which a step runs them."""

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from chakrascope.cli import main
+from chakrascope.runner import Study
+
+from ..step_times import data_parallel_job
 
 DATA = Path(__file__).parents[1] / "data" / "runner" / "stragglers"
 TABLE = DATA / "slow-worker.parquet"
@@ -81,3 +84,49 @@ def test_refused(tmp_path, capfd):
     code, _, err = run(capfd, "diagnose", tmp_path / "bad.csv")
     assert code == 21
     assert "has no column 'dp_rank'" in err
+
+
+def every_tenth(number):
+    return number % 10 == 5
+
+
+@pytest.mark.parametrize(
+    ("planted", "sentence"),
+    [
+        ({"slow": 2}, "Slow worker: rank 2 (dp_rank 2, stage 0), in all steps."),
+        (
+            {"slow": 2, "wanted": every_tenth},
+            "Slow worker: rank 2 (dp_rank 2, stage 0), in 4 of 40 steps, every 10th.",
+        ),
+        ({"slow": 1, "phase": "loader"}, "Late input: rank 1 (dp_rank 1, stage 0), in all steps."),
+        (
+            {"slow": 3, "phase": "pause", "wanted": every_tenth},
+            "Garbage collection: rank 3 (dp_rank 3, stage 0), in 4 of 40 steps, every 10th.",
+        ),
+        (
+            {"slow": 9, "wanted": lambda number: number >= 20},
+            "Slow transfer: collectives of stage 0, in 20 of 40 steps, since step 20.",
+        ),
+        ({}, ""),
+    ],
+)
+def test_recorded_steps_name_the_cause_alone(capfd, tmp_path, planted, sentence):
+    study = tmp_path / "study"
+    Study.create(study)
+    data_parallel_job(study / "traces" / "capture-1", **planted)
+    _, out, _ = run(capfd, "diagnose", study)
+    assert (f"\n1. {sentence}" if sentence else "No worker, stage, link or host makes") in out
+    assert "\n2. " not in out
+    _, of_folder, _ = run(capfd, "diagnose", study / "traces" / "capture-1")
+    assert of_folder == out
+
+
+def test_a_run_is_explained_where_it_is_named(capfd, tmp_path):
+    Study.create(tmp_path / "study")
+    data_parallel_job(tmp_path / "study" / "traces" / "capture-1")
+    code, _, err = run(capfd, "diagnose", tmp_path / "study", "--run", "abc")
+    assert code == 1
+    assert "has no run yet" in err
+    code, _, err = run(capfd, "convert", tmp_path / "study")
+    assert code == 1
+    assert "chakrascope diagnose" in err

@@ -74,7 +74,8 @@ def test_a_missing_script_or_command_is_named(script, run_trace, command, named)
     ("command", "options"),
     [
         ([], {}),
-        (["python", "x.py"], {"steps": 0}),
+        (["python", "x.py"], {"steps": -1}),
+        (["python", "x.py"], {"steps": 0, "fake_world": 8}),
         (["python", "x.py"], {"warmup": -1}),
         (["python", "x.py"], {"fake_world": -1}),
         (["torchrun", "x.py"], {"fake_world": 8}),

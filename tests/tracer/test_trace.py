@@ -7,6 +7,9 @@ import sys
 import pytest
 
 from chakrascope.converter import convert, doctor
+from chakrascope.converter.readers import recorded_operations
+from chakrascope.errors import TraceError
+from chakrascope.runner.analysis import find_stragglers
 from chakrascope.tracer import ProcessGroup, TraceSet
 
 pytestmark = pytest.mark.torch
@@ -91,3 +94,27 @@ def test_what_a_communication_hook_does_in_other_threads_is_recorded(tmp_path, r
     assert names.count("c10d::allreduce_") == 9
     (finding,) = [finding for finding in doctor(trace_set.path) if "left out" in finding.cause]
     assert (finding.severity, "PowerSGD" in finding.cause) == ("warning", True)
+
+
+def test_without_captured_steps_all_are_timed_by_phase(tmp_path, script, run_trace):
+    ending = """
+import gc, signal, time
+def at_step(step):
+    if rank == 1:
+        time.sleep(0.05)
+    if step == 30 and rank == 1:
+        time.sleep(3)
+    if step == 31 and rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+train(40, at_step)
+"""
+    done = run_trace(*TORCHRUN, script(ending), warmup=2, steps=0)
+    assert done.returncode != 0
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert any("rank 1 died" in reason for reason in trace_set.reasons)
+    assert [rank.device_trace for rank in trace_set.ranks] == [None, None]
+    found = find_stragglers(recorded_operations(trace_set))
+    assert set(found.layout.steps) >= set(range(2, 30))
+    assert [(found.causes[0].kind, found.causes[0].rank)] == [("worker", 1)]
+    with pytest.raises(TraceError, match="diagnose"):
+        trace_set.check_usable()

@@ -8,6 +8,7 @@ merges into ``manifest.json``.
 
 Files of rank R in the output folder: ``rankR.host.json.gz`` (execution trace), ``rankR.device.json.gz``
 (Kineto), ``rankR.comms.json.gz`` (flight recorder), ``rankR.evidence.json.gz`` (step times, stacks),
+``rankR.steps.json.gz`` (the times of all steps, if nothing else is captured),
 ``status/HOST.PID.json`` (what the launcher reads).
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 from .agent import Agent, current_agent, set_current_agent
 from .install import INSTALLATIONS, watch_loaders, watch_profiled_steps, watch_profilers
 from .options import ENVIRONMENT_KEY, keep_launch_options, launch_options
+from .phases import watch_backward, watch_communication
 
 __all__ = [
     "ENVIRONMENT_KEY",
@@ -25,6 +27,8 @@ __all__ = [
     "keep_launch_options",
     "launch_options",
     "set_current_agent",
+    "watch_backward",
+    "watch_communication",
     "watch_loaders",
     "watch_profiled_steps",
     "watch_profilers",

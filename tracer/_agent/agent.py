@@ -56,10 +56,11 @@ def set_current_agent(agent: Agent) -> None:
 class Agent:
     """Step counter and recorder of one process.
 
-    ``warmup`` steps pass first, then ``steps`` steps are captured. All steps of the run are timed; with
-    *stacks*, the threads' stacks are sampled too. ``trigger`` defines a step: an optimizer's step
-    ("optimizer"), a call of the outermost module ("forward"), a mark in the script ("manual") or the whole
-    script ("script"). ``all_threads``: whether work of other threads belongs to a step.
+    ``warmup`` steps pass first, then ``steps`` steps are captured. All steps of the run are timed; with 0
+    ``steps``, these times are all that is recorded. With *stacks*, the threads' stacks are sampled too.
+    ``trigger`` defines a step: an optimizer's step ("optimizer"), a call of the outermost module ("forward"),
+    a mark in the script ("manual") or the whole script ("script"). ``all_threads``: whether work of other
+    threads belongs to a step.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Agent:
         self._waited_for_profiler = False
         # The recording of the script's own profiler, used if ours never records.
         self._own: OwnProfile | None = None
-        self._takes_own = True
+        self._takes_own = steps > 0
         self._lets_pass = False
         self._guarded = False
         # The number of steps counted when the script last marked one in its profiler; None if it marks them
@@ -259,6 +260,9 @@ class Agent:
     def _start(self) -> None:
         import torch  # noqa: PLC0415  # only once this process trains
 
+        if self.steps == 0:
+            self._record_times()
+            return
         self._waited_for_profiler = foreign_profiler_is_on(torch)
         if self._waited_for_profiler:
             with self._own_failures():
@@ -278,6 +282,18 @@ class Agent:
         self.recorder = recorder
         self._write_status()
         self._guard()
+
+    def _record_times(self) -> None:
+        """Record nothing but the times of all steps, until the process ends."""
+        recorder = Recorder(self.out, modules=False)
+        if not self._may_record(recorder):
+            self.close()
+            return
+        self.finished = True
+        self.out.mkdir(parents=True, exist_ok=True)
+        self._rank_status = recorder.status(0)
+        self._observation.write_steps(self.out, recorder.rank, recorder.peers)
+        self._write_status()
 
     def _may_record(self, recorder: Recorder) -> bool:
         """Return whether the recording of *recorder* is wanted, and note the reason if not."""
@@ -493,7 +509,8 @@ class Agent:
             rank.update(trigger=self.trigger, **self._observation.entry)
         host = socket.gethostname()
         status: dict[str, Any] = {"host": host, "pid": self.pid, "steps_seen": self.steps_seen, "rank": rank}
-        status.update(reasons=self.reasons, notes=self.notes, closed=self.finished)
+        is_closed = self.finished and not (self.steps == 0 and self._observation.is_on)
+        status.update(reasons=self.reasons, notes=self.notes, closed=is_closed)
         folder = self.out / "status"
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)

@@ -9,16 +9,18 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from .garbage import GarbageWatch
 from .loaders import LOADERS
+from .phases import PHASES
 from .process import write_atomically
 from .sources import SourceFiles, callee, line_of
 from .stacks import COUNTER_COLUMNS, SAMPLE_COLUMNS, UNKNOWN, StackSampler
-from .step_clock import StepClock
+from .step_clock import COLUMNS, StepClock
+from .step_file import StepFile
 
 __all__ = ["EvidenceRecorder"]
 
@@ -55,12 +57,13 @@ class EvidenceRecorder:
         self._samples_stacks = stacks
         self._started_ns = 0
         self._save_ns = 0
+        self._step_file: StepFile | None = None
 
     def start(self) -> None:
         """Start collecting."""
         _running.clear()
         _running[os.getpid()] = self
-        LOADERS.thread = self.thread
+        PHASES.thread = self.thread
         self._started_ns = time.time_ns()
         self._save_ns = self._started_ns + FIRST_SAVE_NS
         self._garbage.start()
@@ -70,14 +73,32 @@ class EvidenceRecorder:
     def stop(self) -> None:
         """Stop collecting; the evidence is kept."""
         _running.pop(os.getpid(), None)
-        LOADERS.thread = None
+        PHASES.thread = None
         self._garbage.stop()
         self._sampler.stop()
 
     def boundary(self, steps_over: int, *, recorded: bool) -> None:
         """Record that a step ends here, or that the next one begins after work of the agent; about 10 us."""
         if threading.get_ident() == self.thread:
-            self._clock.boundary(steps_over, recorded=recorded)
+            row = self._clock.boundary(steps_over, recorded=recorded)
+            if self._step_file is not None:
+                self._step_file.add(row)
+
+    @property
+    def step_failure(self) -> str:
+        """Why the file of all steps ends early; "" if it does not."""
+        return "" if self._step_file is None else self._step_file.failure
+
+    def write_steps(self, path: Path, head: Callable[[], dict[str, Any]]) -> None:
+        """Write all steps to *path*, each part with what *head* returns, from those so far on.
+
+        Raises:
+            OSError: it could not be created.
+
+        """
+        self._step_file = StepFile(path, COLUMNS, head)
+        for row in self._clock.rows():
+            self._step_file.add(row)
 
     def enter_window(self, inside: bool) -> None:
         """Record that the profiled steps begin or, if not *inside*, have ended."""
@@ -104,9 +125,11 @@ class EvidenceRecorder:
         """Write the evidence so far atomically and return the file's name.
 
         Raises:
-            OSError: it could not be written.
+            OSError: it, or the file of all steps, could not be written.
 
         """
+        if self._step_file is not None:
+            self._step_file.write()
         name = f"rank{rank}.evidence.json.gz"
         document = json.dumps(self._document(rank, steps_total), separators=(",", ":"))
         write_atomically(folder / name, gzip.compress(document.encode(), 3))

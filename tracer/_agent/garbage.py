@@ -8,6 +8,8 @@ import time
 from collections import deque
 from typing import Any
 
+from .phases import PAUSED, PHASES
+
 __all__ = ["GarbageWatch"]
 
 MOST_LISTED = 4096
@@ -20,6 +22,7 @@ class GarbageWatch:
     def __init__(self) -> None:
         self.spent_ns = 0
         self._start_ns = 0
+        self._phase = -1
         self._listed: deque[tuple[int, int, int, int, int]] = deque(maxlen=MOST_LISTED)
 
     def start(self) -> None:
@@ -39,7 +42,9 @@ class GarbageWatch:
         now = time.time_ns()
         if phase == "start":
             self._start_ns = now
+            self._phase = PHASES.enter(PAUSED)
             return
+        PHASES.leave(self._phase)
         lasted_ns = now - self._start_ns
         if not self._start_ns or lasted_ns < 0:
             return

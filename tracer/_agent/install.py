@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import fake_run, fake_world, optimizers, profilers
+from . import fake_run, fake_world, optimizers, phases, profilers
 from .agent import Agent, current_agent, existing_agent
 from .forwards import ForwardCounter
 from .loaders import LOADERS
@@ -33,6 +33,7 @@ def count_steps(optimizer_module: Any) -> None:
 
 def count_forwards(torch: Any) -> None:
     """Count the calls of the outermost module until an optimizer is created."""
+    phases.watch_backward(torch)
     counter = _state["forwards"] = ForwardCounter(torch, _forward_called, _model_called)
     counter.start()
     if _begins_at_once() and _is_script():
@@ -118,11 +119,13 @@ def watch_profiled_steps(profiler_module: Any) -> None:
     profilers.watch_steps(profiler_module, existing_agent)
 
 
-def fake_the_world(distributed_module: Any) -> None:
-    """Replace the process group by a fake one with the launcher's number of ranks."""
+def watch_the_world(distributed_module: Any) -> None:
+    """Time the waits for peers; replace the process group by a fake one if the launcher says so."""
     ranks = _fake_ranks()
     if ranks:
         fake_world.install(distributed_module, ranks)
+    else:
+        phases.watch_communication(distributed_module)
 
 
 def watch_the_reduction(parallel_module: Any) -> None:
@@ -155,7 +158,7 @@ _OF_CAPTURES: Mapping[str, Callable[[Any], None]] = {
     "torch": count_forwards,
     "torch._dynamo.utils": spare_the_compiler,
     "torch.autograd.profiler": watch_profilers,
-    "torch.distributed.distributed_c10d": fake_the_world,
+    "torch.distributed.distributed_c10d": watch_the_world,
     "torch.nn.parallel.distributed": watch_the_reduction,
     "torch.optim.optimizer": count_steps,
     "torch.profiler.profiler": watch_profiled_steps,

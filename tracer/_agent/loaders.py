@@ -7,10 +7,11 @@ import inspect
 import mmap
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
+
+from .phases import LOADER, PHASES
 
 __all__ = ["LOADERS", "LoaderWatch"]
 
@@ -21,15 +22,13 @@ _WRAPPERS = ("Subset", "ConcatDataset")
 
 
 class LoaderWatch:
-    """Times the calls of ``__next__`` in the training threads, and of ``fetch`` here and in forked workers.
+    """Times the calls of ``__next__`` in the training thread, and of ``fetch`` here and in forked workers.
 
     Workers write into memory that they share with the process that forked them.
     """
 
     def __init__(self) -> None:
-        self.spent_ns = 0
         self.listed: list[dict[str, Any]] = []
-        self.thread: int | None = None  # the training thread; any thread before that is known
         self._fetched: memoryview | None = None
         self._unseen_workers = False
 
@@ -54,12 +53,11 @@ class LoaderWatch:
 
         @functools.wraps(advance)
         def __next__(iterator: Any) -> Any:
-            started = time.perf_counter_ns()
+            before = PHASES.enter(LOADER)
             try:
                 return advance(iterator)
             finally:
-                if self.thread in (None, threading.get_ident()):
-                    self.spent_ns += time.perf_counter_ns() - started
+                PHASES.leave(before)
 
         iterator_class.__init__, iterator_class.__next__ = __init__, __next__
         fetchers = dataloader_module._utils.fetch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,18 @@ class Observation:
             self.stop()
             self._recorder = EvidenceRecorder(stacks=self._stacks)
             self._recorder.start()
+
+    def write_steps(self, folder: Path, rank: int, head: Callable[[], dict[str, Any]]) -> None:
+        """Write all steps of the run to a file, from those so far on, each part with what *head* returns.
+
+        Raises:
+            OSError: it could not be created.
+
+        """
+        if self._recorder is not None:
+            name = f"rank{rank}.steps.json.gz"
+            self._recorder.write_steps(folder / name, head)
+            self.entry = {"step_times": name}
 
     def stop(self) -> None:
         """Stop."""
@@ -81,5 +94,5 @@ class Observation:
         except Exception as error:  # the traces count without it
             return f"the evidence of rank {rank} could not be saved ({error!r})"
         self._saved_steps = steps_over
-        self.entry = {"evidence": name, "unprofiled_steps": recorder.unprofiled_steps(UNPROFILED_STEPS)}
-        return ""
+        self.entry |= {"evidence": name, "unprofiled_steps": recorder.unprofiled_steps(UNPROFILED_STEPS)}
+        return recorder.step_failure

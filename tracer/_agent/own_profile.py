@@ -48,7 +48,6 @@ class OwnProfile(Recorder):
 
         """
         self.out.mkdir(parents=True, exist_ok=True)
-        self._note_groups()
         self._observer = self._registered_observer()
         self._observer.start()
         self._messages.enable()

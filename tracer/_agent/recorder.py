@@ -16,6 +16,7 @@ from typing import Any
 from .fake_world import created_groups, flights
 from .messages import MessageGroups
 from .modules import ModuleRanges
+from .phases import PHASES
 from .process import compress, without_chatter, write_atomically
 
 __all__ = ["Recorder"]
@@ -60,6 +61,7 @@ class Recorder:
         self._groups: list[dict[str, Any]] = []
         self._backend: str | None = None
         self._raw_host = out / f".rank{self.rank}.{os.getpid()}.host.json"
+        self._note_groups()
 
     def start(self, steps_seen: int) -> None:
         """Start recording; the step after *steps_seen* finished ones is the first captured.
@@ -70,7 +72,6 @@ class Recorder:
         """
         profiler = self.torch.profiler
         self.out.mkdir(parents=True, exist_ok=True)
-        self._note_groups()
         self._observer = self._registered_observer()
         self._profile = profiler._KinetoProfile(record_shapes=False, experimental_config=self._settings())
         self._profile.prepare_trace()
@@ -233,9 +234,19 @@ class Recorder:
         if groups:
             self._groups, self._backend = groups, backend
 
+    def peers(self) -> dict[str, Any]:
+        """Return this rank, and those to which it has sent messages."""
+        self._note_groups()
+        ranks = {group["name"]: group["ranks"] for group in self._groups}
+        sent = {ranks[name][peer] for name, peer in PHASES.sends if peer < len(ranks.get(name, ()))}
+        return {"rank": self.rank, "sends": sorted(sent)}
+
     def status(self, wanted_steps: int) -> dict[str, Any]:
-        """Return this rank's entry of the manifest, plus further data that the launcher needs to merge it."""
-        whole = self.files["host_trace"] is not None and self.files["device_trace"] is not None
+        """Return this rank's entry of the manifest, plus further data that the launcher needs to merge it.
+
+        With no *wanted_steps*, only the times of the run's steps are recorded.
+        """
+        whole = wanted_steps == 0 or None not in (self.files["host_trace"], self.files["device_trace"])
         entry: dict[str, Any] = {"rank": self.rank, **self.files}
         structure_step, steps = self.structure_step, self.timed_steps
         if not steps:  # the job ended early: one step serves as both

@@ -13,13 +13,14 @@ from typing import Any
 
 from .garbage import GarbageWatch
 from .loaders import LOADERS
+from .phases import PHASE_COLUMNS, PHASES
 from .readings import ProcessReadings, ThreadReadings
 
-__all__ = ["StepClock"]
+__all__ = ["COLUMNS", "StepClock"]
 
 COLUMNS = (
     "index", "time_ns", "cpu_ns", "process_cpu_ns", "delay_ns", "voluntary", "involuntary", "read_bytes",
-    "written_bytes", "gc_ns", "loader_ns", "fetch_ns", "recorded",
+    "written_bytes", "gc_ns", "fetch_ns", *PHASE_COLUMNS, "recorded",
 )  # fmt: skip
 MOST_ROWS = 8192  # of the first steps, and again of the last ones
 # What is read from the kernel's files takes some 5 us.
@@ -43,26 +44,24 @@ class StepClock:
         self._previous = (-2, 0)
         self._read_ns = 0
 
-    def boundary(self, index: int, *, recorded: bool) -> int:
-        """Record that *index* steps are over, the last one *recorded* by a profiler; return the time."""
+    def boundary(self, index: int, *, recorded: bool) -> tuple[int, ...]:
+        """Record that *index* steps are over, the last one *recorded* by a profiler; return the row."""
         now = time.time_ns()
         counters = _UNREAD
         if now - self._read_ns >= LEAST_APART_NS or index == self._previous[0]:
             self._read_ns = now
             counters = (self._thread.delay_ns(), *self._thread.switches(), *self._process.traffic()[:2])
-        row = _ROW.pack(
+        row = (
             index, now, time.thread_time_ns(), time.process_time_ns(), *counters, self._garbage.spent_ns,
-            LOADERS.spent_ns, LOADERS.fetch_ns, recorded,
+            LOADERS.fetch_ns, *PHASES.end_step(now), int(recorded),
         )  # fmt: skip
-        if len(self._first) < MOST_ROWS:
-            self._first.append(row)
-        else:
-            self._last.append(row)
+        rows = self._first if len(self._first) < MOST_ROWS else self._last
+        rows.append(_ROW.pack(*row))
         before, started = self._previous
         if before == index - 1 and now > started and not recorded:
             self._durations[int(math.log2(now - started) * BUCKETS_PER_DOUBLING)] += 1
         self._previous = (index, now)
-        return now
+        return row
 
     def forget(self) -> None:
         """Drop all rows: the steps so far were not training steps."""
@@ -75,7 +74,7 @@ class StepClock:
         """Return up to *most* unprofiled steps, half of them before the first recorded one."""
         sides: tuple[list[dict[str, int]], list[dict[str, int]]] = ([], [])
         seen_recorded = False
-        for before, after in itertools.pairwise(self._rows()):
+        for before, after in itertools.pairwise(self.rows()):
             if after[_RECORDED]:
                 seen_recorded = True
             elif before[_INDEX] + 1 == after[_INDEX] and after[_TIME] >= before[_TIME]:
@@ -85,7 +84,7 @@ class StepClock:
 
     def table(self) -> dict[str, list[int]]:
         """Return the columns by name."""
-        columns = zip(*self._rows(), strict=True) if self._first else ([] for _ in COLUMNS)
+        columns = zip(*self.rows(), strict=True) if self._first else ([] for _ in COLUMNS)
         return {name: list(values) for name, values in zip(COLUMNS, columns, strict=True)}
 
     def histogram(self) -> list[list[int]]:
@@ -94,5 +93,6 @@ class StepClock:
             [int(2 ** (key / BUCKETS_PER_DOUBLING)), count] for key, count in sorted(self._durations.items())
         ]
 
-    def _rows(self) -> Iterator[tuple[Any, ...]]:
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Return the rows of the first and of the last steps."""
         return _ROW.iter_unpack(b"".join(itertools.chain(self._first, self._last)))

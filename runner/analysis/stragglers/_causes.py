@@ -20,7 +20,7 @@ from ._loads import micro_batch_factors, stage_factors, worker_factors
 from ._network import joined, slow_transfers
 from ._replay import Replay
 from ._series import when_text
-from ._slowdowns import Slowdowns
+from ._slowdowns import Slowdowns, mask
 
 __all__ = ["StragglerCause", "causes"]
 
@@ -32,16 +32,17 @@ _LEAST_CORRELATION = 0.9  # published: from here on sequence lengths differ
 _LEAST_FACTOR = 1.03
 _DEVIATIONS = 3  # of the mean of random sequence lengths, within which workers are alike
 _MOST_WORKERS = 16
+_STANDS_OUT = 2
 
 
 @dataclass(frozen=True)
 class StragglerCause:
     """Something that makes steps slow.
 
-    *kind* is ``sequence``, ``stage``, ``worker``, ``network`` or ``host``. *slowdown* is that of the ideal
-    step with this cause alone, on average over *steps*, those that it makes slow; *without_ns* is the mean of
-    all steps of the job without it. *when* describes the steps, and *evidence* says why it is this cause.
-    *replica*, *stage* and *rank* are -1 where it has no such place.
+    *kind* is ``sequence``, ``stage``, ``worker``, ``input``, ``gc``, ``network`` or ``host``. *slowdown* is
+    that of the ideal step with this cause alone, on average over *steps*, those that it makes slow;
+    *without_ns* is the mean of all steps of the job without it. *when* describes the steps, and *evidence*
+    says why it is this cause. *replica*, *stage* and *rank* are -1 where it has no such place.
     """
 
     kind: str
@@ -59,7 +60,10 @@ class StragglerCause:
 def causes(replay: Replay, slowdowns: Slowdowns) -> list[StragglerCause]:
     """Return the causes of the slowdown, those that cost most first."""
     finder = _Finder(replay, slowdowns)
-    every = [*finder.sequence(), *finder.stages(), *finder.workers(), *finder.network(), *finder.host()]
+    every = [
+        *finder.sequence(), *finder.stages(), *finder.workers(), *finder.pauses(), *finder.network(),
+        *finder.host(),
+    ]  # fmt: skip
     return sorted(every, key=lambda cause: -(cause.slowdown - 1) * len(cause.steps))
 
 
@@ -133,6 +137,26 @@ class _Finder:
                 where, without = self._worker(replica, stage), self._without(factors)
                 yield self._cause("worker", where, evidence, effect, without, replica=replica, stage=stage)
 
+    def pauses(self) -> Iterator[StragglerCause]:
+        """Yield that ranks wait for input, or collect garbage, longer than in the ideal step."""
+        for kind, what in (("input", "waiting for input"), ("gc", "garbage collection")):
+            places = self.layout.select(kind)
+            measured = mask(self.layout, [op.type == kind for op in self.layout.operations])
+            effect = self._effect(self._measured(measured))
+            if effect is None or not len(places):
+                continue
+            taken = self.replay.work_ns[places][:, effect.slow].mean(axis=1)
+            at, replica = np.unravel_index(int(taken.argmax()), taken.shape)
+            others = float(np.delete(taken, taken.argmax()).max(initial=0))
+            evidence = f"{what} takes {duration_text(round(float(taken.max())))} in these steps"
+            where, place = "all ranks", {}
+            if taken.max() >= _STANDS_OUT * others:
+                place = {"replica": int(replica), "stage": self.layout.operations[places[at]].stage}
+                where = self._worker(**place)
+                evidence += f", on other ranks at most {duration_text(round(others))}"
+            without = self._mean(self.replay.step_ns(~measured[None])[0])
+            yield self._cause(kind, where, evidence, effect, without, **place)
+
     def network(self) -> Iterator[StragglerCause]:
         """Yield transfers that take longer than the median of their type, once all members are there."""
         places = slow_transfers(self.replay, self.slowdowns.ideal_ns)
@@ -165,7 +189,7 @@ class _Finder:
         self, kind: str, where: str, evidence: str, effect: _Effect, without_ns: int, **place: int
     ) -> StragglerCause:
         steps, slow = self.layout.steps, effect.slow
-        if kind in ("worker", "host"):
+        if kind != "network" and "replica" in place:
             place["rank"] = int(self.layout.ranks[place["replica"], place["stage"]])
         return StragglerCause(
             kind=kind,

@@ -25,6 +25,7 @@ _NEIGHBOUR = {"forward-send": 1, "forward-recv": -1, "backward-send": -1, "backw
 _COUNTERPART = {"forward-send": "forward-recv", "backward-send": "backward-recv"}
 _DATA_PARALLEL = ("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce")
 _CLIP, _EMBEDDING = "optimizer-clip-main-grad", "embedding-grads-all-reduce"
+_WAITS = "collectives"  # of a step as one, of all ranks
 _REDUCE, _SEPARATE, _LAYER_NORM = (
     "grads-reduce-scatter",
     "separate-grads-all-reduce",
@@ -83,12 +84,12 @@ class _Rules:
             self.before[second].append(first)
 
     def add_computations(self, stage: int) -> None:
-        """Let computations of a stage run one after the other."""
+        """Let computations of a stage run one after the other, from the input on."""
         if not self.of(stage, *COMPUTE_TYPES):
             raise TraceError(
                 f"Stage {stage} has no forward-compute or backward-compute. Next: export all operations."
             )
-        self.chain(self.of(stage, *COMPUTE_TYPES))
+        self.chain([*self.of(stage, "input"), *self.of(stage, *COMPUTE_TYPES)])
 
     def add_messages(self, stage: int) -> None:
         """Let sends wait for their computation, computations for receives, and those for the one before."""
@@ -178,7 +179,14 @@ class _Rules:
         """Let what comes after the last computation run in a fixed order."""
         last = max(self.of(stage, *COMPUTE_TYPES), key=lambda place: self.end[place])
         reduces = self._of.get((stage, _REDUCE), [])
-        types = [_LAYER_NORM, _EMBEDDING, _SEPARATE if self._overlaps() else _REDUCE, _CLIP, "optimizer"]
+        types = [
+            _LAYER_NORM,
+            _EMBEDDING,
+            _SEPARATE if self._overlaps() else _REDUCE,
+            _CLIP,
+            _WAITS,
+            "optimizer",
+        ]
         after = [place for kind in types for place in self._of.get((stage, kind), [])]
         collections = self._of.get((stage, "gc"), [])
         self.chain([last, *collections, *after])
@@ -199,8 +207,11 @@ class _Rules:
                     )
                 self.groups += [[one, two] for one, two in zip(sent, received, strict=True)]
         ends = [place for stage in {0, stages - 1} for place in self._of.get((stage, _EMBEDDING), [])]
-        clips = [place for stage in range(stages) for place in self._of.get((stage, _CLIP), [])]
-        self.groups += [group for group in (ends, clips) if group]
+        whole = [
+            [place for stage in range(stages) for place in self._of.get((stage, kind), [])]
+            for kind in (_CLIP, _WAITS)
+        ]
+        self.groups += [group for group in (ends, *whole) if group]
         joined = {place for group in self.groups for place in group}
         alone = self.layout.select(*_NEIGHBOUR, *_DATA_PARALLEL, _EMBEDDING)
         self.groups += [[int(place)] for place in alone if place not in joined]
@@ -234,7 +245,7 @@ class _Rules:
                 "schedule. Next: check start_ts and seq_id."
             )
         across = np.zeros(count, bool)
-        across[self.layout.select(*_DATA_PARALLEL, _CLIP)] = True
+        across[self.layout.select(*_DATA_PARALLEL, _CLIP, _WAITS)] = True
         return Dependencies(
             tuple(tuple(dict.fromkeys(before)) for before in self.before), tuple(order), communication, across
         )

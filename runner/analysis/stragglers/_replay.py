@@ -22,7 +22,8 @@ class Replay:
 
     *work_ns* (operations, steps, replicas) is how long each operation took without waiting: computations as
     measured, communication from the latest start among its members. *ideal_ns* (operations) is its average
-    over all ranks and steps for computation, and its median for communication.
+    over all ranks and steps for computation, its median for communication, and that of the rank which waits
+    least for input.
     """
 
     def __init__(self, layout: Layout, rules: Dependencies) -> None:
@@ -128,6 +129,6 @@ def _ideal(layout: Layout, work: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
     ideal = np.zeros(len(layout.operations), np.int64)
     for kind in {op.type for op in layout.operations}:
         places = layout.select(kind)
-        values = work[places]
+        values = work[places].min(axis=(0, 2)) if kind == "input" else work[places]
         ideal[places] = round(float(values.mean() if kind in _MEAN_TYPES else np.median(values)))
     return ideal
