@@ -51,10 +51,16 @@ class Access(NamedTuple):
     packet: bool
     value: Value | None
     order: int  # in this run
+    proxied: bool
 
     def precedes(self, clock: Clock) -> bool:
-        """Return whether it comes before what has *clock* in all orders."""
+        """Return whether it comes before what has *clock* in all orders, element by element."""
         return bool(clock[self.strand] >= self.time)
+
+    def precedes_whole(self, later: Access) -> bool:
+        """Return whether all elements of it come before every element of *later* in all orders."""
+        half = 0 if self.proxied and later.proxied else len(later.clock) // 2
+        return bool(later.clock[half + self.strand] >= self.time)
 
 
 class Event(NamedTuple):
@@ -68,6 +74,15 @@ class Event(NamedTuple):
     def precedes(self, clock: Clock) -> bool:
         """Return whether it comes before what has *clock* in all orders."""
         return bool(clock[self.strand] >= self.time)
+
+
+class Moved(NamedTuple):
+    """A move of a step as it was done: when on its strand."""
+
+    step: Step
+    move: Move
+    strand: int
+    time: int
 
 
 class Blocked(NamedTuple):
@@ -87,6 +102,7 @@ class Run:
 
     parts: int
     accesses: dict[Cell, list[Access]] = field(default_factory=lambda: defaultdict(list))
+    moves: list[Moved] = field(default_factory=list)
     overlaps: dict[Cell, list[Access]] = field(default_factory=lambda: defaultdict(list))
     inputs: dict[Cell, Value] = field(default_factory=dict)
     values: dict[Cell, Value] = field(default_factory=dict)
@@ -143,7 +159,6 @@ class _Machine:
         self.blocks = {key: _Block(key, steps) for key, steps in unrolled.steps.items()}
         self.strand_of = self.result.strands
         self._number_strands()
-        self.width = len(self.strand_of)
         self.ended: dict[tuple[int, int], dict[int, Clock]] = defaultdict(dict)
         self.waiting: dict[object, list[_Block]] = defaultdict(list)
         self.ready = deque(self.blocks.values())
@@ -161,6 +176,9 @@ class _Machine:
                 for move in step.moves:
                     self.packet_writers.update(cell for cell in move.targets if holds_packets(cell))
         self.mixed = any(cell[0] != "m" for cell in self.packet_writers)
+        # The second half of a clock is what came before a meeting of all threads of some block.
+        self.half = len(self.strand_of)
+        self.width = 2 * self.half if self.mixed else self.half
         self._begin()
         self._fill()
 
@@ -234,6 +252,8 @@ class _Machine:
         clock = np.zeros(self.width, np.int32) if block.base is None else block.base.copy()
         for other in block.strands.values():
             np.maximum(clock, other, out=clock)
+        if self.mixed:
+            np.maximum(clock[self.half :], clock[: self.half], out=clock[self.half :])
         block.strands.clear()
         block.base = clock
         return clock
@@ -395,7 +415,9 @@ class _Machine:
             for known in self._packet_clocks(cell):
                 np.maximum(clock, known, out=clock)
         clock = clock.copy()  # what all accesses of the move have in common; nobody changes it any more
-        access = Access(step, strand, int(clock[strand]), clock, False, False, None, 0)
+        proxied = move.proxy is not None
+        access = Access(step, strand, int(clock[strand]), clock, False, False, None, 0, proxied)
+        self.result.moves.append(Moved(step, move, strand, access.time))
         read = []
         for cell in move.sources:
             value = self.result.values.get(cell)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from ._execute import Blocked, Run, Value, contribution
 from ._model import Buffer, Program
@@ -103,8 +103,8 @@ def _unreceived(unrolled: Unrolled) -> Iterator[Problem]:
             )
 
 
-def wrong_results(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
-    """Yield the chunks that end with other contributions than the collective promises."""
+def wrong_results(unrolled: Unrolled, run: Run, doubtful: Set[Cell] = frozenset()) -> Iterator[Problem]:
+    """Yield the chunks that end with other contributions than the collective promises, or *doubtful* ones."""
     program = unrolled.program
     if run.blocked or program.collective == "custom":
         return
@@ -118,7 +118,7 @@ def wrong_results(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
             for part in range(unrolled.parts):
                 cell = (rank, buffer.value, index, part)
                 value = run.values.get(cell)
-                if value != Value(expected, 0, part):
+                if value != Value(expected, 0, part) or cell in doubtful:
                     yield _wrong_result(program, run, cell, value, expected)
                     break
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ._doubts import doubtful_cells
 from ._execute import Run, execute
 from ._model import Program
 from ._outcomes import deadlocks, leftovers, wrong_results
 from ._problems import Problem
-from ._races import disorder, races, strangers, unwritten
+from ._races import disorder, overlaps, races, strangers, unwritten
 from ._unroll import Unrolled, unroll
 
 __all__ = ["Proof", "prove"]
@@ -49,17 +51,20 @@ def prove(program: Program) -> Proof:
     """
     unrolled = unroll(program)
     run = _settled(unrolled)
-    problems: list[Problem] = []
-    for found in (
+    found = itertools.chain(
         deadlocks(unrolled, run),
         disorder(unrolled, run),
+        overlaps(run),
         races(run),
         strangers(program, run),
         unwritten(run),
         leftovers(unrolled, run),
         wrong_results(unrolled, run),
-    ):
-        problems += _first_of_each(found, _MOST_PROBLEMS - len(problems))
+    )
+    problems = _first_of_each(found, _MOST_PROBLEMS)
+    unused = len(problems) if problems and _is_unused(unrolled, run) else 0
+    if unused:
+        problems = []
     depth = 0
     if program.language == "msccl" and not problems:
         depth, problems = _depth(unrolled)
@@ -69,8 +74,23 @@ def prove(program: Program) -> Proof:
         steps=len(run.done),
         iterations=unrolled.iterations,
         depth=depth,
-        cautions=tuple(_cautions(program, unrolled, run)),
+        cautions=tuple(_cautions(program, unrolled, unused)),
     )
+
+
+def _is_unused(unrolled: Unrolled, run: Run) -> bool:
+    """Return whether every mistake is a race, or a read of nothing, on which no rank's result depends."""
+    program = unrolled.program
+    serious = itertools.chain(
+        deadlocks(unrolled, run),
+        disorder(unrolled, run),
+        overlaps(run),
+        strangers(program, run),
+        leftovers(unrolled, run),
+    )
+    if program.collective == "custom" or any(serious):
+        return False
+    return not any(wrong_results(unrolled, run, doubtful_cells(run)))
 
 
 def _settled(unrolled: Unrolled) -> Run:
@@ -116,7 +136,12 @@ def _first_of_each(problems: Iterator[Problem], most: int) -> list[Problem]:
     return chosen
 
 
-def _cautions(program: Program, unrolled: Unrolled, run: Run) -> Iterator[str]:
+def _cautions(program: Program, unrolled: Unrolled, unused: int) -> Iterator[str]:
+    if unused:
+        yield (
+            f"{unused} or more accesses are in no fixed order, but what they read or write is overwritten "
+            "before any rank's result depends on it."
+        )
     if unrolled.iterations:
         yield f"Pipelines were followed for {unrolled.iterations} iterations; all further ones are alike."
         if unrolled.slots:

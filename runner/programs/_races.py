@@ -10,7 +10,7 @@ from ._model import Buffer, Program
 from ._problems import Problem, awaited_words, cell_words, problem_of, run_to, witness
 from ._unroll import PACKETS, Cell, Step, Unrolled, overlapping
 
-__all__ = ["disorder", "races", "strangers", "unwritten"]
+__all__ = ["disorder", "is_race", "overlaps", "races", "strangers", "unordered_pairs", "unwritten"]
 
 
 def disorder(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
@@ -55,22 +55,41 @@ def _barriers(unrolled: Unrolled) -> Iterator[Problem]:
             )
 
 
-def races(run: Run) -> Iterator[Problem]:
-    """Yield the accesses to one place, one of them a write, that nothing orders."""
+def unordered_pairs(run: Run) -> Iterator[tuple[Cell, Access, Access]]:
+    """Yield the accesses to one cell, one of them a write, that nothing orders, as this run did them."""
     for cell, accesses in run.accesses.items():
         for place, later in enumerate(accesses):
             for earlier in accesses[:place]:
-                if (
-                    _conflict(earlier, later)
-                    and not earlier.precedes(later.clock)
-                    and not _harmless(accesses, earlier, later, run.inputs.get(cell))
-                ):
-                    yield _race(run, cell, earlier, later)
+                if (earlier.writes or later.writes) and not earlier.precedes(later.clock):
+                    yield cell, earlier, later
+
+
+def is_race(run: Run, cell: Cell, earlier: Access, later: Access) -> bool:
+    """Return whether the order of two unordered accesses changes what one of them reads or leaves."""
+    accesses = run.accesses[cell]
+    return _conflict(accesses, earlier, later) and not _harmless(
+        accesses, earlier, later, run.inputs.get(cell)
+    )
+
+
+def races(run: Run) -> Iterator[Problem]:
+    """Yield the accesses to one place, one of them a write, that nothing orders."""
+    for cell, earlier, later in unordered_pairs(run):
+        if is_race(run, cell, earlier, later):
+            yield _race(run, cell, earlier, later)
+
+
+def overlaps(run: Run) -> Iterator[Problem]:
+    """Yield the raw accesses to memory of packets, and the reverse, that nothing orders.
+
+    A thread does another part of that memory in one than in the other, so that only an order of all of their
+    elements says something.
+    """
     for cell, packets in run.overlaps.items():
         for packet in packets:
             for raw in run.accesses.get(cell, ()):
                 earlier, later = sorted((packet, raw), key=lambda access: access.order)
-                if (packet.writes or raw.writes) and not earlier.precedes(later.clock):
+                if (packet.writes or raw.writes) and not earlier.precedes_whole(later):
                     yield _race(run, cell, earlier, later)
 
 
@@ -121,13 +140,16 @@ def _next_waits(program: Program, run: Run, owner: int, writer: int, reads: list
     return all(read.precedes(end) for read in reads)
 
 
-def _conflict(first: Access, second: Access) -> bool:
-    if not first.writes and not second.writes:
-        return False
-    if first.packet and second.packet and first.writes:
-        # A flag tells the reader; and who writes the same twice spoils nothing.
-        return second.writes and first.value != second.value
-    return True
+def _conflict(accesses: list[Access], first: Access, second: Access) -> bool:
+    if not (first.packet and second.packet and first.writes):
+        return True
+    if second.writes:
+        return first.value != second.value  # who writes the same twice spoils nothing
+    # A flag tells the reader, but not of which packet.
+    return any(
+        other.packet and other.writes and other.value != second.value and not second.precedes(other.clock)
+        for other in accesses
+    )
 
 
 def _harmless(accesses: list[Access], first: Access, second: Access, initial: Value | None) -> bool:

@@ -55,7 +55,8 @@ class Machine:
         self.reuse = bool(plan.get("reuse_resources")) and max(starts, default=0) > 0
         self.turns = max(starts, default=0) + 2 if self.reuse else 2
         pipelines = any(op["name"] == "pipeline" for op in every)
-        self.units = PIPELINE_UNITS * self.turns if pipelines else max(2, groups)  # of a chunk
+        # Of a chunk, so that two threads or more have a part in what a group shares.
+        self.units = PIPELINE_UNITS * self.turns if pipelines else 2 * groups
         self.scratch_units = PIPELINE_UNITS * max(starts, default=0) if self.reuse else self.units
         self.threads = max(2, *(len(op.get("channel_ids", ())) for op in every),
                            *(len(op.get("semaphore_ids", ())) for op in every),
@@ -209,7 +210,9 @@ class Machine:
                     yield None
                     memory, at = self.place(*source[:2], source[2] + word, 1, False)
                     to, place = self.place(*target[:2], target[2] + word, 1, False)
-                    to[place] = memory[at]
+                    value = memory[at]
+                    yield None  # on its way
+                    to[place] = value
             elif kind == "signal":
                 self.signals["port", rank, peer, number] += 1
             queue.popleft()

@@ -218,8 +218,43 @@ def test_a_copy_of_what_packets_brought():
         op("upkt", here("s", "peer"), here("o", "peer")),
     ]
     copy = op("copy", here("o", "peer"), here("s", 6))
-    assert prove(program(gather(*start, NOP, copy))).holds
-    assert any(each.kind == "race" for each in prove(program(gather(*start, copy))).problems)
+    back = [NOP, op("copy", here("s", 6), here("o", "peer"))]
+    assert prove(program(gather(*start, NOP, copy, *back))).holds
+    assert "nothing makes it wait" in both_say(gather(*start, copy, *back), "race")
+
+
+def test_a_race_on_which_no_result_depends():
+    start = [
+        op("ppkt", here("o", "own"), there("s", "own"), channel_type="memory"),
+        op("upkt", here("s", "peer"), here("o", "peer")),
+    ]
+    text = gather(*start, op("copy", here("o", "peer"), here("s", 6)))
+    proof = prove(program(text))
+    assert proof.holds
+    assert "overwritten before any rank's result depends on it" in proof.cautions[0]
+    assert not fault(text, seed=1, schedules=60)
+
+
+def test_a_packet_sent_again_after_its_source_may_be_overwritten():
+    # Who reads the second packet reads it before the overwriting.
+    def change(ranks):
+        ops = ops_of(ranks, 2, 3)
+        place = next(number for number, each in enumerate(ops) if each["name"] == "ppkt")
+        ops.insert(place, ops[place])
+
+    assert prove(changed_plan("single_node_allreduce_pkt", change)).holds
+
+
+def test_two_packets_of_one_place():
+    # Who waits for the second one may find the first.
+    text = gather(
+        op("ppkt", here("o", "own"), there("s", 4), channel_type="memory"),
+        op("upkt", here("s", 4), here("o", "peer")),
+        op("ppkt", here("o", "peer"), there("s", 1), channel_type="memory"),
+        op("ppkt", here("o", "own"), there("s", 1), channel_type="memory"),
+        op("upkt", here("s", 1), here("o", "peer")),
+    )
+    assert "nothing makes it wait" in both_say(text, "race")
 
 
 def test_a_copy_into_the_memory_of_packets():
@@ -229,6 +264,14 @@ def test_a_copy_into_the_memory_of_packets():
     text = memory_plan([[send, take], [op("copy", here("o", "own"), here("s", 3))]])
     assert "op 0 (ppkt): nothing says which of them is last" in both_say(text, "race")
     assert prove(program(text.replace('"index": 3', '"index": 5'))).holds
+
+
+def test_a_thread_that_overwrites_the_packets_of_another():
+    send = op("ppkt", here("o", "own"), there("s", 1), channel_type="memory")
+    take = op("upkt", here("s", 1), here("o", "peer"))
+    raw = op("upkt", here("s", 1), here("s", 3))
+    assert "nothing" in both_say(gather(send, take, raw), "race")
+    assert prove(program(gather(send, take, NOP, op("copy", here("o", "own"), here("s", 3))))).holds
 
 
 def test_a_chunk_overwritten_with_its_own_input_while_it_is_read():
