@@ -65,9 +65,14 @@ def plan_options(command: Command) -> Command:
         click.option("--fsdp", is_flag=True, help="Shard weights over data parallelism; same as --zero 3."),
         click.option("--zero", type=click.IntRange(0, 3), help="Shard optimizer, gradients, weights (3)."),
         click.option("--recompute", type=click.Choice(RECOMPUTATIONS), default="none", show_default=True),
+        click.option("--keep", "kept", metavar="A,B", default="",
+                     help="Products not recomputed with --recompute full: qkv, projection, up, down."),
         click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
         _degree("interleave", "Model chunks per pipeline stage (interleaved schedule)."),
         click.option("--precision", help="Compute precision. [default: the chip's]"),
+        click.option("--gradient-bytes", type=click.Choice(["2", "4"]),
+                     help="Size of a gradient as it is reduced. [default: the software's]"),
+        _degree("document", "Tokens per document, of those packed into a sequence.", None),
         click.option("--sequence-parallel/--no-sequence-parallel", "sequence_parallel", default=None),
         click.option("--fused-attention/--no-fused-attention", "fused_attention", default=None),
         click.option("--overlap/--no-overlap", "overlap", default=None,
@@ -77,6 +82,12 @@ def plan_options(command: Command) -> Command:
         _degree("lora", "Train only LoRA adapters of this rank, on queries, keys and values.", None),
         click.option("--whole-experts", is_flag=True,
                      help="Distribute whole experts over tensor-parallel ranks instead of splitting each."),
+        click.option("--deduplicate/--no-deduplicate", "deduplicate", default=None,
+                     help="Send a token once to a node, not to each of its experts. [default: on]"),
+        click.option("--expert-overlap", is_flag=True, default=None,
+                     help="Overlap the exchange of tokens with another micro-batch."),
+        click.option("--cuda-graphs", is_flag=True, default=None,
+                     help="Replay launches by CUDA graphs; they take the host no time."),
         click.option("--placement", default="-".join(AXES), show_default=True,
                      help="Order of the parallel axes on the network, innermost first."),
     )):  # fmt: skip
@@ -107,6 +118,7 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
     plan = Plan(
         **{key: given[key] for key in ("tp", "pp", "cp", "ep", "micro_batch", "recompute", "whole_experts")},
         dp=dp, global_batch=batch, sequence=given["sequence"] or 0, chunks=given["interleave"], zero=zero,
+        kept=tuple(name for name in given["kept"].split(",") if name), document=given["document"] or 0,
         schedule=schedule, frozen=given["lora"] is not None, lora=given["lora"] or 0,
         precision=given["precision"] or chip.precision, placement=placement,
     )  # fmt: skip
@@ -123,6 +135,10 @@ def _refuse_without_effect(given: dict[str, Any]) -> None:
         "sequence_parallel": ("--sequence-parallel", "tp"),
         "tensor_overlap": ("--tensor-overlap", "tp"),
         "whole_experts": ("--whole-experts", "tp"),
+    }
+    needs |= {
+        key: (option, "ep")
+        for key, option in (("deduplicate", "--deduplicate"), ("expert_overlap", "--expert-overlap"))
     }
     if given["schedule"] == "zero-bubble":
         needs["schedule"] = ("--schedule zero-bubble", "pp")

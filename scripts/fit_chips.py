@@ -130,22 +130,6 @@ TASKS = (
         "h100", "paxml", "NVIDIA recipes paxml", f"{_RECIPES}: GPT with Paxml", _XLA, _XLA_START,
     ),
 )  # fmt: skip
-# Chips without measured steps, and the one whose shares of the peaks they are assumed to reach.
-CARRIED = {
-    ("a100-40", "megatron"): ("a100-80", "megatron"),
-    ("h100-96", "megatron"): ("h100", "megatron"),
-    ("h100-96", "fsdp"): ("h100", "fsdp"),
-    ("h100-pcie", "megatron"): ("h100", "megatron"),
-    ("h100-pcie", "fsdp"): ("h100", "fsdp"),
-    ("h200", "megatron"): ("h100", "megatron"),
-    ("h200", "fsdp"): ("h100", "fsdp"),
-    ("gb200", "fsdp"): ("h100", "fsdp"),
-    ("b200", "megatron"): ("gb200", "megatron"),
-    ("b200", "fsdp"): ("h100", "fsdp"),
-    ("mi300x", "megatron"): ("h100", "megatron"),
-    ("mi300x", "fsdp"): ("h100", "fsdp"),
-    ("v100", "megatron"): ("a100-80", "megatron"),
-}
 
 
 def main() -> None:
@@ -159,11 +143,6 @@ def main() -> None:
             chip = find_chip(task.chip)
             costs = fitted_costs(task, chip, [step for step in steps if step.data == task.data])
             _save(chip, task.software, costs)
-    for (name, software), (other, theirs) in CARRIED.items():
-        if only in (None, name):
-            costs = find_chip(other).costs_of(theirs)
-            data = f"shares of peaks as on {other} with {theirs}, fitted on no step of this chip"
-            _save(find_chip(name), software, replace(costs, fit=Fit(data, utilisation=costs.fit.utilisation)))
 
 
 def _save(chip: Chip, software: str, costs: Costs) -> None:
@@ -184,11 +163,11 @@ def fitted_costs(task: Task, chip: Chip, steps: Sequence[Step]) -> Costs:
         start = {**start, **_plain(find_chip(task.like[0]).costs_of(task.like[1])), **task.start}
     free = dict(task.free)
     if any(step.plan.precision == "fp8" for step in steps):
-        start.setdefault("gemm_fp8", start["gemm"] * 0.75)
+        start.setdefault("gemm_fp8", start["gemm"] * 0.85)
         free["gemm_fp8"] = 1.0
     problem = _Problem(chip, steps, start, free)
     costing = problem.fit(range(len(steps)))
-    costs = costs_from(chip, costing, task.habits)
+    costs = costs_from(costing, task.habits)
     return replace(costs, fit=_summary(task, chip, steps, problem.errors(costing), problem.left_out()))
 
 
@@ -205,6 +184,7 @@ def _summary(
     return Fit(
         data=task.source,
         rows=len(steps),
+        families=len(parts),
         mean=share(np.abs(errors).mean()),
         median=share(np.median(np.abs(errors))),
         worst=share(np.abs(errors).max()),
@@ -231,22 +211,15 @@ def _range_of(parts: Sequence[np.ndarray]) -> tuple[float, float]:
     return min(low, 1.0), max(high, 1.0)
 
 
-def costs_from(
-    chip: Chip, costing: Mapping[str, float], habits: Mapping[str, Any], *, exact: bool = False
-) -> Costs:
-    """Return *costing* as the file of *chip* has it, to four digits unless *exact*.
-
-    Training in fp8 does its products in that; attention takes the time that it takes in half precision.
-    """
+def costs_from(costing: Mapping[str, float], habits: Mapping[str, Any], *, exact: bool = False) -> Costs:
+    """Return *costing* as a chip file has it, to four digits unless *exact*."""
     value = costing if exact else {name: _round(number) for name, number in costing.items()}
-    gemm, attention = {"default": value["gemm"]}, {"default": value["attention"]}
+    gemm = {"default": value["gemm"]}
     if "gemm_fp8" in value:
         gemm["fp8"] = value["gemm_fp8"]
-        attention["fp8"] = value["attention"] * chip.peak(chip.precision) / chip.peak("fp8")
-        attention["fp8"] = attention["fp8"] if exact else _round(attention["fp8"])
     return Costs(
         gemm=gemm,
-        attention=attention,
+        attention={"default": value["attention"]},
         pointwise=value["pointwise"],
         gemm_memory=value["gemm_memory"],
         layer_ns=value["layer_ns"],
@@ -317,7 +290,7 @@ class _Problem:
         return parts
 
     def _relative(self, batches: Sequence[_Part], costing: Costing) -> np.ndarray:
-        costs = costs_from(self.chip, costing, {}, exact=True)  # rounded, they would have no slope
+        costs = costs_from(costing, {}, exact=True)  # rounded, they would have no slope
         found = np.empty(sum(len(part.places) for part in batches))
         for part in batches:
             price = coefficients(self.chip, costs, part.precision)

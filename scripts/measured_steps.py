@@ -133,7 +133,7 @@ _DEGREES = re.compile(r"TP=(\d+), PP=(\d+), CP=(\d+), VP=(\w+)")
 # ft_llama3/llama3_finetune_utils.py, maxtext/configure.sh, paxml/configure.sh and paxml_mod_configs.py) and
 # what NeMo's recipes do in performance mode (nemo/collections/llm/recipes/llama3_70b.py and llama3_8b.py):
 # * fine-tuning packs SQuAD into 4,096 tokens, in documents of some 200 (an estimate); micro-batches of one;
-# * full fine-tuning of 70B has tp_comm_overlap, adapters (on queries, keys and values) have not;
+# * full fine-tuning of 70B has tp_comm_overlap, adapters (of rank 8, on queries, keys and values) have not;
 # * gradients are reduced in half precision, and the optimizer is sharded (adapters hardly have one);
 # * MaxText keeps queries, keys and values (save_qkv_proj) of two sequences of 8,192 tokens; that Llama 2's
 #   are 4,096 is assumed. Paxml keeps products (5B: SAVE_DOT_ONLY) or those of attention (175B:
@@ -145,14 +145,14 @@ _RECIPES: dict[str, dict[str, object]] = {
         "tensor_overlap": True, "document": _DOCUMENT,
     },
     "Llama3 70b Finetuning LORA": {
-        "model": "llama3-70b", "sequence": 4096, "tp": 2, "pp": 4, "chunks": 20, "frozen": True,
+        "model": "llama3-70b", "sequence": 4096, "tp": 2, "pp": 4, "chunks": 20, "frozen": True, "lora": 8,
         "document": _DOCUMENT,
     },
     "Llama3 8b Finetuning SFT": {
         "model": "llama3-8b", "sequence": 4096, "grad_bytes": 2, "document": _DOCUMENT,
     },
     "Llama3 8b Finetuning LORA": {
-        "model": "llama3-8b", "sequence": 4096, "frozen": True, "document": _DOCUMENT,
+        "model": "llama3-8b", "sequence": 4096, "frozen": True, "lora": 8, "document": _DOCUMENT,
     },
     "Maxtext Llama3 70b": {
         "model": "llama3-70b", "sequence": 8192, "micro_batch": 2, "zero": 3, "recompute": "full",

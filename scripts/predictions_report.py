@@ -19,6 +19,7 @@ from typing import NamedTuple
 from measured_steps import Step, every_step, left_out, unfitted_steps
 from prose import wrapped
 
+from chakrascope.cli._predict import plan_of, predict_command
 from chakrascope.runner import Detail, get_backend
 from chakrascope.runner.chips import find_chip
 from chakrascope.runner.prediction import (
@@ -28,6 +29,7 @@ from chakrascope.runner.prediction import (
     needed_ns,
     uncertainty,
 )
+from chakrascope.runner.prediction.models import Plan
 from chakrascope.support import element, picture
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,8 +72,50 @@ def main() -> None:
     (folder / "predictions.csv").write_text("\n".join([*_every(rows), ""]), encoding="utf-8")
 
 
+_FLAGS = (
+    "sequence_parallel", "fused_attention", "overlap", "tensor_overlap", "deduplicate", "expert_overlap",
+    "cuda_graphs", "whole_experts",
+)  # fmt: skip
+_NUMBERS = {
+    "tp": 1, "pp": 1, "dp": 0, "cp": 1, "ep": 1, "micro_batch": 1, "global_batch": 0, "sequence": 0,
+    "zero": -1, "document": 0,
+}  # fmt: skip
+
+
+def options(step: Step) -> list[str]:
+    """Return the options of `chakrascope predict` for *step*, those of the model and the network aside."""
+    plan = step.plan
+    words = ["--chip", step.chip, "--software", step.software, "--precision", plan.precision]
+    words += [
+        f"--{key.replace('_', '-')}={getattr(plan, key)}"
+        for key, usual in _NUMBERS.items()
+        if getattr(plan, key) != usual
+    ]
+    words += ["--recompute", plan.recompute, "--gradient-bytes", str(plan.grad_bytes)]
+    words += [f"--interleave={plan.chunks}"] * (plan.chunks > 1)
+    words += [f"--lora={plan.lora}"] * plan.frozen
+    words += ["--keep=" + ",".join(plan.kept)] * bool(plan.kept)
+    common = Plan()
+    for key in _FLAGS:
+        value = getattr(plan, key)
+        needs_tensor = key in {"sequence_parallel", "tensor_overlap"} and plan.tp == 1
+        if not needs_tensor and (value != getattr(common, key) or key in _FLAGS[:4]):
+            words.append(f"--{'' if value else 'no-'}{key.replace('_', '-')}")
+    return words
+
+
+def by_command(step: Step) -> Step:
+    """Return *step* with the plan that the command makes of its options; they must make the same."""
+    context = predict_command.make_context("predict", ["--network", "any", *options(step)])
+    plan, _ = plan_of(context.params, find_chip(step.chip), step.plan.world, step.software)
+    if plan != step.plan:
+        raise ValueError(f"{step.row}: the command predicts {plan}, and {step.plan} was measured")
+    return replace(step, plan=plan)
+
+
 def predicted(steps: Sequence[Step]) -> Iterator[Row]:
     """Yield the rows of *steps*, those of one data set."""
+    steps = [by_command(step) for step in steps]
     settings = [
         Setting(step.model, step.plan, find_chip(step.chip), step.network, step.software) for step in steps
     ]
@@ -89,10 +133,11 @@ def page(rows: Sequence[Row], never: Sequence[Row]) -> str:
     """Return the whole page."""
     return "\n".join([
         "# Predicted and measured training steps", "",
-        f"Written by `scripts/predictions_report.py`; do not edit. It runs `chakrascope predict` on "
-        f"{len(rows)} published measurements. `scripts/fit_chips.py` fitted the chip files in `runner/chips` "
-        "on these rows, so *fitted* is the error of the fit. *Unseen families* are sizes of a model or "
-        "recipes, left out of the fit in turn with all their rows.", "",
+        f"Written by `scripts/predictions_report.py`; do not edit. It predicts {len(rows)} published "
+        "measurements by options of `chakrascope predict`, which [predictions.csv](predictions.csv) has. "
+        "`scripts/fit_chips.py` fitted the chip files in `runner/chips` on these rows, so *fitted* is the "
+        "error of the fit. *Unseen families* are sizes of a model or recipes, left out of the fit in turn "
+        "with all their rows.", "",
         *_overview(rows), "",
         "![predicted against measured](images/predictions.svg)", "",
         f"An odd row has an error above {ODD:.0%}. *Constant utilisation* applies the median utilisation of "
@@ -106,7 +151,6 @@ def page(rows: Sequence[Row], never: Sequence[Row]) -> str:
         *_neighbours(), "",
         *_odd(rows), "",
         "## What is not modelled", "", *_missing(), "",
-        "## Every row", "", "[predictions.csv](predictions.csv) has all rows.", "",
     ])  # fmt: skip
 
 
@@ -163,8 +207,8 @@ def _kind(row: Row) -> str:
 def _best(rows: Sequence[Row]) -> Iterator[str]:
     """Yield what the configuration that is predicted to be best costs, against the best measured."""
     yield (
-        "Measured time of the configuration that is predicted to be best, relative to the fastest one "
-        "measured: by the simulation, and by the estimate that ranks the plans of `predict search`."
+        "*Relative* is the measured time of the configuration predicted to be best, divided by that of the "
+        "fastest one: by the simulation, and by the estimate that ranks the plans of `predict search`."
     )
     yield ""
     yield "| model | ranks | configurations | predicted best | relative | estimated best | relative |"
@@ -182,17 +226,16 @@ def _best(rows: Sequence[Row]) -> Iterator[str]:
             f"{row.step.row.split(': ')[1]} | {each:.3f}" for row, each in zip(chosen, lost[-1], strict=True)
         )
         yield f"| GPT {family}B | {world} | {len(part)} | {cells} |"
-    for what, each in zip(("simulation", "estimate"), zip(*lost, strict=True), strict=True):
-        yield f"\nBy the {what} on average {statistics.mean(each):.3f}, at most {max(each):.3f}."
+    means = [f"**{statistics.mean(each):.3f}**" for each in zip(*lost, strict=True)]
+    yield f"| **mean** | | | | {means[0]} | | {means[1]} |"
 
 
 def _neighbours() -> Iterator[str]:
     for line in (
         "GPT 39.1B with tensor parallelism 2 or 4 is predicted 12 to 38 % too short in six of ten rows; no "
         "column of the table explains which. Other sizes with these degrees are within 6 %.",
-        "MPT 760M on A100-80 with 512 tokens a sequence is 16 % slower per GPU than on A100-40. The "
-        "same holds for MPT 760M with 1,024 and MPT 30B with 8,192. Their memory is four fifths full, which "
-        "slows down no row of A100-40 or H100.",
+        "MPT 760M with 512 and 1,024 tokens and 30B with 8,192 are slower per GPU on A100-80 than on "
+        "A100-40. Their memory is four fifths full, which slows down no row of A100-40 or H100.",
         "MPT 13B on 8 A100-40 is about 10 % slow in three rows; on 16 GPUs it is predicted within 3 %.",
         "Llama 3 70B with adapters slows down where pipeline stages leave the node.",
         "MaxText's Llama 2 70B in FP8 takes 17 % longer on 512 GPUs than on 64, in BF16 1 %.",
@@ -218,9 +261,8 @@ def _missing() -> Iterator[str]:
         "Collectives that share a link: use `--all-ranks --backend flow`.",
         "State-space layers (Mamba), and what only one vendor's compiler does.",
         "Eager pointwise kernels: they count as fused, so torchtitan's eager steps are predicted too short.",
-        "NVIDIA's recipes omit sequence length, recomputation and overlap; `measured_steps.py` next to the "
-        "script takes "
-        "them from launch scripts and NeMo.",
+        "NVIDIA's recipes omit sequence length, recomputation and overlap; `measured_steps.py` takes them "
+        "from launch scripts and NeMo.",
     ):
         yield f"* {line}"
     counts = ", ".join(f"{name} ({count})" for name, count in left_out().items())
@@ -228,10 +270,11 @@ def _missing() -> Iterator[str]:
 
 
 def _every(rows: Sequence[Row]) -> Iterator[str]:
-    yield "steps,row,measured_s,predicted_s,error"
+    yield "steps,row,measured_s,predicted_s,error,options"
     for row in rows:
         measured, predicted = row.step.measured_ns / 1e9, row.predicted / 1e9
-        yield f'{row.step.data},"{row.step.row}",{measured:.3f},{predicted:.3f},{row.error:+.1%}'
+        words = " ".join(options(row.step))
+        yield f'{row.step.data},"{row.step.row}",{measured:.3f},{predicted:.3f},{row.error:+.1%},"{words}"'
 
 
 def _line(row: Row) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._chip import LOW_PRECISIONS as LOW_PRECISIONS
 from ._chip import Chip as Chip
 from ._chip import Costs as Costs
 from ._chip import Fit as Fit
@@ -13,6 +14,7 @@ from ._files import load_chip as load_chip
 from ._files import save_chip as save_chip
 
 __all__ = [
+    "LOW_PRECISIONS",
     "Chip",
     "Costs",
     "Fit",

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...errors import ConfigError, did_you_mean
 
-__all__ = ["Chip", "Costs", "Fit", "LinkCosts"]
+__all__ = ["LOW_PRECISIONS", "Chip", "Costs", "Fit", "LinkCosts"]
+
+LOW_PRECISIONS: Mapping[str, float] = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
+"""Bytes of an operand of a matrix product, with the scales of its blocks.
+
+Everything else of such a step, attention and the last product too, is in half precision.
+"""
 
 
 @dataclass(frozen=True)
@@ -22,18 +28,20 @@ class LinkCosts:
 class Fit:
     """What costs were fitted on, and how far from it they are.
 
-    *data* names the measurements, *rows* how many there were. Errors are relative to the measurement:
-    *mean*, *median* and *worst* of what was fitted, *unseen_mean* and *unseen_median* of families (sizes
-    of a model, with all their rows) left out of the fit in turn. Nine of ten rows of every such family
-    took *low* to *high* times what was predicted; so many of all are *inside*. *utilisation* is the
-    median share of the peak that the rows reached by the operations a model needs. No row had more than
+    *data* names the measurements, *rows* and *families* (sizes of a model, or recipes) how many there were.
+    Errors are relative to the measurement: *mean*, *median* and *worst* of what was fitted, *unseen_mean* and
+    *unseen_median* of families left out of the fit in turn with all their rows. Nine of ten rows of every
+    such family took *low* to *high* times what was predicted; so many of all are *inside*. *utilisation* is
+    the median share of the peak that the rows reached by the operations a model needs. No row had more than
     *most_ranks*, or a layer of fewer forward operations a rank and micro-batch than *least_layer_flops*.
     *covers* names what some of the rows had that not every job has, as `predict` names it. Costs that
-    were fitted on nothing say in *data* where they come from, and have 0 *rows*.
+    were fitted on nothing say in *data* where they come from, and have 0 *rows*; those of another chip keep
+    the figures of its fit.
     """
 
     data: str
     rows: int = 0
+    families: int | None = None
     mean: float | None = None
     median: float | None = None
     worst: float | None = None
@@ -83,9 +91,13 @@ class Costs:
     fit: Fit = Fit("assumed")
 
     def share(self, kind: str, precision: str) -> float:
-        """Return the share of the peak that *kind* (``gemm``, ``attention``) reaches in *precision*."""
+        """Return the share of the peak that *kind* (``gemm``, ``attention``) reaches in *precision*.
+
+        A low precision without a share of its own has that of FP8.
+        """
         shares: Mapping[str, float] = getattr(self, kind)
-        return shares.get(precision, shares["default"])
+        similar = "fp8" if precision in LOW_PRECISIONS else "default"
+        return shares.get(precision, shares.get(similar, shares["default"]))
 
 
 @dataclass(frozen=True)
@@ -93,7 +105,8 @@ class Chip:
     """A chip: *peak_flops* per second by precision, memory, and *costs* by software.
 
     *source* names where the peaks come from. *precision* is what training computes in unless told otherwise.
-    *devices* are the names that traces give it.
+    *devices* are the names that traces give it. Without measured steps of its own, it has the costs of the
+    shipped chip that *like* names for the software.
     """
 
     name: str
@@ -105,6 +118,7 @@ class Chip:
     precision: str
     costs: Mapping[str, Costs]
     devices: tuple[str, ...] = ()
+    like: Mapping[str, str] = field(default_factory=dict)
 
     def peak(self, precision: str) -> float:
         """Return the operations per second in *precision*; raises `ConfigError` for one it has not."""
@@ -114,6 +128,12 @@ class Chip:
                 f"{did_you_mean(precision, self.peak_flops)}"
             )
         return self.peak_flops[precision]
+
+    def flops_per_s(self, costs: Costs, kind: str, precision: str) -> float:
+        """Return the operations per second that *kind* (``gemm``, ``attention``) reaches by *costs*."""
+        if kind == "attention" and precision in LOW_PRECISIONS:
+            precision = self.precision
+        return self.peak(precision) * costs.share(kind, precision)
 
     def costs_of(self, software: str) -> Costs:
         """Return what operators cost with *software*; raises `ConfigError` for one that has no costs."""

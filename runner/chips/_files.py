@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,12 @@ def load_chip(path: str | Path) -> Chip:
     """Read a chip file; raises `ConfigError` for keys that are unknown, missing or out of range."""
     file = Path(path)
     part = _Part(read_yaml(file, "chip file"), str(file))
-    costs = {name: _costs(_Part(value, f"{file}: costs of {name}")) for name, value in part.mapping("costs")}
+    like = {software: str(other) for software, other in part.mapping("like")}
+    costs = {software: _costs_like(other, software) for software, other in like.items()}
+    for software, value in part.mapping("costs"):
+        costs[software] = _costs(_Part(value, f"{file}: costs of {software}"))
     known = part.take(Chip, {"costs", "name"})
+    known["like"] = like
     known["devices"] = part.texts("devices")
     known["memory_bytes_per_s"] = part.number("memory_bytes_per_s")
     known["memory_bytes"] = int(part.number("memory_bytes"))
@@ -60,11 +64,19 @@ def save_chip(chip: Chip, path: str | Path) -> None:
     """Write *chip* to a file that `load_chip` reads."""
     data = asdict(chip)
     data.pop("name")
+    data["costs"] = {name: costs for name, costs in data.pop("costs").items() if name not in chip.like}
     for costs in data["costs"].values():
         costs["fit"] = {key: value for key, value in costs["fit"].items() if value is not None}
         costs["fit"]["covers"] = list(costs["fit"]["covers"])
     data["devices"] = list(data["devices"])
     write_file(path, yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True))
+
+
+def _costs_like(other: str, software: str) -> Costs:
+    """Return the costs of *software* on the shipped chip *other*, for a chip without measured steps."""
+    costs = find_chip(other).costs_of(software)
+    data = f"shares of peaks as on {other} with {software}, fitted on no step of this chip"
+    return replace(costs, fit=replace(costs.fit, data=data, rows=0))
 
 
 class _Part:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -38,8 +39,9 @@ __all__ = [
     "what_bounds",
 ]
 
-_ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
-_WIDER = 1.5  # per part of the plan that no measured row has
+# Logarithms of measured over predicted within which nine of ten rows stay: with a part of a plan at costs
+# fitted on rows without it, and of a chip at the costs of another one.
+_UNMEASURED_PART, _OTHER_CHIP = 0.2, 0.4
 _USUAL_UTILISATION = 0.4
 _WORDS = {
     "compute": "computation",
@@ -229,12 +231,16 @@ def parts_of(setting: Setting) -> list[str]:
     plan, model = setting.plan, setting.model
     parts = {
         "experts": model.experts > 0,
+        "more than two experts a token": model.top_k > 2,
+        "experts across nodes": plan.ep > 1 and _experts_leave_node(setting),
+        "overlapped experts": plan.expert_overlap,
         "convolutions": bool(model.convolutions),
         "latent attention": model.kv_rank > 0,
         "windows of attention": 0 < (model.window or model.chunk) < (plan.sequence or model.sequence),
         "tensor parallelism across nodes": plan.tp > Links.of(setting.network).node_size,
         "context parallelism": plan.cp > 1,
         "zero bubble": plan.schedule == "zero-bubble",
+        "CUDA graphs": plan.cuda_graphs,
         "a sharded optimizer": plan.zero == 1 and not plan.frozen,
         "adapters": plan.frozen,
         "tensor parallelism with sharded weights": plan.zero >= 2 and plan.tp * plan.pp > 1,
@@ -268,12 +274,26 @@ def _smallest_layer(model: Transformer) -> int:
     return min(model.layer_params(layer, active=True) for layer in range(model.layers))
 
 
+def _experts_leave_node(setting: Setting) -> bool:
+    node_size = Links.of(setting.network).node_size
+    return len({rank // node_size for rank in setting.plan.group(0, "ep")}) > 1
+
+
 def uncertainty(setting: Setting) -> tuple[float, float]:
-    """Return by how much less and more a step like it takes, by the errors of steps left out of the fit."""
+    """Return by how much less and more a step like it takes: nine of ten steps are between them.
+
+    The errors of families left out of the fit, and what is added for few families, another chip, and each
+    part that no measured step has, are independent. Layers smaller than measured ones add more, the smaller
+    they are.
+    """
     fit = setting.costs.fit
-    low, high = (fit.low, fit.high) if fit.low and fit.high else _ASSUMED
-    wider = _WIDER ** len(unmeasured(setting))
-    return min(low, 1.0) ** wider, max(high, 1.0) ** wider
+    parts = len(unmeasured(setting)) + 1 / (fit.families or math.inf)
+    variance = _UNMEASURED_PART**2 * parts + (_OTHER_CHIP**2 if not fit.rows else 0.0)
+    smaller = (fit.least_layer_flops or 0.0) / layer_flops(setting)
+    if smaller > 1:
+        variance += (_UNMEASURED_PART * math.log(smaller)) ** 2
+    low, high = (math.hypot(math.log(each or 1.0), math.sqrt(variance)) for each in (fit.low, fit.high))
+    return math.exp(-low), math.exp(high)
 
 
 def _reached(setting: Setting) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..chips import Chip, Costs
 from ._links import Links
-from .models import Exchange, Operator, Spread, phases
+from .models import PRODUCTS, Exchange, Operator, Spread, phases
 
 __all__ = ["FLASH_BACKWARD", "ChipPrices"]
 
@@ -42,13 +42,13 @@ class ChipPrices:
         memory = self.chip.memory_bytes_per_s / 1e9
         if kind == "overhead":
             return costs.layer_ns * operator.flops
-        if kind == "pointwise":
+        if kind in {"pointwise", "cast"}:
             return operator.moved_bytes / (memory * costs.pointwise)
-        peak = self.chip.peak(self.precision) / 1e9
-        if kind == "gemm":
-            work = operator.flops / (peak * costs.share("gemm", self.precision))
+        if kind in PRODUCTS:
+            precision = self.precision if kind == "gemm" else self.chip.precision
+            work = operator.flops / self.chip.flops_per_s(costs, "gemm", precision) * 1e9
             return work + operator.moved_bytes * costs.gemm_memory / memory
-        work = operator.flops / (peak * costs.share("attention", self.precision))
+        work = operator.flops / self.chip.flops_per_s(costs, "attention", self.precision) * 1e9
         return work / FLASH_BACKWARD if kind == "flash" and operator.name.endswith("gradient") else work
 
     def start_ns(self, where: Spread) -> float:
@@ -58,7 +58,7 @@ class ChipPrices:
     def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
         """Return by which factor a concurrent collective slows computation."""
         total = 0.0
-        for step in phases(exchange.kind, exchange.size_bytes, where):
+        for step in phases(exchange.kind, exchange.size_bytes, where, exchange.routing):
             share = (self.costs.within_node if step.level == "within" else self.costs.across_nodes).share
             total += self.links.transfer_ns(step, where)[0] / share
         return total * self.costs.exposed

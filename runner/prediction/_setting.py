@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...errors import UsageError
 from ..chips import Chip, Costs
@@ -14,6 +15,7 @@ from .models import Plan, Transformer
 
 __all__ = ["Setting", "software_of", "with_habits"]
 
+OPTIONS = ("deduplicate", "expert_overlap", "cuda_graphs")
 _KERNELS = 0.1  # of a convolution with what is pointwise behind it, relative to a transformer's layer
 
 
@@ -31,6 +33,8 @@ class Setting:
     def costs(self) -> Costs:
         """What operators cost; a convolution starts fewer kernels than a layer of a transformer."""
         found = costs_on(self.network, self.chip.costs_of(self.software))
+        if self.plan.cuda_graphs:
+            found = replace(found, host_ns=0.0)
         if not self.model.convolutions:
             return found
         return replace(found, host_ns=found.host_ns * _KERNELS, step_ns=0.0)
@@ -60,21 +64,24 @@ def software_of(chip: Chip, plan: Plan) -> str:
     return next((name for name in (*wanted, "default") if name in chip.costs), next(iter(chip.costs)))
 
 
-def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, bool | None]) -> Plan:
+def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, Any]) -> Plan:
     """Return *plan* with what the software of *costs* does by itself, where *chosen* does not say.
 
-    Keys are ``sequence_parallel``, ``fused_attention``, ``overlap`` and ``tensor_overlap``.
+    Keys are ``sequence_parallel``, ``fused_attention``, ``overlap``, ``tensor_overlap`` and
+    ``gradient_bytes``, and those of `OPTIONS`, which software does not do by itself.
     """
 
     def habit(name: str) -> bool:
         value = chosen.get(name)
         return bool(getattr(costs, name)) if value is None else value
 
+    options = {key: bool(chosen[key]) for key in OPTIONS if chosen.get(key) is not None}
     return replace(
         plan,
+        **options,
         sequence_parallel=plan.tp > 1 and habit("sequence_parallel"),
         fused_attention=habit("fused_attention"),
         overlap=habit("overlap"),
         tensor_overlap=plan.tp > 1 and habit("sequence_parallel") and habit("tensor_overlap"),
-        grad_bytes=max(costs.grad_bytes, plan.element_bytes),
+        grad_bytes=max(int(chosen.get("gradient_bytes") or costs.grad_bytes), plan.element_bytes),
     )

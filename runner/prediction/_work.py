@@ -15,6 +15,7 @@ from ..chips import Chip, Costs
 from ._links import Links
 from ._prices import FLASH_BACKWARD
 from .models import (
+    PRODUCTS,
     Exchange,
     Operator,
     Passes,
@@ -30,6 +31,7 @@ __all__ = ["AMOUNTS", "Batch", "StepWork", "coefficients", "work_of"]
 Floats = npt.NDArray[np.float64]
 AMOUNTS = (
     "gemm_flops",
+    "half_gemm_flops",
     "gemm_bytes",
     "attention_flops",
     "pointwise_bytes",
@@ -212,12 +214,12 @@ def _amounts(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple[
     operator = node["operator"]
     if node["type"] == NodeType.COMM_COLL:
         return _transfer(node, stage, links)
-    if operator == "gemm":
-        return [("gemm_flops", node["num_ops"]), ("gemm_bytes", node["tensor_size_bytes"])]
+    if operator in PRODUCTS:
+        return [(f"{operator}_flops", node["num_ops"]), ("gemm_bytes", node["tensor_size_bytes"])]
     if operator in ("attention", "flash"):
         backward = operator == "flash" and node["name"].endswith("gradient")
         return [("attention_flops", node["num_ops"] / (FLASH_BACKWARD if backward else 1))]
-    if operator == "pointwise":
+    if operator in ("pointwise", "cast"):
         return [("pointwise_bytes", node["tensor_size_bytes"])]
     if operator == "overhead":
         return [("passes", node["num_ops"])]
@@ -237,11 +239,12 @@ def _transfer(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple
 
 def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
     """Return what one of each of `AMOUNTS` takes, in ns; of host work, nothing."""
-    memory, peak = chip.memory_bytes_per_s / 1e9, chip.peak(precision) / 1e9
+    memory = chip.memory_bytes_per_s / 1e9
     return np.array([
-        1 / (peak * costs.share("gemm", precision)),
+        1e9 / chip.flops_per_s(costs, "gemm", precision),
+        1e9 / chip.flops_per_s(costs, "gemm", chip.precision),
         costs.gemm_memory / memory,
-        1 / (peak * costs.share("attention", precision)),
+        1e9 / chip.flops_per_s(costs, "attention", precision),
         1 / (memory * costs.pointwise),
         costs.layer_ns,
         0.0,

@@ -33,6 +33,22 @@ def changed(tmp_path: Path, **changes: object) -> Path:
     return path
 
 
+def test_a_chip_without_measured_steps_has_the_costs_of_another_one():
+    ours, measured = find_chip("b200").costs_of("megatron"), find_chip("gb200").costs_of("megatron")
+    assert (ours.gemm, ours.fit.covers) == (measured.gemm, measured.fit.covers)
+    assert (ours.fit.rows, ours.fit.families) == (0, measured.fit.families)
+    assert "as on gb200" in ours.fit.data
+
+
+def test_low_precisions_have_the_share_of_fp8_and_attention_in_half_precision():
+    chip = find_chip("gb200")
+    costs = chip.costs_of("megatron")
+    assert costs.share("gemm", "nvfp4") == costs.share("gemm", "mxfp8") == costs.share("gemm", "fp8")
+    assert chip.flops_per_s(costs, "gemm", "nvfp4") == chip.peak("nvfp4") * costs.share("gemm", "fp8")
+    attention = {precision: chip.flops_per_s(costs, "attention", precision) for precision in chip.peak_flops}
+    assert attention["fp8"] == attention["nvfp4"] == attention["bf16"]
+
+
 GOOD = {"gemm": {"default": 0.5}, "attention": {"default": 0.5}, "pointwise": 0.5}
 
 
@@ -46,6 +62,9 @@ GOOD = {"gemm": {"default": 0.5}, "attention": {"default": 0.5}, "pointwise": 0.
         ({"costs": {"mine": {"gemm": {"default": 1.5}, "attention": {}, "pointwise": 1}}}, "at most 1"),
         ({"costs": {"mine": {"gemm": {"default": 0.5}}}}, "is missing"),
         ({"costs": []}, "'costs' must be a mapping"),
+        ({"like": ["h100"]}, "'like' must be a mapping"),
+        ({"like": {"mine": "h10"}}, "h100"),
+        ({"like": {"mine": "h100"}}, "no costs for the software 'mine'"),
         ({"costs": {"mine": {**GOOD, "grad_bytes": 3}}}, "'grad_bytes' must be 2 or 4"),
         ({"costs": {"mine": {**GOOD, "tensor_overlap": 1}}}, "'tensor_overlap' must be true or false"),
         ({"costs": {"mine": {**GOOD, "exposed": -0.1}}}, "'exposed'"),

@@ -16,6 +16,7 @@ from ._memory import Memory as Memory
 from ._memory import fullest_memory as fullest_memory
 from ._memory import in_flight as in_flight
 from ._memory import rank_memory as rank_memory
+from ._operators import PRODUCTS as PRODUCTS
 from ._operators import Exchange as Exchange
 from ._operators import Item as Item
 from ._operators import Operator as Operator
@@ -24,6 +25,7 @@ from ._operators import pass_over_layer as pass_over_layer
 from ._operators import pass_over_output as pass_over_output
 from ._passes import Passes as Passes
 from ._plan import AXES as AXES
+from ._plan import KEPT_PRODUCTS as KEPT_PRODUCTS
 from ._plan import RECOMPUTATIONS as RECOMPUTATIONS
 from ._plan import SCHEDULES as SCHEDULES
 from ._plan import Plan as Plan
@@ -36,7 +38,9 @@ from ._transformer import Transformer as Transformer
 
 __all__ = [
     "AXES",
+    "KEPT_PRODUCTS",
     "LANES",
+    "PRODUCTS",
     "RECOMPUTATIONS",
     "SCHEDULES",
     "Exchange",

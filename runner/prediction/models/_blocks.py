@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from ....converter.chakra import CollectiveType, EdgeKind, NodeType
 from ._groups import WITHIN, Phase, Spread, phases, spread
-from ._operators import Exchange, Item, Operator
+from ._operators import PRODUCTS, Exchange, Item, Operator
 from ._plan import Plan
 
 __all__ = ["AXIS_LANES", "LANES", "Block", "GroupKey", "Prices", "Stage"]
@@ -108,13 +108,16 @@ class Stage:
 
     def append(self, block: Block, items: Sequence[Item], phase: str) -> None:
         """Append *items* to *block*, one after the other but for collectives that overlap matrix products."""
-        before, overlapped = block.last, -1
+        first = before = block.last
+        overlapped, exchanged = -1, -1
         for item in items:
             if isinstance(item, Operator):
-                is_product = item.kind == "gemm"
+                is_product = item.kind in PRODUCTS
                 before = block.last if is_product else before
                 self._operator(block, item, phase, -1 if is_product else overlapped)
                 overlapped = overlapped if is_product else -1
+            elif item.overlapped and item.kind is CollectiveType.ALL_TO_ALL:
+                exchanged = self.exchange(block, item, [first, exchanged], AXIS_LANES["overlap"])
             elif item.overlapped:
                 gathers = item.kind is CollectiveType.ALL_GATHER
                 waits = [block.last if gathers else before, overlapped]
@@ -122,6 +125,9 @@ class Stage:
             else:
                 block.last = self.exchange(block, item, [block.last, overlapped], AXIS_LANES[item.axes[0]])
                 overlapped = -1
+        if exchanged >= 0:
+            block.compute("experts exchanged", 1, [exchanged], operator="end", phase=phase, kind="compute",
+                          num_ops=1, tensor_size_bytes=1)  # fmt: skip
 
     def _operator(self, block: Block, operator: Operator, phase: str, waits_for: int) -> None:
         duration = self.prices.operator_ns(operator)
@@ -144,7 +150,7 @@ class Stage:
         where = self.where(exchange.axes)
         last = list(waits)
         start = self.prices.start_ns(where)
-        steps = phases(exchange.kind, exchange.size_bytes, where)
+        steps = phases(exchange.kind, exchange.size_bytes, where, exchange.routing)
         if start >= 1 and steps:
             node = block.add(
                 last,

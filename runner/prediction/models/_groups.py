@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
@@ -37,18 +38,25 @@ def spread(members: tuple[int, ...], node_size: int) -> Spread:
     return Spread(sizes.pop(), len(counts)) if len(sizes) == 1 else Spread(1, len(members))
 
 
-def phases(kind: CollectiveType, size_bytes: float, where: Spread) -> list[Phase]:
+def phases(
+    kind: CollectiveType, size_bytes: float, where: Spread, routing: tuple[int, int] | None = None
+) -> list[Phase]:
     """Return the phases of a collective of *size_bytes* in all: first within the nodes, then between them.
 
     That is what NCCL's rings over all adapters of a node come to. Of an all-to-all, each rank keeps a node's
-    part within the node and sends the rest by the adapter of its place.
+    part within the node and sends the rest by the adapter of its place. With *routing* (the number of
+    experts, and of those of a token) a token crosses to each node once, and a rank there passes it on.
     """
     inside, nodes = where
     members = inside * nodes
     if members == 1:
         return []
     if kind is CollectiveType.ALL_TO_ALL:
-        levels = [(WITHIN, inside, size_bytes / nodes), (ACROSS, nodes, size_bytes)]
+        within, across = size_bytes / nodes, size_bytes
+        if routing:
+            copy = size_bytes / routing[1]
+            within, across = (copy * _distinct(each, *routing) for each in (members, nodes))
+        levels = [(WITHIN, inside, within), (ACROSS, nodes, across)]
         return [Phase(kind, level, size) for level, count, size in levels if count > 1]
     step: dict[str, Callable[[str], Phase]] = {
         "gather": lambda level: Phase(
@@ -67,6 +75,12 @@ def phases(kind: CollectiveType, size_bytes: float, where: Spread) -> list[Phase
     if kind is CollectiveType.REDUCE_SCATTER:
         return [step["scatter"](WITHIN), step["scatter"](ACROSS)]
     return [step["scatter"](WITHIN), step["reduce"](ACROSS), step["gather"](WITHIN)]
+
+
+def _distinct(groups: int, experts: int, chosen: int) -> float:
+    """Return in how many of *groups* a token's *chosen* experts are on average; groups have as many each."""
+    others = experts - experts / groups
+    return groups * (1 - math.prod(max(0.0, others - each) / (experts - each) for each in range(chosen)))
 
 
 _STEPS = {

@@ -124,8 +124,10 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str 
 
     As Korthikanti et al. count it (34 + 5 a s / h bytes a token and hidden number of a GPT in half precision,
     10 of them whole on every tensor-parallel rank), for other feed-forward parts and heads too; eager
-    frameworks that shard weights also keep what norms and positions compute in single precision. Products
-    with *frozen* weights keep no inputs: behind the norm and the activation of a feed-forward part.
+    frameworks that shard weights also keep what norms and positions compute in single precision, and the
+    gate apart from its activation. Experts keep a copy of a token each. Products of a low precision keep
+    their operands in it, that of attention's output in addition to the output. Products with *frozen* weights
+    keep no inputs: behind the norm and the activation of a feed-forward part.
     """
     recompute = recompute or plan.recompute
     if model.convolutions:
@@ -138,10 +140,16 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str 
     kept = 1 / tp if plan.sequence_parallel else 1.0
     # The counts below are of half precision.
     tokens *= plan.element_bytes / 2
-    if recompute == "full":
-        return tokens * hidden * 2 * kept
     wide = _feed_forward_width(model, layer)
     kv_size = model.kv_size_on(tp) * tp
+    if recompute == "full":
+        columns = {
+            "qkv": (model.query_size + 2 * kv_size) / tp,
+            "projection": hidden * kept,
+            "up": wide * (model.matrices - 1) / tp,
+            "down": hidden * kept,
+        }
+        return tokens * 2 * (hidden * kept + sum(columns[name] for name in plan.kept))
     heads = (2 * model.query_size + 2 * kv_size) / hidden  # queries, keys, values, and what comes out
     if recompute == "selective" and plan.fused_attention:
         products = 2 + heads + wide / hidden * (model.matrices - 1) + 1
@@ -150,10 +158,14 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str 
     # bytes.
     eager = _is_eager(plan) and not model.learned_positions
     whole = 16.0 if eager else 8.0 if plan.fused_attention else 10.0
-    split = 2 * heads + 2 * wide / hidden * (4 if model.gated else 2)
+    split = 2 * heads + 2 * wide / hidden * ((4 if eager else 3) if model.gated else 2)
+    operand = min(plan.operand_bytes, 2.0)
+    inputs = 1 + (model.top_k if model.is_expert_layer(layer) else 1)
+    whole += operand * inputs - 4
+    split += (operand - 2) * wide / hidden + (operand * model.query_size / hidden if operand < 2 else 0)
     if plan.frozen:
-        whole -= 2
-        split -= 2 * wide / hidden
+        whole -= operand
+        split -= operand * wide / hidden
     if eager:
         split += 6 * (model.query_size + kv_size) / hidden + 4 * (model.query_size - kv_size) / hidden
     scores = 0.0

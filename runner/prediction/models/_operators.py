@@ -10,20 +10,42 @@ from ._convolutions import Convolution
 from ._plan import Plan
 from ._transformer import Transformer
 
-__all__ = ["Exchange", "Item", "Operator", "optimizer_step", "pass_over_layer", "pass_over_output"]
+__all__ = [
+    "PRODUCTS",
+    "Exchange",
+    "Item",
+    "Operator",
+    "optimizer_step",
+    "pass_over_layer",
+    "pass_over_output",
+    "relative_launches",
+]
+
+PRODUCTS = ("gemm", "half_gemm")
+"""Kinds of matrix products: in the precision of the plan, and in half precision whatever that is."""
 
 # Of the work of the forward pass: matrix products have two gradients; flash attention computes the scores
 # once more in addition to its four; what is pointwise reads the gradient as well.
-_BACKWARD = {"gemm": 2.0, "attention": 2.0, "flash": 2.5, "pointwise": 2.0}
+_BACKWARD = {
+    **dict.fromkeys(PRODUCTS, 2.0),
+    "attention": 2.0,
+    "flash": 2.5,
+    "pointwise": 2.0,
+    "cast": 1.0,
+}
+# Kernels of a pass, estimated from Megatron-LM's layers: of a dense layer, of one of experts (router, token
+# dispatcher and permutations), and of each local expert, whose two products are launched one by one.
+_DENSE_KERNELS, _EXPERT_KERNELS, _KERNELS_OF_EXPERT = 15, 45, 2
 
 
 @dataclass(frozen=True)
 class Operator:
     """One operator, or several of a kind, of a rank.
 
-    *kind* is ``gemm``, ``attention`` (the whole of it, scores in memory), ``flash`` (fused), ``pointwise``
-    or ``overhead`` (what each layer takes in addition to its work). *flops* and *moved_bytes* are its
-    work; of an overhead, *flops* is for how many passes over the layer it stands.
+    *kind* is one of `PRODUCTS`, ``attention`` (the whole of it, scores in memory), ``flash`` (fused),
+    ``pointwise``, ``cast`` (to a low precision) or ``overhead`` (what each layer takes in addition to its
+    work). *flops* and *moved_bytes* are its work; of an overhead, *flops* is the number of passes over a
+    dense layer that take as long.
     """
 
     name: str
@@ -37,7 +59,9 @@ class Operator:
 class Exchange:
     """A collective of the ranks along *axes*; *size_bytes* is all it reduces, gathers or exchanges.
 
-    With *overlapped* it runs during the matrix product after it (a gather) or before it.
+    With *overlapped* it runs during the matrix product after it (a gather) or before it; an all-to-all during
+    the whole pass over the layer. *routing*, if given, is the number of experts and of those of a token,
+    whose copies to one node or rank are sent once.
     """
 
     name: str
@@ -46,6 +70,7 @@ class Exchange:
     size_bytes: float
     module: str = ""
     overlapped: bool = False
+    routing: tuple[int, int] | None = None
 
 
 Item = Operator | Exchange
@@ -71,10 +96,24 @@ class _Sizes:
         """The tokens of which a rank has whole rows: with sequence parallelism, a part of them."""
         return self.tokens / (self.plan.tp if self.plan.sequence_parallel else 1)
 
-    def gemm(self, name: str, rows: float, inner: float, columns: float, module: str) -> Operator:
+    def half_gemm(self, name: str, rows: float, inner: float, columns: float, module: str) -> Operator:
+        """Return a product that is computed in half precision at least."""
         size = self.plan.element_bytes
         moved = size * (rows * inner + inner * columns + rows * columns)
-        return Operator(name, "gemm", 2 * rows * inner * columns, moved, module)
+        kind = "half_gemm" if self.plan.operand_bytes < size else "gemm"
+        return Operator(name, kind, 2 * rows * inner * columns, moved, module)
+
+    def gemm(  # noqa: PLR0917 - a product has three sizes
+        self, name: str, rows: float, inner: float, columns: float, module: str, matrices: float = 1
+    ) -> Iterator[Operator]:
+        """Yield a product with *matrices* that share out the rows, behind the cast of its input."""
+        operand, size = self.plan.operand_bytes, self.plan.element_bytes
+        if operand < size:
+            # Read once, and written twice: for the product, and transposed for the gradient of the weights.
+            moved = rows * inner * (size + 2 * operand)
+            yield Operator(f"{name} cast", "cast", 0, moved, module)
+        moved = operand * inner * (rows + matrices * columns) + size * rows * columns
+        yield Operator(name, "gemm", 2 * rows * inner * columns, moved, module)
 
     def pointwise(self, name: str, elements: float, touches: float, module: str) -> Operator:
         return Operator(name, "pointwise", elements, touches * elements * self.plan.element_bytes, module)
@@ -105,8 +144,9 @@ def pass_over_layer(model: Transformer, plan: Plan, layer: int, *, backward: boo
     if model.convolutions:
         found = list(_convolution(sizes, model.convolutions[layer]))
         return _gradients(found, plan) if backward else found
+    launches = relative_launches(model, plan, layer)
     items: list[Item] = [
-        Operator("layer", "overhead", 1, 0, f"layers.{layer}"),
+        Operator("layer", "overhead", launches, 0, f"layers.{layer}"),
         *_attention(sizes, f"layers.{layer}.attention"),
         *(_experts if model.is_expert_layer(layer) else _dense)(sizes, f"layers.{layer}.mlp"),
     ]
@@ -114,7 +154,15 @@ def pass_over_layer(model: Transformer, plan: Plan, layer: int, *, backward: boo
         return items
     again = _recomputed(plan, items[1:])
     passes = 3 if plan.recompute == "full" else 2
-    return [Operator("layer", "overhead", passes, 0, f"layers.{layer}"), *again, *_gradients(items[1:], plan)]
+    overhead = Operator("layer", "overhead", passes * launches, 0, f"layers.{layer}")
+    return [overhead, *again, *_gradients(items[1:], plan)]
+
+
+def relative_launches(model: Transformer, plan: Plan, layer: int) -> int:
+    """Return how many kernels a pass over *layer* launches, relative to one over a dense layer."""
+    if not model.is_expert_layer(layer):
+        return 1
+    return round((_EXPERT_KERNELS + _KERNELS_OF_EXPERT * model.experts / plan.ep) / _DENSE_KERNELS)
 
 
 def pass_over_output(model: Transformer, plan: Plan, *, backward: bool = False) -> list[Item]:
@@ -122,13 +170,13 @@ def pass_over_output(model: Transformer, plan: Plan, *, backward: bool = False) 
     sizes = _Sizes(model, plan)
     if model.classes:
         items: list[Item] = [
-            sizes.gemm("classifier", plan.micro_batch, model.hidden, model.classes, "output")
+            sizes.half_gemm("classifier", plan.micro_batch, model.hidden, model.classes, "output")
         ]
     else:
         columns = model.vocab / plan.tp
         items = [
             *sizes.joined("output", "output", gather=True, alone=True),
-            sizes.gemm("logits", sizes.tokens, model.hidden, columns, "output"),
+            sizes.half_gemm("logits", sizes.tokens, model.hidden, columns, "output"),
             # In single precision: read twice and written as a loss.
             Operator("loss", "pointwise", 0, sizes.tokens * columns * 8, "output"),
         ]
@@ -152,10 +200,10 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
     inputs = model.attention_inputs / plan.tp
     if not model.kv_rank:
         inputs = inner + 2 * model.kv_size_on(plan.tp)
-    yield sizes.gemm("qkv", tokens, hidden, inputs, module)
+    yield from sizes.gemm("qkv", tokens, hidden, inputs, module)
     if plan.lora:
-        yield sizes.gemm("adapter down", tokens, hidden, plan.lora / plan.tp, module)
-        yield sizes.gemm("adapter up", tokens, plan.lora, inputs, module)
+        yield sizes.half_gemm("adapter down", tokens, hidden, plan.lora / plan.tp, module)
+        yield sizes.half_gemm("adapter up", tokens, plan.lora, inputs, module)
     # Only fused attention leaves out what is masked.
     reach = float(sizes.sequence)
     if plan.fused_attention:
@@ -169,7 +217,7 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
         yield Operator("attention", "flash", 4 * half * square, 0, module)
     else:
         yield Operator("attention", "attention", 4 * square, 0, module)
-    yield sizes.gemm("projection", tokens, inner, hidden, module)
+    yield from sizes.gemm("projection", tokens, inner, hidden, module)
     yield from sizes.joined("attention", module, gather=False)
     yield sizes.pointwise("residual", sizes.kept_tokens * hidden, 2, module)
 
@@ -196,11 +244,13 @@ def _dense(sizes: _Sizes, module: str) -> Iterator[Item]:
     yield sizes.pointwise("residual", sizes.kept_tokens * model.hidden, 2, module)
 
 
-def _feed_forward(sizes: _Sizes, tokens: float, width: float, module: str) -> Iterator[Item]:
+def _feed_forward(
+    sizes: _Sizes, tokens: float, width: float, module: str, experts: float = 1
+) -> Iterator[Item]:
     model = sizes.model
-    yield sizes.gemm("up", tokens, model.hidden, width * (model.matrices - 1), module)
+    yield from sizes.gemm("up", tokens, model.hidden, width * (model.matrices - 1), module, experts)
     yield sizes.pointwise("activation", tokens * width, model.matrices, module)
-    yield sizes.gemm("down", tokens, width, model.hidden, module)
+    yield from sizes.gemm("down", tokens, width, model.hidden, module, experts)
 
 
 def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
@@ -211,18 +261,27 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     model, plan = sizes.model, sizes.plan
     whole = plan.whole_experts
     yield sizes.pointwise("norm", sizes.kept_tokens * model.hidden, 2, module)
-    yield sizes.gemm("router", sizes.kept_tokens, model.hidden, model.experts, module)
+    yield sizes.half_gemm("router", sizes.kept_tokens, model.hidden, model.experts, module)
     if not whole:
         yield from sizes.joined("mlp", module, gather=True, alone=True)
     routed = (sizes.kept_tokens if whole else sizes.tokens) * model.top_k
     sent = routed / plan.expert_tp
-    exchanged = sent * model.hidden * plan.element_bytes
+    exchange = Exchange(
+        "dispatch",
+        CollectiveType.ALL_TO_ALL,
+        ("ep",),
+        sent * model.hidden * plan.element_bytes,
+        module,
+        plan.expert_overlap,
+        (model.experts, model.top_k) if plan.deduplicate else None,
+    )
     if plan.ep > 1:
-        yield Exchange("dispatch", CollectiveType.ALL_TO_ALL, ("ep",), exchanged, module)
+        yield exchange
     yield sizes.pointwise("permute", sent * model.hidden, 4, module)
-    yield from _feed_forward(sizes, routed, model.expert_ffn / plan.expert_tp, module)
+    width = model.expert_ffn / plan.expert_tp
+    yield from _feed_forward(sizes, routed, width, module, model.experts / plan.ep)
     if plan.ep > 1:
-        yield Exchange("combine", CollectiveType.ALL_TO_ALL, ("ep",), exchanged, module)
+        yield replace(exchange, name="combine")
     if model.shared_experts:
         if whole:
             yield from sizes.joined("shared", module, gather=True, alone=True)
@@ -245,8 +304,8 @@ def _recomputed(plan: Plan, forward: Sequence[Item]) -> list[Item]:
 
 
 def _part(plan: Plan, kind: CollectiveType) -> float:
-    """Return which part of an activation's bytes tensor parallelism moves: inputs are gathered in 8 bits."""
-    return 0.5 if plan.precision == "fp8" and kind is CollectiveType.ALL_GATHER else 1.0
+    """Return which part of an activation's bytes tensor parallelism moves: it gathers operands."""
+    return plan.operand_bytes / plan.element_bytes if kind is CollectiveType.ALL_GATHER else 1.0
 
 
 _OPPOSITE = {
@@ -267,7 +326,7 @@ def _gradients(forward: Sequence[Item], plan: Plan) -> list[Item]:
                 size *= _part(plan, kind) / _part(plan, item.kind)
             items.append(replace(item, name=name, kind=kind, size_bytes=size))
         else:
-            is_frozen = plan.frozen and item.kind == "gemm" and not item.name.startswith("adapter")
+            is_frozen = plan.frozen and item.kind in PRODUCTS and not item.name.startswith("adapter")
             times = 1.0 if is_frozen else _BACKWARD[item.kind]
             items.append(
                 replace(item, name=name, flops=item.flops * times, moved_bytes=item.moved_bytes * times)

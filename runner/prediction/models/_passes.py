@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 from ....converter.chakra import CollectiveType, NodeType
 from ._blocks import AXIS_LANES, LANES, Block, Stage
-from ._operators import Exchange, Item, Operator, optimizer_step, pass_over_layer, pass_over_output
+from ._operators import (
+    PRODUCTS,
+    Exchange,
+    Item,
+    Operator,
+    optimizer_step,
+    pass_over_layer,
+    pass_over_output,
+    relative_launches,
+)
 from ._transformer import Transformer
 
 __all__ = ["Passes"]
@@ -129,7 +138,7 @@ class Passes:
         half: str = "B",
     ) -> None:
         """Append a layer, behind the host's work for it and its weights."""
-        waits = [self._host(block, phase, half)] if layer >= 0 else []
+        waits = [self._host(block, layer, phase, half)] if layer >= 0 else []
         if gathers and layer >= 0:
             waits.append(self._gather(block, layer, place))
         before = len(block.nodes)
@@ -153,13 +162,13 @@ class Passes:
         if len(block.nodes) > start:
             block.edges += [(source, start, 0) for source in waits if source >= 0]
 
-    def _host(self, block: Block, phase: str, half: str) -> int:
+    def _host(self, block: Block, layer: int, phase: str, half: str) -> int:
         """Append the launches of a pass over a layer; of both halves, those for weights are one pass."""
         if self.stage.prices.host_ns < 1:
             return -1
-        again = 1
+        again = relative_launches(self.model, self.plan, layer)
         if phase == "backward" and half != "W":
-            again = (3 if self.plan.recompute == "full" else 2) - (half == "I")
+            again *= (3 if self.plan.recompute == "full" else 2) - (half == "I")
         return block.add(
             [],
             name="launch",
@@ -298,10 +307,10 @@ def _half(items: Sequence[Item], half: str, *, frozen: bool) -> list[Item]:
     """Return the part of a backward pass for inputs (``I``) or for weights (``W``); *frozen* ones lack it."""
     found: list[Item] = []
     for item in items:
-        is_weights = isinstance(item, Operator) and item.kind == "gemm" and item.name.endswith("gradient")
+        is_weights = isinstance(item, Operator) and item.kind in PRODUCTS and item.name.endswith("gradient")
         is_weights &= not frozen or item.name.startswith("adapter")
         if is_weights and isinstance(item, Operator):
-            found.append(Operator(item.name, "gemm", item.flops / 2, item.moved_bytes / 2, item.module))
+            found.append(Operator(item.name, item.kind, item.flops / 2, item.moved_bytes / 2, item.module))
         elif half == "I":
             found.append(item)
     return found

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ....errors import UsageError
+from ...chips import LOW_PRECISIONS
 from ._transformer import Transformer
 
-__all__ = ["AXES", "RECOMPUTATIONS", "SCHEDULES", "Plan", "Rank"]
+__all__ = ["AXES", "KEPT_PRODUCTS", "RECOMPUTATIONS", "SCHEDULES", "Plan", "Rank"]
 
 AXES = ("tp", "cp", "dp", "pp")
+KEPT_PRODUCTS = ("qkv", "projection", "up", "down")
 RECOMPUTATIONS = ("none", "selective", "full")
 SCHEDULES = ("1f1b", "interleaved", "zero-bubble")
-PRECISION_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ class Plan:
     full recomputation, *kept* names the products that are not computed again. With *whole_experts* tensor
     parallelism does not cut experts (Megatron's expert tensor parallelism of 1): its ranks share them out
     too, each with tokens of its own. A token attends to at most *document* tokens, where sequences are
-    packed from shorter ones.
+    packed from shorter ones. With *deduplicate* a token is sent once to a node and once to a rank, whatever
+    the number of its experts there; with *expert_overlap* that runs during the computation of another
+    micro-batch. *cuda_graphs* replay the launches of kernels, which then take the host no time.
     """
 
     tp: int = 1
@@ -70,6 +73,9 @@ class Plan:
     kept: tuple[str, ...] = ()
     document: int = 0
     whole_experts: bool = False
+    deduplicate: bool = True
+    expert_overlap: bool = False
+    cuda_graphs: bool = False
 
     @property
     def world(self) -> int:
@@ -93,7 +99,12 @@ class Plan:
     @property
     def element_bytes(self) -> int:
         """The size of an activation or a weight that is computed with."""
-        return PRECISION_BYTES.get(self.precision, 2)
+        return 4 if self.precision in {"fp32", "tf32"} else 2
+
+    @property
+    def operand_bytes(self) -> float:
+        """The size of what matrix products of layers read."""
+        return LOW_PRECISIONS.get(self.precision, self.element_bytes)
 
     @cached_property
     def strides(self) -> dict[str, int]:
@@ -196,6 +207,7 @@ class Plan:
                 f"{self.micro_batch} on {self.dp} data-parallel ranks, which take {per_step} sequences at "
                 f"a time. Next: --global-batch {near}, or another --micro-batch or --dp."
             )
+        self._check_recomputation()
         if self.lora < 0 or (self.lora and not self.frozen):
             raise UsageError(
                 f"Adapters of rank {self.lora} need a rank of 1 or more, and weights that are frozen."
@@ -210,6 +222,15 @@ class Plan:
                 f"The interleaved schedule needs a multiple of --pp {self.pp} micro-batches, and there are "
                 f"{self.micro_batches}. Next: change --global-batch, or leave out --interleave."
             )
+
+    def _check_recomputation(self) -> None:
+        for name in self.kept:
+            if name not in KEPT_PRODUCTS:
+                raise UsageError(f"--keep can be {', '.join(KEPT_PRODUCTS)}, and not '{name}'.")
+        if self.kept and self.recompute != "full":
+            raise UsageError("--keep changes nothing without --recompute full. Leave it out.")
+        if self.document and not self.fused_attention:
+            raise UsageError("--document needs fused attention. Leave out --no-fused-attention.")
 
     def _check_model(self, model: Transformer) -> None:
         axes = [key for key in ("tp", "pp", "cp", "ep", "chunks") if getattr(self, key) > 1]

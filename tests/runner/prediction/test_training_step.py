@@ -121,7 +121,8 @@ def test_an_all_to_all_across_nodes_uses_the_links_of_both():
     # What leaves a rank: to 7 peers of its node and to 24 elsewhere, 100 bytes each.
     assert near.size_bytes * 7 / 8 + far.size_bytes * 3 / 4 == 31 * 100.0
     model = replace(TINY, experts=32, top_k=1, expert_ffn=64, layers=1)
-    workload = training_step(model, Plan(dp=32, global_batch=32, ep=32), Prices(), 8)
+    plan = Plan(dp=32, global_batch=32, ep=32, deduplicate=False)
+    workload = training_step(model, plan, Prices(), 8)
     nodes = workload.graphs[0].nodes
     exchanged = {
         int(size): len(workload.groups[group])
@@ -131,6 +132,52 @@ def test_an_all_to_all_across_nodes_uses_the_links_of_both():
         if kind == CollectiveType.ALL_TO_ALL
     }
     assert exchanged == {1024: 8, 4096: 4}  # 32 tokens of 64 numbers of two bytes
+
+
+def test_a_token_crosses_to_a_node_once_however_many_of_its_experts_are_there():
+    """Of 4 experts in 2 nodes a token uses 2: in a third of the 6 pairs both are in one node."""
+    near, far = phases(CollectiveType.ALL_TO_ALL, 1200.0, Spread(2, 2), (4, 2))
+    assert far.size_bytes == pytest.approx(1200.0 * (1 / 3 * 1 + 2 / 3 * 2) / 2)
+    assert near.size_bytes == pytest.approx(1200.0)  # an expert a rank: two ranks for each token
+    (alone,) = phases(CollectiveType.ALL_TO_ALL, 1200.0, Spread(2, 1), (4, 2))
+    assert alone.size_bytes == pytest.approx(1200.0 * (1 / 3 * 1 + 2 / 3 * 2) / 2)
+    (every,) = phases(CollectiveType.ALL_TO_ALL, 1200.0, Spread(2, 1), (4, 4))
+    assert every.size_bytes == 600.0
+
+
+def test_overlapped_experts_take_the_longer_of_exchange_and_computation():
+    model = replace(TINY, experts=32, top_k=4, expert_ffn=64, layers=2)
+
+    def run(plan: Plan) -> tuple[int, int, int]:
+        workload = training_step(model, plan, Prices(), 4)
+        nodes = workload.graphs[0].nodes
+        computed = int(nodes["duration_ns"][nodes["stream"] == 0].sum())
+        return (
+            simulate(workload, predicted_system(NETWORK.topology), NETWORK).makespan_ns,
+            int(nodes["comm_size_bytes"].clip(lower=0).sum()),
+            computed,
+        )
+
+    alone = Plan(dp=8, ep=8, global_batch=8)
+    (slow, sent, compute), (fast, sent_beside, joined) = (
+        run(plan) for plan in (alone, replace(alone, expert_overlap=True))
+    )
+    assert compute < fast < slow
+    assert sent == sent_beside
+    assert joined == compute + 2 * model.layers  # a nanosecond where both have ended
+
+
+def test_low_precisions_cast_what_their_products_read():
+    def nodes(precision: str) -> Counter[str]:
+        frame = training_step(TINY, Plan(precision=precision), Prices(), 4).graphs[0].nodes
+        return frame.groupby("operator")["tensor_size_bytes"].sum()
+
+    half, low, lower = (nodes(precision) for precision in ("bf16", "fp8", "nvfp4"))
+    assert "cast" not in half
+    assert "half_gemm" not in half
+    assert low["half_gemm"] > 0  # the logits
+    assert lower["gemm"] < low["gemm"] < half["gemm"] - low["half_gemm"]
+    assert lower["cast"] < low["cast"]
 
 
 def test_adapters_gather_their_own_input():
@@ -510,3 +557,21 @@ def test_activations_are_those_of_the_formula_of_korthikanti():
     assert np.isclose(
         rank_memory(model, replace(plan, recompute="full"), 0).activations / model.layers, 2 * s * b * h
     )
+
+
+def test_low_precisions_keep_operands_and_experts_a_copy_of_each_token():
+    model = replace(find_model("llama3-8b"), layers=1)
+    tokens, hidden = model.sequence, model.hidden
+
+    def held(model: Transformer, precision: str) -> float:
+        plan = Plan(precision=precision, sequence=tokens)
+        return rank_memory(model, plan, 0).activations / tokens / hidden
+
+    gated = 3 * model.ffn / hidden
+    heads = (2 * model.query_size + 2 * model.kv_size) / hidden
+    assert held(model, "bf16") == pytest.approx(8 + 2 * heads + 2 * gated)
+    # A byte less of both inputs of a layer's parts and of the last product, one more of attention's output.
+    less = 2 + model.ffn / hidden - 1
+    assert held(model, "fp8") == pytest.approx(held(model, "bf16") - less)
+    experts = replace(model, experts=8, top_k=4, expert_ffn=model.ffn // 4)
+    assert held(experts, "bf16") == pytest.approx(held(model, "bf16") + 3 * 2)
