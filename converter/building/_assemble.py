@@ -182,7 +182,7 @@ def assemble(
     group_ids: Mapping[tuple[int, ...], int],
     causes: HostCauses,
 ) -> RankGraph:
-    """Return the graph of one rank; *causes* are those of its thread's time beside operators.
+    """Return the graph of one rank; *causes* are those of its thread's time outside operators.
 
     The host thread is a chain of nodes: the self time of each operator, and the gaps between operators. A
     communication hangs on the node that issued it and ends when it was measured to; the node that waited for

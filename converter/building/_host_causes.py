@@ -1,4 +1,4 @@
-"""Why a host thread spent time beside operators: spans with a cause, of marks and evidence."""
+"""Why a host thread spent time outside operators: spans with a cause, of marks and evidence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
     "marked_spans",
 ]
 
-# What a span claims: time outside operators, whole operators too, or exactly its moments of whatever ran.
+# What a span claims: time outside operators, whole operators too, or exactly its moments, whatever ran then.
 GAPS, OPERATIONS, MOMENTS = range(3)
 # A shorter gap is what a framework needs from one operator to the next; in a longer one Python code ran.
 _DISPATCH_NS = 50_000
@@ -38,7 +38,7 @@ _WEAK = ("", "python", "dispatch", "optimizer")
 _OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "communication_call")
 # The cause of moments in which whatever ran was delayed, and the share of a gap that makes it more than that.
 _DELAYED, _WORK_SHARE = "descheduled", 0.2
-# Gaps beside an operator that waits for a value belong to it.
+# Gaps next to an operator that waits for a value belong to it.
 _SHARED = "synchronisation"
 
 

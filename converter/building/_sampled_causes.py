@@ -275,10 +275,10 @@ class _Elements(NamedTuple):
         return cls(edges.tolist())
 
     def longest(self, start_ns: int, end_ns: int, delay_ns: int) -> list[tuple[int, int]]:
-        """Return where in a stretch of time a delay was, in order: in the ends of its longest elements.
+        """Return where in an interval a delay was, in order: in the ends of its longest elements.
 
-        Whoever loses a processor gets it back milliseconds later, so that short elements were not delayed.
-        Without the delay the long ones are equally long.
+        A thread that loses a processor gets it back milliseconds later, so that short elements were not
+        delayed. Without the delay the long ones are equally long.
         """
         inner = self.edges[bisect_right(self.edges, start_ns) : bisect_left(self.edges, end_ns)]
         elements = sorted(pairwise([start_ns, *inner, end_ns]), key=lambda one: one[0] - one[1])

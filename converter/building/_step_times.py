@@ -28,7 +28,7 @@ _REGULAR = 0.8
 _TIMES, _SEVERAL = 3, 2
 # A period is one if steps that are long at random are at any of those tried less often than that.
 _BY_CHANCE = 0.02
-# Causes that are counted for each step, beside what the samples in it show.
+# Causes that are counted for each step, in addition to what the samples in it show.
 _COLLECTING, _DELAYED = "garbage_collection", "descheduled"
 # The ranks of a job take steps together: so many tell of all.
 _MOST_RANKS = 16

@@ -289,7 +289,7 @@ def _with_overlaps(items: Sequence[tuple[Candidate, Advice]], path: CriticalPath
 
 
 def _contributor(found: Sequence[Candidate]) -> Candidate | None:
-    """Return the largest candidate with a name; where all of these are small beside the largest, that."""
+    """Return the largest candidate with a name, or the largest of all if the named ones are far smaller."""
     ordered = sorted((one for one in found if one.remedy != "skew"), key=lambda one: -one.path_ns)
     for one in ordered:
         if one.is_named and one.path_ns >= _NAMED_SHARE * ordered[0].path_ns:

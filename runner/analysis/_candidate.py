@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ...support.table import Columns
 from .._framed import coded, sums_by
+from ._labels import function_of
 from ._what_if import Target
 
 __all__ = [
@@ -106,9 +107,9 @@ def in_place(segments: Columns, rows: Ints) -> str:
     times.pop("", None)
     functions: Counter[str] = Counter()
     for place, ns in times.items():
-        functions[str(place).rpartition(":")[0]] += int(ns)
+        functions[function_of(str(place))] += int(ns)
     function, function_ns = functions.most_common(1)[0] if times else ("", 0)
     if 2 * function_ns <= sum_ns(segments, rows):
         return ""
-    place = max((one for one in times if str(one).rpartition(":")[0] == function), key=times.__getitem__)
+    place = max((one for one in times if function_of(str(one)) == function), key=times.__getitem__)
     return f" in {place}"

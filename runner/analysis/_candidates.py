@@ -37,7 +37,7 @@ from ._critical_path import CriticalPath
 from ._fusion import FUSIBLE, chains_of_nodes
 from ._host_candidates import host_work, loop, loops, synchronisations
 from ._host_time import DIFFUSE_CAUSES
-from ._labels import short_name
+from ._labels import function_of, short_name
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
 from ._path_facts import copy_direction
 from ._remedies import REMEDIES
@@ -76,12 +76,14 @@ def candidates(
     rates = [] if computed_on_host(workload) else operator_rates(workload.metadata)
     reaches = reaches_of(joined_rates(rates)) if rates else {}
     of_loops = dict(loops(segments, np.union1d(computed, hosted)))
-    looped = np.isin(hosted, np.concatenate([nothing, *of_loops.values()]))
+    in_loops = np.concatenate([nothing, *of_loops.values()])
+    looped = np.isin(hosted, in_loops)
     looped &= segments["cause"][hosted] != DELAYED
     found = [
         *(_with_evidence(one, rates, reaches, segments) for one in _computations(segments, computed)),
         *_fusible(path, workload, computed),
         *_module(segments, computed, hosted),
+        *_functions(segments, computed[~np.isin(computed, in_loops)]),
         *_optimizer(segments, computed, hosted),
         *(loop(segments, place, own) for place, own in of_loops.items()),
         *_communications(segments, rows_of.get("communication", nothing), result, is_slow),
@@ -172,6 +174,23 @@ def _module(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candida
         rows = rows[[f"{module}.".startswith(f"{name}.") for module in segments["module"][rows].tolist()]]
         what = f"{name} (module), most for {short_name(largest(segments, rows, 'operator')[0])}"
         yield scaled(segments, what, "compute", Target("module", name), rows, remedy="module")
+
+
+def _functions(segments: Columns, computed: Ints) -> Iterator[Candidate]:
+    """Yield a function of the script whose operators take most of a training step, though none takes most."""
+    called = np.isin(segments["phase"], CALLED_PHASES)
+    if not called.any():
+        return  # without training, one function may well do everything
+    rows = computed[~called[computed]]
+    functions = np.array([function_of(place) for place in segments["place"][rows].tolist()], object)
+    for function, own in grouped(rows, functions):
+        operator, most_ns = largest(segments, own, "operator")
+        path_ns = sum_ns(segments, own)
+        if 2 * path_ns <= segments["duration_ns"].sum() or most_ns >= MOST_OF_IT * path_ns:
+            continue
+        if function and not function.partition(" (")[0].endswith(".forward"):
+            what = f"Operators called by {function}, most for {short_name(operator)}"
+            yield scaled(segments, what, "compute", Target("place", function), own, remedy="function")
 
 
 def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:

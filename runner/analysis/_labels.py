@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from ...converter import EdgeKind
 from ...converter.chakra import KINDS
 
-__all__ = ["EDGE_LABELS", "KIND_LABELS", "edge_label", "short_name"]
+__all__ = ["EDGE_LABELS", "KIND_LABELS", "edge_label", "function_of", "short_name"]
 
 _LONGEST_NAME = 100
+_LINE = re.compile(r":\d+\)$")
 
 KIND_LABELS: Mapping[str, str] = KINDS
 """Each kind of a node or segment -> what people call it."""
@@ -35,3 +37,8 @@ def edge_label(kind: int) -> str:
 def short_name(name: str) -> str:
     """Return *name* as a sentence can hold it: that of a kernel may be a whole signature."""
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+
+
+def function_of(place: str) -> str:
+    """Return a place without its line: ``load (data.py)`` of ``load (data.py:31)``."""
+    return _LINE.sub(")", place)

@@ -14,6 +14,7 @@ REMEDIES: Mapping[str, str] = {
     "compute": "a faster kernel or chip for it, fusion, or lower precision",
     "fusion": "one kernel for each chain (torch.compile), whose intermediate results stay in registers",
     "module": "a smaller module (width, tokens, calls), lower precision, or fused kernels",
+    "function": "call it less often or on less data, or move it out of the step",
     "copy": "fewer or smaller copies, pinned memory with non_blocking=True, or copies beside computation",
     "memory": "keep the data local, or a faster remote memory",
     "wait": "a more even load: this operator waits for other ranks or the device",

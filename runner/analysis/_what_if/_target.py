@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["NETWORK", "Target", "targets"]
 
 NETWORK = ("bandwidth", "latency", "link")
-# What the host thread does beside operators, in words.
+# What the host thread does outside operators, in words.
 _HOST_KINDS = {"host": "host work", "sync": "synchronisations"}
 COLUMNS = ("operator", "module", "phase", "kind", "cause", "place")
 NODES = ("kernel", "copy", "sync", "stall", "host", "fusion")

@@ -13,6 +13,7 @@ from ....converter.chakra import EDGE_COLUMNS
 from ....errors import UsageError, did_you_mean
 from .._fusion import FUSIBLE, fusible_chains
 from .._host_time import STALL_TIMES, diffuse_host, texts_where, typical_host_ns
+from .._labels import function_of
 from .._path_facts import collective_label, copy_direction
 from ._target import Target
 
@@ -20,7 +21,7 @@ __all__ = ["with_faster_nodes", "without_edge"]
 
 Flags = npt.NDArray[np.bool_]
 _FACTS = ["type", "comm_type", "comm_size_bytes", "group"]
-# Kinds of nodes of an operator beside its work: its dispatch, and waits.
+# Kinds of nodes of an operator other than its work: its dispatch, and waits.
 _NOT_WORK = frozenset({"host", "sync", "wait", "idle"})
 
 
@@ -105,6 +106,8 @@ def _nodes_of(workload: Workload, graph: Graph, target: Target) -> Flags:
     if target.key == "kind:communication":
         is_message: Flags = types >= NodeType.COMM_SEND
         return is_message | texts_where(nodes, "kind", is_it)
+    if target.what == "place":
+        return texts_where(nodes, "place", lambda place: target.name in (place, function_of(place)))
     if target.what == "collective":
         return _communications(graph, target.name)
     if target.what == "fusion":

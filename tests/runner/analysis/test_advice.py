@@ -261,6 +261,19 @@ def test_layers_that_are_most_of_the_model_are_no_entry_of_their_own(tmp_path):
     assert not any(item.key.startswith("module:") for item in analysed(tmp_path, program).advices())
 
 
+@pytest.mark.parametrize(("name", "is_entry"), [("mine", True), ("Net.forward", False)])
+def test_a_function_that_calls_most_of_a_step_is_one_entry(tmp_path, name, is_entry):
+    nodes = [comp(0, MS, phase="backward", place="train (train.py:30)")]
+    for number, operator in enumerate(("cdist", "sort", "cat", "topk"), 1):
+        nodes.append(comp(number, MS, (number - 1,), place=f"{name} (train.py:{number})"))
+        nodes[-1] |= {"name": f"aten::{operator}", "operator": f"aten::{operator}"}
+    run = analysed(tmp_path, workload(nodes))
+    entries = [item for item in run.advices() if item.key == f"place:{name} (train.py)=inf"]
+    assert [(item.gain_ns, item.what.partition(",")[0]) for item in entries] == [
+        (4 * MS, f"Operators called by {name} (train.py)")
+    ] * is_entry
+
+
 def test_operators_at_one_line_that_does_more_are_no_loop(tmp_path):
     large = comp(451, 9 * MS, (450,), phase="backward", place="ema (train.py:9)")
     run = analysed(tmp_path, workload([*looping(), large]))
