@@ -305,7 +305,7 @@ def _late_ranks(path: CriticalPath, found: Sequence[Excess]) -> Iterator[Candida
         label = HOST_CAUSES.get(cause, "")
         if label and cause in DIFFUSE_CAUSES and 2 * longest > ns:
             label = "Host stall"
-        more = f"{label}: {name}" if label else name
+        more = f"{label or name} in {late.place}" if late.place else f"{label}: {name}" if label else name
         what = f"Rank {late.rank} is late: {duration_text(late.total_ns)} more work than its peers"
         what += f", {duration_text(ns)} of it {more}" if len(late.work) > 1 else f" in {more}"
         bound_ns = min(late.total_ns, path.makespan_ns)

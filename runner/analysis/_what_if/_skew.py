@@ -26,12 +26,14 @@ _WAITING = ("communication_call",)  # causes of host time in which a rank may wa
 class Excess:
     """What *rank* does longer than the median of its peers: *work* by (kind, cause, name), in ns.
 
-    *total_ns* is less what it does shorter. Each piece of *work* counts for its part of that.
+    *total_ns* is less what it does shorter. Each piece of *work* counts for its part of that. *place* is that
+    of the longest node of the work that differs most.
     """
 
     rank: int
     total_ns: int
     work: dict[Work, int]
+    place: str = ""
 
     @property
     def largest(self) -> Work:
@@ -53,7 +55,8 @@ def excess_of_ranks(workload: Workload) -> list[Excess]:
     for program, rank in zip(distinct.tolist(), lowest.tolist(), strict=True):
         excess = _excess(sums, programs, program)
         if excess:
-            found.append(Excess(rank, sum(excess.values()), excess))
+            one = Excess(rank, sum(excess.values()), excess)
+            found.append(dataclasses.replace(one, place=_place(workload.graphs[program], one.largest)))
     return sorted(found, key=lambda one: (-one.total_ns, one.rank))
 
 
@@ -103,6 +106,15 @@ def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
     found = zip(*(part.tolist() for part in np.unravel_index(distinct, sizes)), strict=True)
     works = [(kinds.texts[kind], causes.texts[cause], texts[name]) for kind, cause, name in found]
     return number, works, rows
+
+
+def _place(graph: Graph, work: Work) -> str:
+    """Return the place of the longest node that is part of *work*."""
+    number, works, rows = _work_of(graph)
+    rows = rows[number == works.index(work)] if work in works else rows[:0]
+    places = graph.node_columns["place"]
+    longest = rows[np.argsort(np.asarray(graph.node_columns["duration_ns"])[rows])[-1:]]
+    return "".join(places.texts[number] for number in places.numbers[longest].tolist())
 
 
 def _work_ns(graph: Graph) -> dict[Work, int]:

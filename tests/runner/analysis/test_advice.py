@@ -461,10 +461,11 @@ def test_advice_on_the_same_time_says_so(tmp_path):
 def test_time_inside_communication_calls_is_no_work_of_a_rank(tmp_path):
     """Rank 0 waits in a call for rank 1, which sleeps: that is not work which rank 1 does less."""
     waiting = [host(0, 9 * MS, cause="communication_call"), comp(1, MS, (0,)), coll(2, 1 << 20, (1,))]
-    sleeping = [host(0, 10 * MS, cause="sleep"), comp(1, MS, (0,)), coll(2, 1 << 20, (1,))]
+    sleep = host(0, 10 * MS, cause="sleep", place="upload (train.py:9)")
+    sleeping = [sleep, comp(1, MS, (0,)), coll(2, 1 << 20, (1,))]
     run = analysed(tmp_path, workload(waiting, sleeping))
     (item,) = (item for item in run.advices() if item.key == "skew:1=inf")
-    assert item.what.startswith("Rank 1 is late: 10.0 ms more work than its peers in Sleeping")
+    assert item.what == "Rank 1 is late: 10.0 ms more work than its peers in Sleeping in upload (train.py:9)"
 
 
 def test_equal_ranks_are_not_blamed(tmp_path):
