@@ -61,7 +61,7 @@ def configure(program: Program, network: str = NETWORKS[0], **settings: Any) -> 
         "topology": program["topology"],
         "bandwidth": [10.0] * dimensions,
         "latency": [500.0] * dimensions,
-        "congestion_aware": network == "analytical-aware",
+        "network_model": getattr(engine.NetworkModel, network.removeprefix("analytical-").upper()),
         "groups": program["groups"],
         "num_queues_per_dim": program["queues"],
         "rendezvous": program["rendezvous"],

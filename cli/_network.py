@@ -85,19 +85,19 @@ def network_command(
 def _link_table(network: NetworkConfig) -> pd.DataFrame:
     import pandas as pd
 
-    from ..runner.config import network_wires
+    from ..runner.config import network_links
 
-    wires, names = network_wires(network)
+    links, names = network_links(network)
     rows = [
         {
-            "a": wire.a,
-            "b": wire.b,
-            "name_a": names[wire.a],
-            "name_b": names[wire.b],
-            "GB/s": wire.rate_bps / 8e9,
-            "latency_ns": wire.delay_ps / 1000,
+            "a": link.a,
+            "b": link.b,
+            "name_a": names[link.a],
+            "name_b": names[link.b],
+            "GB/s": link.rate_bps / 8e9,
+            "latency_ns": link.delay_ps / 1000,
         }
-        for wire in wires
+        for link in links
     ]
     table: pd.DataFrame = pd.DataFrame(rows)
     return table

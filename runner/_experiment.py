@@ -21,11 +21,12 @@ from ..errors import ConfigError, WorkloadError
 from ._traits import DEFAULT_BACKEND, about_backend
 from .config import (
     INTEGER,
+    Fabric,
     MemoryConfig,
     NetworkConfig,
-    PacketNetwork,
     SystemConfig,
     digests,
+    fabric_of,
     program_files,
     shown,
     without_paths,
@@ -200,9 +201,9 @@ class Experiment:
                 )
 
     @functools.cached_property
-    def packet_network(self) -> PacketNetwork:
-        """The fabric of the backends that have one; raises `ConfigError` as `PacketNetwork.of` does."""
-        return PacketNetwork.of(self.network, timed=True)
+    def fabric(self) -> Fabric:
+        """The links of the network, of the backends that have them; raises `ConfigError` as `fabric_of`."""
+        return fabric_of(self.network)
 
     @functools.cached_property
     def content_hash(self) -> str:

@@ -23,7 +23,7 @@ from .._experiment import Experiment, WorkloadSource
 from .._simulate import choose_groups, load_source, load_workload_head
 from .._traits import about_backend
 from ..backends import compile_scenario, refuse_linkless
-from ..config import NetworkConfig, PacketNetwork, SystemConfig, program_files, read_per_node
+from ..config import NetworkConfig, SystemConfig, fabric_of, program_files, read_per_node
 from ..programs import Demand, choose_programs
 from ._foreign_times import cpu_times
 
@@ -217,7 +217,7 @@ def _buffers(network: NetworkConfig, backends: Sequence[str]) -> Iterator[Findin
     if not any(about_backend(name).buffers for name in backends):
         return
     try:
-        PacketNetwork.of(network, timed=True).check_buffers()
+        fabric_of(network).check_packets()
     except ConfigError as error:
         yield Finding("error", "network", error.message)
 

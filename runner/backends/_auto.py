@@ -40,7 +40,7 @@ class AutoBackend:
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment* once or twice; raises the errors of the models."""
-        if experiment.packet_network.changes_later:
+        if experiment.fabric.changes_later:
             packet = packet_backend().run(experiment, progress)
             sentence = "'auto' answered with 'packet': links change on the way, and 'flow' may be far off."
             return _answer(packet, {"asked": self.error, "attempts": [_attempt(packet)]}, sentence)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ...support import count_text
-from ..config import PacketNetwork
+from ..config import Fabric
 
 __all__ = ["change_sentences"]
 
 
-def change_sentences(network: PacketNetwork, changed: dict[str, Any]) -> list[str]:
+def change_sentences(fabric: Fabric, changed: dict[str, Any]) -> list[str]:
     """Return the effect of each change of links on messages in flight."""
     sentences = []
-    time_us, *ends = network.settings["LINK_DOWN"]
+    time_us, *ends = fabric.settings["LINK_DOWN"]
     if time_us:
         sentences.append(
             f"LINK_DOWN: the link of nodes {ends[0]} and {ends[1]} is down from 2 s and {time_us} us on, as "
@@ -25,7 +25,7 @@ def change_sentences(network: PacketNetwork, changed: dict[str, Any]) -> list[st
         if waiting:
             words.append(f"{count_text(waiting, 'message')} without a way until a link comes back")
         sentences.append(f"Links changed at {time_ns} ns: {', '.join(words)}.")
-    later = sorted({change.time_ns for change in network.changes} - set(changed["time_ns"].tolist()))
+    later = sorted({change.time_ns for change in fabric.changes} - set(changed["time_ns"].tolist()))
     if later:
         sentences.append(f"The job was done before links changed at {later[0]} ns.")
     return sentences

@@ -12,6 +12,7 @@ from .. import engine
 from .._experiment import Experiment
 from .._memory import check_simulation, within_memory
 from .._result import Result
+from ..engine import NetworkModel
 from ._base import Progress
 from ._outcome import result_of
 from ._process import backend_timeout_s
@@ -40,7 +41,7 @@ class Run:
 
 
 def _as_compiled(_config: engine.Config, _experiment: Experiment) -> None:
-    """Keep the network of dimensions, on which messages never queue."""
+    """Change nothing."""
 
 
 def _as_it_is(result: Result, _run: Run) -> Result:
@@ -49,11 +50,12 @@ def _as_it_is(result: Result, _run: Run) -> Result:
 
 @dataclass(frozen=True)
 class Model:
-    """A network model: it *configures* the engine, and *completes* a result with its own figures.
+    """The engine's model of the *network*; what *configures* it further, and *completes* a result.
 
     A *limited* one ends after ``CHAKRASCOPE_BACKEND_TIMEOUT``, as external programs do.
     """
 
+    network: NetworkModel = NetworkModel.UNAWARE
     configure: Callable[[engine.Config, Experiment], None] = _as_compiled
     complete: Callable[[Result, Run], Result] = _as_it_is
     limited: bool = False
@@ -93,7 +95,7 @@ class EngineBackend:
             scenario = self.scenario(experiment, overtaking=overtaking)
             if network is not None:
                 scenario.config.external_network = network
-            once = not scenario.config.congestion_aware and network is None
+            once = self.model.network is not NetworkModel.AWARE and network is None
             check_simulation(experiment.workload, alike_once=once)
             output = self._simulated(scenario, experiment, progress)
             result = result_of(experiment, output)
@@ -114,7 +116,7 @@ class EngineBackend:
 
     def scenario(self, experiment: Experiment, **settings: Any) -> Scenario:
         """Return the scenario of *experiment*, with some of the engine's *settings* changed."""
-        scenario = compile_scenario(experiment)
+        scenario = compile_scenario(experiment, self.model.network)
         self.model.configure(scenario.config, experiment)
         for name, value in settings.items():
             setattr(scenario.config, name, value)

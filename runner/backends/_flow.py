@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...support.table import Columns
-from .. import engine
-from .._experiment import Experiment
 from .._framed import typed
 from .._result import COLUMNS, Result
-from ..config import PacketNetwork
+from ..config import Fabric
+from ..engine import NetworkModel
 from ._changes import change_sentences
 from ._engine import EngineBackend, Model, Run
-from ._fabric import set_fabric
 from ._flows import completion_times
 from ._unsteady import may_drift, moved_by_shaking
 
@@ -50,24 +48,20 @@ def flow_backend(_name: str = "flow") -> EngineBackend:
     no flag was met, the simulation is repeated with noise: ``provenance["flow"]["moved"]`` is the relative
     change of the makespan.
     """
-    return EngineBackend(Model(_configure, _complete))
-
-
-def _configure(config: engine.Config, experiment: Experiment) -> None:
-    set_fabric(config, engine.FabricModel.FLOW, experiment.packet_network)
+    return EngineBackend(Model(NetworkModel.FLOW, complete=_complete))
 
 
 def _complete(result: Result, run: Run) -> Result:
-    network, report = run.experiment.packet_network, run.output.fabric
+    fabric, report = run.experiment.fabric, run.output.fabric
     flows = typed(report.flows, COLUMNS["flows"])
     facts: dict[str, Any] = {"flags": list(report.flags), "rate_changes": int(report.events)}
     times = completion_times(flows)
     if times:
         facts["flow_completion_ns"] = times
     if not facts["flags"] and may_drift(flows, result.makespan_ns):
-        facts |= _shaken(result.makespan_ns, flows, network, run)
-    warnings = [*network.warnings(), *(FLAGS[flag] for flag in facts["flags"])]
-    assumptions = [_QUEUES, *change_sentences(network, report.changes)]
+        facts |= _shaken(result.makespan_ns, flows, fabric, run)
+    warnings = [*fabric.warnings(), *(FLAGS[flag] for flag in facts["flags"])]
+    assumptions = [_QUEUES, *change_sentences(fabric, report.changes)]
     provenance = result.provenance | {
         "flow": facts,
         "warnings": [*result.provenance["warnings"], *warnings],
@@ -77,18 +71,18 @@ def _complete(result: Result, run: Run) -> Result:
     return result.with_columns(flows=flows, link_use=link_use, provenance=provenance)
 
 
-def _shaken(makespan_ns: int, flows: Columns, network: PacketNetwork, run: Run) -> dict[str, Any]:
+def _shaken(makespan_ns: int, flows: Columns, fabric: Fabric, run: Run) -> dict[str, Any]:
     """Return the effect of noise on the makespan, and the flag if it is too large."""
     message_ns = float((flows["end_ns"] - flows["start_ns"]).mean())
 
     def shaken(packets: float) -> Any:
         return run.again(shake_packets=packets)
 
-    moved = moved_by_shaking(makespan_ns, message_ns, _packet_ns(network), shaken)
+    moved = moved_by_shaking(makespan_ns, message_ns, _packet_ns(fabric), shaken)
     return {"flags": ["unsteady"] if moved.hangs else [], "moved": round(moved.share, 6)}
 
 
-def _packet_ns(network: PacketNetwork) -> float:
+def _packet_ns(fabric: Fabric) -> float:
     """Return the time of a packet on the slowest link, without its header."""
-    slowest = min(link.rate_bps for link in network.links)
-    return float(network.settings["PACKET_PAYLOAD_SIZE"]) * 8e9 / slowest
+    slowest = min(link.rate_bps for link in fabric.links)
+    return float(fabric.settings["PACKET_PAYLOAD_SIZE"]) * 8e9 / slowest

@@ -36,7 +36,7 @@ def gpu_backend(_name: str = "gpu") -> EngineBackend:
     fill one node after the other. ``provenance["gpu"]["compute_slowdown"]`` is the duration of computation
     relative to that on otherwise idle GPUs; a column of the ranks has it for each rank.
     """
-    return EngineBackend(Model(_configure, _complete))
+    return EngineBackend(Model(configure=_configure, complete=_complete))
 
 
 def _programs(experiment: Experiment) -> GpuPrograms:

@@ -7,13 +7,12 @@ from typing import Any
 
 from ...support.table import Columns
 from .. import engine
-from .._experiment import Experiment
 from .._framed import typed
 from .._result import COLUMNS, Result
-from ..config import NO_CONTROL, PacketNetwork
+from ..config import NO_CONTROL, Fabric
+from ..engine import NetworkModel
 from ._changes import change_sentences
 from ._engine import EngineBackend, Model, Run
-from ._fabric import set_fabric
 from ._flows import completion_times
 
 __all__ = ["packet_backend"]
@@ -28,24 +27,21 @@ def packet_backend(
     *notes* are assumptions that every result lists. *timeout_s* limits a run as for external programs; the
     default is ``CHAKRASCOPE_BACKEND_TIMEOUT``.
     """
-    return EngineBackend(Model(_configure, partial(_complete, notes), limited=True), timeout_s)
-
-
-def _configure(config: engine.Config, experiment: Experiment) -> None:
-    set_fabric(config, engine.FabricModel.PACKET, experiment.packet_network)
+    model = Model(NetworkModel.PACKET, complete=partial(_complete, notes), limited=True)
+    return EngineBackend(model, timeout_s)
 
 
 def _complete(notes: tuple[str, ...], result: Result, run: Run) -> Result:
-    network, report = run.experiment.packet_network, run.output.fabric
+    fabric, report = run.experiment.fabric, run.output.fabric
     flows = typed(report.flows, COLUMNS["flows"])
     facts = _facts(report, completion_times(flows))
-    warnings = [*result.provenance["warnings"], *network.warnings(), *_drops(facts)]
+    warnings = [*result.provenance["warnings"], *fabric.warnings(), *_drops(facts)]
     assumptions = [
         *result.provenance["assumptions"],
         *notes,
-        *_assumptions(network),
-        *change_sentences(network, report.changes),
-        *_trains(network, report),
+        *_assumptions(fabric),
+        *change_sentences(fabric, report.changes),
+        *_trains(fabric, report),
     ]
     provenance = {"packets": facts, "warnings": warnings, "assumptions": assumptions}
     return result.with_columns(
@@ -79,24 +75,24 @@ def _facts(report: engine.FabricReport, times: dict[str, Any]) -> dict[str, Any]
     return facts
 
 
-def _assumptions(network: PacketNetwork) -> list[str]:
-    assumptions = list(network.assumptions)
-    if network.settings["ASTRA_SIM_CLOCK"]:
+def _assumptions(fabric: Fabric) -> list[str]:
+    assumptions = list(fabric.assumptions)
+    if fabric.settings["ASTRA_SIM_CLOCK"]:
         assumptions.append(
             "Times are those of ASTRA-sim's ns-3 (ASTRA_SIM_CLOCK 1, the default of its own files): every "
             "packet takes whole ns, and a message is complete when its sender has the last acknowledgement. "
             "Exact times: ASTRA_SIM_CLOCK 0."
         )
-    if network.settings["CC_MODE"] == NO_CONTROL:
+    if fabric.settings["CC_MODE"] == NO_CONTROL:
         assumptions.append(
             "Senders have no congestion control (CC_MODE 12): only windows and pauses limit them."
         )
     return assumptions
 
 
-def _trains(network: PacketNetwork, report: engine.FabricReport) -> list[str]:
+def _trains(fabric: Fabric, report: engine.FabricReport) -> list[str]:
     """Return the effect of PACKET_TRAIN on the result, if it was set."""
-    asked = network.settings["PACKET_TRAIN"]
+    asked = fabric.settings["PACKET_TRAIN"]
     if asked == 1:
         return []
     if report.largest_train == 1:

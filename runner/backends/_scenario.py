@@ -1,4 +1,4 @@
-"""Compile an experiment to the engine's input: `compile_scenario`."""
+"""Compile an experiment to the engine's input, the only place that makes one: `compile_scenario`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ...converter import encode_graph
 from .. import engine
 from .._experiment import Detail, Experiment
 from ..config import read_per_node
+from ..engine import NetworkModel
 from ..programs import graphs_of
 from ._ignored import has_own_efficiency
 
@@ -26,13 +27,16 @@ class Scenario:
     config: engine.Config
 
 
-def compile_scenario(experiment: Experiment) -> Scenario:
-    """Return the engine's input for *experiment*, on the analytical network of its dimensions.
+def compile_scenario(experiment: Experiment, network: NetworkModel = NetworkModel.UNAWARE) -> Scenario:
+    """Return the engine's input for *experiment*, whose messages that model of a *network* carries.
 
-    A backend's model then sets how messages are carried. Raises `ConfigError` for an invalid experiment.
+    Raises `ConfigError` for an invalid experiment.
     """
     source = experiment.workload
     config = _configured(experiment)
+    config.network_model = network
+    if network is not NetworkModel.UNAWARE:
+        _set_fabric(config, experiment)
     config.record_nodes = config.record_links = experiment.detail is Detail.EVERYTHING
     if source.representative_of_rank is not None:
         config.representative_of_rank = source.representative_of_rank.tolist()
@@ -84,7 +88,16 @@ def _set_efficiency(config: engine.Config, experiment: Experiment) -> None:
     config.collective_costs = part.costs()
     config.message_cost_ns = part.message_cost_ns
     config.message_library_costs = list(part.messages)
-    config.bandwidth = [value * part.wire for value in config.bandwidth]
+    config.wire_share = part.wire
+
+
+def _set_fabric(config: engine.Config, experiment: Experiment) -> None:
+    """Set the links of the network; messages that queue on links of dimensions have the engine's own."""
+    if config.network_model is NetworkModel.AWARE and not experiment.network.has_links:
+        return
+    if config.network_model is NetworkModel.PACKET:
+        experiment.fabric.check_packets()
+    config.set_fabric(experiment.fabric)
 
 
 def _set_programs(config: engine.Config, experiment: Experiment) -> None:

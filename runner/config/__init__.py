@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from ._algorithms import refuse_programs as refuse_programs
     from ._algorithms import with_algorithms as with_algorithms
     from ._algorithms import without_paths as without_paths
+    from ._clos import Clos as Clos
     from ._efficiency import HANDSHAKES as HANDSHAKES
     from ._efficiency import EfficiencyPart as EfficiencyPart
-    from ._fabric import Clos as Clos
+    from ._fabric import NO_CONTROL as NO_CONTROL
+    from ._fabric import THRESHOLDS as THRESHOLDS
+    from ._fabric import Fabric as Fabric
+    from ._fabric import FabricLink as FabricLink
     from ._facts import NetworkFacts as NetworkFacts
     from ._facts import network_facts as network_facts
-    from ._facts import network_wires as network_wires
+    from ._facts import network_links as network_links
     from ._failures import Failure as Failure
     from ._failures import check_failures as check_failures
     from ._failures import failure_of_text as failure_of_text
@@ -37,12 +41,12 @@ if TYPE_CHECKING:
     from ._network import EXTENSIONS as EXTENSIONS
     from ._network import GIB as GIB
     from ._network import NetworkConfig as NetworkConfig
+    from ._network_fabric import fabric_of as fabric_of
+    from ._network_fabric import written_out as written_out
     from ._packet import PacketPart as PacketPart
-    from ._packet_network import NO_CONTROL as NO_CONTROL
-    from ._packet_network import OUTPUTS as OUTPUTS
-    from ._packet_network import PacketNetwork as PacketNetwork
+    from ._packet_values import OWN_SETTINGS as OWN_SETTINGS
+    from ._packet_values import RATES as RATES
     from ._packet_values import SETTINGS as SETTINGS
-    from ._packet_values import parse_rate_bps as parse_rate_bps
     from ._presets import Shipped as Shipped
     from ._presets import list_presets as list_presets
     from ._presets import preset_path as preset_path
@@ -63,16 +67,19 @@ __all__ = [
     "HANDSHAKES",
     "INTEGER",
     "NO_CONTROL",
-    "OUTPUTS",
+    "OWN_SETTINGS",
+    "RATES",
     "SETTINGS",
+    "THRESHOLDS",
     "Clos",
     "EfficiencyPart",
+    "Fabric",
+    "FabricLink",
     "Failure",
     "Link",
     "MemoryConfig",
     "NetworkConfig",
     "NetworkFacts",
-    "PacketNetwork",
     "PacketPart",
     "Shipped",
     "SystemConfig",
@@ -81,14 +88,14 @@ __all__ = [
     "check_failures",
     "copied_into",
     "digests",
+    "fabric_of",
     "failure_of_text",
     "found_from_here",
     "kept_in",
     "list_presets",
     "load_groups",
     "network_facts",
-    "network_wires",
-    "parse_rate_bps",
+    "network_links",
     "preset_path",
     "program_files",
     "read_failures",
@@ -98,4 +105,5 @@ __all__ = [
     "shown",
     "with_algorithms",
     "without_paths",
+    "written_out",
 ]

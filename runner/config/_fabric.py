@@ -1,77 +1,178 @@
-"""Clos networks: leaves, spines and cores between hosts, with a given oversubscription."""
+"""The links of a network in whole bit/s and picoseconds: the form that every description of one ends in."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-from ...errors import ConfigError, did_you_mean
+from ...errors import ConfigError
+from ..engine import CONGESTION_CONTROLS, PORT_RESERVE_BYTES
+from ._packet_values import SETTINGS, number_of, parse_delay_ps, parse_rate_bps, whole_number
 from ._values import shown
 
-__all__ = ["Clos"]
+__all__ = ["NO_CONTROL", "THRESHOLDS", "Fabric", "FabricLink", "LinkChange", "read_link"]
 
-_KEYS = ("hosts_per_leaf", "leaves_per_pod", "oversubscription")
+_MIB = 1 << 20
+NO_CONTROL = 12
+THRESHOLDS = ("KMIN_MAP", "KMAX_MAP", "PMAX_MAP")
+_NO_EFFECT = {
+    "ENABLE_TRACE": "packets are not traced",
+    "NIC_TOTAL_PAUSE_TIME": "no artificial pauses are made",
+    "PAUSE_TIME": "a pause lasts until it is taken back",
+    "QLEN_MON_END": "nothing is sampled",
+    "QLEN_MON_START": "nothing is sampled",
+    "SIMULATOR_STOP_TIME": "a simulation ends when all ranks have finished",
+    "USE_DYNAMIC_PFC_THRESHOLD": "the threshold is always dynamic",
+}
+
+
+class FabricLink(NamedTuple):
+    """A full-duplex link between the nodes *a* and *b*; *loss* is the share of packets it loses."""
+
+    a: int
+    b: int
+    rate_bps: int
+    delay_ps: int
+    loss: float = 0.0
+
+
+class LinkChange(NamedTuple):
+    """From *time_ns* on, link number *link* of a fabric has that rate; 0: it is down."""
+
+    time_ns: int
+    link: int
+    rate_bps: int
 
 
 @dataclass(frozen=True)
-class Clos:
-    """Two tiers, or three with *leaves_per_pod*, of links as fast as the hosts' links.
+class Fabric:
+    """*nodes* numbered from 0, the *switches* among them, and the links; the other nodes are hosts.
 
-    Each leaf joins *hosts_per_leaf* hosts, and has that number divided by *oversubscription* uplinks, one to
-    each spine. With pods, each pod has its own spines, and each spine has *leaves_per_pod* divided by
-    *oversubscription* uplinks to cores, which join the pods.
+    Rank r is host r of the hosts in ascending order, which do not forward. *changes* are the links that fail,
+    or come back, during a simulation, ascending by time. *settings* are those of its packets, with every key
+    of `SETTINGS`; *assumptions* are sentences on those that were chosen for this network. The engine reads it
+    as it is.
     """
 
-    hosts_per_leaf: int
-    leaves_per_pod: int = 0
-    oversubscription: int = 1
+    nodes: int
+    switches: tuple[int, ...]
+    links: tuple[FabricLink, ...]
+    changes: tuple[LinkChange, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = field(default=(), compare=False)
 
-    @classmethod
-    def from_mapping(cls, data: Any, where: str) -> Clos:
-        """Return the Clos network that *data* describes; raises `ConfigError` if it cannot be built."""
-        if not isinstance(data, Mapping):
-            raise ConfigError(f"{where}: 'fabric' must map {', '.join(_KEYS)} to numbers, not {shown(data)}.")
-        for key, value in data.items():
-            if key not in _KEYS:
-                raise ConfigError(f"{where}: 'fabric' has no key '{key}'{did_you_mean(str(key), _KEYS)}")
-            if type(value) is not int or not 1 <= value <= 65_000:
-                raise ConfigError(
-                    f"{where}: '{key}' of 'fabric' must be a whole number above 0, not {shown(value)}."
-                )
-        if "hosts_per_leaf" not in data:
-            raise ConfigError(f"{where}: 'fabric' needs 'hosts_per_leaf'.")
-        clos = cls(**data)
-        for key in ("hosts_per_leaf", "leaves_per_pod"):
-            if getattr(clos, key) % clos.oversubscription:
-                raise ConfigError(
-                    f"{where}: '{key}' ({getattr(clos, key)}) of 'fabric' must be a multiple of "
-                    f"'oversubscription' ({clos.oversubscription})."
-                )
-        return clos
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """The nodes that are not switches, ascending."""
+        switches = set(self.switches)
+        return tuple(node for node in range(self.nodes) if node not in switches)
 
-    def links(self, hosts: Sequence[int], first_switch: int) -> tuple[list[tuple[int, int]], int]:
-        """Return the pairs of nodes to join, and the first number that is not a switch of the network."""
-        leaf_count = -(-len(hosts) // self.hosts_per_leaf)
-        leaves = range(first_switch, first_switch + leaf_count)
-        pairs = [(host, leaves[place // self.hosts_per_leaf]) for place, host in enumerate(hosts)]
-        spines_each = self.hosts_per_leaf // self.oversubscription
-        if leaf_count == 1:
-            return pairs, leaves.stop
-        pods = self._pods(leaves)
-        free = leaves.stop
-        spines = [range(free + pod * spines_each, free + (pod + 1) * spines_each) for pod in range(len(pods))]
-        free += len(pods) * spines_each
-        for members, above in zip(pods, spines, strict=True):
-            pairs += [(leaf, spine) for leaf in members for spine in above]
-        if len(pods) == 1:
-            return pairs, free
-        cores_each = self.leaves_per_pod // self.oversubscription
-        for above in spines:
-            for place, spine in enumerate(above):
-                pairs += [(spine, free + place * cores_each + core) for core in range(cores_each)]
-        return pairs, free + spines_each * cores_each
+    @property
+    def device_of_node(self) -> dict[int, int]:
+        """The number of each node in a network configuration: ranks first, then switches."""
+        return {node: place for place, node in enumerate((*self.hosts, *sorted(self.switches)))}
 
-    def _pods(self, leaves: range) -> list[range]:
-        size = self.leaves_per_pod or len(leaves)
-        return [leaves[start : start + size] for start in range(0, len(leaves), size)]
+    @property
+    def lossy(self) -> bool:
+        """Whether links lose packets."""
+        return any(link.loss > 0 for link in self.links)
+
+    @property
+    def changes_later(self) -> bool:
+        """Whether links change after the start."""
+        return any(change.time_ns > 0 for change in self.changes)
+
+    def check(self, where: str) -> None:
+        """Raise `ConfigError` for invalid nodes, switches or links, and for too many nodes."""
+        nodes, switches = self.nodes, self.switches
+        if not 2 <= nodes <= 65_000:
+            raise ConfigError(f"{where}: the number of nodes must be between 2 and 65000, not {nodes}.")
+        if len(set(switches)) != len(switches) or any(switch >= nodes for switch in switches):
+            raise ConfigError(f"{where}: the switches must be distinct nodes below {nodes}.")
+        for a, b, rate_bps, _, loss in self.links:
+            if not 0 <= min(a, b) <= max(a, b) < nodes or a == b:
+                raise ConfigError(f"{where}: a link joins {a} and {b}, but nodes are 0 to {nodes - 1}.")
+            if rate_bps <= 0 or not 0 <= loss < 1:
+                raise ConfigError(f"{where}: the link {a}-{b} needs a rate above 0 and a loss below 1.")
+
+    def hosts_first(self) -> Fabric:
+        """Return the same fabric with its nodes numbered as devices."""
+        number = self.device_of_node
+        links = tuple(link._replace(a=number[link.a], b=number[link.b]) for link in self.links)
+        time_us, *ends = self.settings["LINK_DOWN"]
+        down = (time_us, *(number.get(node, node) if time_us else node for node in ends))
+        switches = tuple(number[node] for node in self.switches)
+        return replace(self, switches=switches, links=links, settings={**self.settings, "LINK_DOWN": down})
+
+    def check_packets(self) -> None:
+        """Raise `ConfigError` for buffers smaller than the ports reserve, or losses nobody would resend."""
+        switch, reserved = self._largest_reserve()
+        size, factor = self.settings["BUFFER_SIZE"], self.settings["HEADROOM_FACTOR"]
+        if reserved >= size * _MIB:
+            raise ConfigError(
+                f"The ports of switch {switch} of the packet-level network set aside {reserved / _MIB:.1f} "
+                f"MiB ({PORT_RESERVE_BYTES // 1024} KiB each, and HEADROOM_FACTOR, {factor}, times what "
+                f"links carry in a delay), but its BUFFER_SIZE is {size} MiB, so that it would pause all the "
+                f"time; set BUFFER_SIZE to {reserved // _MIB + 1} or more."
+            )
+        if self.settings["RETRANSMIT_TIMEOUT"] == 0 and any(change.rate_bps == 0 for change in self.changes):
+            raise ConfigError(
+                "A link goes down in the middle of the simulation, and what was on it is lost, but "
+                "RETRANSMIT_TIMEOUT is 0, so that nobody would send it again; set it to some us, such as "
+                f"{SETTINGS['RETRANSMIT_TIMEOUT'][1]:g}, the default."
+            )
+
+    def with_room(self) -> Fabric:
+        """Return the fabric with a larger buffer if the default is smaller than the ports' reserves."""
+        switch, reserved = self._largest_reserve()
+        default = self.settings["BUFFER_SIZE"]
+        if reserved < default * _MIB:
+            return self
+        size = reserved // _MIB + 1 + default
+        sentence = (
+            f"BUFFER_SIZE is {size} MiB and not {default}: the ports of switch {switch} set aside "
+            f"{reserved / _MIB:.1f} MiB."
+        )
+        return replace(self, settings={**self.settings, "BUFFER_SIZE": size}, assumptions=(sentence,))
+
+    def _largest_reserve(self) -> tuple[int, int]:
+        """Return the switch whose ports reserve the most bytes, and the bytes; -1 and 0 without switches."""
+        step = 1000 if self.settings["ASTRA_SIM_CLOCK"] else 1
+        reserved = dict.fromkeys(self.switches, 0)
+        for link in self.links:
+            delay_ns = (link.delay_ps + step // 2) // step * step // 1000
+            headroom = link.rate_bps * delay_ns // (8 * 10**9) * self.settings["HEADROOM_FACTOR"]
+            for node in {link.a, link.b} & reserved.keys():
+                reserved[node] += PORT_RESERVE_BYTES + headroom
+        return max(reserved.items(), key=lambda item: item[1], default=(-1, 0))
+
+    def warnings(self) -> list[str]:
+        """Return one sentence for each setting of packets that is unusual or has no effect here."""
+        sentences = []
+        mode = self.settings["CC_MODE"]
+        if mode not in (*CONGESTION_CONTROLS, NO_CONTROL):
+            sentences.append(f"CC_MODE {mode} is no congestion control: window and pauses alone limit flows.")
+        rates = {link.rate_bps for link in self.links}
+        for key in THRESHOLDS:
+            absent = sorted(rates - set(self.settings[key]))
+            if absent and self.settings[key] and self.settings["ENABLE_QCN"]:
+                sentences.append(f"{key} has no entry for {absent[0]} bit/s; the next faster one is used.")
+        for key, reason in _NO_EFFECT.items():
+            if self.settings[key] != SETTINGS[key][1]:
+                sentences.append(f"'{key}' has no effect: {reason}.")
+        return sentences
+
+
+def read_link(row: Any, where: str) -> FabricLink:
+    """Return the link ``[a, b, rate, delay, loss]`` of a topology; raises `ConfigError`."""
+    if not isinstance(row, Sequence) or isinstance(row, str) or not 4 <= len(row) <= 5:
+        raise ConfigError(f"{where}: a link is [a, b, rate, delay, loss], not {shown(row)}.")
+    place = f"{where}: the link {shown(list(row))}"
+    return FabricLink(
+        whole_number(row[0], "link", where),
+        whole_number(row[1], "link", where),
+        parse_rate_bps(row[2], place),
+        parse_delay_ps(row[3], place),
+        number_of(row[4], "link", where) if len(row) == 5 else 0.0,
+    )

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ._fabric import FabricLink
 from ._network import NetworkConfig
-from ._packet_network import PacketNetwork
-from ._symmetry import Wire, distances
+from ._network_fabric import fabric_of
+from ._symmetry import distances
 
-__all__ = ["NetworkFacts", "network_facts", "network_wires"]
+__all__ = ["NetworkFacts", "network_facts", "network_links"]
 
 _MOST_CUT_LINKS = 20_000
 _MOST_STEPS = 8_000_000  # ranks times links, for distances from every rank
@@ -38,31 +39,30 @@ class NetworkFacts:
     unreachable: int
 
 
-def network_wires(network: NetworkConfig) -> tuple[list[Wire], list[str]]:
+def network_links(network: NetworkConfig) -> tuple[Sequence[FabricLink], list[str]]:
     """Return the links of *network* as packet-level backends use them, and the names of their devices.
 
     Devices are numbered ranks first, then switches. Raises `ConfigError` for a network without links.
     """
-    packet = PacketNetwork.of(network, timed=True).hosts_first()
-    wires = [Wire(link.a, link.b, link.rate_bps, link.delay_ps) for link in packet.links]
-    ranks = len(packet.hosts)
+    fabric = fabric_of(network).hosts_first()
+    ranks = len(fabric.hosts)
     names = list(network.devices) or [f"rank {rank}" for rank in range(ranks)]
-    names += [f"switch {number}" for number in range(len(names), packet.nodes)]
-    return wires, names
+    names += [f"switch {number}" for number in range(len(names), fabric.nodes)]
+    return fabric.links, names
 
 
 def network_facts(network: NetworkConfig) -> NetworkFacts:
     """Return the figures of *network*; raises `ConfigError` if it has no links and cannot be given any."""
-    wires, names = network_wires(network)
+    links, names = network_links(network)
     ranks = network.num_ranks
-    pairs = Counter((min(wire.a, wire.b), max(wire.a, wire.b)) for wire in wires)
-    rates = Counter(wire.rate_bps for wire in wires)
+    pairs = Counter((min(link.a, link.b), max(link.a, link.b)) for link in links)
+    rates = Counter(link.rate_bps for link in links)
     hops: int | None = None
     latency: float | None = None
     lost = 0
-    if ranks * len(wires) <= _MOST_STEPS:
+    if ranks * len(links) <= _MOST_STEPS:
         hops, latency, lost = 0, 0.0, 0
-        for source, row in distances(ranks, wires):
+        for source, row in distances(ranks, links):
             for other, way in enumerate(row):
                 if way is None:
                     lost += other > source
@@ -71,23 +71,23 @@ def network_facts(network: NetworkConfig) -> NetworkFacts:
     return NetworkFacts(
         ranks=ranks,
         switches=len(names) - ranks,
-        links=len(wires),
+        links=len(links),
         parallel=sum(count > 1 for count in pairs.values()),
-        tiers=_tiers(ranks, wires),
+        tiers=_tiers(ranks, links),
         rates=tuple((rate / 8e9, count) for rate, count in sorted(rates.items(), reverse=True)),
         diameter_links=hops,
         diameter_ns=latency,
-        halves_bytes_per_ns=_between_halves(ranks, wires),
+        halves_bytes_per_ns=_between_halves(ranks, links),
         unreachable=lost,
     )
 
 
-def _tiers(ranks: int, wires: Sequence[Wire]) -> tuple[int, ...]:
+def _tiers(ranks: int, links: Sequence[FabricLink]) -> tuple[int, ...]:
     """Return the number of switches that are one, two, ... links from the nearest rank."""
     around: dict[int, set[int]] = {}
-    for wire in wires:
-        around.setdefault(wire.a, set()).add(wire.b)
-        around.setdefault(wire.b, set()).add(wire.a)
+    for link in links:
+        around.setdefault(link.a, set()).add(link.b)
+        around.setdefault(link.b, set()).add(link.a)
     seen = set(range(ranks))
     front, tiers = seen, []
     while front:
@@ -98,17 +98,17 @@ def _tiers(ranks: int, wires: Sequence[Wire]) -> tuple[int, ...]:
     return tuple(tiers)
 
 
-def _between_halves(ranks: int, wires: Sequence[Wire]) -> float | None:
+def _between_halves(ranks: int, links: Sequence[FabricLink]) -> float | None:
     """Return the maximum flow (bytes per ns) from the first half of the ranks to the second."""
-    if ranks < 2 or len(wires) > _MOST_CUT_LINKS:
+    if ranks < 2 or len(links) > _MOST_CUT_LINKS:
         return None
     import networkx as nx  # noqa: PLC0415 - slow to import, and no simulation needs it
 
     graph = nx.DiGraph()
-    for wire in wires:
-        for a, b in ((wire.a, wire.b), (wire.b, wire.a)):
+    for link in links:
+        for a, b in ((link.a, link.b), (link.b, link.a)):
             before = graph.get_edge_data(a, b, {"capacity": 0})["capacity"]
-            graph.add_edge(a, b, capacity=before + wire.rate_bps)
+            graph.add_edge(a, b, capacity=before + link.rate_bps)
     half = ranks // 2
     for rank in range(ranks):
         graph.add_edge(*(("source", rank) if rank < half else (rank, "sink")))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 from ...errors import ConfigError, did_you_mean
 from ...support import count_text, duration_text, parse_duration, share_text
 from .._traits import backends_that
 from . import _limits as limits
+from ._fabric import FabricLink, LinkChange
 from ._values import shown
 
 __all__ = ["Failure", "check_failures", "fail_links", "failure_of_text", "read_failures"]
@@ -19,8 +20,6 @@ __all__ = ["Failure", "check_failures", "fail_links", "failure_of_text", "read_f
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _KEYS = ("at", "count", "device", "link", "rate", "until")
 _EITHER = "a failure is of a 'link' (two devices) or of a 'device'"
-
-AnyLink = TypeVar("AnyLink")
 
 
 @dataclass(frozen=True)
@@ -236,49 +235,43 @@ def check_failures(failures: Iterable[Failure], where: str) -> None:
 
 
 def fail_links(
-    failures: Sequence[Failure],
-    links: Sequence[AnyLink],
-    ends: Callable[[AnyLink], tuple[int, int]],
-    slowed: Callable[[AnyLink, float], AnyLink],
-    where: str,
-) -> tuple[list[AnyLink], list[tuple[int, int, AnyLink | None]]]:
-    """Return *links* without permanent failures, and the changes by timed ones.
+    failures: Sequence[Failure], links: Sequence[FabricLink], ends: Sequence[tuple[int, int]], where: str
+) -> tuple[tuple[FabricLink, ...], tuple[LinkChange, ...]]:
+    """Return *links* without permanent failures, and the changes of the remaining ones by timed failures.
 
-    A change is ``(ns, index, link)``: from then on, that is the link at this index of the list, or it is
-    down. Several failures of one link multiply their rates. Raises `ConfigError` for a failure of a missing
-    link.
+    *ends* are the devices of each link. Several failures of one link multiply their rates, which stay above 0
+    unless it is down. Raises `ConfigError` for a failure of a missing link.
     """
-    hits = [(failure, _hit(failure, links, ends, where)) for failure in failures]
+    hits = [(failure, _hit(failure, ends, where)) for failure in failures]
 
-    def state(place: int, time_ns: int | None) -> AnyLink | None:
-        link = links[place]
+    def rate_bps(place: int, time_ns: int | None) -> int:
+        rate = links[place].rate_bps
         for failure, places in hits:
             if place in places and (not failure.timed if time_ns is None else failure.lasts(time_ns)):
                 if failure.rate == 0:
-                    return None
-                link = slowed(link, failure.rate)
-        return link
+                    return 0
+                rate = max(1, round(rate * failure.rate))
+        return rate
 
-    now = [state(place, None) for place in range(len(links))]
-    left = [place for place, link in enumerate(now) if link is not None]
+    now = [rate_bps(place, None) for place in range(len(links))]
+    left = [place for place, rate in enumerate(now) if rate > 0]
+    lasting = tuple(links[place]._replace(rate_bps=now[place]) for place in left)
     timed = [(failure, places) for failure, places in hits if failure.timed]
     touched = [(new, old) for new, old in enumerate(left) if any(old in places for _, places in timed)]
     times = {failure.at_ns for failure, _ in timed} | {failure.until_ns for failure, _ in timed}
-    changes: list[tuple[int, int, AnyLink | None]] = []
+    changes: list[LinkChange] = []
     for time_ns in sorted(time_ns for time_ns in times if time_ns is not None):
         for new, old in touched:
-            link = state(old, time_ns)
-            if link != now[old]:
-                now[old] = link
-                changes.append((time_ns, new, link))
-    return [link for place in left if (link := state(place, None)) is not None], changes
+            rate = rate_bps(old, time_ns)
+            if rate != now[old]:
+                now[old] = rate
+                changes.append(LinkChange(time_ns, new, rate))
+    return lasting, tuple(changes)
 
 
-def _hit(
-    failure: Failure, links: Sequence[AnyLink], ends: Callable[[AnyLink], tuple[int, int]], where: str
-) -> set[int]:
+def _hit(failure: Failure, ends: Sequence[tuple[int, int]], where: str) -> set[int]:
     """Return the indices of the links that *failure* affects."""
-    found = [place for place, link in enumerate(links) if failure.hits(*ends(link))]
+    found = [place for place, pair in enumerate(ends) if failure.hits(*pair)]
     if len(found) < (failure.count or 1):
         named = " and ".join(map(str, failure.devices))
         which = f"between {named}" if len(failure.devices) > 1 else f"of {named}"

@@ -17,7 +17,7 @@ from ..engine import TOPOLOGIES
 from . import _limits as limits
 from . import _values as values
 from ._efficiency import EfficiencyPart
-from ._failures import Failure, fail_links, read_failures
+from ._failures import Failure, read_failures
 from ._links import Link, check_devices, check_links, read_links
 from ._packet import PacketPart
 from ._packet_files import read_packet_files
@@ -102,6 +102,11 @@ class NetworkConfig:
         return math.prod(self.npus_count)
 
     @property
+    def has_links(self) -> bool:
+        """Whether it is more than dimensions: links, a packet-level topology, or failures of links."""
+        return bool(self.links or self.failures) or (self.packet is not None and self.packet.is_graph)
+
+    @property
     def is_tcp(self) -> bool:
         """Whether ``ns3`` simulates TCP on it: it has a ``tcp`` part, or no RoCE part (``packet``)."""
         return self.tcp is not None or self.packet is None
@@ -110,20 +115,6 @@ class NetworkConfig:
     def bandwidth_bytes_per_ns(self) -> tuple[float, ...]:
         """The links' speed in bytes per nanosecond (10^9 bytes per second), one per dimension."""
         return tuple(value * GIB / 1e9 for value in self.bandwidth)
-
-    def failing_links(
-        self, more: tuple[Failure, ...] = ()
-    ) -> tuple[list[Link], list[tuple[int, int, Link | None]]]:
-        """Return the remaining links, and their changes over time, as `fail_links` does.
-
-        *more* are further failures in addition to those of the network.
-        """
-
-        def slowed(link: Link, share: float) -> Link:
-            return link._replace(bandwidth=link.bandwidth * share)
-
-        where = f"The network '{self.name}'"
-        return fail_links((*self.failures, *more), self.links, lambda link: (link.a, link.b), slowed, where)
 
     @property
     def remarks(self) -> list[str]:

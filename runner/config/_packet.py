@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import ConfigError
-from ._fabric import Clos
-from ._packet_values import TOPOLOGY_KEYS, check_topology, read_link, read_setting, whole_number
-from ._topology import PacketTopology
+from ._clos import Clos
+from ._fabric import Fabric, read_link
+from ._packet_values import TOPOLOGY_KEYS, read_setting, whole_number
 from ._values import shown
 
 __all__ = ["PacketPart"]
@@ -28,7 +28,7 @@ class PacketPart:
     """
 
     settings: Mapping[str, Any]
-    topology: PacketTopology | None
+    topology: Fabric | None
     fabric: Clos | None
     written: Mapping[str, Any] = field(repr=False, compare=False)
 
@@ -58,7 +58,7 @@ class PacketPart:
         return self.topology is not None or self.fabric is not None
 
 
-def _topology(part: Mapping[str, Any], where: str) -> PacketTopology:
+def _topology(part: Mapping[str, Any], where: str) -> Fabric:
     missing = [key for key in TOPOLOGY_KEYS if key not in part]
     if missing:
         raise ConfigError(f"{where} has a topology without '{missing[0]}'; give {', '.join(TOPOLOGY_KEYS)}.")
@@ -66,6 +66,6 @@ def _topology(part: Mapping[str, Any], where: str) -> PacketTopology:
     if not isinstance(part["switches"], list) or not isinstance(part["links"], list):
         raise ConfigError(f"{where}: 'switches' and 'links' must be lists.")
     switches = tuple(whole_number(item, "switches", where) for item in part["switches"])
-    topology = PacketTopology(nodes, switches, tuple(read_link(row, where) for row in part["links"]))
-    check_topology(topology, where)
+    topology = Fabric(nodes, switches, tuple(read_link(row, where) for row in part["links"]))
+    topology.check(where)
     return topology

@@ -12,8 +12,8 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ...support.documents import read_text
 from . import _values as values
-from ._packet_values import SETTINGS, check_topology, read_link, read_setting, whole_number
-from ._topology import PacketTopology
+from ._fabric import Fabric, read_link
+from ._packet_values import SETTINGS, read_setting, whole_number
 
 __all__ = ["read_packet_files"]
 
@@ -82,7 +82,7 @@ def _take(words: Iterator[str], key: str, where: str) -> Any:
         raise ConfigError(f"{where}: the file ends in the middle of '{key}'; is it whole?") from None
 
 
-def _read_topology(path: Path, where: str) -> PacketTopology:
+def _read_topology(path: Path, where: str) -> Fabric:
     words = iter(read_text(path, "topology").split())
     place = f"{path}, named in {where}"
     try:
@@ -94,8 +94,8 @@ def _read_topology(path: Path, where: str) -> PacketTopology:
             f"{place}: the topology ends early; it needs 'nodes switches links', the switches, and five "
             "words a link."
         ) from error
-    topology = PacketTopology(nodes, switches, links)
-    check_topology(topology, place)
+    topology = Fabric(nodes, switches, links)
+    topology.check(place)
     return topology
 
 
@@ -106,7 +106,7 @@ def _logical_dims(path: Path) -> list[int]:
     return [whole_number(item, "logical-dims", str(path)) for item in dims]
 
 
-def _first_host_link(topology: PacketTopology) -> tuple[float, float]:
+def _first_host_link(topology: Fabric) -> tuple[float, float]:
     """Return rate (bit/s) and delay (ns) of a host's link, which represents all in the analytical keys."""
     switches = set(topology.switches)
     for link in topology.links:

@@ -1,4 +1,4 @@
-"""The settings of ASTRA-sim's config.txt for ns-3, and the checks of settings, links and topologies."""
+"""The settings of ASTRA-sim's config.txt for ns-3, and how their values are read and checked."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from ...errors import ConfigError, did_you_mean
 from ...support import parse_bandwidth, parse_duration
 from ..engine import SETTINGS as ENGINE_SETTINGS
 from . import _limits as limits
-from ._topology import PacketLink, PacketTopology
 from ._values import shown
 
 __all__ = [
     "OWN_SETTINGS",
+    "RATES",
     "SETTINGS",
     "TOPOLOGY_KEYS",
-    "check_topology",
+    "number_of",
     "parse_delay_ps",
     "parse_rate_bps",
-    "read_link",
     "read_setting",
     "whole_number",
 ]
@@ -52,6 +51,7 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "TRACE_OUTPUT_FILE": ("text", "mix.tr"),
     "USE_DYNAMIC_PFC_THRESHOLD": ("flag", 1),
 }
+RATES = [key for key, (kind, _) in SETTINGS.items() if kind == "rate"]
 
 
 def parse_rate_bps(value: Any, where: str) -> int:
@@ -88,12 +88,12 @@ def read_setting(key: str, value: Any, where: str) -> Any:
     if kind == "map":
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where}: '{key}' must map rates in bit/s to values, not {shown(value)}.")
-        return {whole_number(rate, key, where): _number(item, key, where) for rate, item in value.items()}
+        return {whole_number(rate, key, where): number_of(item, key, where) for rate, item in value.items()}
     if kind == "triple":
         if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 3:
             raise ConfigError(f"{where}: '{key}' must be three numbers, not {shown(value)}.")
         return tuple(whole_number(item, key, where) for item in value)
-    number = _number(value, key, where) if kind == "number" else whole_number(value, key, where)
+    number = number_of(value, key, where) if kind == "number" else whole_number(value, key, where)
     if kind == "flag" and number not in (0, 1):
         raise ConfigError(f"{where}: '{key}' must be 0 or 1, not {shown(value)}.")
     if key in ENGINE_SETTINGS:
@@ -101,7 +101,7 @@ def read_setting(key: str, value: Any, where: str) -> Any:
     return number
 
 
-def _number(value: Any, key: str, where: str) -> float:
+def number_of(value: Any, key: str, where: str) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -112,34 +112,7 @@ def _number(value: Any, key: str, where: str) -> float:
 
 
 def whole_number(value: Any, key: str, where: str) -> int:
-    number = _number(value, key, where)
+    number = number_of(value, key, where)
     if number != int(number):
         raise ConfigError(f"{where}: '{key}' must be a whole number, not {shown(value)}.")
     return int(number)
-
-
-def read_link(row: Any, where: str) -> PacketLink:
-    if not isinstance(row, Sequence) or isinstance(row, str) or not 4 <= len(row) <= 5:
-        raise ConfigError(f"{where}: a link is [a, b, rate, delay, loss], not {shown(row)}.")
-    place = f"{where}: the link {shown(list(row))}"
-    return PacketLink(
-        whole_number(row[0], "link", where),
-        whole_number(row[1], "link", where),
-        parse_rate_bps(row[2], place),
-        parse_delay_ps(row[3], place),
-        _number(row[4], "link", where) if len(row) == 5 else 0.0,
-    )
-
-
-def check_topology(topology: PacketTopology, where: str) -> None:
-    """Raise `ConfigError` for invalid nodes, switches or links."""
-    nodes, switches = topology.nodes, topology.switches
-    if not 2 <= nodes <= 65_000:
-        raise ConfigError(f"{where}: the number of nodes must be between 2 and 65000, not {nodes}.")
-    if len(set(switches)) != len(switches) or any(switch >= nodes for switch in switches):
-        raise ConfigError(f"{where}: the switches must be distinct nodes below {nodes}.")
-    for link in topology.links:
-        if not 0 <= min(link.a, link.b) <= max(link.a, link.b) < nodes or link.a == link.b:
-            raise ConfigError(f"{where}: a link joins {link.a} and {link.b}, but nodes are 0 to {nodes - 1}.")
-        if link.rate_bps <= 0 or not 0 <= link.loss < 1:
-            raise ConfigError(f"{where}: the link {link.a}-{link.b} needs a rate above 0 and a loss below 1.")

@@ -8,33 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Proven", "Way", "Wire", "distances", "find_dimensions", "uneven_ways"]
+from ._fabric import FabricLink
+from ._topology import Dimension
+
+__all__ = ["Way", "distances", "find_dimensions", "uneven_ways"]
 
 _MOST_STEPS = 4_000_000  # ranks times links: some seconds
 _MOST_RANKS = 1024
 _UNEVEN_SOURCES = 16
 _AT_ONCE = 400_000  # numbers per step, which fit into a cache
 _LARGEST = 1 << 62
-
-
-@dataclass(frozen=True)
-class Wire:
-    """A full-duplex link of the devices *a* and *b*, ranks first, in bit/s and ps."""
-
-    a: int
-    b: int
-    rate_bps: int
-    delay_ps: int
-
-
-@dataclass(frozen=True)
-class Proven:
-    """One dimension: its shape, its size, the bit/s of its links and the ps of one of them."""
-
-    shape: str
-    count: int
-    rate_bps: int
-    delay_ps: float
 
 
 @dataclass(frozen=True)
@@ -56,7 +39,9 @@ class Way:
         return self.least_ps, self.slowest_bps
 
 
-def find_dimensions(ranks: int, wires: Sequence[Wire], own_hops: int = 0) -> tuple[list[Proven], str]:
+def find_dimensions(
+    ranks: int, links: Sequence[FabricLink], own_hops: int = 0
+) -> tuple[list[Dimension], str]:
     """Return dimensions with the same latency and bandwidth between every pair of ranks as the paths.
 
     The proof covers all pairs: either each group of ranks within a level (in the order of their numbers) is
@@ -65,25 +50,25 @@ def find_dimensions(ranks: int, wires: Sequence[Wire], own_hops: int = 0) -> tup
     """
     if ranks < 2:
         return [], "there is one rank"
-    if ranks > _MOST_RANKS or ranks * len(wires) > _MOST_STEPS:
-        return [], f"{ranks} ranks and {len(wires)} links are too many to compare every pair"
-    first = next(distances(ranks, wires, [0]))[1]
+    if ranks > _MOST_RANKS or ranks * len(links) > _MOST_STEPS:
+        return [], f"{ranks} ranks and {len(links)} links are too many to compare every pair"
+    first = next(distances(ranks, links, [0]))[1]
     levels = _levels(first)
     if levels:
-        return _verified(ranks, wires, levels, first, own_hops)
+        return _verified(ranks, links, levels, first, own_hops)
     torus = _torus(first, own_hops)
     if torus:
-        return _verified_torus(ranks, wires, torus, first)
+        return _verified_torus(ranks, links, torus, first)
     return [], "the ways from rank 0 to the others form neither groups of one size nor rings"
 
 
-def uneven_ways(ranks: int, wires: Sequence[Wire]) -> tuple[int, int, int, int] | None:
+def uneven_ways(ranks: int, links: Sequence[FabricLink]) -> tuple[int, int, int, int] | None:
     """Return two ranks with equally short paths of different speed, and both speeds in bit/s; None without.
 
     Only the first ranks are checked, as hosts are alike.
     """
-    sources = min(ranks, _UNEVEN_SOURCES, max(1, _MOST_STEPS // max(1, len(wires))))
-    for source, row in distances(ranks, wires, range(sources)):
+    sources = min(ranks, _UNEVEN_SOURCES, max(1, _MOST_STEPS // max(1, len(links))))
+    for source, row in distances(ranks, links, range(sources)):
         for rank, way in enumerate(row):
             if way is not None and way.slowest_bps != way.fastest_bps:
                 return source, rank, way.slowest_bps, way.fastest_bps
@@ -93,10 +78,10 @@ def uneven_ways(ranks: int, wires: Sequence[Wire]) -> tuple[int, int, int, int] 
 class _Search:
     """Breadth-first search from several ranks at once, over links in both directions, sorted by target."""
 
-    def __init__(self, ranks: int, wires: Sequence[Wire]) -> None:
-        a, b = (np.array([getattr(wire, end) for wire in wires], dtype=np.int64) for end in "ab")
+    def __init__(self, ranks: int, links: Sequence[FabricLink]) -> None:
+        a, b = (np.array([getattr(link, end) for link in links], dtype=np.int64) for end in "ab")
         rate, delay = (
-            np.array([getattr(wire, name) for wire in wires], dtype=np.int64)
+            np.array([getattr(link, name) for link in links], dtype=np.int64)
             for name in ("rate_bps", "delay_ps")
         )
         ends = np.concatenate((b, a))
@@ -148,12 +133,12 @@ class _Search:
 
 
 def distances(
-    ranks: int, wires: Sequence[Wire], sources: Sequence[int] | None = None
+    ranks: int, links: Sequence[FabricLink], sources: Sequence[int] | None = None
 ) -> Iterator[tuple[int, list[Way | None]]]:
     """Yield every rank, or each of *sources*, with its shortest paths to all ranks; None means no path."""
-    search = _Search(ranks, wires)
+    search = _Search(ranks, links)
     wanted = range(ranks) if sources is None else sources
-    together = max(1, _AT_ONCE // max(1, 2 * len(wires)))
+    together = max(1, _AT_ONCE // max(1, 2 * len(links)))
     for start in range(0, len(wanted), together):
         yield from search.ways(wanted[start : start + together])
 
@@ -176,13 +161,13 @@ def _levels(row: Sequence[Way | None]) -> list[int]:
 
 
 def _verified(
-    ranks: int, wires: Sequence[Wire], levels: Sequence[int], first: Sequence[Way | None], own_hops: int
-) -> tuple[list[Proven], str]:
+    ranks: int, links: Sequence[FabricLink], levels: Sequence[int], first: Sequence[Way | None], own_hops: int
+) -> tuple[list[Dimension], str]:
     """Return the dimensions of nested groups of *levels* ranks, if all pairs are like those of rank 0."""
     starts = [1, *levels[:-1]]
     samples = [way for way in (first[start] for start in starts) if way is not None]
     direct = [way.hops == 1 + own_hops for way in samples]
-    for source, row in distances(ranks, wires):
+    for source, row in distances(ranks, links):
         for rank, way in enumerate(row):
             if rank == source:
                 continue
@@ -191,7 +176,7 @@ def _verified(
                 return [], f"the ways from rank {source} to rank {rank} differ from those of others"
             direct[level] = direct[level] and way.hops == 1 + own_hops
     return [
-        Proven(
+        Dimension(
             "FullyConnected" if straight else "Switch",
             size // start,
             way.slowest_bps,
@@ -226,12 +211,12 @@ def _torus(first: Sequence[Way | None], own_hops: int) -> list[tuple[str, int]]:
 
 
 def _verified_torus(
-    ranks: int, wires: Sequence[Wire], sizes: Sequence[tuple[str, int]], first: Sequence[Way | None]
-) -> tuple[list[Proven], str]:
+    ranks: int, links: Sequence[FabricLink], sizes: Sequence[tuple[str, int]], first: Sequence[Way | None]
+) -> tuple[list[Dimension], str]:
     """Return the dimensions of *sizes*, if each pair of ranks along one is at the distance of its shape."""
     strides = [math.prod(size for _, size in sizes[:index]) for index in range(len(sizes))]
     samples = [way for way in (first[stride] for stride in strides) if way is not None]
-    for source, row in distances(ranks, wires):
+    for source, row in distances(ranks, links):
         for (shape, size), stride, sample in zip(sizes, strides, samples, strict=True):
             place = source // stride % size
             for other in range(size):
@@ -244,6 +229,6 @@ def _verified_torus(
                 if way is None or not way.even or way.figures != wanted:
                     return [], f"the ways from rank {source} to rank {rank} are not those of a torus"
     return [
-        Proven(shape, size, way.slowest_bps, way.least_ps)
+        Dimension(shape, size, way.slowest_bps, way.least_ps)
         for (shape, size), way in zip(sizes, samples, strict=True)
     ], ""

@@ -6,81 +6,63 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ._fabric import Clos
+from ._clos import Clos
+from ._fabric import Fabric, FabricLink
 
-__all__ = ["PacketDimension", "PacketLink", "PacketTopology", "has_routers", "packet_topology"]
+__all__ = ["ROUTER_SPEEDUP", "Dimension", "fabric_of_dimensions", "has_routers"]
 
-_INTERNAL_SPEEDUP = 8
-
-
-@dataclass(frozen=True)
-class PacketLink:
-    """A full-duplex link between the nodes *a* and *b*; *loss* is the share of packets it loses."""
-
-    a: int
-    b: int
-    rate_bps: int
-    delay_ps: int
-    loss: float = 0.0
+# The links between ranks and routers of their own are that much faster than the others.
+ROUTER_SPEEDUP = 8
 
 
 @dataclass(frozen=True)
-class PacketTopology:
-    """*nodes* numbered from 0, the *switches* among them, and the links; the other nodes are hosts."""
-
-    nodes: int
-    switches: tuple[int, ...]
-    links: tuple[PacketLink, ...]
-
-
-@dataclass(frozen=True)
-class PacketDimension:
-    """One dimension of a network: its *shape* is ``Ring``, ``FullyConnected`` or ``Switch``."""
+class Dimension:
+    """A dimension: its shape (``Ring``, ``FullyConnected``, ``Switch``), size, and one of its links."""
 
     shape: str
     count: int
     rate_bps: int
-    delay_ps: int
+    delay_ps: float
 
 
-def has_routers(dimensions: Sequence[PacketDimension], fabric: Clos | None = None) -> bool:
+def has_routers(dimensions: Sequence[Dimension], clos: Clos | None = None) -> bool:
     """Return whether ranks need separate routers, because messages may have to pass other ranks."""
-    ring = dimensions[0].shape == "Ring" and dimensions[0].count > 3 and fabric is None
+    ring = dimensions[0].shape == "Ring" and dimensions[0].count > 3 and clos is None
     return len(dimensions) > 1 or ring
 
 
-def packet_topology(dimensions: Sequence[PacketDimension], fabric: Clos | None = None) -> PacketTopology:
-    """Return a packet network equivalent to *dimensions*, which are fastest-varying first.
+def fabric_of_dimensions(dimensions: Sequence[Dimension], clos: Clos | None = None) -> Fabric:
+    """Return a fabric equivalent to *dimensions*, which are fastest-varying first.
 
     A ``Switch`` dimension becomes one switch per group, ``FullyConnected`` a link per pair, ``Ring`` a link
     between neighbours, each with the dimension's rate and latency. Hosts do not forward. If a message may
     have to pass another rank (rings of more than three, several dimensions), each rank gets a router, behind
-    links without latency that are eight times as fast as its fastest dimension. *fabric* replaces the last
+    links without latency that are eight times as fast as its fastest dimension. *clos* replaces the last
     dimension and joins all ranks, at that dimension's rate and latency.
     """
     counts = [dimension.count for dimension in dimensions]
     ranks = math.prod(counts)
-    forwarding = has_routers(dimensions, fabric)
+    forwarding = has_routers(dimensions, clos)
     attach = [ranks + rank if forwarding else rank for rank in range(ranks)]
     next_switch = 2 * ranks if forwarding else ranks
-    links: list[PacketLink] = []
+    links: list[FabricLink] = []
     if forwarding:
-        rate = _INTERNAL_SPEEDUP * max(dimension.rate_bps for dimension in dimensions)
-        links += [PacketLink(rank, attach[rank], rate, 0) for rank in range(ranks)]
+        rate = ROUTER_SPEEDUP * max(dimension.rate_bps for dimension in dimensions)
+        links += [FabricLink(rank, attach[rank], rate, 0) for rank in range(ranks)]
     for index, dimension in enumerate(dimensions):
-        rate, delay_ps = dimension.rate_bps, dimension.delay_ps
-        if fabric is not None and index == len(dimensions) - 1:
-            pairs, next_switch = fabric.links(attach, next_switch)
-            links += [PacketLink(a, b, rate, delay_ps) for a, b in pairs]
+        rate, delay_ps = dimension.rate_bps, round(dimension.delay_ps)
+        if clos is not None and index == len(dimensions) - 1:
+            pairs, next_switch = clos.links(attach, next_switch)
+            links += [FabricLink(a, b, rate, delay_ps) for a, b in pairs]
             continue
         for group in _groups(counts, index):
             members = [attach[rank] for rank in group]
             if dimension.shape == "Switch":
-                links += [PacketLink(node, next_switch, rate, delay_ps) for node in members]
+                links += [FabricLink(node, next_switch, rate, delay_ps) for node in members]
                 next_switch += 1
             else:
-                links += [PacketLink(a, b, rate, delay_ps) for a, b in _pairs(dimension.shape, members)]
-    return PacketTopology(next_switch, tuple(range(ranks, next_switch)), tuple(links))
+                links += [FabricLink(a, b, rate, delay_ps) for a, b in _pairs(dimension.shape, members)]
+    return Fabric(next_switch, tuple(range(ranks, next_switch)), tuple(links))
 
 
 def _groups(counts: Sequence[int], dimension: int) -> Iterator[list[int]]:

@@ -1,13 +1,10 @@
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-class PacketSettings:
-    def __init__(self, values: Mapping[str, Any]) -> None: ...
 
 class GpuMachine:
     def __init__(self, figures: Mapping[str, Any]) -> None: ...
@@ -35,7 +32,7 @@ class GpuProgram:
         wavefronts: int,
         ops: Sequence[
             tuple[
-                int,
+                GpuOp,
                 int,
                 int,
                 float,
@@ -61,21 +58,28 @@ class GpuConfig:
         self, kind: int, group: int, size_bytes: int, members: Sequence[int], program: GpuProgram | None
     ) -> None: ...
 
-class FabricModel(enum.Enum):
-    NONE = 0
-    FLOW = 1
-    PACKET = 2
+class NetworkModel(enum.Enum):
+    UNAWARE = 0
+    AWARE = 1
+    FLOW = 2
+    PACKET = 3
 
-class FabricDescription:
-    nodes: int
-    switches: list[int]
-    hosts: list[int]
-    links: Sequence[tuple[int, int, int, int, float]]
-    changes: Sequence[tuple[int, int, int]]
-    def __init__(self) -> None: ...
+class _Fabric(Protocol):
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def switches(self) -> Sequence[int]: ...
+    @property
+    def hosts(self) -> Sequence[int]: ...
+    @property
+    def links(self) -> Sequence[tuple[int, int, int, int, float]]: ...
+    @property
+    def changes(self) -> Sequence[tuple[int, int, int]]: ...
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
 
 class Routes:
-    def __init__(self, fabric: FabricDescription, step: int = 1) -> None: ...
+    def __init__(self, fabric: _Fabric, step: int = 1) -> None: ...
     def path(self, source: int, destination: int, ports: int) -> list[int]: ...
     def measure(self, source: int, destination: int, payload_bytes: int) -> tuple[int, int]: ...
 
@@ -117,7 +121,7 @@ def lower_room(
 ) -> None: ...
 
 class PacketSimulation:
-    def __init__(self, fabric: FabricDescription, settings: PacketSettings) -> None: ...
+    def __init__(self, fabric: _Fabric) -> None: ...
     def send(self, message: int, source: int, destination: int, bytes: int, time_ps: int) -> None: ...
     def run(self, limit_ps: int) -> list[tuple[int, int]]: ...
     def report(self) -> FabricReport: ...
@@ -127,7 +131,7 @@ class Config:
     npus_count: list[int]
     bandwidth: list[float]
     latency: list[float]
-    congestion_aware: bool
+    wire_share: float
     shake_packets: float
     num_queues_per_dim: int
     rendezvous: bool
@@ -179,16 +183,13 @@ class Config:
     representative_of_rank: list[int]
     record_nodes: bool
     record_links: bool
-    links: Sequence[tuple[int, int, float, float]]
-    link_changes: Sequence[tuple[int, int, float]]
     external_network: Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
-    fabric_model: FabricModel
-    fabric: FabricDescription
-    packet: PacketSettings
+    network_model: NetworkModel
     gpu: GpuConfig | None
     @property
     def collective_programs(self) -> list[tuple[str, int, int, str, list[bytes]]]: ...
     def __init__(self) -> None: ...
+    def set_fabric(self, fabric: _Fabric) -> None: ...
     def add_program(
         self, collective: str, members: int, size: int, name: str, graphs: list[bytes]
     ) -> None: ...
@@ -305,6 +306,8 @@ def replay_gpu_program(
 def is_algorithm(name: str) -> bool: ...
 
 FRAME_BYTES: int
+CONGESTION_CONTROLS: tuple[int, ...]
+PORT_RESERVE_BYTES: int
 SILENCE: str
 ENGINE_FIELDS: tuple[tuple[str, str, Any, float, float, tuple[str, ...]], ...]
 PACKET_SETTINGS: tuple[tuple[str, str, Any, float, float], ...]

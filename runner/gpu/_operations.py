@@ -16,7 +16,7 @@ Access = tuple[int, int, float, int]
 """Rank, group of the switch, bytes moved per byte of data, counter to raise; -1 for none."""
 Use = tuple[int, int, int]
 """Rank, counter, value."""
-_Operation = tuple[int, int, int, float, list[Access], list[Access], list[Use]]
+_Operation = tuple[engine.GpuOp, int, int, float, list[Access], list[Access], list[Use]]
 
 
 class Places:
@@ -116,5 +116,5 @@ class RankWriter:
         targets: Iterable[Access] = (),
         uses: Iterable[Use] = (),
     ) -> None:
-        operation = (kind.value, self.place, size_bytes, ns, list(sources), list(targets), list(uses))
+        operation = (kind, self.place, size_bytes, ns, list(sources), list(targets), list(uses))
         self.blocks[-1][1].append(operation)

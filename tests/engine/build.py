@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import et
 
 from chakrascope.runner import engine
+from chakrascope.runner.config import Fabric, FabricLink
 
 
 def config(**settings) -> engine.Config:
-    """Return a ring of 4 with one algorithm for each collective; *settings* override."""
+    """Return a ring of 4 with one algorithm for each collective; *settings* override.
+
+    Messages queue if it is *aware*, on *links* if there are any.
+    """
     chosen = engine.Config()
     defaults = {
         "topology": ["Ring"],
@@ -20,9 +26,20 @@ def config(**settings) -> engine.Config:
         "reduce_scatter_implementation": ["ring"],
         "all_to_all_implementation": ["ring"],
     }
+    links = settings.pop("links", ())
+    if settings.pop("aware", False):
+        chosen.network_model = engine.NetworkModel.AWARE
     for name, value in (defaults | settings).items():
         setattr(chosen, name, value)
+    if links:
+        chosen.set_fabric(fabric(math.prod(chosen.npus_count), links))
     return chosen
+
+
+def fabric(ranks, links) -> Fabric:
+    """Return the *links* (both nodes, bit/s, ps) of *ranks* and, numbered after these, switches."""
+    nodes = max(ranks, *(1 + max(link[:2]) for link in links))
+    return Fabric(nodes, tuple(range(ranks, nodes)), tuple(FabricLink(*link) for link in links))
 
 
 def comp(node_id, micros=1, after=(), **facts):

@@ -21,7 +21,7 @@ def test_events_at_time_zero_are_fine():
 
 def test_a_congested_ring_of_two_works():
     both = [[build.coll(0)]] * 2
-    assert build.finish(both, congestion_aware=True) == build.finish(both)
+    assert build.finish(both, aware=True) == build.finish(both)
 
 
 def test_metadata_takes_no_time_and_frees_its_children():
@@ -73,14 +73,12 @@ def test_a_barrier_waits_for_the_last_rank():
         ({"latency": [float("nan")]}, "latency"),
         ({"bandwidth": []}, "equally long"),
         ({"preferred_dataset_splits": 0}, "preferred-dataset-splits"),
-        ({"memory_type": "TAPE"}, "TAPE"),
         ({"groups": {0: [0]}}, "group 0"),
         ({"groups": {1: [0, 0]}}, "twice"),
         ({"groups": {1: [9]}}, "rank 9"),
-        ({"semantics": "guess"}, "guess"),
-        ({"congestion_aware": True, "links": [(0, 1, 1.0, 1.0)]}, "no way from device"),
-        ({"congestion_aware": True, "links": [(0, 0, 1.0, 1.0)]}, "two different devices"),
-        ({"congestion_aware": True, "links": [(0, 1, 0.0, 1.0)]}, "bandwidth above 0"),
+        ({"aware": True, "links": [(0, 1, 1, 1)]}, "no way from device"),
+        ({"aware": True, "links": [(0, 0, 1, 1)]}, "two different nodes"),
+        ({"aware": True, "links": [(0, 1, 0, 1)]}, "rate above 0"),
     ],
 )
 def test_impossible_configurations_are_refused(settings, message):

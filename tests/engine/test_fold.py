@@ -157,7 +157,7 @@ def test_a_stalled_fold_names_every_rank():
     assert sorted(item["rank"] for item in build.run(ranks).unfinished) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("backend_setting", [{"congestion_aware": True}, {"rendezvous": True}])
+@pytest.mark.parametrize("backend_setting", [{"aware": True}, {"rendezvous": True}])
 def test_contention_and_rendezvous_are_not_folded(backend_setting):
     assert not build.run([[build.coll(0)]] * 4, build.config(**backend_setting)).folded
 
@@ -203,7 +203,7 @@ def test_representatives_that_are_none_are_refused(representatives, words):
 
 
 def test_representatives_know_no_congestion():
-    config = build.config(npus_count=[4], topology=["Ring"], congestion_aware=True)
+    config = build.config(npus_count=[4], topology=["Ring"], aware=True)
     config.representative_of_rank = [0, 0, 0, 0]
     with pytest.raises(ConfigError, match="every rank"):
         engine.simulate(config, [et.program([build.coll(0)])], [0] * 4)

@@ -20,7 +20,7 @@ def gather(ranks: int, size: int, **settings) -> int:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "congestion_aware", "expected"),
+    ("ranks", "aware", "expected"),
     [
         (6, False, 7617),
         (6, True, 11341),
@@ -30,11 +30,9 @@ def gather(ranks: int, size: int, **settings) -> int:
         (20, True, 76096),
     ],
 )
-def test_halving_doubling_gathers_wherever_its_partners_pair_up(ranks, congestion_aware, expected):
+def test_halving_doubling_gathers_wherever_its_partners_pair_up(ranks, aware, expected):
     algorithm = ["halvingDoubling"]
-    assert gather(ranks, 100_003, all_gather_implementation=algorithm, congestion_aware=congestion_aware) == (
-        expected
-    )
+    assert gather(ranks, 100_003, all_gather_implementation=algorithm, aware=aware) == (expected)
 
 
 def test_messages_by_rendezvous_keep_32_bits_of_their_size():

@@ -57,7 +57,7 @@ def stalled_without():
 @pytest.mark.parametrize("splits", [1, 4])
 def test_overlapping_groups_in_flight_all_end(aware, policy, splits):
     settings = DEFAULT | {
-        "congestion_aware": aware,
+        "aware": aware,
         "scheduling_policy": policy,
         "preferred_dataset_splits": splits,
     }

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import build
 
 UNIT = 1e9 / 1073741824  # the bandwidth of one byte per nanosecond, in the file's units
+RATE, DELAY = 8 * 10**9, 100_000  # the same in bit/s, and 100 ns in ps
 
 
 def p2p(pairs, ranks, size=1000):
@@ -29,7 +30,7 @@ def network(topology, counts, **more):
         npus_count=counts,
         bandwidth=[UNIT] * dimensions,
         latency=[100.0] * dimensions,
-        congestion_aware=True,
+        aware=True,
         record_links=True,
         **more,
     )
@@ -64,10 +65,10 @@ def test_messages_queue_on_a_shared_link():
 @given(st.integers(2, 5), st.integers(1, 100_000), st.sampled_from(["Ring", "Switch", "FullyConnected"]))
 def test_a_graph_with_the_links_of_a_dimension_is_that_dimension(count, size, topology):
     if topology == "Switch":
-        links = [(rank, count, UNIT, 100.0) for rank in range(count)]
+        links = [(rank, count, RATE, DELAY) for rank in range(count)]
     else:
         links = [
-            (a, b, UNIT, 100.0) for a in range(count) for b in range(a + 1, count)
+            (a, b, RATE, DELAY) for a in range(count) for b in range(a + 1, count)
             if topology == "FullyConnected" or b - a in {1, count - 1}
         ]  # fmt: skip
     ranks = [[build.coll(0, size)]] * count
@@ -79,7 +80,7 @@ def test_a_graph_with_the_links_of_a_dimension_is_that_dimension(count, size, to
 
 
 def test_the_shortest_way_through_the_lowest_switch():
-    links = [(0, 2, UNIT, 1.0), (0, 3, UNIT, 1.0), (1, 2, UNIT, 1.0), (1, 3, UNIT, 1.0)]
+    links = [(rank, switch, RATE, DELAY) for rank in (0, 1) for switch in (2, 3)]
     output = build.run(p2p([(0, 1)], 2), network(["Switch"], [2], links=links))
     used = [
         (int(a), int(b))
@@ -90,7 +91,7 @@ def test_the_shortest_way_through_the_lowest_switch():
 
 
 def test_ranks_do_not_forward():
-    links = [(0, 1, UNIT, 1.0), (1, 2, UNIT, 1.0)]
+    links = [(0, 1, RATE, DELAY), (1, 2, RATE, DELAY)]
     with pytest.raises(build.engine.errors.ConfigError, match="no way from device 0 to rank 2"):
         build.run(p2p([(0, 2)], 3), network(["Switch"], [3], links=links))
 
@@ -104,6 +105,6 @@ def test_contention_never_saves_time(counts, size, data):
         ranks *= count
     settings = network(topology, counts, all_reduce_implementation=[algorithm] * len(counts))
     aware = build.finish([[build.coll(0, size)]] * ranks, settings)
-    settings.congestion_aware = False
+    settings.network_model = build.engine.NetworkModel.UNAWARE
     unaware = build.finish([[build.coll(0, size)]] * ranks, settings)
     assert all(slow >= fast for slow, fast in zip(aware, unaware, strict=True))

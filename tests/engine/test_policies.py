@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import build
-from chakrascope.errors import ConfigError
 
 INTRA = ["FIFO", "smallest-first", "less-remaining-phase-first", "reduce-first"]
 INTER = ["ascending", "round-robin", "greedy"]
@@ -82,9 +81,3 @@ def test_every_policy_ends_or_says_who_waits(counts, kind, intra, inter, amounts
     chunks = max(splits, math.ceil(size / max(1, size // splits)))
     if active >= chunks or (intra, inter) == ("FIFO", "ascending"):  # nothing waits for its turn
         assert stuck == []
-
-
-@pytest.mark.parametrize("name", ["intra_dimension_policy", "inter_dimension_policy"])
-def test_unknown_policies_are_refused(name):
-    with pytest.raises(ConfigError, match="known are"):
-        makespan([2, 2], **{name: "guess"})

@@ -7,19 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakrascope.runner import engine
-from chakrascope.runner.backends._fabric import set_fabric
-from chakrascope.runner.config import NetworkConfig, PacketNetwork
+from chakrascope.runner.config import Fabric, FabricLink, NetworkConfig, fabric_of
 
 RECEIVER_PORT, INTERFACE_SEED = 100, 0x8BADF00D
 
 
 def fabric(nodes, switches, links):
-    described = engine.FabricDescription()
-    described.nodes = nodes
-    described.switches = switches
-    described.hosts = [node for node in range(nodes) if node not in switches]
-    described.links = [(a, b, rate, delay, 0.0) for a, b, rate, delay in links]
-    return described
+    return Fabric(nodes, tuple(switches), tuple(FabricLink(*link) for link in links))
 
 
 def murmur(words, seed):
@@ -99,16 +93,15 @@ def test_messages_take_the_shortest_ways_that_the_hash_chooses(data):
 
 
 def test_ways_are_spread_over_all_spines():
-    config = engine.Config()
-    set_fabric(config, engine.FabricModel.NONE, PacketNetwork.of(NetworkConfig.preset("clos-2tier-64")))
-    routes = engine.Routes(config.fabric)
+    clos = fabric_of(NetworkConfig.preset("clos-2tier-64"))
+    routes = engine.Routes(clos)
     spines = {
-        config.fabric.links[path[1] // 2][1]
+        clos.links[path[1] // 2][1]
         for port in range(10_000, 10_200)
         if len(path := routes.path(0, 63, port | RECEIVER_PORT << 16)) == 4
     }
-    leaf = config.fabric.links[0][1]
-    above = {b for a, b, *_ in config.fabric.links if a == leaf}
+    leaf = clos.links[0][1]
+    above = {b for a, b, *_ in clos.links if a == leaf}
     assert spines == above
     assert len(above) > 1
 

@@ -12,7 +12,7 @@ from chakrascope.runner import simulate
 
 KINDS = ("ALL_TO_ALL", "ALL_GATHER", "REDUCE_SCATTER")
 E, LATENCY, BANDWIDTH = 10, 500, 50 * 1.073741824
-LINKS = {"congestion_aware": True, "record_links": True}
+LINKS = {"aware": True, "record_links": True}
 
 
 def settings(ranks, algorithm="direct", **more):
@@ -86,9 +86,7 @@ def test_any_sizes_end_on_any_network(aware, algorithm):
         elif kind == "ALL_GATHER":
             rows = [[row[0]] * ranks for row in rows]
         nodes = [collective(rank, row, kind) for rank, row in enumerate(rows)]
-        chosen = settings(
-            ranks, all_gather_implementation=[algorithm], congestion_aware=aware, record_links=True
-        )
+        chosen = settings(ranks, all_gather_implementation=[algorithm], aware=aware, record_links=True)
         chosen.reduce_scatter_implementation = [algorithm]
         chosen.preferred_dataset_splits = random.choice((1, 3))
         if algorithm == "halvingDoubling" and ranks & (ranks - 1):

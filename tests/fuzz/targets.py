@@ -52,7 +52,7 @@ from chakrascope.runner import (
 )
 from chakrascope.runner.analysis import find_stragglers
 from chakrascope.runner.chips import load_chip
-from chakrascope.runner.config import PacketNetwork, preset_path
+from chakrascope.runner.config import fabric_of, preset_path
 from chakrascope.runner.emulation._channel import Channel, challenge
 from chakrascope.runner.emulation._hosts import read_setup
 from chakrascope.runner.emulation._wire import algorithms_of, columns_from_wire, config_of
@@ -217,11 +217,11 @@ def _use_network(folder: Path) -> None:
 
 def _use_packet(folder: Path) -> None:
     logical = folder / "logical.json"
-    PacketNetwork.of(NetworkConfig.load_packet(folder / "config.txt", logical if logical.exists() else None))
+    fabric_of(NetworkConfig.load_packet(folder / "config.txt", logical if logical.exists() else None))
 
 
 def _use_infragraph(folder: Path) -> None:
-    PacketNetwork.of(NetworkConfig.load(folder / "fabric.json", _DEFAULTS))
+    fabric_of(NetworkConfig.load(folder / "fabric.json", _DEFAULTS))
 
 
 def _parquet_files() -> list[Files]:

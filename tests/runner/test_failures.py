@@ -21,7 +21,7 @@ from chakrascope.runner import (
     simulate,
 )
 from chakrascope.runner.analysis import check_setup
-from chakrascope.runner.config import Link, PacketNetwork, read_failures
+from chakrascope.runner.config import Link, fabric_of, read_failures
 from chakrascope.runner.study import run_table
 
 # Two ranks under each of two leaves (4, 5), two spines (6, 7); leaves and spines have two links each.
@@ -43,7 +43,7 @@ def network(*failures, **more):
 
 
 def pairs(config):
-    return [(link.a, link.b, link.bandwidth) for link in config.failing_links()[0]]
+    return [(a, b, rate_bps / 8 / 2**30) for a, b, rate_bps, *_ in fabric_of(config).links]
 
 
 def makespan(config, backend="analytical-aware", size=1 << 20):
@@ -62,17 +62,6 @@ def test_slow_links_keep_their_share():
     assert slow[0] == (0, 4, 2.5)
     assert [bandwidth for _, b, bandwidth in slow if b == 6] == [2.5] * 4
     assert [bandwidth for _, b, bandwidth in slow if b == 7] == [5.0] * 4
-
-
-def test_every_description_of_links_is_given_to_the_backends_alike():
-    config = network({"link": ["leaf0", "spine0"]}, {"link": ["r0", "leaf0"], "rate": 0.5})
-    packet = PacketNetwork.of(config)
-    assert packet.nodes == 8
-    exact = [(link.a, link.b, round(link.bandwidth * 2**30 * 8)) for link in config.failing_links()[0]]
-    assert [(link.a, link.b, link.rate_bps) for link in packet.links] == exact
-    aware = prepare(microbenchmark("all-reduce", 4, 8), "default", config, backend="analytical-aware")
-    told = get_backend("analytical-aware").scenario(aware).config.links
-    assert [tuple(link)[:2] for link in told] == [(a, b) for a, b, _ in exact]
 
 
 def test_messages_go_round_what_is_down():
@@ -124,12 +113,12 @@ def test_every_model_of_links_goes_round_what_is_down(backend):
 def test_dimensions_and_fabrics_fail_by_the_numbers_of_their_links():
     clos = NetworkConfig.preset("clos-2tier-64")
     failed = replace(clos, failures=read_failures([{"link": [64, 72]}], (), "here"))
-    whole, left = PacketNetwork.of(clos).links, PacketNetwork.of(failed).links
+    whole, left = fabric_of(clos).links, fabric_of(failed).links
     gone = [link for link in whole if link not in left]
     assert [(link.a, link.b) for link in gone] == [(64, 72)]
     two = NetworkConfig(("Switch", "Switch"), (4, 2), (8.0, 4.0), (100.0, 100.0))
     failed = replace(two, failures=read_failures([{"link": [5, 9], "rate": 0.5}], (), "here"))
-    slow = [link for link in PacketNetwork.of(failed).links if link not in PacketNetwork.of(two).links]
+    slow = [link for link in fabric_of(failed).links if link not in fabric_of(two).links]
     # Rank 5 has the router 8 + 5; switches 8 to 13 of the dimensions follow the routers.
     assert [(link.a, link.b) for link in slow] == [(13, 17)]
     assert any("a router for each rank" in text for text in failed.remarks)
@@ -150,7 +139,7 @@ def test_a_topology_of_packets_can_fail(tmp_path):
     data = {"topology": ["Switch"], "npus_count": [3], "bandwidth": [1.0], "latency": [1.0], "packet": part}
     config = NetworkConfig.from_mapping(data | {"failures": [{"link": [1, 3], "count": 1}]}, "here")
     # Devices are counted hosts first, so that 1 is node 2 and 3 the switch.
-    assert [(link.a, link.b) for link in PacketNetwork.of(config).links] == [(0, 1), (0, 1), (2, 1), (3, 1)]
+    assert [(link.a, link.b) for link in fabric_of(config).links] == [(0, 1), (0, 1), (2, 1), (3, 1)]
 
 
 WRONG = [
@@ -196,6 +185,12 @@ def test_a_link_fails_once():
 def test_what_cannot_be_simulated_is_refused(failure, words, backend):
     with pytest.raises(ConfigError, match=words):
         makespan(network(failure), backend)
+
+
+@pytest.mark.parametrize("backend", ["analytical-aware", "flow"])
+def test_a_network_whose_links_are_all_down_carries_nothing(backend):
+    with pytest.raises(ChakrascopeError, match=r"no way from|never arrive"):
+        makespan(network({"device": 4}, {"device": 5}), backend)
 
 
 @pytest.mark.parametrize("backend", ["analytical-unaware", "astra-sim:analytical-unaware", "gpu"])
@@ -248,7 +243,7 @@ def test_failures_are_an_option(tmp_path, capsys, monkeypatch):
 
 def test_failures_leave_other_links_alone():
     assert network().links == tuple(Link(*link) for link in LINKS)
-    assert network().failing_links()[0] == list(network().links)
+    assert len(fabric_of(network()).links) == len(network().links)
 
 
 def test_runs_are_called_after_what_fails():

@@ -12,7 +12,7 @@ from chakrascope.runner import NetworkConfig
 from chakrascope.runner.backends import write_network
 from chakrascope.runner.config import (
     Link,
-    PacketNetwork,
+    fabric_of,
     network_facts,
     read_failures,
 )
@@ -68,8 +68,8 @@ def test_networks_written_for_ns3_are_read_again(name, tmp_path):
     assert {file.name for file in files} >= {"config.txt", "topology.txt", "logical.json"}
     again = NetworkConfig.load_packet(tmp_path / "config.txt", tmp_path / "logical.json")
     assert again.npus_count == network.npus_count
-    assert PacketNetwork.of(again).links == PacketNetwork.of(network).links
-    assert PacketNetwork.of(again).settings["CC_MODE"] == PacketNetwork.of(network).settings["CC_MODE"]
+    assert fabric_of(again).links == fabric_of(network).links
+    assert fabric_of(again).settings["CC_MODE"] == fabric_of(network).settings["CC_MODE"]
 
 
 def test_what_ns3_cannot_say_is_said(tmp_path):

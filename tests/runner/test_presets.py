@@ -9,7 +9,7 @@ from workloads import coll, comp, workload
 
 from chakrascope.converter import microbenchmark
 from chakrascope.runner import NetworkConfig, SystemConfig, get_backend, list_presets, prepare, simulate
-from chakrascope.runner.config import PacketNetwork, preset_path
+from chakrascope.runner.config import fabric_of, preset_path
 
 GIB = 1 << 30
 ROOFLINES = [name for name in list_presets("system") if name.startswith("roofline-")]
@@ -73,7 +73,7 @@ def test_every_chip_names_its_source_and_bounds_a_kernel(name):
 )
 def test_clos_networks_have_the_switches_and_links_they_claim(name, switches, uplinks):
     network = NetworkConfig.preset(name)
-    packet = PacketNetwork.of(network)
+    packet = fabric_of(network)
     assert len(packet.switches) == switches
     assert len(packet.links) == network.num_ranks + uplinks
 

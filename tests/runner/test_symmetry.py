@@ -7,11 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chakrascope.runner.config._symmetry import Wire, distances, find_dimensions
+from chakrascope.runner.config import FabricLink
+from chakrascope.runner.config._symmetry import distances, find_dimensions
 
 RANKS = 4
 _WIRE = st.builds(
-    Wire, st.integers(0, 9), st.integers(0, 9), st.sampled_from([10, 25, 40]), st.sampled_from([0, 1, 7])
+    FabricLink,
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.sampled_from([10, 25, 40]),
+    st.sampled_from([0, 1, 7]),
 )
 
 
@@ -58,8 +63,8 @@ def torus(*sizes):
             other = rank + ((place + 1) % size - place) * stride
             wires.add((min(rank, other), max(rank, other)))
     ranks = strides[-1]
-    own = [Wire(rank, ranks + rank, 80, 0) for rank in range(ranks)]
-    return ranks, own + [Wire(ranks + a, ranks + b, 10, 5) for a, b in sorted(wires)]
+    own = [FabricLink(rank, ranks + rank, 80, 0) for rank in range(ranks)]
+    return ranks, own + [FabricLink(ranks + a, ranks + b, 10, 5) for a, b in sorted(wires)]
 
 
 @pytest.mark.parametrize("sizes", [(4,), (8,), (4, 4), (5, 4), (4, 2), (3, 4, 5), (2, 2, 2)])
@@ -74,7 +79,7 @@ def test_tori_are_found(sizes):
 @pytest.mark.parametrize("sizes", [(8,), (4, 4), (3, 4, 5)])
 def test_a_torus_with_one_odd_link_is_none(sizes):
     ranks, wires = torus(*sizes)
-    for odd in (Wire(wires[-1].a, wires[-1].b, 10, 6), Wire(wires[-1].a, wires[-1].b, 9, 5)):
+    for odd in (FabricLink(wires[-1].a, wires[-1].b, 10, 6), FabricLink(wires[-1].a, wires[-1].b, 9, 5)):
         found, reason = find_dimensions(ranks, [*wires[:-1], odd], 2)
         assert not found
         assert reason
@@ -82,10 +87,10 @@ def test_a_torus_with_one_odd_link_is_none(sizes):
 
 
 def test_groups_out_of_order_are_none():
-    star = [Wire(rank, 4 + rank % 2, 10, 5) for rank in range(4)]
-    assert not find_dimensions(4, [*star, Wire(4, 6, 10, 5), Wire(5, 6, 10, 5)])[0]
-    nested = [Wire(rank, 4 + rank // 2, 10, 5) for rank in range(4)]
-    found, _ = find_dimensions(4, [*nested, Wire(4, 6, 10, 5), Wire(5, 6, 10, 5)])
+    star = [FabricLink(rank, 4 + rank % 2, 10, 5) for rank in range(4)]
+    assert not find_dimensions(4, [*star, FabricLink(4, 6, 10, 5), FabricLink(5, 6, 10, 5)])[0]
+    nested = [FabricLink(rank, 4 + rank // 2, 10, 5) for rank in range(4)]
+    found, _ = find_dimensions(4, [*nested, FabricLink(4, 6, 10, 5), FabricLink(5, 6, 10, 5)])
     assert [(item.shape, item.count, item.delay_ps) for item in found] == [
         ("Switch", 2, 5),
         ("Switch", 2, 10),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ from chakrascope.errors import ConfigError, UsageError
 from chakrascope.runner import NetworkConfig, critical_path, get_backend, prepare
 from chakrascope.runner.analysis import Target, simulate_faster, targets, what_if
 from chakrascope.runner.analysis._what_if._network import with_faster_network
-from chakrascope.runner.config import PacketNetwork
+from chakrascope.runner.config import fabric_of
 
 SIZE = 1 << 22
 
@@ -109,14 +107,14 @@ def test_a_network_of_dimensions_has_no_single_links():
 @given(st.sampled_from([{}, {"packet": {"fabric": {"hosts_per_leaf": 2}}}, {"packet": {"CC_MODE": 1}}]))
 def test_a_packet_network_with_a_changed_link_is_otherwise_the_same(unknown):
     asked = experiment("packet", **unknown)
-    before = PacketNetwork.of(asked.network)
+    before = fabric_of(asked.network)
     changed = with_faster_network(asked.network, "packet", Target("link", "0-4"), 0.5)
-    after = PacketNetwork.of(NetworkConfig.from_mapping(changed.to_dict(), "here"))
+    after = fabric_of(NetworkConfig.from_mapping(changed.to_dict(), "here"))
     assert after.settings == before.settings
     assert (after.nodes, after.switches) == (before.nodes, before.switches)
     slower = [link for link, old in zip(after.links, before.links, strict=True) if link != old]
     assert [(link.a, link.b) for link in slower] == [(0, 4)]
-    assert dataclasses.replace(slower[0], rate_bps=2 * slower[0].rate_bps) in before.links
+    assert slower[0]._replace(rate_bps=2 * slower[0].rate_bps) in before.links
 
 
 FABRIC = {"packet": {"fabric": {"hosts_per_leaf": 2}}}

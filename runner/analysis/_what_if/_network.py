@@ -9,7 +9,7 @@ from typing import Any
 
 from ....errors import UsageError
 from ..._traits import about_backend, backends_that
-from ...config import Link, NetworkConfig, PacketNetwork, PacketPart, TcpPart
+from ...config import NetworkConfig, PacketPart, TcpPart, fabric_of, written_out
 from ._target import Target
 
 __all__ = ["with_faster_network"]
@@ -55,25 +55,18 @@ def _with_faster_link(network: NetworkConfig, backend: str, target: Target, time
         )
     ends = {int(match[1]), int(match[2])}
     traits = about_backend(backend)
-    if traits.fabric:
+    if traits.fabric or (traits.links and network.packet is not None and network.packet.is_graph):
         return _with_packet_link(network, ends, times)
-    packets = network.packet is not None and network.packet.is_graph
-    if not traits.links or not (packets or network.links):
+    if not traits.links or not network.links:
         raise UsageError(
             f"'{backend}' does not know single links of the network '{network.name}', which is described by "
             f"its dimensions; change one of them (bandwidth:0), or ask a run on {backends_that('buffers')}."
         )
-    links: Any = network.links
-    failures = network.failures
-    if packets:
-        whole, failures = PacketNetwork.written_out(network)
-        links = whole.device_links()
     changed = tuple(
-        Link(a, b, rate * (times if {a, b} == ends else 1.0), float(delay))
-        for a, b, rate, delay in _found(links, ends)
+        link._replace(bandwidth=link.bandwidth * (times if {link.a, link.b} == ends else 1.0))
+        for link in _found(network.links, ends)
     )
-    # The list takes the place of the fabric, whose switches have the same numbers.
-    return dataclasses.replace(network, packet=None, links=changed, failures=failures)
+    return dataclasses.replace(network, links=changed)
 
 
 def _found(links: Any, ends: set[int]) -> Any:
@@ -87,23 +80,22 @@ def _found(links: Any, ends: set[int]) -> Any:
 
 def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> NetworkConfig:
     """Return *network* with its packet-level topology written out, and the link between *ends* changed."""
-    packet, failures = PacketNetwork.written_out(network)
-    order = {node: place for place, node in enumerate((*packet.hosts, *sorted(packet.switches)))}
-    working = PacketNetwork.of(network, timed=True).links
-    _found([(order[link.a], order[link.b]) for link in working], ends)
+    fabric, failures = written_out(network)
+    device = fabric.device_of_node
+    _found(fabric_of(network).hosts_first().links, ends)
     links = [
         [
             link.a,
             link.b,
-            f"{round(link.rate_bps * (times if {order[link.a], order[link.b]} == ends else 1))}bps",
+            f"{round(link.rate_bps * (times if {device[link.a], device[link.b]} == ends else 1))}bps",
             f"{link.delay_ps}ps",
             link.loss,
         ]
-        for link in packet.links
+        for link in fabric.links
     ]
-    topology = {"nodes": packet.nodes, "switches": list(packet.switches), "links": links}
+    topology = {"nodes": fabric.nodes, "switches": list(fabric.switches), "links": links}
     settings = {
-        key: dict(value) if isinstance(value, Mapping) else value for key, value in packet.settings.items()
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in fabric.settings.items()
     }
     # The written-out links are a packet part, which alone would make a network of RoCE of it.
     tcp = (network.tcp or TcpPart()) if network.is_tcp else None

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ._log import AstraSimLog as AstraSimLog
     from ._log import read_trace as read_trace
     from ._network_files import NETWORK_FORMATS as NETWORK_FORMATS
+    from ._network_files import OUTPUTS as OUTPUTS
+    from ._network_files import lasting_fabric as lasting_fabric
+    from ._network_files import link_texts as link_texts
+    from ._network_files import setting_texts as setting_texts
     from ._network_files import write_network as write_network
     from ._outcome import SHOWN_LINES as SHOWN_LINES
     from ._outcome import conclude as conclude
@@ -33,6 +37,7 @@ else:
 __all__ = [
     "KINDS",
     "NETWORK_FORMATS",
+    "OUTPUTS",
     "SHOWN_LINES",
     "AstraSimBackend",
     "AstraSimLog",
@@ -41,12 +46,15 @@ __all__ = [
     "conclude",
     "count_nodes",
     "find_astra_sim",
+    "lasting_fabric",
+    "link_texts",
     "locate",
     "nearest_program",
     "read_trace",
     "refuse_endless",
     "refuse_links",
     "refuse_single",
+    "setting_texts",
     "with_packets",
     "write_inputs",
     "write_network",

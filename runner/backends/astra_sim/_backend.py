@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from ....errors import BackendError, BackendTimeout, Cancelled
 from ..._experiment import Experiment
 from ..._result import Result
-from ...config import PacketNetwork
+from ...config import Fabric
 from .._base import Progress
 from .._process import backend_timeout_s, describe_exit, run_guarded
 from .._scratch import require_space, scratch_folder
 from ._find import AstraSimProgram, locate
 from ._inputs import TRACE_LIMIT_NODES, write_inputs
 from ._log import AstraSimLog, log_lines, read_trace
+from ._network_files import lasting_fabric
 from ._outcome import SHOWN_LINES, conclude, count_nodes
 from ._packets import refuse_endless, with_packets
 
@@ -47,20 +48,20 @@ class AstraSimBackend:
         Raises `BackendUnavailable` without the program, `BackendError` with the end of its log if it fails,
         `SimulationStalled` if ranks never finish, `BackendTimeout` and `Cancelled`.
         """
-        packet = PacketNetwork.of(experiment.network) if self.kind == "ns3" else None
-        if packet is not None:
+        fabric = lasting_fabric(experiment.network) if self.kind == "ns3" else None
+        if fabric is not None:
             refuse_endless(experiment, progress)
         try:
-            return self._run(experiment, packet, progress)
+            return self._run(experiment, fabric, progress)
         except BackendTimeout as error:
-            if packet is None or not packet.lossy:
+            if fabric is None or not fabric.lossy:
                 raise
             raise BackendTimeout(
                 f"{error} This network loses packets, and ASTRA-sim's ns-3 waits for ever for a message "
                 "whose last packet or acknowledgement was lost; the backend 'packet' sends it again."
             ) from error
 
-    def _run(self, experiment: Experiment, packet: PacketNetwork | None, progress: Progress | None) -> Result:
+    def _run(self, experiment: Experiment, fabric: Fabric | None, progress: Progress | None) -> Result:
         program = self.program or locate(self.kind)
         timeout_s = self.timeout_s if self.timeout_s is not None else backend_timeout_s()
         trace = count_nodes(experiment) <= TRACE_LIMIT_NODES
@@ -85,7 +86,7 @@ class AstraSimBackend:
                     raise _failure(program, log, status, tail)
                 lines = _while_wanted(log_lines(folder / "log"), keep_going) if trace else None
                 result = self._answer(experiment, program, log, lines, tail)
-                return result if packet is None else with_packets(result, packet, log, folder)
+                return result if fabric is None else with_packets(result, fabric, log, folder)
         except OSError as error:
             raise BackendError(
                 f"ASTRA-sim's scratch folder cannot be used ({error}); free some disk space or set TMPDIR to "

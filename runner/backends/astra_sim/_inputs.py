@@ -11,8 +11,9 @@ import yaml
 
 from ....errors import BackendError, ConfigError
 from ..._experiment import Experiment
-from ...config import NetworkConfig, PacketNetwork, SystemConfig, read_yaml, refuse_programs
-from .._analytical import device_links, refuse_linkless
+from ...config import NetworkConfig, SystemConfig, check_failures, read_yaml, refuse_programs
+from .._analytical import refuse_linkless
+from ._network_files import lasting_fabric, write_fabric
 
 __all__ = ["TRACE_LIMIT_NODES", "refuse_links", "refuse_single", "write_inputs"]
 
@@ -125,10 +126,8 @@ def _network_options(experiment: Experiment, kind: str, folder: Path) -> list[st
     network = experiment.network
     refuse_single(network)
     if kind == "ns3":
-        packet = PacketNetwork.of(network)
-        replace(packet, settings={**packet.settings, **_UNWATCHED}).save(folder)
-        logical = {"logical-dims": [str(count) for count in network.npus_count]}
-        (folder / "logical.json").write_text(json.dumps(logical) + "\n", encoding="utf-8")
+        fabric = lasting_fabric(network)
+        write_fabric(replace(fabric, settings={**fabric.settings, **_UNWATCHED}), network, folder)
         return ["--network-configuration=config.txt", "--logical-topology-configuration=logical.json"]
     if kind == "analytical-aware":
         refuse_links(network)
@@ -149,7 +148,8 @@ def refuse_single(network: NetworkConfig) -> None:
 
 def refuse_links(network: NetworkConfig) -> None:
     """Raise `ConfigError` for a graph of links: ASTRA-sim's analytical backends only support dimensions."""
-    if device_links(network):
+    check_failures(network.failures, f"The network '{network.name}'")
+    if network.has_links:
         raise ConfigError(
             f"The network '{network.name}' is a graph of links, of which ASTRA-sim's analytical backend "
             "would see the dimensions alone; use our 'analytical-aware', or ASTRA-sim's ns-3."

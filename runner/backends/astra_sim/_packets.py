@@ -13,12 +13,12 @@ from ....errors import BackendError
 from ..._experiment import Experiment
 from ..._result import COLUMNS, Result, empty_table
 from ..._traits import DEFAULT_BACKEND
-from ...config import OUTPUTS, PacketNetwork
+from ...config import Fabric
 from .._base import Progress
 from .._engine import EngineBackend
 from .._flows import completion_times
 from ._log import AstraSimLog
-from ._network_files import parallel_warning
+from ._network_files import OUTPUTS, parallel_warning
 
 __all__ = ["packet_facts", "read_flows", "read_pauses", "refuse_endless", "with_packets"]
 
@@ -31,12 +31,12 @@ def refuse_endless(experiment: Experiment, progress: Progress | None = None) -> 
     EngineBackend().simulate(plain, lambda now, done: progress is None or progress(0, 0))
 
 
-def with_packets(result: Result, packet: PacketNetwork, log: AstraSimLog, folder: Path) -> Result:
+def with_packets(result: Result, fabric: Fabric, log: AstraSimLog, folder: Path) -> Result:
     """Return *result* with the messages and pauses from ns-3's files in *folder*."""
-    flows = read_flows(folder, len(packet.hosts))
+    flows = read_flows(folder, len(fabric.hosts))
     facts = packet_facts(folder, flows) | {"drops": log.drops}
     lost = [f"{log.drops} packets were lost in full switches."] if log.drops else []
-    warnings = [*result.provenance["warnings"], *packet.warnings(), *parallel_warning(packet), *lost]
+    warnings = [*result.provenance["warnings"], *fabric.warnings(), *parallel_warning(fabric), *lost]
     provenance = result.provenance | {"packets": facts, "warnings": warnings}
     return replace(result, flows=flows, provenance=provenance)
 

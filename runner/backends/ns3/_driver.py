@@ -20,7 +20,7 @@ import pandas as pd
 from ....errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
 from ....support import Lifeline
 from ..._result import COLUMNS
-from ...config import PacketNetwork
+from ...config import Fabric
 from .._process import describe_exit
 
 __all__ = ["Arrival", "Message", "PacketDriver"]
@@ -36,17 +36,17 @@ _CHUNK = 1 << 16
 
 
 class PacketDriver:
-    """A driver program simulating one network; a context manager that ends it.
+    """A driver program simulating one fabric; a context manager that ends it.
 
     *keep_going* is called ten times a second while the program works; False raises `Cancelled`. An answer
-    that takes longer than *timeout_s* raises `BackendTimeout`. *commands* describe the network to the
+    that takes longer than *timeout_s* raises `BackendTimeout`. *commands* describe the fabric to the
     program.
     """
 
     def __init__(
         self,
         program: Path,
-        network: PacketNetwork,
+        fabric: Fabric,
         commands: str,
         *,
         keep_going: Callable[[], bool] = lambda: True,
@@ -56,8 +56,8 @@ class PacketDriver:
         self._next_tick = time.monotonic()
         self._deadline = self._next_tick + timeout_s
         self._timeout_s = timeout_s
-        self._hosts = network.hosts
-        self._switches = sorted(network.switches)
+        self._hosts = fabric.hosts
+        self._switches = sorted(fabric.switches)
         self._rest = b""
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the program
         self._lifeline = Lifeline()

@@ -10,7 +10,7 @@ import pandas as pd
 from ..._experiment import Experiment
 from ..._memory import within_memory
 from ..._result import COLUMNS, Result
-from ...config import NetworkConfig, PacketNetwork, TcpPart
+from ...config import Fabric, NetworkConfig, TcpPart
 from .._base import Backend, Progress
 from .._engine import EngineBackend
 from .._flows import completion_times
@@ -68,14 +68,14 @@ class TcpBackend:
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment*; raises `BackendUnavailable` without ns-3 or a compiler."""
         with within_memory(experiment.workload.num_ranks):
-            packet = experiment.packet_network
+            fabric = experiment.fabric
         part = experiment.network.tcp or TcpPart()
         timeout_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s
         watch, engine = Watch(progress), EngineBackend()
         program, ns3 = build_driver(watch.keep_going)
 
         def attempt(overtaking: int) -> tuple[Result, TcpTotals, pd.DataFrame]:
-            driver = TcpDriver(program, packet, part, keep_going=watch.keep_going, timeout_s=timeout_s)
+            driver = TcpDriver(program, fabric, part, keep_going=watch.keep_going, timeout_s=timeout_s)
             with driver:
                 flows = Flows(driver, watch, _NEVER)
                 result = engine.simulate(experiment, watch.engine_progress, flows.advance, overtaking)
@@ -86,7 +86,7 @@ class TcpBackend:
         provenance = result.provenance
         facts = {"versions": provenance["versions"] | {"ns-3": ns3.version}} | _facts(totals, table)
         warnings = [*provenance["warnings"], *_warnings(experiment.network, totals)]
-        assumptions = [*provenance["assumptions"], *_assumptions(packet, part, result.makespan_ns)]
+        assumptions = [*provenance["assumptions"], *_assumptions(fabric, part, result.makespan_ns)]
         return replace(
             result,
             links=_link_table(totals.links),
@@ -161,22 +161,22 @@ def _warnings(network: NetworkConfig, totals: TcpTotals) -> list[str]:
     return sentences
 
 
-def _assumptions(network: PacketNetwork, part: TcpPart, makespan_ns: int) -> list[str]:
+def _assumptions(fabric: Fabric, part: TcpPart, makespan_ns: int) -> list[str]:
     settings = part.complete()
     sentences = part.assumptions()
-    later = [change.time_ns for change in network.changes if change.time_ns > makespan_ns]
+    later = [change.time_ns for change in fabric.changes if change.time_ns > makespan_ns]
     if later:
         sentences.append(f"The job was done before links changed at {later[0]} ns.")
-    if len(later) < len(network.changes):
+    if len(later) < len(fabric.changes):
         sentences.append(
             "A link that goes down loses what is on it and what waits for it; TCP sends that again. Queues "
             "and marking thresholds stay as they are where a link gets another rate."
         )
-    marks = mark_thresholds(network, settings)
+    marks = mark_thresholds(fabric, settings)
     if marks and settings["ecn-threshold"] is None:
         words = ", ".join(f"{count} B at {rate / 1e9:g} Gbit/s" for rate, count in marks.items())
         sentences.append(f"Switches mark all packets from a queue on of {words} (half the buffer at most).")
-    if open_before(settings, len(network.hosts)):
+    if open_before(settings, len(fabric.hosts)):
         sentences.append("Every rank is connected to every other before the job starts, as gloo does.")
     else:
         sentences.append("Ranks connect when they first have a message, and the handshake takes its time.")

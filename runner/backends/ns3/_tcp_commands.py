@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import ConfigError
-from ...config import PacketNetwork, TcpPart
+from ...config import Fabric, TcpPart
 
 __all__ = ["describe_tcp", "mark_thresholds", "open_before"]
 
@@ -29,23 +29,21 @@ _FEWEST_MARK_PACKETS = 20
 _MOST_OPEN_BEFORE = 20_000  # connections, opened in a few seconds
 
 
-def describe_tcp(network: PacketNetwork, part: TcpPart) -> str:
-    """Return the commands that build *network* with the TCP of *part*.
+def describe_tcp(fabric: Fabric, part: TcpPart) -> str:
+    """Return the commands that build *fabric* with the TCP of *part*.
 
     Raises `ConfigError` where a folder for packets cannot be made.
     """
     settings = part.complete()
-    lines = [f"set {name} {value}" for name, value in _settings(settings, len(network.hosts)).items()]
+    lines = [f"set {name} {value}" for name, value in _settings(settings, len(fabric.hosts)).items()]
     lines += [f"set {name} {value}" for name, value in _outputs(settings)]
-    lines.append(" ".join(map(str, ["nodes", network.nodes, *network.switches])))
-    marks = mark_thresholds(network, settings)
-    loss = network.settings["ERROR_RATE_PER_LINK"]
+    lines.append(" ".join(map(str, ["nodes", fabric.nodes, *fabric.switches])))
+    marks = mark_thresholds(fabric, settings)
     lines += [
-        f"link {link.a} {link.b} {link.rate_bps} {link.delay_ps} {link.loss or loss!r} "
-        f"{marks.get(link.rate_bps, 0)}"
-        for link in network.links
+        f"link {link.a} {link.b} {link.rate_bps} {link.delay_ps} {link.loss!r} {marks.get(link.rate_bps, 0)}"
+        for link in fabric.links
     ]
-    lines += [f"change {1000 * time_ns} {link} {rate_bps}" for time_ns, link, rate_bps in network.changes]
+    lines += [f"change {1000 * time_ns} {link} {rate_bps}" for time_ns, link, rate_bps in fabric.changes]
     lines.append("build")
     return "\n".join(lines) + "\n"
 
@@ -60,7 +58,7 @@ def open_before(settings: Mapping[str, Any], hosts: int) -> bool:
     return given == "before" if given is not None else pairs <= _MOST_OPEN_BEFORE
 
 
-def mark_thresholds(network: PacketNetwork, settings: Mapping[str, Any]) -> dict[int, int]:
+def mark_thresholds(fabric: Fabric, settings: Mapping[str, Any]) -> dict[int, int]:
     """Return the queue length in bytes from which packets are marked, by the rate of the link.
 
     Often empty.
@@ -69,7 +67,7 @@ def mark_thresholds(network: PacketNetwork, settings: Mapping[str, Any]) -> dict
         return {}
     if settings["ecn-threshold"] is None and settings["congestion-control"] != "dctcp":
         return {}
-    rates = sorted({link.rate_bps for link in network.links})
+    rates = sorted({link.rate_bps for link in fabric.links})
     if settings["ecn-threshold"] is not None:
         return dict.fromkeys(rates, settings["ecn-threshold"])
     most = settings["buffer"] // 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ...config import PacketNetwork, TcpPart
+from ...config import Fabric, TcpPart
 from ._driver import PacketDriver
 from ._tcp_commands import describe_tcp
 
@@ -39,7 +39,7 @@ class TcpTotals:
 
 
 class TcpDriver(PacketDriver):
-    """A driver program simulating the hosts and switches of *network* with the TCP of *part*.
+    """A driver program simulating the hosts and switches of *fabric* with the TCP of *part*.
 
     Nodes are numbered ranks first. Otherwise as `PacketDriver`.
     """
@@ -47,13 +47,13 @@ class TcpDriver(PacketDriver):
     def __init__(
         self,
         program: Path,
-        network: PacketNetwork,
+        fabric: Fabric,
         part: TcpPart,
         *,
         keep_going: Callable[[], bool] = lambda: True,
         timeout_s: float = 3600.0,
     ) -> None:
-        numbered = network.hosts_first()
+        numbered = fabric.hosts_first()
         commands = describe_tcp(numbered, part)
         super().__init__(program, numbered, commands, keep_going=keep_going, timeout_s=timeout_s)
 

@@ -11,15 +11,16 @@ from typing import Any
 from ....errors import BackendError, BackendTimeout, Cancelled, ConfigError
 from ..._experiment import Detail, Experiment
 from ..._result import Result
-from ...config import OUTPUTS, PacketNetwork
 from .._base import Progress
 from .._process import backend_timeout_s
 from .._scratch import scratch_folder
 from ..astra_sim import (
+    OUTPUTS,
     SHOWN_LINES,
     AstraSimLog,
     conclude,
     count_nodes,
+    lasting_fabric,
     read_trace,
     refuse_endless,
     with_packets,
@@ -99,7 +100,7 @@ class ServiceBackend:
                 )
                 if self.address.kind != "ns3":
                     return result
-                return with_packets(result, PacketNetwork.of(experiment.network), log, scratch)
+                return with_packets(result, lasting_fabric(experiment.network), log, scratch)
         except OSError as error:
             raise BackendError(
                 f"The upload for the ASTRA-sim Service cannot be written ({error}); free some disk space or "

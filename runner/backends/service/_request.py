@@ -11,10 +11,10 @@ import numpy as np
 
 from ....errors import ConfigError
 from ..._experiment import Experiment
-from ...config import SETTINGS, NetworkConfig, PacketNetwork, SystemConfig, refuse_programs
+from ...config import SETTINGS, Fabric, NetworkConfig, SystemConfig, refuse_programs
 from ...engine import COLLECTIVES
 from .._analytical import refuse_linkless
-from ..astra_sim import refuse_links, refuse_single
+from ..astra_sim import lasting_fabric, link_texts, refuse_links, refuse_single, setting_texts
 from ._messages import MESSAGES, message
 
 __all__ = ["BACKENDS", "KINDS", "configuration", "write_archive"]
@@ -199,9 +199,9 @@ def _single(value: float, what: str, warnings: list[str]) -> float:
 
 
 def _packets(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
-    packet = PacketNetwork.of(network).hosts_first()
-    _refuse_flood(packet)
-    settings = packet.texts()
+    fabric = lasting_fabric(network)
+    _refuse_flood(fabric)
+    settings = setting_texts(fabric)
     chosen = {}
     for name, kind, repeated in MESSAGES["NS3Network"]:
         words = settings.pop(name.upper())
@@ -211,15 +211,15 @@ def _packets(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
     warnings += [
         f"'{key}' has no effect: the service cannot be told."
         for key in settings
-        if packet.settings[key] != SETTINGS[key][1]
+        if fabric.settings[key] != SETTINGS[key][1]
     ]
     ends = ("source_index", "destination_index", "bandwidth", "latency", "error_rate")
     topology = {
-        "total_nodes": packet.nodes,
-        "total_switches": len(packet.switches),
-        "total_links": len(packet.links),
-        "switch_ids": list(packet.switches),
-        "connections": [dict(zip(ends, row, strict=True)) for row in packet.link_texts()],
+        "total_nodes": fabric.nodes,
+        "total_switches": len(fabric.switches),
+        "total_links": len(fabric.links),
+        "switch_ids": list(fabric.switches),
+        "connections": [dict(zip(ends, row, strict=True)) for row in link_texts(fabric)],
     }
     return {
         "network": chosen,
@@ -228,10 +228,10 @@ def _packets(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
     }
 
 
-def _refuse_flood(packet: PacketNetwork) -> None:
+def _refuse_flood(fabric: Fabric) -> None:
     """Raise `ConfigError` for a network on which ASTRA-sim's ns-3 prints a line for every packet."""
-    rates = {link.rate_bps for link in packet.links} - _HPCC_RATES_BPS
-    if packet.settings["CC_MODE"] == _HPCC and rates:
+    rates = {link.rate_bps for link in fabric.links} - _HPCC_RATES_BPS
+    if fabric.settings["CC_MODE"] == _HPCC and rates:
         raise ConfigError(
             f"ASTRA-sim's HPCC (CC_MODE 3) does not know links of {min(rates)} bit/s and complains at every "
             "packet, until a service hangs; give them 25, 50, 100, 200, 400 or 2400 Gbit/s, or use the "

@@ -8,7 +8,9 @@ from typing import Any
 
 from ....errors import ConfigError
 from ....support import bandwidth_text, count_text
-from .._symmetry import Wire, find_dimensions, uneven_ways
+from .._fabric import FabricLink
+from .._symmetry import find_dimensions, uneven_ways
+from .._topology import ROUTER_SPEEDUP
 from ._expand import Graph, Line, Node, expand
 from ._figures import check_names, figures, full_name, named_defaults
 from ._options import Options, read_options
@@ -17,7 +19,6 @@ from ._schema import Infrastructure, read
 __all__ = ["network_mapping"]
 
 GIB = 1 << 30
-_INTERNAL_SPEEDUP = 8  # of the links between ranks and routers of their own, as for dimensions
 _MOST_DEVICES = 65_000  # in a packet-level network
 _SHOWN = 4
 
@@ -54,7 +55,7 @@ class _Network:
         others = sorted(used)
         number = {node: place for place, node in enumerate([*self._ranks, *others])}
         wires = [
-            Wire(number[line.a], number[line.b], rate, delay)
+            FabricLink(number[line.a], number[line.b], rate, delay)
             for line, (rate, delay) in zip(self._lines, values, strict=True)
         ]
         names = [self._nodes[node].name for node in (*self._ranks, *others)]
@@ -184,7 +185,9 @@ class _Network:
             )
         return [line for line in lines if line.a not in dead and line.b not in dead]
 
-    def _connected(self, wires: list[Wire], names: list[str]) -> tuple[list[Wire], list[str], bool]:
+    def _connected(
+        self, wires: list[FabricLink], names: list[str]
+    ) -> tuple[list[FabricLink], list[str], bool]:
         """Return the network with a router for every rank if ranks must forward, and whether they do.
 
         Raises `ConfigError` for two ranks without a path.
@@ -207,7 +210,7 @@ class _Network:
                 "switches that store and forward packets."
             )
             return wires, names, False
-        fastest = max((wire.rate_bps for wire in wires), default=1) * _INTERNAL_SPEEDUP
+        fastest = max((wire.rate_bps for wire in wires), default=1) * ROUTER_SPEEDUP
         self._remarks.append(
             f"Ranks ({self._options.ranks}) forward messages of others: each has a router of its own, behind "
             f"a link of {bandwidth_text(fastest / 8e9)} (eight times the fastest) without latency."
@@ -216,12 +219,12 @@ class _Network:
         def moved(node: int) -> int:
             return node + ranks  # ranks become their routers, and all other nodes follow
 
-        own = [Wire(rank, moved(rank), fastest, 0) for rank in range(ranks)]
-        outer = [Wire(moved(w.a), moved(w.b), w.rate_bps, w.delay_ps) for w in wires]
+        own = [FabricLink(rank, moved(rank), fastest, 0) for rank in range(ranks)]
+        outer = [FabricLink(moved(w.a), moved(w.b), w.rate_bps, w.delay_ps) for w in wires]
         routers = [f"{name}.router" for name in names[:ranks]]
         return [*own, *outer], [*names[:ranks], *routers, *names[ranks:]], True
 
-    def _remark_ways(self, wires: Sequence[Wire], names: Sequence[str]) -> None:
+    def _remark_ways(self, wires: Sequence[FabricLink], names: Sequence[str]) -> None:
         pairs = Counter((min(wire.a, wire.b), max(wire.a, wire.b)) for wire in wires)
         parallel = [pair for pair, count in pairs.items() if count > 1]
         if parallel:
@@ -239,7 +242,7 @@ class _Network:
                 "they were equal; leave out the slow ones with 'without: [NAME]' if messages never take them."
             )
 
-    def _dimensions(self, wires: Sequence[Wire], own_hops: int) -> dict[str, Any]:
+    def _dimensions(self, wires: Sequence[FabricLink], own_hops: int) -> dict[str, Any]:
         """Return the keys of the dimensions: proven ones, else one logical dimension of all ranks."""
         ranks = len(self._ranks)
         proven, reason = find_dimensions(ranks, wires, own_hops)
@@ -275,7 +278,7 @@ def _names(node: Node) -> Iterable[str]:
     return node.component, f"{node.device}.{node.component}"
 
 
-def _unconnected(ranks: int, wires: Sequence[Wire], *, forwarding: bool) -> tuple[int, int] | None:
+def _unconnected(ranks: int, wires: Sequence[FabricLink], *, forwarding: bool) -> tuple[int, int] | None:
     """Return two ranks without a path between them, None if there are none."""
     group: dict[int, int] = {}
 

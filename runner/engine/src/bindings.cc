@@ -50,13 +50,40 @@ const char* name_of(FieldOrigin origin) {
     return names.at(static_cast<std::size_t>(origin));
 }
 
+// Return an enum as its word, other values as they are.
+template <class T>
+auto to_python(const T& value, const Values& valid) {
+    if constexpr (std::is_enum_v<T>) {
+        return valid.words.at(static_cast<std::size_t>(value));
+    } else {
+        return value;
+    }
+}
+
+template <class T>
+void bind_field(nb::class_<Config>& config, const char* name, T Config::*member, const Values& valid) {
+    if constexpr (std::is_enum_v<T>) {
+        config.def_prop_rw(
+            name, [member, valid](const Config& self) { return to_python(self.*member, valid); },
+            [name, member, valid](Config& self, const std::string& word) {
+                try {
+                    self.*member = static_cast<T>(place_of_word(name, word, valid));
+                } catch (const ConfigError& error) {
+                    throw nb::value_error(error.what());
+                }
+            });
+    } else {
+        config.def_rw(name, member);
+    }
+}
+
 // Each field's name, origin, default, smallest and largest value, and valid words.
 nb::tuple fields_of_config() {
     nb::list rows;
     const Config config;
     const auto add = [&](const char* name, FieldOrigin origin, const auto& value, const Values& valid) {
-        rows.append(nb::make_tuple(name, name_of(origin), value, valid.smallest, valid.largest,
-                                   to_tuple(valid.words)));
+        rows.append(nb::make_tuple(name, name_of(origin), to_python(value, valid), valid.smallest,
+                                   valid.largest, to_tuple(valid.words)));
     };
 #define ENGINE_FIELD(origin, type, member, value, values) \
     add(#member, FieldOrigin::origin, config.member, values);
@@ -68,42 +95,21 @@ nb::tuple fields_of_config() {
 void bind_config(nb::module_& module) {
     nb::class_<Config> config(module, "Config");
     config.def(nb::init<>());
-#define ENGINE_FIELD(origin, type, member, value, values) config.def_rw(#member, &Config::member);
+#define ENGINE_FIELD(origin, type, member, value, values) \
+    bind_field(config, #member, &Config::member, values);
 #include "config.def"
 #undef ENGINE_FIELD
     module.attr("ENGINE_FIELDS") = fields_of_config();
     config.def_rw("external_network", &Config::external_network)
-        .def_rw("fabric_model", &Config::fabric_model)
-        .def_rw("fabric", &Config::fabric)
-        .def_rw("packet", &Config::packet)
+        .def_rw("network_model", &Config::network_model)
         .def_rw("gpu", &Config::gpu)
-        .def_prop_rw(
-            "links",
-            [](const Config& config) {
-                std::vector<std::tuple<std::int32_t, std::int32_t, double, double>> links;
-                for (const ConfigLink& link : config.links)
-                    links.emplace_back(link.a, link.b, link.bandwidth, link.latency);
-                return links;
+        .def(
+            "set_fabric",
+            [](Config& config, nb::handle fabric) {
+                config.fabric = fabric_of(fabric);
+                config.packet = packet_settings_of(fabric);
             },
-            [](Config& config,
-               const std::vector<std::tuple<std::int32_t, std::int32_t, double, double>>& links) {
-                config.links.clear();
-                for (const auto& [a, b, bandwidth, latency] : links)
-                    config.links.push_back({a, b, bandwidth, latency});
-            })
-        .def_prop_rw(
-            "link_changes",
-            [](const Config& config) {
-                std::vector<std::tuple<std::int64_t, std::uint32_t, double>> changes;
-                for (const ConfigChange& change : config.link_changes)
-                    changes.emplace_back(change.time_ns, change.link, change.bandwidth);
-                return changes;
-            },
-            [](Config& config, const std::vector<std::tuple<std::int64_t, std::uint32_t, double>>& changes) {
-                config.link_changes.clear();
-                for (const auto& [time_ns, link, bandwidth] : changes)
-                    config.link_changes.push_back({time_ns, link, bandwidth});
-            })
+            nb::arg("fabric"))
         .def("add_program",
              [](Config& config, const std::string& collective, std::int64_t members, std::uint64_t size,
                 const std::string& name, const std::vector<nb::bytes>& graphs) {

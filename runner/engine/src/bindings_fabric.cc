@@ -66,11 +66,6 @@ const char* kind_of(Unit unit) {
 }
 
 void bind_packet_settings(nb::module_& module) {
-    nb::class_<Settings>(module, "PacketSettings")
-        .def(
-            "__init__",
-            [](Settings* place, const nb::dict& values) { new (place) Settings(settings_of(values)); },
-            nb::arg("values"));
     nb::list rows;
 #define PACKET_SETTING(key, type, member, value, unit, smallest, largest) \
     rows.append(nb::make_tuple(#key, kind_of<type>(Unit::unit), value, smallest, largest));
@@ -79,50 +74,10 @@ void bind_packet_settings(nb::module_& module) {
 #undef PACKET_SETTING
 #undef PACKET_TABLE
     module.attr("PACKET_SETTINGS") = nb::tuple(rows);
-}
-
-// A link of a fabric as Python passes it: both nodes, bit/s, ps, and the share of packets it loses.
-using AskedLink = std::tuple<std::int32_t, std::int32_t, std::uint64_t, std::int64_t, double>;
-
-// Changes of links: the time (ps), the link, and its new rate (bit/s).
-using AskedChange = std::tuple<Ticks, std::uint32_t, std::uint64_t>;
-
-void bind_description(nb::module_& module) {
-    nb::enum_<FabricModel>(module, "FabricModel")
-        .value("NONE", FabricModel::None)
-        .value("FLOW", FabricModel::Flow)
-        .value("PACKET", FabricModel::Packet);
-    nb::class_<FabricDescription>(module, "FabricDescription")
-        .def(nb::init<>())
-        .def_rw("nodes", &FabricDescription::nodes)
-        .def_rw("switches", &FabricDescription::switches)
-        .def_rw("hosts", &FabricDescription::hosts)
-        .def_prop_rw(
-            "links",
-            [](const FabricDescription& fabric) {
-                std::vector<AskedLink> links;
-                for (const FabricLink& link : fabric.links)
-                    links.emplace_back(link.a, link.b, link.rate_bps, link.delay_ps, link.loss);
-                return links;
-            },
-            [](FabricDescription& fabric, const std::vector<AskedLink>& links) {
-                fabric.links.clear();
-                for (const auto& [a, b, rate_bps, delay_ps, loss] : links)
-                    fabric.links.push_back({a, b, rate_bps, delay_ps, loss});
-            })
-        .def_prop_rw(
-            "changes",
-            [](const FabricDescription& fabric) {
-                std::vector<AskedChange> changes;
-                for (const LinkChange& change : fabric.changes)
-                    changes.emplace_back(change.time, change.link, change.rate_bps);
-                return changes;
-            },
-            [](FabricDescription& fabric, const std::vector<AskedChange>& changes) {
-                fabric.changes.clear();
-                for (const auto& [time, link, rate_bps] : changes)
-                    fabric.changes.push_back({time, link, rate_bps});
-            });
+    nb::list controls;
+    for (const Control control : packet::kControls) controls.append(static_cast<int>(control));
+    module.attr("CONGESTION_CONTROLS") = nb::tuple(controls);
+    module.attr("PORT_RESERVE_BYTES") = packet::kReserveBytes;
 }
 
 // The columns of a table by name.
@@ -192,7 +147,10 @@ void bind_models(nb::module_& module) {
     using chakrascope::packet::Completion;
     using chakrascope::packet::Simulation;
     nb::class_<Routes>(module, "Routes")
-        .def(nb::init<const FabricDescription&, Ticks>(), nb::arg("fabric"), nb::arg("step") = 1)
+        .def(
+            "__init__",
+            [](Routes* place, nb::handle fabric, Ticks step) { new (place) Routes(fabric_of(fabric), step); },
+            nb::arg("fabric"), nb::arg("step") = 1)
         .def("path", &Routes::path, nb::arg("source"), nb::arg("destination"), nb::arg("ports"))
         .def("measure",
              [](Routes& routes, std::int32_t source, std::int32_t destination, std::uint32_t payload_bytes) {
@@ -201,8 +159,12 @@ void bind_models(nb::module_& module) {
              });
 
     nb::class_<Simulation>(module, "PacketSimulation")
-        .def(nb::init<const FabricDescription&, const packet::Settings&>(), nb::arg("fabric"),
-             nb::arg("settings"))
+        .def(
+            "__init__",
+            [](Simulation* place, nb::handle fabric) {
+                new (place) Simulation(fabric_of(fabric), packet_settings_of(fabric));
+            },
+            nb::arg("fabric"))
         .def("send", &Simulation::send, nb::arg("message"), nb::arg("source"), nb::arg("destination"),
              nb::arg("bytes"), nb::arg("time_ps"))
         .def(
@@ -220,9 +182,35 @@ void bind_models(nb::module_& module) {
 
 }  // namespace
 
+Fabric fabric_of(nb::handle given) {
+    using GivenLink = std::tuple<std::int32_t, std::int32_t, std::uint64_t, std::int64_t, double>;
+    using GivenChange = std::tuple<std::int64_t, std::uint32_t, std::uint64_t>;
+    Fabric fabric;
+    fabric.nodes = nb::cast<std::int32_t>(given.attr("nodes"));
+    fabric.switches = nb::cast<std::vector<std::int32_t>>(given.attr("switches"));
+    fabric.hosts = nb::cast<std::vector<std::int32_t>>(given.attr("hosts"));
+    for (nb::handle link : given.attr("links")) {
+        const auto [a, b, rate_bps, delay_ps, loss] = nb::cast<GivenLink>(link);
+        fabric.links.push_back({a, b, rate_bps, delay_ps, loss});
+    }
+    for (nb::handle change : given.attr("changes")) {
+        const auto [time_ns, link, rate_bps] = nb::cast<GivenChange>(change);
+        fabric.changes.push_back({time_ns * kTicksPerNs, link, rate_bps});
+    }
+    return fabric;
+}
+
+packet::Settings packet_settings_of(nb::handle fabric) {
+    return settings_of(nb::cast<nb::dict>(fabric.attr("settings")));
+}
+
 void bind_fabric(nb::module_& module) {
+    nb::enum_<NetworkModel>(module, "NetworkModel")
+        .value("UNAWARE", NetworkModel::Unaware)
+        .value("AWARE", NetworkModel::Aware)
+        .value("FLOW", NetworkModel::Flow)
+        .value("PACKET", NetworkModel::Packet);
     bind_packet_settings(module);
-    bind_description(module);
     bind_report(module);
     bind_models(module);
 }

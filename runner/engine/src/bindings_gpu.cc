@@ -45,13 +45,13 @@ void bind_machine(nb::module_& module) {
 using AskedAccess = std::tuple<std::int32_t, std::int32_t, double, std::int32_t>;
 using AskedUse = std::tuple<std::int32_t, std::int32_t, std::int64_t>;
 // Kind, place, bytes, ns, sources, destinations, counters.
-using AskedOp = std::tuple<int, std::int32_t, std::uint64_t, double, std::vector<AskedAccess>,
+using AskedOp = std::tuple<OpKind, std::int32_t, std::uint64_t, double, std::vector<AskedAccess>,
                            std::vector<AskedAccess>, std::vector<AskedUse>>;
 
 void add_op(Program& program, const AskedOp& asked) {
     const auto& [kind, place, bytes, ns, sources, targets, uses] = asked;
     Op& op = program.ops.emplace_back();
-    op.kind = static_cast<OpKind>(kind);
+    op.kind = kind;
     op.place = place;
     op.bytes = bytes;
     op.ns = ns;
@@ -82,7 +82,7 @@ void bind_program(nb::module_& module) {
             const auto last = static_cast<std::uint32_t>(program.ops.size());
             program.ranks.back().push_back({first, last, wavefronts});
         });
-    nb::enum_<OpKind>(module, "GpuOp", nb::is_arithmetic())
+    nb::enum_<OpKind>(module, "GpuOp")
         .value("DATA", OpKind::Data)
         .value("SIGNAL", OpKind::Signal)
         .value("TAKE", OpKind::Take)

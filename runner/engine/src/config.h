@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/description.h"
+#include "fabric/fabric.h"
 #include "gpu/machine.h"
 #include "gpu/program.h"
 #include "packet/settings.h"
@@ -30,21 +30,6 @@ class EventQueue;
 class Mailbox;
 class Network;
 using NetworkBetween = std::function<std::unique_ptr<Network>(EventQueue&, Mailbox&)>;
-
-// A full-duplex link between two devices: ranks are numbered first, switches after them.
-struct ConfigLink {
-    std::int32_t a;
-    std::int32_t b;
-    double bandwidth;  // units of 2^30 bytes/s
-    double latency;    // ns
-};
-
-// At that time a link of the configuration changes to that bandwidth; 0: it goes down.
-struct ConfigChange {
-    std::int64_t time_ns;
-    std::uint32_t link;
-    double bandwidth;  // units of 2^30 bytes/s
-};
 
 // The program of every collective of that kind and size among this many members: one graph of
 // sends, receives and computation for each position, as the content of an .et file.
@@ -78,9 +63,16 @@ struct GpuConfig {
     std::vector<GpuCollective> collectives;
 };
 
-// The model that carries messages over the links of a fabric; without one, the analytical networks
-// do.
-enum class FabricModel { None, Flow, Packet };
+// How messages are carried: they never queue, queue on links, share them as fluids, or as packets.
+enum class NetworkModel { Unaware, Aware, Flow, Packet };
+
+// Enums of fields; config.def has their words in the same order.
+enum class Semantics { AstraSim, Trace };
+enum class CollectiveOptimization { Baseline, LocalBandwidth };
+enum class SchedulingPolicy { Explicit, Fifo, Lifo };
+enum class IntraDimensionPolicy { Fifo, LessRemainingPhaseFirst, ReduceFirst, SmallestFirst };
+enum class InterDimensionPolicy { Ascending, Greedy, RoundRobin };
+enum class MemoryType { Pool, None, PerNode, PerNpu };
 
 // Where the value of a field comes from: keys of the system or memory configuration, the network, the
 // experiment, or what is computed for a run. All of these decide how a rank runs its program, in whichever
@@ -98,21 +90,31 @@ struct Config {
 #include "config.def"
 #undef ENGINE_FIELD
     std::vector<CollectiveProgram> collective_programs;
-    std::vector<ConfigLink> links;           // replaces the dimensions if congestion is modelled
-    std::vector<ConfigChange> link_changes;  // ascending by time
-    ExternalAdvance external_network;        // replaces the analytical networks if set
-    NetworkBetween network_between;          // likewise; every process has one rank
-    FabricModel fabric_model = FabricModel::None;
-    FabricDescription fabric;
+    NetworkModel network_model = NetworkModel::Unaware;
+    ExternalAdvance external_network;      // replaces the models if set
+    NetworkBetween network_between;        // likewise; every process has one rank
+    Fabric fabric;                         // replaces the dimensions if it has nodes
     packet::Settings packet;               // of a fabric
     std::shared_ptr<const GpuConfig> gpu;  // replaces networks; compute and collectives run on it
 
     // Whether the network runs in step with the ranks, as ASTRA-sim's packet-level ones do.
-    bool has_clock_of_its_own() const { return external_network || fabric_model != FabricModel::None; }
+    bool has_clock_of_its_own() const {
+        return external_network || network_model == NetworkModel::Flow ||
+               network_model == NetworkModel::Packet;
+    }
+
+    // Whether messages never queue, so that what ranks do depends on their programs alone.
+    bool never_queues() const {
+        return network_model == NetworkModel::Unaware && !external_network && !network_between && !gpu;
+    }
+
+    // The bandwidth that messages reach in a dimension, in units of 2^30 bytes/s.
+    double reached_bandwidth(std::size_t dimension) const { return bandwidth[dimension] * wire_share; }
 
     // Whether chunks are scheduled as in ASTRA-sim.
     bool default_policies() const {
-        return inter_dimension_policy == "ascending" && intra_dimension_policy == "FIFO";
+        return inter_dimension_policy == InterDimensionPolicy::Ascending &&
+               intra_dimension_policy == IntraDimensionPolicy::Fifo;
     }
 
     std::int64_t num_ranks() const {

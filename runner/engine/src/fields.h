@@ -43,23 +43,25 @@ inline std::string key_of(std::string name) {
 // Raise ConfigError for a value of the field `name` that is not valid.
 template <class T>
 void check_value(const char* name, const T& value, const Values& valid) {
-    std::ostringstream message;
-    message.precision(15);
     if constexpr (std::is_arithmetic_v<T>) {
+        std::ostringstream message;
+        message.precision(15);
         const auto number = static_cast<double>(value);
         if (valid.smallest <= number && number <= valid.largest) return;
         message << "'" << key_of(name) << "' must be between " << valid.smallest << " and " << valid.largest
                 << ", but is " << number << ".";
-    } else if constexpr (std::is_same_v<T, std::string>) {
-        const auto& words = valid.words;
-        if (words.empty() || std::find(words.begin(), words.end(), value) != words.end()) return;
-        message << "'" << key_of(name) << "' cannot be '" << value << "'; known are ";
-        for (const std::string& word : words) message << (&word == &words.front() ? "" : ", ") << word;
-        message << ".";
-    } else {
-        return;
+        throw ConfigError(message.str());
     }
-    throw ConfigError(message.str());
+}
+
+// Return the place of a word among those of a field; raises ConfigError if it is none of them.
+inline std::size_t place_of_word(const char* name, const std::string& word, const Values& valid) {
+    const auto& words = valid.words;
+    const auto found = std::find(words.begin(), words.end(), word);
+    if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
+    std::string message = "'" + key_of(name) + "' cannot be '" + word + "'; known are ";
+    for (const std::string& each : words) message += (&each == &words.front() ? "" : ", ") + each;
+    throw ConfigError(message + ".");
 }
 
 }  // namespace chakrascope::engine

@@ -20,7 +20,7 @@ from chakrascope.runner import NetworkConfig, Result, prepare, simulate
 from chakrascope.runner.backends import write_inputs
 from chakrascope.runner.backends.astra_sim import AstraSimBackend, AstraSimProgram, find_astra_sim
 from chakrascope.runner.backends.astra_sim._packets import read_flows, read_pauses
-from chakrascope.runner.config import PacketNetwork, PacketPart
+from chakrascope.runner.config import PacketPart, fabric_of
 
 FAKE = Path(__file__).with_name("fake_astra_sim.py")
 NODES = [[0, 0, 0, 9000], [1, 0, 0, 9000]]
@@ -133,7 +133,7 @@ def test_the_network_is_written_as_astra_sim_reads_it(tmp_path):
     config = (tmp_path / "config.txt").read_text().splitlines()
     assert "KMIN_MAP 2 100000000000 1234567 400000000000 1234567" in config
     assert "QLEN_MON_START 100000000000000000" in config
-    again = PacketNetwork.of(NetworkConfig.load(tmp_path / "config.txt"))
+    again = fabric_of(NetworkConfig.load(tmp_path / "config.txt"))
     assert [link.loss for link in again.links] == [0, 0.000001234]
     assert again.hosts == (0, 1)
 

@@ -18,7 +18,7 @@ from chakrascope.errors import BackendError, Cancelled
 from chakrascope.runner import prepare
 from chakrascope.runner.backends.astra_sim import AstraSimBackend, AstraSimProgram
 from chakrascope.runner.backends.ns3 import TcpDriver
-from chakrascope.runner.config import PacketNetwork, TcpPart
+from chakrascope.runner.config import TcpPart, fabric_of
 
 FAKE = Path(__file__).with_name("fake_astra_sim.py")
 
@@ -38,7 +38,7 @@ def test_a_packet_model_without_memory_says_so(ns3, tmp_path):
     tight = executable(tmp_path / "tight", f"#!/bin/sh\nulimit -v 60000\nexec {ns3}\n")
     hosts = 3000
     with pytest.raises(BackendError, match=r"not enough memory|SIGKILL|SIGABRT"):
-        TcpDriver(tight, PacketNetwork.of(star(hosts)), TcpPart())
+        TcpDriver(tight, fabric_of(star(hosts)), TcpPart())
 
 
 @pytest.mark.parametrize("backend", ["analytical-aware", "packet"])
@@ -77,7 +77,7 @@ def test_cancelling_reaches_a_program_that_does_not_read(tmp_path):
     with pytest.raises(Cancelled):
         TcpDriver(
             deaf,
-            PacketNetwork.of(star(3000)),
+            fabric_of(star(3000)),
             TcpPart(),
             keep_going=lambda: asked.append(None) or len(asked) < 4,
         )

@@ -13,8 +13,8 @@ from packets import star
 from chakrascope.converter.generate import microbenchmark
 from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig, engine, simulate
-from chakrascope.runner.backends._fabric import set_fabric
-from chakrascope.runner.config import PacketNetwork, read_failures
+from chakrascope.runner.backends import write_network
+from chakrascope.runner.config import fabric_of, read_failures
 
 HEADER, PAYLOAD, DELAY_PS, PS_PER_BYTE = 36, 1000, 500_000, 20
 PACKET_PS = (PAYLOAD + HEADER) * PS_PER_BYTE
@@ -45,9 +45,7 @@ def told(result, words):
 
 def carry(network, sent):
     """Send messages (source, destination, bytes, ns); return when each arrived, in ps, and the report."""
-    config = engine.Config()
-    set_fabric(config, engine.FabricModel.PACKET, PacketNetwork.of(network, timed=True))
-    simulation = engine.PacketSimulation(config.fabric, config.packet)
+    simulation = engine.PacketSimulation(fabric_of(network))
     for number, (source, destination, size, at_ns) in enumerate(sent):
         simulation.send(number, source, destination, size, at_ns * 1000)
     arrived = {}
@@ -257,7 +255,7 @@ def test_closed_form_of_the_analytical_network():
 
 def test_link_down_of_astra_sim_is_a_failure_from_two_seconds_on():
     network = clos(LINK_DOWN=[5, 4, 6])
-    packet = PacketNetwork.of(network, timed=True)
+    packet = fabric_of(network)
     assert packet.changes == ((2_000_005_000, 4, 0),)
     result = run(network)
     assert result.makespan_ns == run(clos()).makespan_ns
@@ -281,7 +279,7 @@ def test_link_down_is_written_for_hosts_first(tmp_path):
         "LINK_DOWN": [7, 3, 1],
     }
     data = {"topology": ["Switch"], "npus_count": [3], "bandwidth": [1.0], "latency": [1.0], "packet": part}
-    PacketNetwork.of(NetworkConfig.from_mapping(data, "here")).save(tmp_path)
+    write_network(NetworkConfig.from_mapping(data, "here"), "ns3", tmp_path)
     assert "LINK_DOWN 7 2 3\n" in (tmp_path / "config.txt").read_text(encoding="utf-8")
 
 
@@ -309,7 +307,7 @@ def test_auto_asks_packets_about_links_that_change():
 
 def test_one_link_may_fail_again_later():
     twice = clos({"link": [4, 6], "at": "10us", "until": "20us"}, {"link": [6, 4], "at": "20us", "rate": 0.5})
-    changes = PacketNetwork.of(twice, timed=True).changes
+    changes = fabric_of(twice).changes
     whole = 10 * 2**30 * 8
     assert [(time, rate) for time, _, rate in changes] == [(10_000, 0), (20_000, whole // 2)]
     assert run(twice).makespan_ns > 0
@@ -322,7 +320,7 @@ def test_failures_of_a_link_and_of_its_switch_add_up():
         {"link": [4, 6], "rate": 0.5, "at": "10us", "until": "40us"},
         {"device": 6, "rate": 0.5, "at": "20us", "until": "30us"},
     )
-    changes = PacketNetwork.of(both, timed=True).changes
+    changes = fabric_of(both).changes
     whole = 10 * 2**30 * 8
     of_link = [(time, rate) for time, link, rate in changes if link == 4]
     assert of_link == [

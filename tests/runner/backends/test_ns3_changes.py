@@ -10,7 +10,7 @@ from chakrascope.converter.generate import microbenchmark
 from chakrascope.errors import BackendError
 from chakrascope.runner import NetworkConfig, simulate
 from chakrascope.runner.backends.ns3 import TcpDriver
-from chakrascope.runner.config import PacketNetwork, TcpPart, read_failures
+from chakrascope.runner.config import TcpPart, fabric_of, read_failures
 
 # Two ranks under each of two leaves (4, 5), two spines (6, 7).
 LINKS = [[rank, 4 + rank // 2, 1.0, 1000] for rank in range(4)]
@@ -35,7 +35,7 @@ def test_the_rest_of_a_message_takes_as_long_as_the_slow_link_says(tcp, share):
 
     def arrival(*failures):
         network = replace(star, failures=read_failures(list(failures), (), "here"))
-        with TcpDriver(tcp, PacketNetwork.of(network, timed=True), part) as driver:
+        with TcpDriver(tcp, fabric_of(network), part) as driver:
             return dict(driver.advance([(0, 0, 1, 32 * MIB, 0)], -1))[0]
 
     whole, middle = arrival(), 10_000_000

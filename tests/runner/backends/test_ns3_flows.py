@@ -17,11 +17,11 @@ from chakrascope.runner import NetworkConfig
 from chakrascope.runner.backends import warm_up
 from chakrascope.runner.backends.ns3 import TcpDriver, find_compiler, find_ns3
 from chakrascope.runner.backends.ns3._build import build_driver, start_build
-from chakrascope.runner.config import PacketNetwork, TcpPart
+from chakrascope.runner.config import TcpPart, fabric_of
 
 
 def test_a_driver_that_dies_is_named(ns3):
-    with TcpDriver(ns3, PacketNetwork.of(star(2)), TcpPart()) as driver:
+    with TcpDriver(ns3, fabric_of(star(2)), TcpPart()) as driver:
         # The program itself: it may still answer for a moment after the guard that started it has died.
         guard = driver._process.pid
         program = int(Path(f"/proc/{guard}/task/{guard}/children").read_text("utf-8"))
@@ -31,7 +31,7 @@ def test_a_driver_that_dies_is_named(ns3):
 
 
 def test_cancelling_and_the_time_limit_take_effect_at_once(ns3):
-    endless, packet = [(0, 0, 1, 1 << 40, 0)], PacketNetwork.of(star(2))
+    endless, packet = [(0, 0, 1, 1 << 40, 0)], fabric_of(star(2))
     end = time.monotonic() + 0.3
     with (
         pytest.raises(Cancelled),
@@ -52,7 +52,7 @@ def script(path, body):
 
 
 def test_a_driver_that_answers_nonsense_or_nothing_is_an_error(tmp_path):
-    packet = PacketNetwork.of(star(2))
+    packet = fabric_of(star(2))
     silent = script(tmp_path / "silent", "import sys; sys.stderr.write('no memory left'); sys.exit(3)")
     with pytest.raises(BackendError, match=r"exit status 3.*no memory left"):
         TcpDriver(silent, packet, TcpPart())

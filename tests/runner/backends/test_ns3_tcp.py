@@ -15,7 +15,7 @@ from chakrascope.converter import CollectiveType, NodeType, convert, microbenchm
 from chakrascope.errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError
 from chakrascope.runner import NetworkConfig, Result, prepare, simulate
 from chakrascope.runner.backends.ns3 import TcpBackend, TcpDriver, build_driver, find_ns3
-from chakrascope.runner.config import Link, PacketNetwork, PacketPart, TcpPart
+from chakrascope.runner.config import Link, PacketPart, TcpPart, fabric_of
 
 GBPS, DELAY_NS = 10, 5_000
 MSS, HEADER = 1448, 48
@@ -32,7 +32,7 @@ def star(hosts, gbps=GBPS, delay_ns=DELAY_NS, **settings_):
 
 def deliver(tcp, network, sent, **options):
     """Send messages (id, from, to, bytes, ns) and return when each arrived, and what was counted."""
-    with TcpDriver(tcp, PacketNetwork.of(network), network.tcp or TcpPart(), **options) as driver:
+    with TcpDriver(tcp, fabric_of(network), network.tcp or TcpPart(), **options) as driver:
         arrived = everything(driver, sent)
         return arrived, driver.tcp_totals()
 
@@ -214,7 +214,7 @@ def test_every_byte_arrives_once_however_time_advances(tcp, drawn, control, buff
 def _in_steps(tcp, network, sent, step_ns):
     """Simulate in steps, and then until nothing is under way."""
     arrived = {}
-    with TcpDriver(tcp, PacketNetwork.of(network), network.tcp) as driver:
+    with TcpDriver(tcp, fabric_of(network), network.tcp) as driver:
         arrived |= dict(driver.advance(sent, 0))
         for step in range(1, 41):
             arrived |= dict(driver.advance([], min(step * step_ns, QUIET_NS)))
@@ -354,7 +354,7 @@ def test_cancelling_ends_the_program_and_so_does_the_time_limit(tcp):
         TcpBackend().run(ready, lambda now, done: len(seen) < 3 and not seen.append(now))
     with pytest.raises(BackendTimeout):
         TcpBackend(timeout_s=0.5).run(ready)
-    driver = TcpDriver(tcp, PacketNetwork.of(star(2)), TcpPart())
+    driver = TcpDriver(tcp, fabric_of(star(2)), TcpPart())
     number = driver._process.pid
     driver.close()
     wait_for(lambda: not Path(f"/proc/{number}").exists())

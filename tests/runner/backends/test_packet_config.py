@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from chakrascope.errors import ChakrascopeError, ConfigError
 from chakrascope.runner import NetworkConfig, list_presets
-from chakrascope.runner.config import PacketNetwork, PacketPart
+from chakrascope.runner.backends import write_network
+from chakrascope.runner.config import PacketPart, fabric_of
 
 CONFIG = """ENABLE_QCN 1
 {a comment} CC_MODE 12
@@ -36,7 +37,7 @@ def test_the_files_of_ns3_are_read(config, tmp_path):
     network = NetworkConfig.load(config)
     assert (network.npus_count, network.latency) == ((4,), (500.0,))
     assert network.bandwidth_bytes_per_ns == (50.0,)
-    packet = PacketNetwork.of(network)
+    packet = fabric_of(network)
     assert (packet.nodes, packet.switches, packet.hosts) == (5, (4,), (0, 1, 2, 3))
     assert [link.rate_bps for link in packet.links] == [400 * 10**9, 400 * 10**9, 10**11, 400 * 10**9]
     assert [link.delay_ps for link in packet.links] == [500_000, 500_000, 10**6, 0]
@@ -54,11 +55,11 @@ def test_a_misspelt_setting_is_refused(config):
 
 
 def test_files_of_astra_sim_s_count_time_as_it_does(config):
-    assert PacketNetwork.of(NetworkConfig.load(config)).settings["ASTRA_SIM_CLOCK"] == 1
+    assert fabric_of(NetworkConfig.load(config)).settings["ASTRA_SIM_CLOCK"] == 1
     config.write_text(CONFIG + "ASTRA_SIM_CLOCK 0\n")
-    assert PacketNetwork.of(NetworkConfig.load(config)).settings["ASTRA_SIM_CLOCK"] == 0
+    assert fabric_of(NetworkConfig.load(config)).settings["ASTRA_SIM_CLOCK"] == 0
     plain = NetworkConfig(("Switch",), (4,), (50.0,), (500.0,))
-    assert PacketNetwork.of(plain).settings["ASTRA_SIM_CLOCK"] == 0
+    assert fabric_of(plain).settings["ASTRA_SIM_CLOCK"] == 0
 
 
 def test_logical_dimensions_come_from_their_file(config, tmp_path):
@@ -67,7 +68,7 @@ def test_logical_dimensions_come_from_their_file(config, tmp_path):
     assert NetworkConfig.load_packet(config, logical).npus_count == (2, 2)
     logical.write_text('{"logical-dims": ["8"]}')
     with pytest.raises(ConfigError, match="4 hosts but the network has 8 ranks"):
-        PacketNetwork.of(NetworkConfig.load_packet(config, logical))
+        fabric_of(NetworkConfig.load_packet(config, logical))
     logical.write_text('{"logical-dims": 8}')
     with pytest.raises(ConfigError, match="logical-dims"):
         NetworkConfig.load_packet(config, logical)
@@ -77,14 +78,11 @@ def test_a_packet_network_survives_yaml_and_ns3_files(config, tmp_path):
     network = NetworkConfig.load(config)
     network.save(tmp_path / "network.yml")
     again = NetworkConfig.load(tmp_path / "network.yml")
-    assert PacketNetwork.of(again) == PacketNetwork.of(network)
-    (tmp_path / "out").mkdir()
-    PacketNetwork.of(network).save(tmp_path / "out")
-    written = PacketNetwork.of(NetworkConfig.load(tmp_path / "out" / "config.txt"))
-    assert (written.nodes, written.links) == (5, PacketNetwork.of(network).links)
-    changed = {
-        key for key in written.settings if written.settings[key] != PacketNetwork.of(network).settings[key]
-    }
+    assert fabric_of(again) == fabric_of(network)
+    write_network(network, "ns3", tmp_path / "out")
+    written = fabric_of(NetworkConfig.load(tmp_path / "out" / "config.txt"))
+    assert (written.nodes, written.links) == (5, fabric_of(network).links)
+    changed = {key for key in written.settings if written.settings[key] != fabric_of(network).settings[key]}
     assert changed == {"TOPOLOGY_FILE"}
 
 
@@ -129,13 +127,13 @@ def test_wrong_packet_parts_are_named():
         return NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), packet=PacketPart.from_mapping(part))
 
     with pytest.raises(ConfigError, match="did you mean 'CC_MODE'"):
-        PacketNetwork.of(packet(CC_MOD=1))
+        fabric_of(packet(CC_MOD=1))
     with pytest.raises(ConfigError, match="without 'links'"):
-        PacketNetwork.of(packet(nodes=3))
+        fabric_of(packet(nodes=3))
     with pytest.raises(ConfigError, match="a link is"):
-        PacketNetwork.of(packet(nodes=3, switches=[2], links=[[0, 1]]))
+        fabric_of(packet(nodes=3, switches=[2], links=[[0, 1]]))
     with pytest.raises(ConfigError, match="must be lists"):
-        PacketNetwork.of(packet(nodes=3, switches=2, links=[]))
+        fabric_of(packet(nodes=3, switches=2, links=[]))
 
 
 def reachable(packet):
@@ -174,7 +172,7 @@ def test_every_translated_network_connects_all_ranks(dimensions):
         (50.0,) * count,
         (500.0,) * count,
     )
-    packet = PacketNetwork.of(network)
+    packet = fabric_of(network)
     assert packet.hosts == tuple(range(network.num_ranks))
     assert reachable(packet)
 
@@ -197,13 +195,13 @@ def clos_network(counts, **fabric):
     ],
 )
 def test_clos_fabrics_have_the_switches_they_should(counts, fabric, switches):
-    packet = PacketNetwork.of(clos_network(counts, **fabric))
+    packet = fabric_of(clos_network(counts, **fabric))
     assert len(packet.switches) == switches
     assert reachable(packet)
 
 
 def test_oversubscription_divides_the_links_up():
-    packet = PacketNetwork.of(clos_network((16,), hosts_per_leaf=8, oversubscription=4))
+    packet = fabric_of(clos_network((16,), hosts_per_leaf=8, oversubscription=4))
     up = [link for link in packet.links if 16 in (link.a, link.b) and max(link.a, link.b) >= 18]
     assert len(up) == 2
 
@@ -219,28 +217,28 @@ def test_oversubscription_divides_the_links_up():
 )
 def test_wrong_fabrics_are_named(fabric, pattern):
     with pytest.raises(ConfigError, match=pattern):
-        PacketNetwork.of(clos_network((16,), **fabric))
+        fabric_of(clos_network((16,), **fabric))
 
 
 @pytest.mark.parametrize("name", list_presets("network"))
 def test_every_preset_translates(name):
-    assert PacketNetwork.of(NetworkConfig.preset(name)).warnings() == []
+    assert fabric_of(NetworkConfig.preset(name)).warnings() == []
 
 
 def test_odd_settings_are_named():
     part = PacketPart.from_mapping({"CC_MODE": 2, "KMIN_MAP": {10**9: 5}})
     network = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), packet=part)
-    first, second = PacketNetwork.of(network).warnings()
+    first, second = fabric_of(network).warnings()
     assert "CC_MODE 2 is no congestion control" in first
     assert "KMIN_MAP has no entry for 8589934592 bit/s" in second
 
 
 def test_marking_thresholds_are_interpolated():
     network = NetworkConfig(("Switch",), (2,), (300e9 / 8 / (1 << 30),), (500.0,))
-    packet = PacketNetwork.of(network)
+    packet = fabric_of(network)
     assert packet.settings["KMIN_MAP"] == {300 * 10**9: 700}
     slow = NetworkConfig(("Switch",), (2,), (12.5e9 / 8 / (1 << 30),), (500.0,))
-    assert PacketNetwork.of(slow).settings["KMAX_MAP"] == {12_500_000_000: 200}
+    assert fabric_of(slow).settings["KMAX_MAP"] == {12_500_000_000: 200}
 
 
 _WORDS = st.sampled_from(
@@ -267,7 +265,7 @@ def test_no_config_raises_anything_but_our_errors(tmp_path_factory, words):
     (folder / "topo.txt").write_text(TOPOLOGY)
     (folder / "config.txt").write_text(" ".join(words), encoding="utf-8", errors="replace")
     try:
-        PacketNetwork.of(NetworkConfig.load(folder / "config.txt"))
+        fabric_of(NetworkConfig.load(folder / "config.txt"))
     except ChakrascopeError:
         return
 
@@ -279,7 +277,7 @@ def test_no_topology_raises_anything_but_our_errors(tmp_path_factory, words):
     (folder / "topo.txt").write_text(" ".join(words), encoding="utf-8", errors="replace")
     (folder / "config.txt").write_text("TOPOLOGY_FILE topo.txt")
     try:
-        PacketNetwork.of(NetworkConfig.load(folder / "config.txt"))
+        fabric_of(NetworkConfig.load(folder / "config.txt"))
     except ChakrascopeError:
         return
 

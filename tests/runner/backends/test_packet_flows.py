@@ -10,8 +10,7 @@ from packets import case_network, messages, read_cases, star
 
 from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig, engine
-from chakrascope.runner.backends._fabric import set_fabric
-from chakrascope.runner.config import PacketNetwork, PacketPart
+from chakrascope.runner.config import PacketPart, fabric_of
 
 HEADER, ACK, PAYLOAD, DELAY_PS = 36, 48, 1000, 500_000
 PS_PER_BYTE = 20  # 400 Gb/s
@@ -30,10 +29,8 @@ class Driver:
     """A packet simulation in ns and ranks."""
 
     def __init__(self, network):
-        config = engine.Config()
-        set_fabric(config, engine.FabricModel.PACKET, network)
         self.hosts = network.hosts
-        self.simulation = engine.PacketSimulation(config.fabric, config.packet)
+        self.simulation = engine.PacketSimulation(network)
 
     def advance(self, sent, limit_ns):
         """Send messages (id, source, destination, bytes, ns); return what arrives next, rounded up to ns."""
@@ -55,7 +52,7 @@ def everything(driver, sent):
 
 
 def simulate(network, sent):
-    driver = Driver(PacketNetwork.of(network))
+    driver = Driver(fabric_of(network))
     return everything(driver, sent), Totals(driver.simulation.report())
 
 
@@ -215,7 +212,7 @@ def test_the_steps_in_which_time_advances_do_not_matter(drawn, step_ns, control)
     sent = [(key, a, (a + d) % 4, size, at) for key, (a, d, size, at) in enumerate(drawn)]
     at_once, _ = simulate(star(4, CC_MODE=control), sent)
     stepped = {}
-    driver = Driver(PacketNetwork.of(star(4, CC_MODE=control)))
+    driver = Driver(fabric_of(star(4, CC_MODE=control)))
     now = 0
     waiting = sorted(sent, key=lambda message: message[4])
     while len(stepped) < len(sent):

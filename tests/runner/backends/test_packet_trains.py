@@ -12,8 +12,7 @@ from workloads import coll, workload
 from chakrascope.converter import CollectiveType, microbenchmark
 from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig, engine, simulate
-from chakrascope.runner.backends._fabric import set_fabric
-from chakrascope.runner.config import PacketNetwork, PacketPart
+from chakrascope.runner.config import PacketPart, fabric_of
 
 PAYLOAD, HEADER, ACK = 1000, 36, 48
 PACKET_PS = (PAYLOAD + HEADER) * 20  # 400 Gb/s
@@ -31,9 +30,7 @@ def far_star(hosts, rates=(), **packet):
 
 def carry(star, sent):
     """Send messages (id, source, destination, bytes, ps); return when they arrived, and the report."""
-    config = engine.Config()
-    set_fabric(config, engine.FabricModel.PACKET, PacketNetwork.of(star))
-    simulation = engine.PacketSimulation(config.fabric, config.packet)
+    simulation = engine.PacketSimulation(fabric_of(star))
     for message in sent:
         simulation.send(*message)
     arrived = {}

@@ -30,10 +30,11 @@ from chakrascope.runner import (
     run_sweep,
     simulate,
 )
+from chakrascope.runner.backends import write_network
 from chakrascope.runner.backends.service import _backend, _turn
 from chakrascope.runner.backends.service._messages import message
 from chakrascope.runner.backends.service._request import configuration
-from chakrascope.runner.config import PacketNetwork, PacketPart
+from chakrascope.runner.config import PacketPart
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 RUNNING = 1
@@ -150,7 +151,7 @@ def test_packet_networks_are_told_as_astra_sims_files_have_them(tmp_path):
     }
     network = NetworkConfig(("Switch",), (4,), (46.57,), (500.0,), packet=PacketPart.from_mapping(part))
     request, warnings = configuration(experiment("ns3", network=network), "ns3", "folder", trace=True)
-    PacketNetwork.of(network).save(tmp_path)
+    write_network(network, "ns3", tmp_path)
     sent = request.config.network_backend.ns3
     told = {field.name.upper(): value for field, value in sent.network.ListFields()}
     written = dict(line.split(" ", 1) for line in (tmp_path / "config.txt").read_text().splitlines())

@@ -11,7 +11,7 @@ import yaml
 from chakrascope.converter import microbenchmark
 from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig, simulate
-from chakrascope.runner.config import PacketNetwork
+from chakrascope.runner.config import fabric_of
 from chakrascope.runner.config.infragraph import _network
 
 SAMPLES = Path(__file__).parents[2] / "data" / "runner" / "infragraph"
@@ -94,7 +94,7 @@ def test_public_blueprints_load(name):
     )
     assert network.logical == (shape is None)
     assert shape in (None, found)
-    packet = PacketNetwork.of(network)
+    packet = fabric_of(network)
     assert packet.hosts == tuple(range(ranks))
     assert packet.nodes == devices
 
@@ -112,7 +112,7 @@ def test_figures_are_exact(tmp_path):
         "node.1.nic.0",
         "leaf.0.asic.0",
     )
-    links = {(link.a, link.b): (link.rate_bps, link.delay_ps) for link in PacketNetwork.of(network).links}
+    links = {(link.a, link.b): (link.rate_bps, link.delay_ps) for link in fabric_of(network).links}
     assert links == {
         (0, 2): (32_000_000_000, 250),
         (1, 3): (32_000_000_000, 250),
@@ -165,7 +165,7 @@ def test_transfers_need_a_width(tmp_path):
     with pytest.raises(ConfigError, match="no width for its giga-transfers"):
         load(tmp_path, data)
     network = load(tmp_path, data, **{"link-defaults": {"pcie": {"width": 16}}})
-    assert {link.rate_bps for link in PacketNetwork.of(network).links} == {512_000_000_000, 25_000_000_000}
+    assert {link.rate_bps for link in fabric_of(network).links} == {512_000_000_000, 25_000_000_000}
     assert any("16 lanes of 32 Gb/s" in text for text in network.assumptions)
 
 
@@ -178,7 +178,7 @@ def test_defaults_go_from_the_most_particular_to_all(tmp_path):
         "pcie": {"bandwidth": "1GB/s", "latency": "7ns"},
         "*": {"bandwidth": "25Gb/s", "latency": "9ns"},
     }
-    links = PacketNetwork.of(load(tmp_path, data, **{"link-defaults": given})).links
+    links = fabric_of(load(tmp_path, data, **{"link-defaults": given})).links
     assert {(link.rate_bps, link.delay_ps) for link in links} == {(256 * 10**9, 7000), (25 * 10**9, 9000)}
 
 

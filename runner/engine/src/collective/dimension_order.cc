@@ -12,7 +12,7 @@ std::vector<std::size_t> DimensionOrder::next(std::uint64_t chunk, const std::ve
                                               Collective kind, std::uint64_t size) {
     std::vector<std::size_t> order = dimensions;
     if (order.size() < 2) return order;
-    if (config_.inter_dimension_policy == "round-robin") {
+    if (config_.inter_dimension_policy == InterDimensionPolicy::RoundRobin) {
         std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(chunk % order.size()),
                     order.end());
         return order;
@@ -43,7 +43,7 @@ void DimensionOrder::add_loads(const std::vector<std::size_t>& order, Collective
 
 double DimensionOrder::load(std::size_t dimension, double size) const {
     const double ranks = config_.npus_count[dimension];
-    return size * (ranks - 1) / ranks / config_.bandwidth[dimension];
+    return size * (ranks - 1) / ranks / config_.reached_bandwidth(dimension);
 }
 
 }  // namespace chakrascope::engine

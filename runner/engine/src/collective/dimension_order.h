@@ -17,7 +17,7 @@ class DimensionOrder {
     explicit DimensionOrder(const Config& config) : config_(config), loads_(config.topology.size(), 0.0) {}
 
     // Whether chunks may visit dimensions in another than ascending order.
-    bool active() const { return config_.inter_dimension_policy != "ascending"; }
+    bool active() const { return config_.inter_dimension_policy != InterDimensionPolicy::Ascending; }
 
     // Order the dimensions, given in ascending order, for the reduction of a chunk; the gather
     // visits them in reverse. Chunk 0 of a collective starts with no load.

@@ -54,11 +54,10 @@ std::unique_ptr<Algorithm> make_met(Rank& rank, Stream& stream) {
 // in order.
 bool Meetings::are_exact(const Config& config) {
     const bool shares_memory =
-        config.memory_type == "MEMORY_POOL" || config.memory_type == "PER_NODE_MEMORY_EXPANSION";
-    return !config.congestion_aware && !config.has_clock_of_its_own() && !config.network_between &&
-           !config.gpu && !config.rendezvous && config.model_shared_bus != 1 && config.message_cost_ns == 0 &&
-           !config.messages_on_request && config.overtaking == 0 && config.default_policies() &&
-           !shares_memory;
+        config.memory_type == MemoryType::Pool || config.memory_type == MemoryType::PerNode;
+    return config.never_queues() && !config.rendezvous && config.model_shared_bus != 1 &&
+           config.message_cost_ns == 0 && !config.messages_on_request && config.overtaking == 0 &&
+           config.default_policies() && !shares_memory;
 }
 
 bool Meetings::takes(const Phase& phase) {

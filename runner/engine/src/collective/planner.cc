@@ -198,7 +198,7 @@ std::vector<Planner::Dimension> Planner::dimensions(Kind kind, const std::vector
 std::vector<Phase> Planner::phases(Kind kind, std::vector<Dimension> dimensions, std::uint64_t chunk) {
     std::vector<Phase> phases;
     std::uint64_t size = chunk;
-    if (kind != Kind::AllReduce || config_.collective_optimization == "baseline") {
+    if (kind != Kind::AllReduce || config_.collective_optimization == CollectiveOptimization::Baseline) {
         for (const Dimension& dimension : dimensions)
             size = append(phases, kind, kind, dimension, Walk::Next, size);
         return phases;

@@ -64,9 +64,9 @@ Planner& StreamScheduler::planner(std::int64_t group) {
 }
 
 std::int64_t StreamScheduler::next_priority(const CollectiveRequest& request) {
-    const std::string& policy = rank_.cluster().config.scheduling_policy;
-    if (policy == "EXPLICIT") return request.priority;
-    return policy == "FIFO" ? priorities_-- : priorities_++;
+    const SchedulingPolicy policy = rank_.cluster().config.scheduling_policy;
+    if (policy == SchedulingPolicy::Explicit) return request.priority;
+    return policy == SchedulingPolicy::Fifo ? priorities_-- : priorities_++;
 }
 
 Stream& StreamScheduler::create(CollectiveRun& run, std::vector<Phase> phases, std::int64_t tag) {
@@ -148,13 +148,14 @@ void StreamScheduler::insert(Queue& queue, Stream& stream) {
 
 bool StreamScheduler::yields(const Stream& stream, const Stream& other) const {
     const std::int64_t mine = stream.run->priority, theirs = other.run->priority;
-    const std::string& policy = rank_.cluster().config.intra_dimension_policy;
+    using Policy = IntraDimensionPolicy;
+    const Policy policy = rank_.cluster().config.intra_dimension_policy;
     if (mine != theirs) return theirs > mine;
     const bool earlier = rank_.cluster().config.default_policies() || other.tag <= stream.tag;
-    if (policy == "FIFO") return earlier;
+    if (policy == Policy::Fifo) return earlier;
     const auto urgency = [&](const Stream& waiting) -> std::uint64_t {
-        if (policy == "smallest-first") return waiting.phase().size;
-        if (policy == "less-remaining-phase-first") return waiting.phases.size() - waiting.next_phase;
+        if (policy == Policy::SmallestFirst) return waiting.phase().size;
+        if (policy == Policy::LessRemainingPhaseFirst) return waiting.phases.size() - waiting.next_phase;
         return waiting.phase().kind == Collective::AllGather ? 1 : 0;  // reduce-first
     };
     const std::uint64_t own = urgency(stream), before = urgency(other);

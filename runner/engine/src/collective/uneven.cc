@@ -198,7 +198,7 @@ std::uint64_t Blocks::largest() const {
 
 std::uint64_t evened_collectives(const Config& config,
                                  const std::vector<std::shared_ptr<const Program>>& programs) {
-    if (config.semantics == "trace") return 0;
+    if (config.semantics == Semantics::Trace) return 0;
     std::uint64_t most = 0;
     for (const auto& program : programs) {
         std::uint64_t uneven = 0;
@@ -213,7 +213,7 @@ std::uint64_t evened_collectives(const Config& config,
 
 UnevenCollectives::UnevenCollectives(const Config& config, const Programs& programs,
                                      const std::vector<std::int32_t>& program_of_rank) {
-    if (config.semantics != "trace") return;
+    if (config.semantics != Semantics::Trace) return;
     const Groups groups(config);
     std::vector<std::map<std::int64_t, Summary>> summaries;
     std::set<std::int64_t> used;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "description.h"
+#include "fabric.h"
 
 namespace chakrascope::engine {
 

@@ -52,7 +52,7 @@ std::uint32_t flow_hash(std::int32_t source, std::int32_t destination, std::uint
     return hash ^ (hash >> 16);
 }
 
-Routes::Routes(const FabricDescription& fabric, Ticks step)
+Routes::Routes(const Fabric& fabric, Ticks step)
     : step_(step), host_(static_cast<std::size_t>(fabric.nodes), true) {
     for (const std::int32_t node : fabric.switches) host_[static_cast<std::size_t>(node)] = false;
     out_.resize(host_.size());
@@ -197,13 +197,13 @@ PathMeasure Routes::largest(std::uint32_t payload_bytes) {
     return result;
 }
 
-std::size_t changes_at_start(const FabricDescription& fabric) {
+std::size_t changes_at_start(const Fabric& fabric) {
     const auto later = std::find_if(fabric.changes.begin(), fabric.changes.end(),
                                     [](const LinkChange& change) { return change.time > 0; });
     return static_cast<std::size_t>(later - fabric.changes.begin());
 }
 
-Routes routes_at_start(const FabricDescription& fabric, Ticks step) {
+Routes routes_at_start(const Fabric& fabric, Ticks step) {
     Routes routes(fabric, step);
     const std::size_t changes = changes_at_start(fabric);
     for (std::size_t i = 0; i < changes; ++i)

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "description.h"
+#include "fabric.h"
 
 namespace chakrascope::engine {
 
@@ -51,7 +51,7 @@ std::uint32_t flow_hash(std::int32_t source, std::int32_t destination, std::uint
 class Routes {
   public:
     // Durations are multiples of `step`; with a step above 1 ps, paths are ordered as in ASTRA-sim.
-    explicit Routes(const FabricDescription& fabric, Ticks step = 1);
+    explicit Routes(const Fabric& fabric, Ticks step = 1);
 
     std::int32_t nodes() const { return static_cast<std::int32_t>(out_.size()); }
     bool is_host(std::int32_t node) const { return host_[static_cast<std::size_t>(node)]; }
@@ -102,7 +102,7 @@ class Routes {
 };
 
 // The number of a fabric's changes that apply from the start, and its routes with these applied.
-std::size_t changes_at_start(const FabricDescription& fabric);
-Routes routes_at_start(const FabricDescription& fabric, Ticks step);
+std::size_t changes_at_start(const Fabric& fabric);
+Routes routes_at_start(const Fabric& fabric, Ticks step);
 
 }  // namespace chakrascope::engine

@@ -12,18 +12,20 @@ class AwareNetwork final : public Network {
     AwareNetwork(const Config& config, EventQueue& events, Mailbox& mailbox)
         : events_(events),
           mailbox_(mailbox),
-          topology_(config.links.empty() ? make_dimensions(config) : make_graph(config)),
+          topology_(config.fabric.nodes == 0 ? make_dimensions(config) : make_graph(config)),
           lines_(topology_->links().size()),
           history_(config.record_links ? lines_.size() : 0),
           recording_(config.record_links),
-          changes_(config.link_changes) {
+          changes_(config.fabric.changes) {
         for (const Link& link : topology_->links()) uses_.push_back({link.source, link.destination});
         // A switch returns a message to its sender; on other networks there is no path from a rank
         // to itself.
-        loops_ = config.links.empty() && config.topology.size() == 1 && config.topology[0] == "Switch";
-        for (const ConfigChange& change : changes_) {
-            if (change.time_ns > 0)
-                events_.at(static_cast<Time>(change.time_ns), bind<&AwareNetwork::change_links>(this));
+        loops_ = config.fabric.nodes == 0 && config.topology.size() == 1 &&
+                 shape_of(config.topology[0]) == Shape::Switch;
+        for (const LinkChange& change : changes_) {
+            if (change.time > 0)
+                events_.at(static_cast<Time>(change.time / kTicksPerNs),
+                           bind<&AwareNetwork::change_links>(this));
         }
         change_links(0);
     }
@@ -129,10 +131,10 @@ class AwareNetwork final : public Network {
     void change_links(std::uint64_t) {
         std::vector<Stranded> moved;
         while (next_change_ < changes_.size() &&
-               changes_[next_change_].time_ns <= static_cast<std::int64_t>(events_.now())) {
-            const ConfigChange& change = changes_[next_change_++];
-            topology_->change(change.link, bytes_per_ns(change.bandwidth));
-            if (change.bandwidth > 0) continue;
+               changes_[next_change_].time / kTicksPerNs <= static_cast<Ticks>(events_.now())) {
+            const LinkChange& change = changes_[next_change_++];
+            topology_->change(change.link, change.rate_bps);
+            if (change.rate_bps > 0) continue;
             for (const std::size_t place : {2 * std::size_t{change.link}, 2 * std::size_t{change.link} + 1})
                 take_waiting(place, moved);
         }
@@ -162,7 +164,7 @@ class AwareNetwork final : public Network {
     mutable FabricReport report_;
     const bool recording_;
     std::vector<Waiting> waiting_;  // by message
-    const std::vector<ConfigChange>& changes_;
+    const std::vector<LinkChange>& changes_;
     std::size_t next_change_ = 0;
     std::vector<Stranded> stranded_;
     bool loops_ = false;

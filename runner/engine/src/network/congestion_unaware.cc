@@ -4,23 +4,18 @@
 
 #include "../errors.h"
 #include "network.h"
+#include "topology.h"
 
 namespace chakrascope::engine {
 namespace {
-
-enum class Shape { Ring, FullyConnected, Switch };
 
 class UnawareNetwork final : public Network {
   public:
     UnawareNetwork(const Config& config, EventQueue& events, Mailbox& mailbox)
         : events_(events), mailbox_(mailbox) {
         for (std::size_t i = 0; i < config.topology.size(); ++i) {
-            const std::string& name = config.topology[i];
-            const Shape shape = name == "Ring"     ? Shape::Ring
-                                : name == "Switch" ? Shape::Switch
-                                                   : Shape::FullyConnected;
-            dimensions_.push_back(
-                {shape, config.npus_count[i], config.latency[i], bytes_per_ns(config.bandwidth[i])});
+            dimensions_.push_back({shape_of(config.topology[i]), config.npus_count[i], config.latency[i],
+                                   bytes_per_ns(config.reached_bandwidth(i))});
         }
     }
 

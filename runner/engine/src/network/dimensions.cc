@@ -4,24 +4,19 @@
 namespace chakrascope::engine {
 namespace {
 
-enum class Shape : std::uint8_t { Ring, FullyConnected, Switch };
-
 class Dimensions final : public Topology {
   public:
     explicit Dimensions(const Config& config) : ranks_(static_cast<std::int32_t>(config.num_ranks())) {
         std::int32_t stride = 1, switches = ranks_;
         for (std::size_t d = 0; d < config.topology.size(); ++d) {
-            const std::string& name = config.topology[d];
             Dimension dimension{};
-            dimension.shape = name == "Ring"     ? Shape::Ring
-                              : name == "Switch" ? Shape::Switch
-                                                 : Shape::FullyConnected;
+            dimension.shape = shape_of(config.topology[d]);
             dimension.count = config.npus_count[d];
             dimension.stride = stride;
             dimension.first_link = links_.size();
             dimension.first_switch = switches;
             dimensions_.push_back(dimension);
-            add_links(dimension, bytes_per_ns(config.bandwidth[d]), config.latency[d]);
+            add_links(dimension, bytes_per_ns(config.reached_bandwidth(d)), config.latency[d]);
             if (dimension.shape == Shape::Switch) switches += ranks_ / dimension.count;
             stride *= dimension.count;
         }

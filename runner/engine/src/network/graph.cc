@@ -1,8 +1,7 @@
-#include <algorithm>
-#include <cmath>
 #include <unordered_map>
 
 #include "../errors.h"
+#include "../fabric/routes.h"
 #include "network.h"
 #include "topology.h"
 
@@ -13,20 +12,17 @@ constexpr std::size_t kNone = ~std::size_t{0};
 
 class Graph final : public Topology {
   public:
-    explicit Graph(const Config& config) : ranks_(static_cast<std::int32_t>(config.num_ranks())) {
-        std::int32_t devices = ranks_;
-        for (const ConfigLink& link : config.links) {
-            check(link);
-            devices = std::max({devices, link.a + 1, link.b + 1});
-            links_.push_back({link.a, link.b, bytes_per_ns(link.bandwidth), link.latency});
-            links_.push_back({link.b, link.a, bytes_per_ns(link.bandwidth), link.latency});
+    explicit Graph(const Config& config)
+        : share_(config.wire_share),
+          routes_(config.fabric),
+          devices_(number_devices(config.fabric)),
+          nodes_(devices_.size()) {
+        for (std::size_t node = 0; node < devices_.size(); ++node)
+            nodes_[static_cast<std::size_t>(devices_[node])] = static_cast<std::int32_t>(node);
+        for (const Direction& link : routes_.directions()) {
+            links_.push_back({device(link.from), device(link.to), bandwidth(link.rate_bps),
+                              static_cast<double>(link.delay) / kTicksPerNs});
         }
-        incoming_.resize(static_cast<std::size_t>(devices));
-        for (std::size_t i = 0; i < links_.size(); ++i) incoming_[links_[i].destination].push_back(i);
-        const auto by_source = [this](std::size_t a, std::size_t b) {
-            return links_[a].source < links_[b].source;
-        };
-        for (auto& list : incoming_) std::stable_sort(list.begin(), list.end(), by_source);
     }
 
     std::size_t next(std::int32_t device, std::int32_t destination) override {
@@ -46,61 +42,44 @@ class Graph final : public Topology {
         return way(device, destination) != kNone;
     }
 
-    void change(std::uint32_t link, double bandwidth_bytes_per_ns) override {
-        links_[2 * link].bandwidth = links_[2 * link + 1].bandwidth = bandwidth_bytes_per_ns;
+    void change(std::uint32_t link, std::uint64_t rate_bps) override {
+        links_[2 * link].bandwidth = links_[2 * link + 1].bandwidth = bandwidth(rate_bps);
+        routes_.set_rate(link, rate_bps);
         ways_.clear();
         changed_ = true;
     }
 
   private:
+    std::int32_t device(std::int32_t node) const { return devices_[static_cast<std::size_t>(node)]; }
+
+    // In bytes per ns.
+    double bandwidth(std::uint64_t rate_bps) const { return static_cast<double>(rate_bps) * share_ / 8e9; }
+
     std::size_t way(std::int32_t device, std::int32_t destination) {
+        if (ways_.empty() && changed_) routes_.refresh();
         auto& ways = ways_[destination];
         if (ways.empty()) ways = find_ways(destination);
         return ways[static_cast<std::size_t>(device)];
     }
 
-    static void check(const ConfigLink& link) {
-        const std::string name =
-            "The link between " + std::to_string(link.a) + " and " + std::to_string(link.b);
-        constexpr std::int32_t kMostDevices = 10'000'000;
-        if (link.a < 0 || link.b < 0 || link.a == link.b || std::max(link.a, link.b) > kMostDevices) {
-            throw ConfigError(
-                name + " must join two different devices, numbered from 0: ranks first, then switches.");
-        }
-        if (!(link.bandwidth > 0) || !(link.latency >= 0) || std::isinf(link.latency)) {
-            throw ConfigError(name + " needs a bandwidth above 0 and a latency that is not negative.");
-        }
-    }
-
-    // The first link from every device on its shortest path to the destination, by breadth-first
-    // search from the destination.
-    std::vector<std::size_t> find_ways(std::int32_t destination) const {
-        std::vector<std::size_t> ways(incoming_.size(), kNone);
-        std::vector<std::int32_t> hops(incoming_.size(), -1);
-        hops[destination] = 0;
-        std::vector<std::int32_t> front{destination}, next;
-        while (!front.empty()) {
-            // Devices in ascending order, so that on a tie the path through the lowest number is
-            // found first.
-            std::sort(front.begin(), front.end());
-            for (const std::int32_t device : front) {
-                for (const std::size_t link : incoming_[device]) {
-                    const std::int32_t source = links_[link].source;
-                    if (hops[source] >= 0 || links_[link].bandwidth <= 0) continue;
-                    hops[source] = hops[device] + 1;
-                    ways[source] = link;
-                    // Other ranks do not forward.
-                    if (source >= ranks_) next.push_back(source);
-                }
+    // The link from every device on its shortest path to the destination, of several the one to the
+    // lowest number.
+    std::vector<std::size_t> find_ways(std::int32_t destination) {
+        std::vector<std::size_t> ways(nodes_.size(), kNone);
+        for (std::size_t from = 0; from < nodes_.size(); ++from) {
+            std::size_t& best = ways[from];
+            for (const std::uint32_t way :
+                 routes_.ways(nodes_[from], nodes_[static_cast<std::size_t>(destination)])) {
+                if (best == kNone || links_[way].destination < links_[best].destination) best = way;
             }
-            front.swap(next);
-            next.clear();
         }
         return ways;
     }
 
-    const std::int32_t ranks_;
-    std::vector<std::vector<std::size_t>> incoming_;
+    const double share_;
+    Routes routes_;
+    const std::vector<std::int32_t> devices_;  // by node
+    std::vector<std::int32_t> nodes_;          // by device
     std::unordered_map<std::int32_t, std::vector<std::size_t>> ways_;
     bool changed_ = false;
 };

@@ -1,5 +1,6 @@
 // Matches sends with receives, and implements the rendezvous protocol on top.
 #include <algorithm>
+#include <array>
 
 #include "network.h"
 
@@ -68,9 +69,9 @@ void ArrivedBytes::add(const MessageKey& key) {
 Mailbox::Mailbox(const Config& config, EventQueue& events)
     : events_(events),
       rendezvous_(config.rendezvous),
-      cuts_(config.semantics == "astra-sim"),
+      cuts_(config.semantics == Semantics::AstraSim),
       message_cost_(config.message_cost_ns),
-      matches_by_arrival_(config.has_clock_of_its_own() && config.semantics == "astra-sim"),
+      matches_by_arrival_(config.has_clock_of_its_own() && config.semantics == Semantics::AstraSim),
       apart_(static_cast<bool>(config.network_between)) {
     if (config.network_between) {
         network_ = config.network_between(events, *this);
@@ -78,13 +79,10 @@ Mailbox::Mailbox(const Config& config, EventQueue& events)
         network_ = make_gpu_network(config, events, *this);
     } else if (config.external_network) {
         network_ = make_external_network(config, events, *this);
-    } else if (config.fabric_model == FabricModel::Flow) {
-        network_ = make_flow_network(config, events, *this);
-    } else if (config.fabric_model == FabricModel::Packet) {
-        network_ = make_packet_network(config, events, *this);
     } else {
-        network_ = config.congestion_aware ? make_aware_network(config, events, *this)
-                                           : make_unaware_network(config, events, *this);
+        constexpr std::array make{make_unaware_network, make_aware_network, make_flow_network,
+                                  make_packet_network};
+        network_ = make[static_cast<std::size_t>(config.network_model)](config, events, *this);
     }
 }
 

@@ -7,7 +7,6 @@
 namespace chakrascope::engine {
 namespace {
 
-constexpr Ticks kTicksPerNs = 1000;
 constexpr Ticks kForever = Ticks{1} << 62;
 
 class PacketNetwork final : public Network {

@@ -1,5 +1,7 @@
 #include "settings.h"
 
+#include <algorithm>
+
 namespace chakrascope::packet {
 
 std::uint32_t Settings::telemetry_bytes() const {
@@ -16,16 +18,7 @@ std::uint32_t Settings::telemetry_bytes() const {
 }
 
 bool Settings::controlled() const {
-    switch (control) {
-        case Control::Dcqcn:
-        case Control::Hpcc:
-        case Control::Timely:
-        case Control::Dctcp:
-        case Control::HpccPint:
-            return true;
-        default:
-            return false;
-    }
+    return std::find(kControls.begin(), kControls.end(), control) != kControls.end();
 }
 
 Ticks Settings::transmission(std::uint64_t bytes, std::uint64_t bits_per_second) const {

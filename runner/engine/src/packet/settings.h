@@ -1,10 +1,11 @@
 // The configuration of a packet network.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 
-#include "../fabric/description.h"
+#include "../fabric/fabric.h"
 
 namespace chakrascope::packet {
 
@@ -12,6 +13,8 @@ using engine::Ticks;
 
 // Congestion control by its number in CC_MODE; every other number is none.
 enum class Control { None = 12, Dcqcn = 1, Hpcc = 3, Timely = 7, Dctcp = 8, HpccPint = 10 };
+inline constexpr std::array kControls{Control::Dcqcn, Control::Hpcc, Control::Timely, Control::Dctcp,
+                                      Control::HpccPint};
 
 // How config.txt counts a setting: flags, numbers, bytes and rates in words such as "50Mb/s".
 enum class Unit { One, Microseconds, Mebibytes, MegabitsPerSecond };
@@ -36,6 +39,9 @@ constexpr T default_of(double value, Unit unit) {
 }
 
 constexpr Ticks kAstraSimStep = 1000;  // its clock of 1 ns
+
+// The buffer that a switch reserves for each port, in addition to the headroom of its link.
+constexpr std::uint64_t kReserveBytes = 4096;
 
 struct Settings {
     using ByRate = std::map<std::uint64_t, double>;

@@ -23,7 +23,7 @@ constexpr Ticks kLongestSpread = 1ll << 31;
 
 // Trains are marked, lost and acknowledged as a whole; packets travel alone where that would
 // matter.
-Settings with_sound_trains(const engine::FabricDescription& fabric, Settings settings) {
+Settings with_sound_trains(const engine::Fabric& fabric, Settings settings) {
     const auto lossy = [](const engine::FabricLink& link) { return link.loss > 0; };
     const bool heeds_marks_alone = settings.control == Control::Dcqcn || settings.control == Control::Dctcp;
     if ((settings.controlled() && !heeds_marks_alone) ||
@@ -45,7 +45,7 @@ Path numbers(const std::vector<Port*>& ports) {
 
 }  // namespace
 
-Simulation::Simulation(const engine::FabricDescription& fabric, const Settings& settings)
+Simulation::Simulation(const engine::Fabric& fabric, const Settings& settings)
     : world_(with_sound_trains(fabric, settings)),
       routes_(fabric, settings.time_step()),
       ranks_(engine::number_devices(fabric)),
@@ -82,7 +82,7 @@ void Simulation::size_for_links() {
     limit_trains();
 }
 
-void Simulation::connect(const engine::FabricDescription& fabric) {
+void Simulation::connect(const engine::Fabric& fabric) {
     for (std::int32_t node = 0; node < fabric.nodes; ++node) {
         const bool host = routes_.is_host(node);
         hosts_.push_back(host ? std::make_unique<Host>(node, world_, reports_) : nullptr);

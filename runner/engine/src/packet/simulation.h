@@ -22,7 +22,7 @@ struct Completion {
 
 class Simulation final : public Router {
   public:
-    Simulation(const engine::FabricDescription& fabric, const Settings& settings);
+    Simulation(const engine::Fabric& fabric, const Settings& settings);
     Simulation(const Simulation&) = delete;
     Simulation& operator=(const Simulation&) = delete;
 
@@ -46,7 +46,7 @@ class Simulation final : public Router {
 
   private:
     void add_intervals(engine::FabricReport& report, const Port& port, Ticks width) const;
-    void connect(const engine::FabricDescription& fabric);
+    void connect(const engine::Fabric& fabric);
     Port& add_port(std::int32_t node);
     void size_for_links();
     void find_paths(Flow& flow);

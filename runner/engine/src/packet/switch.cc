@@ -10,7 +10,6 @@
 namespace chakrascope::packet {
 namespace {
 
-constexpr std::uint64_t kReserveBytes = 4096;
 constexpr std::uint64_t kResumeOffsetBytes = 3072;
 constexpr std::uint32_t kPauseFrameBytes = 31;
 

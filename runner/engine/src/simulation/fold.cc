@@ -6,6 +6,7 @@
 
 #include "../collective/planner.h"
 #include "../errors.h"
+#include "../network/topology.h"
 
 namespace chakrascope::engine {
 namespace {
@@ -70,10 +71,9 @@ bool foldable(const Config& config) {
                         !config.all_to_all_implementation_custom.empty() ||
                         !config.per_node_custom_implementation.empty() || !config.collective_programs.empty();
     const bool shared_memory =
-        config.memory_type != "NO_MEMORY_EXPANSION" && config.memory_type != "PER_NPU_MEMORY_EXPANSION";
-    return config.fold && !config.gpu && !config.has_clock_of_its_own() && !config.congestion_aware &&
-           !config.rendezvous && config.model_shared_bus != 1 && !custom && !shared_memory &&
-           config.message_cost_ns == 0 && !config.messages_on_request;
+        config.memory_type != MemoryType::None && config.memory_type != MemoryType::PerNpu;
+    return config.fold && config.never_queues() && !config.rendezvous && config.model_shared_bus != 1 &&
+           !custom && !shared_memory && config.message_cost_ns == 0 && !config.messages_on_request;
 }
 
 }  // namespace
@@ -313,7 +313,7 @@ class FoldFinder {
                                step = (to % count - from % count + count) % count;
             if (step != 0) {
                 mixer.add(d);
-                const bool ring = config_.topology[d] == "Ring";
+                const bool ring = shape_of(config_.topology[d]) == Shape::Ring;
                 mixer.add(ring ? static_cast<std::uint64_t>(std::min(step, count - step)) : 1);
                 return;
             }

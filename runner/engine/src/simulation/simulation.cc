@@ -20,7 +20,8 @@ namespace {
 // Whether a stalled simulation is repeated with more overtaking. A captured job ran, so its
 // simulation must not stall; a network outside the engine cannot restart.
 bool may_ease(const Config& config) {
-    return config.semantics == "trace" && !config.external_network && config.overtaking < kMostOvertaking;
+    return config.semantics == Semantics::Trace && !config.external_network &&
+           config.overtaking < kMostOvertaking;
 }
 
 // Whether there are enough ranks for computing phases as a whole to be worth it.
@@ -53,6 +54,17 @@ void check_network(const Config& config) {
             throw ConfigError("The npus_count" + where + " must be at least 2.");
         if (!(config.bandwidth[d] > 0)) throw ConfigError("The bandwidth" + where + " must be above 0.");
         if (!(config.latency[d] >= 0)) throw ConfigError("The latency" + where + " must not be negative.");
+    }
+}
+
+void check_fabric(const Fabric& fabric) {
+    for (const FabricLink& link : fabric.links) {
+        const std::string name =
+            "The link between " + std::to_string(link.a) + " and " + std::to_string(link.b);
+        if (std::min(link.a, link.b) < 0 || std::max(link.a, link.b) >= fabric.nodes || link.a == link.b)
+            throw ConfigError(name + " must join two different nodes of the fabric, numbered from 0.");
+        if (link.rate_bps == 0 || link.delay_ps < 0)
+            throw ConfigError(name + " needs a rate above 0 and a delay that is not negative.");
     }
 }
 
@@ -255,6 +267,7 @@ Output simulate_as_asked(const Config& config, const Fold::Programs& programs,
 
 void check_config(const Config& config) {
     check_network(config);
+    check_fabric(config.fabric);
     check_fields(config);
 }
 

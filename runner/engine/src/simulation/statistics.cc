@@ -76,7 +76,7 @@ Statistics statistics_of(const Rank& rank, const Config& config) {
     statistics.overlap = statistics.compute + statistics.comm - busy;
     statistics.copy = length_of_union(copy);
     statistics.exposed_copy = copy.empty() ? 0 : length_of_union(all) - busy;
-    if (config.semantics == "trace") {
+    if (config.semantics == Semantics::Trace) {
         statistics.exposed = statistics.comm - statistics.overlap;
     } else if (rank.finished()) {
         // In ASTRA-sim, all communication that no computation covers is exposed; the difference may

@@ -6,8 +6,7 @@ namespace chakrascope::engine {
 namespace {
 
 std::int32_t ranks_per_server(const Config& config) {
-    if (config.memory_type != "PER_NODE_MEMORY_EXPANSION")
-        return static_cast<std::int32_t>(config.num_ranks());
+    if (config.memory_type != MemoryType::PerNode) return static_cast<std::int32_t>(config.num_ranks());
     const std::int64_t covered = static_cast<std::int64_t>(config.num_nodes) * config.num_npus_per_node;
     if (config.num_npus_per_node < 1 || covered < config.num_ranks()) {
         throw ConfigError("'num-nodes' times 'num-npus-per-node' is " + std::to_string(covered) +
@@ -21,8 +20,8 @@ std::int32_t ranks_per_server(const Config& config) {
 
 RemoteMemory::RemoteMemory(const Config& config, EventQueue& events)
     : events_(events),
-      present_(config.memory_type != "NO_MEMORY_EXPANSION"),
-      queued_(config.memory_type != "PER_NPU_MEMORY_EXPANSION"),
+      present_(config.memory_type != MemoryType::None),
+      queued_(config.memory_type != MemoryType::PerNpu),
       ranks_per_server_(ranks_per_server(config)),
       latency_(static_cast<std::uint64_t>(config.remote_mem_latency)),
       bandwidth_(static_cast<std::uint64_t>(config.remote_mem_bw)),

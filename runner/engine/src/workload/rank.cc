@@ -36,7 +36,7 @@ Rank::Rank(Cluster& cluster, std::int32_t id, const Program& program)
     : cluster_(cluster),
       id_(id),
       program_(program),
-      traced_(cluster.config.semantics == "trace"),
+      traced_(cluster.config.semantics == Semantics::Trace),
       endpoint_(cluster.config, cluster.events, id),
       scheduler_(*this),
       records_(program),

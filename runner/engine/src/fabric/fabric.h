@@ -7,6 +7,7 @@
 namespace chakrascope::engine {
 
 using Ticks = std::int64_t;  // picoseconds
+constexpr Ticks kTicksPerNs = 1000;
 
 // A full-duplex link between two nodes; `loss` is the share of packets it loses.
 struct FabricLink {
@@ -25,7 +26,7 @@ struct LinkChange {
 };
 
 // Nodes are numbered from 0. Nodes that are not switches are hosts, which do not forward.
-struct FabricDescription {
+struct Fabric {
     std::int32_t nodes = 0;
     std::vector<std::int32_t> switches;
     std::vector<std::int32_t> hosts;  // the node of each rank, ascending
@@ -34,7 +35,7 @@ struct FabricDescription {
 };
 
 // Return the number of each node in an order with ranks first, then switches.
-inline std::vector<std::int32_t> number_devices(const FabricDescription& fabric) {
+inline std::vector<std::int32_t> number_devices(const Fabric& fabric) {
     std::vector<std::int32_t> numbers(static_cast<std::size_t>(fabric.nodes), -1);
     std::int32_t next = 0;
     for (const std::int32_t host : fabric.hosts) numbers[static_cast<std::size_t>(host)] = next++;
