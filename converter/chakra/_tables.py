@@ -16,7 +16,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ _KINDS = (
     EDGE_COLUMNS,
 )
 # Small programs share a row group, and large ones have several.
-_LEAST_ROWS, _MOST_ROWS = 1 << 16, 1 << 20
+_LEAST_ROWS, _MOST_ROWS = 1 << 16, 1 << 18
 _CACHED_COLUMNS = 128
 _DAMAGES_OF_0_2 = (
     OSError, ValueError, KeyError, EOFError, TypeError, MemoryError, NotImplementedError, struct.error,
@@ -141,19 +140,24 @@ def _pieces(
         rows += count
         if rows < _LEAST_ROWS and last < len(parts):
             continue
-        columns = {name: _joined([own[name] for own in parts[first:last]]) for name in names}
+        together = parts[first:last]
         own_ranks = np.repeat(np.array(ranks[first:last], np.int64), counts[first:last])
+        if len(together) > 1:
+            together = [{name: _joined([own[name] for own in together]) for name in names}]
         for start in range(0, max(rows, 1), _MOST_ROWS):
-            piece = slice(start, start + _MOST_ROWS)
-            yield {"rank": own_ranks[piece], **{name: _some(columns[name], piece) for name in names}}
+            piece = slice(start, min(start + _MOST_ROWS, rows))
+            yield {"rank": own_ranks[piece], **{name: _part(together[0], name, piece) for name in names}}
         first, rows = last, 0
 
 
 def _joined(columns: Sequence[Any]) -> Column:
-    if len(columns) == 1:
-        return columns[0]
     is_text = isinstance(columns[0], TextColumn)
     return TextColumn.joined(columns) if is_text else np.concatenate(columns)
+
+
+def _part(columns: Mapping[str, Column], name: str, rows: slice) -> Column:
+    """Return some rows of a column; of a graph in a file only these are read."""
+    return columns.part(name, rows) if isinstance(columns, SavedColumns) else _some(columns[name], rows)
 
 
 def _some(column: Column, rows: slice) -> Column:
@@ -251,15 +255,14 @@ class _Rows:
                 self._cache.popitem(last=False)
         return _some(whole, self._within(groups, rows))
 
-    def taken(self, name: str, rows: slice, chosen: np.ndarray) -> Column:
-        """Return the *chosen* ones of some rows of a column, as `column` does; the cache is unchanged."""
+    def uncached(self, name: str, rows: slice) -> Column:
+        """Return some rows of a column, as `column` does; the cache is unchanged."""
         groups = self._groups(rows)
         with self._lock:
             whole = self._cache.get((name, groups.start, groups.stop))
         if whole is None:
             whole = self._file.read_encoded(name, groups)
-        column = _some(whole, self._within(groups, rows))
-        return column.take(chosen) if isinstance(column, TextColumn) else column[chosen]
+        return _some(whole, self._within(groups, rows))
 
     def _groups(self, rows: slice) -> range:
         if rows.start == rows.stop:
@@ -286,15 +289,21 @@ class SavedColumns(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
             raise KeyError(name)
-        return self._read(self._source.column, name)
+        return self._read(self._source.column, name, self._own)
 
     def take(self, name: str, rows: np.ndarray) -> Column:
         """Return *rows* of a column, without caching."""
-        return self._read(partial(self._source.taken, chosen=rows), name)
+        column = self._read(self._source.uncached, name, self._own)
+        return column.take(rows) if isinstance(column, TextColumn) else column[rows]
 
-    def _read(self, read: Callable[[str, slice], Column], name: str) -> Column:
+    def part(self, name: str, rows: slice) -> Column:
+        """Return the *rows* of a column, without caching."""
+        first = self._own.start
+        return self._read(self._source.uncached, name, slice(first + rows.start, first + rows.stop))
+
+    def _read(self, read: Callable[[str, slice], Column], name: str, rows: slice) -> Column:
         try:
-            return read(name, self._own)
+            return read(name, rows)
         except (OSError, ValueError) as error:
             raise _damaged(self._source.path, error) from error
 
