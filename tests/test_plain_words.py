@@ -34,6 +34,7 @@ CHECKED = (
     "runner/programs",
     "runner/study",
     "runner/sweep",
+    "viewer",
 )
 # Patterns that made readers stop, and a better word for each.
 WORDS = {

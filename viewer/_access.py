@@ -50,7 +50,7 @@ def is_loopback(host: str) -> bool:
 
 
 def new_token() -> str:
-    """Return a secret that whoever has it may use the viewer with."""
+    """Return a secret that admits its holders to the viewer."""
     return secrets.token_urlsafe(24)
 
 
@@ -113,7 +113,7 @@ def require_token(server: Flask, token: str) -> None:
 
     @server.get("/api/token")
     def own_token() -> Response:
-        """Tell whoever has it anyway, for a link to hand on; only this server's own pages can read it."""
+        """Return the token to its holder, for a link to hand on; only this server's own pages can read it."""
         return jsonify({"token": token})
 
     def check() -> AnyResponse | None:

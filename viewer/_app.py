@@ -113,7 +113,7 @@ def _register_shell(app: Dash, view: StudyView) -> None:
 
     @app.callback(Output("selected", "children"), Input("selection", "data"))
     def show_selected(selection: dict[str, Any] | None) -> Any:
-        """Name the selected node beside every page."""
+        """Name the selected node next to every page."""
         return _selected(view, selection or {})
 
     app.clientside_callback(

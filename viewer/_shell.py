@@ -1,4 +1,4 @@
-"""What surrounds every page, of one study or of several: settings, the head, how errors are told."""
+"""What surrounds every page, of one study or of several: settings, the head, how errors are reported."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def new_dash(prefix: str = "/") -> Dash:
 def share_link() -> list[Any]:
     """Return the button that hands out a link to what is shown, and what it opens."""
     field = dmc.TextInput(id="share-link", label="Opens this view, with the token it needs", readOnly=True)
-    told = [html.Div(id="share-done", role="status"), dmc.Text(id="share-note", size="sm")]
-    shown = dmc.Modal([field, *told], id="share-shown", title="Link to this view", opened=False, size="lg")
+    notes = [html.Div(id="share-done", role="status"), dmc.Text(id="share-note", size="sm")]
+    shown = dmc.Modal([field, *notes], id="share-shown", title="Link to this view", opened=False, size="lg")
     return [dmc.Button("Link", id="share", variant="default", size="compact-sm",
                        **{"aria-label": "Copy a link to what is shown"}), shown]  # fmt: skip
 
@@ -139,10 +139,10 @@ def frame(
 
 def _page() -> dcc.Loading:
     """Return the place of a page, which says so while one takes long, such as one whose run is still read."""
-    told = html.Div([html.I(className="spinner"), "Reading the run…"], id="loading", role="status")
+    notice = html.Div([html.I(className="spinner"), "Reading the run…"], id="loading", role="status")
     return dcc.Loading(
         html.Div(id="page", tabIndex="-1"),
-        custom_spinner=told,
+        custom_spinner=notice,
         # Only a page that is being made, not a part of one that is; and no flicker where that takes no time.
         target_components={"page": "children"},
         delay_show=_PATIENCE_MS,

@@ -29,7 +29,7 @@ __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
 # form of a new run, a query, the sweep, the sides of a difference, what starts of a job differ by; of the
 # timeline: whether measured lanes are shown, the window in ns, the rows, their colours, the order of the
 # ranks, which of them are shown, pinned and hidden, whether equal ones are folded, what is searched for, and
-# what is beside it.
+# what is compared with it.
 OPTIONS = (
     "after",
     "against",

@@ -202,15 +202,15 @@ def _sought(run: OpenRun, text: str) -> dict[str, Any]:
     """
     wanted = _ids("ranks", run.info.num_ranks)
     hits = _hits(run, text.strip(), wanted)
-    told = {"ranks": hits.ranks} if hits.ranks < hits.of else {}
+    partial = {"ranks": hits.ranks} if hits.ranks < hits.of else {}
     if not len(hits.rank):
-        return {"count": 0, **told}
+        return {"count": 0, **partial}
     at = _integer("at", -1)
     if at < 0:
         at = int(np.searchsorted(hits.start_ns, _integer("t0", 0)))
     at %= len(hits.rank)
     place = {"at": at, "rank": int(hits.rank[at]), "node": int(hits.node_id[at])}
-    return {"count": len(hits.rank), **place, **told}
+    return {"count": len(hits.rank), **place, **partial}
 
 
 def _hits(run: OpenRun, text: str, ranks: list[int]) -> Hits:

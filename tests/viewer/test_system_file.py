@@ -23,11 +23,11 @@ def test_a_system_file_fills_the_form_in():
     assert [row["all-reduce"] for row in found.rows] == ["direct", "halvingDoubling"]
     assert [row["size"] for row in found.rows] == [row["size"] for row in ROWS]
     assert found.system["endpoint-delay"] == 25
-    assert found.told == (
+    assert found.remarks == (
         "Loaded from mine.json. Not loaded, as the form has no fields for them: scheduling-policy."
     )
     fewer = read_system(json.dumps(OWN), "mine.json", ROWS[:1])
-    assert "It is for 2 dimensions, the network has 1." in fewer.told
+    assert "It is for 2 dimensions, the network has 1." in fewer.remarks
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from ._charts import styled
 
 __all__ = ["calibration_fit"]
 
-# Told apart by shape as well: some see few of these colours.
+# Shapes distinguish them as well: some see few of these colours.
 _COLOURS = {
     "light": ("#2a78d6", "#c2570c", "#2e8b57", "#8a4fbf", "#b3294e", "#6b6f76"),
     "dark": ("#6db3f2", "#f0a04b", "#6cc492", "#c39bea", "#ff8aa0", "#b4bac2"),
@@ -38,7 +38,7 @@ def calibration_fit(points: pd.DataFrame, scheme: str) -> go.Figure:
         figure.add_scatter(
             x=sizes, y=ordered["measured_ns"] / 1e6, mode="markers", name=name, legendgroup=name,
             marker={"color": colour, "symbol": _SYMBOLS[number % len(_SYMBOLS)], "size": 8},
-            hovertext=[_said(row) for row in ordered.to_dict("records")],
+            hovertext=[_hover_text(row) for row in ordered.to_dict("records")],
             hovertemplate="%{hovertext}<extra></extra>",
         )  # fmt: skip
     lowest, highest = (int(points["size_bytes"].agg(end)).bit_length() - 1 for end in ("min", "max"))
@@ -54,11 +54,11 @@ def calibration_fit(points: pd.DataFrame, scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 8, "r": 8, "t": 8, "b": 40},
-        told="Measured times by size against the network; the table of measurements has the figures",
+        alt="Measured times by size against the network; the table of measurements has the figures",
     )
 
 
-def _said(row: dict[str, float]) -> str:
+def _hover_text(row: dict[str, float]) -> str:
     times = " and ".join(
         f"{word} {duration_text(row[column])}"
         for word, column in (("measured", "measured_ns"), ("fitted", "model_ns"))

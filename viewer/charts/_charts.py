@@ -51,16 +51,16 @@ _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
 def graph(figure: go.Figure, **properties: Any) -> html.Div:
     """Return the only kind of chart component the pages use: nothing in it reaches another host.
 
-    What it shows is told to those who do not see it: in the words of :func:`styled`, else by its series.
+    Its text alternative is the *alt* of :func:`styled`, else the names of its series.
     """
     config = {**_PRIVATE_CONFIG, "displayModeBar": properties.pop("mode_bar", False)}
     drawn = dcc.Graph(figure=figure, config=config, style={"height": figure.layout.height}, **properties)
     names = ", ".join(str(trace.name) for trace in figure.data if trace.name)
-    told = str(figure.layout.meta or f"Chart{f' of {names}' if names else ''}")
+    alt = str(figure.layout.meta or f"Chart{f' of {names}' if names else ''}")
     identity = properties.get("id")
     # What is clicked has an id of parts for callbacks; its frame has one for style and tests.
     named = {"id": "-".join([*identity.values(), *identity])} if isinstance(identity, dict) else {}
-    return html.Div(drawn, role="figure", **named, **{"aria-label": told[:_MOST_WORDS]})
+    return html.Div(drawn, role="figure", **named, **{"aria-label": alt[:_MOST_WORDS]})
 
 
 def time_scale(most_ns: float) -> tuple[float, str]:
@@ -93,7 +93,7 @@ def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 0, "r": 0, "t": 4, "b": 4},
-        told="Critical path by kind: "
+        alt="Critical path by kind: "
         + listed(
             (KIND_LABELS.get(str(k), k), share_text(float(s)))
             for k, s in zip(breakdown["key"], breakdown["share"], strict=True)
@@ -106,7 +106,7 @@ def contributors_bar(
 ) -> go.Figure:
     """Return horizontal bars of the keys of *breakdown* in its order, the first on top, at most 15.
 
-    *narrow* leaves the figures beside the bars the room they need in half a page.
+    *narrow* leaves the figures at the bars the room they need in half a page.
     """
     shown = breakdown.head(15)
     names = [KIND_LABELS.get(key, str(key).removesuffix(", all ranks")) for key in shown["key"]]
@@ -141,7 +141,7 @@ def contributors_bar(
         figure,
         scheme,
         margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        told="Shares of the critical path: " + listed(zip(names, figure.data[0].text, strict=True), 15),
+        alt="Shares of the critical path: " + listed(zip(names, figure.data[0].text, strict=True), 15),
     )
 
 
@@ -183,7 +183,7 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 8, "r": 8, "t": 30, "b": 40},
-        told=f"Compute, exposed communication, exposed copies and idle time of {len(ranks):,} ranks; "
+        alt=f"Compute, exposed communication, exposed copies and idle time of {len(ranks):,} ranks; "
         f"most exposed communication: "
         + listed(
             (f"rank {r}", duration_text(v))
@@ -224,7 +224,7 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 8, "r": 12, "t": 36, "b": 40},
-        told=f"The critical path over time, on {len(ranks):,} ranks; the table Segments below has all of it",
+        alt=f"The critical path over time, on {len(ranks):,} ranks; the table Segments below has all of it",
     )
 
 
@@ -257,7 +257,7 @@ def topology_sketch(dimensions: Sequence[Dimension], scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 0, "r": 0, "t": 0, "b": 0},
-        told="Topology: " + listed((d.topology, f"of {d.size}") for d in dimensions),
+        alt="Topology: " + listed((d.topology, f"of {d.size}") for d in dimensions),
     )
 
 
@@ -294,7 +294,7 @@ def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        told=f"Heat map of {len(matrix.rows):,} rows and {len(matrix.columns):,} columns; the export has its "
+        alt=f"Heat map of {len(matrix.rows):,} rows and {len(matrix.columns):,} columns; the export has its "
         f"figures",
     )
 
@@ -308,15 +308,15 @@ def shades(scheme: str) -> list[list[Any]]:
 
 def listed(pairs: Iterable[tuple[Any, Any]], most: int = 8) -> str:
     """Return (name, text) pairs in a sentence: the first *most* of them, and how many there are more."""
-    told = [f"{name} {text}" for name, text in pairs]
-    more = f" and {len(told) - most:,} more" if len(told) > most else ""
-    return ", ".join(told[:most]) + more
+    items = [f"{name} {text}" for name, text in pairs]
+    more = f" and {len(items) - most:,} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more
 
 
-def styled(figure: go.Figure, scheme: str, margin: dict[str, int], told: str = "") -> go.Figure:
-    """Return *figure* with the ink, grid and margins of all charts, and what it shows in words, *told*."""
+def styled(figure: go.Figure, scheme: str, margin: dict[str, int], alt: str = "") -> go.Figure:
+    """Return *figure* with the ink, grid and margins of all charts, and *alt*, its text alternative."""
     figure.update_layout(
-        meta=told or None,
+        meta=alt or None,
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": _INK[scheme], "size": 13, "family": "system-ui, sans-serif"},

@@ -39,7 +39,7 @@ def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 8, "r": 12, "t": 30, "b": 36},
-        told="Critical paths by kind: "
+        alt="Critical paths by kind: "
         + "; ".join(
             f"{label}: "
             + listed(
@@ -87,7 +87,7 @@ def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.
         figure,
         scheme,
         margin={"l": 8, "r": 12, "t": 30, "b": 30},
-        told=f"Two critical paths over time, {labels[0]} and {labels[1]}: where they go over different nodes",
+        alt=f"Two critical paths over time, {labels[0]} and {labels[1]}: where they go over different nodes",
     )
 
 
@@ -126,7 +126,7 @@ def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go
         figure,
         scheme,
         margin={"l": 8, "r": 12, "t": 30, "b": 40},
-        told=f"Durations of {len(shown):,} nodes in this run against the other; those that differ most are "
+        alt=f"Durations of {len(shown):,} nodes in this run against the other; those that differ most are "
         f"in the table Nodes that differ most",
     )
 
@@ -157,7 +157,7 @@ def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 8, "r": 12, "t": 30, "b": 40},
-        told="Nodes by how much longer they take in the other run: "
+        alt="Nodes by how much longer they take in the other run: "
         + listed(
             (label, f"{int(n):,}") for label, n in place.value_counts().reindex(labels).fillna(0).items() if n
         ),

@@ -55,7 +55,7 @@ def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 8, "r": 8, "t": 30, "b": 40},
-        told="How busy each link is; the table of links has the figures",
+        alt="How busy each link is; the table of links has the figures",
     )
 
 
@@ -83,7 +83,7 @@ def use_map(use: Use, scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 8, "r": 8, "t": 8, "b": 36},
-        told="How busy links are over time, the busiest on top",
+        alt="How busy links are over time, the busiest on top",
     )
 
 
@@ -130,7 +130,7 @@ def link_map(drawn: LinkMap, scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 0, "r": 0, "t": 0, "b": 0},
-        told="Map of the links between ranks and switches, coloured by how busy they are; the table of links "
+        alt="Map of the links between ranks and switches, coloured by how busy they are; the table of links "
         "has the figures",
     )
 

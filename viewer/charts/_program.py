@@ -39,7 +39,7 @@ def program_chart(found: Inspection, scheme: str) -> go.Figure:
         title="step", range=[0, found.steps], zeroline=False, showgrid=False,
         tickvals=[number - 0.5 for number in numbers], ticktext=[str(number) for number in numbers],
     )  # fmt: skip
-    styled(figure, scheme, margin={"l": 8, "r": 8, "t": 30, "b": 44}, told=_told(found))
+    styled(figure, scheme, margin={"l": 8, "r": 8, "t": 30, "b": 44}, alt=_alt_text(found))
     if few:
         figure.update_yaxes(showgrid=True)
     return figure
@@ -62,7 +62,7 @@ def pairs_chart(found: Inspection, scheme: str) -> go.Figure:
     return figure
 
 
-def _told(found: Inspection) -> str:
+def _alt_text(found: Inspection) -> str:
     """Return the picture in words."""
     steps: dict[int, list[int]] = defaultdict(list)
     for item in found.traffic:

@@ -57,7 +57,7 @@ def stacks_icicle(stacks: pd.DataFrame, value: str, scheme: str) -> go.Figure:
         figure,
         scheme,
         margin={"l": 4, "r": 4, "t": 4, "b": 30},
-        told="Host calls by stack: "
+        alt="Host calls by stack: "
         + listed(zip(roots["label"], map(duration_text, roots[value]), strict=True)),
     )
 

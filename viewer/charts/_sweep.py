@@ -65,7 +65,7 @@ def best_heat_map(matrix: Matrix, scheme: str, row: str = "", column: str = "") 
         figure,
         scheme,
         margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        told=f"Shortest step for each {setting_title(row)} and {setting_title(column)}: from "
+        alt=f"Shortest step for each {setting_title(row)} and {setting_title(column)}: from "
         f"{_time_text(np.nanmin(matrix.values))} to {_time_text(np.nanmax(matrix.values))}"
         if np.isfinite(matrix.values).any()
         else "No point has an answer",
@@ -97,7 +97,7 @@ def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: s
             name=name,
             marker=marker,
             line={"color": "#e08214", "dash": "dot"},
-            hovertext=[_told(row, settings) for row in part.to_dict("records")],
+            hovertext=[_hover_text(row, settings) for row in part.to_dict("records")],
             hovertemplate=f"{title} %{{x:.6~g}}<br>%{{hovertext}}<extra></extra>",
         )
     figure.update_layout(height=320, legend={"orientation": "h", "y": 1, "yanchor": "bottom"})
@@ -107,7 +107,7 @@ def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: s
         figure,
         scheme,
         margin={"l": 8, "r": 12, "t": 30, "b": 40},
-        told=f"Step time of {len(points):,} points against {title}; {len(best):,} are on the Pareto front",
+        alt=f"Step time of {len(points):,} points against {title}; {len(best):,} are on the Pareto front",
     )
 
 
@@ -149,7 +149,7 @@ def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: 
         figure,
         scheme,
         margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        told=f"A line for each of {len(shown):,} points through {', '.join(titles)}; the table below has "
+        alt=f"A line for each of {len(shown):,} points through {', '.join(titles)}; the table below has "
         f"them all",
     )
 
@@ -161,15 +161,15 @@ def _add_lines(
     count, width = heights.shape
     x = np.tile(np.append(np.arange(width, dtype=float), np.nan), count)
     y = np.column_stack([heights, np.full(count, np.nan)]).ravel()
-    told = [_told(row, settings) for row in rows.to_dict("records")]
-    texts = [text for text in told for _ in range(width + 1)]
+    rows_texts = [_hover_text(row, settings) for row in rows.to_dict("records")]
+    texts = [text for text in rows_texts for _ in range(width + 1)]
     figure.add_scatter(
         x=x, y=y, mode="lines", line={"color": colour, "width": 1.6}, opacity=0.8, hovertext=texts,
         hovertemplate="%{hovertext}<extra></extra>",
     )  # fmt: skip
 
 
-def _told(row: dict[Any, Any], settings: Sequence[str]) -> str:
+def _hover_text(row: dict[Any, Any], settings: Sequence[str]) -> str:
     parts = [
         f"{literal(setting_title(key, unit=True))} = {literal(short(str(row[key]), 60))}" for key in settings
     ]

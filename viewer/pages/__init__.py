@@ -55,7 +55,7 @@ PAGES: tuple[Any, ...] = (
     configure,
     imports,
 )
-# What answers the browser: the pages, and the list of jobs that stands beside each of them.
+# What answers the browser: the pages, and the list of jobs that several of them have.
 REGISTERED: tuple[Any, ...] = (*PAGES, jobs)
 # The page of a workspace, which shows no single study.
 STUDIES: Any = studies

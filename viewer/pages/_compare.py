@@ -216,9 +216,9 @@ def _configurations(runs: list[OpenRun]) -> dmc.Paper:
 
 def _reasons(run: OpenRun, other: OpenRun) -> list[Any]:
     """Return why the two runs differ, where that is known of their backends."""
-    said = backend_reasons(run, other)
-    lines = dmc.List([dmc.ListItem(text) for text in said], size="sm")
-    return [card("Why these backends differ", lines, id="backend-reasons")] if said else []
+    reasons = backend_reasons(run, other)
+    lines = dmc.List([dmc.ListItem(text) for text in reasons], size="sm")
+    return [card("Why these backends differ", lines, id="backend-reasons")] if reasons else []
 
 
 def _causes_card(run: OpenRun, other: OpenRun) -> list[Any]:

@@ -170,17 +170,17 @@ def _backend_list(chosen: Sequence[str]) -> dmc.MultiSelect:
         else {"value": row["backend"], "label": f"{row['backend']}: {row['found']}", "disabled": True}
         for row in report
     ]
-    told = [
+    lines = [
         html.Div(f"{row['backend']}: {about_backend(row['backend']).details or row['what']}")
         for row in report
         if row["usable"] != "no"
     ]
     lacking = [row["backend"] for row in report if row["usable"] == "no"]
     if lacking:
-        told.append(html.Div(f"Not available on this machine (the list says why): {', '.join(lacking)}."))
+        lines.append(html.Div(f"Not available on this machine (the list says why): {', '.join(lacking)}."))
     return dmc.MultiSelect(
         id="new-backends", label="Backends", data=data, value=[*map(plain_backend, chosen)],
-        description=told, flex=1,
+        description=lines, flex=1,
     )  # fmt: skip
 
 
@@ -286,7 +286,7 @@ def _register_system_upload(app: Dash) -> None:
             return no_update, no_update, error.message
         except ValueError:
             return no_update, no_update, f"{name} is not text; choose a system file, such as system.json."
-        return dimension_rows(found.rows), system_fields(found.system), found.told
+        return dimension_rows(found.rows), system_fields(found.system), found.remarks
 
 
 def _register_states(app: Dash, form: str, path: dict[str, Any]) -> None:

@@ -225,11 +225,11 @@ def read_setup(  # noqa: PLR0917 - what the fields hold, one after the other
 
 @dataclass(frozen=True)
 class SystemFile:
-    """What a system file says of a form: the *rows* of dimensions, the *system*, and what is to be *told*."""
+    """What a system file says of a form: the *rows* of dimensions, the *system*, and *remarks*."""
 
     rows: list[Row]
     system: dict[str, Any]
-    told: str
+    remarks: str
 
 
 def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
@@ -253,14 +253,14 @@ def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
         | {each: system[key][number] for each, key in algorithms.items() if len(system.get(key, [])) > number}
         for number, row in enumerate(rows)
     ]
-    told = [f"Loaded from {name}."]
+    remarks = [f"Loaded from {name}."]
     counts = {len(system[key]) for key in algorithms.values() if key in system}
     if counts - {len(rows)}:
-        told.append(f"It is for {max(counts)} dimensions, the network has {len(rows)}.")
+        remarks.append(f"It is for {max(counts)} dimensions, the network has {len(rows)}.")
     lost = sorted(key for key in data if key not in SYSTEM_FIELDS and key not in algorithms.values())
     if lost:
-        told.append(f"Not loaded, as the form has no fields for them: {', '.join(lost)[:200]}.")
-    return SystemFile(filled, chosen, " ".join(told))
+        remarks.append(f"Not loaded, as the form has no fields for them: {', '.join(lost)[:200]}.")
+    return SystemFile(filled, chosen, " ".join(remarks))
 
 
 def _failed(text: str) -> tuple[str, ...]:

@@ -154,8 +154,8 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
         else ""
     )
     note += _LINK_NOTE if by == "link" else ""
-    told = [dmc.Text(note, size="sm", c="dimmed")] if note else []
-    return html.Div([*told, bars, export_links(f"by-{by}", run=run.info.id)])
+    notes = [dmc.Text(note, size="sm", c="dimmed")] if note else []
+    return html.Div([*notes, bars, export_links(f"by-{by}", run=run.info.id)])
 
 
 def register(app: Dash, view: StudyView) -> None:

@@ -157,9 +157,9 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 def _progress() -> list[Any]:
     """Return what says how far the sides have been read, hidden while nothing is."""
     bar = dmc.Progress(id="diff-bar", value=0, size="sm", **{"aria-label": "Sides read"})
-    told = dmc.Text(id="diff-told", size="sm", **{"aria-live": "polite"})
+    text = dmc.Text(id="diff-told", size="sm", **{"aria-live": "polite"})
     cancel = dmc.Button("Cancel", id="diff-cancel", variant="default", size="compact-sm")
-    moving = [bar, dmc.Group([told, cancel], justify="space-between", mt="xs")]
+    moving = [bar, dmc.Group([text, cancel], justify="space-between", mt="xs")]
     return [
         # Tells the sides read for one open page from those for another, so that Cancel ends its own.
         dcc.Store(id="diff-page", data=uuid.uuid4().hex),
@@ -231,7 +231,7 @@ def _result(sides: Sides, asked: dict[str, str], scheme: str, reading: Reading) 
 
 
 def _beside(sides: Sides, asked: dict[str, str]) -> list[Any]:
-    """Return the link to both sides beside each other, if a timeline can show them."""
+    """Return the link to both sides on one timeline, if it can show them."""
     address = sides.on_timeline(asked["before"], asked["after"])
     return [link_to("Both on one timeline", "/timeline", address)] if address else []
 

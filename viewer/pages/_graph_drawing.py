@@ -1,4 +1,4 @@
-"""What the graph page draws: elements and style of Cytoscape, a title, and the facts beside it."""
+"""What the graph page draws: elements and style of Cytoscape, a title, and the facts next to it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _POLL_MS = 700
 _COLOURS = {"queued": "gray", "running": "blue", "done": "green", "failed": "red", "cancelled": "yellow"}
 _MOST_SHOWN = 30
 _UNSPOKEN = {"aria-live": "off"}
-_NEARLY = 0.98  # of a bar, while nobody knows how much is left
+_NEARLY = 0.98  # of a bar, while it is unknown how much is left
 _WHOLE = {
     "simulation": "ranks finished",
     "sweep": "points done",
@@ -63,7 +63,7 @@ def register(app: Dash, view: StudyView) -> None:
             jobs.resume()
             listed = jobs.jobs()[::-1]
         except ChakrascopeError as error:
-            # Told in its place: this is asked again and again, and would be a notification each time.
+            # Shown in place: this is asked repeatedly, and would be a notification each time.
             return dmc.Alert(error.message, color="red", variant="light"), no_update, no_update
         state = [[job.id, job.state] for job in listed]
         moved = {str(job.id): [job.done, job.simulated_ns] for job in listed if job.is_active}
@@ -128,7 +128,7 @@ def _job(job: Job, known_runs: set[str], length_ns: int) -> dmc.Paper:
         dmc.Badge(job.state, color=_COLOURS.get(job.state, "gray"), variant="light"),
         dmc.Text(_name(job), fw=600, size="sm", className="finding"),
         dmc.Text(started, size="xs", c="dimmed"),
-        # It goes on by the second: nobody wants that read out.
+        # It changes every second, which screen readers should not read out.
         dmc.Text(_lasted(job), size="xs", c="dimmed", id={"job": job.id, "part": "lasted"}, **_UNSPOKEN),
         _button("Log", "log", job),
     ]
@@ -138,11 +138,11 @@ def _job(job: Job, known_runs: set[str], length_ns: int) -> dmc.Paper:
         head += _result(job, known_runs)
     parts: list[Any] = [dmc.Group(head, gap="sm")]
     if job.is_active:
-        share, told = _progress(job, length_ns)
+        share, text = _progress(job, length_ns)
         named = {"aria-label": f"Progress of job {job.id}"}
         parts += [dmc.Progress(value=100 * share, size="sm", mt=6, animated=job.state == "running",
                                id={"job": job.id, "part": "bar"}, **named),
-                  dmc.Text(told, size="xs", c="dimmed", id={"job": job.id, "part": "told"})]  # fmt: skip
+                  dmc.Text(text, size="xs", c="dimmed", id={"job": job.id, "part": "told"})]  # fmt: skip
     if job.message:
         parts.append(dmc.Text(job.message, size="sm", mt=4, className="finding"))
     return dmc.Paper(parts, withBorder=True, p="xs", radius="sm", className="job")
@@ -195,8 +195,8 @@ def _progress(job: Job, length_ns: int) -> tuple[float, str]:
     share, whole = job.done / job.total, f"{job.done:,} of {job.total:,} {_WHOLE.get(job.kind, 'done')}"
     if job.kind != "simulation":
         return share, whole
-    told = f"{duration_text(job.simulated_ns)} simulated so far"
+    text = f"{duration_text(job.simulated_ns)} simulated so far"
     if length_ns:
         share = max(share, min(_NEARLY, job.simulated_ns / length_ns))
-        told += f" (the workload's newest run takes {duration_text(length_ns)})"
-    return share, f"{told}, {whole}"
+        text += f" (the workload's newest run takes {duration_text(length_ns)})"
+    return share, f"{text}, {whole}"

@@ -114,11 +114,11 @@ def _verdict(run: OpenRun) -> str:
 
 def _failures(run: OpenRun) -> list[Any]:
     """Return what has failed in the network; links that are down are in no table."""
-    said = [text for _, text in failures_of(run.result)]
-    if not said:
+    failures = [text for _, text in failures_of(run.result)]
+    if not failures:
         return []
-    more = [f"And {len(said) - _MOST_FAILURES:,} more."] if len(said) > _MOST_FAILURES else []
-    lines = [html.Div(text) for text in [*said[:_MOST_FAILURES], *more]]
+    more = [f"And {len(failures) - _MOST_FAILURES:,} more."] if len(failures) > _MOST_FAILURES else []
+    lines = [html.Div(text) for text in [*failures[:_MOST_FAILURES], *more]]
     return [dmc.Alert(lines, id="failures", color="yellow", variant="light")]
 
 

@@ -88,8 +88,7 @@ def begun_notice(begun: Begun) -> Any:
     if not begun.of:
         return None
     return dmc.Text(
-        ["Based on the run on screen, "
-        "", html.B(begun.of[:_MOST_NAME]), *(f" {note}" for note in begun.notes)],
+        ["Based on the run on screen, ", html.B(begun.of[:_MOST_NAME]), ".", *(f" {n}" for n in begun.notes)],
         size="sm", className="begun",
     )  # fmt: skip
 
@@ -247,25 +246,24 @@ def table_card(
     identity = table_id(name) if selects else f"{name}-table"
     named = {"id": f"{name}-table"} if selects else {}
     parts.append(
-        table(identity, rows, _fine(_told(columns, rows), rows), scheme, **options)
+        table(identity, rows, _fine(_filled(columns, rows), rows), scheme, **options)
         if len(rows)
         else empty("No rows.")
     )
     return dmc.Paper(parts, withBorder=True, p="md", radius="md", **named)
 
 
-def _told(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return those *columns* that say something: a text that is empty in all *rows* only takes room."""
-    said = [column["field"] not in rows or any(rows[column["field"]].astype(str) != "") for column in columns]
-    return [column for column, told in zip(columns, said, strict=True) if told]
+def _filled(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return those *columns* that are not empty in all *rows*."""
+    return [one for one in columns if one["field"] not in rows or any(rows[one["field"]].astype(str) != "")]
 
 
 def _fine(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the *columns* with instants to the nanosecond where *rows* have them within a short run."""
     made = []
     for one in columns:
-        said = one.get("valueFormatter") == {"function": f"{_FORMATS['instant']}(params.value)"}
-        fine = said and one["field"] in rows and rows[one["field"]].max() < _SHORT_NS
+        is_instant = one.get("valueFormatter") == {"function": f"{_FORMATS['instant']}(params.value)"}
+        fine = is_instant and one["field"] in rows and rows[one["field"]].max() < _SHORT_NS
         made.append(one | {"valueFormatter": {"function": _FINE}} if fine else one)
     return made
 
@@ -292,5 +290,5 @@ def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _cut(value: Any) -> Any:
-    """Return text cut; numbers stay numbers, also beside missing ones, as they are sorted and formatted."""
+    """Return text cut; numbers stay numbers, even next to missing ones, as they are sorted and formatted."""
     return value[:_MOST_TEXT] if isinstance(value, str) else value

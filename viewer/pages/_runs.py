@@ -105,9 +105,9 @@ def _tools(selection: Selection) -> dmc.Group:
         w=300,
         **{"aria-label": "Filter"},
     )
-    told = dmc.Text(id="runs-told", size="sm", c="dimmed", **{"aria-live": "polite"})
+    status = dmc.Text(id="runs-told", size="sm", c="dimmed", **{"aria-live": "polite"})
     made = [dmc.Button(text, id=name, disabled=True, **style) for name, text, style in buttons]
-    return dmc.Group([find, *made, told], gap="sm", mb="sm")
+    return dmc.Group([find, *made, status], gap="sm", mb="sm")
 
 
 def _question() -> dmc.Modal:
@@ -150,8 +150,8 @@ def _register_table(app: Dash, view: StudyView) -> None:
         """Offer what can be done with as many runs."""
         count = len(_chosen(view, rows))
         too_many = count > compare.MOST_RUNS + 1
-        told = f"At most {compare.MOST_RUNS + 1} runs are compared." if too_many else f"{count} ticked"
-        return count < 2 or too_many, count != 1, count == 0, told if count else ""
+        status = f"At most {compare.MOST_RUNS + 1} runs are compared." if too_many else f"{count} ticked"
+        return count < 2 or too_many, count != 1, count == 0, status if count else ""
 
     @app.callback(
         Input("runs-compare", "n_clicks"), State("runs-table", "selectedRows"), prevent_initial_call=True
@@ -188,7 +188,7 @@ def _register_editor(app: Dash, view: StudyView) -> None:
         State("runs-tags", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def save(clicks: int | None, rows: Any, label: Any, note: Any, tags: Any) -> tuple[Any, Any, Any]:
-        """Keep them; what the study refuses is told, and the dialogue stays with what was typed."""
+        """Save them; a refusal of the study is shown, and the dialogue keeps what was typed."""
         chosen = _chosen(view, rows)
         if not clicks or len(chosen) != 1:
             return no_update, no_update, no_update

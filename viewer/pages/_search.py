@@ -17,5 +17,5 @@ def node_search() -> html.Div:
         **{"aria-label": "Find a module, an operator or a node"},
     )
     hits = html.Div(id="search-hits", role="listbox", hidden=True, **{"aria-label": "Found"})
-    told = html.Div(id="search-told", role="status", className="for-readers")
-    return html.Div([field, hits, told], className="node-search")
+    status = html.Div(id="search-told", role="status", className="for-readers")
+    return html.Div([field, hits, status], className="node-search")

@@ -1,4 +1,4 @@
-"""Studies: every study of a folder, to find, open, describe and begin; served beside them, not in one."""
+"""Studies: every study of a folder, to find, open, describe and begin; served next to them, not in one."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _register_editor(app: Dash, workspace: Workspace) -> None:
         State("study-note", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def save(clicks: int | None, rows: Any, tags: Any, note: Any) -> tuple[Any, Any]:
-        """Keep them; what the study refuses is told, and the dialogue stays with what was typed."""
+        """Save them; a refusal of the study is shown, and the dialogue keeps what was typed."""
         study = _chosen(workspace, rows)
         if not clicks or study is None:
             return no_update, no_update

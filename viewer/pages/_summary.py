@@ -180,23 +180,25 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
 
 def _prediction(run: OpenRun) -> list[Any]:
     """Return what makes a prediction of a run: how sure it is, and whether the job fits; else nothing."""
-    said = run.result.provenance.get("prediction")
-    if not isinstance(said, dict):
+    prediction = run.result.provenance.get("prediction")
+    if not isinstance(prediction, dict):
         return []
+    step, low, high = (
+        duration_text(int(prediction[name])) for name in ("step_ns", "step_low_ns", "step_high_ns")
+    )
     facts = [
-        ("Step", f"{duration_text(int(said['step_ns']))}; 90 % of steps like it lie between "
-         f"{duration_text(int(said['step_low_ns']))} and {duration_text(int(said['step_high_ns']))}"),
+        ("Step", f"{step}; 90 % of steps like it lie between {low} and {high}"),
         ("Memory", memory_verdict(run)),
-        ("Bound by", str(said["bound_by"])),
+        ("Bound by", str(prediction["bound_by"])),
     ]  # fmt: skip
-    if said.get("tokens_per_s"):
-        facts.insert(1, ("Tokens", f"{said['tokens_per_s']:,.0f} per second over all ranks"))
+    if prediction.get("tokens_per_s"):
+        facts.insert(1, ("Tokens", f"{prediction['tokens_per_s']:,.0f} per second over all ranks"))
     note = "This step was predicted, never run. Its assumptions stand above."
     return [card("Prediction", details_list(facts), note=note, id="prediction")]
 
 
 def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
-    """Return what bounds the step by operator and module beside each other, and every rank's time."""
+    """Return what bounds the step by operator and module side by side, and the time of each rank."""
     bars = graph(ranks_bar(run.summary.ranks, scheme), id=bars_id("rank"))
     ranks = card("Time per rank", bars, exports=export_links("ranks", run=run.info.id))
     operators = _bars(run, "operator", scheme, search)
@@ -245,7 +247,7 @@ def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
 
 
 def _steps(run: OpenRun, scheme: str) -> list[Any]:
-    """Return the captured steps beside each other; nothing of a single one, which the rest is about."""
+    """Return the captured steps side by side; nothing of a single one, which the rest is about."""
     if captured_steps(run.workload.metadata) < 2:
         return []
     steps = step_rows(run.workload)
@@ -276,7 +278,7 @@ def _collectives(run: OpenRun, scheme: str) -> list[Any]:
 
 
 def _anomalies(run: OpenRun) -> list[Any]:
-    """Return what is slow in a run that has messages; nothing of others, as little could be told of them."""
+    """Return what is slow in a run that has messages; nothing of others, of which little is recorded."""
     if run.result.flows.empty:
         return []
     if run.is_large:
@@ -363,9 +365,9 @@ def _qualifiers(run: OpenRun) -> list[Any]:
 
 
 def _ignored(run: OpenRun) -> list[Any]:
-    said = [str(line) for line in run.result.provenance.get("ignored_keys", [])]
-    items = dmc.List([dmc.ListItem(line) for line in said], size="sm")
-    return [card("Settings without effect", items)] if said else []
+    keys = [str(line) for line in run.result.provenance.get("ignored_keys", [])]
+    items = dmc.List([dmc.ListItem(line) for line in keys], size="sm")
+    return [card("Settings without effect", items)] if keys else []
 
 
 def _longest_of(run: OpenRun, by: str, point: dict[str, Any]) -> tuple[int, int]:

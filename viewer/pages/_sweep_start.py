@@ -184,9 +184,9 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
             return dmc.Text(error.message, size="sm", c="red", className="finding"), True
         axes = [(key or "", text or "") for key, text in zip(keys, values, strict=True)]
         plan = _plan(view, _form(view, search), axes, aim)
-        told = encode_axes([axis for axis in axes if axis[0]])
+        over = encode_axes([axis for axis in axes if axis[0]])
         shown = Selection.parse(search)
-        asked = shown.with_option("aim", encode_aim(aim)).with_option("over", told)
+        asked = shown.with_option("aim", encode_aim(aim)).with_option("over", over)
         if asked != shown:
             rewrite(path, asked.with_run(run or "").search)
         return _shown(plan), bool(plan.problem)
@@ -206,7 +206,12 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
             axis_reading(key or "", text or "", names, search=bool(tried.value))
             for key, text in zip(keys, values, strict=True)
         ]
-        return KEPT.read(kept).short, tried.short, [wrong for wrong, _ in read], [told for _, told in read]
+        return (
+            KEPT.read(kept).short,
+            tried.short,
+            [wrong for wrong, _ in read],
+            [meaning for _, meaning in read],
+        )
 
 
 def _aim(fields: Sequence[Any]) -> Aim:
@@ -259,5 +264,5 @@ def _register_go(app: Dash, view: StudyView) -> None:
             return dmc.Alert(plan.problem, color="red", variant="light", mt="sm")
         name = str(title or "").strip()[: _NAME_LENGTH + 1] or _free_name(view)
         jobs.submit_sweep(request_of(form, plan, name, kept), label=name)
-        told = f"The sweep '{name}' was started. You may close this page meanwhile."
-        return dmc.Text(told, size="sm", mt="sm")
+        text = f"The sweep '{name}' was started. You may close this page meanwhile."
+        return dmc.Text(text, size="sm", mt="sm")

@@ -51,7 +51,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _beside(run: OpenRun) -> str:
-    """Return what may lie beside *run*, as the script reads it."""
+    """Return what may be compared with *run*, as the script reads it."""
     return json.dumps(Sides(run.view).beside(run.info.id))
 
 

@@ -102,8 +102,8 @@ def register_what_if(app: Dash, view: StudyView, path: str) -> None:
         """Say at the field what is wrong with it; an answer to another question does not stay."""
         reading = TIMES.read(times)
         if reading.problem:
-            told = dmc.Text(f"No answer: {reading.problem}", size="sm", mt="sm")
-            return reading.short, True, told
+            answer = dmc.Text(f"No answer: {reading.problem}", size="sm", mt="sm")
+            return reading.short, True, answer
         return "", False, None
 
     @app.callback(

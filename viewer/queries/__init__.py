@@ -1,4 +1,4 @@
-"""What pages need beside the answers of `runner.analysis`: pixels, places on a drawing, forms, addresses."""
+"""What pages need in addition to `runner.analysis`: pixels, places on a drawing, forms, addresses."""
 
 from ._backends import chosen_backends as chosen_backends
 from ._backends import is_offered as is_offered

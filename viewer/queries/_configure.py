@@ -86,8 +86,8 @@ class Setup:
     """What a form holds: the dimensions, the system's other keys, and what it began as.
 
     *more* are the network's other keys, such as a packet-level part; the form keeps them as they are.
-    *failed* are failures beside those, as ``--fail`` takes them. *origin* is the network it began as, if that
-    is not a preset.
+    *failed* are failures in addition to those, as ``--fail`` takes them. *origin* is the
+    network it began as, if that is not a preset.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -186,18 +186,18 @@ def check(setup: Setup, workload: Communication, backends: Sequence[str]) -> lis
 def differences(setup: Setup) -> list[str]:
     """Return how *setup* differs from the presets it began as, one sentence a difference."""
     start = setup.start()
-    said = []
+    parts = []
     if len(start.dimensions) != len(setup.dimensions):
-        said.append(f"dimensions: {len(start.dimensions)} → {len(setup.dimensions)}")
+        parts.append(f"dimensions: {len(start.dimensions)} → {len(setup.dimensions)}")
     pairs = zip(start.dimensions, setup.dimensions, strict=False)
     for number, (before, after) in enumerate(pairs, start=1):
         names = ("topology", "size", "bandwidth", "latency")
-        said += [
+        parts += [
             f"dimension {number}, {name}: {getattr(before, name)} → {getattr(after, name)}"
             for name in names
             if getattr(before, name) != getattr(after, name)
         ]
-        said += [
+        parts += [
             f"dimension {number}, {name}: {old} → {new}"
             for name, old, new in zip(COLLECTIVES, before.algorithms, after.algorithms, strict=True)
             if old != new
@@ -206,24 +206,24 @@ def differences(setup: Setup) -> list[str]:
     for key in keys:
         old, new = start.system.get(key, "absent"), setup.system.get(key, "absent")
         if old != new:
-            said.append(f"{key}: {old} → {new}")
-    return [*said, *(f"failure: {text}" for text in setup.failed)]
+            parts.append(f"{key}: {old} → {new}")
+    return [*parts, *(f"failure: {text}" for text in setup.failed)]
 
 
 def kept_text(setup: Setup) -> str:
-    """Return what the network has beside the dimensions, which the form keeps; ``""`` for nothing."""
-    said = []
+    """Return what the network has in addition to the dimensions, which the form keeps; ``""`` for nothing."""
+    parts = []
     for key, value in setup.more.items():
         if key in _COUNTED:
-            said.append(count_text(len(value), _COUNTED[key]))
+            parts.append(count_text(len(value), _COUNTED[key]))
         elif key == "dimensions":
-            said.append("dimensions that only arrange the ranks")
+            parts.append("dimensions that only arrange the ranks")
         elif isinstance(value, Mapping):
             inside = ", ".join(map(str, value))
-            said.append(f"a part {key} ({inside})" if inside else f"a part {key}")
+            parts.append(f"a part {key} ({inside})" if inside else f"a part {key}")
         else:
-            said.append(key)
-    return f"Kept as it is: {', '.join(said)}." if said else ""
+            parts.append(key)
+    return f"Kept as it is: {', '.join(parts)}." if parts else ""
 
 
 def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:

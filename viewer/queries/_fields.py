@@ -78,8 +78,8 @@ class NumberField:
         except ValueError as error:
             return self._wrong(str(error).rstrip("."), f"Not understood: write {self.example}.")
         if exact < self.least or exact > self.most:
-            told = f"Must be {self._range}."
-            return self._wrong(f"{str(typed).strip()[:40]!r} is out of range; it must be {self._range}", told)
+            problem = f"{str(typed).strip()[:40]!r} is out of range; it must be {self._range}"
+            return self._wrong(problem, f"Must be {self._range}.")
         if self.whole and exact.denominator != 1:
             return self._wrong(f"{str(typed).strip()[:40]!r} is not a whole number", "Must be whole.")
         value = int(exact) if exact.denominator == 1 and (self.whole or abs(exact) < 2**53) else float(exact)

@@ -82,8 +82,8 @@ def encode_form(form: Form, workloads: Sequence[str], begun: Form | None = None)
         "backends": form.backends != first.backends and [*form.backends],
         "label": form.label,
     }
-    told = {key: value for key, value in changes.items() if value not in (False, {}, "")}
-    return json.dumps(told, separators=(",", ":"), ensure_ascii=False) if told else ""
+    fields = {key: value for key, value in changes.items() if value not in (False, {}, "")}
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False) if fields else ""
 
 
 def form_of_workload(name: str) -> str:
@@ -104,31 +104,31 @@ def decode_form(
     if not text:
         return begun or first
     try:
-        told = json.loads(text)
+        fields = json.loads(text)
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
+        fields = None
+    if not isinstance(fields, dict):
         return replace(first, ignored=("The setup in the address is broken off or not one.",))
-    for key in told.keys() - _PARTS:
+    for key in fields.keys() - _PARTS:
         ignored.append(f"'{key[:40]}' is not part of a setup.")
-    network = ignored.one_of("network", told, networks.names, first.setup.network_preset)
-    system = ignored.one_of("system", told, list_presets("system"), first.setup.system_preset)
-    workload = ignored.one_of("workload", told, workloads, first.workload)
+    network = ignored.one_of("network", fields, networks.names, first.setup.network_preset)
+    system = ignored.one_of("system", fields, list_presets("system"), first.setup.system_preset)
+    workload = ignored.one_of("workload", fields, workloads, first.workload)
     try:
         setup = Setup.of_presets(network, system, networks)
     except ConfigError as error:  # of a file that is no network any more
         ignored.append(error.message)
         setup = Setup.of_presets(first.setup.network_preset, system)
-    if "dimensions" in told:
-        rows = told["dimensions"]
+    if "dimensions" in fields:
+        rows = fields["dimensions"]
         if isinstance(rows, list) and 0 < len(rows) <= _MOST_DIMENSIONS and all(map(_is_row, rows)):
             setup = replace(setup, dimensions=tuple(_dimension(row) for row in rows))
         else:
             ignored.append("Its network dimensions are not written as they should be.")
-    setup = replace(setup, system=_with_keys(setup.system, told.get("keys", {}), ignored))
-    setup = replace(setup, failed=_failures(told, ignored))
-    chosen = _backends(told, first.backends, ignored)
-    label = told.get("label", "")
+    setup = replace(setup, system=_with_keys(setup.system, fields.get("keys", {}), ignored))
+    setup = replace(setup, failed=_failures(fields, ignored))
+    chosen = _backends(fields, first.backends, ignored)
+    label = fields.get("label", "")
     if not isinstance(label, str) or len(label) > _LABEL_LENGTH:
         ignored.append(f"Its name is not text of at most {_LABEL_LENGTH} characters.")
         label = ""
@@ -138,17 +138,17 @@ def decode_form(
 class _Ignored(list[str]):
     """Sentences on what an address holds that makes no sense."""
 
-    def one_of(self, key: str, told: Mapping[str, Any], allowed: Sequence[str], otherwise: str) -> str:
-        """Return what is *told* of *key* if it is *allowed*."""
-        value = told.get(key, otherwise)
+    def one_of(self, key: str, fields: Mapping[str, Any], allowed: Sequence[str], otherwise: str) -> str:
+        """Return what is *fields* of *key* if it is *allowed*."""
+        value = fields.get(key, otherwise)
         if isinstance(value, str) and value in allowed:
             return value
         self.append(f"There is no {key} '{str(value)[:40]}' here.")
         return otherwise
 
 
-def _backends(told: Mapping[str, Any], otherwise: tuple[str, ...], ignored: _Ignored) -> tuple[str, ...]:
-    named = told.get("backends", [*otherwise])
+def _backends(fields: Mapping[str, Any], otherwise: tuple[str, ...], ignored: _Ignored) -> tuple[str, ...]:
+    named = fields.get("backends", [*otherwise])
     if not isinstance(named, list):
         ignored.append("Its backends are no list.")
         return otherwise
@@ -161,9 +161,9 @@ def _backends(told: Mapping[str, Any], otherwise: tuple[str, ...], ignored: _Ign
     return tuple(known.values())
 
 
-def _failures(told: Mapping[str, Any], ignored: _Ignored) -> tuple[str, ...]:
+def _failures(fields: Mapping[str, Any], ignored: _Ignored) -> tuple[str, ...]:
     """Return the failures that an address names, all of them or none."""
-    named = told.get("failures", [])
+    named = fields.get("failures", [])
     if not isinstance(named, list) or len(named) > _MOST_FAILURES or not all(map(_is_text, named)):
         ignored.append("Its failures are no list of texts.")
         return ()

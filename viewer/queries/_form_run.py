@@ -46,8 +46,8 @@ def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
         return Begun(replace(first, workload=workload), of, (*lost, note))
     backends = (plain_name(info.backend),) if is_offered(info.backend) else first.backends
     if not is_offered(info.backend):
-        told = f"Its backend '{info.backend[:80]}' cannot be chosen here: {backends[0]} stands in its place."
-        lost = (*lost, told)
+        note = f"Its backend '{info.backend[:80]}' cannot be chosen here: {backends[0]} stands in its place."
+        lost = (*lost, note)
     begun = replace(first, workload=workload, backends=backends)
     try:
         setup, notes = _setup_of(study.run_configs(run_id), info.network, networks)
@@ -73,7 +73,7 @@ def _setup_of(
         return None, ()
     start = Setup.of_presets(preset, "default", networks)
     kept = {key: value for key, value in start.system.items() if key not in SYSTEM_FIELDS}
-    told: dict[str, Any] = {key: value for key, value in own.system.items() if key in SYSTEM_FIELDS}
+    shown: dict[str, Any] = {key: value for key, value in own.system.items() if key in SYSTEM_FIELDS}
     hidden = {key: value for key, value in own.system.items() if key not in SYSTEM_FIELDS}
     notes = [
         f"'{key}' of its system is left as in the preset."
@@ -81,8 +81,8 @@ def _setup_of(
         if hidden.get(key) != kept.get(key)
     ]
     # In the order of the preset, as what is read from the fields has it.
-    keys = [*start.system, *(key for key in told if key not in start.system)]
-    whole = {key: (told if key in SYSTEM_FIELDS else kept)[key] for key in keys if key in {**told, **kept}}
+    keys = [*start.system, *(key for key in shown if key not in start.system)]
+    whole = {key: (shown if key in SYSTEM_FIELDS else kept)[key] for key in keys if key in {**shown, **kept}}
     return replace(start, dimensions=own.dimensions, system=whole), notes
 
 

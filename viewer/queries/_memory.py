@@ -30,12 +30,12 @@ def memory_facts(run: OpenRun) -> str:
 
 def memory_verdict(run: OpenRun) -> str:
     """Return whether a predicted job fits in the memory of its chip, in words; ``""`` for other runs."""
-    said = run.result.provenance.get("prediction")
-    if not isinstance(said, dict):
+    prediction = run.result.provenance.get("prediction")
+    if not isinstance(prediction, dict):
         return ""
-    room, holds = int(said.get("chip_memory_bytes", 0)), int(said["memory_bytes_per_rank"])
-    verdict = "fits" if said["fits"] else "does NOT fit"
+    room, holds = int(prediction.get("chip_memory_bytes", 0)), int(prediction["memory_bytes_per_rank"])
+    verdict = "fits" if prediction["fits"] else "does NOT fit"
     return (
         f"{verdict}: the fullest rank holds {bytes_text(holds)} of the {bytes_text(room)} of "
-        f"{said.get('chip', 'its chip')}"
+        f"{prediction.get('chip', 'its chip')}"
     )

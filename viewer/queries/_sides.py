@@ -99,7 +99,7 @@ class Sides:
         return [group for group in groups if group["items"]]
 
     def beside(self, shown: str) -> list[dict[str, Any]]:
-        """Return what may lie beside the run *shown* on its timeline, in groups.
+        """Return what may be compared with the run *shown* on its timeline, in groups.
 
         What is of this study goes by its own name, else by ``STUDY@NAME``, as `open_beside` reads it.
         """
@@ -113,7 +113,7 @@ class Sides:
         return [group for group in groups if group["items"]]
 
     def on_timeline(self, before: str, after: str) -> str:
-        """Return the address's query of a timeline that has *after* beside *before*; "" where none can.
+        """Return the address's query of a timeline that compares *after* with *before*; "" where none can.
 
         What was measured lies above a run of the capture, as only runs have a timeline of their own.
         """
@@ -141,12 +141,12 @@ class Sides:
     def diff(
         self, before: str, after: str, between_starts: float | None, reading: Reading | None = None
     ) -> StepDiff:
-        """Return what changed; *reading* is told how far that is, and may end it.
+        """Return what changed; *reading* gets how far that is, and may end it.
 
         Raises `StudyError` for a side that is not there, `Cancelled` for a reading that was ended.
         """
-        told = reading or Reading()
-        sides = [self._side(value, told.of(place)) for place, value in enumerate((before, after))]
+        progress = reading or Reading()
+        sides = [self._side(value, progress.of(place)) for place, value in enumerate((before, after))]
         return diff_steps(*sides, between_starts=between_starts)
 
     def table(self, found: StepDiff, name: str, by: str) -> pd.DataFrame:

@@ -44,17 +44,17 @@ class Aim:
 
 def encode_aim(aim: Aim) -> str:
     """Return *aim* as text for an address, ``""`` for the shortest step of all points."""
-    told = {key: value for key, value in asdict(aim).items() if value != getattr(Aim, key)}
-    return json.dumps(told, separators=(",", ":"), ensure_ascii=False) if told else ""
+    fields = {key: value for key, value in asdict(aim).items() if value != getattr(Aim, key)}
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False) if fields else ""
 
 
 def decode_aim(text: str) -> Aim:
     """Return the aim that :func:`encode_aim` wrote; what makes no sense is left out."""
     try:
-        told = json.loads(text) if text else {}
+        fields = json.loads(text) if text else {}
     except (ValueError, RecursionError):
-        told = {}
-    return made_aim(**{key: told.get(key) for key in asdict(Aim())}) if isinstance(told, dict) else Aim()
+        fields = {}
+    return made_aim(**{key: fields.get(key) for key in asdict(Aim())}) if isinstance(fields, dict) else Aim()
 
 
 def made_aim(*, least: Any, limits: Any, prices: Any, trials: Any) -> Aim:

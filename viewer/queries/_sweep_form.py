@@ -116,19 +116,18 @@ def _plain(number: float) -> str:
 
 def encode_axes(axes: Axes) -> str:
     """Return *axes* as text for an address, ``""`` for none."""
-    told = [list(axis) for axis in axes if any(axis)]
-    return json.dumps(told, separators=(",", ":"), ensure_ascii=False) if told else ""
+    pairs = [list(axis) for axis in axes if any(axis)]
+    return json.dumps(pairs, separators=(",", ":"), ensure_ascii=False) if pairs else ""
 
 
 def decode_axes(text: str, names: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the axes that :func:`encode_axes` wrote; what makes no sense is left out."""
     try:
-        told = json.loads(text) if text else []
+        parsed = json.loads(text) if text else []
     except (ValueError, RecursionError):
         return []
-    pairs = (
-        [item for item in told if isinstance(item, list) and len(item) == 2] if isinstance(told, list) else []
-    )
+    items = parsed if isinstance(parsed, list) else []
+    pairs = [item for item in items if isinstance(item, list) and len(item) == 2]
     return [
         (key, values[:_TEXT_LENGTH])
         for key, values in pairs[:MOST_AXES]
