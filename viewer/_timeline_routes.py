@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..runner.analysis import (
     counterpart,
     host_cause,
     host_stack_table,
+    neighbours,
 )
 from ..support import count_text
 from ._exports import export, table_file
@@ -33,6 +35,7 @@ _MAX_PATH_BARS = 20_000
 _AREA_ROWS = 12
 _MOST_RANGES, _LARGEST_RANGE, _MOST_TEXT = 4_096, 1_000_000, 200
 _MOST_ARRIVALS = 400
+_MOST_NEIGHBOURS = 6
 
 
 def register_timeline(server: Flask, view: StudyView) -> None:
@@ -257,7 +260,17 @@ def _node(
             *(("Called in", text) for text in called),
         ],
         "flows": [] if edges is None else flows(edges, index, found),
+        "neighbours": [] if edges is None else _neighbours(run, edges, rank, node_id),
     }
+
+
+def _neighbours(run: OpenRun, edges: pd.DataFrame, rank: int, node_id: int) -> list[dict[str, Any]]:
+    """Return the nodes that a node waits for, and those that wait for it, with their names."""
+
+    def name_of(near: int) -> str:
+        return str((run.node(rank, near) or {"name": "not executed"})["name"])[:_MOST_TEXT]
+
+    return [asdict(near) for near in neighbours(edges, name_of, node_id, _MOST_NEIGHBOURS)]
 
 
 def _lanes(run: OpenRun, index: SliceIndex | RankedIndex, colours: Colours) -> dict[str, Any]:

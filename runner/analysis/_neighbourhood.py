@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,16 +62,15 @@ class Neighbour:
     why: str
 
 
-def neighbours(edges: pd.DataFrame, names: pd.Series, focus: int, count: int = 8) -> list[Neighbour]:
-    """Return the nodes that *focus* waits for, and those that wait for it, at most *count* of each.
-
-    *names* gives the name of each node id.
-    """
+def neighbours(
+    edges: pd.DataFrame, name_of: Callable[[int], str], focus: int, count: int = 8
+) -> list[Neighbour]:
+    """Return the nodes that *focus* waits for, and those that wait for it, at most *count* of each."""
     found = []
     for before, here, there in ((True, "dst", "src"), (False, "src", "dst")):
         near = edges[edges[here] == focus].head(count)
-        for kind, (node, name) in zip(near["kind"], names.reindex(near[there]).items(), strict=True):
-            found.append(Neighbour(before, int(str(node)), str(name), edge_label(kind)))
+        for kind, node in zip(near["kind"].tolist(), near[there].tolist(), strict=True):
+            found.append(Neighbour(before, node, name_of(node), edge_label(kind)))
     return found
 
 

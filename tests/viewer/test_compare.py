@@ -60,7 +60,13 @@ def test_both_analytical_backends_differ_by_hops_and_the_page_says_so(context, p
         added = page.locator("#causes-table .ag-center-cols-container .ag-row")
         added.first.wait_for()
         delta = duration_text(_makespan(study, other) - _makespan(study, base))
-        assert added.all_inner_texts() == ["\n".join(["backend", *BACKENDS, f"+{delta}", f"+{delta}"])]
+        answer = ["\n".join(["backend", *BACKENDS, f"+{delta}", f"+{delta}"])]
+        assert added.all_inner_texts() == answer
+        # The address has the answer.
+        page.wait_for_url(f"**why={other}*")
+        page.reload()
+        added.first.wait_for()
+        assert added.all_inner_texts() == answer
     assert page.complaints == []
 
 

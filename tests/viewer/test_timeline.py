@@ -52,6 +52,17 @@ def test_timeline_is_walked_by_keyboard(visit, made):
         page.wait_for_selector(f"#timeline[data-selected='0:{node}']")
 
 
+def test_details_lead_to_what_a_node_waits_for_and_what_waits_for_it(visit, made):
+    page = visit("/timeline", f"?run={made.run_a}&rank=1&node=4")
+    details = page.locator("#timeline-details")
+    details.get_by_role("link", name="node 5").click()
+    page.wait_for_selector("#timeline[data-selected='1:5']")
+    page.wait_for_url("**node=5*")
+    details.get_by_role("link", name="node 4").press("Enter")
+    page.wait_for_selector("#timeline[data-selected='1:4']")
+    assert page.complaints == []
+
+
 def test_measured_lanes_are_in_the_address(visit, made):
     page = visit("/timeline", f"?run={made.run_a}")
     page.wait_for_selector("#timeline[data-slices]")

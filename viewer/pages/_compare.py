@@ -23,7 +23,7 @@ from ...runner.analysis import (
     why_not_comparable,
 )
 from ...support import count_text, duration_text
-from .._address import chart_id, option_id
+from .._address import chart_id, option_id, set_option
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_name, run_text
 from ..charts import difference_histogram, difference_scatter, graph, paths_bars, runs_bar
@@ -221,8 +221,11 @@ def _reasons(run: OpenRun, other: OpenRun) -> list[Any]:
     return [card("Why these backends differ", lines, id="backend-reasons")] if reasons else []
 
 
-def _causes_card(run: OpenRun, other: OpenRun) -> list[Any]:
-    """Return the card that asks what each setting adds, where both runs are simulations."""
+def _causes_card(run: OpenRun, other: OpenRun, selection: Selection) -> list[Any]:
+    """Return the card that asks what each setting adds, where both runs are simulations.
+
+    An address with the answer asks at once.
+    """
     backends = (run.info.backend, other.info.backend)
     if not all(map(attributable, backends)):
         return []
@@ -230,7 +233,8 @@ def _causes_card(run: OpenRun, other: OpenRun) -> list[Any]:
     if not all(about_backend(backend).quick for backend in backends):
         command = f"chakrascope compare STUDY --why --run {run.info.id} --run {other.info.id}"
         return [card(title, empty(f"These runs take too long to repeat at a click. Ask: {command}"))]
-    go = dmc.Button("Simulate each change", id="causes-go", w="fit-content")
+    asked = int(selection.option("why") == other.info.id)
+    go = dmc.Button("Simulate each change", id="causes-go", w="fit-content", n_clicks=asked)
     answer = html.Div(id="causes-answer", **{"aria-live": "polite"})
     return [card(title, dmc.Stack([go, answer]), note=_CAUSES_NOTE)]
 
@@ -264,10 +268,10 @@ def _totals(runs: list[OpenRun], scheme: str) -> dmc.Stack:
     )
 
 
-def _against_first(run: OpenRun, other: OpenRun, scheme: str) -> list[Any]:
+def _against_first(run: OpenRun, other: OpenRun, selection: Selection, scheme: str) -> list[Any]:
     query = {"run": run.info.id, "against": other.info.id}
     parts: list[Any] = [dmc.Title(f"In detail: {run_name(other.info)}", order=3, size="h4")]
-    parts += _causes_card(run, other)
+    parts += _causes_card(run, other, selection)
     if not same_nodes(run, other):
         text = (
             "The two runs simulate different workloads, so nodes cannot be matched; only totals are compared."
@@ -344,24 +348,28 @@ def register(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("comparison-details", "children"), Input("comparison-details", "id"),
-        State(_AGAINST, "value"), State("run", "data"), State("dark", "checked"),
+        State(_AGAINST, "value"), State("run", "data"), State("dark", "checked"), State("url", "search"),
     )  # fmt: skip
-    def detail(_id: str, against: list[list[str] | None], run: str, dark: bool) -> Any:
+    def detail(_id: str, against: list[list[str] | None], run: str, dark: bool, search: str | None) -> Any:
         chosen = _first(against)
         if not chosen:
             return None
-        parts = _against_first(view.open(run), view.open(chosen[0]), "dark" if dark else "light")
+        selection, scheme = Selection.parse(search), "dark" if dark else "light"
+        parts = _against_first(view.open(run), view.open(chosen[0]), selection, scheme)
         return dmc.Stack(parts, gap="md")
 
     @app.callback(
         Output("causes-answer", "children"), Input("causes-go", "n_clicks"), State(_AGAINST, "value"),
-        State("run", "data"), State("dark", "checked"), prevent_initial_call=True,
+        State("run", "data"), State("dark", "checked"), State("url", "search"),
         running=[(Output("causes-go", "loading"), True, False)],
     )  # fmt: skip
-    def attribute(clicks: int | None, against: list[list[str] | None], run: str, dark: bool) -> Any:
+    def attribute(
+        clicks: int | None, against: list[list[str] | None], run: str, dark: bool, search: str | None
+    ) -> Any:
         chosen = _first(against)
         if not clicks or not chosen:
             return no_update
+        set_option(PATH, search, run, "why", chosen[0])
         try:
             causes = difference_of_runs(view.open(run), view.open(chosen[0]))
         except ChakrascopeError as error:

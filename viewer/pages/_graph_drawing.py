@@ -89,7 +89,9 @@ def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int, 
     title = f"Around {_short(str(node['name']), 40)}, node {focus} of rank {rank}{more}"
     stand_in = stand_in_of(run.workload.metadata, rank)
     details = node_details(node, run.slack_of(rank, focus), run.measured_among(rank, focus), stand_in)
-    return Drawing(elements, title, details, neighbours(edges, described["name"], focus))
+    return Drawing(
+        elements, title, details, neighbours(edges, lambda near: str(described.at[near, "name"]), focus)
+    )
 
 
 def _late_peer(

@@ -34,10 +34,10 @@ def test_nodes_that_wait_for_each_other_share_a_layer():
 
 def test_neighbours_say_why(run):
     edges, names = run.workload.graphs[1].edges, run.workload.graphs[1].nodes.set_index("node_id")["name"]
-    found = neighbours(edges, names, 4)
-    assert [(near.before, near.node_id, near.why) for near in found] == [
-        (True, 3, "launch"),
-        (False, 5, "event sync"),
+    found = neighbours(edges, names.get, 4)
+    assert [(near.before, near.node_id, near.name, near.why) for near in found] == [
+        (True, 3, names[3], "launch"),
+        (False, 5, names[5], "event sync"),
     ]
 
 

@@ -42,12 +42,33 @@ export class Panel {
     if (this.tab === "notes") { this.timeline.notes.show(); }
   }
 
-  showDetails(details) {
+  /* Show *details*, and as links what the selected *node*, if it is one, waits for, and what waits for it. */
+  showDetails(details, node) {
     const out = this.part("details");
-    out.replaceChildren(list(details, "details"));
+    out.replaceChildren(list(details, "details"), ...(node ? this.neighbours(node) : []));
     delete out.dataset.area;
     // These tabs follow the selection.
     this.open(["notes", "stacks"].includes(this.tab) ? this.tab : "details");
+  }
+
+  neighbours({ rank, neighbours }) {
+    return [["Waits for", true], ["Awaited by", false]].flatMap(([title, before]) => {
+      const near = neighbours.filter((each) => each.before === before), items = element("ul", null, "side-list");
+      items.append(...near.map(({ node_id: node, name, why }) => {
+        const item = element("li"), query = new URLSearchParams(window.location.search);
+        query.set("rank", rank); query.set("node", node);
+        item.append(element("a", `${name}, node ${node}`, "text-link", { href: `./timeline?${query}`, onclick: (event) => this.follow(event, rank, node) }), ` (${why})`);
+        return item;
+      }));
+      return near.length ? [element("h4", title, "side-title"), items] : [];
+    });
+  }
+
+  /* Select a node in place, unless a key asks the browser for another tab. */
+  follow(event, rank, node) {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) { return; }
+    event.preventDefault();
+    this.timeline.next(() => this.timeline.selection.choose(rank, node));
   }
 
   /* Ask for the host calls in what is marked, or else selected, or else the window: a callback of the page draws them. */

@@ -30,7 +30,7 @@ export class Selection {
     // The rows may have been made anew under it: what was marked since stays.
     if (key !== this.key) { timeline.area = null; }
     this.node = node; this.key = key;
-    if (node && !timeline.area) { timeline.panel.showDetails(node.details); this.reveal(node); }
+    if (node && !timeline.area) { timeline.panel.showDetails(node.details, node); this.reveal(node); }
     dataset.selected = node ? key : "";
     timeline.draw();
     await this.findCounterpart(node);
