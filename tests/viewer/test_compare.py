@@ -70,5 +70,14 @@ def test_both_analytical_backends_differ_by_hops_and_the_page_says_so(context, p
     assert page.complaints == []
 
 
+def test_the_page_begins_with_a_run_of_the_same_workload(pair):
+    study, (base, other) = pair
+    prefix = study.add_workload(make_workload(2), "newer")
+    experiment = prepare(prefix, "default", None, backend="replay")
+    study.add_run(experiment, get_backend("replay").run(experiment), workload="newer")
+    view = StudyView(study)
+    assert page_compare._against(view, view.open(base), Selection()) == [other]
+
+
 def _makespan(study, run_id):
     return study.run_info(run_id).makespan_ns

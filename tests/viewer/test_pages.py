@@ -253,7 +253,7 @@ def test_no_page_is_wider_than_the_screen(visit, made):
     for path, ready in READY.items():
         page = visit(path, f"?run={made.run_b}&rank=1&node=4")
         page.wait_for_selector(ready, state="attached")
-        for width in (2560, 1280):
+        for width in (2560, 1280, 800):
             page.set_viewport_size({"width": width, "height": 800})
             page.wait_for_function(
                 "width => window.innerWidth === width && document.documentElement.scrollWidth <= width",

@@ -167,16 +167,18 @@ def _unknown(view: StudyView, selection: Selection) -> list[Any]:
 
 
 def _against(view: StudyView, run: OpenRun, selection: Selection) -> list[str]:
-    """Return the runs of the address; without any, the measured replay, else the newest other run."""
+    """Return the runs of the address; without any, the measured replay, else the newest other run.
+
+    Runs of the same workload come first.
+    """
     infos = [info for info in view.runs() if info.id != run.info.id]
     known = {info.id for info in infos}
     asked = _asked(selection)
     if asked or not infos:
         return [name for name in asked if name in known][:MOST_RUNS]
-    measured = [
-        info for info in infos if about_backend(info.backend).replays and info.workload == run.info.workload
-    ]
-    return [(measured or infos)[-1].id]
+    alike = [info for info in infos if info.workload == run.info.workload]
+    measured = [info for info in alike if about_backend(info.backend).replays]
+    return [(measured or alike or infos)[-1].id]
 
 
 def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:

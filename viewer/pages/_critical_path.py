@@ -95,7 +95,9 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                  "Select a bar or a row to find it on the timeline and in the graph."),
             card(
                 "Contributors",
-                dmc.SegmentedControl(id=_BY, data=[*RUN_BREAKDOWNS], value=by, mb="xs"),
+                html.Div(
+                    dmc.SegmentedControl(id=_BY, data=[*RUN_BREAKDOWNS], value=by, mb="xs"), className="wide"
+                ),
                 html.Div(_breakdown(run, by, scheme), id="breakdown"),
             ),
             what_if_card(run, selection),
