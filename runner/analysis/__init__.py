@@ -153,6 +153,7 @@ if TYPE_CHECKING:
     from .before_after import read_side as read_side
     from .before_after import read_step as read_step
     from .before_after import side_of as side_of
+    from .before_after import step_numbers as step_numbers
     from .diagnosis import Anomaly as Anomaly
     from .diagnosis import Diagnosis as Diagnosis
     from .diagnosis import diagnose as diagnose
@@ -316,6 +317,7 @@ __all__ = [
     "slack_table",
     "slowest_rank",
     "sql_columns",
+    "step_numbers",
     "straggler_texts",
     "summarize",
     "switch_loads",

@@ -1,5 +1,7 @@
 import json
+import shutil
 import struct
+from importlib.resources import files
 
 import numpy as np
 import pandas as pd
@@ -7,14 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chakrascope.runner import Study
 from chakrascope.runner.analysis import folded, link_table, neighbourhood
+from chakrascope.viewer import StudyView
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer.pages import _parts as parts
+from chakrascope.viewer.queries import Sides, placed_groups, placed_nodes
 from chakrascope.viewer.queries import _details as details
 from chakrascope.viewer.queries import _network as network
 from chakrascope.viewer.queries import _path as path
-from chakrascope.viewer.queries import placed_groups, placed_nodes
 from chakrascope.viewer.timeline import _slices as slices
+
+
+def test_any_two_steps_of_a_capture_are_compared(tmp_path):
+    study = Study.create(tmp_path / "study")
+    shutil.copytree(files("chakrascope.cli") / "demo_capture", study.trace_dir("job"))
+    sides = Sides(StudyView(study))
+    groups = {group["group"]: group["items"] for group in sides.options()}
+    steps = groups["Captures, one step"]
+    assert [item["label"] for item in steps] == ["job, step 4", "job, step 5", "job, step 6"]
+    found = sides.diff(steps[0]["value"], steps[1]["value"], None)
+    assert [len(side.steps) for side in (found.base, found.other)] == [1, 1]
+    (study.trace_dir("job") / "manifest.json").write_text("{")
+    assert "Captures, one step" not in {group["group"] for group in sides.options()}
 
 
 def test_window_over_everything_covers_every_node(run):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from ...errors import Cancelled, StudyError
+from ...errors import Cancelled, StudyError, TraceError
 from ...runner import Side, StepDiff, Study, diff_steps
-from ...runner.analysis import PARTS, side_of
+from ...runner.analysis import PARTS, side_of, step_numbers
 from ...support import count_text
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_text
@@ -20,7 +21,7 @@ __all__ = ["DIFF_TABLES", "Reading", "Sides", "open_beside"]
 
 DIFF_TABLES = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")
 _MOST_KEPT = 6
-_MOST_RUNS = 200
+_MOST_RUNS, _MOST_STEPS = 200, 100
 
 
 @dataclass
@@ -95,6 +96,7 @@ class Sides:
                 text = f"{lead}all {len(captures)} captures"
                 items.insert(0, {"value": f"{name}@all", "label": text})
             groups.append({"group": f"{lead}Captures, every step", "items": items})
+            groups.append({"group": f"{lead}Captures, one step", "items": _steps(study, f"{name}@", lead)})
             groups.append({"group": f"{lead}Runs", "items": _runs(study, f"{name}@", lead)})
         return [group for group in groups if group["items"]]
 
@@ -193,6 +195,19 @@ def open_beside(view: StudyView, value: str) -> OpenRun:
         if what not in near.captures():
             raise
     return near.open_capture(what)
+
+
+def _steps(study: Study, before: str, lead: str) -> list[dict[str, str]]:
+    """Return single steps of captures with several, the newest captures first; values, labels as `_runs`."""
+    items = []
+    for capture in study.trace_sets()[::-1]:
+        with suppress(TraceError):  # reported once it is read
+            numbers = step_numbers(study.trace_dir(capture))
+            items += [(capture, number) for number in numbers if len(numbers) > 1]
+    return [
+        {"value": f"{before}{capture}/{number}", "label": f"{lead}{capture}, step {number}"}
+        for capture, number in items[:_MOST_STEPS]
+    ]
 
 
 def _runs(study: Study, before: str, lead: str) -> list[dict[str, str]]:

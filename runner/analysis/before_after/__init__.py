@@ -11,6 +11,7 @@ from ._limits import judge as judge
 from ._limits import parse_limit as parse_limit
 from ._sides import read_side as read_side
 from ._sides import side_of as side_of
+from ._sides import step_numbers as step_numbers
 from ._step import Step as Step
 from ._step import read_step as read_step
 
@@ -28,4 +29,5 @@ __all__ = [
     "read_side",
     "read_step",
     "side_of",
+    "step_numbers",
 ]

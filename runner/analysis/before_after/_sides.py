@@ -19,7 +19,7 @@ from .._measured import measured_result
 from ._diff import Side
 from ._step import Step, read_step
 
-__all__ = ["read_side", "side_of", "side_parts"]
+__all__ = ["read_side", "side_of", "side_parts", "step_numbers"]
 
 ALL = "all"
 Progress = Callable[[int, int], None]
@@ -119,14 +119,20 @@ def _run_id(study: Study, part: str) -> str:
 
 def _step_numbers(folder: Path, number: str) -> list[int | Literal["median"]]:
     """Return the steps of a capture that every rank has; where there is one alone, the one to convert."""
-    ranks = TraceSet.load(folder).ranks
-    common = set.intersection(*({step.index for step in entry.steps} for entry in ranks)) if ranks else set()
+    common = step_numbers(folder)
     if number:
         if not (number.isdecimal() and len(number) < 19) or int(number) not in common:
-            known = ", ".join(map(str, sorted(common)))
+            known = ", ".join(map(str, common))
             raise UsageError(f"{folder} has no step '{number}'; it has {known or 'none of its own'}.")
         return [int(number)]
-    return sorted(common) if len(common) > 1 else ["median"]
+    return [*common] if len(common) > 1 else ["median"]
+
+
+def step_numbers(folder: Path) -> list[int]:
+    """Return the numbers of the steps that every rank of the capture in *folder* has, in order."""
+    ranks = TraceSet.load(folder).ranks
+    steps = [{step.index for step in entry.steps} for entry in ranks]
+    return sorted(set.intersection(*steps)) if steps else []
 
 
 def _captured(folder: Path, capture: str, step: int | Literal["median"], ranks: Progress | None) -> Step:
