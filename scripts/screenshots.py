@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Take the screenshots in docs/images: ``python scripts/screenshots.py [STUDY] [--only NAME]``.
 
-Without STUDY, captures the example job and simulates it first. Needs the packages of the extra "dev" and
-Debian's chromium.
+Without STUDY, simulates the capture that ships with the package first. Needs the packages of the extra "dev"
+and Debian's chromium.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
 CLI = [sys.executable, "-m", "chakrascope.cli"]
 CHROMIUM = "/usr/bin/chromium"
+DEADLINE_MS = 300_000
 VIEWPORT = {"width": 1440, "height": 900}
 # name of the image -> path, what must be on the page, dark, height
 SHOTS: dict[str, tuple[str, str, bool, int]] = {
@@ -52,16 +53,19 @@ OF_SEVERAL: dict[str, tuple[str, str, bool, int]] = {
 
 
 def make_study(folder: Path) -> Path:
-    """Capture the example job and simulate it as measured and on 16 hosts; returns the study."""
+    """Simulate the capture that ships with the package as measured and on 16 hosts; returns the study."""
     study = folder / "study"
     backends = ["--backend", "replay", "--backend", "analytical-unaware", "--backend", "analytical-aware"]
-    job = ["torchrun", "--nproc-per-node", "2", str(ROOT / "examples" / "ddp_transformer" / "train.py")]
-    command = [*CLI, "profile", "-o", str(study), "--network", "cpu-cluster-16", *backends, "--", *job]
-    subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL)
     axes = ["network.bandwidth=0.125,0.5,1,4", "network.npus_count=2,8,32", "network.latency=1000,20000"]
     over = [part for axis in axes for part in ("--over", axis)]
-    command = [*CLI, "sweep", str(study), "--network", "cpu-cluster-16", "--keep", "0", *over]
-    subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL)
+    network = ["--network", "cpu-cluster-16"]
+    commands = (
+        ["demo", "-o", str(study), "--no-view"],
+        ["run", str(study), *network, *backends],
+        ["sweep", str(study), *network, "--keep", "0", *over],
+    )
+    for command in commands:
+        subprocess.run([*CLI, *command], check=True, cwd=folder, stdout=subprocess.DEVNULL)
     return study
 
 
@@ -142,6 +146,7 @@ def main() -> None:
         with serving(study) as address:
             browser = play.chromium.launch(**options)
             page = browser.new_page(viewport=VIEWPORT)
+            page.set_default_timeout(DEADLINE_MS)
             query = show_longest_collective(page, address)
             for shot in [shot for shot in SHOTS if shot in wanted]:
                 take(page, address, query, shot)
