@@ -69,7 +69,8 @@ VIEWS: Mapping[str, _View] = {
         columns=("rank", "name", "calls", "total_ns", "self_ns", "on_path_ns"),
         names={"name": "call, below its caller"},
         note="total: with the calls it makes; self: without; on path: while the critical path is in host "
-        "work of the rank. The longest stacks, each thread by itself.",
+        "work of the rank. The longest stacks, each thread by itself, without calls that spend 99 % of their "
+        "time in one other.",
         limit=_MOST_STACKS,
     ),
     "steps": _View("steps", "Captured steps"),
@@ -172,10 +173,26 @@ def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _stacks_shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the longest stacks, each indented below its caller, which is as long at least."""
-    longest = table.nlargest(_MOST_STACKS, "total_ns").sort_index()
-    thread = (longest["thread"] + ": ").where(longest["depth"] == 0, "")
-    shown: pd.DataFrame = longest.assign(name=[" " * n for n in longest["depth"]] + thread + longest["name"])
+    """Return the longest stacks, each indented below its caller.
+
+    Calls that spend 99 % of their time in one other are left out: the frames that lead to the work.
+    """
+    totals, callers = table["total_ns"].tolist(), []
+    open_: list[int] = []
+    passing = [False] * len(table)
+    for row, depth in enumerate(table["depth"].tolist()):
+        del open_[depth:]
+        callers.append(open_[-1] if open_ else -1)
+        open_.append(row)
+        if depth and 100 * totals[row] >= 99 * totals[callers[row]]:
+            passing[callers[row]] = True
+    indents: list[int] = []
+    for caller in callers:
+        indents.append(indents[caller] + (not passing[caller]) if caller >= 0 else 0)
+    placed = table.assign(indent=indents)[[not one for one in passing]]
+    longest = placed.nlargest(_MOST_STACKS, "total_ns").sort_index()
+    thread = (longest["thread"] + ": ").where(longest["indent"] == 0, "")
+    shown: pd.DataFrame = longest.assign(name=[" " * n for n in longest["indent"]] + thread + longest["name"])
     return shown
 
 

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from chakrascope.cli._views import print_view
+from chakrascope.cli._views import _stacks_shown, print_view
 from chakrascope.converter.readers import HostCalls
 from chakrascope.errors import BackendError
 from chakrascope.runner import Study, find_items, get_backend, measured_result, prepare
@@ -70,6 +70,13 @@ def test_a_call_that_outlasts_its_caller_ends_with_it_and_calls_of_no_time_count
         ("main", 2, "d", 1, 0, 0, 0),
         ("main", 0, "c", 1, 2, 2, 0),
     ]
+
+
+def test_a_terminal_leaves_out_the_frames_that_only_lead_to_the_work():
+    frames = ((0, 0, 1000, "main"), (0, 1, 1000, "run"), (0, 2, 900, "step"))
+    table = stacks_of_calls(calls_of(*frames, (0, 2, 500, "mm"), (0, 600, 900, "mm")), NONE)
+    shown = _stacks_shown(table.assign(rank=0))
+    assert shown["name"].tolist() == ["main: run", " step", "  mm"]
 
 
 def test_the_stacks_of_a_capture_sum_to_its_step(data_dir, tmp_path, capsys):
