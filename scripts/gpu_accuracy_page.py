@@ -74,7 +74,7 @@ def traces_csv(rows: Iterable[Row]) -> str:
     """Return a row per trace that converts, as CSV; times in ms."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    names = [f"{whose}_{part}_ms" for part in _PARTS for whose in ("our", "plain")]
+    names = [f"{side}_{part}_ms" for part in _PARTS for side in ("our", "plain")]
     table.writerow(["trace", "work", "span_ms", *names, "replay_error", "misses"])
     for row in rows:
         answer, plain = row.ours.answer, row.plain

@@ -129,6 +129,9 @@ def returned_shapes(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> 
             return [[*left[:-1], *right[1:][-1:]]]
         if plain in LINEARS:
             return [[*_first(shapes)[:-1], _first(shapes[1:])[0]]]
+        if plain == "index_select":
+            source, dimension = _first(shapes), values[1]
+            return [[*source[:dimension], *_first(shapes[2:]), *source[dimension + 1 :]]]
         if plain == "embedding":
             return [[*_first(shapes[1:]), _first(shapes)[-1]]]
         if "embedding" in plain:

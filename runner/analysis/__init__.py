@@ -103,9 +103,13 @@ if TYPE_CHECKING:
     from ._neighbourhood import neighbours as neighbours
     from ._network_path import NO_NETWORK as NO_NETWORK
     from ._operator_rates import operator_rates as operator_rates
+    from ._operators import Roof as Roof
     from ._operators import joined_operators as joined_operators
+    from ._operators import longest_call as longest_call
     from ._operators import operator_table as operator_table
     from ._operators import operators_text as operators_text
+    from ._operators import roofline_points as roofline_points
+    from ._operators import rooflines as rooflines
     from ._packets import packet_facts as packet_facts
     from ._path_facts import coded_facts as coded_facts
     from ._path_tables import contributors as contributors
@@ -212,6 +216,7 @@ __all__ = [
     "Matrix",
     "Neighbour",
     "Neighbourhood",
+    "Roof",
     "RunAnalysis",
     "Side",
     "SlowestRank",
@@ -282,6 +287,7 @@ __all__ = [
     "logged_speeds",
     "logged_stragglers",
     "logged_table",
+    "longest_call",
     "longest_segment",
     "longest_with_slack",
     "measured_result",
@@ -301,6 +307,8 @@ __all__ = [
     "rank_standings",
     "read_side",
     "read_step",
+    "roofline_points",
+    "rooflines",
     "run_overview",
     "same_nodes",
     "search_hits",

@@ -19,6 +19,7 @@ __all__ = [
     "joined_rates",
     "known_chip",
     "operator_rates",
+    "peak_of",
     "reaches_of",
     "written_bytes",
 ]
@@ -57,6 +58,11 @@ def known_chip(device: str) -> Chip | None:
     return chip_of_device(device)
 
 
+def peak_of(kind: str, precision: str) -> str:
+    """Return which peak of a chip bounds operators of a class: only matrix units have one by *precision*."""
+    return precision if kind in MATRIX_CLASSES else _VECTOR
+
+
 @dataclass(frozen=True)
 class OperatorRate:
     """The calls of an operator with the same arguments, on a *rank* (-1: on several), and what they reach.
@@ -92,7 +98,7 @@ class OperatorRate:
         chip = known_chip(self.chip)
         if chip is None or self.kind in {"", TRANSFER}:
             return 0.0, 0.0
-        peak = chip.peak_flops.get(self.precision if self.kind in MATRIX_CLASSES else _VECTOR)
+        peak = chip.peak_flops.get(peak_of(self.kind, self.precision))
         compute_ns = self.flops * self.calls / peak * 1e9 if peak else 0.0
         return compute_ns, self.size_bytes * self.calls / chip.memory_bytes_per_s * 1e9
 

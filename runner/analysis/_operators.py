@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from ...support import share_text
 from ..chips import Chip
-from ._operator_rates import OperatorRate, joined_rates, known_chip, operator_rates
+from ._operator_rates import OperatorRate, joined_rates, known_chip, operator_rates, peak_of
 
 if TYPE_CHECKING:
     from ._run import RunAnalysis
 
-__all__ = ["joined_operators", "operator_table", "operators_text"]
+__all__ = ["Roof", "joined_operators", "operator_table", "operators_text", "roofline_points", "rooflines"]
 
 _FIELDS = (
     "rank", "operator", "kind", "precision", "arguments", "calls", "kernels", "time_ns", "flops",
@@ -40,6 +40,53 @@ def operator_table(run: RunAnalysis) -> pd.DataFrame:
 def joined_operators(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `operator_table` with those of all ranks of a chip joined, as rank -1."""
     return _table(joined_rates(_rates(table)))
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The roofline of a *chip*: bandwidth of its memory, and *peaks* (TFLOP/s) by precision."""
+
+    chip: str
+    tb_per_s: float
+    peaks: Mapping[str, float]
+
+
+def roofline_points(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `operator_table` with operations and bytes; ``intensity`` is in FLOP per byte."""
+    points = table[(table["kind"] != "") & (table["flops"] > 0) & (table["size_bytes"] > 0)]
+    intensity = points["flops"] / points["size_bytes"]
+    chosen: pd.DataFrame = points.assign(intensity=intensity).reset_index(drop=True)
+    return chosen
+
+
+def rooflines(points: pd.DataFrame) -> list[Roof]:
+    """Return the roofs of the chips of *points*, each with the peaks that bound one of its operators."""
+    found = []
+    for device, own in points.groupby("chip", sort=False):
+        chip = known_chip(str(device))
+        if chip is None:
+            continue
+        used = set(map(peak_of, own["kind"], own["precision"]))
+        peaks = {name: flops / 1e12 for name, flops in chip.peak_flops.items() if name in used}
+        found.append(Roof(chip.title, chip.memory_bytes_per_s / 1e12, peaks))
+    return found
+
+
+def longest_call(run: RunAnalysis, operator: str, size_bytes: int) -> tuple[int, int]:
+    """Return rank and node of the longest piece of an *operator*, of calls of *size_bytes* if they have one.
+
+    The rank is the one on which the operator takes most time; (-1, -1) if no node has it.
+    """
+    table = operator_table(run)
+    own = table[table["operator"] == operator].nlargest(1, "time_ns")
+    if own.empty:
+        return -1, -1
+    rank = int(own["rank"].iloc[0])
+    nodes = run.program_of(rank)
+    nodes = nodes[(nodes["operator"] == operator) & nodes["kind"].isin(["compute", "copy"])]
+    alike = nodes[nodes["tensor_size_bytes"] == size_bytes]
+    longest = (nodes if alike.empty else alike).nlargest(1, "duration_ns")
+    return (rank, int(longest["node_id"].iloc[0])) if len(longest) else (-1, -1)
 
 
 def _rates(table: pd.DataFrame) -> Iterator[OperatorRate]:

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.browser
 
 AXE = Path(__file__).parent.parent / "vendor" / "axe-core" / "axe.min.js"
 PAGES = READY | {
+    "/operators": "#page h2:text-is('Operators')",
     "/sweep": "#sweep-table .ag-row",
     "/diff": "#diff-go:not([data-loading])",
     "/query": "#query-go",

@@ -166,6 +166,7 @@ def test_every_page_is_reached_by_keyboard(page, served):
         "Critical path",
         "Timeline",
         "Graph",
+        "Operators",
         "Network",
         "Compare",
         "Diff",

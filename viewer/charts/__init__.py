@@ -22,6 +22,7 @@ from ._network import loads_bar as loads_bar
 from ._network import use_map as use_map
 from ._program import pairs_chart as pairs_chart
 from ._program import program_chart as program_chart
+from ._roofline import roofline_scatter as roofline_scatter
 from ._stacks import stacks_icicle as stacks_icicle
 from ._sweep import best_heat_map as best_heat_map
 from ._sweep import frontier_scatter as frontier_scatter
@@ -46,6 +47,7 @@ __all__ = [
     "paths_bars",
     "program_chart",
     "ranks_bar",
+    "roofline_scatter",
     "runs_bar",
     "stacks_icicle",
     "steps_strip",

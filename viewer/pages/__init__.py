@@ -15,6 +15,7 @@ from . import _graph as graph
 from . import _imports as imports
 from . import _jobs as jobs
 from . import _network as network
+from . import _operators as operators
 from . import _query as query
 from . import _runs as runs
 from . import _studies as studies
@@ -46,6 +47,7 @@ PAGES: tuple[Any, ...] = (
     critical_path,
     timeline,
     graph,
+    operators,
     network,
     compare,
     diff,
