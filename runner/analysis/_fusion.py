@@ -18,6 +18,8 @@ Ints = npt.NDArray[np.int64]
 
 FUSIBLE = "elementwise"
 """The name of all chains as a `Target` of ``fusion``."""
+# On a host, what moves no more converts scalars, allocates, or calls the operator that works.
+_SCALAR_BYTES = 64
 _WORK = ("compute", "communication", "copy")
 
 
@@ -45,7 +47,8 @@ def fusible_chains(workload: Workload, graph: Graph) -> Chains:
     """
     nodes = graph.node_columns
     moved, written, is_copy = _amounts(graph, written_bytes(workload.metadata))
-    worked = np.flatnonzero(texts_where(nodes, "kind", _WORK.__contains__))
+    scalars = np.asarray(nodes["is_cpu_op"]) & (moved <= _SCALAR_BYTES)
+    worked = np.flatnonzero(texts_where(nodes, "kind", _WORK.__contains__) & ~scalars)
     streams, began = (np.asarray(nodes[name])[worked] for name in ("stream", "measured_start_ns"))
     order = worked[np.lexsort((began, streams))]
     first, then = order[:-1], order[1:]

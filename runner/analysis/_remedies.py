@@ -7,8 +7,8 @@ from collections.abc import Mapping
 __all__ = ["REMEDIES", "UNKNOWN"]
 
 REMEDIES: Mapping[str, str] = {
-    "communication": "smaller messages (compression, lower precision), a faster network or another "
-    "algorithm, or an earlier start so that computation covers it",
+    "communication": "smaller messages (compression, lower precision), larger buckets if there are many, a "
+    "faster network or another algorithm, or an earlier start so that computation covers it",
     "latency": "fewer and larger messages (fusing, larger buckets), or less latency: its bytes are too few "
     "for its time, so neither bandwidth nor compression would help",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",

@@ -88,6 +88,13 @@ def test_work_between_two_operators_on_another_stream_does_not_end_a_chain():
     )
 
 
+@pytest.mark.parametrize(("on_host", "chained"), [(True, 2), (False, 0)])
+def test_conversions_of_scalars_on_a_host_do_not_end_a_chain(on_host, chained):
+    made = program("aten::mul", "aten::to", "aten::relu", is_cpu_op=on_host)
+    made.graphs[0].node_columns["tensor_size_bytes"][1] = 12
+    assert len(chains_of(made).rows) == chained
+
+
 def test_the_advice_promises_what_its_replay_gains(tmp_path, capsys):
     study = Study.create(tmp_path / "study")
     made = program("aten::mm", "aten::mul", "aten::relu", "aten::mul")
