@@ -24,6 +24,7 @@ CHECKED = (
     "converter/checks",
     "converter/export",
     "converter/src",
+    "runner/analysis",
     "runner/backends",
     "runner/calibration",
     "runner/config",

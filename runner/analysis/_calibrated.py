@@ -111,5 +111,5 @@ def _figure(figure: Any, text: Any) -> str:
     return f"{value} ({figure.get('known', 'not measured')})"
 
 
-def _texts(said: Any) -> tuple[str, ...]:
-    return tuple(str(text) for text in said) if isinstance(said, (list, tuple)) else ()
+def _texts(listed: Any) -> tuple[str, ...]:
+    return tuple(str(text) for text in listed) if isinstance(listed, (list, tuple)) else ()

@@ -141,7 +141,7 @@ def _with_evidence(
 def _fusible(path: CriticalPath, workload: Workload, computed: Ints) -> Iterator[Candidate]:
     """Yield the chains of operators that could be fused, as one: torch.compile fuses them all."""
     segments = path.columns
-    programs = path.program_of_rank[segments["rank"][computed]]
+    programs = path.program_of_rank[segments["rank"][computed]].astype(np.int64)
     rows, chained = chains_of_nodes(workload, programs, segments["node_id"][computed])
     own = computed[rows]
     if not len(own):

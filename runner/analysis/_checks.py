@@ -132,24 +132,24 @@ def check_setup(
 
 def _ranks(network: NetworkConfig, workload: Communication) -> Finding:
     ranks, known = network.num_ranks, workload.num_ranks
-    told = f"The sizes multiply to {ranks:,} rank{'s' if ranks > 1 else ''}"
+    sizes = f"The sizes multiply to {ranks:,} rank{'s' if ranks > 1 else ''}"
     if ranks == known:
-        return Finding("note", "network", f"{told}, as many as the workload has.")
+        return Finding("note", "network", f"{sizes}, as many as the workload has.")
     if not workload.repeats and ranks < known:
-        cause = f"{told}, but the workload has {known:,}: only the first {ranks:,} are simulated."
+        cause = f"{sizes}, but the workload has {known:,}: only the first {ranks:,} are simulated."
         return Finding("warning", "network", cause, f"Make the product {known:,} to simulate all.")
     if workload.repeats and ranks % known == 0:
         try:
             workload.on(ranks)
         except WorkloadError as error:
-            return Finding("error", "workload", f"{told}. {error.message}")
+            return Finding("error", "workload", f"{sizes}. {error.message}")
         cause = (
-            f"{told}: the {known:,} of the workload are repeated {ranks // known:,} times, as data "
+            f"{sizes}: the {known:,} of the workload are repeated {ranks // known:,} times, as data "
             "parallelism would, each with its own batch."
         )
         return Finding("note", "network", cause)
     remedy = f"Make the product {'a multiple of ' if workload.repeats else ''}{known:,}."
-    return Finding("error", "network", f"{told}, but the workload has {known:,}.", remedy)
+    return Finding("error", "network", f"{sizes}, but the workload has {known:,}.", remedy)
 
 
 def _origin(network: NetworkConfig, system: SystemConfig, workload: Communication) -> Iterator[Finding]:

@@ -124,10 +124,10 @@ def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> npt.NDArray[An
     import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
 
     asked = pd.DataFrame({"rank": ranks, "node_id": node_ids})
-    told: npt.NDArray[Any] = asked.merge(
+    joined: npt.NDArray[Any] = asked.merge(
         nodes[["rank", "node_id", "module"]].astype({"rank": np.int64}), on=["rank", "node_id"], how="left"
     )["module"].to_numpy()
-    return told
+    return joined
 
 
 def _changes(key: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:

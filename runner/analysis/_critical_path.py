@@ -68,27 +68,27 @@ class CriticalPath:
         """Make the table with the reasons when somebody asks for it."""
         if name != "segments" or "_steps" not in vars(self):
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        told = self.columns
-        reasons = self._reasons(np.arange(len(told["rank"])))
-        told = told | {"reason": np.array(reasons, object)}
-        vars(self)["segments"] = frame_of({key: told[key] for key in SEGMENT_COLUMNS})
+        columns = self.columns
+        reasons = self._reasons(np.arange(len(columns["rank"])))
+        columns = columns | {"reason": np.array(reasons, object)}
+        vars(self)["segments"] = frame_of({key: columns[key] for key in SEGMENT_COLUMNS})
         return vars(self)["segments"]
 
     @classmethod
     def of_steps(
-        cls, steps: Steps, makespan_ns: int, workload: Workload, said: Columns | None = None
+        cls, steps: Steps, makespan_ns: int, workload: Workload, texts: Columns | None = None
     ) -> CriticalPath:
         """Return the path of *steps*, whose reasons, which take as long as all the rest, come last.
 
-        *said* is what :attr:`said` of it was, if that is known.
+        *texts* are its :attr:`texts`, if that is known.
         """
-        columns = _segments(steps, said or _said(steps, workload))
+        columns = _segments(steps, texts or _path_texts(steps, workload))
         nothing: Any = None
         path = cls(nothing, makespan_ns, np.asarray(workload.program_of_rank, dtype=np.int32))
         del vars(path)["segments"]
         vars(path).update(_columns=columns, _steps=steps, _workload=workload)
-        if said is not None:
-            vars(path)["_awaited"] = said["awaited"]
+        if texts is not None:
+            vars(path)["_awaited"] = texts["awaited"]
         return path
 
     @property
@@ -105,7 +105,7 @@ class CriticalPath:
         return unknown if steps is None else np.where(_is_other(steps), -1, steps["cause"])
 
     @property
-    def said(self) -> Columns:
+    def texts(self) -> Columns:
         """The texts of :attr:`columns`, and ``awaited``, the name of what each segment waited for."""
         awaited = _awaited(self.steps, self._workload)
         return {name: self.columns[name] for name in _TEXTS} | {"awaited": awaited}
@@ -228,19 +228,19 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
     return CriticalPath.of_steps(kept, result.makespan_ns, workload)
 
 
-def _segments(steps: Steps, said: Columns) -> Columns:
+def _segments(steps: Steps, texts: Columns) -> Columns:
     """Return the columns of *steps*: what they are, without why they could not begin earlier."""
     columns: dict[str, Any] = {
         "segment": np.arange(len(steps["rank"])),
         **{name: steps[name] for name in ("rank", "node_id", "start_ns", "end_ns")},
         "duration_ns": steps["end_ns"] - steps["start_ns"],
-        **{name: said[name] for name in _TEXTS},
+        **{name: texts[name] for name in _TEXTS},
     }
     types_of = {name: kind for name, kind in SEGMENT_COLUMNS.items() if name != "reason"}
     return {name: columns[name].astype(kind, copy=False) for name, kind in types_of.items()}
 
 
-def _said(steps: Steps, workload: Workload) -> Columns:
+def _path_texts(steps: Steps, workload: Workload) -> Columns:
     """Return what *workload* says of *steps*, in texts."""
     count = len(steps["rank"])
     busy = np.flatnonzero(steps["node_id"] >= 0)

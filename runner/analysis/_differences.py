@@ -124,7 +124,7 @@ def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
     """Return how the relative errors of *differences* are distributed, a row per value of the column *by*.
 
     Columns: ``key, count, mean, p05, median, p95, worst``, and ``at``, the row of the worst. What took
-    at most 1 ns in the base is left out, as no error is small beside nothing, and what does not compare.
+    at most 1 ns in the base is left out, as any error of nothing is large, and what does not compare.
     """
     rows = []
     lasting = differences[(differences["base_ns"] > 1) & differences["relative"].notna()]
@@ -158,7 +158,7 @@ def _replays(result: Result) -> bool:
 
 
 def measures_as_many(base: Result, other: Result) -> bool:
-    """Return whether the step of one can be held against the other's: a measured one is of as many ranks."""
+    """Return whether the step of one can be compared with the other's: a measured one is of as many ranks."""
     return not _one_is_measured(base, other) or _ranks(base) == _ranks(other)
 
 

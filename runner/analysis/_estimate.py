@@ -123,7 +123,7 @@ def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend
 
 
 def sends_one_by_one(network: NetworkConfig, system: SystemConfig, load: Load, backend: str) -> str:
-    """Return why each message of each rank is simulated where all ranks are; "" where phases are worked out.
+    """Return why each message of each rank is simulated where all ranks are; "" where phases are computed.
 
     The engine may still have to simulate them, where events of one nanosecond could come in either order.
     """
@@ -142,8 +142,8 @@ def sends_one_by_one(network: NetworkConfig, system: SystemConfig, load: Load, b
 
 def _algorithms(network: NetworkConfig, system: SystemConfig, collective: str) -> list[str]:
     """Return the algorithm of a *collective* on each dimension; what the system does not say is a ring."""
-    told = system.to_dict().get(f"{collective}-implementation", [])
-    return [*told, *["ring"] * network.dimensions][: network.dimensions]
+    named = system.to_dict().get(f"{collective}-implementation", [])
+    return [*named, *["ring"] * network.dimensions][: network.dimensions]
 
 
 def _messages(
@@ -151,7 +151,7 @@ def _messages(
 ) -> float:
     """Return the events for all messages one rank sends for *count* of a *collective*.
 
-    With *whole* its phases are worked out, however many messages they have.
+    With *whole* its phases are computed, however many messages they have.
     """
     chunks = float(system.preferred_dataset_splits or 1)
     phases = 2 if collective == "all-reduce" else 1

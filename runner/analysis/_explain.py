@@ -33,18 +33,18 @@ def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:
         return []
     bases = (name.partition(":")[0] if about_backend(name).variant else name for name in names)
     charges = {base: about_backend(base).charges for base in bases}
-    said = [f"'{base}' {charged}." for base, charged in charges.items() if charged]
+    lines = [f"'{base}' {charged}." for base, charged in charges.items() if charged]
     queued = _queued(base, other)
     if queued is not None:
         total, worst = queued
-        said.append(
+        lines.append(
             "No message waited for a link in this run: what differs is no congestion."
             if not total
             else f"Messages waited for links {duration_text(total)} in sum over all messages of the run, at "
             f"most "
             f"{duration_text(worst)} on one link: that is all its congestion."
         )
-    return said
+    return lines
 
 
 def _queued(base: RunAnalysis, other: RunAnalysis) -> tuple[int, int] | None:
@@ -70,14 +70,14 @@ def _why(row: Mapping[Any, Any], base: RunAnalysis, other: RunAnalysis) -> str:
         return "As long in both."
     transfer = int(row["transfer_other_ns"] - row["transfer_base_ns"])
     waiting = delta - transfer
-    said = f"{_change(delta)} in the other run"
+    text = f"{_change(delta)} in the other run"
     if abs(waiting) <= _TINY * abs(delta):
         parts = "all of it in the transfer"
     elif abs(transfer) <= _TINY * abs(delta):
-        return f"{said}, all of it waiting for ranks that come {'later' if delta > 0 else 'sooner'} there."
+        return f"{text}, all of it waiting for ranks that come {'later' if delta > 0 else 'sooner'} there."
     else:
         parts = f"{_signed(transfer)} in the transfer, {_signed(waiting)} in waiting for the last rank"
-    sentence = f"{said}, {parts}{_network_part(row, transfer, base, other)}."
+    sentence = f"{text}, {parts}{_network_part(row, transfer, base, other)}."
     return sentence[0].upper() + sentence[1:]
 
 
@@ -96,13 +96,13 @@ def _network_part(row: Mapping[Any, Any], transfer: int, base: RunAnalysis, othe
         )
     hops *= 1 if names[1] == charged[2] else -1
     left = transfer - hops
-    said = (
+    text = (
         f"; {_signed(hops)} because '{charged[2]}' sends each message whole over both hops of the switch, "
         "one after the other"
     )
     if abs(left) <= _TINY * abs(transfer):
-        return f"{said}: none is congestion"
-    return f"{said}, and {_signed(left)} from messages that queue or go in another order"
+        return f"{text}: none is congestion"
+    return f"{text}, and {_signed(left)} from messages that queue or go in another order"
 
 
 def _signed(nanoseconds: int) -> str:

@@ -56,14 +56,14 @@ def fusible_chains(workload: Workload, graph: Graph) -> Chains:
     repeats = texts_where(nodes, "operator", lambda name: name.endswith("_"))[then]
     repeats &= operator[first] == operator[then]
     optimizer = texts_where(nodes, "phase", "optimizer".__eq__)
-    handed = (written[first] > 0) & (written[then] > 0) & (moved[then] - written[then] >= written[first])
-    handed &= (stream[first] == stream[then]) & ~optimizer[first] & ~optimizer[then]
-    handed &= ~repeats & ~(is_copy[first] & is_copy[then])
+    passed = (written[first] > 0) & (written[then] > 0) & (moved[then] - written[then] >= written[first])
+    passed &= (stream[first] == stream[then]) & ~optimizer[first] & ~optimizer[then]
+    passed &= ~repeats & ~(is_copy[first] & is_copy[then])
     saved = np.zeros(len(moved), np.int64)
-    np.add.at(saved, first[handed], written[first[handed]])
-    np.add.at(saved, then[handed], written[first[handed]])
+    np.add.at(saved, first[passed], written[first[passed]])
+    np.add.at(saved, then[passed], written[first[passed]])
     begins = np.ones(len(order), bool)
-    begins[1:] = ~handed
+    begins[1:] = ~passed
     number = np.zeros(len(moved), np.int64)
     number[order] = np.cumsum(begins)
     rows = np.flatnonzero(saved)

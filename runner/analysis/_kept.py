@@ -1,4 +1,4 @@
-"""Keep beside a large run what takes a while to find: its critical path, and what its layers take."""
+"""Cache next to a large run what takes a while to find: its critical path, and what its layers take."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def path_beside(file: Path, made_of: list[Path], result: Result, workload: Workl
         path = critical_path(result, workload)
     columns = {f"step_{name}": column for name, column in path.steps.items()}
     with suppress(OSError):
-        _write(file, stamp, columns | {f"said_{name}": column for name, column in path.said.items()})
+        _write(file, stamp, columns | {f"said_{name}": column for name, column in path.texts.items()})
     return path
 
 

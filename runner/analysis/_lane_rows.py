@@ -1,4 +1,4 @@
-"""Find what lies above and beside the slices of a lane: phases, modules and operators, and what overlaps."""
+"""Find what lies above and next to the slices of a lane: phases, modules and operators, and what overlaps."""
 
 from __future__ import annotations
 

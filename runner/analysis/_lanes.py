@@ -54,7 +54,7 @@ class Lanes:
 
     A slice is an element of each of *row* (of the nodes), *lane*, *start_ns*, *end_ns* and *node_id*. With
     *measured*, each rank has its lanes twice: first as the trace has them, then as simulated; both begin at
-    time 0, where the captured step began on that rank. Slices of a stream that overlap lie in lanes beside
+    time 0, where the captured step began on that rank. Slices of a stream that overlap lie in lanes next to
     each other.
 
     With *nested*, the phase, modules and operators of a lane lie above it, in lanes of their own whose
@@ -226,7 +226,7 @@ class Lanes:
 
 
 def _with_tracks(lanes: pd.DataFrame, track: Ints) -> pd.DataFrame:
-    """Return *lanes* with the number of the *track* of those beside another one of their stream."""
+    """Return *lanes* with the number of the *track* of those next to another one of their stream."""
     beside = [f" · {number + 1}" if number else "" for number in track.tolist()]
     table: pd.DataFrame = lanes.reset_index(drop=True).assign(level=SLICES)
     table["label"] = table["label"].astype(str) + beside

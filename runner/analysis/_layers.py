@@ -26,7 +26,7 @@ LAYER_TYPES = {"module": "str", **dict.fromkeys((*_COLUMNS, "on_path_ns"), "int6
 def cut_names(modules: pd.Series, most: int, beside: pd.Series | None = None) -> pd.Series:
     """Return the names of *modules* cut to the greatest depth that leaves at most *most* different ones.
 
-    With *beside*, names count once for each value they have beside them.
+    With *beside*, names count once for each value in that column.
     """
     names = modules
     for depth in range(int(modules.str.count(r"\.").max() or 0) + 1, 0, -1):
@@ -45,12 +45,12 @@ def layer_table(result: Result, workload: Workload, path: CriticalPath, most: in
     critical path. Work outside every module is left out.
     """
     sums: dict[str, npt.NDArray[np.float64]] = {}
-    ranks, stood_for = 0, ranks_stood_for(result).to_dict()
+    ranks, weights = 0, ranks_stood_for(result).to_dict()
     for rank, nodes in result.table("nodes").by_rank(["start_ns", "end_ns"]):
-        ranks += stood_for[rank]
+        ranks += weights[rank]
         facts = NodeFacts(workload, np.full(len(nodes["node_id"]), rank), nodes["node_id"])
         for module, times in _of_rank(facts, nodes["end_ns"] - nodes["start_ns"]):
-            sums[module] = sums.get(module, 0.0) + stood_for[rank] * times
+            sums[module] = sums.get(module, 0.0) + weights[rank] * times
     modules = pd.Series([*sums], dtype="object")
     names = cut_names(modules, most) if len(modules) else modules
     layers, order = pd.factorize(names)

@@ -38,7 +38,7 @@ def link_breakdown(
     Columns as `CriticalPath.breakdown` has them; they sum to the makespan exactly. A communication is walked
     back from its end: to the message that reached its rank last, to that message's start, to what had
     reached its sender last by then, and so on. Only messages among the ranks of the communication count;
-    several of these at a time, among the same ranks, are not told apart. Empty without messages. *nodes*
+    several of these at a time, among the same ranks, are not distinguished. Empty without messages. *nodes*
     are those of the run.
     """
     if why_no_links(result):

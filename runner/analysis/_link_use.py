@@ -39,7 +39,7 @@ def use_over_time(result: Result, most: int = 40) -> Use | None:
 
 
 def _stretches(use: pd.DataFrame) -> list[int]:
-    """Return when each stretch of time begins, those included in which no link sent anything."""
+    """Return when each interval begins, those included in which no link sent anything."""
     length = int((use["end_ns"] - use["start_ns"]).max())
     known = sorted(use["start_ns"].unique().tolist())
     every = list(range(known[0] % length, known[-1] + 1, length)) if length > 0 else known

@@ -60,7 +60,7 @@ class ComputedOnce(Generic[Value]):
 
     def __get__(self, instance: Any, owner: type | None = None) -> Value:
         # Found here only until the value stands among the instance's attributes, which come first. Each has a
-        # lock of its own: what takes long must not keep whoever asks for something else.
+        # lock of its own: what takes long must not block other requests.
         with vars(instance).setdefault("_locks", {}).setdefault(self._name, threading.RLock()):
             if self._name not in vars(instance):
                 vars(instance)[self._name] = self._compute(instance)
@@ -112,7 +112,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def nodes(self) -> pd.DataFrame:
-        """Return every executed node: simulated interval and causes beside what the workload says of it."""
+        """Return every executed node: simulated interval and causes, and what the workload says of it."""
         check_table(self.result.num_nodes)
         described = self.workload.node_table()
         nodes, keys = self.result.nodes, ["rank", "node_id"]
@@ -184,7 +184,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def _advised(self) -> Advised:
-        """Return what would help, which is kept beside the run: it takes some replays."""
+        """Return what would help, which is cached next to the run: it takes some replays."""
         from ._kept import advised_beside  # noqa: PLC0415 - as below
         from ._replays import replays_of  # noqa: PLC0415
 
@@ -203,7 +203,7 @@ class RunAnalysis:
         return advised_beside(self.study.kept_file(self.info.id, "advice.json"), self._made_of, make)
 
     def _kept_path(self) -> CriticalPath:
-        """Return the critical path, which is kept beside a large run."""
+        """Return the critical path, which is cached next to a large run."""
         from ._kept import path_beside  # noqa: PLC0415 - as below
 
         file = self.study.kept_file(self.info.id, "critical-path.parquet")
@@ -295,8 +295,8 @@ class RunAnalysis:
         if not np.isin(types, [NodeType.COMM_SEND, NodeType.COMM_RECV]).any():
             return None
         on_path = self.path.unreasoned.iloc[named][["rank", "node_id"]].drop_duplicates()
-        said = said_of(self.workload, on_path, "type", "comm_size_bytes")
-        return messages_on_path(self.result, said, self.path)
+        messages = said_of(self.workload, on_path, "type", "comm_size_bytes")
+        return messages_on_path(self.result, messages, self.path)
 
     @ComputedOnce
     def lanes(self) -> Lanes:

@@ -100,7 +100,7 @@ def among(ids: Ints, asked: Ints) -> Ints:
 
 
 def _runs(values: Ints) -> Iterator[slice]:
-    """Yield where equal *values* stand one behind the other."""
+    """Yield where equal *values* follow each other."""
     ends = [*(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
     start = 0
     for end in ends if len(values) else []:

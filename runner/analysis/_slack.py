@@ -194,7 +194,7 @@ def _next_in_chain(chain: Ints, number: Ints, time: Ints) -> tuple[Ints, npt.NDA
 def _waits_of_rank(events: _Events, graph: Graph, low: int, high: int) -> list[_Waits]:
     """Return what waits within a rank, rows *low* to *high*: programs and lanes have an order.
 
-    Mostly a lane's order is in the program too, and what set a node off in either: each is told once.
+    Mostly a lane's order is in the program too, and what set a node off in either: each counts once.
     """
     plan, own = events.schedule, slice(low, high)
     start, end, cause = plan.start[own], plan.end[own], plan.cause[own]
@@ -204,9 +204,9 @@ def _waits_of_rank(events: _Events, graph: Graph, low: int, high: int) -> list[_
     )
     ran = (sources >= 0) & (targets >= 0) & (before[targets] != sources)
     sources, targets = sources[ran], targets[ran]
-    told = before == cause
-    told[targets[cause[targets] == sources]] = True
-    caused = np.flatnonzero((cause >= 0) & ~(told & (start == end[cause])))
+    explained = before == cause
+    explained[targets[cause[targets] == sources]] = True
+    caused = np.flatnonzero((cause >= 0) & ~(explained & (start == end[cause])))
     laned = np.flatnonzero(before >= 0)
     ends = events.end[own].astype(np.int32)
     starts = ends - events.apart[own]

@@ -172,7 +172,7 @@ def _bound(result: Result, kinds: Columns, ranks: Columns, advised: Advised, wor
 
 def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str, ...]:
     """Return what the captured step is not: unprofiled, whole, of this machine; then what else was said."""
-    said = [str(line) for key in ("warnings", "assumptions") for line in result.provenance.get(key, [])]
+    texts = [str(line) for key in ("warnings", "assumptions") for line in result.provenance.get(key, [])]
     overhead = profiler_overhead(workload.metadata)
     unsized = unsized_communication(workload)
     first = [
@@ -182,9 +182,9 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
         store_and_forward(result),
     ]
     if overhead is not None:
-        said = [line for line in said if overhead.text not in line]
+        texts = [line for line in texts if overhead.text not in line]
         first.insert(0, _of_the_profiler(overhead, bound_by))
-    return tuple(line for line in dict.fromkeys([*first, *said]) if line)
+    return tuple(line for line in dict.fromkeys([*first, *texts]) if line)
 
 
 def _of_the_profiler(overhead: ProfilerOverhead, bound_by: str) -> str:

@@ -86,8 +86,8 @@ class StepDiff:
             sure &= np.ptp(side, axis=1) == 0
         for column in ("low_ns", "high_ns"):
             table.loc[sure, column] = table.loc[sure, "delta_ns"]
-        told = np.select([table["delta_ns"] > 0, table["delta_ns"] < 0], ["more", "less"], "same")
-        table["verdict"] = table["verdict"].where(~sure, told)
+        verdicts = np.select([table["delta_ns"] > 0, table["delta_ns"] < 0], ["more", "less"], "same")
+        table["verdict"] = table["verdict"].where(~sure, verdicts)
         table.insert(1, "unit", [_UNITS.get(name, "ns") for name in names])
         named: pd.DataFrame = table.rename(columns={name: name.removesuffix("_ns") for name in _FIGURES})
         return named
@@ -212,11 +212,11 @@ class StepDiff:
         there = [(side > 0).any(axis=1) for side in (counts or (base, other))]
         change = np.select([~there[0] & there[1], there[0] & ~there[1]], ["new", "gone"], "")
         relative = found.delta / np.where(found.base == 0, np.nan, found.base)
-        told: pd.DataFrame = rows.assign(
+        verdicts: pd.DataFrame = rows.assign(
             base_ns=found.base, other_ns=found.other, delta_ns=found.delta, relative=relative,
             low_ns=found.low, high_ns=found.high, verdict=self._verdicts(found), change=change,
         )  # fmt: skip
-        return told
+        return verdicts
 
     def _verdicts(self, found: Differences) -> Any:
         same = (found.low == 0) & (found.high == 0) & (found.delta == 0)
@@ -262,11 +262,11 @@ class StepDiff:
         lead = f"{takes} {duration_text(other)}, {way} from {duration_text(base)}"
         change = f"{_signed(self.delta_ns)} ({change_text(self.delta_ns / max(1, base))})"
         interval = f"{_signed(int(step['low']))} to {_signed(int(step['high']))}"
-        said = {
+        limits_text = {
             "within noise": f", within the noise ({interval})",
             "undecided": "; whether that is more than noise is unknown",
         }.get(str(step["verdict"]), "" if self.layout.exact else f", beyond the noise ({interval})")
-        return f"{lead}: {change}{said}.{self._largest()}"
+        return f"{lead}: {change}{limits_text}.{self._largest()}"
 
     def _largest(self) -> str:
         """Return the largest piece beyond the noise; if none is, the largest of the step's own sign."""

@@ -111,27 +111,27 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
         measure = Fraction(other - base, base) if base else float("inf") if other else Fraction(0)
     else:
         measure = Fraction(other - base if limit.change == "difference" else other)
-    said = _said(limit.quantity, base, other)
+    change = _change(limit.quantity, base, other)
     if not passes(measure, limit.value):
-        return Judgement(limit.text, "kept", f"{said}.")
+        return Judgement(limit.text, "kept", f"{change}.")
     if limit.change == "value":
-        return _by_value(found, limit, said)
+        return _by_value(found, limit, change)
     verdict = str(row["verdict"])
     if verdict in _UNSURE:
         outcome: Literal["within noise", "undecided"] = "within noise"
         if verdict == "undecided":
             outcome = "undecided"
-        return Judgement(limit.text, outcome, f"{said}: past the limit, but {_UNSURE[verdict]}.")
-    return Judgement(limit.text, "failed", f"{said}.")
+        return Judgement(limit.text, outcome, f"{change}: past the limit, but {_UNSURE[verdict]}.")
+    return Judgement(limit.text, "failed", f"{change}.")
 
 
-def _by_value(found: StepDiff, limit: Limit, said: str) -> Judgement:
+def _by_value(found: StepDiff, limit: Limit, change: str) -> Judgement:
     """Judge a limit on the other side's own value: every step of it must pass, where there are several."""
     passes = _COMPARE[limit.sign]
     values = [step.figures[limit.quantity] for step in found.other.steps if limit.quantity in step.figures]
     if all(passes(value, limit.value) for value in values):
-        return Judgement(limit.text, "failed", f"{said}.")
-    return Judgement(limit.text, "within noise", f"{said}: past the limit, but not in every step.")
+        return Judgement(limit.text, "failed", f"{change}.")
+    return Judgement(limit.text, "within noise", f"{change}: past the limit, but not in every step.")
 
 
 def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _named(table: pd.DataFrame, name: str, of: str) -> dict[str, Any]:
     return {"base": row["base_ns"], "other": row["other_ns"], "verdict": row["verdict"]}
 
 
-def _said(quantity: str, base: int, other: int) -> str:
+def _change(quantity: str, base: int, other: int) -> str:
     text = _text_of(quantity)
     if base == other:
         return f"{quantity}: {text(base)}, as before"

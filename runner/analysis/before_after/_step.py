@@ -1,4 +1,4 @@
-"""One step as it is held against others: what took how long, in small tables without node ids."""
+"""One step as it is compared with others: what took how long, in small tables without node ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Put together what is slow in a run: how much, how surely, what it costs, and what cannot be told."""
+"""Put together what is slow in a run: how much, how surely, what it costs, and what cannot be known."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Anomaly:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """The *anomalies* of a run, those that cost most first, and *remarks* on what cannot be told.
+    """The *anomalies* of a run, those that cost most first, and *remarks* on what cannot be known.
 
     *checked* says in words what was looked at.
     """

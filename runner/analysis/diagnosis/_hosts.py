@@ -16,11 +16,11 @@ __all__ = ["SlowHost", "slow_hosts"]
 LEAST_SLOWER = 0.15
 """How much longer computations must last for a host to be named."""
 _TIMES = 16
-_FEW = 1  # computations in a stretch of time
+_FEW = 1  # computations in a interval
 _DRAWS = 1000
 _LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS = 4.0
-_FEWEST_LATE, _MUCH_OFTENER = 3, 2  # stretches of time in which a host that stops now and then is slow
+_FEWEST_LATE, _MUCH_OFTENER = 3, 2  # intervals in which a host that stops now and then is slow
 _SIGNIFICANT_STOPS = 0.02  # four stops of one of four hosts happen by chance once in 64 times
 _SAME = 1e-3  # a simulation gives what was asked for, but for rounding
 _PROGRAM = ["name", "operator", "module", "phase", "turn"]
@@ -30,8 +30,8 @@ _PROGRAM = ["name", "operator", "module", "phase", "turn"]
 class SlowHost:
     """A *host* whose computations take *factor* times as long as they should (*low* to *high*: 90 %).
 
-    *against* says what they were held against; *evidence* is ``rank, node_id, took_ns, should_ns`` of the
-    computations that lost most. *share* is the share of the stretches of time in which it was slow: 1 for a
+    *against* says what they were compared with; *evidence* is ``rank, node_id, took_ns, should_ns`` of the
+    computations that lost most. *share* is the share of the intervals in which it was slow: 1 for a
     host that is slow all the time.
     """
 
@@ -49,10 +49,10 @@ class SlowHost:
 
 
 def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[SlowHost], list[str]]:
-    """Return the hosts that compute slower than others, the slowest first, and what cannot be told.
+    """Return the hosts that compute slower than others, the slowest first, and what cannot be known.
 
     *nodes* are those of a run with what the workload says of them; *host_of* is the host of each rank.
-    Durations are held against those asked for where they differ, as they do on real machines, and against
+    Durations are compared with those asked for where they differ, as they do on real machines, and against
     the same computation of other ranks where they do not.
     """
     compute, against = _references(nodes)
@@ -97,7 +97,7 @@ def _references(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def _by_time(compute: pd.DataFrame, hosts: list[str]) -> Floats:
-    """Return the logarithm of how much longer computations took, by stretch of time and host."""
+    """Return the logarithm of how much longer computations took, by interval and host."""
     fewest = int(compute.groupby("host").size().min())
     times = int(np.clip(fewest // _FEW, 1, _TIMES))
     place = compute.groupby("host")["start_ns"].rank(method="first") - 1
@@ -148,7 +148,7 @@ def _intermittent(
     compared: tuple[pd.DataFrame, str],
     named: set[str],
 ) -> SlowHost | None:
-    """Return the host that is slow in far more stretches of time than any other, if not in most; or None."""
+    """Return the host that is slow in far more intervals than any other, if not in most; or None."""
     compute, against = compared
     sound = [place for place, host in enumerate(hosts) if host not in named]
     late = _excess(logs[:, sound]) > np.log1p(LEAST_SLOWER)
@@ -201,9 +201,9 @@ def _excess(medians: Floats) -> Floats:
 
 
 def _chance(rng: np.random.Generator, logs: Floats, worst: int) -> float:
-    """Return how often the slowest host ranks as high when hosts are exchanged in each stretch of time.
+    """Return how often the slowest host ranks as high when hosts are exchanged in each interval.
 
-    By ranks, so that no stretch of time counts for more than another: one that was disturbed proves nothing.
+    By ranks, so that no interval counts for more than another: one that was disturbed proves nothing.
     """
     places = pd.DataFrame(logs).rank(axis=1).to_numpy(np.float64)
     seen = float(places.mean(axis=0)[worst])

@@ -1,7 +1,7 @@
 """Which NIC or link is slow all the time: the messages through it are, and those of its peers are not.
 
 For each message: its logarithmic rate against what its share of sound NICs would have been. Medians of these
-by stretch of time, way and size are what is compared, so that single late messages do not matter; sizes have
+by interval, way and size are what is compared, so that single late messages do not matter; sizes have
 baselines of their own, so that latency and slow start do not either.
 """
 
@@ -25,7 +25,7 @@ LEAST_SLOWER = 0.12
 """How much slower something must be to be named: ways of one healthy network differ by less."""
 _MOST_SLOW = 3
 _MOST_TIMES = 16
-_FEW = 3  # messages of a way in a stretch of time, on average
+_FEW = 3  # messages of a way in a interval, on average
 _REFINED = 6
 _MUCH_WORSE = 3.0
 _ROUNDS = 6
@@ -60,7 +60,7 @@ class SlowPart:
 class Rates:
     """The logarithmic rates of *messages* against their shares of sound NICs, and what they are grouped by.
 
-    *large* says which messages tell of rates, *time* in which stretch of time each was sent, *size* in which
+    *large* says which messages tell of rates, *time* in which interval each was sent, *size* in which
     class of sizes it is. *applied* is what is known to be slow, *log_rate* what remains with it.
     """
 
@@ -86,7 +86,7 @@ class Rates:
         return Rates(self.messages, self.sharing, self.large, self.time, self.size, log_rate, tuple(applied))
 
     def medians(self) -> Floats:
-        """Return the median rate by stretch of time, way and class of sizes; NaN where nothing was sent."""
+        """Return the median rate by interval, way and class of sizes; NaN where nothing was sent."""
         times, ways, sizes = int(self.time.max()) + 1, len(self.sharing.ways), int(self.size.max()) + 1
         cell = (self.time * ways + self.sharing.way_of) * sizes + self.size
         chosen = np.flatnonzero(self.large)
@@ -142,7 +142,7 @@ def _sizes(size_bytes: Ints) -> tuple[Ints, Flags]:
 
 
 def _times(messages: Messages, ways: int) -> Ints:
-    """Return in which stretch of time each message was sent, of as many as leave several on each way."""
+    """Return in which interval each message was sent, of as many as leave several on each way."""
     number = int(np.clip(len(messages) // max(1, _FEW * ways), 1, _MOST_TIMES))
     return np.arange(len(messages)) * number // max(1, len(messages))
 
@@ -151,7 +151,7 @@ def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
     """Return what is slow all the time, the worst first, and the *rates* that remain with it.
 
     Named is what explains the rates better than any other suspect, by more than ways of a sound network
-    differ, in nearly all draws of stretches of time, and by more than chance does: the largest effect that
+    differ, in nearly all draws of intervals, and by more than chance does: the largest effect that
     any suspect has when ways are exchanged at random is exceeded, so that many suspects cost no false alarm.
     """
     suspects = suspects_of(rates.messages, rates.sharing.ways)
@@ -309,7 +309,7 @@ def _noise(suspects: Sequence[Suspect], suspect: Suspect, rates: Rates, table: F
     """Return by how much chance slows something like *suspect*, and the like of it, once it is accounted for.
 
     Ways that share a NIC take turns, so that each may be far off while all of them together are not: what is
-    of several ways is held against its peers, as a whole. A way or two is held against the other ways.
+    of several ways is compared with its peers, as a whole. A way or two is compared with the other ways.
     """
     peers = [one for one in suspects if one.kind == suspect.kind and one is not suspect]
     if suspect.on.sum() >= _SEVERAL and peers:

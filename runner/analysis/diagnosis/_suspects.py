@@ -41,7 +41,7 @@ class Suspect:
 
 
 def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
-    """Return everything between *ways* (n, 2) of *messages* that could be told to be slow.
+    """Return everything between *ways* (n, 2) of *messages* that could be found to be slow.
 
     What all messages go through is none: there is nothing sound to hold it against. Of those that the same
     messages go through, the first is kept and names the others.

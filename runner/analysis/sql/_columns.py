@@ -39,8 +39,10 @@ def _nodes(run: RunAnalysis, names: Sequence[str]) -> Made:
     }
     for rank, nodes in run.result.table("nodes").by_rank([name for name in recorded if name != "rank"]):
         facts = NodeFacts(run.workload, np.full(len(nodes["node_id"]), rank), nodes["node_id"])
-        told = {name: facts.numbers(name).astype(NODE_COLUMNS[name][0]) for name in numbers}
-        for name, column in ({"rank": np.full(len(nodes["node_id"]), rank, np.int32)} | nodes | told).items():
+        numeric = {name: facts.numbers(name).astype(NODE_COLUMNS[name][0]) for name in numbers}
+        for name, column in (
+            {"rank": np.full(len(nodes["node_id"]), rank, np.int32)} | nodes | numeric
+        ).items():
             parts[name].append(column)
     made = {name: np.concatenate(parts.pop(name)) for name in [*parts]}
     texts = coded_facts(

@@ -53,7 +53,7 @@ def query_run(
 
     It runs in a process without files and network; *watch* is called with that, so that others can end it.
     Raises `UsageError` for SQL that is wrong or would change anything, `BackendTimeout` where it takes longer
-    or more memory beside the tables than allowed, `BackendUnavailable` without DuckDB, and `Cancelled`.
+    or more memory for it than allowed, `BackendUnavailable` without DuckDB, and `Cancelled`.
     """
     if find_spec("duckdb") is None:
         raise BackendUnavailable("SQL needs DuckDB; install it with 'pip install chakrascope[query]'.")
@@ -99,7 +99,7 @@ def _asked(
     watch: Watch | None,
     memory_bytes: int,
 ) -> dict[str, Any]:
-    """Return what the worker answers: it is told the question, says which columns it needs, and gets them."""
+    """Return what the worker answers: it gets the question, says which columns it needs, and gets them."""
     command = [sys.executable, "-I", str(_WORKER), str(os.getpid()), inspect.getfile(end_with_parent)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env={}, stdin=pipe, stdout=pipe, stderr=pipe) as worker:

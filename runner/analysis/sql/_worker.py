@@ -74,9 +74,9 @@ def _needed(
     tables = {part.get(key, "").lower() for part in sources for key in ("table_name", "alias")} | {*columns}
     if tree.get("error") or any(_takes_all(part, tables) for part in parts):
         return {}
-    said = {text.lower() for part in parts for text in _texts(part)}
+    words = {text.lower() for part in parts for text in _texts(part)}
     return {
-        table: [name for name in names if name in said or name == "rank"] for table, names in columns.items()
+        table: [name for name in names if name in words or name == "rank"] for table, names in columns.items()
     }
 
 

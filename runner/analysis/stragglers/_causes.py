@@ -1,4 +1,4 @@
-"""Why steps are slow: each cause is held against the what-if of itself alone, and of the job without it.
+"""Why steps are slow: each cause is compared with the what-if of itself alone, and of the job without it.
 
 A cause is named if the ideal step with it alone is 3 % longer on average (the threshold of "Understanding
 Stragglers in Large Model Training Using What-if Analysis", OSDI 2025), or 10 % longer in some steps, and if

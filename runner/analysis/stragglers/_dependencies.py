@@ -136,7 +136,7 @@ class _Rules:
         return [(place, number + skipped) for number, place in enumerate(ran)]
 
     def _has_neighbour(self, kind: str, computation: int) -> bool:
-        """Return whether the model goes on beyond the chunk of *computation*, so that a message is sent."""
+        """Return whether the model continues beyond the chunk of *computation*, so that a message is sent."""
         chunk = int(self.layout.model_chunks[computation]) + _NEIGHBOUR[kind]
         return 0 <= chunk <= self._last_chunk
 

@@ -23,7 +23,7 @@ def cause_table(found: Stragglers) -> pd.DataFrame:
 
 
 def type_table(found: Stragglers) -> pd.DataFrame:
-    """Return the slowdown by each type of operation (S_t), in the mean and the worst step."""
+    """Return the slowdown by each type of operation (S_t), on average and in the worst step."""
     steps = found.layout.steps
     rows = [
         (name, float(by_step.mean()), float(by_step.max()), int(steps[by_step.argmax()]))
