@@ -12,9 +12,10 @@ from ...converter import Graph, Workload
 from ._host_time import texts_where
 from ._operator_rates import written_bytes
 
-__all__ = ["FUSIBLE", "Chains", "chains_of_nodes", "fusible_chains"]
+__all__ = ["FUSIBLE", "Chains", "Written", "chains_of_nodes", "fusible_chains"]
 
 Ints = npt.NDArray[np.int64]
+Written = Mapping[tuple[str, int], tuple[str, int]]
 
 FUSIBLE = "elementwise"
 """The name of all chains as a `Target` of ``fusion``."""
@@ -37,16 +38,18 @@ class Chains(NamedTuple):
     fused_ns: Ints
 
 
-def fusible_chains(workload: Workload, graph: Graph) -> Chains:
-    """Return the chains of elementwise operators and copies of *graph*, a program of *workload*.
+def fusible_chains(graph: Graph, written_by: Written) -> Chains:
+    """Return the chains of elementwise operators and copies of *graph*, by `written_bytes` of its workload.
 
     A chain is of operators that follow each other on a stream with no other work between them. Each reads as
     much as the one before it writes, at least: that is neither written nor read once they are one kernel.
     Left out are the optimizer, whose neighbours work on different parameters, copies that follow copies and
     operators that repeat in place, for the same reason.
     """
+    if not written_by:
+        return Chains(*np.zeros((5, 0), np.int64))
     nodes = graph.node_columns
-    moved, written, is_copy = _amounts(graph, written_bytes(workload.metadata))
+    moved, written, is_copy = _amounts(graph, written_by)
     scalars = np.asarray(nodes["is_cpu_op"]) & (moved <= _SCALAR_BYTES)
     worked = np.flatnonzero(texts_where(nodes, "kind", _WORK.__contains__) & ~scalars)
     streams, began = (np.asarray(nodes[name])[worked] for name in ("stream", "measured_start_ns"))
@@ -74,24 +77,21 @@ def fusible_chains(workload: Workload, graph: Graph) -> Chains:
 
 def chains_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> tuple[Ints, Chains]:
     """Return which of some nodes, each of a program of *workload*, are in chains, and these nodes' chains."""
+    written_by = written_bytes(workload.metadata)
     places, parts, chains = [np.zeros(0, np.int64)], [np.zeros((5, 0), np.int64)], 0
     for program in np.unique(programs).tolist():
         graph, own = workload.graphs[program], np.flatnonzero(programs == program)
-        found = fusible_chains(workload, graph)
-        rows = np.searchsorted(np.asarray(graph.node_columns["node_id"]), node_ids[own])
-        _, here, there = np.intersect1d(rows, found.rows, assume_unique=True, return_indices=True)
-        columns = np.stack(
-            [found.rows, found.chain + chains, found.moved_bytes, found.saved_bytes, found.fused_ns]
-        )
-        places.append(own[here])
-        parts.append(columns[:, there])
+        found = fusible_chains(graph, written_by)
+        ids = np.asarray(graph.node_columns["node_id"])[found.rows]
+        chained = np.isin(node_ids[own], ids)
+        there = np.searchsorted(ids, node_ids[own][chained])
+        places.append(own[chained])
+        parts.append(np.stack(found._replace(chain=found.chain + chains))[:, there])
         chains += int(found.chain.max(initial=0)) + 1
     return np.concatenate(places), Chains(*np.concatenate(parts, axis=1))
 
 
-def _amounts(
-    graph: Graph, written_by: Mapping[tuple[str, int], tuple[str, int]]
-) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+def _amounts(graph: Graph, written_by: Written) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
     """Return the bytes that each node moves, those that it writes (0 unless it can be fused), and copies."""
     moved = np.asarray(graph.node_columns["tensor_size_bytes"]).astype(np.int64)
     operator = graph.node_columns["operator"]

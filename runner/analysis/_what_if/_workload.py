@@ -11,9 +11,10 @@ import numpy.typing as npt
 from ....converter import CollectiveType, Graph, NodeType, Workload
 from ....converter.chakra import EDGE_COLUMNS
 from ....errors import UsageError, did_you_mean
-from .._fusion import FUSIBLE, fusible_chains
+from .._fusion import FUSIBLE, Written, fusible_chains
 from .._host_time import STALL_TIMES, diffuse_host, texts_where, typical_host_ns
 from .._labels import function_of
+from .._operator_rates import written_bytes
 from .._path_facts import collective_label, copy_direction
 from ._target import Target
 
@@ -35,8 +36,9 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
     """
     is_data = (target.what == "collective" or target.key == "kind:communication") and not measured
     graphs, found, changed = [], 0, 0
+    written_by = written_bytes(workload.metadata) if target.what == "fusion" else {}
     for graph in workload.graphs:
-        chosen = _nodes_of(workload, graph, target)
+        chosen = _nodes_of(graph, target, written_by)
         found += int(chosen.sum())
         if not (is_data or measured):
             chosen &= np.asarray(graph.node_columns["type"]) < NodeType.COMM_SEND
@@ -44,7 +46,7 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
         graphs.append(
             _with_less_data(graph, chosen, times)
             if is_data
-            else _faster(workload, graph, target, chosen, times)
+            else _faster(graph, target, chosen, times, written_by)
         )
     if not found:
         raise UsageError(
@@ -59,13 +61,13 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
     return dataclasses.replace(workload, graphs=tuple(graphs))
 
 
-def _faster(workload: Workload, graph: Graph, target: Target, chosen: Flags, times: float) -> Graph:
+def _faster(graph: Graph, target: Target, chosen: Flags, times: float, written_by: Written) -> Graph:
     durations = np.array(graph.node_columns["duration_ns"])
     least = np.zeros(len(durations), np.int64)
     if target.what == "stall":
         least = np.minimum(durations, typical_host_ns(graph))
     elif target.what == "fusion":
-        chains = fusible_chains(workload, graph)
+        chains = fusible_chains(graph, written_by)
         least[chains.rows] = chains.fused_ns
     scaled = np.rint(durations[chosen] / times).astype(np.int64)
     durations[chosen] = np.maximum(scaled, least[chosen])
@@ -98,7 +100,7 @@ def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return units
 
 
-def _nodes_of(workload: Workload, graph: Graph, target: Target) -> Flags:
+def _nodes_of(graph: Graph, target: Target, written_by: Written) -> Flags:
     nodes, is_it = graph.node_columns, target.name.__eq__
     if target.what == "module":
         return texts_where(nodes, "module", lambda name: f"{name}.".startswith(f"{target.name}."))
@@ -112,7 +114,7 @@ def _nodes_of(workload: Workload, graph: Graph, target: Target) -> Flags:
         return _communications(graph, target.name)
     if target.what == "fusion":
         fusible: Flags = np.zeros(len(types), bool)
-        fusible[fusible_chains(workload, graph).rows] = target.name == FUSIBLE
+        fusible[fusible_chains(graph, written_by).rows] = target.name == FUSIBLE
         return fusible
     if target.what == "kernel":
         is_kernel: Flags = types == NodeType.COMP

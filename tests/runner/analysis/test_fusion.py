@@ -11,7 +11,8 @@ from workloads import comp, workload
 from chakrascope.cli import main
 from chakrascope.runner import Study, get_backend, prepare
 from chakrascope.runner.analysis import Target, analyse_run, what_if
-from chakrascope.runner.analysis._fusion import fusible_chains
+from chakrascope.runner.analysis._fusion import chains_of_nodes, fusible_chains
+from chakrascope.runner.analysis._operator_rates import written_bytes
 
 # Operator -> class, bytes read, bytes written.
 MODELS = {
@@ -42,7 +43,7 @@ def program(*operators, **facts):
 
 
 def chains_of(made):
-    return fusible_chains(made, made.graphs[0])
+    return fusible_chains(made.graphs[0], written_bytes(made.metadata))
 
 
 def test_intermediate_results_of_a_chain_are_neither_written_nor_read():
@@ -110,3 +111,10 @@ def test_the_advice_promises_what_its_replay_gains(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["what-if", str(study.path), "--faster", "fusion:products=inf"])
     assert "has no fusion 'products'" in capsys.readouterr().err
+
+
+def test_a_node_that_is_on_the_path_twice_counts_twice():
+    made = program("aten::mm", "aten::mul", "aten::relu")
+    places, chains = chains_of_nodes(made, np.zeros(5, np.int64), np.array([2, 1, 0, 2, -1]))
+    assert places.tolist() == [0, 1, 3]
+    assert chains.saved_bytes.tolist() == [100, 100, 100]
