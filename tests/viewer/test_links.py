@@ -95,14 +95,13 @@ def wrong(page, link, labels):
 
 def test_every_link_leads_to_what_it_names(page, study):
     labels = {option["value"]: option["label"] for option in run_options(study.runs())}
-    newest = {info.workload: info.id for info in study.runs()}
+    run = next(info.id for info in study.runs() if info.workload == "mlp" and info.backend == "packet")
     seen, differing = set(), {}
     with serving(create_app(study)) as address:
         page.goto(f"{address}/runs")
         page.wait_for_selector("#runs-table .ag-row")
-        of_study = [(path, "hand-made") for path in ("/new-run", "/import", "/sweep")]
-        for path, workload in [*((path, "mlp") for path in TITLES), *of_study]:
-            visit(page, path, f"?run={newest[workload]}&rank=1&node=1")
+        for path in TITLES:
+            visit(page, path, f"?run={run}&rank=1&node=1")
             page.wait_for_selector("#selected a")
             page.wait_for_function(LISTED)
             for link in page.evaluate(LINKS):
