@@ -348,7 +348,7 @@ class _Block:
             for packet in range(thread, sources[0].units * UNIT, machine.threads):
                 yield from self.read_packet("s", sources[0].first * UNIT + packet, call)
             yield from self.meet()
-            sources = sources[:1] * len(targets)
+            sources = [sources[0]._replace(buffer="s")] * len(targets)  # whatever the plan says
         yield None
         if thread >= len(targets):
             return
