@@ -21,7 +21,7 @@ def doubtful_cells(run: Run) -> set[Cell]:
     """Return the cells that some order may leave with other values than this run.
 
     A read that races with a later write is right in all orders in which it comes first. So what depends on
-    it is right for whoever precedes that write in every order; all else that races is always in doubt. What
+    it is right in steps that precede that write in every order; all else that races is always in doubt. What
     is overwritten in every order is in doubt no more.
     """
     marks: dict[_Key, _Doubts] = defaultdict(frozenset)

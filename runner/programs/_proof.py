@@ -51,7 +51,7 @@ def prove(program: Program) -> Proof:
     """
     unrolled = unroll(program)
     run = _settled(unrolled)
-    found = itertools.chain(
+    mistakes = itertools.chain(
         deadlocks(unrolled, run),
         disorder(unrolled, run),
         overlaps(run),
@@ -61,7 +61,7 @@ def prove(program: Program) -> Proof:
         leftovers(unrolled, run),
         wrong_results(unrolled, run),
     )
-    problems = _first_of_each(found, _MOST_PROBLEMS)
+    problems = _first_of_each(mistakes, _MOST_PROBLEMS)
     unused = len(problems) if problems and _is_unused(unrolled, run) else 0
     if unused:
         problems = []
