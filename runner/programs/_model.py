@@ -140,17 +140,13 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlock:
-    """Ops in order; one of an XML has at most one peer to *send* to, one to *receive* from (-1: none).
-
-    *threads* are its own where thread blocks of the program differ (0: as the program says).
-    """
+    """Ops in order; one of an XML has at most one peer to *send* to, one to *receive* from (-1: none)."""
 
     id: int
     ops: tuple[Op, ...]
     send: int = -1
     receive: int = -1
     channel: int = 0
-    threads: int = 0
 
     def walk(self) -> Iterator[Op]:
         """Yield every op once, those inside a pipeline after it."""

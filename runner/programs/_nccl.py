@@ -25,8 +25,7 @@ _SLICES = 2
 _ALIGNMENT_BYTES = 16
 _NVLS_UNITS_AHEAD = 8
 _NVLS_UNIT_BYTES = 131_072
-_WARP = 32
-_NVLS_WARPS = 20  # of a channel, which copy in, reduce and copy out (src/device/all_reduce.h)
+_NVLS_THREADS = 640
 _MOST_CHANNELS = 64
 
 
@@ -196,7 +195,7 @@ def _nvls(name: str, ranks: int, channels: int, unit_bytes: int) -> Program:
         ranks * channels,
         tuple(programs),
         alignment_bytes=_ALIGNMENT_BYTES,
-        threads_per_block=_NVLS_WARPS * _WARP,
+        threads_per_block=_NVLS_THREADS,
         reuses_scratch=True,
     )
 
@@ -246,11 +245,8 @@ def _nvls_blocks(rank: int, everybody: tuple[int, ...], channel: int, unit_bytes
             Op("sem_release", (), semaphores=(free,)),
         ],
     ]
-    reduce = 7 if ranks <= 6 else 5
-    copy = _NVLS_WARPS - reduce
     return [
-        ThreadBlock(3 * channel + number, (_pipeline(ops, unit_bytes),), threads=warps * _WARP)
-        for number, (ops, warps) in enumerate(zip(parts, ((copy + 1) // 2, reduce, copy // 2), strict=True))
+        ThreadBlock(3 * channel + number, (_pipeline(ops, unit_bytes),)) for number, ops in enumerate(parts)
     ]
 
 

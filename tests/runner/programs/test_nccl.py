@@ -84,12 +84,6 @@ def test_a_ring_on_one_channel_with_ll_is_the_built_in_ring():
     assert ours.least_bytes == built_in.least_bytes
 
 
-@pytest.mark.parametrize(("ranks", "warps"), [(8, [8, 5, 7]), (6, [7, 7, 6])])
-def test_the_warps_of_a_channel_share_its_work(ranks, warps):
-    blocks = nccl_program("nvls", "all-reduce", ranks, "Simple", 2).ranks[0].thread_blocks
-    assert [block.threads // 32 for block in blocks] == warps * 2
-
-
 def test_rings_are_exported():
     assert 'proto="LL128"' in write_msccl(nccl_program("ring", "all-gather", 4, "LL128", 2))
 
