@@ -26,9 +26,11 @@ from chakrascope.runner.prediction import (
     Setting,
     StepWork,
     coefficients,
+    estimated_ns,
     layer_flops,
     needed_ns,
     parts_of,
+    uncertainty,
     work_of,
 )
 
@@ -156,8 +158,11 @@ def _save(chip: Chip, software: str, costs: Costs) -> None:
         )
 
 
-def fitted_costs(task: Task, chip: Chip, steps: Sequence[Step]) -> Costs:
-    """Return the costs of *task*, with their errors; products in fp8 have a share of a peak of their own."""
+def fitted_costs(task: Task, chip: Chip, steps: Sequence[Step], *, checks_ranges: bool = True) -> Costs:
+    """Return the costs of *task*, with their errors; products in fp8 have a share of a peak of their own.
+
+    To check ranges takes a fit for each pair of families.
+    """
     start = {**_USUAL, **task.start}
     if task.like:
         start = {**start, **_plain(find_chip(task.like[0]).costs_of(task.like[1])), **task.start}
@@ -168,7 +173,25 @@ def fitted_costs(task: Task, chip: Chip, steps: Sequence[Step]) -> Costs:
     problem = _Problem(chip, steps, start, free)
     costing = problem.fit(range(len(steps)))
     costs = costs_from(costing, task.habits)
-    return replace(costs, fit=_summary(task, chip, steps, problem.errors(costing), problem.left_out()))
+    errors = problem.errors(costing)
+    parts = problem.left_out() if len(set(problem.families)) > 1 else [errors]
+    fit = _summary(task, chip, steps, errors, parts)
+    return replace(costs, fit=replace(fit, inside=_inside(task, chip, steps) if checks_ranges else None))
+
+
+def _inside(task: Task, chip: Chip, steps: Sequence[Step]) -> float:
+    """Return the share of *steps* in the ranges of costs that were fitted without their family."""
+    are_inside = []
+    for family in dict.fromkeys(step.family for step in steps):
+        others = [step for step in steps if step.family != family]
+        costs = fitted_costs(task, chip, others, checks_ranges=False)
+        fitted = replace(chip, costs={task.software: costs})
+        for step in steps:
+            if step.family == family:
+                setting = Setting(step.model, step.plan, fitted, step.network, step.software)
+                low, high = uncertainty(setting)
+                are_inside.append(low <= step.measured_ns / estimated_ns(setting) <= high)
+    return round(float(np.mean(are_inside)), 4)
 
 
 def _summary(
@@ -192,7 +215,6 @@ def _summary(
         unseen_median=share(np.median(np.abs(unseen))),
         low=share(low),
         high=share(high),
-        inside=share(((low <= 1 / (1 + unseen)) & (1 / (1 + unseen) <= high)).mean()),
         utilisation=share(np.median(reached)),
         most_ranks=max(step.plan.world for step in steps),
         least_layer_flops=_round(min(map(layer_flops, settings))),

@@ -141,8 +141,8 @@ def page(rows: Sequence[Row], never: Sequence[Row]) -> str:
         *_overview(rows), "",
         "![predicted against measured](images/predictions.svg)", "",
         f"An odd row has an error above {ODD:.0%}. *Constant utilisation* applies the median utilisation of "
-        "the same rows. *In their range* is the share of rows of unseen families between `step_low_ns` and "
-        "`step_high_ns`, which nine of ten rows of every family are.",
+        "the same rows. *In their range* is the share of rows between `step_low_ns` and `step_high_ns` of "
+        "costs fitted without their family.",
         "",
         "## Other labs, never fitted", "", *_never(never), "",
         "## By parallelism", "", *_parallelism(rows), "",

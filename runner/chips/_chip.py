@@ -31,12 +31,12 @@ class Fit:
     *data* names the measurements, *rows* and *families* (sizes of a model, or recipes) how many there were.
     Errors are relative to the measurement: *mean*, *median* and *worst* of what was fitted, *unseen_mean* and
     *unseen_median* of families left out of the fit in turn with all their rows. Nine of ten rows of every
-    such family took *low* to *high* times what was predicted; so many of all are *inside*. *utilisation* is
-    the median share of the peak that the rows reached by the operations a model needs. No row had more than
-    *most_ranks*, or a layer of fewer forward operations a rank and micro-batch than *least_layer_flops*.
-    *covers* names what some of the rows had that not every job has, as `predict` names it. Costs that
-    were fitted on nothing say in *data* where they come from, and have 0 *rows*; those of another chip keep
-    the figures of its fit.
+    such family took *low* to *high* times what was predicted; *inside* is the share of rows in the ranges of
+    costs fitted without their family. *utilisation* is the median share of the peak that the rows reached by
+    the operations a model needs. No row had more than *most_ranks*, or a layer of fewer forward operations a
+    rank and micro-batch than *least_layer_flops*. *covers* names what some of the rows had that not every job
+    has, as `predict` names it. Costs that were fitted on nothing say in *data* where they come from, and have
+    0 *rows*; those of another chip keep the figures of its fit.
     """
 
     data: str

@@ -213,8 +213,12 @@ class Passes:
         ]
 
     def _gather(self, block: Block, layer: int, place: int) -> int:
-        """Append the all-gather of a layer's weights, which may begin with the layer in front of it."""
-        waits = [block.late] if place > 0 else []
+        """Append the all-gather of a layer's weights.
+
+        Sharded weights are gathered while the layer in front of it computes, those of a sharded optimizer
+        from the beginning of the step on.
+        """
+        waits = [block.late] if place > 0 and self.plan.zero >= 2 else []
         node = -1
         for exchange in self._weights(layer):
             node = self.stage.exchange(block, exchange, [*waits, node], AXIS_LANES["gather"])

@@ -25,6 +25,7 @@ from chakrascope.runner.prediction import (
     Links,
     Setting,
     coefficients,
+    estimated_ns,
     layer_flops,
     parts_of,
     predict,
@@ -32,7 +33,7 @@ from chakrascope.runner.prediction import (
     uncertainty,
     work_of,
 )
-from chakrascope.runner.prediction.models import Plan, find_model
+from chakrascope.runner.prediction.models import Plan, find_model, rank_memory
 
 ROOT = Path(__file__).resolve().parents[3]
 MEASURED = ROOT / "tests" / "data" / "runner" / "training"
@@ -209,6 +210,50 @@ def test_what_no_measured_row_had_widens_the_range(changed: dict[str, Any], word
     assert not any(words in line for line in predict(measured).assumptions)
 
 
+def test_ranges_widen_with_the_distance_from_what_was_measured():
+    def width(setting: Setting) -> float:
+        low, high = uncertainty(setting)
+        assert low < 1 < high
+        return high / low
+
+    other = replace(SMALL, chip=find_chip("h200"))
+    small, smaller = (replace(SMALL, plan=replace(SMALL.plan, sequence=tokens)) for tokens in (1024, 128))
+    assert layer_flops(smaller) < layer_flops(small) < SMALL.costs.fit.least_layer_flops
+    assert width(SMALL) < width(other)
+    assert width(SMALL) < width(small) < width(smaller)
+    assumed = replace(SMALL, chip=find_chip("tpu-v2"), plan=replace(SMALL.plan, precision="bf16"))
+    assert uncertainty(replace(assumed, software="default"))[1] > 1.45
+
+
+def test_experts_of_many_kinds_are_parts_of_a_job():
+    model = replace(find_model("llama3-8b"), layers=8, experts=8, top_k=4, expert_ffn=1024)
+    plan = Plan(dp=16, ep=8, global_batch=16, expert_overlap=True)
+    setting = replace(SMALL, model=model, plan=plan)
+    parts = parts_of(setting)
+    assert {"experts", "more than two experts a token", "overlapped experts"} <= set(parts)
+    assert "experts across nodes" not in parts
+    nodes = Plan(dp=16, ep=16, global_batch=16)
+    wide = replace(setting, model=replace(model, experts=16, top_k=2), plan=nodes)
+    assert "experts across nodes" in parts_of(wide)
+    assert "more than two experts a token" not in parts_of(wide)
+
+
+def test_the_estimate_of_experts_with_a_sharded_optimizer_is_what_is_simulated():
+    """Gathering the weights of experts delayed each stage of a pipeline, which the estimate left out."""
+    model = replace(find_model("deepseek-v3"), layers=16)
+    plan = Plan(tp=2, pp=8, dp=16, ep=4, global_batch=256, zero=1, sequence_parallel=True)
+    network = NetworkConfig.preset("hgx-h100-32x8")
+    setting = Setting(model, plan, find_chip("h100"), network, "megatron")
+    assert predict(setting).step_ns == pytest.approx(estimated_ns(setting), rel=0.08)
+
+
+def test_cuda_graphs_take_the_launches_off_the_host():
+    slow = replace(SMALL.costs, host_ns=1e8)
+    setting = replace(SMALL, chip=replace(SMALL.chip, costs={SMALL.software: slow}))
+    graphs = replace(setting, plan=replace(SMALL.plan, cuda_graphs=True))
+    assert predict(graphs).step_ns < predict(setting).step_ns / 2
+
+
 def test_latent_attention_and_windows_are_parts_of_a_job():
     deepseek = replace(SMALL, model=find_model("deepseek-v3"))
     assert "latent attention" in parts_of(deepseek)
@@ -263,6 +308,19 @@ def test_other_backends_need_every_rank():
         predict(SMALL, backend="flow")
     whole = predict(SMALL, every_rank=True)
     assert whole.step_ns == predict(SMALL).step_ns
+
+
+def test_options_say_what_was_measured():
+    """Products kept in recomputation, packed documents and the size of gradients were in a report only."""
+    h100 = find_chip("h100")
+    given = ["--model", "llama3-70b", "--chip", "h100", "--network", "hgx-h100-8x8", "--fsdp"]
+    given += ["--recompute", "full", "--keep", "qkv,down", "--document", "200", "--gradient-bytes", "2"]
+    plan, _ = plan_of(predict_command.make_context("predict", given).params, h100, 64, None)
+    assert (plan.kept, plan.document, plan.grad_bytes) == (("qkv", "down"), 200, 2)
+    kept, all_again = (
+        rank_memory(find_model("llama3-70b"), each, 0).activations for each in (plan, replace(plan, kept=()))
+    )
+    assert kept > 2 * all_again
 
 
 def test_the_software_is_that_which_suits_the_plan():
@@ -365,6 +423,12 @@ def test_a_calibrated_network_is_not_slowed_down_once_more():
         (["--interleave", "2"], "there is one stage"),
         (["--whole-experts", "--tp", "2"], "has no experts"),
         (["--precision", "bf8"], "did you mean 'bf16'"),
+        (["--precision", "nvfp4"], "no peak for the precision"),
+        (["--keep", "qkv"], "changes nothing without --recompute full"),
+        (["--recompute", "full", "--keep", "norm"], "--keep can be qkv"),
+        (["--document", "64", "--no-fused-attention"], "--document needs fused attention"),
+        (["--expert-overlap"], "changes nothing without --ep"),
+        (["--deduplicate"], "changes nothing without --ep"),
     ],
 )
 def test_options_that_do_not_go_together_are_told(options: list[str], words: str):
