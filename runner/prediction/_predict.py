@@ -350,6 +350,12 @@ def assumptions(setting: Setting) -> list[str]:
     assumptions += _attended(setting)
     if setting.model.experts:
         assumptions.append("Every expert gets as many tokens as the others")
+    if plan.ep > 1:
+        assumptions.append(
+            "A token is sent once to each node, and there to each rank, with experts of it"
+            if plan.deduplicate
+            else "A copy of a token is sent to each of its experts"
+        )
     if plan.pp > 1 and setting.model.tied:
         assumptions.append(
             "The gradients of embeddings that the first and last stage share are not exchanged"

@@ -75,7 +75,7 @@ def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, Any]) -> Plan:
         value = chosen.get(name)
         return bool(getattr(costs, name)) if value is None else value
 
-    options = {key: bool(chosen[key]) for key in OPTIONS if chosen.get(key) is not None}
+    options: dict[str, Any] = {key: bool(chosen[key]) for key in OPTIONS if chosen.get(key) is not None}
     return replace(
         plan,
         **options,
