@@ -9,6 +9,7 @@ from ._catalog import find_model as find_model
 from ._catalog import list_models as list_models
 from ._catalog import read_model as read_model
 from ._groups import Phase as Phase
+from ._groups import Routing as Routing
 from ._groups import Spread as Spread
 from ._groups import phases as phases
 from ._groups import spread as spread
@@ -51,6 +52,7 @@ __all__ = [
     "Phase",
     "Plan",
     "Prices",
+    "Routing",
     "Span",
     "Spread",
     "Stage",

@@ -101,7 +101,8 @@ _MODELS: dict[str, dict[str, Any]] = {
     ),
     "deepseek-v3": _llama(
         61, 7168, 128, 128, 18432, 129280, head_size=128, experts=256, top_k=8, expert_ffn=2048,
-        shared_experts=1, dense_layers=3, kv_rank=512, query_rank=1536, rope_size=64,
+        shared_experts=1, dense_layers=3, kv_rank=512, query_rank=1536, rope_size=64, expert_groups=8,
+        top_groups=4,
     ),
     "nemotron4-15b": _llama(32, 6144, 48, 8, 24576, 256000, gated=False),
     "nemotron4-340b": _llama(96, 18432, 96, 8, 73728, 256000, gated=False, head_size=192),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ....converter.chakra import CollectiveType
 
-__all__ = ["ACROSS", "WITHIN", "Phase", "Spread", "phases", "spread"]
+__all__ = ["ACROSS", "WITHIN", "Phase", "Routing", "Spread", "phases", "spread"]
 
 WITHIN, ACROSS = "within", "across"
 
@@ -29,6 +29,23 @@ class Phase(NamedTuple):
     size_bytes: float
 
 
+class Routing(NamedTuple):
+    """How a token chooses its experts: *chosen* of *experts*, from *chosen_groups* of as many *groups*."""
+
+    experts: int
+    chosen: int
+    groups: int = 1
+    chosen_groups: int = 1
+
+    def places(self, count: int) -> float:
+        """Return in how many of *count* nodes or ranks, with as many experts each, a token has experts."""
+        share = self.chosen_groups / self.groups if count >= self.groups else 1.0
+        places, experts = count * share, self.experts * share
+        others = experts - experts / places
+        missed = math.prod(max(0.0, others - each) / (experts - each) for each in range(self.chosen))
+        return places * (1 - missed)
+
+
 def spread(members: tuple[int, ...], node_size: int) -> Spread:
     """Return how *members* stand in nodes of *node_size* ranks; uneven ones count as one per node."""
     counts: dict[int, int] = defaultdict(int)
@@ -39,13 +56,13 @@ def spread(members: tuple[int, ...], node_size: int) -> Spread:
 
 
 def phases(
-    kind: CollectiveType, size_bytes: float, where: Spread, routing: tuple[int, int] | None = None
+    kind: CollectiveType, size_bytes: float, where: Spread, routing: Routing | None = None
 ) -> list[Phase]:
     """Return the phases of a collective of *size_bytes* in all: first within the nodes, then between them.
 
     That is what NCCL's rings over all adapters of a node come to. Of an all-to-all, each rank keeps a node's
-    part within the node and sends the rest by the adapter of its place. With *routing* (the number of
-    experts, and of those of a token) a token crosses to each node once, and a rank there passes it on.
+    part within the node and sends the rest by the adapter of its place. With *routing* a token crosses to
+    each node once, and a rank there passes it on.
     """
     inside, nodes = where
     members = inside * nodes
@@ -54,8 +71,8 @@ def phases(
     if kind is CollectiveType.ALL_TO_ALL:
         within, across = size_bytes / nodes, size_bytes
         if routing:
-            copy = size_bytes / routing[1]
-            within, across = (copy * _distinct(each, *routing) for each in (members, nodes))
+            copy = size_bytes / routing.chosen
+            within, across = (copy * routing.places(count) for count in (members, nodes))
         levels = [(WITHIN, inside, within), (ACROSS, nodes, across)]
         return [Phase(kind, level, size) for level, count, size in levels if count > 1]
     step: dict[str, Callable[[str], Phase]] = {
@@ -75,12 +92,6 @@ def phases(
     if kind is CollectiveType.REDUCE_SCATTER:
         return [step["scatter"](WITHIN), step["scatter"](ACROSS)]
     return [step["scatter"](WITHIN), step["reduce"](ACROSS), step["gather"](WITHIN)]
-
-
-def _distinct(groups: int, experts: int, chosen: int) -> float:
-    """Return in how many of *groups* a token's *chosen* experts are on average; groups have as many each."""
-    others = experts - experts / groups
-    return groups * (1 - math.prod(max(0.0, others - each) / (experts - each) for each in range(chosen)))
 
 
 _STEPS = {

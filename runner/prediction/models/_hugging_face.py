@@ -29,6 +29,8 @@ _KEYS = {
     "shared_experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
     "dense_layers": ("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"),
     "expert_every": ("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq"),
+    "expert_groups": ("n_group",),
+    "top_groups": ("topk_group",),
     "kv_rank": ("kv_lora_rank",),
     "query_rank": ("q_lora_rank",),
     "rope_size": ("qk_rope_head_dim",),
@@ -37,7 +39,10 @@ _KEYS = {
 _OF_LAYERS = ("moe_layer_freq",)  # that hold a value for each layer
 _TEXT_PARTS = ("text_config", "language_config", "llm_config")
 _NEEDED = ("layers", "hidden", "heads", "vocab", "sequence")
-_OF_EXPERTS = ("experts", "top_k", "expert_ffn", "shared_experts", "dense_layers", "expert_every")
+_OF_EXPERTS = (
+    "experts", "top_k", "expert_ffn", "shared_experts", "dense_layers", "expert_every", "expert_groups",
+    "top_groups",
+)  # fmt: skip
 _SHARED_WIDTHS = ("shared_expert_intermediate_size", "shared_intermediate_size")
 # Feed-forward parts of three matrices, whatever their activation is.
 _GATED = (

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ....converter.chakra import CollectiveType
 from ._convolutions import Convolution
+from ._groups import Routing
 from ._plan import Plan
 from ._transformer import Transformer
 
@@ -60,8 +61,7 @@ class Exchange:
     """A collective of the ranks along *axes*; *size_bytes* is all it reduces, gathers or exchanges.
 
     With *overlapped* it runs during the matrix product after it (a gather) or before it; an all-to-all during
-    the whole pass over the layer. *routing*, if given, is the number of experts and of those of a token,
-    whose copies to one node or rank are sent once.
+    the whole pass over the layer. With *routing*, copies of a token to one node or rank are sent once.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Exchange:
     size_bytes: float
     module: str = ""
     overlapped: bool = False
-    routing: tuple[int, int] | None = None
+    routing: Routing | None = None
 
 
 Item = Operator | Exchange
@@ -273,7 +273,9 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
         sent * model.hidden * plan.element_bytes,
         module,
         plan.expert_overlap,
-        (model.experts, model.top_k) if plan.deduplicate else None,
+        Routing(model.experts, model.top_k, model.expert_groups, model.top_groups)
+        if plan.deduplicate
+        else None,
     )
     if plan.ep > 1:
         yield exchange

@@ -17,7 +17,8 @@ class Transformer:
     Heads have *head_size* (by default hidden / heads); *kv_heads* fewer keys and values. A *gated*
     feed-forward part has three matrices instead of two. With *experts*, layers after the first
     *dense_layers* (of these, the last of each *expert_every*) have that many feed-forward parts of
-    *expert_ffn*, *top_k* of which each token uses in addition to *shared_experts*. With *kv_rank*,
+    *expert_ffn*, *top_k* of which each token uses in addition to *shared_experts*, all of them in
+    *top_groups* of *expert_groups* equal groups. With *kv_rank*,
     attention is latent (DeepSeek): keys and values come from so many numbers a token, queries from
     *query_rank*, with *rope_size* more per head. *classes* replaces the vocabulary at the end of a vision
     transformer, which has none at the front. *loss_bytes* is what the loss keeps of each logit.
@@ -44,6 +45,8 @@ class Transformer:
     shared_experts: int = 0
     dense_layers: int = 0
     expert_every: int = 1
+    expert_groups: int = 1
+    top_groups: int = 1
     kv_rank: int = 0
     query_rank: int = 0
     rope_size: int = 0
@@ -84,6 +87,12 @@ class Transformer:
         if self.experts and min(self.expert_ffn, self.expert_every) < 1:
             raise UsageError(
                 f"The model '{self.name}' has experts, whose 'expert_ffn' and 'expert_every' must be above 0."
+            )
+        if not 1 <= self.top_groups <= self.expert_groups or self.experts % self.expert_groups:
+            raise UsageError(
+                f"The model '{self.name}' has {self.experts} experts in {self.expert_groups} groups, and a "
+                f"token uses {self.top_groups} groups; 'expert_groups' must divide the experts, and "
+                "'top_groups' be from 1 to that."
             )
         if self.experts and not 1 <= self.top_k <= self.experts:
             raise UsageError(

@@ -69,7 +69,7 @@ MODELS: dict[str, tuple[dict[str, Any], float]] = {
         {**sizes("deepseek_v3", 61, 7168, 128, 128, 18432, 129280), "head_dim": 64, "v_head_dim": 128,
          "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "kv_lora_rank": 512, "q_lora_rank": 1536,
          "n_routed_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
-         "n_shared_experts": 1, "first_k_dense_replace": 3},
+         "n_shared_experts": 1, "first_k_dense_replace": 3, "n_group": 8, "topk_group": 4},
         671.026,
     ),
     "gates by the activation": (
@@ -288,3 +288,9 @@ def test_keys_that_are_fewer_than_ranks_are_copied():
     assert input_flops(32) == 2 * tokens * hidden * head * (1 + 2)
     kept = [rank_memory(model, Plan(tp=tp, recompute="none"), 0).activations for tp in (8, 16, 32)]
     assert kept[0] > kept[1] > kept[2]
+
+
+@pytest.mark.parametrize(("groups", "chosen"), [(3, 1), (2, 3), (2, 0)])
+def test_groups_of_experts_that_cannot_be_are_refused(groups: int, chosen: int):
+    with pytest.raises(UsageError, match="'expert_groups' must divide the experts"):
+        replace(find_model("mixtral-8x7b"), expert_groups=groups, top_groups=chosen)

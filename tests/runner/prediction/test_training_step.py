@@ -22,6 +22,7 @@ from chakrascope.runner.prediction.models import (
     Exchange,
     Operator,
     Plan,
+    Routing,
     Spread,
     Transformer,
     find_model,
@@ -136,13 +137,16 @@ def test_an_all_to_all_across_nodes_uses_the_links_of_both():
 
 def test_a_token_crosses_to_a_node_once_however_many_of_its_experts_are_there():
     """Of 4 experts in 2 nodes a token uses 2: in a third of the 6 pairs both are in one node."""
-    near, far = phases(CollectiveType.ALL_TO_ALL, 1200.0, Spread(2, 2), (4, 2))
+    near, far = phases(CollectiveType.ALL_TO_ALL, 1200.0, Spread(2, 2), Routing(4, 2))
     assert far.size_bytes == pytest.approx(1200.0 * (1 / 3 * 1 + 2 / 3 * 2) / 2)
     assert near.size_bytes == pytest.approx(1200.0)  # an expert a rank: two ranks for each token
-    (alone,) = phases(CollectiveType.ALL_TO_ALL, 1200.0, Spread(2, 1), (4, 2))
+    (alone,) = phases(CollectiveType.ALL_TO_ALL, 1200.0, Spread(2, 1), Routing(4, 2))
     assert alone.size_bytes == pytest.approx(1200.0 * (1 / 3 * 1 + 2 / 3 * 2) / 2)
-    (every,) = phases(CollectiveType.ALL_TO_ALL, 1200.0, Spread(2, 1), (4, 4))
+    (every,) = phases(CollectiveType.ALL_TO_ALL, 1200.0, Spread(2, 1), Routing(4, 4))
     assert every.size_bytes == 600.0
+    # Of 8 experts in 4 nodes a token uses 2, in 2 of 4 groups: as of 4 experts in 2 nodes.
+    assert Routing(8, 2, 4, 2).places(4) == pytest.approx(Routing(4, 2).places(2))
+    assert Routing(8, 2, 4, 2).places(2) == Routing(8, 2).places(2)  # groups share a node
 
 
 def test_overlapped_experts_take_the_longer_of_exchange_and_computation():
