@@ -26,7 +26,7 @@ from ._operators import pass_over_layer as pass_over_layer
 from ._operators import pass_over_output as pass_over_output
 from ._passes import Passes as Passes
 from ._plan import AXES as AXES
-from ._plan import KEPT_PRODUCTS as KEPT_PRODUCTS
+from ._plan import PRODUCT_NAMES as PRODUCT_NAMES
 from ._plan import RECOMPUTATIONS as RECOMPUTATIONS
 from ._plan import SCHEDULES as SCHEDULES
 from ._plan import Plan as Plan
@@ -39,9 +39,9 @@ from ._transformer import Transformer as Transformer
 
 __all__ = [
     "AXES",
-    "KEPT_PRODUCTS",
     "LANES",
     "PRODUCTS",
+    "PRODUCT_NAMES",
     "RECOMPUTATIONS",
     "SCHEDULES",
     "Exchange",

@@ -11,10 +11,10 @@ from ....errors import UsageError
 from ...chips import LOW_PRECISIONS
 from ._transformer import Transformer
 
-__all__ = ["AXES", "KEPT_PRODUCTS", "RECOMPUTATIONS", "SCHEDULES", "Plan", "Rank"]
+__all__ = ["AXES", "PRODUCT_NAMES", "RECOMPUTATIONS", "SCHEDULES", "Plan", "Rank"]
 
 AXES = ("tp", "cp", "dp", "pp")
-KEPT_PRODUCTS = ("qkv", "projection", "up", "down")
+PRODUCT_NAMES = ("qkv", "projection", "up", "down")
 RECOMPUTATIONS = ("none", "selective", "full")
 SCHEDULES = ("1f1b", "interleaved", "zero-bubble")
 
@@ -225,8 +225,8 @@ class Plan:
 
     def _check_recomputation(self) -> None:
         for name in self.kept:
-            if name not in KEPT_PRODUCTS:
-                raise UsageError(f"--keep can be {', '.join(KEPT_PRODUCTS)}, and not '{name}'.")
+            if name not in PRODUCT_NAMES:
+                raise UsageError(f"--keep can be {', '.join(PRODUCT_NAMES)}, and not '{name}'.")
         if self.kept and self.recompute != "full":
             raise UsageError("--keep changes nothing without --recompute full. Leave it out.")
         if self.document and not self.fused_attention:
