@@ -170,7 +170,7 @@ def _module(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candida
         if sum(own) >= MOST_OF_IT * sum_ns(segments, computed) and 2 * len(own) <= len(times)
     ]
     for name in sorted(found, key=len)[-1:]:
-        rows = np.union1d(computed, hosted)
+        rows = np.union1d(computed, hosted[segments["cause"][hosted] != DELAYED])
         rows = rows[[f"{module}.".startswith(f"{name}.") for module in segments["module"][rows].tolist()]]
         what = f"{name} (module), most for {short_name(largest(segments, rows, 'operator')[0])}"
         yield scaled(segments, what, "compute", Target("module", name), rows, remedy="module")

@@ -24,6 +24,7 @@ Flags = npt.NDArray[np.bool_]
 _FACTS = ["type", "comm_type", "comm_size_bytes", "group"]
 # Kinds of nodes of an operator other than its work: its dispatch, and waits.
 _NOT_WORK = frozenset({"host", "sync", "wait", "idle"})
+_DELAYED = "descheduled"  # the machine's time, whatever ran then
 
 
 def with_faster_nodes(workload: Workload, target: Target, times: float, *, measured: bool) -> Workload:
@@ -103,7 +104,8 @@ def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def _nodes_of(graph: Graph, target: Target, written_by: Written) -> Flags:
     nodes, is_it = graph.node_columns, target.name.__eq__
     if target.what == "module":
-        return texts_where(nodes, "module", lambda name: f"{name}.".startswith(f"{target.name}."))
+        inside = texts_where(nodes, "module", lambda name: f"{name}.".startswith(f"{target.name}."))
+        return inside & ~texts_where(nodes, "cause", _DELAYED.__eq__)
     types: npt.NDArray[np.integer] = np.asarray(nodes["type"])
     if target.key == "kind:communication":
         is_message: Flags = types >= NodeType.COMM_SEND
