@@ -43,9 +43,10 @@ class _Recorded:
 def recorded_operations(trace_set: TraceSet) -> OperationTable:
     """Return the operations of the steps after warm-up that all ranks of *trace_set* recorded.
 
-    An operation is the sum of a phase over the step, and begins when the one before ends. ``collectives`` is
-    waiting for peers, and for what they send. Ranks that exchange messages are stages of a replica, in their
-    order; others are replicas. Raises `TraceError` if there are no such steps.
+    An operation is the sum of a phase over the step, and begins when the one before ends. A step begins on
+    all ranks when it does on the first. ``collectives`` is waiting for peers, and for what they send. Ranks
+    that exchange messages are stages of a replica, in their order; others are replicas. Raises `TraceError`
+    if there are no such steps.
     """
     warmup = int(trace_set.options.get("warmup", 0))
     recorded = [_recorded(trace_set, entry, warmup) for entry in trace_set.ranks]
@@ -57,8 +58,9 @@ def recorded_operations(trace_set: TraceSet) -> OperationTable:
     if not len(common):
         raise TraceError(f"{trace_set.path}: no step was recorded on all of its ranks. {_NEXT}")
     places = _places(recorded)
-    begin_ns = min(int(one.columns["start_ns"][0]) for one in recorded)
-    tables = [_operations(one, common, *places[one.rank], begin_ns) for one in recorded]
+    starts_ns = np.min([one.columns["start_ns"][np.isin(one.columns["step"], common)] for one in recorded], 0)
+    starts_ns -= starts_ns[0]
+    tables = [_operations(one, common, *places[one.rank], starts_ns) for one in recorded]
     columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
     order = np.lexsort([columns[name] for name in ("type", "stage", "replica", "step")])
     columns = {name: column[order] for name, column in columns.items()}
@@ -104,13 +106,17 @@ def _places(recorded: Sequence[_Recorded]) -> dict[int, tuple[int, int]]:
 
 
 def _operations(
-    recorded: _Recorded, common: npt.NDArray[np.int64], replica: int, stage: int, begin_ns: int
+    recorded: _Recorded,
+    common: npt.NDArray[np.int64],
+    replica: int,
+    stage: int,
+    starts_ns: npt.NDArray[np.int64],
 ) -> Columns:
-    """Return the rows of the steps *common* to all ranks; times count from *begin_ns*."""
+    """Return the rows of the steps *common* to all ranks, which begin at *starts_ns* on each of them."""
     chosen = np.isin(recorded.columns["step"], common)
     steps = recorded.columns["step"][chosen]
     durations = np.array([recorded.columns[kind][chosen] for kind in _PHASES])
-    starts = recorded.columns["start_ns"][chosen] - begin_ns + np.cumsum(durations, axis=0) - durations
+    starts = starts_ns + np.cumsum(durations, axis=0) - durations
     same = {"replica": replica, "stage": stage, "rank": recorded.rank, "model_chunk": stage}
     same |= {"number": 0, "chunk": 0, "micro_batch": -1}
     return {

@@ -125,8 +125,8 @@ def test_a_run_is_explained_where_it_is_named(capfd, tmp_path):
     Study.create(tmp_path / "study")
     data_parallel_job(tmp_path / "study" / "traces" / "capture-1")
     code, _, err = run(capfd, "diagnose", tmp_path / "study", "--run", "abc")
-    assert code == 1
+    assert code != 0
     assert "has no run yet" in err
     code, _, err = run(capfd, "convert", tmp_path / "study")
-    assert code == 1
+    assert code != 0
     assert "chakrascope diagnose" in err

@@ -14,6 +14,7 @@ __all__ = ["Replay"]
 
 _MEAN_TYPES = ("forward-compute", "backward-compute", "gc", "optimizer")
 _LATE_CLOCK_NS = 10_000_000  # a transfer that ends this long before it began is of a clock, and takes none
+_MOST_NS = 2**62
 _MOST_NUMBERS = 2**24  # in memory at a time
 
 
@@ -22,8 +23,8 @@ class Replay:
 
     *work_ns* (operations, steps, replicas) is how long each operation took without waiting: computations as
     measured, communication from the latest start among its members. *ideal_ns* (operations) is its average
-    over all ranks and steps for computation, its median for communication, and that of the rank which waits
-    least for input.
+    over all ranks and steps for computation, its median for communication, and that of the lower median over
+    the replicas for input.
     """
 
     def __init__(self, layout: Layout, rules: Dependencies) -> None:
@@ -116,6 +117,8 @@ def _without_waiting(layout: Layout, rules: Dependencies) -> tuple[npt.NDArray[n
             late = transfer <= -_LATE_CLOCK_NS
             backward += int(late.sum())
             work[place] = np.where(late, 0, transfer)
+    waits = layout.select("collectives")  # sums of a step's waits: the least is that for the last member
+    work[waits] = layout.duration_ns[waits].min(axis=(0, 2), keepdims=True, initial=_MOST_NS)
     return work, backward
 
 
@@ -129,6 +132,8 @@ def _ideal(layout: Layout, work: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
     ideal = np.zeros(len(layout.operations), np.int64)
     for kind in {op.type for op in layout.operations}:
         places = layout.select(kind)
-        values = work[places].min(axis=(0, 2)) if kind == "input" else work[places]
+        values = work[places]
+        if kind == "input":  # one late rank of two is not usual
+            values = np.sort(values, axis=2)[:, :, (layout.replicas - 1) // 2]
         ideal[places] = round(float(values.mean() if kind in _MEAN_TYPES else np.median(values)))
     return ideal
