@@ -1,7 +1,4 @@
-"""Build the graph of each rank from its linked traces: lanes, steps, dependencies, costs.
-
-Before that, tell whether the traces belong together.
-"""
+"""Build the graph of each rank from its linked traces: steps, lanes, dependencies, costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Put one rank's pieces, communications and dependencies together as a graph."""
+"""Assemble the graph of one rank from its pieces, communications and dependencies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MERGED_BELOW_NS = 2_000
 
 @dataclass(frozen=True)
 class _Piece:
-    """One of the `Pieces`; *place* is its number."""
+    """One of the `Pieces`; *place* is its index."""
 
     place: int
     start_ns: int
@@ -43,10 +43,10 @@ class _Piece:
 
 @dataclass
 class _Builder:
-    """A graph in the making, and when its nodes end when it is replayed.
+    """A graph under construction, with the ends of its nodes in the replay.
 
-    *names*, *modules* and *phases* are the operators'; *costs* are those of the pieces that bear one;
-    *computes* marks the pieces that are their operator's own time alone, *places* say where they lie.
+    *names*, *modules* and *phases* are those of the operators; *costs* are by piece; *computes* marks pieces
+    that are purely their operator's own time, *places* their places in the script.
     """
 
     window: Window
@@ -71,7 +71,7 @@ class _Builder:
     def add(
         self, node: dict[str, Any], start_ns: int, measured_start_ns: int, waits: Mapping[int, EdgeKind]
     ) -> int:
-        """Append *node*, which starts at *start_ns* in the replay, after *waits*; return its id."""
+        """Append *node*, which depends on *waits* and starts at *start_ns* in the replay; return its id."""
         self.end_ns.append(start_ns + node["duration_ns"])
         return self.built.add({**node, "measured_start_ns": measured_start_ns - self.window.start_ns}, waits)
 
@@ -141,7 +141,7 @@ class _Builder:
         return node | ({"kind": "host", "cause": cause} if cause else {"kind": "compute"})
 
     def add_comm(self, comm: Communication, group: int) -> int:
-        """Append *comm*, issued by the newest host node; its duration lets it end when it was measured to."""
+        """Append *comm*, issued by the newest host node, with the duration that leads to its measured end."""
         spec, lane = comm.spec, self._lane(comm, group)
         before = self.last_comm.get(lane)
         start = max(self.host_end_ns(), self.end_ns[before] if before is not None else 0)
@@ -245,10 +245,7 @@ def _builder(
 
 
 def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, int]]:
-    """Return the cost of each operator that has one, by the piece whose node carries it.
-
-    That is the longest that becomes a node.
-    """
+    """Return the costs of operators, by the piece whose node gets the cost: the operator's longest one."""
     counted = _counted(ops)
     lengths = (pieces.end_ns - pieces.start_ns).tolist()
     bearers: dict[int, int] = {}
@@ -271,10 +268,10 @@ def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, in
 
 
 def _counted(ops: Ops) -> np.ndarray:
-    """Return which operators have a cost, so that no work is counted twice.
+    """Return the operators with a cost, so that no work is counted twice.
 
-    Some, such as a matrix product, are counted as a whole: of those inside each other the innermost, and
-    nothing inside it. Elsewhere the leaves are.
+    Some, such as a matrix product, are counted as a whole; if they are nested, the innermost counts.
+    Elsewhere leaf operators count.
     """
     whole = which(ops.trace.texts, counts_whole)[ops.name].tolist()
     parents = ops.parent.tolist()
@@ -293,7 +290,7 @@ def _counted(ops: Ops) -> np.ndarray:
 def _waits(
     ops: Ops, comms: Sequence[Communication], pieces: Pieces, host: HostTrace, gaps: Gaps
 ) -> dict[int, list[int]]:
-    """Return, by place of the piece, the communications it waited for."""
+    """Return, by index of the piece, the communications it waited for."""
     waits: dict[int, list[int]] = {}
     for index, place in enumerate(wait_pieces(comms, ops, pieces, uses_of(comms, ops, host), gaps)):
         if place is not None:
@@ -304,7 +301,7 @@ def _waits(
 def _over_when_awaited(
     comms: Sequence[Communication], waits: Mapping[int, Sequence[int]], pieces: Pieces
 ) -> list[Communication]:
-    """Return *comms* that ended no later than the thread that waited for them went on."""
+    """Return *comms* with ends no later than the time at which the waiting thread continued."""
     known = list(comms)
     for place, awaited in waits.items():
         resumed_ns = int(pieces.end_ns[place])
@@ -323,7 +320,7 @@ def _data_edges(builder: _Builder, ops: Ops, host: HostTrace) -> list[tuple[int,
 
 
 def _accounting(graph: Graph, window: Window, wait_ns: int) -> dict[str, int]:
-    """Return where the measured step went; what the replay misses or overshoots is unexplained."""
+    """Return the breakdown of the measured step; the difference to the replay is unexplained time."""
     times = replay(graph)
     on_host = graph.node_columns["stream"] < COMM_LANE
     measured = window.end_ns - window.start_ns
@@ -338,7 +335,7 @@ def _accounting(graph: Graph, window: Window, wait_ns: int) -> dict[str, int]:
 
 
 def _notes(comms: Sequence[Communication], group_ids: Mapping[tuple[int, ...], int]) -> list[str]:
-    """Return what the graph takes for granted about *comms*."""
+    """Return the assumptions about *comms*."""
     notes = {comm.spec.note for comm in comms if comm.spec.note}
     if any(comm.spec.collective is CollectiveType.BROADCAST for comm in comms):
         notes.add("broadcasts take their measured time on any network, as in ASTRA-sim")

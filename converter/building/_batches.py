@@ -1,4 +1,4 @@
-"""Batches of inference engines, from the annotations that the engines put around each forward pass.
+"""Parse the annotations that inference engines put around each batch.
 
 Formats, as published: vLLM ``execute_context_2(6144)_generation_3(3)`` (``GPUWorker.annotate_profile``),
 before that ``execute_new_2_cached_3`` (vLLM pull request 22496), and ROCm's with squares of lengths,
@@ -33,9 +33,9 @@ _SGLANG_KINDS = {
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """What a forward pass worked on: *kind* is prefill, decode, mixed, diffusion or idle.
+    """The batch of a forward pass: *kind* is prefill, decode, mixed, diffusion or idle.
 
-    *requests* and *tokens* are -1 where the annotation does not tell.
+    *requests* and *tokens* are -1 if unknown.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 def batch_of(name: str) -> Batch | None:
-    """Return the batch that an annotation of this *name* is around; None for any other annotation."""
+    """Return the batch of an annotation with this *name*; None for other annotations."""
     for pattern, parsed in _FORMATS:
         match = pattern.fullmatch(name)
         if match is not None:
@@ -53,7 +53,7 @@ def batch_of(name: str) -> Batch | None:
 
 
 def _of_both(prefill: int, decode: int, tokens: int = _UNKNOWN) -> Batch:
-    """Return the batch of so many requests that prefill and that decode."""
+    """Return the batch of these numbers of prefill and decode requests."""
     kinds = {(True, True): "mixed", (True, False): "prefill", (False, True): "decode"}
     return Batch(kinds.get((prefill > 0, decode > 0), "idle"), prefill + decode, tokens)
 

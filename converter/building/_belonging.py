@@ -1,4 +1,4 @@
-"""Tell whether trace files belong together: of one run, of the ranks they stand for, each given once."""
+"""Check that trace files are of one run and of the right ranks, each given once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ONE_JOB = "Give the files of one job, captured together."
 
 
 class Doubt(NamedTuple):
-    """Why files may not belong together; *certain* means that they cannot."""
+    """A reason why files may not belong together; *certain* means that they do not."""
 
     certain: bool
     place: str
@@ -33,11 +33,11 @@ class Doubt(NamedTuple):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What the traces of one rank say of where they come from; -1, 0 or () where they say nothing.
+    """The origin of one rank's traces as they state it; -1, 0 or () if unknown.
 
-    *process* is the one the manifest names, *host_process* and *device_process* those of the two files.
-    *stated_rank* and *world_size* are the device trace's own words, *span* its first and last moment and how
-    much it holds.
+    *process* is that of the manifest, *host_process* and *device_process* those of the two files.
+    *stated_rank* and *world_size* are those of the device trace, *span* its first and last time and its
+    number of events.
     """
 
     rank: int
@@ -52,7 +52,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, traces: RankTraces, device: DeviceTrace, host: HostTrace) -> Identity:
-        """Return what the two traces of a rank say."""
+        """Return the identity in the two traces of a rank."""
         events = device.events
         span = (int(events.start_ns[0]), int(events.end_ns.max()), len(events)) if len(events) else ()
         return cls(
@@ -69,7 +69,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def own_processes(self) -> set[int]:
-        """The processes that the host trace may be of."""
+        """The possible processes of the host trace."""
         return {number for number in (self.process, self.device_process) if number > 0}
 
 
@@ -90,8 +90,8 @@ def doubts_of_pair(
 ) -> list[Doubt]:
     """Return a doubt if host and device trace are not of one run.
 
-    What the device trace names by record-function id in the *covered* steps (everywhere without) must have
-    the same name in the host's.
+    Events of the device trace in the *covered* steps (all by default) must have the same name as the host's
+    record with their record-function id.
     """
     events = device.events
     recorded = events.record_id > 0
@@ -112,7 +112,7 @@ def doubts_of_pair(
 
 
 def _agreement(host: HostTrace, device: DeviceTrace, chosen: np.ndarray) -> tuple[int, int]:
-    """Return how many of the *chosen* events the host trace knows by number, and by number and name."""
+    """Return the numbers of *chosen* events that the host trace has by id, and by id and name."""
     rows = host.rows(device.events.record_id[chosen])
     known = rows >= 0
     names = np.array(device.texts, dtype=object)[device.events.name[chosen]]
@@ -120,10 +120,10 @@ def _agreement(host: HostTrace, device: DeviceTrace, chosen: np.ndarray) -> tupl
 
 
 def doubts_of_ranks(ranks: Sequence[Identity], world_size: int = 0) -> list[Doubt]:
-    """Return why the files of *ranks* are not those ranks of one job.
+    """Return doubts that the files are of these *ranks* of one job.
 
-    A manifest's *world_size*, unless 0, means that each file's rank must be the one it stands for. Without,
-    some ranks of a job may stand for all, in their order.
+    With the *world_size* of a manifest (not 0), each file must be of its rank. Without, some ranks of a job
+    may represent all, in their order.
     """
     doubts = _twice(ranks)
     doubts += _other_ranks(ranks, exact=world_size > 0)
@@ -132,7 +132,7 @@ def doubts_of_ranks(ranks: Sequence[Identity], world_size: int = 0) -> list[Doub
 
 
 def _twice(ranks: Sequence[Identity]) -> list[Doubt]:
-    """Return a doubt for each file, or copy of it, that stands for two ranks."""
+    """Return a doubt for each file, or copy of it, that is given for two ranks."""
     doubts = []
     seen: dict[object, Identity] = {}
     for rank in ranks:

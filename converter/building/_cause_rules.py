@@ -1,4 +1,4 @@
-"""What names of operators, annotations, functions and system calls say about the cause of host time.
+"""Causes of host time by names of operators, annotations, functions and system calls.
 
 The tables are data: to support a library, add a line. Where several lines match, the first one counts.
 """
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 class Mark(NamedTuple):
-    """What a range on a host thread says: its *cause*; *covers* that the operators inside belong to it."""
+    """The *cause* that a range on a host thread shows; *covers*: the operators inside belong to it."""
 
     cause: str
     covers: bool = True
@@ -124,13 +124,13 @@ SYSTEM_CALLS: Mapping[str, str] = {
 
 @lru_cache(maxsize=1 << 14)
 def mark_of(name: str, is_operator: bool) -> Mark | None:
-    """Return what a range of this *name* says, if anything."""
+    """Return the mark of a range with this *name*, if any."""
     return _first(_RANGES if is_operator else _ANNOTATIONS, name)
 
 
 @lru_cache(maxsize=1 << 14)
 def frame_cause(path: str, function: str) -> str:
-    """Return the cause that a function in the file at *path* stands for; "" if it stands for none."""
+    """Return the cause that a function in the file at *path* indicates, "" for none."""
     return _first(_FRAMES, f"{path}:{function}") or ""
 
 

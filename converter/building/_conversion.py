@@ -1,4 +1,4 @@
-"""One conversion: from the traces of a job's ranks and a choice of steps to a workload."""
+"""Convert the traces of a job's ranks and a choice of steps to a workload."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ UNMARKED = "no step is marked in the traces: all that was recorded counts as one
 class Conversion:
     """The conversion of a *step* of *ranks* by *workers*.
 
-    *place* names the traces in errors; *facts* go into the metadata, *notes* among the assumptions. Where the
-    number of ranks of the job is known (*job_size*, else 0), replicas stand in for ranks that are missing,
-    *why_missing* says why. *progress* is called with (ranks done, ranks).
+    *place* names the traces in errors; *facts* become metadata, *notes* assumptions. If the number of ranks
+    of the job is known (*job_size*, else 0), replicas replace missing ranks; *why_missing* is the reason.
+    *progress* is called with (ranks done, ranks).
     """
 
     ranks: Sequence[RankTraces]
@@ -70,10 +70,9 @@ class Conversion:
             self.progress(done, len(self.ranks))
 
     def _opened(self) -> list[OpenRank]:
-        """Find the steps of all ranks; where the selection follows from the first rank, convert them at once.
+        """Find the steps of all ranks; if the selection follows from the first rank, convert them at once.
 
-        Large traces are read once in this way. Should others tell otherwise, what was made so is not found
-        later.
+        Large traces are thus read once. If another rank contradicts the selection, these graphs are not used.
         """
         ranks, workers = self.ranks, self.workers
         first = None
@@ -86,7 +85,7 @@ class Conversion:
         return self._converted_at_once(Selection(steps, max(len(ranks), self.job_size, first.world_size)))
 
     def _converted_at_once(self, selection: Selection) -> list[OpenRank]:
-        """Open each rank and convert it, until one cannot be converted so; return all, open."""
+        """Open and convert each rank, up to the first that cannot be converted so; return all, open."""
         ranks, workers = self.ranks, self.workers
         finished = (workers.finished.opened(rank) for rank in ranks)
         opened = {index: rank for index, rank in enumerate(finished) if rank is not None}
@@ -109,7 +108,7 @@ class Conversion:
         return [opened[index] for index in range(len(ranks))]
 
     def _which(self, opened: OpenRank) -> StepChoice:
-        """Return which of the steps of a rank are asked for; its trace resolves an annotation."""
+        """Return the requested steps of a rank; its trace resolves an annotation."""
         return opened.which if is_annotation(self.step) else self.step
 
     def _selection(self, opened: Sequence[OpenRank]) -> Selection:
@@ -126,7 +125,7 @@ class Conversion:
         return Selection(frozenset(chosen), world_size)
 
     def _graphs(self, opened: Sequence[OpenRank], selection: Selection) -> list[RankGraph]:
-        """Return the graphs of all ranks; those that were finished before are not made again."""
+        """Return the graphs of all ranks, of which finished ones are reused."""
         finished = (self.workers.finished.find(rank, selection) for rank in opened)
         graphs = {index: graph for index, graph in enumerate(finished) if graph is not None}
         self._report(len(graphs))
@@ -141,7 +140,7 @@ class Conversion:
     def _joined(
         self, opened: Sequence[OpenRank], selection: Selection, measured: Sequence[RankGraph]
     ) -> Workload:
-        """Return the workload of the *measured* ranks, whose groups get the same numbers on all."""
+        """Return the workload of the *measured* ranks, with common group numbers."""
         facts, world_size = {**self.facts, **self._derived_facts(opened, measured)}, selection.world_size
         notes = [*self.notes, *self._belonging(opened, measured, selection), *_step_notes(opened, selection)]
         ranks, groups = _with_common_groups(measured)
@@ -167,7 +166,7 @@ class Conversion:
         )
 
     def _derived_facts(self, opened: Sequence[OpenRank], measured: Sequence[RankGraph]) -> dict[str, Any]:
-        """Return why this step was chosen, and how late ranks of one machine were."""
+        """Return the reason for the choice of the step, and the lateness of ranks of one machine."""
         facts: dict[str, Any] = {}
         if self._which(opened[0]) == "median" and len(opened[0].steps) > 1:
             facts[STEP_CHOICE] = f"the median of {len(opened[0].steps)} captured steps, by the slowest rank"
@@ -190,7 +189,7 @@ class Conversion:
     def _refuse_stand_ins(
         self, graphs: Sequence[Graph], groups: Mapping[int, tuple[int, ...]], world_size: int
     ) -> None:
-        """Raise `TraceError` where the ranks with traces cannot stand for all."""
+        """Raise `TraceError` if the ranks with traces cannot represent all."""
         peers = any(np.isin(graph.node_columns["type"], _PEER_TYPES).any() for graph in graphs)
         if groups or peers:
             raise TraceError(
@@ -214,7 +213,7 @@ class _Rising:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Keep the cyclic garbage collector off: it would walk millions of live records over and over."""
+    """Disable the cyclic garbage collector, which would traverse millions of live records repeatedly."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -225,7 +224,7 @@ def _without_collector() -> Iterator[None]:
 
 
 def _unless_repeated_alike(opened: Sequence[OpenRank]) -> None:
-    """Take traces without marked steps as one step each, where ranks do not repeat the same equally often."""
+    """Treat traces without marked steps as one step each, if the ranks' numbers of repetitions differ."""
     if len({(len(rank.steps), rank.begins_with) for rank in opened}) > 1:
         for rank in opened:
             if not rank.marked:
@@ -233,7 +232,7 @@ def _unless_repeated_alike(opened: Sequence[OpenRank]) -> None:
 
 
 def _step_notes(opened: Sequence[OpenRank], selection: Selection) -> list[str]:
-    """Return what is assumed where traces mark no steps, or ranks name them differently."""
+    """Return assumptions about traces without marked steps, or with different names for them on the ranks."""
     first = opened[0]
     notes = []
     if not all(rank.marked for rank in opened):
@@ -255,7 +254,7 @@ def _step_notes(opened: Sequence[OpenRank], selection: Selection) -> list[str]:
 
 
 def _with_common_groups(ranks: Sequence[RankGraph]) -> tuple[list[RankGraph], dict[int, tuple[int, ...]]]:
-    """Give the groups the same numbers on all ranks; each graph came with its own."""
+    """Give the groups the same numbers on all ranks."""
     members = sorted({group for one in ranks for group in one.groups})
     ids = {group: number for number, group in enumerate(members, start=1)}
     result = []
@@ -279,7 +278,7 @@ def _names(rank: OpenRank, selection: Selection) -> dict[str, dict[str, str]]:
 def _metadata(
     facts: Mapping[str, Any], selection: Selection, ranks: Sequence[RankGraph], notes: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what the workload says about its origin, with the figures of the measured *ranks*; JSON-able."""
+    """Return the workload's metadata on its origin, with the figures of the measured *ranks*; JSON-able."""
     noted = sorted({note for one in ranks for note in one.notes})
     return {
         "captured": True,

@@ -47,8 +47,8 @@ def convert(
     enough); with more than one, the caller's main module must be safe to import. On a Dask *cluster* (an
     address or a scheduler file) its workers do, which need the traces at the same path; of a batch
     system's YAML, *jobs* are asked for. *rescale_host* scales host time by what an unprofiled step takes of
-    a captured one. Of large traces *finished* keeps each rank's graph on the disk when it is made: the
-    workload reads it from there, and another conversion of the same goes on from there. Raises `TraceError`
+    a captured one. For large traces, *finished* stores each rank's graph on disk: the workload reads it from
+    there, and a repeated conversion resumes there. Raises `TraceError`
     for an unusable trace set, `UsageError` for a step that was not captured, or for *rescale_host* where no
     step was timed before the capture, and `BackendError` for a cluster that does not answer.
     """
@@ -63,7 +63,7 @@ def convert(
 
 
 def _lost_ranks(trace_set: TraceSet) -> list[int]:
-    """Return the ranks for which others have to stand in; raise `TraceError` where too many are lost."""
+    """Return the ranks that others must replace; raises `TraceError` if too many are lost."""
     unusable = trace_set.unusable_ranks
     stepless = [entry.rank for entry in trace_set.ranks if not entry.steps and entry.rank not in unusable]
     lost = sorted({*unusable, *(stepless if trace_set.partial else [])})
@@ -79,7 +79,7 @@ def _lost_ranks(trace_set: TraceSet) -> list[int]:
 
 @dataclass(frozen=True)
 class _Capture:
-    """A trace set and the *step* of it to convert; others stand in for the *lost* ranks."""
+    """A trace set and its *step* to convert; other ranks replace the *lost* ones."""
 
     trace_set: TraceSet
     lost: Sequence[int]
@@ -108,7 +108,7 @@ class _Capture:
         ]
 
     def _of_whole_ranks(self) -> Workload:
-        """Convert the first candidate that communicates like the step recorded in detail."""
+        """Convert the first candidate with the same communication as the step recorded in detail."""
         *timed, detailed = self._candidates()
         for candidate in timed:
             try:
@@ -120,8 +120,8 @@ class _Capture:
     def _candidates(self) -> list[Conversion]:
         """Return the conversions to try, the preferred first; the last one has host traces of its own steps.
 
-        Instead of a median step that communicates unlike the detailed one, the next to it will do. An
-        annotation covers a part of a step, to which no host trace of another step can be lent.
+        If the median step communicates unlike the detailed one, the step closest to the median is next. An
+        annotation covers a part of a step, to which the host trace of another step does not apply.
         """
         entries = [entry for entry in self.trace_set.ranks if entry.rank not in self.lost]
         structured = {entry.structure_step is not None for entry in entries}
@@ -142,7 +142,7 @@ class _Capture:
     ) -> Conversion:
         """Return the conversion of *step* of the ranks of *entries*, chosen for the reason *why*, if known.
 
-        Unless *timed*, it knows only the steps with a host trace of their own.
+        Unless *timed*, it has only the steps with a host trace.
         """
         folder = self.trace_set.path
         ranks = [_traces(self.trace_set, entry, timed=timed) for entry in entries]
@@ -190,7 +190,7 @@ def _is_readable(traces: RankTraces) -> bool:
 
 
 def _traces(trace_set: TraceSet, entry: RankEntry, *, timed: bool) -> RankTraces:
-    """Return where the traces of a manifest's *entry* are; with its *timed* steps if it has such."""
+    """Return the trace files of a manifest's *entry*, with its *timed* steps, if any."""
     structure, folder = entry.structure_step, trace_set.path
     steps = entry.steps if timed or structure is None else [structure]
     return RankTraces(
@@ -221,7 +221,7 @@ def convert_files(
     cluster: str | None = None,
     finished: FinishedRanks | None = None,
 ) -> Workload:
-    """Convert trace files that were captured by other means; returns the workload, written at *output*.
+    """Convert trace files of other tools; returns the workload, written at *output*.
 
     Each of *host_trace* and *device_trace* is a pattern with ``{rank}`` (and ``*``, ``?``), such as
     ``et_{rank}.json.gz``, a folder or a pattern without, whose files tell their ranks, or the files of ranks
@@ -230,10 +230,10 @@ def convert_files(
     *linked_trace*, or linked files as *host_trace* alone, are what the public converter's linker wrote.
     *capture_trace* is a trace, or a folder of traces, taken while CUDA or HIP graphs were captured, which
     gives the operators of their kernels; if None, a folder ``capture_traces`` beside the device traces is.
-    Several files may be such traces; those that are not are left out.
+    Files of other kinds in that folder are ignored.
     *output* is the prefix of the files to write, None for none. *step*, *progress*, *jobs*, *cluster* and
-    *finished* are those of `convert`; with *output* finished ranks are kept beside it. Raises `UsageError`
-    for patterns that match nothing or not the same ranks, `TraceError` for unusable files.
+    *finished* are those of `convert`; with *output*, finished ranks are stored next to it. Raises
+    `UsageError` for patterns that match nothing or not the same ranks, `TraceError` for unusable files.
     """
     with ExitStack() as open_until_saved:
         if finished is None and output is not None:

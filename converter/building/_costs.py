@@ -1,4 +1,4 @@
-"""How many operations an operator performs and how many bytes it moves, from its schema and shapes.
+"""Compute the operations and bytes of operators from their schemas and shapes.
 
 Multiply and add count as two operations, as in ``torch.utils.flop_counter``:
 
@@ -88,7 +88,7 @@ _PER_ELEMENT = {
 
 
 class Work(NamedTuple):
-    """What an operator does, by its model; *kind* is its class, "" without a model."""
+    """The modelled work of an operator; *kind* is its class, "" without a model."""
 
     kind: str
     operations: int
@@ -97,7 +97,7 @@ class Work(NamedTuple):
 
 
 def operator_work(op: HostOp) -> Work:
-    """Return what *op* does; without a model one operation per element of its largest tensor."""
+    """Return the work of *op*; without a model, one operation per element of its largest tensor."""
     name = plain_name(op.name)
     if name in TOUCHES_NOTHING or name.startswith("new_"):
         return Work("", 0, 0, 0)
@@ -112,15 +112,15 @@ def operator_cost(op: HostOp) -> tuple[int, int]:
 
 
 def _counted(amount: int) -> int:
-    """Return *amount*, which simulators need to be positive and to fit 64 bits."""
+    """Return *amount* limited to positive 64-bit integers, as simulators need."""
     return min(max(1, amount), _MOST)
 
 
 def returned_shapes(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> list[list[int]]:
-    """Return the shapes of what an operator called *name* returns, from those of its arguments.
+    """Return the shapes of the results of the operator *name*, from those of its arguments.
 
-    *values* are the arguments that are no tensors. What has no rule here is taken to return as much as its
-    largest argument, [] if it has none.
+    *values* are the arguments other than tensors. Operators without a rule return as much as their largest
+    argument, [] without any.
     """
     plain = plain_name(name)
     try:
@@ -202,7 +202,7 @@ def _convolved(source: Shape, weight: Shape, name: str, values: Sequence[Any]) -
 
 
 def _spread(argument: Sequence[int], dimensions: int) -> Sequence[int]:
-    """Return *argument* for each dimension; one number stands for all."""
+    """Return *argument* for each dimension; a single number applies to all."""
     return [*argument] * dimensions if len(argument) == 1 else argument
 
 
@@ -343,8 +343,8 @@ def _size(values: Sequence[Any]) -> int:
 def work_costs(trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.ndarray:
     """Return operations and bytes of each launch, at least 1, as two columns.
 
-    What an operator costs is divided among its kernels in proportion to their measured time; copies and
-    memory sets count the bytes the trace gives them.
+    The cost of an operator is divided among its kernels in proportion to their measured time; copies and
+    memory sets have the bytes in the trace.
     """
     costs = np.ones((len(launches), 2), dtype=np.int64)
     is_kernel = launches.category == KERNEL

@@ -1,4 +1,4 @@
-"""What waits for what: data through storages, and the main thread for its communications."""
+"""Find dependencies: data through storages, and the main thread's waits for communications."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def data_dependencies(ops: Ops, host: HostTrace) -> np.ndarray:
 
 
 class Uses(NamedTuple):
-    """The operators that have each storage of the communications as an argument, *needed* its data alone."""
+    """The operators with a storage of the communications as an argument; those in *needed* need its data."""
 
     users: Mapping[int, Sequence[int]]
     needed: Mapping[int, Sequence[int]]
 
 
 def uses_of(comms: Sequence[Communication], ops: Ops, host: HostTrace) -> Uses:
-    """Return what the operators do with the tensors of *comms*, by storage, in order."""
+    """Return the uses of the tensors of *comms* by operators, by storage, in order."""
     users = _touching(ops, host, frozenset().union(*(comm.storages for comm in comms)))
     return Uses(users, _needing(comms, ops, host, users))
 
@@ -79,8 +79,8 @@ def _needing(
 ) -> dict[int, list[int]]:
     """Return, for each storage that *comms* write, the operators among its *users* that need the data.
 
-    They cannot run before it is there. A storage that several write at the same time, each a part of it, is
-    left out: who uses it need not wait for all of them.
+    They cannot run before it has arrived. Storages that several communications write in parts are omitted, as
+    users need not wait for all parts.
     """
     written: dict[int, int] = {}
     shared: set[int] = set()
@@ -107,11 +107,11 @@ def _needing(
 def with_settled_messages(
     comms: Sequence[Communication], ops: Ops, pieces: Pieces, gaps: Gaps
 ) -> list[Communication]:
-    """Return *comms* with messages that end when their data was there or had left, as far as can be told.
+    """Return *comms* with messages that end when their data had arrived or been sent, if known.
 
-    Gloo's annotation of a message lasts until the call that waits for it returns, maybe for many at once and
-    long after. It tells the end only if that call held the thread up; else the data of a send left during the
-    call that issued it, as they do while the socket takes them.
+    Gloo's annotation of a message lasts until the call that waits for it returns, which may be long after and
+    for many at once. It is the end only if that call blocked the thread; otherwise the data of a send were
+    sent during the call that issued it, as they are while the socket accepts them.
     """
     settled = list(comms)
     messages = [index for index, comm in enumerate(comms) if comm.spec.collective is None]
@@ -127,7 +127,7 @@ def with_settled_messages(
 
 
 def _held_up(comm: Communication, since_ns: int, ops: Ops, pieces: Pieces, gaps: Gaps) -> bool:
-    """Return whether waiting for message *comm* held the thread up, *since_ns* or the piece's start."""
+    """Return whether waiting for message *comm* blocked the thread, *since_ns* or the piece's start."""
     at, issued = piece_at(comm.end_ns, pieces), int(ops.end_ns[comm.op])
     start, end = int(pieces.start_ns[at]), int(pieces.end_ns[at])
     if not is_idle(at, ops, pieces) or start < issued or end < comm.end_ns:
@@ -139,12 +139,12 @@ def _held_up(comm: Communication, since_ns: int, ops: Ops, pieces: Pieces, gaps:
 def wait_pieces(
     comms: Sequence[Communication], ops: Ops, pieces: Pieces, uses: Uses, gaps: Gaps
 ) -> list[int | None]:
-    """Return, for each of *comms*, the piece in which the thread waited for it, or None if it never did.
+    """Return, for each of *comms*, the piece in which the thread waited for it, or None if it did not.
 
-    That is the piece in which it had waited, if that is recorded, or in which the communication ended, if the
-    thread evidently idled until then; else the piece before the first operator that uses its tensors
-    afterwards, or the wait operator itself. It evidently idled if it had done nothing since the call, or went
-    on with what uses the result; what it usually takes then tells the other waits.
+    It is the recorded piece, if any; or that in which the communication ended, if the thread evidently idled
+    until then; or else the piece before the first operator that uses its tensors afterwards, or the wait
+    operator itself. The thread evidently idled if it had done nothing since the call, or continued with an
+    operator that uses the result; the usual time after such waits identifies other waits.
     """
     consumers = [_consumer(comm, ops, pieces, uses) for comm in comms]
     ended = [
@@ -215,12 +215,12 @@ def _wait_for_use(comm: Communication, consumer: int | None, ops: Ops, pieces: P
 
 
 def _consumer(comm: Communication, ops: Ops, pieces: Pieces, uses: Uses) -> int | None:
-    """Return the operator that the thread ran on with once *comm* was over, None if nothing needs it.
+    """Return the operator with which the thread continued after *comm*, None if nothing needs it.
 
-    That is the first that waits for it, or uses its tensors after its annotation closed. But gloo's thread
-    first wakes those who wait and then closes the annotation, late if the machine is busy. If an operator
-    before that has the result as an argument, the last rank had entered by then, and the thread had idled
-    right before it for longer than it took until the annotation closed or the data was needed, that is it.
+    It is the first that waits for it, or uses its tensors after its annotation closed. But gloo's thread
+    wakes waiting threads before it closes the annotation, which is late on a busy machine. So it is an
+    earlier operator with the result as an argument, if the last rank had entered by then, and the thread had
+    idled right before it for longer than it took until the annotation closed or the data was needed.
     """
     issued = int(ops.end_ns[comm.op])
     after = [
@@ -256,7 +256,7 @@ def _later(storages: frozenset[int], users: Mapping[int, Sequence[int]], op: int
 
 
 def _idle_since(op: int, ops: Ops, pieces: Pieces) -> int:
-    """Return since when the thread may have waited right before *op*: its start if it did not."""
+    """Return the start of the thread's possible wait right before *op*, or the start of *op*."""
     start_ns = int(ops.start_ns[op])
     at = piece_at(start_ns, pieces)
     ends_there = int(pieces.end_ns[at]) == start_ns

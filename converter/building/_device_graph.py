@@ -1,4 +1,4 @@
-"""The graph of a rank that drives a device: host threads, streams, and everything that ties them together."""
+"""Build the graph of a rank with a device: host threads, streams, and the dependencies between them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def device_graph(
 
 
 def _chip(trace: DeviceTrace, launches: Launches) -> str:
-    """Return the name of the device that most of the *launches* went to, "" if the trace gives none."""
+    """Return the name of the device with most of the *launches*, "" if unknown."""
     counts = np.bincount(launches.queue, minlength=1)
     device = launches.queues[int(counts.argmax())][0] if launches.queues else -1
     return trace.devices.get(device, "")
@@ -259,8 +259,8 @@ class _Builder:
     def _await_works(self, slots: StreamSlots, nodes: WorkNodes) -> None:
         """Let host nodes wait for the device work they waited for.
 
-        What the graph's device is early by when the wait ends, the host takes to notice, so that latencies
-        too short for a node do not add up over many waits.
+        If the device in the graph is earlier than measured when the wait ends, the host gets the difference
+        as latency, so that latencies too short for a node do not accumulate over many waits.
         """
         pairs = np.array(self.awaits, dtype=np.int64).reshape(-1, 2)
         work, node = pairs[:, 0], pairs[:, 1]
@@ -318,7 +318,7 @@ class _Builder:
         )
 
     def _issued(self, starts: np.ndarray) -> np.ndarray:
-        """Return when the host issued each node, which for its own is when it began."""
+        """Return when the host issued each node; host nodes are issued when they begin."""
         issued: np.ndarray = starts.copy()
         if self.works is not None:
             called = self.linked.launches.call_start_ns
@@ -328,13 +328,13 @@ class _Builder:
         return issued
 
     def _behind_ns(self) -> int:
-        """Return until when the device did what is not in the graph, and holds nothing up."""
+        """Return the end of device work that is not in the graph and delays nothing."""
         if self.extent is not None:
             return self.extent.start_ns
         return int(self.linked.carried.end_ns.max(initial=0)) if self.linked.overruns else 0
 
     def _shares(self) -> np.ndarray:
-        """Return the time that is each step's own, as `Window.shares`; a whole capture is the device's."""
+        """Return the time of each step as `Window.shares` does; a whole capture has that of the device."""
         if self.extent is not None:
             number = self.window.steps[0].index
             return np.array([(number, self.extent.start_ns, self.extent.end_ns)], dtype=np.int64)
@@ -406,14 +406,14 @@ def _no_marks() -> Marks:
 
 
 def _cuts(times_ns: np.ndarray) -> Marks:
-    """Return marks at which a thread goes on at once."""
+    """Return marks without a stop."""
     count = len(times_ns)
     return Marks(times_ns, times_ns, np.zeros(count, dtype=bool), np.full(count, -1))
 
 
 @dataclass
 class _Handover:
-    """Bursts of other threads that the main thread starts and waits for at once."""
+    """Bursts of other threads that the main thread starts and immediately waits for."""
 
     start_ns: int
     end_ns: int

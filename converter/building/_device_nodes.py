@@ -1,4 +1,4 @@
-"""The columns of a GPU rank's nodes: what its host threads and its devices did."""
+"""The node columns of a rank with devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of work on each stream of a device, and the time between it that nothing explains."""
+"""The order of work on each stream of a device, and its unexplained gaps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StreamSlots(Columns, frozen=True):
 
 
 class _Stream(msgspec.Struct):
-    """What is known of a stream after the launches so far."""
+    """The state of a stream after the launches so far."""
 
     end_ns: int = 0
     start_ns: int = 0

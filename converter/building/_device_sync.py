@@ -1,9 +1,9 @@
-"""Who waits for whom between streams.
+"""Find waits between streams.
 
-Traces taken with ``enable_cuda_sync_events`` say which event each wait is for. All others name the calls
-only; then a wait is told from where it stands: in a collective's own operator it makes the collective wait
-for the stream the thread works on; elsewhere it makes that stream wait for the oldest collective of the
-thread that nobody waited for yet. What the measured times contradict is never assumed.
+Traces taken with ``enable_cuda_sync_events`` name the event of each wait. All others have only the calls,
+whose place decides: a wait in a collective's own operator makes the collective wait for the stream that the
+thread works on; elsewhere it makes that stream wait for the thread's oldest collective without a wait. Waits
+that contradict the measured times are never assumed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _recorded_waits(
 
 
 class _LaneWaits:
-    """The waits that one host thread asked for, told from where the calls stand."""
+    """The stream waits that one host thread requested, inferred from the places of the calls."""
 
     def __init__(self, lane: Lane, host: HostTrace, launches: Launches, issued: IssueOrder) -> None:
         self._lane, self._host, self._launches, self._issued = lane, host, launches, issued
@@ -148,9 +148,9 @@ class _LaneWaits:
 def coinciding_waits(
     linked: Linked, waits: Sequence[tuple[int, int]]
 ) -> tuple[list[tuple[int, int]], dict[int, int]]:
-    """Return the waits between streams that only the measured times tell, beside the known *waits*.
+    """Return waits between streams that follow from measured times only, in addition to *waits*.
 
-    A stream that stood still although the host had issued its next work, and went on just when another
+    A stream that was idle although the host had issued its next work, and continued just when another
     stream's earlier work had ended, waited for that. Second, by launch, until when work issued before the
     window held it up in this way.
     """

@@ -1,4 +1,4 @@
-"""Make the graphs of all ranks from that of rank 0, which one process recorded posing as one of many."""
+"""Make the graphs of all ranks from that of rank 0, captured by one process in a fake world."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAX_PROGRAMS = 1024
 def pose_for_all(
     workload: Workload, num_ranks: int, made_groups: Sequence[Sequence[int]], place: str
 ) -> Workload:
-    """Return the workload of *num_ranks* ranks that all do what rank 0 of *workload* does.
+    """Return a workload of *num_ranks* ranks like rank 0 of *workload*.
 
-    *made_groups* are the ranks of every group the script made, in order; from them each rank gets the group
-    that is to it what rank 0's is to rank 0. Raises `TraceError` naming *place* where rank 0 cannot stand for
-    the others: it sends to single ranks, or made groups that leave ranks out.
+    *made_groups* are the ranks of every group the script made, in order; each rank gets the group that
+    corresponds to that of rank 0. Raises `TraceError` naming *place* if rank 0 cannot represent the others:
+    it sends to single ranks, or made groups that do not cover all ranks.
     """
     (graph,) = workload.graphs
     if graph.nodes["type"].isin([NodeType.COMM_SEND, NodeType.COMM_RECV]).any():

@@ -1,8 +1,7 @@
-"""Ranks whose conversion has ended, on the disk: a conversion that is stopped goes on from there.
+"""Cache of converted ranks on disk, from which an interrupted conversion resumes.
 
-Of large traces each graph goes to a file when it is made, by the process that made it, and is read from there
-by column. What a file was made from is in it: traces of other sizes or times, other steps or another version
-make it again.
+For large traces the converting process writes each graph to a file, which is read by column. A file records
+its inputs: it is invalid for traces of other sizes or times, other steps or another version.
 """
 
 from __future__ import annotations
@@ -56,9 +55,9 @@ _OF_OPEN = ("steps", "marked", "names", "which", "world_size", "stated_rank", "b
 
 
 class FinishedRanks:
-    """The graphs in *folder*, which is made when the traces are known to be worth it.
+    """The graphs in *folder*, which is created for large traces only.
 
-    Workers get a copy, by which they tell whether they see the folder.
+    Workers get a copy, by which they check that they see the folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -68,7 +67,7 @@ class FinishedRanks:
 
     @classmethod
     def nowhere(cls) -> FinishedRanks:
-        """Return what keeps nothing."""
+        """Return a cache that stores nothing."""
         return cls(Path(os.devnull))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -76,16 +75,16 @@ class FinishedRanks:
 
     @property
     def count(self) -> int:
-        """How many ranks are kept."""
+        """The number of cached ranks."""
         return sum(1 for _ in self.folder.glob(_NAME.format(rank="*") + ".nodes.parquet"))
 
     @property
     def is_used(self) -> bool:
-        """Whether graphs are kept, and where this process sees them."""
+        """Whether graphs are cached in a folder that this process sees."""
         return self._mark.is_file()
 
     def begin(self, ranks: Sequence[RankTraces]) -> None:
-        """Make the folder if *ranks* are worth it and no other process uses it."""
+        """Create the folder if *ranks* are large and no other process uses it."""
         if self._lock is not None or self.folder == Path(os.devnull):
             return
         size = sum(_state(path)[0] for rank in ranks for path in _files(rank))
@@ -103,7 +102,7 @@ class FinishedRanks:
             self._lock = lock
 
     def end(self, *, well: bool) -> None:
-        """Let others use the folder; if all ended *well* nobody needs it any more."""
+        """Release the folder; remove it if the conversion ended *well*."""
         if self._lock is None:
             return
         self._mark.unlink(missing_ok=True)
@@ -113,7 +112,7 @@ class FinishedRanks:
         self._lock = None
 
     def keep(self, own: RankGraph, opened: OpenRank, selection: Selection) -> bool:
-        """Write the graph of a rank, *own*; returns False where the folder is not seen, or cannot take it."""
+        """Write the graph of a rank, *own*; returns False if the folder is not visible or writable."""
         if not self.is_used or own.graph.extra:
             return False
         head = _Head(
@@ -130,12 +129,12 @@ class FinishedRanks:
         return True
 
     def find(self, opened: OpenRank, selection: Selection) -> RankGraph | None:
-        """Return the graph of a rank if it was made from the same; None if it is not there, or damaged."""
+        """Return the cached graph of a rank with the same inputs; None if it is missing or damaged."""
         head = self._read(opened.traces)
         return head.rank_graph if head and head.made_from == _made_from(opened, selection) else None
 
     def opened(self, traces: RankTraces) -> OpenRank | None:
-        """Return the rank with the steps that were found in the same traces; None if it is not there."""
+        """Return the rank with the cached steps of the same traces; None if missing."""
         head = self._read(traces)
         if head is None or head.of_traces != _digest(_of_traces(traces)):
             return None
@@ -154,7 +153,7 @@ class FinishedRanks:
 
 @contextmanager
 def finished_ranks(target: str | Path) -> Iterator[FinishedRanks]:
-    """Give where the ranks of a conversion to *target* are kept: beside it, until the block ends well."""
+    """Yield the cache of a conversion to *target*: a folder next to it, removed when the block succeeds."""
     target = Path(target).absolute()
     finished = FinishedRanks(target.with_name(f".{target.name}.converting"))
     well = False
@@ -166,9 +165,9 @@ def finished_ranks(target: str | Path) -> Iterator[FinishedRanks]:
 
 
 def _made_from(opened: OpenRank, selection: Selection) -> str:
-    """Return what tells the graph of a rank from others: files by name, size and time, steps, what is known.
+    """Return the cache key of a rank's graph: files by name, size and time, steps and facts.
 
-    Folders do not count: what was unpacked or copied again is the same as long as its times are.
+    Folders do not count, so files that were unpacked or copied again with their times match.
     """
     known = (opened.steps, opened.marked, opened.stated_rank, opened.last_entries)
     return _digest((*_of_traces(opened.traces), sorted(selection.steps), selection.world_size, *known))
@@ -194,7 +193,7 @@ def _files(traces: RankTraces) -> list[Path]:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    """Return the size of a file, and when it was changed last; zeros of one that is not there."""
+    """Return the size and the modification time of a file; zeros if it is missing."""
     try:
         status = path.stat()
     except OSError:

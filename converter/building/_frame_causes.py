@@ -1,4 +1,4 @@
-"""Where a host thread was in long stretches of its time: Python functions (``with_stack``), annotations."""
+"""Find what a host thread did in long intervals, by Python functions (``with_stack``) and annotations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 
 
 class _Place(NamedTuple):
-    """What a frame and its callers show: activity and mechanism as causes ("" for none), and the place."""
+    """The activity and mechanism of a frame and its callers, as causes ("" for none), and the place."""
 
     activity: str = ""
     mechanism: str = ""
@@ -41,9 +41,9 @@ class _Place(NamedTuple):
 
 
 def framed_spans(trace: DeviceTrace, own: np.ndarray, ops: Ops, window: Window) -> list[Span]:
-    """Return where the thread of the events *own* was in its long pieces, disjoint and in order.
+    """Return the functions of the thread of the events *own* in its long pieces, disjoint and in order.
 
-    That is its innermost function that is neither PyTorch's nor Python's own, else the innermost annotation.
+    It is the innermost function outside PyTorch and Python's library, or else the innermost annotation.
     """
     starts, ends, names = _enclosing(trace, own, window)
     if not len(starts):
@@ -88,12 +88,12 @@ def _enclosing(
 
 
 def _is_place(name: str) -> bool:
-    """Return whether an annotation is the script's, and says more than a cause that is known by its name."""
+    """Return whether an annotation is the script's, and not one whose name indicates a cause."""
     return not name.startswith(_NO_PLACE) and mark_of(name, False) is None
 
 
 def _places(names: Sequence[str], starts: Sequence[int], ends: Sequence[int]) -> list[_Place]:
-    """Return what each frame shows, with those around it."""
+    """Return what each frame shows together with its callers."""
     places: list[_Place] = []
     around: list[tuple[int, _Place]] = []
     for name, start, end in zip(names, starts, ends, strict=True):
@@ -106,7 +106,7 @@ def _places(names: Sequence[str], starts: Sequence[int], ends: Sequence[int]) ->
 
 
 def _inside(caller: _Place, name: str) -> _Place:
-    """Return what a frame of this *name* shows that *caller* called."""
+    """Return what a frame of this *name* under *caller* shows."""
     frame = _FRAME.fullmatch(name)
     if frame is None:
         call = _BUILT_IN.match(name)
@@ -132,7 +132,7 @@ def _is_library(path: str) -> bool:
 
 
 def _joined(parts: Iterator[tuple[int, int, _Place]]) -> Iterator[Span]:
-    """Yield the parts as spans; those that touch and are at the same place are one."""
+    """Yield the parts as spans; adjacent ones of the same place are joined."""
     last: Span | None = None
     for start, end, place in parts:
         claims = OPERATIONS if place.activity else GAPS

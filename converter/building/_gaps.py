@@ -1,4 +1,4 @@
-"""The gaps between a thread's operators: which were waits, told by how long its others usually are."""
+"""Decide which gaps between a thread's operators were waits, by the usual length of its gaps."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _ATEN = "aten::"
 
 
 def piece_at(time_ns: int, pieces: Pieces) -> int:
-    """Return the piece in which *time_ns* is the end of something."""
+    """Return the piece that contains the end time *time_ns*."""
     return max(0, int(np.searchsorted(pieces.start_ns, time_ns - 1, side="right")) - 1)
 
 
 def is_idle(at: int, ops: Ops, pieces: Pieces) -> bool:
-    """Return whether the thread may have waited in this piece: in no operator, or between inner ones.
+    """Return whether the thread may have waited in this piece: outside operators, or between inner ones.
 
-    Those of ATen compute between their inner operators too.
+    ATen operators compute between their inner operators, too.
     """
     op = int(pieces.op[at])
     return op < 0 or not (ops.is_leaf[op] or ops[op].name.startswith(_ATEN))
 
 
 class Gaps(msgspec.Struct, frozen=True):
-    """How long a thread usually takes from one operator to the next, and from a wait to the next.
+    """The usual time of a thread from one operator to the next, and from a wait to the next operator.
 
-    *between* operators and *within* one are the lengths of the gaps in which no communication ended and that
-    follow none directly, *resumed* what was left of a gap after a certain wait; all in order. Lengths are
-    compared by rank alone, so that a machine twice as slow changes no answer. *trials* are the gaps asked
-    about, and one more: of so many none is expected to look like a wait by chance.
+    *between* operators and *within* one are the lengths of gaps in which no communication ended and that
+    follow none directly; *resumed* are the rests of gaps after certain waits; all are sorted. Only ranks of
+    lengths are compared, so a slower machine gives the same result. *trials* is one more than the number of
+    tested gaps: a gap counts as a wait only if chance would produce fewer than one in that many.
     """
 
     pieces: Pieces
@@ -60,24 +60,22 @@ class Gaps(msgspec.Struct, frozen=True):
         return cls(pieces, between, within, nothing, len(comms) + 1)
 
     def resuming(self, certain: Collection[tuple[int, int]]) -> Gaps:
-        """Return these gaps with what is known of the *certain* waits: their pieces, and when they ended."""
+        """Return these gaps with the *certain* waits: their pieces and ends."""
         left = [int(self.pieces.end_ns[at]) - over_ns for at, over_ns in certain]
         return msgspec.structs.replace(self, resumed=np.sort(np.array(left, dtype=self.between.dtype)))
 
     def returned(self, at: int, since_ns: int, until_ns: int) -> bool:
-        """Return whether a call that returned at *until_ns* in piece *at* had held the thread up.
+        """Return whether a call that returned at *until_ns* in piece *at* had blocked the thread *since_ns*.
 
-        All else that the thread did *since_ns* is to be expected of a gap. It had waited if a gap as long is
-        so rare that none is expected among as many as are asked about.
+        It had if a gap of this length is so rare that none is expected among the tested gaps.
         """
         return self.trials * _share(until_ns - since_ns, self._alike(at)) < 1
 
     def ended_in(self, at: int, over_ns: int) -> bool:
-        """Return whether the thread left piece *at* because something was over at *over_ns*.
+        """Return whether the thread left piece *at* because a communication ended at *over_ns*.
 
-        If it did, what was left of the gap is as long as that usually is after a wait, or as gaps are. If
-        not, the whole gap is as long as gaps are, and ended so soon after *over_ns* by chance: no moment in
-        it is likelier than another.
+        If it did, the rest of the gap is as long as usual after a wait, or as usual gaps are. If not, the
+        whole gap is as long as usual gaps, and ended soon after *over_ns* by chance, uniformly distributed.
         """
         whole, left = (int(self.pieces.end_ns[at]) - since for since in (self.pieces.start_ns[at], over_ns))
         alike = self._alike(at)
@@ -90,10 +88,10 @@ class Gaps(msgspec.Struct, frozen=True):
 
 
 def _share(length_ns: int, ordered: np.ndarray) -> float:
-    """Return which share of the lengths, and of this one, are *length_ns* or more."""
+    """Return the share of the lengths, this one included, of at least *length_ns*."""
     return (1 + _longer(length_ns, ordered)) / (1 + len(ordered))
 
 
 def _longer(length_ns: int, ordered: np.ndarray) -> int:
-    """Return how many of the lengths are *length_ns* or more."""
+    """Return the number of lengths of at least *length_ns*."""
     return len(ordered) - int(np.searchsorted(ordered, length_ns))

@@ -43,9 +43,9 @@ _SHARED = "synchronisation"
 
 
 class Span(NamedTuple):
-    """A stretch of one thread's time with its cause and place ("" if unknown).
+    """An interval of one thread with its cause and place ("" if unknown).
 
-    *under* is the cause that it would have if nothing had claimed these moments.
+    *under* is the next weaker cause of the same time.
     """
 
     start_ns: int
@@ -65,7 +65,7 @@ class Part(NamedTuple):
 
 
 def marked_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Span]:
-    """Return what the profiler's ranges among the events *own* of one thread say, disjoint and in order."""
+    """Return the causes of the profiler's ranges among one thread's events *own*, disjoint and in order."""
     events = trace.events.take(own)
     inside = (events.start_ns < window.end_ns) & (events.end_ns > window.start_ns)
     names = events.name * 2 + events.is_operator
@@ -85,7 +85,7 @@ def marked_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Sp
 
 
 def _flat(nested: Sequence[Span]) -> list[Span]:
-    """Return disjoint spans of *nested* ones, which start in order: inside several the strongest counts."""
+    """Return disjoint spans for *nested* ones, which are in order of start: the strongest cause counts."""
     result: list[Span] = []
     group: list[Span] = []  # the last outermost range with what is inside it
     for span in nested:
@@ -98,7 +98,7 @@ def _flat(nested: Sequence[Span]) -> list[Span]:
 
 
 def layered(lower: Sequence[Span], upper: Sequence[Span]) -> list[Span]:
-    """Return two lists of disjoint spans as one; where both say something, the stronger cause counts."""
+    """Merge two lists of disjoint spans; in overlaps the stronger cause counts."""
     points = sorted({time for span in (*lower, *upper) for time in span[:2]})
     joined: list[Span] = []
     below, above = _Cursor(lower), _Cursor(upper)
@@ -130,14 +130,14 @@ class _Cursor:
 
 
 def _stronger(lower: Span, upper: Span) -> Span:
-    """Return the span whose cause counts, with the place of either."""
+    """Return the span with the stronger cause, and the place of either."""
     ranked = sorted((upper, lower), key=_strength)
     strong, weak = ranked
     return strong._replace(place=strong.place or weak.place, under=weak.under or weak.cause)
 
 
 def _strength(span: Span) -> int:
-    """Return how strong the cause of *span* is, the strongest 0."""
+    """Return the order of precedence of the cause of *span*, 0 for the strongest."""
     if span.claims == MOMENTS:
         return 0
     if span.cause in ACTIVITIES:
@@ -146,7 +146,7 @@ def _strength(span: Span) -> int:
 
 
 class HostCauses:
-    """The spans of one thread, asked for the cause of each piece of its time."""
+    """The spans of one thread, which give the cause of each of its pieces."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self.spans = spans
@@ -156,7 +156,7 @@ class HostCauses:
         self._claiming_ends = [span.end_ns for span in self._claiming]
 
     def boundaries(self) -> np.ndarray:
-        """Return the times at which spans that are worth a node begin and end."""
+        """Return the times at which spans that become nodes begin and end."""
         long = [span for span in self.spans if span.end_ns - span.start_ns >= LEAST_NS]
         return np.unique(np.array([time for span in long for time in span[:2]], dtype=np.int64))
 
@@ -185,7 +185,7 @@ class HostCauses:
         return _overlapping(self.spans, self._ends, start_ns, end_ns)
 
     def places(self, times_ns: np.ndarray) -> list[str]:
-        """Return where the thread was at each of *times_ns*, "" if that is unknown."""
+        """Return the place of the thread at each of *times_ns*, "" if unknown."""
         after = np.searchsorted(self._ends, times_ns, side="right").tolist()
         near = [self.spans[row] if row < len(self.spans) else None for row in after]
         return [
@@ -194,13 +194,13 @@ class HostCauses:
         ]
 
     def touched(self, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-        """Return which of these pieces of operators' time a span claims."""
+        """Return which of these pieces of operators overlap a span."""
         begun = np.searchsorted([span.start_ns for span in self._claiming], end_ns)
         claimed: np.ndarray = begun > np.searchsorted(self._claiming_ends, start_ns, side="right")
         return claimed
 
     def of_operator(self, name: str, start_ns: int, end_ns: int) -> Sequence[Part]:
-        """Return the parts of an operator's own time; mostly it is the operator's alone."""
+        """Return the parts of an operator's own time, usually one."""
         spans = _overlapping(self._claiming, self._claiming_ends, start_ns, end_ns)
         cause = OPERATORS.get(name, "")
         if not spans and not cause:
@@ -240,18 +240,15 @@ class HostCauses:
 
 
 def _had_work(spans: Sequence[Span], length_ns: int) -> bool:
-    """Return whether a gap of *length_ns* is long even without the delays in it.
+    """Return whether a gap of *length_ns* is long even without its delays.
 
-    Then it was the work in it that was delayed, and without that work there would be no delay.
+    Then the work in it was delayed, and without that work there would be no delay.
     """
     return length_ns - _delayed_ns(spans) >= max(_DISPATCH_NS, _WORK_SHARE * length_ns)
 
 
 def _owning_their_delays(spans: Sequence[Span]) -> set[str]:
-    """Return the causes that were not delayed much more than the whole thread was.
-
-    A thread that is often delayed proves nothing of Python and dispatch.
-    """
+    """Return the causes that were not delayed much more than the whole thread."""
     worked: Counter[str] = Counter()
     delayed: Counter[str] = Counter()
     for span in spans:

@@ -1,4 +1,4 @@
-"""A host thread of a rank that drives a device as a chain of nodes, cut where it issues work or waits."""
+"""Represent a host thread of a rank with a device as a chain of nodes, cut where it issues work or waits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["HostNodes", "Marks", "host_nodes"]
 
 
 class Marks(Columns, frozen=True):
-    """Moments at which a thread issues work, or stops until *resume_ns*.
+    """Times at which a thread issues work, or blocks until *resume_ns*.
 
-    *waits* tells that what it stops for is in the graph. A stop in a call that returns at *return_ns* has a
-    node of its own; -1 for all others.
+    *waits* means that the awaited work is in the graph. A stop in a call that returns at *return_ns* has a
+    separate node; -1 for all others.
     """
 
     time_ns: np.ndarray
@@ -55,7 +55,7 @@ def host_nodes(lane: Lane, marks: Marks, bursts: Bursts | None = None) -> HostNo
     """Return the nodes of *lane*.
 
     The thread works in *bursts* only (all the time if there are none). Each node takes the time the thread
-    spent in it; the time it was stopped at a mark belongs to nobody.
+    spent in it; time blocked at a mark belongs to no node.
     """
     stops = marks.waits | (marks.resume_ns > marks.time_ns) | (marks.return_ns >= 0)
     order = np.lexsort((stops, marks.time_ns))

@@ -1,4 +1,4 @@
-"""When host threads wait for the device: synchronising calls, copies that block, full queues, and spins."""
+"""Find waits of host threads for the device: synchronisation, blocking copies, full queues, spinning."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _QUEUE_LENGTH = 900
 
 
 class HostWait(msgspec.Struct, frozen=True):
-    """A host thread (*lane*) that could not go on from *start_ns* to *resume_ns*, for launches *sources*.
+    """A host thread (*lane*) that waited from *start_ns* to *resume_ns* for the launches *sources*.
 
-    Without any, it waited for work that was issued before the window. *name* is that of the call it waited
-    in, which returned at *return_ns*; nothing and -1 where that only issues work.
+    Without any, it waited for work issued before the window. *name* is that of the call it waited in, which
+    returned at *return_ns*; nothing and -1 where that only issues work.
     """
 
     lane: int
@@ -48,7 +48,7 @@ class HostWait(msgspec.Struct, frozen=True):
 
 
 def host_waits(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane]) -> list[HostWait]:
-    """Return when host threads waited for the device: calls that synchronise or block, full queues, spins."""
+    """Return the waits of host threads for the device: blocking calls, full queues, spinning."""
     found = [*_synchronisations(linked, trace, lanes), *_full_queues(linked)]
     launches = linked.launches
     called = launches.call < len(trace.calls)
@@ -89,9 +89,9 @@ def _synchronisations(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane])
 
 
 def _full_queues(linked: Linked) -> Iterator[HostWait]:
-    """Yield the waits of calls that could issue work only when the device had taken some from its queue.
+    """Yield the waits of calls that could issue work only after the device had taken some from its queue.
 
-    A call takes one place in the queue, whatever it issues: all kernels of a CUDA graph are one.
+    A call takes one place in the queue, also for all kernels of a CUDA graph.
     """
     launches, carried = linked.launches, linked.carried
     for queue, works in groups_of(launches.queue).items():
@@ -145,7 +145,7 @@ class _SyncCall(msgspec.Struct, frozen=True):
 
 
 class _Waits:
-    """Tells what a synchronising call waited for."""
+    """Finds the work that a synchronising call waited for."""
 
     def __init__(self, launches: Launches, trace: DeviceTrace) -> None:
         self._launches, self._issued = launches, IssueOrder.of(launches)
@@ -157,7 +157,7 @@ class _Waits:
             self._calls = dict(zip(calls.correlation.tolist(), calls.start_ns.tolist(), strict=True))
 
     def awaited(self, call: _SyncCall, lane: Lane) -> list[int]:
-        """Return the launches that *call* waited for, as far as the trace tells."""
+        """Return the launches that *call* waited for, if known."""
         issued, launches = self._issued, self._launches
         sync = self._records.get(call.correlation)
         last = {queue: issued.last_before(queue, call.start_ns) for queue in issued.times}

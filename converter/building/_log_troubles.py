@@ -1,4 +1,4 @@
-"""What production logs say went wrong: ranks that disagree, and collectives that did not complete."""
+"""Find errors in production logs: ranks that disagree, and collectives that did not complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST = 10
 
 
 class LogTrouble(msgspec.Struct, frozen=True):
-    """One trouble: what is the matter, what to do, and whether it is about something unfinished."""
+    """One error: the problem, the remedy, and whether an operation did not complete."""
 
     cause: str
     remedy: str
@@ -29,7 +29,7 @@ def has_times(logs: Logs) -> bool:
 
 
 def troubles_of(matched: MatchedLogs) -> list[LogTrouble]:
-    """Return what is wrong, in the order in which it may be the cause of the rest; at most ten of a kind."""
+    """Return the errors, likely causes first; at most ten of a kind."""
     mismatches = sorted(matched.mismatches, key=lambda found: (found.group, found.sequence))
     return [
         *(_disagreement(matched.logs, found) for found in mismatches[:_MOST]),
@@ -38,7 +38,7 @@ def troubles_of(matched: MatchedLogs) -> list[LogTrouble]:
 
 
 def _disagreement(logs: Logs, found: Mismatch) -> LogTrouble:
-    """Return who says what about one collective."""
+    """Return the ranks' descriptions of one collective, as text."""
     saying: dict[str, list[int]] = defaultdict(list)
     for rank, said in found.says.items():
         saying[said].append(rank)

@@ -1,7 +1,7 @@
-"""From production logs to a workload: the logged collectives, and the time between them.
+"""Convert production logs to a workload: the logged collectives, and the time between them.
 
-A log has no operators. What a rank did between two collectives is one node, as long as the gap that the log
-shows; an operation waits for what had ended before it began, for that alone, and for those of its group.
+A log has no operators. The time of a rank between two collectives is one node, of the length of the gap in
+the log; an operation waits for all that had ended before it began, and for those of its group.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _stand_in(logs: Logs, used: set[str]) -> str:
 
 
 def _cuts(matched: MatchedLogs) -> list[str]:
-    """Return what of the logs is not in the workload."""
+    """Return the operations of the logs that are not in the workload."""
     lost, late = sum(matched.before.values()), sum(matched.after.values())
     notes = []
     logs = matched.logs
@@ -243,7 +243,7 @@ def _message(found: LoggedMessage, op: LoggedOp) -> dict[str, Any]:
 
 
 def _intervals(matched: MatchedLogs, items: dict[int, list[_Item]]) -> list[str]:
-    """Give each operation its begin and end by the common clock; returns what that assumes."""
+    """Set the begin and end of each operation in common time; returns the assumptions."""
     ahead = matched.clocks.ahead_ns
     last_entry = {
         id(op): max(o.created_ns - ahead[rank] for rank, o in found.ops.items())
@@ -299,7 +299,7 @@ def _operation(item: _Item, measured_ns: int) -> dict[str, Any]:
 
 
 def _would_deadlock(graphs: Sequence[Graph]) -> bool:
-    """Return whether ranks would wait for each other: on one, what ended first, began last on another.
+    """Return whether ranks would deadlock, as their operations have contradicting orders.
 
     The node of a collective is one for all ranks here, as its number in its group tells; a receive waits for
     its send.
@@ -383,7 +383,7 @@ def _covered(spans: Sequence[tuple[int, int]]) -> int:
 
 
 def _chained_graph(rank: int, items: Sequence[_Item]) -> RankGraph:
-    """Return the graph of *rank* with one operation after the other; a rank's messages do not wait."""
+    """Return the graph of *rank* with its operations in sequence; messages do not wait."""
     builder = GraphBuilder()
     tail: dict[int, EdgeKind] = {}
     messages: dict[int, EdgeKind] = {}

@@ -1,4 +1,4 @@
-"""Classes of operators by name: what decides how their operations and bytes are counted."""
+"""Classes of operators by name, which decide how their operations and bytes are counted."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = [
 
 
 class Attention(NamedTuple):
-    """Where an attention operator has its arguments.
+    """The positions of an attention operator's arguments.
 
-    *query* is the place of the query, followed by key and value. *causal* is the place of the causal flag (or
+    *query* is the index of the query, followed by key and value. *causal* is the index of the causal flag (or
     of a mask type above 0). In ``heads_first`` the layout is batch, heads, sequence, width; else batch,
     sequence, heads, width. *lengths* is the place of the cumulative lengths of packed sequences, -1 for none.
     """

@@ -1,4 +1,4 @@
-"""What each operator of a rank took and what it does, by its arguments."""
+"""The time and work of each operator of a rank, by its arguments."""
 
 from __future__ import annotations
 

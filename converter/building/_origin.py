@@ -1,4 +1,4 @@
-"""Where the programs of a workload come from: which device computed, and whose traces were not given."""
+"""The origin of a workload's programs: the computing device, and the ranks without traces."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _NAMED_AT_MOST = 8
 
 
 def captured_steps(metadata: Mapping[str, Any]) -> int:
-    """Return how many training steps a workload with this *metadata* holds: 1 unless it says more."""
+    """Return the number of training steps in a workload with this *metadata*, by default 1."""
     steps = metadata.get("steps")
     return max(1, len(steps)) if isinstance(steps, list) else 1
 
 
 def step_choice_text(metadata: Mapping[str, Any]) -> str:
-    """Return which step a workload with this *metadata* holds and why that one; "" where nobody chose."""
+    """Return the step in a workload with this *metadata* and why it was chosen; "" without a choice."""
     steps, why = metadata.get("steps"), metadata.get(STEP_CHOICE)
     if not isinstance(steps, list) or len(steps) != 1 or not isinstance(why, str):
         return ""
@@ -47,19 +47,16 @@ def step_choice_text(metadata: Mapping[str, Any]) -> str:
 
 
 def computed_on_host(workload: Workload) -> bool:
-    """Return whether no node of *workload*, a captured one, ran on a device: its compute is a CPU's.
-
-    Production logs do not tell.
-    """
+    """Return whether all computation of a captured *workload* ran on a CPU. Unknown for production logs."""
     if FROM_LOGS in workload.metadata:
         return False
     return not any((graph.node_columns["stream"] >= DEVICE_LANE).any() for graph in workload.graphs)
 
 
 def stand_ins_text(given: int, world_size: int, stated: Sequence[int]) -> str:
-    """Return the assumption that the *given* ranks stand for all *world_size* of the job.
+    """Return the assumption that the *given* ranks represent all *world_size* ranks of the job.
 
-    *stated* are the ranks that the traces say they are of, -1 where they do not.
+    *stated* are the ranks that the traces state, -1 if unknown.
     """
     known = list(stated) if min(stated) >= 0 else list(range(given))
     missing = np.setdiff1d(np.arange(world_size), known).tolist()
@@ -73,11 +70,11 @@ def stand_ins_text(given: int, world_size: int, stated: Sequence[int]) -> str:
 
 
 def stand_in_of(metadata: Mapping[str, Any], rank: int) -> int | None:
-    """Return whose program *rank* has in place of its own, whose traces cannot be used; None if its own."""
+    """Return the rank whose program replaces that of *rank*, whose traces are unusable; None if none does."""
     other = metadata.get(STAND_IN_OF, {}).get(str(rank))
     return None if other is None else int(other)
 
 
 def stood_in(metadata: Mapping[str, Any]) -> str:
-    """Return the assumption on ranks that stand for others which a workload's *metadata* hold, or nothing."""
+    """Return the assumption in a workload's *metadata* on ranks that represent others, or nothing."""
     return str(metadata.get(STAND_INS, ""))

@@ -1,4 +1,4 @@
-"""How much longer captured steps take than those that nothing recorded, and host time without that."""
+"""Measure the overhead of captured over unprofiled steps, and remove it from host time."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _WORTH_TELLING = 1.1
 
 
 class ProfilerOverhead(NamedTuple):
-    """What the median captured and the median unprofiled step took on the slowest rank.
+    """The median captured and the median unprofiled step of the slowest rank.
 
-    *removed_ns* is what recording operators cost, which the workload's host time is without. *host_rescaled*
-    says that it is without the rest of the difference, too. *quartiles_ns* are those of the unprofiled steps,
-    None in workloads of versions that did not record them.
+    *removed_ns* is the cost of recording operators, already subtracted from the workload's host time.
+    *host_rescaled* means that the remaining difference was subtracted, too. *quartiles_ns* are those of
+    unprofiled steps, None in workloads of versions that did not record them.
     """
 
     captured_ns: int
@@ -51,23 +51,23 @@ class ProfilerOverhead(NamedTuple):
 
     @property
     def is_scattered(self) -> bool:
-        """Whether unprofiled steps differ too much to be compared with."""
+        """Whether unprofiled steps differ too much for a comparison."""
         low, high = self.quartiles_ns or (0, 0)
         return high - low > _MOST_SCATTER * self.unprofiled_ns
 
     @property
     def ratio(self) -> float:
-        """How many times an unprofiled step a captured one takes, without the cost of recording."""
+        """The ratio of a captured to an unprofiled step, without the cost of recording."""
         return (self.captured_ns - self.removed_ns) / self.unprofiled_ns
 
     @property
     def matters(self) -> bool:
-        """Whether results have it in them, and more of it than steps differ anyway."""
+        """Whether results include it, and it exceeds the spread of steps."""
         return self.ratio >= _WORTH_TELLING and not self.host_rescaled and not self.is_scattered
 
     @property
     def text(self) -> str:
-        """The fact in one clause."""
+        """The overhead as a clause of a sentence."""
         if self.is_scattered and self.quartiles_ns:
             low, high = map(duration_text, self.quartiles_ns)
             return (
@@ -105,7 +105,7 @@ def measured_overhead(
 
 
 def usual_step_ns(entries: Sequence[RankEntry]) -> int:
-    """Return the median unprofiled step of the slowest rank (ns); 0 if such steps are few, or scatter."""
+    """Return the median unprofiled step of the slowest rank (ns); 0 if steps are too few or too different."""
     overhead = profiler_overhead(measured_overhead(entries, [entry.steps for entry in entries]))
     return 0 if overhead is None or overhead.is_scattered else overhead.unprofiled_ns
 
@@ -115,7 +115,7 @@ def _durations_ns(steps: Sequence[StepRange]) -> list[int]:
 
 
 def profiler_overhead(metadata: Mapping[str, Any]) -> ProfilerOverhead | None:
-    """Return what the *metadata* of a workload says about the profiler's overhead; None if nothing."""
+    """Return the profiler's overhead in the *metadata* of a workload; None if absent."""
     told = metadata.get(_KEY)
     if not isinstance(told, Mapping):
         return None
@@ -133,7 +133,7 @@ def profiler_overhead(metadata: Mapping[str, Any]) -> ProfilerOverhead | None:
 
 
 def _removed_ns(metadata: Mapping[str, Any]) -> int:
-    """Return what recording cost the rank that it cost most, as far as that was taken out of a step."""
+    """Return the subtracted cost of recording, on the rank with the largest one."""
     accounting, steps = metadata.get("accounting"), metadata.get("steps")
     figures = accounting.values() if isinstance(accounting, Mapping) else ()
     removed = [one.get(_REMOVED) for one in figures if isinstance(one, Mapping)]
@@ -142,7 +142,7 @@ def _removed_ns(metadata: Mapping[str, Any]) -> int:
 
 
 def with_overhead_told(workload: Workload) -> Workload:
-    """Return *workload* with the overhead among its assumptions, if it matters or was taken out."""
+    """Return *workload* with the overhead as an assumption, if it matters or was subtracted."""
     overhead = profiler_overhead(workload.metadata)
     if overhead is None or not (overhead.matters or overhead.removed_ns):
         return workload

@@ -1,4 +1,4 @@
-"""What the profiler itself costs for each event that it records, and host time without that."""
+"""Estimate the profiler's cost per recorded event, and subtract it from host time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank's traces, and its graph."""
+"""Open the traces of one rank and build its graph."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _NO_OPERATOR = (
 
 
 class StepsDiffer(Exception):
-    """The steps do not communicate alike, so the one with a host trace cannot explain another."""
+    """The communication of the steps differs, so the host trace of one does not apply to another."""
 
 
 class OpenRank(msgspec.Struct):
@@ -107,7 +107,7 @@ class OpenRank(msgspec.Struct):
 
     @property
     def identity(self) -> Identity:
-        """What is known of where the traces come from before they are read whole."""
+        """The origin of the traces, as known before they are read completely."""
         traces = self.traces
         host_path = None if traces.host_path == traces.device_path else traces.host_path
         return Identity(
@@ -120,10 +120,9 @@ class OpenRank(msgspec.Struct):
 
 
 def open_ranks(ranks: Sequence[RankTraces], *, keep: bool, threads: int = 1) -> list[OpenRank]:
-    """Find the steps of all *ranks*, in their device traces where nothing else says.
+    """Find the steps of all *ranks*, in their device traces unless known.
 
-    Device traces read for that are kept for later if *keep* and they are not too large. Several *threads*
-    read at the same time.
+    Small device traces read for that are retained if *keep* is set. Several *threads* read at the same time.
     """
     small = len(ranks) == 1 or sum(_size(rank.device_path) for rank in ranks) < _KEPT_BYTES
     opened = partial(open_rank, keep=keep and small)
@@ -298,7 +297,7 @@ def _host_graph(
 
 
 def _why_outside(opened: OpenRank) -> str:
-    """Return what to do about a step that no operator is in."""
+    """Return the remedy for a step without operators."""
     if opened.traces.steps:
         return "Its clock and its manifest may disagree; choose another step or capture again."
     capture = "Choose another step (--step), or capture" if len(opened.steps) > 1 else "Capture"
@@ -306,14 +305,14 @@ def _why_outside(opened: OpenRank) -> str:
 
 
 def _left_out(events: Events, own: np.ndarray, window: Window, texts: Sequence[str]) -> list[str]:
-    """Return what other threads than that of the events *own* communicated in the window."""
+    """Return the communications in the window of threads other than that of the events *own*."""
     inside = (events.start_ns >= window.start_ns) & (events.start_ns < window.end_ns)
     inside[own] = False
     return [LEFT_OUT] if (inside & which(texts, COMM_OPS.__contains__)[events.name]).any() else []
 
 
 def _unknown(ops: Ops, comms: Sequence[Communication]) -> list[str]:
-    """Return what the traces do not tell of the communications among *ops*."""
+    """Return sentences on unknown properties of the communications among *ops*."""
     if len(issuing(ops)) == len(comms):
         return []
     return [
@@ -323,7 +322,7 @@ def _unknown(ops: Ops, comms: Sequence[Communication]) -> list[str]:
 
 
 def _refuse_lost_communications(traces: RankTraces, ops: Ops) -> None:
-    """Raise `TraceError` if operators communicate in a way that would be lost: the job would seem faster."""
+    """Raise `TraceError` if operators communicate in a way that the graph would lack."""
     lost = lost_communications(ops)
     if lost:
         raise TraceError(
@@ -334,7 +333,7 @@ def _refuse_lost_communications(traces: RankTraces, ops: Ops) -> None:
 
 
 def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace) -> None:
-    """Raise `TraceError` if the rank used a device whose work the trace lacks: nothing would be right."""
+    """Raise `TraceError` if the rank used a device whose work the trace lacks."""
     named = traces.device if traces.device not in _HOST_DEVICES else _tensor_device(host)
     if not named and any(text.startswith(_DEVICE_LIBRARY) for text in trace.texts):
         named = "a GPU"
@@ -359,7 +358,7 @@ def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace)
 
 
 def _refuse_untied(traces: RankTraces, graph: Graph, trace: DeviceTrace) -> None:
-    """Raise `TraceError` if no device work could be tied to the host: the graph would lack it silently."""
+    """Raise `TraceError` if no device work could be matched with the host."""
     if not (graph.node_columns["stream"] >= DEVICE_LANE).any():
         raise TraceError(
             f"{traces.device_path}: none of rank {traces.rank}'s {len(trace.works)} kernels and copies was "
@@ -390,11 +389,10 @@ def _busiest_thread(events: Events, window: Window) -> np.ndarray:
 
 
 def _captures_of(traces: RankTraces, trace: DeviceTrace) -> tuple[list[CapturedGraph], list[str]]:
-    """Return the graphs in a rank's capture traces, and sentences on those that cannot be used.
+    """Return the graphs in a rank's capture traces, and sentences on unusable ones.
 
-    Traces that were only found beside a *trace* that launches no graph are not read.
-
-    Raises `TraceError` for traces that were given and cannot be read, or hold no capture.
+    Capture traces that were not given are read only if *trace* launches a graph. Raises `TraceError` for
+    given traces that cannot be read or have no capture.
     """
     if not traces.captures_given and not launches_graphs(trace):
         return [], []

@@ -1,4 +1,4 @@
-"""The graph of one rank, with what its traces say beside it."""
+"""The graph of one rank, with other facts from its traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device trace tells of operators' arguments, for jobs of which there is no host trace.
+"""Read operators' arguments from device traces, for jobs without host traces.
 
 With ``record_shapes`` the profiler notes shapes, types and numbers of arguments, but neither which tensors
 they are nor what an operator returned. Collectives are named, and their tensors given once more with their

@@ -1,4 +1,4 @@
-"""Steps of traces that mark none: what a device was given, or a host thread did, again and again."""
+"""Find steps in traces without step marks: repeated sequences of device work or operators."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _likely(symbols: np.ndarray, longest: int) -> list[int]:
 
 
 def _is_all(symbols: np.ndarray, period: int) -> bool:
-    """Return whether nothing in the first and last *period* of the sequence is found there alone."""
+    """Return whether everything in the first and last *period* of the sequence occurs elsewhere, too."""
     ends = np.concatenate([symbols[:period], symbols[-period:]])
     within = np.unique(symbols[period:-period])
     return bool(np.isin(ends, within).all())

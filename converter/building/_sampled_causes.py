@@ -1,4 +1,4 @@
-"""Causes of host time that the tracer's evidence shows: Python stacks, collections, processor time."""
+"""Find causes of host time in the tracer's evidence: Python stacks, collections, processor time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def host_causes(
 
 
 class _State(NamedTuple):
-    """What the stepping thread did when a sample was taken, and since when: at least, or *is_exact*."""
+    """The activity of the stepping thread at a sample, and its start, at the latest or *is_exact*."""
 
     since_ns: int
     time_ns: int
@@ -59,7 +59,7 @@ class _State(NamedTuple):
 
 
 class SampledCauses:
-    """Finds spans of known cause of the thread that steps."""
+    """Finds the spans of known cause of the stepping thread."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -81,7 +81,7 @@ class SampledCauses:
         return layered(spans, self._moments(ops, window))
 
     def times(self, start_ns: int, end_ns: int) -> Counter[tuple[str, str]]:
-        """Return how long each pair of cause and place was seen between two times."""
+        """Return the sampled time of each pair of cause and place between two times."""
         samples = self._evidence.samples
         rows = self._rows
         begin = bisect_left(self._times, start_ns)
@@ -129,7 +129,7 @@ class SampledCauses:
         return earlier + ran_ns if is_blocked else later - ran_ns
 
     def _blocking_call(self, row: int) -> str:
-        """Return the cause that a system call shows in which the thread takes no processor; "" for none.
+        """Return the cause that a system call indicates in which the thread uses no processor; "" for none.
 
         A futex shows nothing: the sampler holds the interpreter lock.
         """
@@ -179,7 +179,7 @@ class SampledCauses:
         return None
 
     def _about(self, stack: int) -> tuple[str, str, str]:
-        """Return activity, mechanism and place in the script that a *stack* shows; "" where it shows none."""
+        """Return the activity, mechanism and place in the script of a *stack*; "" if unknown."""
         place, mechanism, activities = "", "", set()
         frames = self._evidence.frames_of(stack)
         if frames:
@@ -203,7 +203,7 @@ class SampledCauses:
         return ""
 
     def _moments(self, ops: Ops, window: Window) -> list[Span]:
-        """Return when the thread collected garbage, and when it had no processor though it could have run."""
+        """Return the times of garbage collection, and of waiting for a processor."""
         samples, collections = self._evidence.samples, self._evidence.collections
         collected = [
             Span(start, end, "garbage_collection", "", MOMENTS)
@@ -229,9 +229,9 @@ class SampledCauses:
         return layered(delayed, sorted(collected))
 
     def _lost(self, before: int, row: int) -> tuple[int, str | None]:
-        """Return for how long the thread could have run between two samples but did not, and what it lacked.
+        """Return the time between two samples in which the thread was runnable but not run, and why.
 
-        None is a processor, a place that of the thread that kept the interpreter lock.
+        None is a lack of processors, a place that of the thread with the interpreter lock.
         """
         samples = self._evidence.samples
         wall = samples.time_ns[row] - samples.time_ns[before]

@@ -1,7 +1,7 @@
-"""When host threads spin until the device is done, without a call that says so.
+"""Find host threads that spin until device work completes, which no call records.
 
-A thread that polls memory until a kernel writes to it leaves no event: its stretches without calls and
-operators end about when that kernel does, again and again. Queries of an event in a loop leave the queries.
+A thread that polls memory until a kernel writes to it records no event, but its intervals without calls and
+operators repeatedly end when such a kernel does. Polling an event in a loop records the queries.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def _query_loops(launches: Launches, trace: DeviceTrace, lanes: Sequence[Lane]) 
 
 
 class _Ends(msgspec.Struct, frozen=True):
-    """How long stretches end where the latest kernels of one class do: one of each per entry.
+    """Distances from the ends of intervals to those of the latest kernels of one class.
 
-    *near* tells that one ends with the other, *chance* which share of the stretch counts as that.
+    *near* means that both end together, *chance* is the share of the interval that counts as together.
     """
 
     start_ns: np.ndarray
@@ -132,7 +132,7 @@ def _memory_spins(launches: Launches, trace: DeviceTrace, lane: Lane) -> Iterato
 
 
 def _stretches(launches: Launches, trace: DeviceTrace, lane: Lane) -> tuple[np.ndarray, np.ndarray]:
-    """Return when *lane* ran without beginning or ending an operator or a call: starts, and ends."""
+    """Return the starts and ends of intervals in which *lane* began or ended no operator or call."""
     calls, pieces = trace.calls, lane.pieces
     own, mine = calls.thread == lane.thread, launches.lane == lane.number
     begun = np.concatenate([calls.start_ns[own], launches.call_start_ns[mine]])

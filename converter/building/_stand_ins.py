@@ -1,4 +1,4 @@
-"""Let a rank of the same data-parallel group stand in for one that left no usable traces."""
+"""Replace a rank without usable traces by one of the same data-parallel group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Refused(Exception):
 def with_stand_ins(
     ranks: Sequence[RankGraph], groups: _Groups, world_size: int, why_missing: str
 ) -> tuple[list[RankGraph], dict[int, tuple[int, ...]], dict[int, int]]:
-    """Return all ranks, all groups, and which rank stands in for each that had no graph.
+    """Return all ranks, all groups, and the replacement of each rank without a graph.
 
     A replica of the same model does the same with another part of the batch: a data-parallel group is one of
     the *groups*, or all ranks, in which gradients or parameters are exchanged. Raises `TraceError`, which
@@ -52,7 +52,7 @@ def with_stand_ins(
 
 
 def replicas_text(stand_ins: Mapping[int, int]) -> str:
-    """Return what the workload takes for granted about the *stand_ins*."""
+    """Return the assumption about the *stand_ins*."""
     if len(stand_ins) == 1:
         ((rank, other),) = stand_ins.items()
         return (
@@ -98,14 +98,14 @@ class _Moved:
         self._from, self._to = own.index(source), own.index(target)
 
     def rank(self, member: int) -> int:
-        """Return the rank that is to the target what *member* is to the source."""
+        """Return the rank that corresponds to *member* for the target."""
         group = next((ranks for ranks in self._replicas if member in ranks), ())
         if len(group) != len(self._own) or group.index(member) != self._from:
             raise _Refused(f"what rank {member} is to its replica, no rank is known to be to it")
         return group[self._to]
 
     def group(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the group in which the target does what the source does in that of *ranks*."""
+        """Return the target's group that corresponds to the source's group of *ranks*."""
         return ranks if self._target in ranks else tuple(self.rank(member) for member in ranks)
 
 

@@ -1,4 +1,4 @@
-"""How long the steps of a run take when nothing records them: their spread, and what recurs among them."""
+"""Summarise the durations of unprofiled steps: their spread, and recurring long steps."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class StepTimes(NamedTuple):
 
     @property
     def matters(self) -> bool:
-        """Whether long steps take a share of the run that is worth a sentence."""
+        """Whether long steps take a significant share of the run."""
         return self.gain_ns >= _MATTERS * self.median_ns
 
     @property
@@ -70,7 +70,7 @@ class StepTimes(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the long steps are, as a sentence; "" if there is nothing to say of them."""
+        """A sentence on the long steps; "" if they do not matter."""
         if not self.matters:
             return ""
         long, usual = duration_text(self.long_ns), duration_text(self.median_ns)
@@ -95,7 +95,7 @@ class _Step(NamedTuple):
 
     @property
     def own_ns(self) -> int:
-        """What it took without the time in which it waited for a processor."""
+        """Its duration without waiting for a processor."""
         return self.took_ns - self.delay_ns
 
 

@@ -1,4 +1,4 @@
-"""Which steps a trace holds, and which of them to convert."""
+"""Find the steps of a trace, and choose those to convert."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class MarkedSteps(msgspec.Struct, frozen=True):
 
 
 def step_choice(text: str) -> StepChoice:
-    """Return the steps that *text* asks for; raises `UsageError` for an empty one."""
+    """Return the choice of steps in *text*; raises `UsageError` if it is empty."""
     if not text.strip():
         raise UsageError("The step is empty; give median, all, a step's number or an annotation.")
     return int(text) if text.isdecimal() else text
@@ -138,7 +138,7 @@ def named_steps(device: DeviceTrace, annotation: str, place: str, window: Window
 
 
 def _readings(annotation: str) -> Iterable[tuple[str, StepChoice]]:
-    """Yield what *annotation* may mean, most literal first: a name, and which of its occurrences."""
+    """Yield the readings of *annotation*, most literal first: a name, and the selected occurrences."""
     yield annotation, "median"
     counted = re.fullmatch(r"(.+)#(\d{1,18}|all|median)", annotation)
     if counted is not None:
@@ -192,7 +192,7 @@ def _length(step: StepRange) -> int:
 
 
 def whole_trace(device: DeviceTrace) -> StepRange:
-    """Return all that *device* saw on the host as one step, number 0."""
+    """Return the whole host time of *device* as one step, number 0."""
     tables = [table for table in (device.events, device.calls) if len(table)]
     starts, ends = zip(*((int(table.start_ns[0]), int(table.end_ns.max())) for table in tables), strict=True)
     return StepRange(0, min(starts), max(ends))

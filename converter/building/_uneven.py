@@ -1,4 +1,4 @@
-"""Collectives whose members have different amounts for each other, known once the graphs of all are there."""
+"""Find uneven collectives, whose members have different amounts, from the graphs of all ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Process groups that the traces do not name: told by how much their collectives gather or scatter."""
+"""Infer process groups that the traces do not name, from the sizes of their collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stretch of time that is converted."""
+"""The interval of a trace that is converted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _start_ns = attrgetter("start_ns")
 
 
 class Window(msgspec.Struct, frozen=True):
-    """The stretch of time that is converted, and the steps in it."""
+    """The interval that is converted, and its steps."""
 
     start_ns: int
     end_ns: int

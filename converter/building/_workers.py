@@ -1,4 +1,4 @@
-"""Where the ranks of a workload are converted: in processes of this machine, or on a Dask cluster."""
+"""Convert ranks in processes of this machine, or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ A = TypeVar("A")
 
 
 class Workers(Protocol):
-    """What converts ranks, each by itself."""
+    """An executor of conversions of single ranks."""
 
     @property
     def finished(self) -> FinishedRanks:
         """What keeps the graphs, once it has begun."""
 
     def readers(self, ranks: Sequence[RankTraces]) -> int:
-        """Return how many threads are worth reading *ranks* here at the same time."""
+        """Return the number of threads for reading *ranks* in this process."""
 
     def keeps(self, ranks: Sequence[RankTraces]) -> bool:
         """Return whether what is read of *ranks* here is there when they are converted."""
@@ -228,7 +228,7 @@ class _OnCluster:
 
 @dataclass(frozen=True)
 class _Task:
-    """A rank to convert; *seen* are its files, as far as they are there where the command runs."""
+    """A rank to convert; *seen* are its files that exist where the command runs."""
 
     index: int
     opened: OpenRank

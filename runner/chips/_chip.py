@@ -1,4 +1,4 @@
-"""What a chip file holds: peaks, memory, and what operators cost with each software."""
+"""The contents of a chip file: peaks, memory, and the operator costs of each software."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Everything else of such a step, attention and the last product too, is in half p
 
 @dataclass(frozen=True)
 class LinkCosts:
-    """What collectives reach on a kind of link: a *share* of its bandwidth, after *latency_ns* each."""
+    """The performance of collectives on a kind of link: a *share* of its bandwidth, after *latency_ns*."""
 
     share: float = 1.0
     latency_ns: float = 0.0

@@ -1,4 +1,4 @@
-"""Read and write chip files (YAML), and find those that ship with the package."""
+"""Read and write chip files (YAML), and find shipped ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def find_chip(name: str | Path) -> Chip:
 
 
 def chip_of_device(device: str) -> Chip | None:
-    """Return the shipped chip that traces call *device*, None if there is none."""
+    """Return the shipped chip with the device name *device* in traces; None without one."""
     chips = map(find_chip, list_chips())
     return next((chip for chip in chips if device in chip.devices), None)
 
@@ -80,7 +80,7 @@ def _costs_like(other: str, software: str) -> Costs:
 
 
 class _Part:
-    """A mapping of a chip file, and where it stands."""
+    """A mapping of a chip file, with its place."""
 
     def __init__(self, data: Any, where: str) -> None:
         if not isinstance(data, Mapping):
@@ -90,7 +90,7 @@ class _Part:
         self.data, self.where = data, where
 
     def take(self, kind: type[Any], other: set[str]) -> dict[str, Any]:
-        """Return the values of the fields of *kind* but *other*; raises `ConfigError` for wrong keys."""
+        """Return the values of the fields of *kind* except *other*; raises `ConfigError` for wrong keys."""
         names = {item.name for item in fields(kind)}
         for key in self.data:
             if key not in names:

@@ -1,4 +1,4 @@
-"""The GPU model: collectives as programs on compute units, each request of a line on its way."""
+"""The GPU model: collectives as programs on compute units, simulated request by request."""
 
 from __future__ import annotations
 

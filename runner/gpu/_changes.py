@@ -1,4 +1,4 @@
-"""A machine with one figure changed, and a machine as a result keeps it."""
+"""Change one figure of a machine, and read machines from results."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["faster_machine", "machine_figures", "machine_of_plain"]
 
 
 def machine_of_plain(plain: Mapping[str, Any]) -> Machine:
-    """Return the machine that `dataclasses.asdict` made *plain* of.
+    """Return the machine from the output *plain* of `dataclasses.asdict`.
 
-    Raises `TypeError` and `KeyError` for what never was a machine.
+    Raises `TypeError` and `KeyError` for other data.
     """
     parts = {name: kind(**plain[name]) for name, kind in PARTS.items()}
     protocols = {name: Protocol(**facts) for name, facts in plain["protocols"].items()}
@@ -41,10 +41,9 @@ def machine_figures(machine: Machine) -> dict[str, float]:
 
 
 def faster_machine(machine: Machine, key: str, times: float) -> Machine:
-    """Return *machine* with the figure called *key* so many times as much, or a time divided by it.
+    """Return *machine* with the figure *key* multiplied by a factor, or divided by it if it is a time.
 
-    Whole numbers change by one at least. Raises `ConfigError` for a figure that there is not, and for a
-    machine that cannot be.
+    Integers change by at least one. Raises `ConfigError` for an unknown figure and an impossible machine.
     """
     figures = machine_figures(machine)
     if key not in figures:

@@ -1,4 +1,4 @@
-"""What each collective of a workload runs on the GPUs: the program given for it, or a default."""
+"""Choose the program of each collective of a workload: a given one, or a default."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _ROOTED = {
 
 @dataclass
 class GpuPrograms:
-    """Chooses programs for the collectives of a workload, and says in *remarks* what was taken for granted.
+    """Chooses programs for the collectives of a workload; *remarks* are its assumptions.
 
     *given* are the programs chosen for demands, *algorithms* those of the system file by collective,
-    *substitutes* what a library runs instead of a collective that it lacks. *rooted*: broadcasts, reduces,
-    gathers and scatters run, too.
+    *substitutes* what a library runs instead of a collective that it lacks. With *rooted*, broadcasts,
+    reduces, gathers and scatters run, too.
     """
 
     machine: Machine
@@ -56,7 +56,7 @@ class GpuPrograms:
     remarks: dict[str, None] = field(default_factory=dict)
 
     def of(self, comm_type: int, ranks: int, size_bytes: int) -> tuple[Program, int] | None:
-        """Return the program of a collective and its bytes for it; None for one that runs none."""
+        """Return the program of a collective and its bytes; None if it runs none."""
         comm_type = self.substitutes.get(comm_type, comm_type)
         if comm_type == CollectiveType.BARRIER:
             demand = Demand("all-reduce", ranks, _BARRIER_BYTES)
@@ -117,9 +117,9 @@ def chosen_programs(
     num_ranks: int,
     programs: GpuPrograms,
 ) -> dict[tuple[int, int, int], tuple[tuple[int, ...], Program | None, int]]:
-    """Return what each kind, group and size of *collectives* runs: members, program and its bytes.
+    """Return the members, program and bytes of each kind, group and size of *collectives*.
 
-    There is no program where there is nothing to do; a collective that runs none at all is left out.
+    Members without work have no program; collectives without any program are omitted.
     """
     found: dict[tuple[int, int, int], tuple[tuple[int, ...], Program | None, int]] = {}
     for each in collectives:
@@ -140,9 +140,10 @@ def gpu_config(
     dimensions: int,
     programs: GpuPrograms,
 ) -> engine.GpuConfig:
-    """Return what the engine needs to run *collectives* among *num_ranks* GPUs.
+    """Return the engine's configuration to run *collectives* among *num_ranks* GPUs.
 
-    Raises `ConfigError` for collectives over some of the network's *dimensions* alone, and as programs do.
+    Raises `ConfigError` for collectives over a part of the network's *dimensions*, and for errors of
+    programs.
     """
     machine = programs.machine
     config = engine.GpuConfig()

@@ -1,7 +1,7 @@
-"""Read machine files (YAML), and find those that ship with the package.
+"""Read machine files (YAML), and find shipped ones.
 
-A file has the keys of `Machine`, nested the same way. *chip* names a chip file, which gives what both would
-say; *sources* say where figures are from, by dotted key (``memory.latency_ns``) or a whole part.
+A file has the keys of `Machine`, with the same nesting. *chip* names a chip file, which provides common
+values; *sources* has the origin of figures, by dotted key (``memory.latency_ns``) or part.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _mapping(data: Any, where: str) -> Mapping[Any, Any]:
 
 
 def _take_from_chip(name: str, memory: dict[str, Any], sources: dict[str, str]) -> None:
-    """Take the bandwidth of the memory from a chip file, unless it is given."""
+    """Set the memory bandwidth from a chip file, unless it is given."""
     chip = find_chip(name)
     if "bytes_per_ns" not in memory:
         memory["bytes_per_ns"] = chip.memory_bytes_per_s / 1e9
@@ -76,7 +76,7 @@ def _take_from_chip(name: str, memory: dict[str, Any], sources: dict[str, str]) 
 
 
 def _sources(whole: Mapping[Any, Any], file: str) -> dict[str, str]:
-    """Return the sources by key; raises `ConfigError` for one of a figure that there is not."""
+    """Return the sources by key; raises `ConfigError` for unknown figures."""
     found = {
         str(key): str(words) for key, words in _mapping(whole.get("sources", {}), f"{file}: sources").items()
     }
@@ -102,7 +102,7 @@ def _protocols(given: Mapping[Any, Any], file: str) -> dict[str, Protocol]:
 
 
 def _part(kind: type[Any], given: Mapping[Any, Any], where: str) -> Any:
-    """Return *kind* made of *given*; raises `ConfigError` for keys that are unknown or missing."""
+    """Return a *kind* with the values *given*; raises `ConfigError` for unknown or missing keys."""
     hints = get_type_hints(kind)
     for key in given:
         if key not in hints:
@@ -114,7 +114,7 @@ def _part(kind: type[Any], given: Mapping[Any, Any], where: str) -> Any:
 
 
 def _value(value: Any, hint: Any, where: str) -> Any:
-    """Return *value* as the type *hint* says; raises `ConfigError` for another one."""
+    """Return *value* as an instance of *hint*; raises `ConfigError` for another type."""
     if get_origin(hint) in {Union, types.UnionType}:
         if value is None:
             return None
@@ -134,5 +134,5 @@ DEFAULT_MACHINE = "h100"
 
 
 def machine_of_backend(name: str) -> Machine:
-    """Return the machine of the GPU model called *name*; raises `ConfigError` for one that there is not."""
+    """Return the machine in the backend's *name*; raises `ConfigError` for an unknown one."""
     return find_machine(name.partition(":")[2] or DEFAULT_MACHINE)

@@ -1,4 +1,4 @@
-"""Operations of workgroups as the engine takes them, and who writes them down."""
+"""Operations of workgroups in the engine's format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Operation = tuple[engine.GpuOp, int, int, float, list[Access], list[Access], li
 
 
 class Places:
-    """Numbers for the ops of a program and their rounds, by which the engine stamps operations."""
+    """Numbers of a program's ops and rounds, with which the engine labels operations."""
 
     def __init__(self) -> None:
         self.numbers: dict[tuple[str, int], int] = {}
@@ -36,7 +36,7 @@ class Places:
 
 @dataclass
 class RankWriter:
-    """What one rank does: the operations of its thread blocks, and its counters by what they are for."""
+    """The operations of one rank's thread blocks, and its counters by purpose."""
 
     rank: int
     places: Places
@@ -48,18 +48,18 @@ class RankWriter:
     """Lines of accesses by the group of the switch; -1: without one."""
 
     def counter(self, what: Hashable, value: int = 0) -> int:
-        """Return the number of a counter, which begins with *value* if it is new."""
+        """Return the number of a counter; a new one has the initial *value*."""
         if what not in self.counters:
             self.counters[what] = len(self.values)
             self.values.append(value)
         return self.counters[what]
 
     def begin_block(self, wavefronts: int) -> None:
-        """Let the operations that follow be those of another thread block."""
+        """Begin a new thread block for the following operations."""
         self.blocks.append((wavefronts, []))
 
     def at(self, op: Op, turn: int) -> None:
-        """Let the operations that follow be those of *op* in a round."""
+        """Attribute the following operations to *op* in a round."""
         self.place = self.places.number(op, turn)
 
     def data(self, size_bytes: int, sources: Iterable[Access], targets: Iterable[Access]) -> None:
@@ -70,39 +70,39 @@ class RankWriter:
         self._add(engine.GpuOp.DATA, size_bytes, sources=sources, targets=targets)
 
     def proxy(self, size_bytes: int, target: Access) -> None:
-        """Let a proxy move data; the thread block goes on."""
+        """Let a proxy move data while the thread block continues."""
         self._add(engine.GpuOp.PROXY, size_bytes, targets=[target])
 
     def signal(self, uses: Iterable[Use]) -> None:
-        """Add to counters, of whichever rank."""
+        """Add to counters of any rank."""
         self._add(engine.GpuOp.SIGNAL, uses=uses)
 
     def take(self, uses: Iterable[Use]) -> None:
-        """Wait for counters of the rank's own, and take the values away."""
+        """Wait for counters of the own rank, and subtract the values."""
         self._add(engine.GpuOp.TAKE, uses=uses)
 
     def await_(self, uses: Iterable[Use]) -> None:
-        """Wait for counters of the rank's own."""
+        """Wait for counters of the own rank."""
         self._add(engine.GpuOp.AWAIT, uses=uses)
 
     def barrier(self, counter: int, count: int) -> None:
-        """Meet *count* thread blocks of the rank."""
+        """Synchronise *count* thread blocks of the rank."""
         self._add(engine.GpuOp.BARRIER, uses=[(self.rank, counter, count)])
 
     def sync(self) -> None:
-        """Let the threads of the thread block meet."""
+        """Synchronise the threads of the thread block."""
         self._add(engine.GpuOp.SYNC)
 
     def fence(self) -> None:
-        """Wait until everything that was stored is acknowledged."""
+        """Wait until all stores are acknowledged."""
         self._add(engine.GpuOp.FENCE)
 
     def flush(self) -> None:
-        """Wait until the proxies have moved everything."""
+        """Wait until the proxies have moved all data."""
         self._add(engine.GpuOp.FLUSH)
 
     def pause(self, ns: float) -> None:
-        """Let some time pass."""
+        """Wait for a fixed time."""
         if ns > 0:
             self._add(engine.GpuOp.PAUSE, ns=ns)
 

@@ -1,7 +1,7 @@
 """MSCCL++ plans as operations of workgroups.
 
-* Data ops go over their lines: they load all sources, sum them, and store to all destinations.
-* Packets are data with flags: they take twice the room, whoever reads them waits for them, and no signal is
+* Data ops load all sources, sum them, and store to all destinations, line by line.
+* Packets are data with flags: they take twice the space, their readers wait for them, and no signal is
   needed. A signal after other data is preceded by a fence, a relaxed one is not.
 * What goes over a port channel is left to a proxy.
 * A semaphore is a counter; so is each direction of a channel, kept by the rank that waits.
@@ -103,7 +103,7 @@ class PlanLowering:
         return op.name != "upkt"
 
     def _await_packets(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int) -> None:
-        """Wait for the packets that *op* reads, but for those that it or a later op of its own writes."""
+        """Wait for the packets that *op* reads, except those that it or a later op of its block writes."""
         reads = (writer.rank, block.id, turn, op.path)
         wanted: dict[int, None] = {}
         for region in packet_sources(op) if op.name in PACKET_OPS else ():
@@ -139,7 +139,7 @@ class PlanLowering:
             self._copy(writer, block, op, turn)
 
     def _incoming(self, channel: Channel) -> int:
-        """Return the counter that the owner of *channel* waits for."""
+        """Return the counter on which the owner of *channel* waits."""
         key = ("channel", channel.type.value, channel.peer, channel.number)
         return self.ranks[channel.rank].counter(key)
 
@@ -229,7 +229,7 @@ class PlanLowering:
 
 
 def _meet(first: tuple[int, int], second: tuple[int, int]) -> bool:
-    """Return whether two shares (k-th of n parts) have anything in common."""
+    """Return whether two shares (k-th of n parts) overlap."""
     return (
         first[0] * second[1] < (second[0] + 1) * first[1]
         and second[0] * first[1] < (first[0] + 1) * second[1]

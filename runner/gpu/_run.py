@@ -1,4 +1,4 @@
-"""Run a program by itself on a machine that does nothing else."""
+"""Simulate a single program on an idle machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class GpuWorkgroups:
 
 @dataclass(frozen=True, eq=False)
 class ProgramRun:
-    """What happened: *time_ns* until the last rank ended, *rank_ns* of each rank (int64), from the launch on.
+    """The result: *time_ns* from the launch to the end of the last rank, *rank_ns* of each rank (int64).
 
     *ops*: rank, block, op, round (-1 where there is none), start_ns and end_ns of what each thread block did.
     *links*: src, dst (a GPU, -1 the switch, -2 the network between nodes), bytes, lines, busy_ns, queue_ns.
@@ -95,7 +95,7 @@ def simulate_program(
 
 
 def why_rough(machine: Machine) -> list[str]:
-    """Return why the fast fabric may be off by more than 10 % on *machine*; nothing where it is not."""
+    """Return the reasons why the fast fabric may be off by more than 10 % on *machine*; empty without any."""
     mesh, compute, reasons = machine.mesh, machine.compute, []
     if mesh.virtual_channels < machine.scale_up.ports:
         reasons.append("ports share virtual channels (mesh.virtual_channels < scale_up.ports)")
@@ -138,7 +138,7 @@ def _compile(
 
 
 def engine_machine(machine: Machine) -> engine.GpuMachine:
-    """Return *machine* as the engine takes it."""
+    """Return *machine* in the engine's format."""
     return engine.GpuMachine({path: attrgetter(path)(machine) for path in engine.MACHINE_FIGURES})
 
 
@@ -161,7 +161,7 @@ _WAITS = ("", "for a signal or flag", "at a barrier", "for its stores", "for a p
 
 
 def _deadlock(lowered: GpuWorkgroups, machine: Machine, stuck: list[tuple[int, int, int, int]]) -> str:
-    """Return the words for thread blocks that never end."""
+    """Return the error text for thread blocks that never end."""
     program = lowered.program
     homeless = [(rank, block) for rank, block, place, _ in stuck if place < 0]
     if homeless:

@@ -1,9 +1,9 @@
 """MSCCL XML as operations of workgroups, the way NCCL's primitives pass messages.
 
-A connection has slots in the memory of the rank that receives. To send is to wait for a free slot, to store
-into it and to tell the receiver: with Simple by a fence and a flag after the data, with LL and LL128 by flags
-in the data. Who receives reads the slot and gives it back. Chunks that no slot holds go in rounds: all thread
-blocks go through their steps again and again, as much at a time as a slot holds.
+A connection has slots in the memory of the rank that receives. A sender waits for a free slot, stores into it
+and notifies the receiver: with Simple by a fence and a flag after the data, with LL and LL128 by flags in the
+data. The receiver reads the slot and frees it. Chunks larger than a slot go in rounds: all thread blocks
+repeat their steps, one slot's worth at a time.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class StepLowering:
     def _message(
         self, writer: RankWriter, block: ThreadBlock, op: Op, parts: tuple[str, ...], size: int
     ) -> None:
-        """Receive and send one slot's worth: wait for both, move the data, tell both."""
+        """Receive and send one slot's worth: wait for both, move the data, notify both."""
         writer.pause(self.protocol.message_ns)
         own: Access = (writer.rank, -1, 1.0, -1)
         sources = [own] * len(op.sources)

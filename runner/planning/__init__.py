@@ -1,4 +1,4 @@
-"""The best way to train a model on a cluster: every plan that is possible, estimated, the best simulated."""
+"""Search the best way to train a model on a cluster: estimate all possible plans, simulate the best."""
 
 from __future__ import annotations
 

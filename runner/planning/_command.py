@@ -1,4 +1,4 @@
-"""From a plan to the command that predicts it, and from a chip to the network it is sold with."""
+"""The command that predicts a plan, and the usual network of a chip."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def plan_command(
 ) -> str:
     """Return the command that predicts the plan of a *row* of the table.
 
-    *model* and *network* are what the search was asked with, where their own names would not do.
+    *model* and *network* are the arguments of the search, if they are not names.
     """
     cluster = next(
         each

@@ -1,4 +1,4 @@
-"""Which degrees of parallelism are possible, and which plans they leave."""
+"""Enumerate the possible degrees of parallelism, and their plans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Degrees", "PlanRow", "possible_degrees", "possible_plans"]
 
 
 class Degrees(NamedTuple):
-    """How the ranks of the *cluster* of that number are split."""
+    """The degrees of parallelism on the *cluster* with that number."""
 
     cluster: int
     tp: int
@@ -26,7 +26,7 @@ class Degrees(NamedTuple):
 
 
 def possible_degrees(request: Request) -> tuple[list[Degrees], Counter[str]]:
-    """Return all degrees that the model and the batch allow, and why others are not, with how many."""
+    """Return all degrees that model and batch allow, and the reasons against others with their numbers."""
     found: list[Degrees] = []
     refused: Counter[str] = Counter()
     for number, cluster in enumerate(request.clusters):
@@ -95,7 +95,7 @@ def possible_plans(request: Request, degrees: Degrees) -> Iterator[PlanRow]:
 
 
 def _schedules(request: Request, pp: int) -> Iterator[tuple[str, int]]:
-    """Yield schedules of so many stages with the parts of a stage; zero-bubble only if it is asked for."""
+    """Yield the schedules for a number of stages, with the chunks per stage; zero-bubble only on request."""
     layers = request.model.layers
     names = [("1f1b", 1)]
     if pp > 1:

@@ -1,4 +1,4 @@
-"""What all plans of some degrees take and hold, by the closed form: no graph, no simulation."""
+"""Estimate time and memory of all plans of some degrees in closed form, without simulation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Candidate", "EstimateWork"]
 
 
 class Candidate(NamedTuple):
-    """A possible plan: its *choices* as `CHOICES` has them, the estimated step, and a rank's memory."""
+    """A possible plan: its *choices* (see `CHOICES`), the estimated step, and the memory of a rank."""
 
     cluster: int
     choices: tuple[Any, ...]
@@ -73,7 +73,7 @@ class EstimateWork:
 
 
 class _Works:
-    """The amounts of plans that differ in schedule and micro-batch only are those of two of them."""
+    """Computes the work of plans that differ in schedule and micro-batch only from two of them."""
 
     def __init__(self, request: Request, links: Links) -> None:
         self._request, self._links = request, links

@@ -1,4 +1,4 @@
-"""What is searched: a model, the clusters it may run on, and what every plan has in common."""
+"""The request of a search: a model, the possible clusters, and the settings common to all plans."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a plan may take at most: bytes of a rank (None: 95 % of its memory), ns of a step, its cost."""
+    """Upper limits: bytes of a rank (None: 95 % of its memory), ns of a step, and its cost."""
 
     memory_bytes: int | None = None
     step_ns: int | None = None
@@ -78,7 +78,7 @@ class Request:
         return key not in self.only or value in self.only[key]
 
     def memory_bytes(self, cluster: Cluster) -> int:
-        """Return what a rank may hold on *cluster*."""
+        """Return the memory limit of a rank on *cluster*."""
         limit = self.limits.memory_bytes
         if limit is None:
             return round(cluster.chip.memory_bytes * _USABLE)
@@ -90,7 +90,7 @@ class Request:
         return seconds if cluster.price is None else seconds / 3600 * cluster.price
 
     def describe(self) -> dict[str, Any]:
-        """Return all that the answers depend on, as JSON has it."""
+        """Return all inputs of the results, as JSON."""
         told = asdict(self)
         told["clusters"] = [
             {"chip": asdict(cluster.chip), "network": cluster.network.to_dict(), "price": cluster.price}
@@ -101,5 +101,5 @@ class Request:
 
     @property
     def content_hash(self) -> str:
-        """What tells the request from others: 16 hexadecimal digits."""
+        """The hash of the request: 16 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()[:16]

@@ -59,14 +59,14 @@ class Plans:
 
     @property
     def certainty(self) -> str:
-        """Whether a plan that was not simulated could be the best one, in words."""
+        """A sentence on whether a plan that was not simulated could be the best one."""
         if self.is_certain:
             return "an error like that makes no other plan the best"
         return "with an error like that, a plan that was not simulated could be the best: simulate more"
 
     @property
     def assumptions(self) -> list[str]:
-        """What all plans have in common that nobody asked for, a sentence each."""
+        """Assumptions common to all plans, one sentence each."""
         request = self.request
         tokens = request.sequence or request.model.sequence
         said = [f"A step has {request.global_batch} sequences of {tokens} tokens, whatever the plan"]
@@ -174,7 +174,7 @@ def _begin(folder: Path, request: Request) -> None:
 
 
 class _Runner:
-    """Has works done somewhere, and keeps the answers in *folder*."""
+    """Executes work and caches the results in *folder*."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class _Runner:
                 yield answer
 
     def _known(self, file: Path) -> dict[str, Answer]:
-        """Return the answers of a search that stopped; a line that was cut off is left out."""
+        """Return the results of an interrupted search, without a truncated line."""
         found: dict[str, Answer] = {}
         lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
         for line in lines:
@@ -239,7 +239,7 @@ class _Runner:
         return ""
 
     def simulate(self, chooser: Chooser, table: PointTable | None) -> tuple[dict[int, Answer], int]:
-        """Simulate what *chooser* asks for; what *table* has is taken from there."""
+        """Simulate the choices of *chooser*, except those in *table*."""
         answers: dict[int, Answer] = {}
         reused = 0
 

@@ -1,4 +1,4 @@
-"""Which candidates are simulated: those that may be the best, or on the front, for all the estimate says."""
+"""Choose the candidates to simulate: those that may be the best, or on the front, by their estimates."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SimulateWork:
 
 
 def setting_of(request: Request, candidate: Candidate) -> Setting:
-    """Return what is predicted for *candidate*."""
+    """Return the setting of *candidate* for a prediction."""
     cluster = request.clusters[candidate.cluster]
     plan = Plan(
         **dict(zip(CHOICES, candidate.choices, strict=True)),
@@ -49,7 +49,7 @@ def setting_of(request: Request, candidate: Candidate) -> Setting:
 
 
 def front(figures: np.ndarray) -> np.ndarray:
-    """Return which rows of *figures* no other beats: none is as good in every column and better in one."""
+    """Return a mask of the Pareto-optimal rows of *figures*."""
     order = np.lexsort(figures.T[::-1])
     kept: list[int] = []
     chosen = np.zeros(len(figures), dtype=bool)
@@ -78,7 +78,7 @@ class Chooser:
     asked: set[int] = field(default_factory=set)
 
     def choose(self) -> Iterator[int]:
-        """Yield numbers of candidates, each once; figures of those before may be known by then."""
+        """Yield each candidate's number once; results of earlier ones may be known by then."""
         on_front = np.flatnonzero(front(self.figures)).tolist() if len(self.figures) else []
         for number in (*range(min(self.top, len(self.candidates))), *on_front):
             if len(self.asked) >= self.most:
@@ -101,7 +101,7 @@ class Chooser:
 
     @property
     def error(self) -> float:
-        """How far off the estimate was at most, relative to the estimate."""
+        """The largest error of the estimate, relative to the estimate."""
         return max(
             (abs(step / self.candidates[number].estimate_ns - 1) for number, step in self.known.items()),
             default=0.0,
