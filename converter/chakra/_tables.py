@@ -199,10 +199,9 @@ def read_graph(prefix: Path, rank: int) -> tuple[Graph, str] | None:
     files = _open(prefix, stays_open=False)
     if files is None:
         return None
-    nodes, edges = (
-        SavedColumns(_Rows(file, cached=0), of, slice(0, file.num_rows))
-        for file, of in zip(files, (NODE_COLUMNS, EDGE_COLUMNS), strict=True)
-    )
+    node_file, edge_file = files
+    nodes = SavedColumns(_Rows(node_file, cached=0), NODE_COLUMNS, slice(0, node_file.num_rows))
+    edges = SavedColumns(_Rows(edge_file, cached=0), EDGE_COLUMNS, slice(0, edge_file.num_rows))
     return Graph(rank, nodes, edges), files[0].note
 
 

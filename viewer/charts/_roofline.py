@@ -50,7 +50,7 @@ def roofline_scatter(points: pd.DataFrame, roofs: list[Roof], scheme: str) -> go
         figure,
         scheme,
         margin={"l": 8, "r": 12, "t": 30, "b": 44},
-        told=f"Roofline of {len(points):,} operators and shapes; most time: "
+        alt=f"Roofline of {len(points):,} operators and shapes; most time: "
         + listed((row["operator"], duration_text(row["time_ns"])) for row in longest.to_dict("records")),
     )
 
