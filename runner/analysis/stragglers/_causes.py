@@ -1,8 +1,8 @@
 """Why steps are slow: each cause is compared with the what-if of itself alone, and of the job without it.
 
 A cause is named if the ideal step with it alone is 3 % longer on average (the threshold of "Understanding
-Stragglers in Large Model Training Using What-if Analysis", OSDI 2025), or 10 % longer in some steps, and if
-that is a tenth of the slowdown of these steps.
+Stragglers in Large Model Training Using What-if Analysis", OSDI 2025), or 10 % longer in some steps, if that
+is a tenth of the slowdown of these steps, and if it is longer than delays by an operating system's scheduler.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _LEAST_SLOWDOWN = 1.03
 _LEAST_IN_SOME_STEPS = 1.1
 _FEWEST_STEPS, _LEAST_SHARE_OF_STEPS = 2, 0.02
 _LEAST_PART = 0.1
+_LEAST_DELAY_NS = 5_000_000  # a few time slices: shorter steps vary by as much on any machine
 _LEAST_CORRELATION = 0.9  # published: from here on sequence lengths differ
 _LEAST_FACTOR = 1.03
 _DEVIATIONS = 3  # of the mean of random sequence lengths, within which workers are alike
@@ -207,7 +208,8 @@ class _Finder:
 
     def _effect(self, alone: npt.NDArray[np.float64]) -> _Effect | None:
         """Return which steps a cause makes slow; None where it is too small to be named."""
-        slow = alone >= (_LEAST_SLOWDOWN if alone.mean() >= _LEAST_SLOWDOWN else _LEAST_IN_SOME_STEPS)
+        least = _LEAST_SLOWDOWN if alone.mean() >= _LEAST_SLOWDOWN else _LEAST_IN_SOME_STEPS
+        slow = (alone >= least) & ((alone - 1) * self.slowdowns.ideal_ns >= _LEAST_DELAY_NS)
         if slow.sum() < min(len(slow), max(_FEWEST_STEPS, _LEAST_SHARE_OF_STEPS * len(slow))):
             return None
         total = self.slowdowns.recorded_ns[slow].mean() / self.slowdowns.ideal_ns - 1
