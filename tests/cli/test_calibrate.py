@@ -7,20 +7,14 @@ import shutil
 
 import pytest
 import yaml
+from command_line import run
 
-from chakrascope.cli import main
 from chakrascope.runner import NetworkConfig, Study
 
 
 @pytest.fixture
 def logs(data_dir):
     return str(data_dir / "converter" / "logs")
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    return end.value.code
 
 
 def test_logs_become_a_network_file_with_a_picture(logs, tmp_path, capsys):

@@ -9,15 +9,9 @@ import subprocess
 import sys
 
 import pytest
+from command_line import run
 
-from chakrascope.cli import main
 from chakrascope.runner import Study
-
-
-def run(*words):
-    with pytest.raises(SystemExit) as end:
-        main([str(word) for word in words])
-    return end.value.code
 
 
 def test_the_demo_captures_converts_simulates_and_explains(tmp_path, capsys):

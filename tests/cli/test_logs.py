@@ -5,19 +5,11 @@ import io
 import json
 
 import pytest
+from command_line import run_and_read
 from log_files import Job, straggling_job
 
-from chakrascope.cli import main
 from chakrascope.converter import Workload
 from chakrascope.converter.building import GAP
-
-
-def run(capfd, *arguments):
-    """Return exit code, standard output and error of one command."""
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    out, err = capfd.readouterr()
-    return end.value.code, out, err
 
 
 @pytest.fixture
@@ -34,19 +26,19 @@ def hang(tmp_path):
 
 
 def test_inspect_names_the_straggler_and_prints_all_tables(logs, capfd):
-    code, out, _ = run(capfd, "diagnose", logs)
+    code, out, _ = run_and_read(capfd, "diagnose", logs)
     assert code == 0
     assert "Rank 3 comes last in " in out
     for title in ("Who comes last", "Collectives", "Speed by size, for calibration"):
         assert title in out
     assert out.splitlines()[-1] == f"Next: chakrascope convert {logs} -o PREFIX"
-    code, out, _ = run(capfd, "diagnose", *sorted(logs.iterdir()), "--view", "speeds")
+    code, out, _ = run_and_read(capfd, "diagnose", *sorted(logs.iterdir()), "--view", "speeds")
     assert "Who comes last" not in out
     assert "Speed by size" in out
 
 
 def test_inspect_as_json_and_csv(logs, capfd):
-    _, out, _ = run(capfd, "diagnose", logs, "--format", "json")
+    _, out, _ = run_and_read(capfd, "diagnose", logs, "--format", "json")
     facts = json.loads(out)
     assert facts["ranks"] == [0, 1, 2, 3]
     assert facts["groups"]["tp-1"] == [2, 3]
@@ -55,35 +47,35 @@ def test_inspect_as_json_and_csv(logs, capfd):
     assert facts["findings"] == []
     assert len(facts["collectives"]) == 20
     for show, rows in (("collectives", 20), ("stragglers", len(facts["stragglers"])), ("speeds", 3)):
-        _, out, _ = run(capfd, "diagnose", logs, "--view", show, "--format", "csv")
+        _, out, _ = run_and_read(capfd, "diagnose", logs, "--view", show, "--format", "csv")
         assert len(list(csv.DictReader(io.StringIO(out)))) == rows
-    code, _, err = run(capfd, "diagnose", logs, "--format", "csv")
+    code, _, err = run_and_read(capfd, "diagnose", logs, "--format", "csv")
     assert code == 2
     assert "CSV holds one table" in err
 
 
 def test_a_hang_is_named_by_every_command(hang, capfd, tmp_path):
     said = "did not complete: rank 0 issued it, rank 1 never did."
-    out = run(capfd, "diagnose", hang)[1]
+    out = run_and_read(capfd, "diagnose", hang)[1]
     assert said in out
     assert "Next: " not in out  # what to do about it is among the findings
-    code, out, _ = run(capfd, "doctor", hang)
+    code, out, _ = run_and_read(capfd, "doctor", hang)
     assert (code, said in out) == (1, True)
-    code, _, err = run(capfd, "convert", hang, "-o", tmp_path / "w")
+    code, _, err = run_and_read(capfd, "convert", hang, "-o", tmp_path / "w")
     assert (code, said in err) == (20, True)
-    assert run(capfd, "convert", hang, "-o", tmp_path / "w", "--cut-unfinished")[0] == 0
+    assert run_and_read(capfd, "convert", hang, "-o", tmp_path / "w", "--cut-unfinished")[0] == 0
     assert Workload.load(tmp_path / "w").num_ranks == 2
 
 
 def test_a_study_from_logs_answers(logs, capfd, tmp_path):
     study = tmp_path / "study"
-    assert run(capfd, "convert", study, logs)[0] == 0
+    assert run_and_read(capfd, "convert", study, logs)[0] == 0
     network = tmp_path / "net.yml"
     network.write_text("topology: [ Ring ]\nnpus_count: [ 4 ]\nbandwidth: [ 50.0 ]\nlatency: [ 500.0 ]\n")
-    assert run(capfd, "run", study, "--network", network)[0] == 0
-    _, out, _ = run(capfd, "summary", study)
+    assert run_and_read(capfd, "run", study, "--network", network)[0] == 0
+    _, out, _ = run_and_read(capfd, "summary", study)
     assert "gap between collectives, not profiled" in " ".join(out.split())
-    code, out, _ = run(capfd, "timeline", study, "--measured", "--format", "json")
+    code, out, _ = run_and_read(capfd, "timeline", study, "--measured", "--format", "json")
     assert code == 0
     assert {row["operator"] for row in json.loads(out)} >= {"all_reduce", GAP}
 
@@ -105,13 +97,13 @@ def test_a_study_from_logs_answers(logs, capfd, tmp_path):
 )
 def test_what_makes_no_sense_is_refused(logs, capfd, monkeypatch, arguments, said):
     monkeypatch.chdir(logs.parent)
-    code, _, err = run(capfd, *(str(logs) if word == "LOGS" else word for word in arguments))
+    code, _, err = run_and_read(capfd, *(str(logs) if word == "LOGS" else word for word in arguments))
     assert code == 2
     assert said in " ".join(err.split())
 
 
 def test_a_log_where_a_graph_belongs_is_told(logs, capfd):
-    code, _, err = run(capfd, "run", "--workload-configuration", logs / "nccl_trace_rank_0.json")
+    code, _, err = run_and_read(capfd, "run", "--workload-configuration", logs / "nccl_trace_rank_0.json")
     assert code != 0
     assert "Traceback" not in err
 
@@ -120,6 +112,6 @@ def test_names_in_logs_do_not_reach_the_terminal(tmp_path, capfd):
     job = Job(2, {"\x1b[31mred": [0, 1]})
     for _ in range(3):
         job.collective(group="\x1b[31mred")
-    _, out, err = run(capfd, "diagnose", job.write(tmp_path / "logs"))
+    _, out, err = run_and_read(capfd, "diagnose", job.write(tmp_path / "logs"))
     assert "\x1b[31mred" not in out + err
     assert "red" in out

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chakrascope.cli import main
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import microbenchmark
 from chakrascope.runner import Study, gpu
 
 H100 = Path(gpu.__file__).parent / "machines" / "h100.yml"

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from command_line import run
 
-from chakrascope.cli import main
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import microbenchmark
 from chakrascope.runner import Study
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    return stop.value.code
 
 
 @pytest.fixture

@@ -3,15 +3,9 @@
 import shutil
 
 import pytest
+from command_line import run
 
-from chakrascope.cli import main
 from chakrascope.runner import Study
-
-
-def run(*words):
-    with pytest.raises(SystemExit) as left:
-        main([*map(str, words)])
-    return left.value.code
 
 
 @pytest.fixture

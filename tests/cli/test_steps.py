@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
+from command_line import run
 
-from chakrascope.cli import main
 from chakrascope.converter import Graph, NodeType, Workload
 from chakrascope.runner import Study
 from chakrascope.viewer import StudyView
@@ -34,30 +34,24 @@ def served() -> Workload:
 def study(tmp_path, capsys):
     made = Study.create(tmp_path / "study")
     made.add_workload(served(), "job")
-    assert ended("run", str(made.path), "--backend", "replay") == 0
+    assert run("run", str(made.path), "--backend", "replay") == 0
     capsys.readouterr()
     return made
 
 
-def ended(*words):
-    with pytest.raises(SystemExit) as exit_:
-        main([*words])
-    return exit_.value.code
-
-
 def test_steps_are_shown_by_kind_and_each(study, capsys):
-    assert ended("summary", str(study.path), "--view", "steps") == 0
+    assert run("summary", str(study.path), "--view", "steps") == 0
     out = capsys.readouterr().out
     assert "Captured steps by kind" in out
     assert "Each captured step" in out
-    assert ended("summary", str(study.path), "--view", "steps", "--format", "csv") == 0
+    assert run("summary", str(study.path), "--view", "steps", "--format", "csv") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("step,name,kind,requests,tokens,rank,duration_ns,gap_before_ns,compute_ns")
     assert lines[3].startswith("2,step[DECODE bs=2],decode,2,2,0,1500000,500000,900000")
 
 
 def test_the_summary_s_json_has_steps_and_their_spread(study, capsys):
-    assert ended("summary", str(study.path), "--format", "json") == 0
+    assert run("summary", str(study.path), "--format", "json") == 0
     told = json.loads(capsys.readouterr().out)
     assert [row["duration_ns"] for row in told["steps"]] == [5_000_000, 1_000_000, 1_500_000]
     decode = told["steps_by_kind"][1]
@@ -77,6 +71,6 @@ def test_a_workload_without_captured_steps_says_so(tmp_path, capsys):
     plain = served()
     plain.metadata.pop("step_shares")
     made.add_workload(plain, "job")
-    assert ended("run", str(made.path), "--backend", "replay") == 0
-    assert ended("summary", str(made.path), "--view", "steps") != 0
+    assert run("run", str(made.path), "--backend", "replay") == 0
+    assert run("summary", str(made.path), "--view", "steps") != 0
     assert "no captured steps" in capsys.readouterr().err

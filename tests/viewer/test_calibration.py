@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import microbenchmark
 from chakrascope.runner import NetworkConfig, Study, prepare, simulate
 from chakrascope.runner.analysis import calibration_table, fitted_network
 from chakrascope.runner.calibration import Call, Records, Transfer, calibrate_records, calibrated_network

@@ -6,7 +6,7 @@ import dataclasses
 
 from studies import make_study
 
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import microbenchmark
 from chakrascope.runner import NetworkConfig, Study, prepare, simulate
 from chakrascope.runner.analysis import link_table
 from chakrascope.viewer import OpenRun, StudyView

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import microbenchmark
 from chakrascope.runner import Study, prepare, simulate
 from chakrascope.runner.programs import has_arrows, inspect_program, named_program, read_program
 from chakrascope.viewer import OpenRun, StudyView, create_app

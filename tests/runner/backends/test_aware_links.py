@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import microbenchmark
 from chakrascope.runner import NetworkConfig, simulate
 from chakrascope.runner.analysis import use_over_time
 

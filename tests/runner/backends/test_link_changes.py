@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packets import star
 
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import microbenchmark
 from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig, engine, simulate
 from chakrascope.runner.backends import write_network

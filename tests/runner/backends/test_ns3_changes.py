@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import microbenchmark
 from chakrascope.errors import BackendError
 from chakrascope.runner import NetworkConfig, simulate
 from chakrascope.runner.backends.ns3 import TcpDriver

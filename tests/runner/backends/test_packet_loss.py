@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import microbenchmark
 from chakrascope.runner import NetworkConfig, simulate
 
 STAR = {"topology": ["Switch"], "npus_count": [8], "bandwidth": [10.0], "latency": [500.0]}

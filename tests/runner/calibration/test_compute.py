@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from command_line import run
 
-from chakrascope.cli import main
 from chakrascope.converter import Graph, NodeType, Workload
 from chakrascope.errors import ConfigError
 from chakrascope.runner import Study
@@ -101,12 +101,6 @@ def test_a_workload_that_nobody_measured_has_no_operator_times():
 )
 def test_operators_have_a_class(operator, kind):
     assert class_of(operator) == kind
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    return end.value.code
 
 
 def test_the_command_writes_a_chip_file_and_carries_a_capture_over(tmp_path, capsys):

@@ -10,8 +10,7 @@ import pytest
 from jobs import CAPTURED, posted_messages
 from workloads import coll, workload
 
-from chakrascope.converter import CollectiveType
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import CollectiveType, microbenchmark
 from chakrascope.runner import get_backend, prepare
 from chakrascope.runner.programs import builtin_program, write_msccl
 

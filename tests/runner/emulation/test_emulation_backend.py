@@ -8,8 +8,7 @@ import pytest
 from jobs import CAPTURED, agent, engine_job, free_port, message, simulated_messages, steps, unmatched
 from workloads import comp, workload
 
-from chakrascope.converter import Graph, NodeType, encode_graph
-from chakrascope.converter.generate import microbenchmark
+from chakrascope.converter import Graph, NodeType, encode_graph, microbenchmark
 from chakrascope.errors import BackendTimeout, ConfigError, SimulationStalled
 from chakrascope.runner import (
     NetworkConfig,
