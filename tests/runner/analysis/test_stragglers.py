@@ -187,6 +187,13 @@ def test_a_healthy_noisy_job_has_no_cause(answer, seed):
     assert answer(**BASE | {"noise": 0.03}, seed=seed).causes == ()
 
 
+def test_delays_of_less_than_a_few_milliseconds_are_no_cause(answer):
+    slow = {"compute": only_for((2, 1), 1.5)} | BASE
+    short = {"forward_s": 1e-4, "backward_s": 2e-4, "message_s": 1e-5, "collective_s": 5e-5}
+    assert [cause.kind for cause in answer(**slow).causes] == ["worker"]
+    assert answer(**slow | short).causes == ()
+
+
 def test_the_step_at_which_step_times_change(answer):
     change = answer(**BASE, compute=lambda step, *_: 1.3 if step >= 17 else 1.0).change
     assert change.step == 27
