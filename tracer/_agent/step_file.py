@@ -23,7 +23,7 @@ _NS_PER_HOUR = 3_600_000_000_000
 class StepFile:
     """Appends rows of *columns* to the file *path*, as whole gzip members of JSON.
 
-    There is one every ten seconds, the first ones sooner. A process that is killed leaves all members before.
+    One is written every ten seconds, the first ones sooner. A killed process leaves all earlier members.
     If steps are so short that the file grows by more than 20 MB an hour, fewer of them are written: every
     second, then every fourth, and so on, the same on all ranks.
     """
