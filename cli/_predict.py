@@ -65,7 +65,7 @@ def plan_options(command: Command) -> Command:
         click.option("--fsdp", is_flag=True, help="Shard weights over data parallelism; same as --zero 3."),
         click.option("--zero", type=click.IntRange(0, 3), help="Shard optimizer, gradients, weights (3)."),
         click.option("--recompute", type=click.Choice(RECOMPUTATIONS), default="none", show_default=True),
-        click.option("--keep", "kept", metavar="A,B", default="",
+        click.option("--keep", "saved", metavar="A,B", default="",
                      help="Products not recomputed with --recompute full: qkv, projection, up, down."),
         click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
         _degree("interleave", "Model chunks per pipeline stage (interleaved schedule)."),
@@ -118,7 +118,7 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
     plan = Plan(
         **{key: given[key] for key in ("tp", "pp", "cp", "ep", "micro_batch", "recompute", "whole_experts")},
         dp=dp, global_batch=batch, sequence=given["sequence"] or 0, chunks=given["interleave"], zero=zero,
-        kept=tuple(name for name in given["kept"].split(",") if name), document=given["document"] or 0,
+        saved=tuple(name for name in given["saved"].split(",") if name), document=given["document"] or 0,
         schedule=schedule, frozen=given["lora"] is not None, lora=given["lora"] or 0,
         precision=given["precision"] or chip.precision, placement=placement,
     )  # fmt: skip

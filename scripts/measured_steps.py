@@ -156,19 +156,19 @@ _RECIPES: dict[str, dict[str, object]] = {
     },
     "Maxtext Llama3 70b": {
         "model": "llama3-70b", "sequence": 8192, "micro_batch": 2, "zero": 3, "recompute": "full",
-        "kept": ("qkv", "down"),
+        "saved": ("qkv", "down"),
     },
     "Maxtext LLama2 70b": {
         "model": "llama2-70b", "sequence": 4096, "micro_batch": 2, "zero": 3, "recompute": "full",
-        "kept": ("qkv", "down"),
+        "saved": ("qkv", "down"),
     },
     "Paxml GPT175B": {
         "model": "gpt3-175b", "sequence": 2048, "micro_batch": 2, "zero": 3, "recompute": "full",
-        "kept": ("qkv", "projection", "down"),
+        "saved": ("qkv", "projection", "down"),
     },
     "Paxml GPT5B": {
         "model": "gpt-5b", "sequence": 2048, "micro_batch": 4, "zero": 3, "recompute": "full",
-        "kept": ("qkv", "projection", "up", "down"),
+        "saved": ("qkv", "projection", "up", "down"),
     },
 }  # fmt: skip
 _GPT5B = Transformer(

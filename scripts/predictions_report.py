@@ -94,7 +94,7 @@ def options(step: Step) -> list[str]:
     words += ["--recompute", plan.recompute, "--gradient-bytes", str(plan.grad_bytes)]
     words += [f"--interleave={plan.chunks}"] * (plan.chunks > 1)
     words += [f"--lora={plan.lora}"] * plan.frozen
-    words += ["--keep=" + ",".join(plan.kept)] * bool(plan.kept)
+    words += ["--keep=" + ",".join(plan.saved)] * bool(plan.saved)
     common = Plan()
     for key in _FLAGS:
         value = getattr(plan, key)

@@ -159,11 +159,11 @@ def advise(
     replayed = [(one, _advice_of(one, path, result, workload, simulate)) for one in chosen]
     helpful = [(one, item) for one, item in replayed if item.gain_ns / total >= _LEAST_SHARE]
     helpful.sort(key=lambda pair: -pair[1].gain_ns)
-    kept = [
+    shown = [
         (one, _of_the_whole(one, item, result, workload, simulate))
         for one, item in _without_covered(helpful, path)[:_MOST_ADVICE]
     ]
-    items = [*_recurring(result, workload), *_with_overlaps(kept, path)]
+    items = [*_recurring(result, workload), *_with_overlaps(shown, path)]
     items = sorted(items, key=lambda item: -item._likely_ns)[:_MOST_ADVICE]
     top = _contributor(found)
     causes = tuple(_cause(one, path) for one in _distinct(found)[:_MOST_CAUSES])

@@ -145,14 +145,14 @@ class _Calls(NamedTuple):
     time_ns: int
 
 
-class _Known(msgspec.Struct):
+class _RecordedOperators(msgspec.Struct):
     kinds: list[_Kind]
     ranks: dict[int, list[_Calls]]
 
 
 def operator_rates(metadata: Mapping[str, Any]) -> list[OperatorRate]:
     """Return what the *metadata* of a workload says of operators; anything odd counts as absent."""
-    known = _known(metadata)
+    known = _recorded(metadata)
     try:
         chips = msgspec.convert(metadata.get("chips", {}), dict[int, str], strict=False)
         return [
@@ -168,16 +168,16 @@ def written_bytes(metadata: Mapping[str, Any]) -> dict[tuple[str, int], tuple[st
     """Return class and written bytes of elementwise operators and copies, by name and all bytes of a call."""
     return {
         (one.operator, one.read_bytes + one.written_bytes): (one.kind, one.written_bytes)
-        for one in _known(metadata).kinds
+        for one in _recorded(metadata).kinds
         if one.kind in _FUSIBLE
     }
 
 
-def _known(metadata: Mapping[str, Any]) -> _Known:
+def _recorded(metadata: Mapping[str, Any]) -> _RecordedOperators:
     try:
-        return msgspec.convert(metadata.get("operators"), _Known, strict=False)
+        return msgspec.convert(metadata.get("operators"), _RecordedOperators, strict=False)
     except msgspec.ValidationError:
-        return _Known([], {})
+        return _RecordedOperators([], {})
 
 
 def _rate(rank: int, chip: str, of: _Kind, own: _Calls) -> OperatorRate:

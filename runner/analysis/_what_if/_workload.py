@@ -49,6 +49,8 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
             if is_data
             else _faster(graph, target, chosen, times, written_by)
         )
+    if not found and target == Target("fusion", FUSIBLE):
+        raise UsageError("The workload has no chains of elementwise operators that could be fused.")
     if not found:
         raise UsageError(
             f"The workload has no {target.what} '{target.name[:60]}'"

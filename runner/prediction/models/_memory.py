@@ -149,7 +149,7 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str 
             "up": wide * (model.matrices - 1) / tp,
             "down": hidden * kept,
         }
-        return tokens * 2 * (hidden * kept + sum(columns[name] for name in plan.kept))
+        return tokens * 2 * (hidden * kept + sum(columns[name] for name in plan.saved))
     heads = (2 * model.query_size + 2 * kv_size) / hidden  # queries, keys, values, and what comes out
     if recompute == "selective" and plan.fused_attention:
         products = 2 + heads + wide / hidden * (model.matrices - 1) + 1

@@ -300,7 +300,7 @@ def _recomputed(plan: Plan, forward: Sequence[Item]) -> list[Item]:
         return []
     again = [replace(item, name=f"{item.name} again") for item in forward]
     if plan.recompute == "full":
-        return [item for item, first in zip(again, forward, strict=True) if first.name not in plan.kept]
+        return [item for item, first in zip(again, forward, strict=True) if first.name not in plan.saved]
     kind = "pointwise" if plan.fused_attention else "attention"
     return [item for item in again if isinstance(item, Operator) and item.kind == kind]
 

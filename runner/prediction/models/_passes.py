@@ -166,14 +166,14 @@ class Passes:
         """Append the launches of a pass over a layer; of both halves, those for weights are one pass."""
         if self.stage.prices.host_ns < 1:
             return -1
-        again = relative_launches(self.model, self.plan, layer)
+        launches = relative_launches(self.model, self.plan, layer)
         if phase == "backward" and half != "W":
-            again *= (3 if self.plan.recompute == "full" else 2) - (half == "I")
+            launches *= (3 if self.plan.recompute == "full" else 2) - (half == "I")
         return block.add(
             [],
             name="launch",
             type=NodeType.COMP,
-            duration_ns=round(self.stage.prices.host_ns * again),
+            duration_ns=round(self.stage.prices.host_ns * launches),
             stream=LANES["host"],
             operator="launch",
             phase=phase,

@@ -41,7 +41,7 @@ class Plan:
     reduced. With *frozen* weights only adapters are trained (LoRA): there are no gradients of weights.
     Adapters on queries, keys and values are of rank *lora*, or too small to count (0). With
     *tensor_overlap* the collectives of tensor parallelism overlap the products they belong to. Under
-    full recomputation, *kept* names the products that are not computed again. With *whole_experts* tensor
+    full recomputation, *saved* names the products that are not computed again. With *whole_experts* tensor
     parallelism does not cut experts (Megatron's expert tensor parallelism of 1): its ranks share them out
     too, each with tokens of its own. A token attends to at most *document* tokens, where sequences are
     packed from shorter ones. With *deduplicate* a token is sent once to a node and once to a rank, whatever
@@ -70,7 +70,7 @@ class Plan:
     frozen: bool = False
     lora: int = 0
     tensor_overlap: bool = False
-    kept: tuple[str, ...] = ()
+    saved: tuple[str, ...] = ()
     document: int = 0
     whole_experts: bool = False
     deduplicate: bool = True
@@ -224,10 +224,10 @@ class Plan:
             )
 
     def _check_recomputation(self) -> None:
-        for name in self.kept:
+        for name in self.saved:
             if name not in PRODUCT_NAMES:
                 raise UsageError(f"--keep can be {', '.join(PRODUCT_NAMES)}, and not '{name}'.")
-        if self.kept and self.recompute != "full":
+        if self.saved and self.recompute != "full":
             raise UsageError("--keep changes nothing without --recompute full. Leave it out.")
         if self.document and not self.fused_attention:
             raise UsageError("--document needs fused attention. Leave out --no-fused-attention.")

@@ -9,6 +9,7 @@ import pytest
 from workloads import comp, workload
 
 from chakrascope.cli import main
+from chakrascope.errors import UsageError
 from chakrascope.runner import Study, get_backend, prepare
 from chakrascope.runner.analysis import Target, analyse_run, what_if
 from chakrascope.runner.analysis._fusion import chains_of_nodes, fusible_chains
@@ -111,6 +112,12 @@ def test_the_advice_promises_what_its_replay_gains(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["what-if", str(study.path), "--faster", "fusion:products=inf"])
     assert "has no fusion 'products'" in capsys.readouterr().err
+
+
+def test_a_workload_without_chains_has_nothing_to_fuse():
+    run = prepare(program("aten::mm", "aten::mm"), "default", None, backend="replay")
+    with pytest.raises(UsageError, match="no chains of elementwise operators"):
+        what_if(run, [(Target("fusion", "elementwise"), math.inf)])
 
 
 def test_a_node_that_is_on_the_path_twice_counts_twice():

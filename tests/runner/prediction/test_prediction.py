@@ -316,9 +316,9 @@ def test_options_say_what_was_measured():
     given = ["--model", "llama3-70b", "--chip", "h100", "--network", "hgx-h100-8x8", "--fsdp"]
     given += ["--recompute", "full", "--keep", "qkv,down", "--document", "200", "--gradient-bytes", "2"]
     plan, _ = plan_of(predict_command.make_context("predict", given).params, h100, 64, None)
-    assert (plan.kept, plan.document, plan.grad_bytes) == (("qkv", "down"), 200, 2)
+    assert (plan.saved, plan.document, plan.grad_bytes) == (("qkv", "down"), 200, 2)
     held, least = (
-        rank_memory(find_model("llama3-70b"), each, 0).activations for each in (plan, replace(plan, kept=()))
+        rank_memory(find_model("llama3-70b"), each, 0).activations for each in (plan, replace(plan, saved=()))
     )
     assert held > 2 * least
 

@@ -482,9 +482,9 @@ def test_what_is_kept_is_not_computed_again_and_documents_attend_to_themselves()
         nodes = training_step(TINY, plan, Prices(), 4).graphs[0].nodes
         return int(nodes["num_ops"][nodes["name"] == name].sum())
 
-    plan = Plan(recompute="full", kept=("qkv", "down"))
+    plan = Plan(recompute="full", saved=("qkv", "down"))
     assert not flops(plan, "qkv again")
-    assert flops(plan, "up again") == flops(replace(plan, kept=()), "up again") == flops(plan, "up")
+    assert flops(plan, "up again") == flops(replace(plan, saved=()), "up again") == flops(plan, "up")
     packed = replace(plan, document=TINY.sequence // 4)
     assert flops(packed, "attention") * 4 == flops(plan, "attention")
     assert flops(replace(plan, document=10**6), "attention") == flops(plan, "attention")
