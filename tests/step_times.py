@@ -22,7 +22,7 @@ def part(rank, steps, first=0, sends=(), **changes):
     columns |= {"index": list(range(first, first + count)), "recorded": [0] * count}
     columns |= {name: [0] * count for name in OTHERS} | changes
     document = {"format": "chakrascope-steps", "version": 1, "rank": rank, "sends": sends, "steps": columns}
-    return gzip.compress(json.dumps(document).encode())
+    return gzip.compress(json.dumps(document).encode(), mtime=0)
 
 
 def recording(folder, files, warmup=0):
