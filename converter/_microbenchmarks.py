@@ -8,11 +8,20 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError, did_you_mean
-from .chakra import CollectiveType, EdgeKind, Graph, GraphBuilder, NodeType, Workload, communication
+from .chakra import (
+    COMM_LANE,
+    CollectiveType,
+    EdgeKind,
+    Graph,
+    GraphBuilder,
+    NodeType,
+    Workload,
+    communication,
+)
 
 __all__ = ["MICROBENCHMARKS", "microbenchmark"]
 
-_COMPUTE_LANE, _COMM_LANE, _RECEIVE_LANE = 0, 100, 101
+_COMPUTE_LANE, _RECEIVE_LANE = 0, COMM_LANE + 1
 _MAX_RANKS = 65_536
 _MAX_BYTES = 2**62
 _MAX_NODES = 10_000_000
@@ -41,7 +50,7 @@ def microbenchmark(
     for rank in range(num_ranks if pattern in _BY_RANK else 1):
         builder = _Program(rank, num_ranks, size_bytes, compute_ns)
         program(builder)
-        _check_size(len(builder.nodes) * repeats * (num_ranks if pattern in _BY_RANK else 1), repeats)
+        _check_size(builder.size * repeats * (num_ranks if pattern in _BY_RANK else 1), repeats)
         for _ in range(repeats - 1):
             program(builder)
         programs[rank] = len(graphs)
@@ -84,12 +93,12 @@ class _Program(GraphBuilder):
     def collective(self, kind: CollectiveType) -> int:
         """Append a collective of all ranks."""
         columns = communication(NodeType.COMM_COLL, kind, self.size_bytes)
-        return self.after_tail(columns | {"stream": _COMM_LANE})
+        return self.after_tail(columns | {"stream": COMM_LANE})
 
     def send(self, target: int) -> int:
         """Append a message to *target*."""
         columns = communication(NodeType.COMM_SEND, None, self.size_bytes, peer=target, tag=0)
-        return self.after_tail(columns | {"name": f"send to {target}", "stream": _COMM_LANE})
+        return self.after_tail(columns | {"name": f"send to {target}", "stream": COMM_LANE})
 
     def receive(self, source: int) -> int:
         """Append the receipt of a message from *source*."""
@@ -123,7 +132,7 @@ def _ping_pong(builder: _Program) -> None:
     elif builder.rank == 1:
         builder.tail = [builder.receive(0)]
         builder.tail = [builder.send(0)]
-    elif not builder.nodes:
+    elif not builder.size:
         builder.after_tail({"name": "idle", "type": NodeType.COMP, "stream": _COMPUTE_LANE})
 
 

@@ -14,22 +14,15 @@ if TYPE_CHECKING:
     from ._belonging import doubts_of_pair as doubts_of_pair
     from ._belonging import doubts_of_ranks as doubts_of_ranks
     from ._belonging import settle as settle
-    from ._conventions import DEVICE_LANE as DEVICE_LANE
-    from ._conventions import GAP as GAP
-    from ._conventions import HOST_BEFORE as HOST_BEFORE
-    from ._conventions import HOST_END as HOST_END
-    from ._conventions import HOST_UNRECORDED as HOST_UNRECORDED
-    from ._conventions import SPIN as SPIN
     from ._conversion import UNMARKED as UNMARKED
     from ._conversion import Progress as Progress
     from ._convert import convert as convert
     from ._convert import convert_files as convert_files
     from ._costs import counts_whole as counts_whole
     from ._costs import operator_cost as operator_cost
-    from ._fake_world import MAX_PROGRAMS as MAX_PROGRAMS
-    from ._fake_world import groups_like as groups_like
     from ._finished import FinishedRanks as FinishedRanks
     from ._finished import finished_ranks as finished_ranks
+    from ._host_graph import LEFT_OUT as LEFT_OUT
     from ._late_ranks import is_usually_late as is_usually_late
     from ._log_troubles import LogTrouble as LogTrouble
     from ._log_troubles import has_times as has_times
@@ -39,15 +32,16 @@ if TYPE_CHECKING:
     from ._operator_classes import class_of as class_of
     from ._operator_classes import plain_name as plain_name
     from ._operator_table import TRANSFER as TRANSFER
-    from ._origin import captured_steps as captured_steps
-    from ._origin import computed_on_host as computed_on_host
-    from ._origin import stand_in_of as stand_in_of
-    from ._origin import step_choice_text as step_choice_text
-    from ._origin import stood_in as stood_in
     from ._overhead import ProfilerOverhead as ProfilerOverhead
     from ._overhead import profiler_overhead as profiler_overhead
-    from ._rank import LEFT_OUT as LEFT_OUT
     from ._rank import read_rank as read_rank
+    from ._stand_ins import MAX_PROGRAMS as MAX_PROGRAMS
+    from ._stand_ins import captured_steps as captured_steps
+    from ._stand_ins import computed_on_host as computed_on_host
+    from ._stand_ins import groups_like as groups_like
+    from ._stand_ins import stand_in_of as stand_in_of
+    from ._stand_ins import step_choice_text as step_choice_text
+    from ._stand_ins import stood_in as stood_in
     from ._step_times import StepTimes as StepTimes
     from ._step_times import step_times as step_times
     from ._steps import StepChoice as StepChoice
@@ -59,15 +53,9 @@ else:
 
 
 __all__ = [
-    "DEVICE_LANE",
-    "GAP",
-    "HOST_BEFORE",
-    "HOST_END",
-    "HOST_UNRECORDED",
     "LEFT_OUT",
     "MATRIX_CLASSES",
     "MAX_PROGRAMS",
-    "SPIN",
     "TRANSFER",
     "UNMARKED",
     "Doubt",

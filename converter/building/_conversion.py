@@ -19,10 +19,16 @@ from ..readers import RankTraces
 from ._belonging import doubts_of_ranks, doubts_of_work, settle
 from ._late_ranks import lateness
 from ._operator_table import joined_operators
-from ._origin import STAND_IN_OF, STAND_INS, STEP_CHOICE, stand_ins_text
-from ._rank import OpenRank, open_rank, open_ranks
-from ._rank_graph import RankGraph, Selection
-from ._stand_ins import replicas_text, with_stand_ins
+from ._rank import open_rank, open_ranks
+from ._rank_graph import OpenRank, RankGraph, Selection
+from ._stand_ins import (
+    STAND_IN_OF,
+    STAND_INS,
+    STEP_CHOICE,
+    replicas_text,
+    stand_ins_text,
+    with_stand_ins,
+)
 from ._steps import StepChoice, choose_steps, is_annotation
 from ._uneven import tell_uneven
 from ._workers import Workers

@@ -16,11 +16,10 @@ from ...tracer import RankEntry, TraceSet
 from ..chakra import Workload
 from ..readers import Files, RankTraces, find_rank_traces, with_archives_open, with_capture_traces
 from ._conversion import Conversion, Progress
-from ._fake_world import pose_for_all
 from ._finished import FinishedRanks, finished_ranks
-from ._origin import STEP_CHOICE
-from ._overhead import measured_overhead, usual_step_ns, with_overhead_told, without_overhead
+from ._overhead import measured_overhead, usual_step_ns, with_overhead_noted, without_overhead
 from ._rank import StepsDiffer, read_rank
+from ._stand_ins import STEP_CHOICE, pose_for_all
 from ._step_times import measured_steps
 from ._steps import StepChoice, is_annotation, typical_steps
 from ._workers import Workers, workers_at
@@ -56,7 +55,7 @@ def convert(
     lost = _lost_ranks(trace_set)
     with workers_at(cluster, jobs, finished) as workers:
         workload = _Capture(trace_set, lost, step, workers, progress).workload()
-    workload = without_overhead(workload, str(trace_dir)) if rescale_host else with_overhead_told(workload)
+    workload = without_overhead(workload, str(trace_dir)) if rescale_host else with_overhead_noted(workload)
     if not trace_set.fake_world:
         return workload
     return pose_for_all(workload, trace_set.world_size, trace_set.ranks[0].all_groups, str(trace_dir))

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from .._columns import spans
 from .._native import last_writers
 from ..chakra import NodeType
-from ..readers import Communication, HostTrace, Ops, Pieces
-from ._gaps import Gaps, is_idle, piece_at
+from ..readers import FUNCTIONAL, Communication, HostTrace, Ops, Pieces
 
 __all__ = [
     "WAIT_OPS",
+    "Gaps",
     "Uses",
     "data_dependencies",
     "uses_of",
@@ -25,7 +26,7 @@ __all__ = [
     "with_settled_messages",
 ]
 
-WAIT_OPS = frozenset({"_c10d_functional::wait_tensor"})
+WAIT_OPS = frozenset({f"{FUNCTIONAL}wait_tensor"})
 _ATEN = "aten::"
 # Operators that take a tensor for its shape alone, or move it elsewhere, and leave its data alone.
 _OF_SHAPES = re.compile(r"aten::(\w+_(like|as)|new_\w+|set_|resize_)$")
@@ -128,9 +129,9 @@ def with_settled_messages(
 
 def _held_up(comm: Communication, since_ns: int, ops: Ops, pieces: Pieces, gaps: Gaps) -> bool:
     """Return whether waiting for message *comm* blocked the thread, *since_ns* or the piece's start."""
-    at, issued = piece_at(comm.end_ns, pieces), int(ops.end_ns[comm.op])
+    at, issued = _piece_at(comm.end_ns, pieces), int(ops.end_ns[comm.op])
     start, end = int(pieces.start_ns[at]), int(pieces.end_ns[at])
-    if not is_idle(at, ops, pieces) or start < issued or end < comm.end_ns:
+    if not _is_idle(at, ops, pieces) or start < issued or end < comm.end_ns:
         return False
     since_ns = max(start, since_ns)
     return since_ns == issued or gaps.returned(at, since_ns, comm.end_ns)
@@ -170,9 +171,9 @@ def wait_pieces(
 def _recorded_wait(comm: Communication, ops: Ops, pieces: Pieces) -> int | None:
     """Return the piece in which the thread had waited for *comm*, as its record says."""
     assert comm.awaited_ns is not None
-    at = piece_at(comm.awaited_ns, pieces)
+    at = _piece_at(comm.awaited_ns, pieces)
     reached = ops.end_ns[comm.op] <= pieces.start_ns[at] and comm.awaited_ns <= pieces.end_ns[at]
-    return at if reached and is_idle(at, ops, pieces) else None
+    return at if reached and _is_idle(at, ops, pieces) else None
 
 
 def _ended_idle(comm: Communication, consumer: int | None, ops: Ops, pieces: Pieces) -> int | None:
@@ -183,10 +184,10 @@ def _ended_idle(comm: Communication, consumer: int | None, ops: Ops, pieces: Pie
     if comm.spec.collective is None:
         return None
     limit = ops.start_ns[consumer] if consumer is not None else pieces.end_ns[-1]
-    at = piece_at(comm.end_ns, pieces)
+    at = _piece_at(comm.end_ns, pieces)
     between = ops.end_ns[comm.op] <= pieces.start_ns[at] < limit and comm.end_ns <= pieces.end_ns[at]
     for_operator = consumer is not None and ops[consumer].name in WAIT_OPS
-    return at if between and not for_operator and is_idle(at, ops, pieces) else None
+    return at if between and not for_operator and _is_idle(at, ops, pieces) else None
 
 
 def _leads_to(consumer: int | None, at: int, ops: Ops, pieces: Pieces) -> bool:
@@ -258,6 +259,89 @@ def _later(storages: frozenset[int], users: Mapping[int, Sequence[int]], op: int
 def _idle_since(op: int, ops: Ops, pieces: Pieces) -> int:
     """Return the start of the thread's possible wait right before *op*, or the start of *op*."""
     start_ns = int(ops.start_ns[op])
-    at = piece_at(start_ns, pieces)
+    at = _piece_at(start_ns, pieces)
     ends_there = int(pieces.end_ns[at]) == start_ns
-    return int(pieces.start_ns[at]) if ends_there and is_idle(at, ops, pieces) else start_ns
+    return int(pieces.start_ns[at]) if ends_there and _is_idle(at, ops, pieces) else start_ns
+
+
+def _piece_at(time_ns: int, pieces: Pieces) -> int:
+    """Return the piece that contains the end time *time_ns*."""
+    return max(0, int(np.searchsorted(pieces.start_ns, time_ns - 1, side="right")) - 1)
+
+
+def _is_idle(at: int, ops: Ops, pieces: Pieces) -> bool:
+    """Return whether the thread may have waited in this piece: outside operators, or between inner ones.
+
+    ATen operators compute between their inner operators, too.
+    """
+    op = int(pieces.op[at])
+    return op < 0 or not (ops.is_leaf[op] or ops[op].name.startswith(_ATEN))
+
+
+class Gaps(msgspec.Struct, frozen=True):
+    """The usual time of a thread from one operator to the next, and from a wait to the next operator.
+
+    *between* operators and *within* one are the lengths of gaps in which no communication ended and that
+    follow none directly; *resumed* are the rests of gaps after certain waits; all are sorted. Only ranks of
+    lengths are compared, so a slower machine gives the same result. *trials* is one more than the number of
+    tested gaps: a gap counts as a wait only if chance would produce fewer than one in that many.
+    """
+
+    pieces: Pieces
+    between: np.ndarray
+    within: np.ndarray
+    resumed: np.ndarray
+    trials: int
+
+    @classmethod
+    def of(cls, comms: Sequence[Communication], ops: Ops, pieces: Pieces) -> Gaps:
+        """Return the gaps of a thread that issued *comms*; no wait is certain yet."""
+        named_aten = np.array([name.startswith(_ATEN) for name in ops.trace.names(ops.name)], dtype=bool)
+        works = ops.is_leaf.astype(bool) | named_aten
+        outside = pieces.op < 0
+        usual = np.ones(len(pieces.op), dtype=bool)
+        usual[[_piece_at(comm.end_ns, pieces) for comm in comms]] = False
+        usual &= ~np.isin(pieces.start_ns, [int(ops.end_ns[comm.op]) for comm in comms])
+        within = ~outside
+        within[within] = ~works[pieces.op[within]]
+        lengths = pieces.end_ns - pieces.start_ns
+        nothing = np.zeros(0, dtype=lengths.dtype)
+        between, within = (np.sort(lengths[kind & usual]) for kind in (outside, within))
+        return cls(pieces, between, within, nothing, len(comms) + 1)
+
+    def resuming(self, certain: Collection[tuple[int, int]]) -> Gaps:
+        """Return these gaps with the *certain* waits: their pieces and ends."""
+        left = [int(self.pieces.end_ns[at]) - over_ns for at, over_ns in certain]
+        return replace(self, resumed=np.sort(np.array(left, dtype=self.between.dtype)))
+
+    def returned(self, at: int, since_ns: int, until_ns: int) -> bool:
+        """Return whether a call that returned at *until_ns* in piece *at* had blocked the thread *since_ns*.
+
+        It had if a gap of this length is so rare that none is expected among the tested gaps.
+        """
+        return self.trials * _share(until_ns - since_ns, self._alike(at)) < 1
+
+    def ended_in(self, at: int, over_ns: int) -> bool:
+        """Return whether the thread left piece *at* because a communication ended at *over_ns*.
+
+        If it did, the rest of the gap is as long as usual after a wait, or as usual gaps are. If not, the
+        whole gap is as long as usual gaps, and ended soon after *over_ns* by chance, uniformly distributed.
+        """
+        whole, left = (int(self.pieces.end_ns[at]) - since for since in (self.pieces.start_ns[at], over_ns))
+        alike = self._alike(at)
+        by_chance = _share(whole, alike) * left / whole
+        as_after_waits = _longer(left, self.resumed) / (1 + len(self.resumed))
+        return self.trials * by_chance < max(_share(left, alike), as_after_waits)
+
+    def _alike(self, at: int) -> np.ndarray:
+        return self.between if self.pieces.op[at] < 0 else self.within
+
+
+def _share(length_ns: int, ordered: np.ndarray) -> float:
+    """Return the share of the lengths, this one included, of at least *length_ns*."""
+    return (1 + _longer(length_ns, ordered)) / (1 + len(ordered))
+
+
+def _longer(length_ns: int, ordered: np.ndarray) -> int:
+    """Return the number of lengths of at least *length_ns*."""
+    return len(ordered) - int(np.searchsorted(ordered, length_ns))

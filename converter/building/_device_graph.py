@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...tracer import Evidence, StepRange
+from ...tracer import Evidence
 from .._columns import spans
-from ..chakra import NODE_COLUMNS, Column, EdgeKind, Graph, consistent, execution_order, replay
+from ..chakra import DEVICE_LANE, EdgeKind, Graph, consistent, execution_order, replay
 from ..linking import (
     KERNEL,
     Bursts,
@@ -23,19 +23,16 @@ from ..linking import (
     link,
 )
 from ..readers import DeviceTrace, HostTrace
-from ._conventions import DEVICE_LANE
 from ._costs import work_costs
-from ._device_nodes import NodeTable, WorkNodes
-from ._device_streams import StreamSlots, stream_slots
-from ._device_sync import coinciding_waits, stream_waits
+from ._device_nodes import DeviceNodes, HostNodes, Marks, WorkNodes, host_nodes
+from ._device_sync import StreamSlots, coinciding_waits, stream_slots, stream_waits
 from ._host_causes import HostCauses
-from ._host_nodes import HostNodes, Marks, host_nodes
 from ._host_waits import HostWait, host_waits
 from ._operator_table import device_operators
-from ._profiler_cost import cost_of_recording, without_recording
-from ._rank_graph import RankGraph
+from ._overhead import cost_of_recording, without_recording
+from ._rank_graph import OpenRank, RankGraph
 from ._sampled_causes import host_causes
-from ._window import Extent, Window
+from ._steps import Extent, Window
 
 __all__ = ["device_graph"]
 
@@ -44,17 +41,16 @@ _TRIES = 6
 
 
 def device_graph(
-    rank: int,
+    opened: OpenRank,
     trace: DeviceTrace,
     host: HostTrace,
     window: Window,
     *,
     groups: Mapping[str, tuple[int, ...]],
     world_size: int,
-    whole: bool = False,
-    evidence: Evidence | None = None,
-    recorded: Sequence[StepRange] = (),
-    captured: Sequence[CapturedGraph] = (),
+    whole: bool,
+    evidence: Evidence | None,
+    captured: Sequence[CapturedGraph],
 ) -> RankGraph:
     """Return the graph of one rank whose operators issue work to a device.
 
@@ -62,24 +58,24 @@ def device_graph(
     its first work to its last.
 
     Every host thread is a chain of nodes, cut where it issues work or waits; every piece of device work is a
-    node on the lane of its stream. Work of graphs has the operators of those that were *captured*. Of
-    *recorded* steps *evidence* has what recording them cost.
+    node on the lane of its stream. Work of graphs has the operators of those that were *captured*. Of the
+    recorded steps *evidence* has what recording them cost.
     """
     span = (window.start_ns, window.end_ns)
     lanes = host_lanes(trace, *span)
     linked = link(trace, lanes, host, span, groups=groups, world_size=world_size, captured=captured)
-    table = NodeTable(trace, tuple(range(world_size)))
+    nodes = DeviceNodes(trace, tuple(range(world_size)))
     extent = Extent.of(linked) if whole else None
-    builder = _Builder(window, extent, lanes, linked, table, _causes(trace, lanes, window, evidence))
+    builder = _Builder(window, extent, lanes, linked, nodes, _causes(trace, lanes, window, evidence))
     builder.add_hosts(host_waits(linked, trace, lanes))
     waits = stream_waits(linked.launches, trace, lanes, host)
     coinciding, held_ns = coinciding_waits(linked, waits)
     costs = work_costs(trace, linked.launches, lanes, host)
     builder.add_works([*waits, *coinciding], held_ns, data_edges(linked.launches, lanes, host), costs)
     events = {lane.number: trace.events.take(trace.events.thread == lane.thread) for lane in lanes}
-    cost_ns = cost_of_recording(evidence, events[0], recorded)
+    cost_ns = cost_of_recording(evidence, events[0], opened.steps)
     own = replace(
-        builder.graph(rank),
+        builder.graph(opened.traces.rank),
         operators=device_operators(trace, linked.launches, lanes, host),
         chip=_chip(trace, linked.launches),
     )
@@ -120,9 +116,8 @@ class _Builder:
     extent: Extent | None
     lanes: Sequence[Lane]
     linked: Linked
-    table: NodeTable
+    nodes: DeviceNodes
     causes: Sequence[HostCauses]
-    edges: list[np.ndarray] = field(default_factory=list)
     issuer: np.ndarray = field(init=False)
     awaits: list[tuple[int, int]] = field(default_factory=list)
     last_awaited: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -192,11 +187,11 @@ class _Builder:
         causes = self.causes[lane.number]
         marks = Marks.of(_cuts(cuts), stops, _cuts(causes.boundaries()), more)
         nodes = host_nodes(lane, marks, working)
-        called = self.table.numbers(["", *(wait.name for wait in waits)])
+        called = self.nodes.numbers(["", *(wait.name for wait in waits)])
         called = called[np.maximum(nodes.stop - len(issued), -1) + 1]
-        first = self.table.add_host(lane, nodes, called, causes)
+        first = self.nodes.add_host(lane, nodes, called, causes)
         numbers = first + np.arange(len(nodes.start_ns))
-        self._tie_arrays(numbers[:-1], numbers[1:], EdgeKind.PROGRAM_ORDER)
+        self.nodes.tie(numbers[:-1], numbers[1:], EdgeKind.PROGRAM_ORDER)
         self.issuer[issued] = first + nodes.issuer[: len(issued)]
         resumed = nodes.resumed[len(issued) : len(issued) + len(waits)].tolist()
         self.awaits += [
@@ -208,12 +203,8 @@ class _Builder:
 
     def _tie(self, pairs: Sequence[tuple[int, int]], kind: EdgeKind) -> None:
         """Let the second node of each pair wait for the first."""
-        found = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-        self._tie_arrays(found[:, 0], found[:, 1], kind)
-
-    def _tie_arrays(self, sources: np.ndarray, targets: np.ndarray, kind: EdgeKind | np.ndarray) -> None:
-        kinds = np.broadcast_to(np.asarray(kind, dtype=np.int64), len(sources))
-        self.edges.append(np.column_stack([sources, targets, kinds]))
+        sources, targets = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        self.nodes.tie(sources, targets, kind)
 
     def add_works(
         self,
@@ -227,7 +218,7 @@ class _Builder:
         waited = np.unique(np.array(list(waits), dtype=np.int64).reshape(-1, 2), axis=0)
         slots = stream_slots(self.linked, waited, held_ns, self._behind_ns())
         self.gap_ns = int(slots.gap_ns.sum())
-        nodes = self.works = self.table.add_works(launches, self.lanes, slots.start_ns, slots.gap_ns, costs)
+        nodes = self.works = self.nodes.add_works(launches, self.lanes, slots.start_ns, slots.gap_ns, costs)
         entry = nodes.entry()
         issues = np.where(launches.is_comm, EdgeKind.COMM_ISSUE, EdgeKind.LAUNCH)
         alone = np.ones(len(launches), dtype=np.int64)
@@ -254,7 +245,7 @@ class _Builder:
         pair = spans(np.zeros(len(source), dtype=np.int64), own * other)
         width = np.repeat(other, own * other)
         first, second = np.repeat(source, own * other), np.repeat(target, own * other)
-        self._tie_arrays(first + pair // width, second + pair % width, kinds)
+        self.nodes.tie(first + pair // width, second + pair % width, kinds)
 
     def _await_works(self, slots: StreamSlots, nodes: WorkNodes) -> None:
         """Let host nodes wait for the device work they waited for.
@@ -277,42 +268,37 @@ class _Builder:
 
     def graph(self, rank: int) -> RankGraph:
         """Return the graph, its nodes numbered in order of start."""
-        columns = self.table.columns()
+        starts, durations = (self.nodes.column(name) for name in ("measured_start_ns", "duration_ns"))
         for node, (end, lag) in self.last_awaited.items():
-            if end >= columns["start_ns"][node]:
-                columns["duration_ns"][node] += lag
+            if end >= starts[node]:
+                durations[node] += lag
         if self.extent is not None:
-            columns = self.extent.cut(columns)
-        starts, notes = columns.pop("start_ns"), self._carried_note()
-        issued = self._issued(starts)
-        edges, contradicted = consistent(starts, np.concatenate(self.edges))
+            starts, durations = self.extent.cut(self.nodes.column("stream"), starts, durations)
+        notes = self._carried_note()
+        edges, contradicted = consistent(starts, self.nodes.edges())
         if contradicted:
             notes.add(
                 f"{contradicted} waits for the device are left out: by the trace's clocks, what was waited "
                 "for came later"
             )
         order = execution_order(starts, edges)
-        new = np.empty(len(order), dtype=np.int64)
-        new[order] = np.arange(len(order))
-        edges[:, :2] = new[edges[:, :2]]
-        placed = {name: column[order] for name, column in columns.items()}
-        nodes: dict[str, Column] = {**placed}
-        nodes |= {name: self.table.texts(placed[name]) for name in placed if NODE_COLUMNS[name][0] == "str"}
-        starts = starts[order]
-        shares = self._shares()
         begin_ns = self.window.start_ns if self.extent is None else self.extent.start_ns
-        nodes |= {
-            "node_id": np.arange(len(order)),
-            "measured_start_ns": starts - begin_ns,
-            "step": self.window.steps_at(issued[order]),
-        }
-        graph = self._in_time(Graph.of_columns(rank, nodes, edges), starts, shares)
+        graph = self.nodes.graph(
+            rank,
+            edges=edges,
+            order=order,
+            measured_start_ns=starts - begin_ns,
+            duration_ns=durations,
+            step=self.window.steps_at(self._issued(starts)),
+        )
+        shares, number = self._shares(), np.argsort(order)
+        graph = self._in_time(graph, starts[order], shares)
         return RankGraph(
             graph,
-            groups=list(self.table.groups),
-            splits={int(new[node]): sizes for node, sizes in self.table.splits.items()},
+            groups=list(self.nodes.groups),
+            splits={int(number[node]): sizes for node, sizes in self.nodes.splits.items()},
             accounting=self._accounting(graph, shares),
-            notes=sorted(self.table.notes | self.linked.launches.notes | notes),
+            notes=sorted(self.nodes.notes | self.linked.launches.notes | notes),
             began_ns=int(begin_ns),
             step_shares=(shares - [0, begin_ns, begin_ns]).tolist(),
         )

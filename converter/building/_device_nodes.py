@@ -1,26 +1,106 @@
-"""The node columns of a rank with devices."""
+"""The nodes of a rank with devices, as columns: host threads cut where they issue work or wait, and work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from ..chakra import NODE_COLUMNS, CollectiveType, Column, NodeType, TextColumn, communication
-from ..linking import KERNEL, Lane, Launches
+from .._columns import Columns
+from .._native import host_chain
+from ..chakra import (
+    DEVICE_LANE,
+    HOST_BEFORE,
+    HOST_END,
+    HOST_UNRECORDED,
+    LATENCY,
+    NODE_COLUMNS,
+    CollectiveType,
+    GraphBuilder,
+    NodeType,
+    communication,
+)
+from ..linking import KERNEL, Bursts, Lane, Launches
 from ..readers import PHASES, DeviceComm, DeviceTrace
-from ._conventions import DEVICE_LANE, HOST_BEFORE, HOST_END, HOST_UNRECORDED
 from ._host_causes import HostCauses
-from ._host_nodes import HostNodes
 
-__all__ = ["NodeTable", "WorkNodes"]
+__all__ = ["DeviceNodes", "HostNodes", "Marks", "WorkNodes", "host_nodes"]
 
 # The sends and receives of one kernel run beside each other: each has a lane this much above the last one's.
 _BESIDE = 1_000_000
 # What a communication is, and with whom.
 _ENDS = ("type", "comm_type", "comm_size_bytes", "group", "comm_src", "comm_dst", "comm_tag")
+
+
+class Marks(Columns, frozen=True):
+    """Times at which a thread issues work, or blocks until *resume_ns*.
+
+    *waits* means that the awaited work is in the graph. A stop in a call that returns at *return_ns* has a
+    separate node; -1 for all others.
+    """
+
+    time_ns: np.ndarray
+    resume_ns: np.ndarray
+    waits: np.ndarray
+    return_ns: np.ndarray
+
+    @classmethod
+    def of(cls, *parts: Marks) -> Marks:
+        """Return the marks of *parts*, one part after the other."""
+        return cls(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__struct_fields__)
+        )
+
+
+class HostNodes(msgspec.Struct, frozen=True):
+    """The nodes of one thread: measured start, duration, and the piece each is named after (-1: none).
+
+    *stop* is the mark whose call a node is (-1: none's). Of each mark, *issuer* is the node that issues its
+    work, *resumed* the one that runs once the thread has waited (-1: it did not). Of each burst,
+    *burst_first* and *burst_last* are its outer nodes. *wait_ns* is the time the thread was stopped.
+    """
+
+    start_ns: np.ndarray
+    duration_ns: np.ndarray
+    piece: np.ndarray
+    stop: np.ndarray
+    issuer: np.ndarray
+    resumed: np.ndarray
+    burst_first: np.ndarray
+    burst_last: np.ndarray
+    wait_ns: int
+
+
+def host_nodes(lane: Lane, marks: Marks, bursts: Bursts | None = None) -> HostNodes:
+    """Return the nodes of *lane*.
+
+    The thread works in *bursts* only (all the time if there are none). Each node takes the time the thread
+    spent in it; time blocked at a mark belongs to no node.
+    """
+    stops = marks.waits | (marks.resume_ns > marks.time_ns) | (marks.return_ns >= 0)
+    order = np.lexsort((stops, marks.time_ns))
+    none = np.empty(0, dtype=np.int64)
+    columns, wait_ns = host_chain(
+        lane.pieces.start_ns,
+        lane.pieces.end_ns,
+        lane.pieces.op,
+        marks.time_ns[order],
+        marks.resume_ns[order],
+        marks.return_ns[order],
+        marks.waits[order].astype(np.uint8),
+        none if bursts is None else bursts.start_ns,
+        none if bursts is None else bursts.end_ns,
+        len(lane.ops),
+    )
+    for name in ("issuer", "resumed"):
+        in_order = columns[name]
+        columns[name] = np.empty(len(order), dtype=np.int64)
+        columns[name][order] = in_order
+    own = columns["stop"] >= 0
+    columns["stop"] = np.where(own, order[columns["stop"]] if len(order) else -1, -1)
+    return HostNodes(**columns, wait_ns=wait_ns)
 
 
 class WorkNodes(msgspec.Struct, frozen=True):
@@ -36,21 +116,19 @@ class WorkNodes(msgspec.Struct, frozen=True):
         return np.where(has_gap, self.gap, self.first), np.where(has_gap, 1, self.count)
 
 
-class NodeTable:
-    """Nodes in the making, block by block, numbered from 0; texts become numbers at once."""
+class DeviceNodes(GraphBuilder):
+    """The nodes of host threads and of device work, block by block; measured starts are Unix nanoseconds."""
 
     def __init__(self, trace: DeviceTrace, everyone: tuple[int, ...]) -> None:
+        super().__init__()
         self._trace, self._everyone = trace, everyone
-        self._numbers: dict[str, int] = {}
-        self._blocks: list[dict[str, np.ndarray]] = []
-        self.size = 0
         self.groups: dict[tuple[int, ...], int] = {}
         self.notes: set[str] = set()
         self.splits: dict[int, tuple[int, ...]] = {}
 
     def numbers(self, texts: Sequence[str]) -> np.ndarray:
         """Return the table's number of each of *texts*, -1 for empty ones."""
-        return np.array([self._text(text) if text else -1 for text in texts], dtype=np.int64)
+        return np.array([self.text(text) if text else -1 for text in texts], dtype=np.int64)
 
     def add_host(self, lane: Lane, nodes: HostNodes, called: np.ndarray, causes: HostCauses) -> int:
         """Append the *nodes* of a host thread and return the number of the first.
@@ -64,25 +142,25 @@ class NodeTable:
         next_op[known] = lane.pieces.next_op[nodes.piece[known]]
         about = np.where(op >= 0, op, next_op)
         named = self._op_texts(lane, about)
-        before = self._texts(lane.ops.name[next_op[about >= 0]], lambda text: HOST_BEFORE + text)
-        name = np.full(len(op), self._text(HOST_END if len(lane.ops) else HOST_UNRECORDED))
+        before = self.texts(lane.ops.name[next_op[about >= 0]], self._trace.texts, HOST_BEFORE.__add__)
+        name = np.full(len(op), self.text(HOST_END if len(lane.ops) else HOST_UNRECORDED))
         name[about >= 0] = before
         name[op >= 0] = named["operator"][op >= 0]
-        named["operator"][op < 0] = self._text("")
+        named["operator"][op < 0] = self.text("")
         waited = called >= 0
         name[waited] = called[waited]
         end_ns = nodes.start_ns + nodes.duration_ns
         cause, place = causes.of_nodes(nodes.start_ns, end_ns, op < 0)
-        return self._add(
+        return self.add_columns(
             len(op),
-            start_ns=nodes.start_ns,
+            measured_start_ns=nodes.start_ns,
             duration_ns=nodes.duration_ns,
             type=NodeType.COMP,
             stream=lane.number,
             is_cpu_op=True,
-            kind=np.where(waited, self._text("sync"), self._text("host")),
-            cause=np.where(waited, self._text("synchronisation"), [self._text(text) for text in cause]),
-            place=np.array([self._text(text) for text in place], dtype=np.int64),
+            kind=np.where(waited, self.text("sync"), self.text("host")),
+            cause=np.where(waited, self.text("synchronisation"), [self.text(text) for text in cause]),
+            place=np.array([self.text(text) for text in place], dtype=np.int64),
             name=name,
             **named,
         )
@@ -96,9 +174,9 @@ class NodeTable:
         costs: np.ndarray,
     ) -> WorkNodes:
         """Append the nodes of the *launches*, which begin at *start_ns*, each after its gap if it has one."""
-        told = {index: found for index in launches.comms if (found := self._told(launches.comms[index]))}
+        ends_of = {index: found for index, comms in launches.comms.items() if (found := self._ends(comms))}
         count = np.ones(len(launches), dtype=np.int64)
-        for index, ends in told.items():
+        for index, ends in ends_of.items():
             count[index] = len(ends)
         own = count + (gap_ns > 0)
         begin = np.cumsum(own) - own
@@ -107,24 +185,24 @@ class NodeTable:
         is_gap = beside < 0
         columns = self._places(launches, lanes, launch)
         works = self._trace.works.take(launches.work)
-        names = self._texts(works.name, str)[launch]
-        names[is_gap] = self._texts(works.name[launch[is_gap]], lambda text: f"device latency before {text}")
-        kinds = np.where(launches.category == KERNEL, self._text("compute"), self._text("copy"))
-        kinds[launches.is_comm] = self._text("communication")
-        columns["phase"][launches.is_comm[launch] & ~is_gap] = self._text("communication")
+        names = self.texts(works.name, self._trace.texts)[launch]
+        names[is_gap] = self.texts(works.name[launch[is_gap]], self._trace.texts, LATENCY.__add__)
+        kinds = np.where(launches.category == KERNEL, self.text("compute"), self.text("copy"))
+        kinds[launches.is_comm] = self.text("communication")
+        columns["phase"][launches.is_comm[launch] & ~is_gap] = self.text("communication")
         columns |= {
             "name": names,
-            "start_ns": start_ns[launch],
+            "measured_start_ns": start_ns[launch],
             "duration_ns": np.where(is_gap, gap_ns[launch], (launches.end_ns - launches.start_ns)[launch]),
-            "kind": np.where(is_gap, self._text("idle"), kinds[launch]),
+            "kind": np.where(is_gap, self.text("idle"), kinds[launch]),
             "type": np.full(len(launch), int(NodeType.COMP)),
             "num_ops": np.where(is_gap, 1, costs[launch, 0]),
             "tensor_size_bytes": np.where(is_gap, 1, costs[launch, 1]),
         }
         gap = np.where(gap_ns > 0, self.size + begin, -1)
         nodes = WorkNodes(self.size + begin + (gap_ns > 0), count, gap)
-        self._tell(columns, told, nodes.first - self.size)
-        self._add(len(launch), **columns)
+        self._write_ends(columns, ends_of, nodes.first - self.size)
+        self.add_columns(len(launch), **columns)
         return nodes
 
     def _places(self, launches: Launches, lanes: Sequence[Lane], launch: np.ndarray) -> dict[str, np.ndarray]:
@@ -138,7 +216,7 @@ class NodeTable:
                 columns[name][mine] = values
         for index, origin in launches.origins.items():
             for name in ("operator", "module", "phase"):
-                columns[name][index] = self._text(getattr(origin, name))
+                columns[name][index] = self.text(getattr(origin, name))
         placed = {name: values[launch] for name, values in columns.items()}
         return placed | {"stream": lane_of[launches.queue][launch]}
 
@@ -151,15 +229,15 @@ class NodeTable:
             ("module", ops.modules, ops.module),
             ("phase", PHASES, ops.phase),
         ):
-            found[name] = np.full(len(op), self._text(NODE_COLUMNS[name][1]))
-            found[name][known] = self._texts(numbers[op[known]], str, texts)
+            found[name] = np.full(len(op), self.text(NODE_COLUMNS[name][1]))
+            found[name][known] = self.texts(numbers[op[known]], texts)
         return found
 
-    def _told(self, comms: Sequence[DeviceComm]) -> list[dict[str, Any]]:
+    def _ends(self, comms: Sequence[DeviceComm]) -> list[dict[str, Any]]:
         """Return the columns that say what *comms* are and with whom, those that are with somebody else."""
-        return [found for comm in comms if (found := self._ends(comm)) is not None]
+        return [columns for comm in comms if (columns := self._ends_of(comm)) is not None]
 
-    def _ends(self, comm: DeviceComm) -> dict[str, Any] | None:
+    def _ends_of(self, comm: DeviceComm) -> dict[str, Any] | None:
         """Return the columns that say what *comm* is and with whom; None if it is with nobody else."""
         self.notes.update(comm.notes)
         ranks = comm.group_ranks or self._everyone
@@ -177,20 +255,20 @@ class NodeTable:
         )
         ends = {name: value for name, value in columns.items() if name in _ENDS}
         if comm.collective is not None:
-            ends["name"] = self._text(columns["name"])
+            ends["name"] = self.text(columns["name"])
         return ends | ({"splits": comm.splits} if comm.splits else {})
 
-    def _tell(
+    def _write_ends(
         self,
         columns: dict[str, np.ndarray],
-        told: Mapping[int, Sequence[Mapping[str, Any]]],
+        ends_of: Mapping[int, Sequence[Mapping[str, Any]]],
         first: np.ndarray,
     ) -> None:
         """Write into *columns* what the communications among the nodes are; each has a lane of its own."""
         size = len(columns["name"])
         for name in _ENDS[1:]:
             columns[name] = np.full(size, NODE_COLUMNS[name][1], dtype=np.int64)
-        for index, nodes in told.items():
+        for index, nodes in ends_of.items():
             for beside, ends in enumerate(nodes):
                 at = first[index] + beside
                 for name, value in ends.items():
@@ -200,38 +278,3 @@ class NodeTable:
                         columns[name][at] = value
                 columns["stream"][at] += beside * _BESIDE
                 columns["num_ops"][at] = columns["tensor_size_bytes"][at] = -1
-
-    def _add(self, count: int, **columns: Any) -> int:
-        """Append *count* nodes; scalars are the same for all."""
-        first = self.size
-        self._blocks.append({name: np.broadcast_to(value, count) for name, value in columns.items()})
-        self.size += count
-        return first
-
-    def _text(self, text: str) -> int:
-        return self._numbers.setdefault(text, len(self._numbers))
-
-    def _texts(
-        self, numbers: np.ndarray, spelled: Callable[[str], str], texts: Sequence[str] | None = None
-    ) -> np.ndarray:
-        """Return the table's numbers of the trace's (or other) *texts* as they are *spelled* here."""
-        source = self._trace.texts if texts is None else texts
-        different, place = np.unique(numbers, return_inverse=True)
-        known = [self._text(spelled(source[number])) for number in different.tolist()]
-        return np.array(known, dtype=np.int64)[place.ravel()]
-
-    def columns(self) -> dict[str, np.ndarray]:
-        """Return all columns that are known of some node, with ``start_ns``; texts are numbers."""
-        names = dict.fromkeys(name for block in self._blocks for name in block)
-        return {name: np.concatenate([self._column(block, name) for block in self._blocks]) for name in names}
-
-    def _column(self, block: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-        if name in block:
-            return block[name]
-        dtype, default = NODE_COLUMNS[name]
-        count = len(block["start_ns"])
-        return np.full(count, self._text(default) if dtype == "str" else default)
-
-    def texts(self, numbers: np.ndarray) -> Column:
-        """Return a column of texts from its numbers."""
-        return TextColumn(numbers.astype(np.int32), list(self._numbers))

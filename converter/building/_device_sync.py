@@ -1,4 +1,4 @@
-"""Find waits between streams.
+"""The order of work on a device: what streams wait for, and when each piece of work could begin.
 
 Traces taken with ``enable_cuda_sync_events`` name the event of each wait. All others have only the calls,
 whose place decides: a wait in a collective's own operator makes the collective wait for the stream that the
@@ -8,22 +8,69 @@ that contradict the measured times are never assumed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import msgspec
 import numpy as np
 
-from .._columns import groups_of, which
+from .._columns import Columns, groups_of, which
 from ..linking import Lane, Launches, Linked
 from ..readers import COMM_OPS, PARAMETERS, DeviceTrace, HostTrace, Op, parameters
-from ._issue_order import IssueOrder
 
-__all__ = ["coinciding_waits", "stream_waits"]
+__all__ = ["IssueOrder", "Queue", "StreamSlots", "coinciding_waits", "stream_slots", "stream_waits"]
 
 # Names of the runtimes' calls; further ones are data, not code.
 STREAM_WAIT_CALLS = frozenset({"cudaStreamWaitEvent", "hipStreamWaitEvent", "cuStreamWaitEvent"})
 # A stream that stood still this long, and went on this soon after another's work ended, waited for that.
 _STOOD_STILL_NS = 20_000
 _WENT_ON_WITHIN_NS = 10_000
+# Unexplained time between pieces of work is gathered until it is worth a node.
+_GAP_NS = 5_000
+_LAG = 3
+
+
+Queue = tuple[int, int]
+
+
+class IssueOrder(msgspec.Struct):
+    """The launches of each stream in order of issue: when, and which; and all in order of their end."""
+
+    times: dict[Queue, list[int]] = msgspec.field(default_factory=dict)
+    launches: dict[Queue, list[int]] = msgspec.field(default_factory=dict)
+    ends: list[tuple[int, int]] = msgspec.field(default_factory=list)
+
+    @classmethod
+    def of(cls, launches: Launches) -> IssueOrder:
+        """Return the order of *launches*, which come in order of issue."""
+        issued = cls()
+        for own in sorted(groups_of(launches.queue).values(), key=lambda own: int(own[0])):
+            queue = launches.queues[int(launches.queue[own[0]])]
+            issued.times[queue] = launches.call_start_ns[own].tolist()
+            issued.launches[queue] = own.tolist()
+        order = np.argsort(launches.end_ns, kind="stable")
+        issued.ends = list(zip(launches.end_ns[order].tolist(), order.tolist(), strict=True))
+        return issued
+
+    def last_before(self, queue: Queue, time_ns: int) -> int | None:
+        """Return the last launch on *queue* issued before *time_ns*."""
+        at = bisect_left(self.times.get(queue, ()), time_ns)
+        return self.launches[queue][at - 1] if at else None
+
+    def first_after(self, queue: Queue, time_ns: int) -> int | None:
+        """Return the first launch on *queue* issued at or after *time_ns*."""
+        times = self.times.get(queue, ())
+        at = bisect_left(times, time_ns)
+        return self.launches[queue][at] if at < len(times) else None
+
+    def last_ended_within(self, start_ns: int, end_ns: int) -> int | None:
+        """Return the launch that ended last in (*start_ns*, *end_ns*]."""
+        at = bisect_left(self.ends, (end_ns + 1, -1)) - 1
+        return self.ends[at][1] if at >= 0 and self.ends[at][0] > start_ns else None
+
+    def on_stream(self, stream: int) -> list[Queue]:
+        """Return the queues called *stream*, one per device."""
+        return [queue for queue in self.times if queue[1] == stream]
 
 
 def stream_waits(
@@ -185,3 +232,66 @@ def _free_ns(linked: Linked) -> np.ndarray:
         before = linked.carried.end_ns[linked.carried_queue == queue].max(initial=0)
         free[own] = np.maximum.accumulate(np.append(before, launches.end_ns[own]))[:-1]
     return free
+
+
+class StreamSlots(Columns, frozen=True):
+    """The place of each launch on its stream.
+
+    *before* is the launch before it (-1: the first in the window), *start_ns* when it began, never before
+    that one. *gap_ns* is time in which the device, although nothing known held it up, did not begin: a node
+    of its own. *lag_ns* is how much earlier than measured it starts in the graph, gaps included.
+    """
+
+    before: np.ndarray
+    start_ns: np.ndarray
+    gap_ns: np.ndarray
+    lag_ns: np.ndarray
+
+
+class _Stream(msgspec.Struct):
+    """The state of a stream after the launches so far."""
+
+    end_ns: int = 0
+    start_ns: int = 0
+    lag_ns: int = 0
+    last: int = -1
+
+
+def stream_slots(
+    linked: Linked, waits: np.ndarray, held_ns: Mapping[int, int], behind_ns: int
+) -> StreamSlots:
+    """Return the slot of every launch.
+
+    *waits* are pairs: the second launch waits for the first, besides its stream's order.
+
+    *held_ns* says until when work from before the window held a launch up. A launch begins once the host has
+    issued it, the stream has come to it, and what it waits for has ended. The delay after that is a latency:
+    latencies add up along a chain of device work and become a gap when they exceed a few microseconds; where
+    the host's clock decides, they start anew. What the device did until *behind_ns*, for another step, delays
+    nothing.
+    """
+    launches, carried = linked.launches, linked.carried
+    streams = [_Stream() for _ in launches.queues]
+    for queue, end in zip(linked.carried_queue.tolist(), carried.end_ns.tolist(), strict=True):
+        streams[queue].end_ns = max(streams[queue].end_ns, end)
+    sources: dict[int, list[int]] = {}
+    for source, target in waits.tolist():
+        sources.setdefault(target, []).append(source)
+    ends = launches.end_ns.tolist()
+    columns = (launches.queue, launches.cut_ns, launches.start_ns)
+    slots: list[tuple[int, int, int, int]] = []
+    for index, (queue, cut, began) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        stream = streams[queue]
+        ready, lag = max(
+            (cut, 0),
+            (stream.end_ns, stream.lag_ns),
+            (max(held_ns.get(index, 0), min(behind_ns, began)), 0),
+            *((ends[source], slots[source][_LAG]) for source in sources.get(index, ())),
+        )
+        lag += max(0, began - ready)
+        gap = lag if lag >= _GAP_NS else 0
+        start = max(began, cut, stream.start_ns)
+        slots.append((stream.last, start, gap, lag - gap))
+        stream.end_ns = max(stream.end_ns, ends[index])
+        stream.start_ns, stream.lag_ns, stream.last = start, lag - gap, index
+    return StreamSlots(*np.array(slots, dtype=np.int64).reshape(-1, 4).T)

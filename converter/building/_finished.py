@@ -23,8 +23,7 @@ from ...support import package_version
 from ...tracer import StepRange
 from ..chakra import Graph, read_graph, write_graph
 from ..readers import RankTraces
-from ._rank import OpenRank
-from ._rank_graph import RankGraph, Selection
+from ._rank_graph import OpenRank, RankGraph, Selection
 from ._steps import StepChoice
 
 __all__ = ["FinishedRanks", "finished_ranks"]

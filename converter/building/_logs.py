@@ -16,13 +16,23 @@ import numpy as np
 
 from ...errors import TraceError, UsageError
 from ...support import duration_text
-from ..chakra import EdgeKind, Graph, GraphBuilder, NodeType, Workload, communication, unreachable
+from ..chakra import (
+    COMM_LANE,
+    GAP,
+    MESSAGE_LANE,
+    EdgeKind,
+    Graph,
+    GraphBuilder,
+    NodeType,
+    Workload,
+    communication,
+    unreachable,
+)
 from ..linking import LoggedMessage, MatchedCollective, MatchedLogs, match_logs
 from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text, read_logs
-from ._conventions import COMM_LANE, GAP, MESSAGE_LANE
 from ._log_troubles import has_times, troubles_of
-from ._origin import FROM_LOGS, STAND_INS
 from ._rank_graph import RankGraph
+from ._stand_ins import FROM_LOGS, STAND_INS
 from ._uneven import tell_uneven
 
 __all__ = ["convert_logs"]

@@ -8,10 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..linking import KERNEL, Lane, Launches, host_rows
-from ..readers import DeviceTrace, HostOp, HostTrace, Ops
+from ..readers import (
+    DeviceTrace,
+    HostOp,
+    HostTrace,
+    Ops,
+    kernel_width,
+    precision_of,
+    short_type,
+)
 from ._costs import operator_work
 from ._operator_classes import COPY
-from ._precision import kernel_width, precision_of, short_type
 from ._recorded_shapes import recorded_operator
 
 __all__ = ["TRANSFER", "OperatorCalls", "device_operators", "host_operators", "joined_operators"]

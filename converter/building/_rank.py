@@ -7,63 +7,35 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from ...errors import TraceError, TraceFormatError
-from ...tracer import Evidence, StepRange, read_evidence
-from .._columns import which
-from ..chakra import Graph
+from ...tracer import StepRange, read_evidence
+from ..chakra import DEVICE_LANE, Graph
 from ..linking import CapturedGraph, captured_graphs, launches_graphs, lend_records, with_records
 from ..readers import (
-    COMM_OPS,
     LINKED_LACKS,
-    Communication,
     DeviceTrace,
-    Entry,
-    Events,
     HostTrace,
-    Ops,
     RankTraces,
-    Threads,
-    communications,
-    issuing,
-    lost_communications,
     read_device_trace,
     read_host_trace,
     read_linked,
     read_linked_host,
     tensors,
 )
-from ._assemble import assemble
 from ._belonging import Identity, doubts_of_pair, settle
-from ._conventions import DEVICE_LANE
 from ._device_graph import device_graph
-from ._late_ranks import arrivals, flights_of, last_entries
-from ._profiler_cost import cost_of_recording, without_recording
-from ._rank_graph import RankGraph, Selection
+from ._host_graph import host_graph
+from ._late_ranks import last_entries
+from ._rank_graph import OpenRank, RankGraph, Selection
 from ._recorded_shapes import read_recorded_host, with_own_records
 from ._repetition import repeated_steps
-from ._sampled_causes import host_causes
-from ._steps import MarkedSteps, StepChoice, annotated_steps, named_steps, own_steps, whole_trace
-from ._unnamed_groups import with_told_groups
-from ._window import Window
+from ._steps import MarkedSteps, Window, annotated_steps, named_steps, own_steps, whole_trace
 
-__all__ = [
-    "LEFT_OUT",
-    "OpenRank",
-    "StepsDiffer",
-    "open_rank",
-    "open_ranks",
-    "rank_graph",
-    "read_rank",
-]
+__all__ = ["StepsDiffer", "open_rank", "open_ranks", "rank_graph", "read_rank"]
 
 
-LEFT_OUT = (
-    "communications that other threads than the training one issued, as hooks such as PowerSGD's do, are "
-    "left out: no network changes the time that was spent on them"
-)
 _HOST_DEVICES = frozenset({"", "cpu"})
 # Annotations of a library that communicates on GPUs only.
 _DEVICE_LIBRARY = "nccl:"
@@ -78,45 +50,6 @@ _NO_OPERATOR = (
 
 class StepsDiffer(Exception):
     """The communication of the steps differs, so the host trace of one does not apply to another."""
-
-
-class OpenRank(msgspec.Struct):
-    """A rank whose steps are known; *marked* tells that the trace marks them.
-
-    Else all of it counts as one, or each repetition of what it holds, where *begins_with* names the first
-    kernels or operators of each. *own* is the time on host and device that is each step's own, if known.
-
-    *names* are the annotations of steps that have one, and *which* the steps an annotation asks for.
-    *world_size* and *stated_rank* are what the trace says, 0 and -1 if it was not asked. *trace* is the
-    device trace if it had to be read for that and is small enough to keep, *host* what the same file told of
-    the host. *last_entries* are when the last of all ranks entered each collective, as far as it is known.
-    """
-
-    traces: RankTraces
-    steps: list[StepRange]
-    marked: bool = True
-    names: dict[int, str] = msgspec.field(default_factory=dict)
-    which: StepChoice = "median"
-    world_size: int = 0
-    stated_rank: int = -1
-    begins_with: str = ""
-    own: list[StepRange] = msgspec.field(default_factory=list)
-    trace: DeviceTrace | None = None
-    host: HostTrace | None = None
-    last_entries: dict[Entry, int] = msgspec.field(default_factory=dict)
-
-    @property
-    def identity(self) -> Identity:
-        """The origin of the traces, as known before they are read completely."""
-        traces = self.traces
-        host_path = None if traces.host_path == traces.device_path else traces.host_path
-        return Identity(
-            traces.rank,
-            host_path,
-            traces.device_path,
-            stated_rank=self.stated_rank,
-            world_size=self.world_size,
-        )
 
 
 def open_ranks(ranks: Sequence[RankTraces], *, keep: bool, threads: int = 1) -> list[OpenRank]:
@@ -199,7 +132,7 @@ def rank_graph(opened: OpenRank, selection: Selection) -> RankGraph:
         captured, unread = _captures_of(traces, trace)
         lacking = [*lacking, *unread]
         own = device_graph(
-            traces.rank,
+            opened,
             linked,
             host,
             window,
@@ -207,7 +140,6 @@ def rank_graph(opened: OpenRank, selection: Selection) -> RankGraph:
             world_size=selection.world_size,
             whole=not opened.marked and len(selection.steps) == len(opened.steps),
             evidence=evidence,
-            recorded=opened.steps,
             captured=captured,
         )
         _refuse_untied(traces, own.graph, trace)
@@ -215,7 +147,7 @@ def rank_graph(opened: OpenRank, selection: Selection) -> RankGraph:
             lacking = [*lacking, _NO_OPERATOR]
     else:
         _refuse_lost_device(traces, trace, host)
-        own = _host_graph(
+        own = host_graph(
             opened, trace, host, window, groups=groups, world_size=selection.world_size, evidence=evidence
         )
     return replace(own, notes=[*own.notes, *lacking], identity=identity)
@@ -255,81 +187,6 @@ def _with_lent_records(
     if lent is None:
         raise StepsDiffer
     return lent
-
-
-def _host_graph(
-    opened: OpenRank,
-    trace: DeviceTrace,
-    host: HostTrace,
-    window: Window,
-    *,
-    groups: dict[str, tuple[int, ...]],
-    world_size: int,
-    evidence: Evidence | None,
-) -> RankGraph:
-    """Return the graph of a rank that computes on the host itself."""
-    traces = opened.traces
-    own = _busiest_thread(trace.events, window)
-    ops = Threads(trace).operators(own, window.start_ns, window.end_ns)
-    rank = traces.rank if opened.stated_rank < 0 else opened.stated_rank
-    if not len(ops):
-        raise TraceError(
-            f"{traces.device_path}: rank {rank} ran no operator in the chosen step, but "
-            f"{int(trace.events.is_operator.sum()):,} outside of it. {_why_outside(opened)}"
-        )
-    _refuse_lost_communications(traces, ops)
-    comms = communications(ops, host, groups, flights_of(traces), opened.last_entries)
-    comms, told = with_told_groups(comms, rank, groups, world_size)
-    everyone = tuple(range(world_size))
-    own_groups = sorted({comm.group_ranks for comm in comms} - {(), everyone})
-    ids = {(): 0, everyone: 0, **{ranks: number for number, ranks in enumerate(own_groups, start=1)}}
-    causes = host_causes(trace, own, ops, window, evidence)
-    assembled = assemble(traces.rank, window, ops, comms, host, group_ids=ids, causes=causes)
-    left_out = _left_out(trace.events, own, window, trace.texts)
-    result = replace(
-        assembled,
-        groups=own_groups,
-        notes=[*assembled.notes, *told, *_unknown(ops, comms), *left_out],
-        arrivals=arrivals(trace, own, opened.steps),
-    )
-    events = trace.events.take(own)
-    return without_recording(result, {0: events}, window, cost_of_recording(evidence, events, opened.steps))
-
-
-def _why_outside(opened: OpenRank) -> str:
-    """Return the remedy for a step without operators."""
-    if opened.traces.steps:
-        return "Its clock and its manifest may disagree; choose another step or capture again."
-    capture = "Choose another step (--step), or capture" if len(opened.steps) > 1 else "Capture"
-    return f"{capture} whole steps, with CPU activities on."
-
-
-def _left_out(events: Events, own: np.ndarray, window: Window, texts: Sequence[str]) -> list[str]:
-    """Return the communications in the window of threads other than that of the events *own*."""
-    inside = (events.start_ns >= window.start_ns) & (events.start_ns < window.end_ns)
-    inside[own] = False
-    return [LEFT_OUT] if (inside & which(texts, COMM_OPS.__contains__)[events.name]).any() else []
-
-
-def _unknown(ops: Ops, comms: Sequence[Communication]) -> list[str]:
-    """Return sentences on unknown properties of the communications among *ops*."""
-    if len(issuing(ops)) == len(comms):
-        return []
-    return [
-        "the traces do not tell what some communications move: they are left as computation of their "
-        "measured time, which no network changes"
-    ]
-
-
-def _refuse_lost_communications(traces: RankTraces, ops: Ops) -> None:
-    """Raise `TraceError` if operators communicate in a way that the graph would lack."""
-    lost = lost_communications(ops)
-    if lost:
-        raise TraceError(
-            f"{traces.device_path}: rank {traces.rank} communicates by {', '.join(lost)}, which chakrascope "
-            "does not know, so the graph would lack it. Use another collective in the script, or report the "
-            "operator."
-        )
 
 
 def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace) -> None:
@@ -376,16 +233,6 @@ def _tensor_device(host: HostTrace) -> str:
             if isinstance(device, str) and device.partition(":")[0] not in ("", "cpu", "meta"):
                 return device
     return ""
-
-
-def _busiest_thread(events: Events, window: Window) -> np.ndarray:
-    """Return the events of the thread that ran most operators in the window."""
-    inside = events.is_operator & (events.start_ns >= window.start_ns) & (events.start_ns < window.end_ns)
-    threads, first, count = np.unique(events.thread[inside], return_index=True, return_counts=True)
-    if not len(threads):
-        return np.empty(0, dtype=np.int64)
-    busiest = threads[np.lexsort((first, -count))[0]]
-    return np.flatnonzero(events.thread == busiest)
 
 
 def _captures_of(traces: RankTraces, trace: DeviceTrace) -> tuple[list[CapturedGraph], list[str]]:

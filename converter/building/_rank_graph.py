@@ -1,15 +1,20 @@
-"""The graph of one rank, with other facts from its traces."""
+"""A rank of a conversion: the steps of its open traces, and its graph with other facts from them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
+from ...tracer import StepRange
 from ..chakra import Graph
+from ..readers import DeviceTrace, Entry, HostTrace, RankTraces
 from ._belonging import Identity
 from ._operator_table import OperatorCalls
+from ._steps import StepChoice
 
-__all__ = ["RankGraph", "Selection"]
+__all__ = ["OpenRank", "RankGraph", "Selection"]
 
 
 @dataclass(frozen=True)
@@ -18,6 +23,45 @@ class Selection:
 
     steps: frozenset[int]
     world_size: int
+
+
+class OpenRank(msgspec.Struct):
+    """A rank whose steps are known; *marked* tells that the trace marks them.
+
+    Else all of it counts as one, or each repetition of what it holds, where *begins_with* names the first
+    kernels or operators of each. *own* is the time on host and device that is each step's own, if known.
+
+    *names* are the annotations of steps that have one, and *which* the steps an annotation asks for.
+    *world_size* and *stated_rank* are what the trace says, 0 and -1 if it was not asked. *trace* is the
+    device trace if it had to be read for that and is small enough to keep, *host* what the same file told of
+    the host. *last_entries* are when the last of all ranks entered each collective, as far as it is known.
+    """
+
+    traces: RankTraces
+    steps: list[StepRange]
+    marked: bool = True
+    names: dict[int, str] = msgspec.field(default_factory=dict)
+    which: StepChoice = "median"
+    world_size: int = 0
+    stated_rank: int = -1
+    begins_with: str = ""
+    own: list[StepRange] = msgspec.field(default_factory=list)
+    trace: DeviceTrace | None = None
+    host: HostTrace | None = None
+    last_entries: dict[Entry, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def identity(self) -> Identity:
+        """The origin of the traces, as known before they are read completely."""
+        traces = self.traces
+        host_path = None if traces.host_path == traces.device_path else traces.host_path
+        return Identity(
+            traces.rank,
+            host_path,
+            traces.device_path,
+            stated_rank=self.stated_rank,
+            world_size=self.world_size,
+        )
 
 
 @dataclass(frozen=True)

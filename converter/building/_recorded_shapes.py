@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from .._columns import which
 from ..readers import (
     COMM_OPS,
+    FUNCTIONAL,
     PARAMETERS,
     CommArguments,
     DeviceTrace,
@@ -29,26 +30,21 @@ from ..readers import (
     HostTrace,
     Kinds,
     dtype_bytes,
+    is_floating,
 )
 from ._costs import returned_shapes
 from ._operator_classes import class_of, plain_name
-from ._precision import is_floating
 
 __all__ = ["read_recorded_host", "recorded_operator", "with_own_records"]
 
 _HOST = ("cpu_op", "user_annotation")
 _NCCL, _GLOO = "nccl:", "gloo:"
-_FUNCTIONAL = "_c10d_functional::"
-_WAIT_TENSOR = "_c10d_functional::wait_tensor"
-_COMMUNICATION = (PARAMETERS, _NCCL, _GLOO, _FUNCTIONAL)
+_WAIT_TENSOR = f"{FUNCTIONAL}wait_tensor"
+_COMMUNICATION = (PARAMETERS, _NCCL, _GLOO, FUNCTIONAL)
 _MESSAGES = ("send", "recv")
 _MAX_ELEMENTS = 2**50
 # Types of tensors in lists are not recorded.
 _LIST_ELEMENT_BYTES = 4
-_TYPE_BYTES = {
-    "long int": 8, "short int": 2, "unsigned char": 1, "signed char": 1, "complex<float>": 8,
-    "complex<double>": 16, "complex<half>": 4, "unsigned int": 4, "unsigned short": 2, "unsigned long": 8,
-}  # fmt: skip
 _BOOLEAN = frozenset({
     "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor", "isnan",
     "isinf", "isfinite", "all", "any",
@@ -216,7 +212,7 @@ def _waited(events: Sequence[Event]) -> Iterator[tuple[int, int]]:
         if event.name == _WAIT_TENSOR:
             if pending:
                 yield event.record_id, pending.popleft()
-        elif event.name.startswith(_FUNCTIONAL):
+        elif event.name.startswith(FUNCTIONAL):
             issued_until[event.thread] = event.end_ns
         elif event.name in COMM_OPS and event.start_ns < issued_until.get(event.thread, 0):
             pending.append(event.record_id)
@@ -281,7 +277,7 @@ def _inputs(spelled: str) -> tuple[list[Any], list[Any], list[Any]]:
 
 
 def _argument(shape: Any, kind: Any, value: Any) -> Any:
-    width = _type_bytes(kind) if isinstance(kind, str) else 0
+    width = dtype_bytes(kind) if isinstance(kind, str) else 0
     if width and _is_shape(shape):
         return _tensor(shape, width)
     if isinstance(shape, list) and shape and all(_is_shape(one) for one in shape):
@@ -301,12 +297,6 @@ def _is_shape(value: Any) -> bool:
     if not isinstance(value, list) or not all(type(size) is int and size >= 0 for size in value):
         return False
     return math.prod(value) < _MAX_ELEMENTS
-
-
-def _type_bytes(name: str) -> int:
-    """Return the bytes of an element of the C++ type *name*, 0 if it is not a tensor's."""
-    plain = name.removeprefix("c10::").lower()
-    return _TYPE_BYTES.get(plain, 0) or dtype_bytes(plain)
 
 
 def _number(value: Any) -> Any:

@@ -15,9 +15,17 @@ import numpy as np
 from ...tracer import Evidence
 from ..readers import PHASES, DeviceTrace, Ops
 from ._cause_rules import ACTIVITIES, CALLS, SYSTEM_CALLS, frame_cause
-from ._frame_causes import framed_spans
-from ._host_causes import GAPS, MOMENTS, OPERATIONS, HostCauses, Span, layered, marked_spans
-from ._window import Window
+from ._host_causes import (
+    GAPS,
+    MOMENTS,
+    OPERATIONS,
+    HostCauses,
+    Span,
+    framed_spans,
+    layered,
+    marked_spans,
+)
+from ._steps import Window
 
 __all__ = ["SampledCauses", "host_causes"]
 

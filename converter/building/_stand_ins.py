@@ -1,20 +1,95 @@
-"""Replace a rank without usable traces by one of the same data-parallel group."""
+"""What a workload stands for: its steps and its device, and the ranks without traces that others replace."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import TraceError
-from ..chakra import Graph, NodeType, recognise
-from ._rank_graph import RankGraph
+from ..chakra import DEVICE_LANE, Graph, NodeType, Workload, recognise
 
-__all__ = ["replicas_text", "with_stand_ins"]
+if TYPE_CHECKING:  # answers need no traces
+    from ._rank_graph import RankGraph
 
+__all__ = [
+    "FROM_LOGS",
+    "MAX_PROGRAMS",
+    "STAND_INS",
+    "STAND_IN_OF",
+    "STEP_CHOICE",
+    "captured_steps",
+    "computed_on_host",
+    "groups_like",
+    "pose_for_all",
+    "replicas_text",
+    "stand_in_of",
+    "stand_ins_text",
+    "step_choice_text",
+    "stood_in",
+    "with_stand_ins",
+]
+
+FROM_LOGS = "logs"
+STAND_INS = "stand_ins"
+# Which rank's program each of these ranks has, where a replica stands in for single ones.
+STAND_IN_OF = "stand_in_of"
+# Why this step of several was converted.
+STEP_CHOICE = "step_choice"
+_NAMED_AT_MOST = 8
+MAX_PROGRAMS = 1024
 _PEERS = {NodeType.COMM_SEND: "comm_dst", NodeType.COMM_RECV: "comm_src"}
 _Groups = Mapping[int, tuple[int, ...]]
+
+
+def captured_steps(metadata: Mapping[str, Any]) -> int:
+    """Return the number of training steps in a workload with this *metadata*, by default 1."""
+    steps = metadata.get("steps")
+    return max(1, len(steps)) if isinstance(steps, list) else 1
+
+
+def step_choice_text(metadata: Mapping[str, Any]) -> str:
+    """Return the step in a workload with this *metadata* and why it was chosen; "" without a choice."""
+    steps, why = metadata.get("steps"), metadata.get(STEP_CHOICE)
+    if not isinstance(steps, list) or len(steps) != 1 or not isinstance(why, str):
+        return ""
+    return f"Step {steps[0]} is shown: {why}."
+
+
+def computed_on_host(workload: Workload) -> bool:
+    """Return whether all computation of a captured *workload* ran on a CPU. Unknown for production logs."""
+    if FROM_LOGS in workload.metadata:
+        return False
+    return not any((graph.node_columns["stream"] >= DEVICE_LANE).any() for graph in workload.graphs)
+
+
+def stand_ins_text(given: int, world_size: int, stated: Sequence[int]) -> str:
+    """Return the assumption that the *given* ranks represent all *world_size* ranks of the job.
+
+    *stated* are the ranks that the traces state, -1 if unknown.
+    """
+    known = list(stated) if min(stated) >= 0 else list(range(given))
+    missing = np.setdiff1d(np.arange(world_size), known).tolist()
+    more = len(missing) - _NAMED_AT_MOST
+    named = ", ".join(map(str, missing[:_NAMED_AT_MOST])) + (f" and {more:,} more" if more > 0 else "")
+    others = f" ({', '.join(map(str, known))})" if known != list(range(given)) else ""
+    return (
+        f"the traces of {given:,} of {world_size:,} ranks were given{others}: they are repeated for the "
+        f"others ({named}), as if all did the same"
+    )
+
+
+def stand_in_of(metadata: Mapping[str, Any], rank: int) -> int | None:
+    """Return the rank whose program replaces that of *rank*, whose traces are unusable; None if none does."""
+    other = metadata.get(STAND_IN_OF, {}).get(str(rank))
+    return None if other is None else int(other)
+
+
+def stood_in(metadata: Mapping[str, Any]) -> str:
+    """Return the assumption in a workload's *metadata* on ranks that represent others, or nothing."""
+    return str(metadata.get(STAND_INS, ""))
 
 
 class _Refused(Exception):
@@ -171,3 +246,92 @@ def _messages(graph: Graph, kind: NodeType, partner: int) -> int:
 
 def _named(ranks: Sequence[int]) -> str:
     return ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+
+
+def pose_for_all(
+    workload: Workload, num_ranks: int, made_groups: Sequence[Sequence[int]], place: str
+) -> Workload:
+    """Return a workload of *num_ranks* ranks like rank 0 of *workload*.
+
+    *made_groups* are the ranks of every group the script made, in order; each rank gets the group that
+    corresponds to that of rank 0. Raises `TraceError` naming *place* if rank 0 cannot represent the others:
+    it sends to single ranks, or made groups that do not cover all ranks.
+    """
+    (graph,) = workload.graphs
+    if graph.nodes["type"].isin([NodeType.COMM_SEND, NodeType.COMM_RECV]).any():
+        raise TraceError(
+            f"{place}: rank 0 exchanges messages with single ranks, as stages of a pipeline do, so it cannot "
+            "stand for the others. Capture this job on real ranks."
+        )
+    everyone = tuple(range(num_ranks))
+    families = {
+        number: [everyone] if ranks == everyone else groups_like(ranks, made_groups, num_ranks, place)
+        for number, ranks in workload.groups.items()
+    }
+    groups = sorted({ranks for family in families.values() for ranks in family} - {everyone})
+    numbers = {everyone: 0, **{ranks: number for number, ranks in enumerate(groups, start=1)}}
+    own = [_numbers_of(rank, families, numbers) for rank in range(num_ranks)]
+    programs = sorted(set(own))
+    if len(programs) > MAX_PROGRAMS:
+        raise TraceError(
+            f"{place}: the {num_ranks} ranks need {len(programs)} different graphs, and {MAX_PROGRAMS} is "
+            "the limit. Capture a fake world of fewer ranks."
+        )
+    index = {program: position for position, program in enumerate(programs)}
+    return Workload(
+        graphs=tuple(
+            _renumbered(graph, sorted(families), program, own.index(program)) for program in programs
+        ),
+        program_of_rank=np.array([index[program] for program in own], dtype=np.int32),
+        groups={number: ranks for ranks, number in numbers.items() if number},
+        metadata=workload.metadata,
+    )
+
+
+def groups_like(
+    ranks: tuple[int, ...], made_groups: Sequence[Sequence[int]], num_ranks: int, place: str
+) -> list[tuple[int, ...]]:
+    """Return the groups made together with that of *ranks* so that each rank is in one of them.
+
+    Raises `TraceError` naming *place* if there are none.
+    """
+    made = [tuple(group) for group in made_groups]
+    own = tuple(sorted(ranks))
+    first = made.index(own) if own in made else len(made)
+    for groups in (*_partitions(made, num_ranks), *_partitions(made[first:], num_ranks)):
+        if own in groups:
+            return groups
+    raise TraceError(
+        f"{place}: the script made the group of ranks {', '.join(map(str, ranks))}, but none like it "
+        f"for every other of the {num_ranks} ranks, so rank 0 cannot stand for them. Capture this job on "
+        "real ranks."
+    )
+
+
+def _partitions(made: Sequence[tuple[int, ...]], num_ranks: int) -> Iterator[list[tuple[int, ...]]]:
+    """Yield the runs of consecutive groups in which each rank is once."""
+    groups: list[tuple[int, ...]] = []
+    covered: set[int] = set()
+    for group in made:
+        if not covered.isdisjoint(group):
+            groups, covered = [], set()
+        groups.append(group)
+        covered.update(group)
+        if len(covered) == num_ranks:
+            yield groups
+            groups, covered = [], set()
+
+
+def _numbers_of(
+    rank: int, families: Mapping[int, Sequence[tuple[int, ...]]], numbers: Mapping[tuple[int, ...], int]
+) -> tuple[int, ...]:
+    """Return the numbers of the groups that *rank* uses where rank 0 uses its own, in their order."""
+    return tuple(
+        next(numbers[group] for group in families[number] if rank in group) for number in sorted(families)
+    )
+
+
+def _renumbered(graph: Graph, old: Sequence[int], new: Sequence[int], rank: int) -> Graph:
+    table = np.arange(max(old, default=0) + 1, dtype=np.int64)
+    table[list(old)] = list(new)
+    return graph.as_rank(rank).with_columns(group=table[graph.node_columns["group"]])

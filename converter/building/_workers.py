@@ -17,8 +17,8 @@ from ...errors import BackendError, ChakrascopeError
 from ...support import end_with_parent
 from ..readers import RankTraces
 from ._finished import FinishedRanks
-from ._rank import OpenRank, StepsDiffer, open_rank, rank_graph
-from ._rank_graph import RankGraph, Selection
+from ._rank import StepsDiffer, open_rank, rank_graph
+from ._rank_graph import OpenRank, RankGraph, Selection
 
 if TYPE_CHECKING:
     from ...support.cluster import Cluster

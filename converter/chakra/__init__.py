@@ -19,8 +19,17 @@ from ._graph import EdgeKind as EdgeKind
 from ._graph import Graph as Graph
 from ._graph import NodeType as NodeType
 from ._graph import TextColumn as TextColumn
+from ._kinds import COMM_LANE as COMM_LANE
+from ._kinds import DEVICE_LANE as DEVICE_LANE
+from ._kinds import GAP as GAP
+from ._kinds import HOST_BEFORE as HOST_BEFORE
 from ._kinds import HOST_CAUSES as HOST_CAUSES
+from ._kinds import HOST_END as HOST_END
+from ._kinds import HOST_UNRECORDED as HOST_UNRECORDED
 from ._kinds import KINDS as KINDS
+from ._kinds import LATENCY as LATENCY
+from ._kinds import MESSAGE_LANE as MESSAGE_LANE
+from ._kinds import SPIN as SPIN
 from ._order import Replay as Replay
 from ._order import consistent as consistent
 from ._order import dependencies as dependencies
@@ -36,10 +45,19 @@ from ._tables import write_graph as write_graph
 from ._workload import Workload as Workload
 
 __all__ = [
+    "COMM_LANE",
+    "DEVICE_LANE",
     "EDGE_COLUMNS",
+    "GAP",
+    "HOST_BEFORE",
     "HOST_CAUSES",
+    "HOST_END",
+    "HOST_UNRECORDED",
     "KINDS",
+    "LATENCY",
+    "MESSAGE_LANE",
     "NODE_COLUMNS",
+    "SPIN",
     "CollectiveType",
     "Column",
     "EdgeKind",

@@ -1,35 +1,131 @@
-"""Build a graph node by node."""
+"""Build a graph: nodes one by one or as columns, edges with the nodes or on their own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ._graph import CollectiveType, EdgeKind, Graph, NodeType
+import numpy as np
+
+from ._graph import NODE_COLUMNS, CollectiveType, Column, EdgeKind, Graph, NodeType, TextColumn
 
 __all__ = ["GraphBuilder", "communication"]
 
+# So many nodes that were added one by one become columns.
+_BLOCK_NODES = 1 << 12
+
 
 class GraphBuilder:
-    """A graph in the making: nodes are numbered from 0 in the order in which they are added."""
+    """A graph in the making: nodes are numbered from 0 in the order in which they are added.
+
+    Columns that are added whole have numbers for their texts (see `texts`).
+    """
 
     def __init__(self) -> None:
-        self.nodes: list[dict[str, Any]] = []
-        self.edges: list[tuple[int, int, int]] = []
+        self.size = 0
+        self._rows: list[Mapping[str, Any]] = []  # nodes that are not yet columns
+        self._ties: list[tuple[int, int, int]] = []  # and their edges
+        self._blocks: list[tuple[int, dict[str, np.ndarray]]] = []
+        self._edges: list[np.ndarray] = []
+        self._numbers: dict[str, int] = {}
 
     def add(self, columns: Mapping[str, Any], waits: Mapping[int, EdgeKind] | None = None) -> int:
         """Append a node with some columns of `NODE_COLUMNS`; return its id.
 
         *waits* are the nodes that it depends on, each with the reason.
         """
-        number = len(self.nodes)
-        self.nodes.append({**columns, "node_id": number})
-        self.edges += [(source, number, int(kind)) for source, kind in (waits or {}).items()]
+        if len(self._rows) == _BLOCK_NODES:
+            self._gather()
+        number = self.size
+        self._rows.append(columns)
+        self._ties += [(source, number, int(kind)) for source, kind in (waits or {}).items()]
+        self.size += 1
         return number
 
-    def graph(self, rank: int) -> Graph:
-        """Return the graph of *rank*."""
-        return Graph.build(rank, self.nodes, self.edges)
+    def add_columns(self, count: int, **columns: Any) -> int:
+        """Append *count* nodes; return the id of the first. A scalar is the same for all."""
+        self._gather()
+        first = self.size
+        block = {name: _typed(name, value, count) for name, value in columns.items()}
+        self._blocks.append((count, block))
+        self.size += count
+        return first
+
+    def tie(
+        self, sources: np.ndarray | Sequence[int], targets: np.ndarray | Sequence[int], kind: Any
+    ) -> None:
+        """Let each of the *targets* wait for the source in its place; *kind* is one reason, or one each."""
+        ends = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
+        kinds = np.broadcast_to(np.asarray(kind, np.int64), len(ends[0]))
+        self._edges.append(np.column_stack([*ends, kinds]))
+
+    def text(self, text: str) -> int:
+        """Return the number of *text* in columns that are added whole."""
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    def texts(
+        self, numbers: np.ndarray, source: Sequence[str], spelled: Callable[[str], str] = str
+    ) -> np.ndarray:
+        """Return the numbers of the texts that have *numbers* in *source*, as they are *spelled* here."""
+        different, place = np.unique(numbers, return_inverse=True)
+        own = [self.text(spelled(source[number])) for number in different.tolist()]
+        return np.array(own, dtype=np.int32)[place.ravel()]
+
+    def column(self, name: str) -> np.ndarray:
+        """Return a column of the nodes so far."""
+        self._gather()
+        dtype, default = NODE_COLUMNS[name]
+        missing = self.text(default) if dtype == "str" else default
+        parts = [_typed(name, block.get(name, missing), count) for count, block in self._blocks]
+        return np.concatenate([_typed(name, missing, 0), *parts])
+
+    def edges(self) -> np.ndarray:
+        """Return the edges so far as rows of source, target and kind."""
+        self._gather()
+        return np.concatenate([np.empty((0, 3), np.int64), *self._edges])
+
+    def graph(
+        self,
+        rank: int,
+        *,
+        edges: np.ndarray | None = None,
+        order: np.ndarray | None = None,
+        **changed: np.ndarray,
+    ) -> Graph:
+        """Return the graph of *rank*, with other *edges* and *changed* columns if they are given.
+
+        With an *order*, nodes are numbered anew in it.
+        """
+        self._gather()
+        columns: dict[str, Column] = {"node_id": np.arange(self.size)}
+        for name in dict.fromkeys([*(name for _, block in self._blocks for name in block), *changed]):
+            column = changed[name] if name in changed else self.column(name)
+            column = column if order is None else column[order]
+            is_text = NODE_COLUMNS[name][0] == "str"
+            columns[name] = TextColumn(column, list(self._numbers)).compact() if is_text else column
+        ends = self.edges() if edges is None else edges
+        if order is not None:
+            ends = np.column_stack([np.argsort(order)[ends[:, :2]], ends[:, 2]])
+        return Graph.of_columns(rank, columns, ends)
+
+    def _gather(self) -> None:
+        """Make columns of the nodes that were added one by one."""
+        if not self._rows:
+            return
+        rows, self._rows, ties, self._ties = self._rows, [], self._ties, []
+        self._edges.append(np.array(ties, dtype=np.int64).reshape(-1, 3))
+        block: dict[str, np.ndarray] = {}
+        for name in dict.fromkeys(name for row in rows for name in row):
+            dtype, default = NODE_COLUMNS[name]
+            values = [row.get(name, default) for row in rows]
+            block[name] = _typed(name, [*map(self.text, values)] if dtype == "str" else values, len(rows))
+        self._blocks.append((len(rows), block))
+
+
+def _typed(name: str, value: Any, count: int) -> np.ndarray:
+    """Return *value*, a scalar or one for each node, as *count* rows of column *name*."""
+    dtype = NODE_COLUMNS[name][0]
+    return np.broadcast_to(np.asarray(value, "int32" if dtype == "str" else dtype), count)
 
 
 def communication(

@@ -1,4 +1,4 @@
-"""The only classification of time: kinds of nodes, and causes of host time, with their labels."""
+"""The conventions of our graphs: kinds of nodes, causes of host time, lanes, and names no trace has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,20 @@ import numpy as np
 if TYPE_CHECKING:
     from ._graph import Column, TextColumn
 
-__all__ = ["HOST_CAUSES", "KINDS", "with_current_kinds"]
+__all__ = [
+    "COMM_LANE",
+    "DEVICE_LANE",
+    "GAP",
+    "HOST_BEFORE",
+    "HOST_CAUSES",
+    "HOST_END",
+    "HOST_UNRECORDED",
+    "KINDS",
+    "LATENCY",
+    "MESSAGE_LANE",
+    "SPIN",
+    "with_current_kinds",
+]
 
 KINDS: Mapping[str, str] = {
     "compute": "Computation",
@@ -48,7 +61,22 @@ HOST_CAUSES: Mapping[str, str] = {
     "dispatch": "Dispatch and launches",
 }
 """Each cause of host time (column ``cause``), and its label; "" is host time whose cause is unknown."""
-_LATENCY = "device latency before "
+# The collectives of a group have a lane of their own, and so have the messages to or from a peer in it: on
+# the wire, messages only follow those in the same direction between the same two ranks.
+COMM_LANE, MESSAGE_LANE = 100, 500
+# Stream s of device d is lane DEVICE_LANE x (d + 1) + s.
+DEVICE_LANE = 1000
+# The time between the collectives of production logs.
+GAP = "gap between collectives, not profiled"
+# Before the name of the operator that follows host work outside any operator.
+HOST_BEFORE = "host before "
+# Host work after the last operator, and of a thread without any: only its calls of the runtime were recorded.
+HOST_END = "host until the end of the step"
+HOST_UNRECORDED = "host work between calls of the runtime"
+# Before the name of the kernel that a host thread waits for without a call.
+SPIN = "spin until "
+# Before the name of the work that a device began late, without a known reason.
+LATENCY = "device latency before "
 
 
 def with_current_kinds(nodes: dict[str, Column]) -> None:
@@ -58,7 +86,7 @@ def with_current_kinds(nodes: dict[str, Column]) -> None:
         return
     old = _texts(kinds)
     names = _texts(nodes["name"])
-    latency = np.array([text.startswith(_LATENCY) for text in names.texts], bool)[names.numbers]
+    latency = np.array([text.startswith(LATENCY) for text in names.texts], bool)[names.numbers]
     launch, call = (_rows(old, text) for text in ("launch", "comm_call"))
     nodes["kind"] = _replaced(old, {"idle": launch & latency, "host": (launch & ~latency) | call})
     if call.any():

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from .._columns import which
-from ..building import DEVICE_LANE, batch_of
-from ..chakra import EdgeKind, Graph, Workload
+from ..building import batch_of
+from ..chakra import DEVICE_LANE, EdgeKind, Graph, Workload
 
 __all__ = ["step_kinds", "step_rows"]
 

@@ -14,6 +14,7 @@ from .._columns import groups_of, positions, which
 from .._native import last_writers
 from ..readers import (
     CATEGORIES,
+    MESSAGE_OPS,
     DeviceComm,
     DeviceTrace,
     HostTrace,
@@ -35,7 +36,6 @@ _ISSUED_WITHIN_NS = 5_000
 _BEGINS_WITHIN_NS = 1_000_000
 # Parts of the names of calls that issue work: cudaLaunchKernel, hipMemcpyWithStream, cuMemsetD8Async, ...
 _ISSUING_WORDS = ("Launch", "Memcpy", "Memset")
-_PEER_OPS = frozenset({"c10d::send", "c10d::recv_"})
 _UNTOLD = (
     "the trace does not tell what some communication kernels move: they keep their measured time on any "
     "network"
@@ -278,7 +278,7 @@ def _describe(
     world_size: int,
 ) -> None:
     """Set the communication of the communication kernels in *launches*."""
-    is_peer = which(trace.texts, _PEER_OPS.__contains__)
+    is_peer = which(trace.texts, MESSAGE_OPS.__contains__)
     callers = list(zip(launches.lane.tolist(), launches.op.tolist(), strict=True))
     calls = Counter(callers[index] for index in np.flatnonzero(launches.is_comm).tolist())
     waiting_of = [dict.fromkeys(np.flatnonzero(is_peer[lane.ops.name]).tolist()) for lane in lanes]

@@ -6,15 +6,16 @@ from ._archives import holds_traces as holds_traces
 from ._archives import unpacked as unpacked
 from ._capture_files import CAPTURE_FOLDER as CAPTURE_FOLDER
 from ._capture_files import with_capture_traces as with_capture_traces
-from ._collectives import COMM_OPS as COMM_OPS
-from ._collectives import Communication as Communication
-from ._collectives import Entry as Entry
-from ._collectives import Flight as Flight
-from ._collectives import communication_of as communication_of
-from ._collectives import communications as communications
-from ._collectives import issuing as issuing
-from ._collectives import lost_communications as lost_communications
-from ._collectives import read_flight_record as read_flight_record
+from ._communications import COMM_OPS as COMM_OPS
+from ._communications import FUNCTIONAL as FUNCTIONAL
+from ._communications import MESSAGE_OPS as MESSAGE_OPS
+from ._device_comms import PARAMETERS as PARAMETERS
+from ._device_comms import DeviceComm as DeviceComm
+from ._device_comms import describe as describe
+from ._device_comms import group_of as group_of
+from ._device_comms import is_communication as is_communication
+from ._device_comms import parameters as parameters
+from ._device_comms import peer_to_peer as peer_to_peer
 from ._file_kinds import kind_and_tool as kind_and_tool
 from ._file_kinds import kind_of as kind_of
 from ._file_kinds import stated_rank as stated_rank
@@ -29,6 +30,15 @@ from ._file_sets import with_archives_open as with_archives_open
 from ._host_calls import HostCalls as HostCalls
 from ._host_calls import host_calls as host_calls
 from ._host_calls import read_host_calls as read_host_calls
+from ._host_comms import Communication as Communication
+from ._host_comms import Entry as Entry
+from ._host_comms import Flight as Flight
+from ._host_comms import communication_of as communication_of
+from ._host_comms import communications as communications
+from ._host_comms import issuing as issuing
+from ._host_comms import lost_communications as lost_communications
+from ._host_comms import read_flight_record as read_flight_record
+from ._host_comms import with_inferred_groups as with_inferred_groups
 from ._host_trace import HostOp as HostOp
 from ._host_trace import HostTrace as HostTrace
 from ._host_trace import Kinds as Kinds
@@ -46,14 +56,6 @@ from ._kineto import read_device_trace as read_device_trace
 from ._linked import LINKED_LACKS as LINKED_LACKS
 from ._linked import read_linked as read_linked
 from ._linked import read_linked_host as read_linked_host
-from ._nccl import PARAMETERS as PARAMETERS
-from ._nccl import DeviceComm as DeviceComm
-from ._nccl import describe as describe
-from ._nccl import dtype_bytes as dtype_bytes
-from ._nccl import group_of as group_of
-from ._nccl import is_communication as is_communication
-from ._nccl import parameters as parameters
-from ._nccl import peer_to_peer as peer_to_peer
 from ._operation_table import OPERATION_TYPES as OPERATION_TYPES
 from ._operation_table import OperationTable as OperationTable
 from ._operation_table import is_operation_table as is_operation_table
@@ -66,12 +68,19 @@ from ._timeline import Ops as Ops
 from ._timeline import Pieces as Pieces
 from ._timeline import Threads as Threads
 from ._timeline import cut_pieces as cut_pieces
+from ._types import dtype_bytes as dtype_bytes
+from ._types import is_floating as is_floating
+from ._types import kernel_width as kernel_width
+from ._types import precision_of as precision_of
+from ._types import short_type as short_type
 
 __all__ = [
     "CAPTURE_FOLDER",
     "CATEGORIES",
     "COMM_OPS",
+    "FUNCTIONAL",
     "LINKED_LACKS",
+    "MESSAGE_OPS",
     "MODULE_FRAME",
     "MODULE_RANGE",
     "OPERATION_TYPES",
@@ -110,14 +119,17 @@ __all__ = [
     "host_calls",
     "host_ranks",
     "is_communication",
+    "is_floating",
     "is_of_one_rank",
     "is_operation_table",
     "issuing",
+    "kernel_width",
     "kind_and_tool",
     "kind_of",
     "lost_communications",
     "parameters",
     "peer_to_peer",
+    "precision_of",
     "read_device_trace",
     "read_flight_record",
     "read_host_calls",
@@ -127,9 +139,11 @@ __all__ = [
     "read_operation_table",
     "read_text_workload",
     "recorded_operations",
+    "short_type",
     "stated_rank",
     "tensors",
     "unpacked",
     "with_archives_open",
     "with_capture_traces",
+    "with_inferred_groups",
 ]

@@ -16,9 +16,9 @@ import msgspec
 
 from ...errors import TraceFormatError
 from .._files import read_json
+from ._device_comms import PARAMETERS, parameters
 from ._host_trace import HostTrace, read_host_trace, tensors
 from ._kineto import MODULE_RANGE, Call, DeviceTrace, Event, Work, device_trace
-from ._nccl import PARAMETERS, parameters
 
 __all__ = ["LINKED_LACKS", "read_linked", "read_linked_host"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from ..chakra import CollectiveType, EdgeKind, Graph, GraphBuilder, NodeType, communication
+from ..chakra import COMM_LANE, CollectiveType, EdgeKind, Graph, GraphBuilder, NodeType, communication
 
 __all__ = ["Collective", "Layer", "Loop", "Pass", "unroll"]
 
-_COMPUTE_LANE, _COMM_LANE = 0, 100
+_COMPUTE_LANE = 0
 
 
 class Collective(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ class _Unrolled(GraphBuilder):
             return None
         columns = communication(NodeType.COMM_COLL, collective.kind, collective.size_bytes, group=group)
         columns["name"] = f"{layer.name} {what} {columns['name']}"
-        return self._add(columns | {"stream": _COMM_LANE + group, "operator": what}, layer, waits)
+        return self._add(columns | {"stream": COMM_LANE + group, "operator": what}, layer, waits)
 
     def _add(self, columns: dict[str, Any], layer: Layer, waits: Sequence[int]) -> int:
         placed = {**columns, "module": layer.name, "step": self.step}

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...converter import Workload
-from ...converter.building import GAP, computed_on_host, is_usually_late
-from ...converter.chakra import HOST_CAUSES
+from ...converter.building import computed_on_host, is_usually_late
+from ...converter.chakra import GAP, HOST_CAUSES
 from ...support import bytes_text, count_text, duration_text
 from ...support.table import Columns
 from .._framed import coded, sums_by

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...converter import NodeType, Workload
-from ...converter.building import DEVICE_LANE
+from ...converter.chakra import DEVICE_LANE
 from ...converter.readers import HostCalls, read_host_calls
 from ...errors import TraceError
 from ...tracer import TraceSet

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
-from ...converter.building import HOST_BEFORE, HOST_END, HOST_UNRECORDED, SPIN
-from ...converter.chakra import HOST_CAUSES
+from ...converter.chakra import HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECORDED, SPIN
 from ...support import count_text, duration_text
 from ...support.table import Columns
 from .._framed import coded, sums_by

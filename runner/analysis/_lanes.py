@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...converter import NodeType
-from ...converter.building import DEVICE_LANE
+from ...converter.chakra import DEVICE_LANE
 from ...converter.readers import HostCalls
 from ._lane_rows import CALLS, SLICES, Groups, nested_groups, tracks
 

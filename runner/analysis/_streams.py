@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ...converter.building import DEVICE_LANE
+from ...converter.chakra import DEVICE_LANE
 from ._busy_time import BUSY_KINDS, busy_kinds, exclusive_ns
 from ._lanes import is_communication, lane_table
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from ...converter.building import DEVICE_LANE, operator_cost
-from ...converter.chakra import EdgeKind, GraphBuilder, NodeType, Workload, communication
+from ...converter.building import operator_cost
+from ...converter.chakra import DEVICE_LANE, EdgeKind, GraphBuilder, NodeType, Workload, communication
 from ...converter.readers import HostOp, communication_of
 from ...errors import TraceError, UsageError, did_you_mean
 from ...tracer import RecordedEntry, Recording

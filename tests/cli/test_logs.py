@@ -9,7 +9,7 @@ from command_line import run_and_read
 from log_files import Job, straggling_job
 
 from chakrascope.converter import Workload
-from chakrascope.converter.building import GAP
+from chakrascope.converter.chakra import GAP
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakrascope.converter import Graph, NodeType, Workload
-from chakrascope.converter.building._fake_world import pose_for_all
+from chakrascope.converter.building._stand_ins import pose_for_all
 from chakrascope.errors import TraceError
 
 

@@ -11,7 +11,8 @@ from hypothesis import Phase, given, settings
 from log_files import BEGIN_NS, MS, US, Job, Record, straggling_job
 
 from chakrascope.converter import NodeType, Workload, convert_logs, doctor, match_logs, read_logs
-from chakrascope.converter.building import GAP, computed_on_host, stood_in
+from chakrascope.converter.building import computed_on_host, stood_in
+from chakrascope.converter.chakra import GAP
 from chakrascope.converter.checks._workload_checks import check_workload
 from chakrascope.errors import TraceError, UsageError
 from chakrascope.runner import NetworkConfig, simulate

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from chakrascope.converter import convert_files
-from chakrascope.converter.building._precision import kernel_width, precision_of, short_type
+from chakrascope.converter.readers import kernel_width, precision_of, short_type
 
 HALF = "c10::BFloat16"
 FIELDS = ("operator", "kind", "precision", "arguments", "flops", "read", "written", "calls", "kernels", "ns")

@@ -9,7 +9,7 @@ from chakrascope.converter import CollectiveType, Graph, NodeType, Workload, con
 from chakrascope.converter.building._rank_graph import RankGraph
 from chakrascope.converter.building._uneven import tell_uneven
 from chakrascope.converter.readers import HostOp, parameters
-from chakrascope.converter.readers._collectives import shared_out, split_bytes
+from chakrascope.converter.readers._host_comms import shared_out, split_bytes
 from chakrascope.runner import NetworkConfig, simulate
 
 PAIR = NetworkConfig(("Switch",), (2,), (1.164,), (5000.0,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from chakrascope.converter import convert_files
-from chakrascope.converter.building._window import Window
+from chakrascope.converter.building._steps import Window
 from chakrascope.tracer import StepRange
 
 

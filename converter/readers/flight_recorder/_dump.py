@@ -14,7 +14,8 @@ import msgspec
 from ....errors import TraceFormatError
 from ..._files import unpacked_file
 from ...chakra import NodeType
-from .._nccl import LoggedCollective, dtype_bytes, logged_collective
+from .._communications import LibraryCollective, collective_named
+from .._types import dtype_bytes
 from ..logs import (
     MOST_BYTES,
     UNKNOWN,
@@ -156,8 +157,8 @@ def _comms(
     comms: dict[str, Comm] = {}
     keys: dict[tuple[str, str], str] = {}
     for name, desc in dict.fromkeys(entry.process_group for entry in entries):
-        told = config.get(name)
-        ranks = _ranks(reader, told.ranks) if told is not None else ()
+        stated = config.get(name)
+        ranks = _ranks(reader, stated.ranks) if stated is not None else ()
         key = f"{name} {list(ranks)}" if ranks else f"{name} {desc}"
         label = desc if desc != "undefined" else ""
         place = ranks.index(reader.rank) if reader.rank in ranks else UNKNOWN
@@ -176,23 +177,28 @@ def _least_size(reader: Reader, group: str, entries: Sequence[_Entry]) -> int:
         if entry.process_group[0] != group or entry.is_p2p:
             continue
         reader.number = entry.record_id
-        told = logged_collective(_plain_name(entry))
+        library = collective_named(_plain_name(entry))
         given = _bytes(reader, entry.input_sizes, entry.input_dtypes)
         taken = _bytes(reader, entry.output_sizes, entry.output_dtypes)
-        less, more = (taken, given) if told and told.name == "reduce_scatter" else (given, taken)
-        if told is not None and told.name in ("all_gather", "reduce_scatter") and less and not more % less:
+        less, more = (taken, given) if library and library.name == "reduce_scatter" else (given, taken)
+        if (
+            library is not None
+            and library.name in ("all_gather", "reduce_scatter")
+            and less
+            and not more % less
+        ):
             sizes.append(more // less)
     return max(sizes) if max(sizes) <= _MOST_RANKS else 0
 
 
-def _ranks(reader: Reader, told: str | list[int]) -> tuple[int, ...]:
+def _ranks(reader: Reader, listed: str | list[int]) -> tuple[int, ...]:
     """Return the ranks of a group, which are a list or its text."""
     try:
         ranks: list[int] = (
-            msgspec.json.decode(told or "[]", type=list[int]) if isinstance(told, str) else told
+            msgspec.json.decode(listed or "[]", type=list[int]) if isinstance(listed, str) else listed
         )
     except msgspec.MsgspecError:
-        reader.fail(f"the ranks of a process group are '{str(told)[:80]}'")
+        reader.fail(f"the ranks of a process group are '{str(listed)[:80]}'")
     if len(set(ranks)) != len(ranks) or any(not 0 <= rank < _MOST_RANKS for rank in ranks):
         reader.fail(f"the ranks of a process group are {str(ranks)[:80]}")
     return tuple(ranks)
@@ -222,23 +228,23 @@ def _op(reader: Reader, entry: _Entry, timed: _Entry, group: str, repeat: int) -
     taken = _bytes(reader, entry.output_sizes, entry.output_dtypes)
     if entry.is_p2p:
         return _message(name, max(given, taken), group, entry, times)
-    told = logged_collective(name)
-    if told is None:
+    library = collective_named(name)
+    if library is None:
         return None
-    size = told.fixed_bytes if told.fixed_bytes >= 0 else taken if told.sized_by_output else given
+    size = library.fixed_bytes if library.fixed_bytes >= 0 else taken if library.sized_by_output else given
     dtype = (entry.input_dtypes or entry.output_dtypes or [""])[0]
     series = f"part {repeat}" if repeat else ""
-    agrees = _agreement(told, size, taken, dtype)
-    return collective_op(told, group, entry.collective_seq_id, size, agrees, series=series, **times)
+    agrees = _agreement(library, size, taken, dtype)
+    return collective_op(library, group, entry.collective_seq_id, size, agrees, series=series, **times)
 
 
-def _agreement(told: LoggedCollective, size: int, taken: int, dtype: str) -> str:
+def _agreement(library: LibraryCollective, size: int, taken: int, dtype: str) -> str:
     """Return as text what all ranks of a collective must agree on: kind, type, and bytes if equal."""
-    if told.fixed_bytes >= 0:
-        return told.name
-    if told.name == "all_to_all":  # what each has for each may differ
-        return f"{told.name} of {dtype}"
-    return f"{told.name} of {taken if told.name == 'all_gather' and taken else size:,} bytes of {dtype}"
+    if library.fixed_bytes >= 0:
+        return library.name
+    if library.name == "all_to_all":  # what each has for each may differ
+        return f"{library.name} of {dtype}"
+    return f"{library.name} of {taken if library.name == 'all_gather' and taken else size:,} bytes of {dtype}"
 
 
 def _message(name: str, size: int, group: str, entry: _Entry, times: dict[str, Any]) -> LoggedOp | None:

@@ -11,8 +11,8 @@ import msgspec
 
 from ....errors import TraceError, TraceFormatError, UsageError
 from ...chakra import CollectiveType, NodeType
+from .._communications import LibraryCollective
 from .._file_kinds import stated_rank
-from .._nccl import LoggedCollective
 
 __all__ = [
     "MOST_BYTES",
@@ -173,19 +173,19 @@ def bounded(reader: Reader, name: str, value: int, most: int = _MOST_NS, least: 
 
 
 def collective_op(
-    told: LoggedCollective, group: str, sequence: int, size: int, agrees: str, **more: Any
+    library: LibraryCollective, group: str, sequence: int, size: int, agrees: str, **more: Any
 ) -> LoggedOp:
     """Return the collective of a name in a log."""
     return LoggedOp(
         group,
         sequence,
-        told.name,
+        library.name,
         NodeType.COMM_COLL,
-        told.collective,
+        library.kind,
         size,
         agrees,
-        rooted=told.rooted,
-        note=told.note,
+        rooted=library.rooted,
+        note=library.note,
         **more,
     )
 

@@ -18,7 +18,7 @@ import msgspec
 from ....errors import TraceError
 from ..._files import unpacked_file
 from ...chakra import NodeType
-from .._nccl import logged_collective
+from .._communications import collective_named
 from ..logs import (
     MOST_BYTES,
     UNKNOWN,
@@ -180,15 +180,17 @@ def _take(reader: Reader, process: _Process, header: _Header, line: _Line) -> No
 
 
 def _collective(reader: Reader, header: _Header, line: _Coll) -> LoggedOp | None:
-    told = logged_collective(line.coll)
-    if told is None:
+    library = collective_named(line.coll)
+    if library is None:
         return None
     size = bounded(reader, "coll_msg_size_bytes", line.coll_msg_size_bytes, MOST_BYTES)
     sequence = bounded(reader, "coll_sn", line.coll_sn)
-    size *= header.n_ranks if told.name in _SHARES else 1
+    size *= header.n_ranks if library.name in _SHARES else 1
     times = _times(reader, line.coll_exec_time_us, line.event_trace_ts)
-    agrees = f"{told.name} of {size:,} bytes"
-    return collective_op(told, header.id, sequence, size, agrees, series=told.name, completed=True, **times)
+    agrees = f"{library.name} of {size:,} bytes"
+    return collective_op(
+        library, header.id, sequence, size, agrees, series=library.name, completed=True, **times
+    )
 
 
 def _message(reader: Reader, header: _Header, line: _Peer) -> LoggedOp | None:
@@ -263,8 +265,8 @@ def _numbered(
     for rank, (process, comms, ops) in zip(ranks, parts, strict=True):
         own = [f"records of kinds that were not expected were left out: {counted(process.left_out)}"]
         lost = [f"{process.dropped:,} records were overwritten before they were written out"]
-        told = (own if process.left_out else []) + (lost if process.dropped else [])
-        logs.append(RankLog(rank, process.path, ops, dict(comms), process.host, notes=tuple(told)))
+        notes_of_rank = (own if process.left_out else []) + (lost if process.dropped else [])
+        logs.append(RankLog(rank, process.path, ops, dict(comms), process.host, notes=tuple(notes_of_rank)))
     return logs, notes
 
 

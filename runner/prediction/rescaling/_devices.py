@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....converter.building import DEVICE_LANE, computed_on_host
-from ....converter.chakra import Graph, NodeType, Workload, recognise
+from ....converter.building import computed_on_host
+from ....converter.chakra import DEVICE_LANE, Graph, NodeType, Workload, recognise
 from ....errors import UsageError, WorkloadError
 
 __all__ = ["with_chip", "with_data_parallelism"]

@@ -13,11 +13,11 @@ import numpy as np
 from .._columns import which
 from .._files import read_json
 from ..chakra import CollectiveType, NodeType
+from ._communications import COMM_OPS, FUNCTIONAL, FUNCTIONAL_OPS, MESSAGE_OPS, CommOp
 from ._host_trace import HostOp, HostTrace, tensors
 from ._timeline import Op, Ops
 
 __all__ = [
-    "COMM_OPS",
     "Communication",
     "Entry",
     "Flight",
@@ -28,84 +28,37 @@ __all__ = [
     "read_flight_record",
     "shared_out",
     "split_bytes",
+    "with_inferred_groups",
 ]
 
 
 _GLOO = "gloo:"
-_BARRIER_BYTES = 64
 _FLIGHT_SLACK_NS = 100_000
 _LONGEST_CALL_NS = 20_000_000
-
-
-class CommOp(msgspec.Struct, frozen=True):
-    """The communication of an operator; *sized_by* is the argument whose bytes count (as in ASTRA-sim)."""
-
-    node_type: NodeType
-    collective: CollectiveType | None
-    sized_by: int
-    note: str = ""
-
-    @property
-    def writes_first(self) -> bool:
-        """Whether its first argument is written, so that nothing may use it meanwhile.
-
-        The data of a send, and of a broadcast on its root, may be read.
-        """
-        return self.node_type is not NodeType.COMM_SEND and self.collective is not CollectiveType.BROADCAST
-
-
-def _collective(kind: CollectiveType, sized_by: int, note: str = "") -> CommOp:
-    return CommOp(NodeType.COMM_COLL, kind, sized_by, note)
-
-
-# Simulators accept five collectives; the others are written as the nearest of them, and the note is kept.
-COMM_OPS: Mapping[str, CommOp] = {
-    "c10d::allreduce_": _collective(CollectiveType.ALL_REDUCE, 0),
-    "c10d::allreduce_coalesced_": _collective(CollectiveType.ALL_REDUCE, 0),
-    "c10d::_allgather_base_": _collective(CollectiveType.ALL_GATHER, 1),
-    "c10d::allgather_": _collective(CollectiveType.ALL_GATHER, 1),
-    "c10d::allgather_coalesced_": _collective(CollectiveType.ALL_GATHER, 1),
-    "c10d::allgather_into_tensor_coalesced_": _collective(CollectiveType.ALL_GATHER, 1),
-    "c10d::_reduce_scatter_base_": _collective(CollectiveType.REDUCE_SCATTER, 1),
-    "c10d::reduce_scatter_": _collective(CollectiveType.REDUCE_SCATTER, 1),
-    "c10d::reduce_scatter_tensor_coalesced_": _collective(CollectiveType.REDUCE_SCATTER, 1),
-    "c10d::alltoall_base_": _collective(CollectiveType.ALL_TO_ALL, 1),
-    "c10d::alltoall_": _collective(CollectiveType.ALL_TO_ALL, 1),
-    "c10d::broadcast_": _collective(CollectiveType.BROADCAST, 0),
-    "c10d::scatter_": _collective(CollectiveType.BROADCAST, 0, "scatter is written as a broadcast"),
-    "c10d::gather_": _collective(CollectiveType.ALL_GATHER, 1, "gather is written as an all-gather"),
-    "c10d::reduce_": _collective(CollectiveType.ALL_REDUCE, 0, "reduce is written as an all-reduce"),
-    "c10d::barrier": _collective(
-        CollectiveType.ALL_REDUCE, -1, f"a barrier is written as an all-reduce of {_BARRIER_BYTES} bytes"
-    ),
-    "c10d::send": CommOp(NodeType.COMM_SEND, None, 0),
-    "c10d::recv_": CommOp(NodeType.COMM_RECV, None, 0),
-}
-
-# Functional collectives issue those above, but with fake tensors, which never get that far.
-_FUNCTIONAL = "_c10d_functional::"
-_FUNCTIONAL_OPS: Mapping[str, CommOp] = {
-    _FUNCTIONAL + name: _collective(kind, 0)
-    for names, kind in (
-        (("all_reduce", "all_reduce_", "all_reduce_coalesced"), CollectiveType.ALL_REDUCE),
-        (("all_reduce_coalesced_",), CollectiveType.ALL_REDUCE),
-        (("all_gather_into_tensor", "all_gather_into_tensor_coalesced"), CollectiveType.ALL_GATHER),
-        (("all_gather_into_tensor_out",), CollectiveType.ALL_GATHER),
-        (("reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"), CollectiveType.REDUCE_SCATTER),
-        (("reduce_scatter_tensor_out",), CollectiveType.REDUCE_SCATTER),
-        (("all_to_all_single",), CollectiveType.ALL_TO_ALL),
-        (("broadcast", "broadcast_"), CollectiveType.BROADCAST),
-    )
-    for name in names
-}
-_SPECS = {**COMM_OPS, **_FUNCTIONAL_OPS}
+_SPECS = {**COMM_OPS, **FUNCTIONAL_OPS}
 # Operators of these libraries that move nothing between ranks.
-_LIBRARIES = ("c10d::", _FUNCTIONAL, "c10d_functional::")
+_LIBRARIES = ("c10d::", FUNCTIONAL, "c10d_functional::")
 _LOCAL = frozenset({"wait_tensor", "_wrap_tensor_autograd", "_allow_inflight_collective_as_graph_input"})
 
 # Where operators list the rows of their input for each member, and those with a tensor for each.
 _INPUT_SPLITS = {"c10d::alltoall_base_": 4, "_c10d_functional::all_to_all_single": 2}
 _LISTED = frozenset({"c10d::alltoall_", "c10d::reduce_scatter_"})
+_INFERRED = (
+    "the traces do not name the process group of some collectives: it is the listed one that has as many "
+    "ranks as their sizes say (output over input)"
+)
+_NEAREST = (
+    "; where several have, the one that no named collective uses, and of those that of the nearest ranks"
+)
+_UNLISTED_GROUP = (
+    "the sizes of some collectives (output over input) say that {size} of {world} ranks take part, but the "
+    "traces list no such process group: ranks in a row are assumed"
+)
+_SEVERAL_GROUPS = (
+    "the traces list several process groups but not which of them each collective used (a flight "
+    "record would): all ranks are assumed where that is unknown"
+)
+_NO_GROUPS = "the traces list no process groups: all ranks are assumed where sizes do not refute it"
 
 
 class Communication(msgspec.Struct):
@@ -207,7 +160,7 @@ def issuing(ops: Ops) -> np.ndarray:
     A functional collective does if none inside it does; fake tensors record it twice, inside itself.
     """
     plain = np.flatnonzero(which(ops.trace.texts, COMM_OPS.__contains__)[ops.name])
-    functional = np.flatnonzero(which(ops.trace.texts, _FUNCTIONAL_OPS.__contains__)[ops.name])
+    functional = np.flatnonzero(which(ops.trace.texts, FUNCTIONAL_OPS.__contains__)[ops.name])
     alone = functional[~_encloses(ops, np.union1d(plain, functional))[functional]]
     return np.union1d(plain, alone)
 
@@ -254,8 +207,8 @@ def _communication(index: int, op: Op, record: HostOp, group: tuple[int, ...], e
 
 
 def _size_bytes(spec: CommOp, record: HostOp) -> int:
-    if spec.sized_by < 0:
-        return _BARRIER_BYTES
+    if spec.library is not None and spec.library.fixed_bytes >= 0:
+        return spec.library.fixed_bytes
     sized = tensors(_argument(record.inputs, spec.sized_by)) or tensors(record.inputs)
     return sum(tensor.size_bytes for tensor in sized)
 
@@ -282,7 +235,7 @@ def _members(record: HostOp, comm: Communication) -> int:
         return len(comm.splits)
     if comm.spec.collective not in (CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER):
         return 0
-    moved = [record.inputs[:1], record.outputs] if record.name in _FUNCTIONAL_OPS else record.inputs[:2]
+    moved = [record.inputs[:1], record.outputs] if record.name in FUNCTIONAL_OPS else record.inputs[:2]
     sizes = [sum(t.size_bytes for t in tensors(each)) for each in moved]
     small, large = sorted(sizes)
     return large // small if small and large % small == 0 else 0
@@ -293,7 +246,7 @@ def split_bytes(record: HostOp) -> tuple[int, ...]:
 
     Operators in `_INPUT_SPLITS` list the rows of their input for each member, others have a tensor for each.
     """
-    moved = tensors(_argument(record.inputs, 0 if record.name in _FUNCTIONAL_OPS else 1))
+    moved = tensors(_argument(record.inputs, 0 if record.name in FUNCTIONAL_OPS else 1))
     place = _INPUT_SPLITS.get(record.name)
     if place is not None:
         return shared_out(sum(tensor.size_bytes for tensor in moved), _argument(record.inputs, place))
@@ -334,7 +287,7 @@ def _group(
     outer = index
     while name is None and outer >= 0:
         record = host.operator(ops[outer].record_id)
-        if record is not None and record.name.startswith(_FUNCTIONAL):
+        if record is not None and record.name.startswith(FUNCTIONAL):
             name = next((str(value) for value in reversed(record.inputs) if isinstance(value, str)), None)
         outer = ops[outer].parent
     return groups.get(name or (flight.process_group[0] if flight is not None else ""))
@@ -347,9 +300,7 @@ def _in_order(ops: Ops, flights: Sequence[Flight], *, is_p2p: bool) -> dict[int,
     The order decides if the numbers are equal and this match is closer in time than one shifted by one.
     """
     events = ops.trace.events
-    alike = which(
-        ops.trace.texts, lambda name: name in COMM_OPS and (COMM_OPS[name].collective is None) == is_p2p
-    )
+    alike = which(ops.trace.texts, (MESSAGE_OPS if is_p2p else COMM_OPS.keys() - MESSAGE_OPS).__contains__)
     issued = np.flatnonzero(alike[events.name] & events.is_operator)
     if not len(flights) or len(issued) != len(flights):
         return {}
@@ -380,6 +331,38 @@ def _flight(op: Op, flights: Sequence[Flight]) -> Flight | None:
         if away <= _FLIGHT_SLACK_NS and (best is None or away < best[0]):
             best = (away, flight)
     return best[1] if best else None
+
+
+def with_inferred_groups(
+    comms: Sequence[Communication], rank: int, groups: Mapping[str, tuple[int, ...]], world_size: int
+) -> tuple[list[Communication], list[str]]:
+    """Return *comms* with the groups that the traces of *rank* do not name, and the assumptions.
+
+    *groups* are those the traces list, () being all ranks. All ranks remain where the sizes agree with it, or
+    tell nothing.
+    """
+    listed = {ranks for ranks in groups.values() if rank in ranks}
+    used = {comm.group_ranks for comm in comms if comm.named}
+    inferred, notes = list(comms), set()
+    for index, comm in enumerate(comms):
+        if comm.named or comm.members == world_size:
+            continue
+        fitting = sorted(listed, key=lambda ranks: (ranks in used, max(ranks) - min(ranks), ranks))
+        fitting = [ranks for ranks in fitting if len(ranks) == comm.members]
+        if fitting:
+            inferred[index] = msgspec.structs.replace(comm, group_ranks=fitting[0])
+            notes.add(_INFERRED + _NEAREST * (len(fitting) > 1))
+        elif 1 < comm.members < world_size and world_size % comm.members == 0:
+            first = rank - rank % comm.members
+            inferred[index] = msgspec.structs.replace(
+                comm, group_ranks=tuple(range(first, first + comm.members))
+            )
+            notes.add(_UNLISTED_GROUP.format(size=comm.members, world=world_size))
+        elif any(1 < len(ranks) < world_size for ranks in groups.values()):
+            notes.add(_SEVERAL_GROUPS)
+        elif not groups and world_size > 2:
+            notes.add(_NO_GROUPS)
+    return inferred, sorted(notes)
 
 
 # A collective: the name of its group, and which of the group's it is.

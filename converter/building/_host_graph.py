@@ -1,33 +1,153 @@
-"""Assemble the graph of one rank from its pieces, communications and dependencies."""
+"""Build the graph of a rank that computes on the host: a chain of nodes, and the communications it issues."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
-from msgspec.structs import replace
 
+from ...errors import TraceError
+from ...tracer import Evidence
 from .._columns import which
-from ..chakra import CollectiveType, EdgeKind, Graph, GraphBuilder, NodeType, communication, replay
-from ..readers import PHASES, Communication, HostTrace, Ops, Pieces, cut_pieces
+from ..chakra import (
+    COMM_LANE,
+    HOST_BEFORE,
+    HOST_END,
+    MESSAGE_LANE,
+    CollectiveType,
+    EdgeKind,
+    Graph,
+    GraphBuilder,
+    NodeType,
+    communication,
+    replay,
+)
+from ..readers import (
+    COMM_OPS,
+    PHASES,
+    Communication,
+    DeviceTrace,
+    Events,
+    HostTrace,
+    Ops,
+    Pieces,
+    RankTraces,
+    Threads,
+    communications,
+    cut_pieces,
+    issuing,
+    lost_communications,
+    with_inferred_groups,
+)
 from ._cause_rules import OPERATORS
-from ._conventions import COMM_LANE, HOST_BEFORE, HOST_END, MESSAGE_LANE
 from ._costs import counts_whole, operator_cost
-from ._dependencies import data_dependencies, uses_of, wait_pieces, with_settled_messages
-from ._gaps import Gaps
+from ._dependencies import Gaps, data_dependencies, uses_of, wait_pieces, with_settled_messages
 from ._host_causes import LEAST_NS, HostCauses, Part
+from ._late_ranks import arrivals, flights_of
 from ._operator_table import host_operators
-from ._rank_graph import RankGraph
-from ._window import Window
+from ._overhead import cost_of_recording, without_recording
+from ._rank_graph import OpenRank, RankGraph
+from ._sampled_causes import host_causes
+from ._steps import Window
 
-__all__ = ["assemble"]
+__all__ = ["LEFT_OUT", "host_graph"]
 
+LEFT_OUT = (
+    "communications that other threads than the training one issued, as hooks such as PowerSGD's do, are "
+    "left out: no network changes the time that was spent on them"
+)
 # Whose operators start communications or wait for them: they compute nothing.
 _COMM_LIBRARIES = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::")
 # A later piece of an operator this short is added to its first one instead of becoming a node.
 _MERGED_BELOW_NS = 2_000
+
+
+def host_graph(
+    opened: OpenRank,
+    trace: DeviceTrace,
+    host: HostTrace,
+    window: Window,
+    *,
+    groups: dict[str, tuple[int, ...]],
+    world_size: int,
+    evidence: Evidence | None,
+) -> RankGraph:
+    """Return the graph of a rank that computes on the host itself."""
+    traces = opened.traces
+    own = _busiest_thread(trace.events, window)
+    ops = Threads(trace).operators(own, window.start_ns, window.end_ns)
+    rank = traces.rank if opened.stated_rank < 0 else opened.stated_rank
+    if not len(ops):
+        raise TraceError(
+            f"{traces.device_path}: rank {rank} ran no operator in the chosen step, but "
+            f"{int(trace.events.is_operator.sum()):,} outside of it. {_why_outside(opened)}"
+        )
+    _refuse_lost_communications(traces, ops)
+    comms = communications(ops, host, groups, flights_of(traces), opened.last_entries)
+    comms, notes = with_inferred_groups(comms, rank, groups, world_size)
+    everyone = tuple(range(world_size))
+    own_groups = sorted({comm.group_ranks for comm in comms} - {(), everyone})
+    ids = {(): 0, everyone: 0, **{ranks: number for number, ranks in enumerate(own_groups, start=1)}}
+    causes = host_causes(trace, own, ops, window, evidence)
+    assembled = _assembled(traces.rank, window, ops, comms, host, group_ids=ids, causes=causes)
+    left_out = _left_out(trace.events, own, window, trace.texts)
+    result = replace(
+        assembled,
+        groups=own_groups,
+        notes=[*assembled.notes, *notes, *_unknown(ops, comms), *left_out],
+        arrivals=arrivals(trace, own, opened.steps),
+    )
+    events = trace.events.take(own)
+    return without_recording(result, {0: events}, window, cost_of_recording(evidence, events, opened.steps))
+
+
+def _why_outside(opened: OpenRank) -> str:
+    """Return the remedy for a step without operators."""
+    if opened.traces.steps:
+        return "Its clock and its manifest may disagree; choose another step or capture again."
+    capture = "Choose another step (--step), or capture" if len(opened.steps) > 1 else "Capture"
+    return f"{capture} whole steps, with CPU activities on."
+
+
+def _left_out(events: Events, own: np.ndarray, window: Window, texts: Sequence[str]) -> list[str]:
+    """Return the communications in the window of threads other than that of the events *own*."""
+    inside = (events.start_ns >= window.start_ns) & (events.start_ns < window.end_ns)
+    inside[own] = False
+    return [LEFT_OUT] if (inside & which(texts, COMM_OPS.__contains__)[events.name]).any() else []
+
+
+def _unknown(ops: Ops, comms: Sequence[Communication]) -> list[str]:
+    """Return sentences on unknown properties of the communications among *ops*."""
+    if len(issuing(ops)) == len(comms):
+        return []
+    return [
+        "the traces do not tell what some communications move: they are left as computation of their "
+        "measured time, which no network changes"
+    ]
+
+
+def _refuse_lost_communications(traces: RankTraces, ops: Ops) -> None:
+    """Raise `TraceError` if operators communicate in a way that the graph would lack."""
+    lost = lost_communications(ops)
+    if lost:
+        raise TraceError(
+            f"{traces.device_path}: rank {traces.rank} communicates by {', '.join(lost)}, which chakrascope "
+            "does not know, so the graph would lack it. Use another collective in the script, or report the "
+            "operator."
+        )
+
+
+def _busiest_thread(events: Events, window: Window) -> np.ndarray:
+    """Return the events of the thread that ran most operators in the window."""
+    inside = events.is_operator & (events.start_ns >= window.start_ns) & (events.start_ns < window.end_ns)
+    threads, first, count = np.unique(events.thread[inside], return_index=True, return_counts=True)
+    if not len(threads):
+        return np.empty(0, dtype=np.int64)
+    busiest = threads[np.lexsort((first, -count))[0]]
+    return np.flatnonzero(events.thread == busiest)
 
 
 @dataclass(frozen=True)
@@ -60,6 +180,7 @@ class _Builder:
     places: list[str]
     built: GraphBuilder = field(default_factory=GraphBuilder)
     node_of_op: dict[int, int] = field(default_factory=dict)
+    start_ns: list[int] = field(default_factory=list)
     end_ns: list[int] = field(default_factory=list)
     last_host: int = -1
     last_op: int = -1
@@ -72,8 +193,15 @@ class _Builder:
         self, node: dict[str, Any], start_ns: int, measured_start_ns: int, waits: Mapping[int, EdgeKind]
     ) -> int:
         """Append *node*, which depends on *waits* and starts at *start_ns* in the replay; return its id."""
+        self.start_ns.append(start_ns)
         self.end_ns.append(start_ns + node["duration_ns"])
         return self.built.add({**node, "measured_start_ns": measured_start_ns - self.window.start_ns}, waits)
+
+    def graph(self, rank: int) -> Graph:
+        """Return the graph of *rank*, with the durations that nodes came to have."""
+        durations = np.array(self.end_ns, np.int64) - np.array(self.start_ns, np.int64)
+        starts = self.built.column("measured_start_ns") + self.window.start_ns
+        return self.built.graph(rank, duration_ns=durations, step=self.window.steps_at(starts))
 
     def host_end_ns(self) -> int:
         return self.end_ns[self.last_host] if self.last_host >= 0 else 0
@@ -118,7 +246,6 @@ class _Builder:
         """Add a short later piece of an operator to the newest node; return False if it needs its own."""
         if piece.op not in self.node_of_op or piece.end_ns - piece.start_ns >= _MERGED_BELOW_NS:
             return False
-        self.built.nodes[self.last_host]["duration_ns"] += piece.end_ns - piece.start_ns
         self.end_ns[self.last_host] += piece.end_ns - piece.start_ns
         return True
 
@@ -172,7 +299,7 @@ class _Builder:
         return self.message_lanes.setdefault(key, MESSAGE_LANE + len(self.message_lanes))
 
 
-def assemble(
+def _assembled(
     rank: int,
     window: Window,
     ops: Ops,
@@ -210,10 +337,8 @@ def assemble(
         if last_piece.get(piece.op) == place:
             comm = issued[piece.op]
             node_of_comm[comm] = builder.add_comm(comms[comm], group_ids.get(comms[comm].group_ranks, 0))
-    builder.built.edges += _data_edges(builder, ops, host)
-    graph = builder.built.graph(rank)
-    starts = graph.node_columns["measured_start_ns"] + window.start_ns
-    graph = graph.with_columns(step=window.steps_at(starts))
+    _tie_data(builder, ops, host)
+    graph = builder.graph(rank)
     return RankGraph(
         graph,
         splits=builder.splits,
@@ -306,17 +431,17 @@ def _over_when_awaited(
     for place, awaited in waits.items():
         resumed_ns = int(pieces.end_ns[place])
         for index in awaited:
-            known[index] = replace(comms[index], end_ns=min(comms[index].end_ns, resumed_ns))
+            known[index] = msgspec.structs.replace(comms[index], end_ns=min(comms[index].end_ns, resumed_ns))
     return known
 
 
-def _data_edges(builder: _Builder, ops: Ops, host: HostTrace) -> list[tuple[int, int, int]]:
-    known = builder.node_of_op
-    return [
-        (known[writer], known[reader], EdgeKind.DATA)
-        for writer, reader in data_dependencies(ops, host).tolist()
-        if writer in known and reader in known and known[writer] < known[reader]
-    ]
+def _tie_data(builder: _Builder, ops: Ops, host: HostTrace) -> None:
+    """Let nodes wait for those that wrote what they read."""
+    node_of_op = np.full(len(ops), -1, dtype=np.int64)
+    node_of_op[list(builder.node_of_op)] = list(builder.node_of_op.values())
+    source, target = node_of_op[data_dependencies(ops, host)].T
+    known = (source >= 0) & (source < target)
+    builder.built.tie(source[known], target[known], EdgeKind.DATA)
 
 
 def _accounting(graph: Graph, window: Window, wait_ns: int) -> dict[str, int]:

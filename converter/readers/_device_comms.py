@@ -10,20 +10,19 @@ import msgspec
 
 from ..chakra import CollectiveType, NodeType
 from ..kernels import kernel_pattern
-from ._collectives import COMM_OPS, shared_out, split_bytes
+from ._communications import COMM_OPS, MESSAGE_OPS, LibraryCollective, collective_named
+from ._host_comms import shared_out, split_bytes
 from ._host_trace import HostOp, HostTrace, tensors
 from ._kineto import CommArguments, Work
 from ._timeline import Op
+from ._types import dtype_bytes
 
 __all__ = [
     "PARAMETERS",
     "DeviceComm",
-    "LoggedCollective",
     "describe",
-    "dtype_bytes",
     "group_of",
     "is_communication",
-    "logged_collective",
     "parameters",
     "peer_to_peer",
 ]
@@ -31,76 +30,10 @@ __all__ = [
 PARAMETERS = "record_param_comms"
 # What a kernel's name alone tells of the collective, where its size is told elsewhere.
 _BY_KERNEL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
-_SUFFIXES = re.compile(r"(_coalesced|_base|_into_tensor|_tensor|_oop|_single|_sparse|_uneven|_inplace)+$")
-_SPELLINGS = {
-    "all_reduce": "allreduce",
-    "all_gather": "allgather",
-    "allgatherv": "allgather",
-    "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "alltoallv": "all_to_all",
-    "all_to_allv": "all_to_all",
-    "bcast": "broadcast",
-    "recvanysource": "recv",
-    "all_gather_v": "allgather",
-    "reduce_scatter_v": "reduce_scatter",
-    "all_to_all_v": "all_to_all",
-    "all2all": "all_to_all",
-    "all_reduce_barrier": "barrier",
-}
-_BARRIER_BYTES = 64
 # Operators that compute, too: their first tensor is not what is communicated.
 _COMPUTES = re.compile(r"matmul|gemm|linear|_mm")
 _MOST_IN_NODE = 8  # the custom all-reduces of vLLM, SGLang and PyTorch have no more ranks
 _ALL_RANKS = "custom and symmetric-memory collectives are of all ranks, as the only process group is"
-_DTYPE_BYTES = {
-    "float": 4, "double": 8, "half": 2, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int": 4,
-    "long": 8, "short": 2, "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "int32": 4, "int64": 8,
-    "complexfloat": 8, "complexdouble": 16, "complexhalf": 4, "uint16": 2, "uint32": 4, "uint64": 8,
-}  # fmt: skip
-_PEER_OPS = {"c10d::send": NodeType.COMM_SEND, "c10d::recv_": NodeType.COMM_RECV}
-
-
-class _Kind(msgspec.Struct, frozen=True):
-    """A collective of simulators, and the side whose bytes count (as in ASTRA-sim)."""
-
-    collective: CollectiveType
-    sized_by_output: bool = False
-    note: str = ""
-
-
-_KINDS = {
-    "allreduce": _Kind(CollectiveType.ALL_REDUCE),
-    "allgather": _Kind(CollectiveType.ALL_GATHER),
-    "reduce_scatter": _Kind(CollectiveType.REDUCE_SCATTER),
-    "all_to_all": _Kind(CollectiveType.ALL_TO_ALL),
-    "broadcast": _Kind(CollectiveType.BROADCAST),
-    "scatter": _Kind(CollectiveType.BROADCAST, True, "scatter is written as a broadcast"),
-    "gather": _Kind(CollectiveType.ALL_GATHER, False, "gather is written as an all-gather"),
-    "reduce": _Kind(CollectiveType.ALL_REDUCE, False, "reduce is written as an all-reduce"),
-    "barrier": _Kind(
-        CollectiveType.ALL_REDUCE,
-        note=f"a barrier is written as an all-reduce of {_BARRIER_BYTES} bytes",
-    ),
-}
-_ROOTED = frozenset({"broadcast", "scatter", "gather", "reduce"})
-
-
-class LoggedCollective(msgspec.Struct, frozen=True):
-    """A collective in a log, and the side whose bytes count.
-
-    *name* is its canonical spelling; ranks of a *rooted* one need not wait for each other. *fixed_bytes* is
-    the size of one that moves no data, -1 for all others; *note* is what had to be assumed.
-    """
-
-    name: str
-    collective: CollectiveType
-    rooted: bool
-    sized_by_output: bool
-    fixed_bytes: int
-    note: str
-
-
 _MAY_BE_UNEVEN = (CollectiveType.ALL_TO_ALL, CollectiveType.REDUCE_SCATTER)
 
 
@@ -185,40 +118,28 @@ def describe(
     holder, stated = _parameters_of(chain, host)
     record = host.operator(holder) if holder is not None else None
     arguments = work.comm or next((op.comm for op in chain if op.comm is not None), None)
-    name = _normal(arguments.collective if arguments else stated.name if stated else _by_kernel(work.name))
-    kind = _KINDS.get(name)
-    if kind is None:
+    name = arguments.collective if arguments else stated.name if stated else _by_kernel(work.name)
+    library = collective_named(name)
+    if library is None:
         return None
     ranks, notes = _members(arguments, stated, groups, world_size)
-    size = _size(kind, name, arguments, record)
+    size = _size(library, arguments, record)
     if size < 0:
         size = _size_by_operator(chain, host)
     if size < 0 and alone and _by_kernel(work.name):
-        size, ranks, notes = _by_launcher(name, chain, host, groups, world_size), (), (_ALL_RANKS,)
+        size, ranks, notes = _by_launcher(library.name, chain, host, groups, world_size), (), (_ALL_RANKS,)
     if size < 0:
         return None
     return DeviceComm(
         NodeType.COMM_COLL,
-        kind.collective,
+        library.kind,
         size,
         ranks,
         sequence=stated.sequence if stated else -1,
         storages=host.storages_of(holder) if holder is not None else frozenset(),
-        notes=(*notes, kind.note) if kind.note else notes,
-        splits=_splits(kind, size, stated, chain, host),
+        notes=(*notes, library.note) if library.note else notes,
+        splits=_splits(library, size, stated, chain, host),
     )
-
-
-def logged_collective(name: str) -> LoggedCollective | None:
-    """Return the collective *name* of a log; None if it moves no data."""
-    normal = _normal(name)
-    kind = _KINDS.get(normal)
-    if kind is None:
-        return None
-    fixed = _BARRIER_BYTES if normal == "barrier" else -1
-    rooted = normal in _ROOTED
-    name = {"allreduce": "all_reduce", "allgather": "all_gather"}.get(normal, normal)
-    return LoggedCollective(name, kind.collective, rooted, kind.sized_by_output, fixed, kind.note)
 
 
 def peer_to_peer(
@@ -228,13 +149,12 @@ def peer_to_peer(
 ) -> DeviceComm | None:
     """Return the send or receive that operator *op* requests; peers are numbered within *ranks*."""
     record = host.operator(op.record_id)
-    node_type = _PEER_OPS.get(op.name)
-    if record is None or node_type is None:
+    if record is None or op.name not in MESSAGE_OPS:
         return None
     local, tag = (_integer(record.inputs, index) for index in (2, 3))
     moved = tensors(record.inputs[0] if record.inputs else [])
     return DeviceComm(
-        node_type,
+        COMM_OPS[op.name].node_type,
         None,
         sum(tensor.size_bytes for tensor in moved),
         ranks,
@@ -266,12 +186,6 @@ def _parameters_of(chain: Sequence[Op], host: HostTrace) -> tuple[int | None, Pa
     return None, None
 
 
-def _normal(name: str) -> str:
-    """Return the canonical spelling of a collective's name."""
-    plain = _SUFFIXES.sub("", name.lower().removeprefix("nccl:").strip("_"))
-    return _SPELLINGS.get(plain, plain)
-
-
 def _by_kernel(kernel: str) -> str:
     """Return the collective in a kernel's name, "" if there is none."""
     pattern = kernel_pattern(kernel)
@@ -296,32 +210,32 @@ def _members(
     return (), ("the trace names no process group for some collectives: all ranks are assumed",)
 
 
-def _size(kind: _Kind, name: str, arguments: CommArguments | None, record: HostOp | None) -> int:
-    """Return the bytes that count for *kind*, -1 if neither source has them."""
-    if name == "barrier":
-        return _BARRIER_BYTES
+def _size(library: LibraryCollective, arguments: CommArguments | None, record: HostOp | None) -> int:
+    """Return the bytes that count for *library*, -1 if neither source has them."""
+    if library.fixed_bytes >= 0:
+        return library.fixed_bytes
     if arguments is not None:
-        elements = arguments.out_elements if kind.sized_by_output else arguments.in_elements
+        elements = arguments.out_elements if library.sized_by_output else arguments.in_elements
         width = dtype_bytes(arguments.dtype)
         if elements >= 0 and width:
             return elements * width
     if record is None:
         return -1
-    moved = tensors(record.outputs if kind.sized_by_output else record.inputs[:1])
+    moved = tensors(record.outputs if library.sized_by_output else record.inputs[:1])
     return sum(tensor.size_bytes for tensor in moved) if moved else -1
 
 
 def _splits(
-    kind: _Kind, size: int, stated: Parameters | None, chain: Sequence[Op], host: HostTrace
+    library: LibraryCollective, size: int, stated: Parameters | None, chain: Sequence[Op], host: HostTrace
 ) -> tuple[int, ...]:
     """Return the bytes for each member, if the library or an operator around the launch has them."""
-    if kind.collective not in _MAY_BE_UNEVEN:
+    if library.kind not in _MAY_BE_UNEVEN:
         return ()
-    told = shared_out(size, stated.input_splits) if stated else ()
+    splits = shared_out(size, stated.input_splits) if stated else ()
     for op in chain:
         record = host.operator(op.record_id)
-        told = told or (split_bytes(record) if record is not None else ())
-    return told
+        splits = splits or (split_bytes(record) if record is not None else ())
+    return splits
 
 
 def _size_by_operator(chain: Sequence[Op], host: HostTrace) -> int:
@@ -363,12 +277,6 @@ def _of_everyone(groups: Sequence[tuple[int, ...]], world_size: int) -> bool:
     """
     sizes = {len(ranks) or world_size for ranks in groups} - {1}
     return sizes == {world_size} or (not sizes and 1 < world_size <= _MOST_IN_NODE)
-
-
-def dtype_bytes(name: str) -> int:
-    """Return the bytes of one element of PyTorch's type *name*, 0 if unknown."""
-    plain = name.lower()
-    return 1 if plain.startswith("float8") else _DTYPE_BYTES.get(plain, 0)
 
 
 def _integer(values: Sequence[Any], index: int) -> int:
