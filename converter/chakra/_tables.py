@@ -6,6 +6,7 @@ the same note, which says what they were made from.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import struct
 import threading
@@ -119,6 +120,7 @@ def write_graph(prefix: Path, graph: Graph, note: str) -> None:
 
 
 def _write(prefix: Path, graphs: Sequence[Graph], note: str, *, sync: bool = True) -> None:
+    _return_freed_memory()
     nodes, edges = tables_paths(prefix)
     with new_file(nodes, sync=sync) as new_nodes, new_file(edges, sync=sync) as new_edges:
         for path, kinds, of_graphs in (
@@ -128,6 +130,16 @@ def _write(prefix: Path, graphs: Sequence[Graph], note: str, *, sync: bool = Tru
             with ParquetWriter(path, {"rank": "int64", **kinds}, note) as writer:
                 for piece in _pieces([graph.rank for graph in graphs], of_graphs, [*kinds]):
                     writer.write(piece)
+
+
+def _return_freed_memory() -> None:
+    """Return to the system what was freed: glibc holds on to all that a conversion used, which is large.
+
+    PyArrow, which is loaded next, needs as much, so that peak memory would be the sum of both.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _pieces(
