@@ -150,7 +150,7 @@ def communication(
         "phase": "communication",
     }
     if collective is not None:
-        return columns | {"name": collective.name.lower(), "comm_type": int(collective)}
+        return columns | {"name": collective.operation, "comm_type": int(collective)}
     if node_type is NodeType.COMM_SEND:
         return columns | {"name": "send", "comm_dst": peer, "comm_tag": tag}
     return columns | {"name": "recv", "comm_src": peer, "comm_tag": tag}

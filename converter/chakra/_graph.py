@@ -55,6 +55,42 @@ class CollectiveType(IntEnum):
     REDUCE_SCATTER_BLOCK = 8
     BARRIER = 9
 
+    @classmethod
+    def of(cls, number: int) -> CollectiveType | None:
+        """Return the type with this *number*; None for another number, as of a message."""
+        try:
+            return cls(number)
+        except ValueError:
+            return None
+
+    @property
+    def operation(self) -> str:
+        """Its name in tables, such as ``all_reduce``."""
+        return self.name.lower()
+
+    @property
+    def key(self) -> str:
+        """Its name in system configurations and of programs, such as ``all-reduce``."""
+        return self.operation.removesuffix("_block").replace("_", "-")
+
+    @property
+    def is_rooted(self) -> bool:
+        """Whether one rank sends or receives it all, so that the others need not wait for each other."""
+        return self in _ROOTED
+
+    @property
+    def ring_passes(self) -> int:
+        """How often a ring sends all but one rank's share over each link; 0 if no ring runs it."""
+        return 2 if self is CollectiveType.ALL_REDUCE else int(self not in (*_ROOTED, CollectiveType.BARRIER))
+
+    @property
+    def sized_by_shard(self) -> bool:
+        """Whether its size is one rank's shard, as in ASTRA-sim, not all bytes of the operation."""
+        return self in (CollectiveType.ALL_GATHER, CollectiveType.GATHER)
+
+
+_ROOTED = (CollectiveType.REDUCE, CollectiveType.GATHER, CollectiveType.SCATTER, CollectiveType.BROADCAST)
+
 
 class EdgeKind(IntEnum):
     """The reason of an edge.

@@ -31,21 +31,12 @@ _TYPES = {
     "algorithm_bytes_per_ns": "float64", "bus_bytes_per_ns": "float64", "on_path_ns": "int64",
     "share": "float64", "rank": "int32", "node_id": "int64",
 }  # fmt: skip
-_PASSES = {
-    CollectiveType.ALL_REDUCE: 2,
-    CollectiveType.ALL_GATHER: 1,
-    CollectiveType.REDUCE_SCATTER: 1,
-    CollectiveType.REDUCE_SCATTER_BLOCK: 1,
-    CollectiveType.ALL_TO_ALL: 1,
-}
 
 
 def operation_name(comm_type: int) -> str:
     """Return e.g. ``all_reduce`` for the number of a collective type, or "" for none."""
-    try:
-        return CollectiveType(comm_type).name.lower()
-    except ValueError:
-        return ""
+    kind = CollectiveType.of(comm_type)
+    return "" if kind is None else kind.operation
 
 
 def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
@@ -164,13 +155,14 @@ def _on_path(calls: Columns, path: CriticalPath, collectives: npt.NDArray[Any]) 
 
 def _whole_bytes(table: Columns, ranks: Ints) -> Ints:
     """Return the bytes of each operation: an all-gather's size is one rank's shard, all others' the whole."""
-    gathers = np.isin(table["comm_type"], [CollectiveType.ALL_GATHER, CollectiveType.GATHER])
+    gathers = np.isin(table["comm_type"], [kind for kind in CollectiveType if kind.sized_by_shard])
     sizes: Ints = np.maximum(table["size_bytes"], 0) * np.where(gathers, ranks, 1)
     return sizes
 
 
 def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
     """Return what a link carries for each byte of the operation when a ring of the ranks runs it."""
-    passes = np.array([_PASSES.get(kind, 0) for kind in table["comm_type"].tolist()])
+    passes_of = {int(kind): kind.ring_passes for kind in CollectiveType}
+    passes = np.array([passes_of.get(kind, 0) for kind in table["comm_type"].tolist()])
     factor: npt.NDArray[np.float64] = np.where(passes > 0, passes * ((ranks - 1) / ranks), 1.0)
     return factor

@@ -34,12 +34,7 @@ _EVENTS_A_MESSAGE = 2.5
 # Ranks from which on our engine works out what no message keeps waiting, and what a phase then takes each.
 _WORKED_OUT_RANKS = 64
 _EVENTS_A_PHASE = 10
-_NETWORK_OF = {
-    CollectiveType.ALL_REDUCE: "all-reduce",
-    CollectiveType.ALL_GATHER: "all-gather",
-    CollectiveType.REDUCE_SCATTER: "reduce-scatter",
-    CollectiveType.ALL_TO_ALL: "all-to-all",
-}
+_NAMES = tuple(dict.fromkeys(kind.key for kind in CollectiveType if kind.ring_passes))
 _TREE = "doubleBinaryTree"
 
 
@@ -80,10 +75,11 @@ def _load(prefix: Path, _changed: int) -> Load:
     divided = max(1, len(programs))
     totals: dict[str, tuple[float, float]] = {}
     for kind, (count, size) in calls.items():
-        name = _NETWORK_OF.get(CollectiveType(kind), "all-reduce")
+        known = CollectiveType.of(kind)
+        name = known.key if known is not None and known.ring_passes else "all-reduce"
         before = totals.get(name, (0.0, 0.0))
         totals[name] = before[0] + count / divided, before[1] + size / divided
-    collectives = tuple((name, *totals[name]) for name in _NETWORK_OF.values() if name in totals)
+    collectives = tuple((name, *totals[name]) for name in _NAMES if name in totals)
     return Load(ranks, divided, nodes, collectives)
 
 
@@ -112,7 +108,7 @@ def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend
     ranks = load.ranks if traits.replays else network.num_ranks
     nodes = load.nodes / load.programs * ranks
     # Ranks that behave alike are simulated once, unless they compete for links or walk trees.
-    trees = any(_TREE in _algorithms(network, system, name) for name in _NETWORK_OF.values())
+    trees = any(_TREE in _algorithms(network, system, name) for name in _NAMES)
     simulated = ranks if not traits.folds or trees else min(ranks, load.programs)
     carried = () if traits.replays else load.collectives
     whole = simulated == ranks and not sends_one_by_one(network, system, load, backend)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from ...converter import CollectiveType
 from ...converter.linking import Clocks, MatchedCollective, MatchedLogs
 from ...converter.readers.logs import UNKNOWN
 from ...support import duration_text, share_text
@@ -169,6 +170,6 @@ def _whole_bytes(name: str, size: int, ranks: int) -> int:
 
 
 def _bus_factor(name: str, ranks: int) -> float:
-    if name in ("broadcast", "reduce", "scatter", "gather"):
-        return 1.0
-    return (2.0 if name == "all_reduce" else 1.0) * (ranks - 1) / max(1, ranks)
+    kind = CollectiveType.__members__.get(name.upper())
+    passes = 1 if kind is None else kind.ring_passes
+    return passes * (ranks - 1) / max(1, ranks) if passes else 1.0

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...converter import CollectiveType
 from ...support import duration_text, share_text
 from .._result import Result
 from .._traits import about_backend
@@ -16,7 +17,6 @@ __all__ = ["second_hop_ns", "store_and_forward"]
 
 # Algorithms by which every rank sends what a ring sends.
 _LIKE_RING = {"ring", "direct", "oneRing", "oneDirect", "halvingDoubling", "oneHalvingDoubling"}
-_SENT = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
 _SWITCH = "Switch"
 _HOPS = 2
 _MATTERS = 0.1  # of the makespan
@@ -30,10 +30,12 @@ def second_hop_ns(made: Mapping[str, Any], operation: str, size_bytes: int, rank
     network, system = made.get("network", {}), made.get("system", {})
     chosen = system.get(f"{operation.replace('_', '-')}-implementation") or []
     simple = list(network.get("topology", [])) == [_SWITCH] and not network.get("links")
-    if not simple or operation not in _SENT or len(chosen) != 1 or chosen[0] not in _LIKE_RING or ranks < 2:
+    kind = CollectiveType.__members__.get(operation.upper())
+    passes = 0 if kind is None else kind.ring_passes
+    if not simple or not passes or len(chosen) != 1 or chosen[0] not in _LIKE_RING or ranks < 2:
         return None
-    whole = size_bytes * (ranks if operation == "all_gather" else 1)
-    sent = _SENT[operation] * whole * (ranks - 1) / ranks
+    whole = size_bytes * (ranks if kind is CollectiveType.ALL_GATHER else 1)
+    sent = passes * whole * (ranks - 1) / ranks
     return round(sent / (float(network["bandwidth"][0]) * 2**30 / 1e9))
 
 

@@ -18,12 +18,7 @@ MUTUAL = (
     CollectiveType.ALL_TO_ALL,
 )
 # In these, one rank may leave before another has arrived, so a common clock, or a common end, is needed.
-ROOTED = (
-    CollectiveType.BROADCAST,
-    CollectiveType.REDUCE,
-    CollectiveType.GATHER,
-    CollectiveType.SCATTER,
-)
+ROOTED = tuple(kind for kind in CollectiveType if kind.is_rooted)
 MESSAGE = "message"
 """The operation of a message from one rank to another."""
 EXCHANGE = "exchange"

@@ -31,12 +31,6 @@ _CHANNELS = 16
 _LL_BYTES = 65_536
 _RINGS = {"all-reduce", "all-gather", "reduce-scatter"}
 _BARRIER_BYTES = 8
-_ROOTED = {
-    CollectiveType.BROADCAST: "broadcast",
-    CollectiveType.REDUCE: "reduce",
-    CollectiveType.GATHER: "gather",
-    CollectiveType.SCATTER: "scatter",
-}
 
 
 @dataclass
@@ -58,10 +52,11 @@ class GpuPrograms:
     def of(self, comm_type: int, ranks: int, size_bytes: int) -> tuple[Program, int] | None:
         """Return the program of a collective and its bytes; None if it runs none."""
         comm_type = self.substitutes.get(comm_type, comm_type)
-        if comm_type == CollectiveType.BARRIER:
+        kind = CollectiveType.of(comm_type)
+        if kind is CollectiveType.BARRIER:
             demand = Demand("all-reduce", ranks, _BARRIER_BYTES)
-        elif self.rooted and comm_type in _ROOTED:
-            return self._rooted(_ROOTED[CollectiveType(comm_type)], ranks), size_bytes
+        elif self.rooted and kind is not None and kind.is_rooted:
+            return self._rooted(kind.key, ranks), size_bytes
         else:
             known = Demand.of(comm_type, ranks, size_bytes)
             if known is None:

@@ -20,14 +20,6 @@ from .readers import parse_program, read_bytes
 __all__ = ["Choice", "Demand", "choose_programs", "misfit", "read_proved"]
 
 _KEPT = 64
-# By their keys in a system configuration.
-_PROGRAMMED: dict[int, str] = {
-    CollectiveType.ALL_REDUCE: "all-reduce",
-    CollectiveType.ALL_GATHER: "all-gather",
-    CollectiveType.REDUCE_SCATTER: "reduce-scatter",
-    CollectiveType.REDUCE_SCATTER_BLOCK: "reduce-scatter",
-    CollectiveType.ALL_TO_ALL: "all-to-all",
-}
 
 
 @dataclass(frozen=True, order=True)
@@ -41,8 +33,8 @@ class Demand:
     @classmethod
     def of(cls, comm_type: int, ranks: int, size_bytes: int) -> Demand | None:
         """Return the demand of a collective by its number in Chakra's schema, None if none has programs."""
-        name = _PROGRAMMED.get(comm_type)
-        return None if name is None else cls(name, ranks, size_bytes)
+        kind = CollectiveType.of(comm_type)
+        return cls(kind.key, ranks, size_bytes) if kind is not None and kind.ring_passes else None
 
 
 @dataclass(frozen=True)
