@@ -9,8 +9,7 @@ from ._codec import encode_graph as encode_graph
 from ._codec import has_unknown_type as has_unknown_type
 from ._codec import other_attributes as other_attributes
 from ._codec import read_et as read_et
-from ._cycles import shortest_cycle as shortest_cycle
-from ._cycles import unreachable as unreachable
+from ._extra import with_splits as with_splits
 from ._graph import EDGE_COLUMNS as EDGE_COLUMNS
 from ._graph import NODE_COLUMNS as NODE_COLUMNS
 from ._graph import CollectiveType as CollectiveType
@@ -35,8 +34,9 @@ from ._order import consistent as consistent
 from ._order import dependencies as dependencies
 from ._order import execution_order as execution_order
 from ._order import replay as replay
+from ._order import shortest_cycle as shortest_cycle
+from ._order import unreachable as unreachable
 from ._parallelism import recognise as recognise
-from ._splits import with_splits as with_splits
 from ._tables import read_graph as read_graph
 from ._tables import saved_columns as saved_columns
 from ._tables import saved_node_count as saved_node_count

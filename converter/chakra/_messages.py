@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...errors import UsageError, WorkloadFormatError
-from ._splits import varint
+from ._extra import varint
 
 __all__ = ["bytes_of_messages", "messages_of_bytes"]
 

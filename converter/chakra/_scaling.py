@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...errors import WorkloadError
+from ._extra import SPLITS
 from ._graph import CollectiveType, Graph, NodeType, TextColumn
 from ._parallelism import Parallelism, recognise
-from ._splits import SPLITS
 
 __all__ = ["replicate"]
 

@@ -31,8 +31,7 @@ from ..readers import RankTraces, find_rank_traces, find_sides, kind_of, unpacke
 from ..readers.logs import which_logs
 from ._findings import Finding, worst_first
 from ._inspection import load_workload
-from ._log_checks import check_logs
-from ._trace_checks import as_findings, check_device, check_trace_set
+from ._trace_checks import as_findings, check_device, check_logs, check_trace_set
 from ._workload_checks import check_workload
 
 __all__ = ["doctor"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ._captured import CapturedGraph as CapturedGraph
 from ._captured import captured_graphs as captured_graphs
 from ._captured import launches_graphs as launches_graphs
-from ._clocks import Clocks as Clocks
 from ._device_links import KERNEL as KERNEL
 from ._device_links import MEMCPY as MEMCPY
 from ._device_links import Launches as Launches
@@ -19,6 +18,7 @@ from ._host_lanes import Lane as Lane
 from ._host_lanes import bursts as bursts
 from ._host_lanes import host_lanes as host_lanes
 from ._lending import lend_records as lend_records
+from ._logged import Clocks as Clocks
 from ._logged import LoggedMessage as LoggedMessage
 from ._logged import MatchedCollective as MatchedCollective
 from ._logged import MatchedLogs as MatchedLogs

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ._archives import holds_traces as holds_traces
 from ._archives import unpacked as unpacked
-from ._capture_files import CAPTURE_FOLDER as CAPTURE_FOLDER
-from ._capture_files import with_capture_traces as with_capture_traces
 from ._communications import COMM_OPS as COMM_OPS
 from ._communications import FUNCTIONAL as FUNCTIONAL
 from ._communications import MESSAGE_OPS as MESSAGE_OPS
@@ -16,17 +14,19 @@ from ._device_comms import group_of as group_of
 from ._device_comms import is_communication as is_communication
 from ._device_comms import parameters as parameters
 from ._device_comms import peer_to_peer as peer_to_peer
+from ._file_kinds import common_name as common_name
+from ._file_kinds import is_of_one_rank as is_of_one_rank
 from ._file_kinds import kind_and_tool as kind_and_tool
 from ._file_kinds import kind_of as kind_of
 from ._file_kinds import stated_rank as stated_rank
-from ._file_names import common_name as common_name
-from ._file_names import is_of_one_rank as is_of_one_rank
+from ._file_sets import CAPTURE_FOLDER as CAPTURE_FOLDER
 from ._file_sets import Files as Files
 from ._file_sets import RankTraces as RankTraces
 from ._file_sets import find_rank_traces as find_rank_traces
 from ._file_sets import find_sides as find_sides
 from ._file_sets import host_ranks as host_ranks
 from ._file_sets import with_archives_open as with_archives_open
+from ._file_sets import with_capture_traces as with_capture_traces
 from ._host_calls import HostCalls as HostCalls
 from ._host_calls import host_calls as host_calls
 from ._host_calls import read_host_calls as read_host_calls
@@ -60,7 +60,7 @@ from ._operation_table import OPERATION_TYPES as OPERATION_TYPES
 from ._operation_table import OperationTable as OperationTable
 from ._operation_table import is_operation_table as is_operation_table
 from ._operation_table import read_operation_table as read_operation_table
-from ._recorded_steps import recorded_operations as recorded_operations
+from ._operation_table import recorded_operations as recorded_operations
 from ._text_workload import read_text_workload as read_text_workload
 from ._timeline import PHASES as PHASES
 from ._timeline import Op as Op

@@ -1,4 +1,4 @@
-"""Find trace files by patterns with ``{rank}``, folders, or lists of files."""
+"""Find trace files by patterns with ``{rank}``, folders, or lists of files, and traces of graph captures."""
 
 from __future__ import annotations
 
@@ -11,15 +11,35 @@ from itertools import islice
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from ...errors import UsageError
 from ...tracer import StepRange
 from ._archives import unpacked
-from ._file_kinds import kind_of, stated_process, stated_rank
-from ._file_names import common_name, indices_in_name, is_of_one_rank, name_of_capture
+from ._file_kinds import (
+    common_name,
+    indices_in_name,
+    is_of_one_rank,
+    kind_of,
+    name_of_capture,
+    rank_in_name,
+    stated_process,
+    stated_rank,
+)
 
-__all__ = ["Files", "RankTraces", "find_rank_traces", "find_sides", "host_ranks", "with_archives_open"]
+__all__ = [
+    "CAPTURE_FOLDER",
+    "Files",
+    "RankTraces",
+    "find_rank_traces",
+    "find_sides",
+    "host_ranks",
+    "with_archives_open",
+    "with_capture_traces",
+]
 
+CAPTURE_FOLDER = "capture_traces"
+"""What vLLM's and SGLang's scripts for TraceLens call the folder."""
 
 _RANK = "{rank}"
 _MAX_RANKS = 1_000_000
@@ -293,3 +313,44 @@ def _alone(pairs: Sequence[tuple[str | int | None, Path]]) -> dict[str | int | N
     """Return *pairs* by key, without keys that occur twice."""
     times = Counter(key for key, _ in pairs)
     return {key: path for key, path in pairs if times[key] == 1 and key is not None}
+
+
+def with_capture_traces(
+    ranks: Sequence[RankTraces], given: str | Path | Sequence[Path] | None
+) -> list[RankTraces]:
+    """Return *ranks* with the capture traces that *given*, a file or folder, holds for each.
+
+    By default, the folder ``capture_traces`` next to a device trace is searched. A rank takes the files whose
+    names state that rank or none; without such files it takes those of the lowest rank, which captured the
+    same graphs. Raises `UsageError` if *given* has no trace.
+    """
+    if isinstance(given, (str, Path)):
+        files = _traces_at(Path(given))
+        if not files:
+            raise UsageError(
+                f"{given} holds no trace of a capture (Kineto JSON, plain or gzip). Give the trace that was "
+                "taken while the graphs were captured, or the folder of such traces."
+            )
+        return [replace(rank, capture_paths=_of_rank(rank, files), captures_given=True) for rank in ranks]
+    folders = {rank.device_path.parent for rank in ranks}
+    beside = {
+        folder: _traces_at(folder / CAPTURE_FOLDER) if given is None else list(given) for folder in folders
+    }
+    return [replace(rank, capture_paths=_of_rank(rank, beside[rank.device_path.parent])) for rank in ranks]
+
+
+def _traces_at(path: Path) -> list[Path]:
+    """Return the device trace at *path*, or those in the folder there, by name."""
+    if not path.is_dir():
+        return [path] if path.is_file() and kind_of(path) == "device" else []
+    return sorted(file for file in path.iterdir() if file.is_file() and kind_of(file) == "device")
+
+
+def _of_rank(rank: RankTraces, files: Sequence[Path]) -> tuple[Path, ...]:
+    """Return those of *files* that belong to *rank*."""
+    named = {file: rank_in_name(file) for file in files}
+    in_name = rank_in_name(rank.device_path)
+    own = rank.rank if in_name is None else in_name
+    lowest = min((number for number in named.values() if number is not None), default=None)
+    found = [file for file, number in named.items() if number in (None, own)]
+    return tuple(found or [file for file, number in named.items() if number == lowest])
