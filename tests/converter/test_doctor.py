@@ -1,11 +1,15 @@
 """The doctor: healthy input is clean, and each kind of damage is found, placed and explained."""
 
 import gzip
+import itertools
 import json
 import shutil
 
 import numpy as np
 import pytest
+from engine_traces import Engine
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from chakrascope.converter import (
     CollectiveType,
@@ -17,7 +21,10 @@ from chakrascope.converter import (
     convert_files,
     doctor,
 )
-from chakrascope.errors import UsageError
+from chakrascope.converter.checks import step_kinds, step_rows
+from chakrascope.converter.checks._circular_waits import circular_wait
+from chakrascope.errors import SimulationStalled, UsageError
+from chakrascope.runner import NetworkConfig, simulate
 
 
 @pytest.fixture
@@ -258,3 +265,164 @@ def test_collectives_that_differ_may_be_of_groups_that_nobody_named(tmp_path):
         metadata = {"assumptions": assumptions}
         Workload(graphs, np.arange(2, dtype=np.int32), {}, metadata).save(tmp_path / "w")
         assert ("may be of different groups" in _only(doctor(tmp_path / "w")).cause) == told
+
+
+# What each captured step spent its time on, and how steps of one kind differ.
+
+
+US = 1000
+
+
+@pytest.fixture
+def served(tmp_path):
+    """Return the workload of two prefills and three decodes, of which the host bounds the latter."""
+    engine = Engine()
+    for count in (40, 44):
+        engine.step(f"step[EXTEND bs=2 toks={count}]", [50.0] * count)
+    engine.now = engine.free + 500
+    for count in (11, 15, 13):
+        engine.step("step[DECODE bs=4]", [5.0] * count, pause_us=400)
+    return convert_files(None, str(engine.write(tmp_path / "trace.json")), step="all")
+
+
+def test_each_step_s_time_is_added_up(served):
+    rows = step_rows(served)
+    assert [row["step"] for row in rows] == [*range(5)]
+    for row in rows:
+        busy = row["compute_ns"] + row["communication_ns"] + row["copy_ns"]
+        assert busy + row["idle_ns"] == row["duration_ns"]
+    assert [row["kernels"] for row in rows] == [row["launches"] for row in rows] == [40, 44, 11, 15, 13]
+    assert [row["compute_ns"] for row in rows] == [2000 * US, 2200 * US, 55 * US, 75 * US, 65 * US]
+    assert [row["duration_ns"] for row in rows[2:]] == pytest.approx([226 * US, 306 * US, 266 * US], abs=US)
+    assert rows[3]["gap_before_ns"] == pytest.approx(400 * US, abs=10 * US)
+    assert rows[3]["longest_gap_ns"] == pytest.approx(20 * US, abs=5 * US)
+    assert rows[3]["host_ns"] == pytest.approx((300 + 400) * US, rel=0.02)
+
+
+def test_kinds_have_their_spread_and_what_bounds_them(served):
+    prefill, decode = step_kinds(step_rows(served))
+    assert (prefill["kind"], prefill["steps"], prefill["bound_by"]) == ("prefill", 2, "compute")
+    assert (decode["kind"], decode["steps"], decode["bound_by"]) == ("decode", 3, "host")
+    assert (decode["requests"], decode["tokens"], decode["kernels"]) == (4, 4, 13)
+    times = [decode[name] for name in ("min_ns", "median_ns", "max_ns")]
+    assert times == pytest.approx([226 * US, 266 * US, 306 * US], abs=US)
+
+
+def test_a_step_is_told_of_the_rank_that_took_longest(tmp_path):
+    for rank, kernel_us in enumerate((30.0, 90.0)):
+        engine = Engine(now=1000.0 + rank)
+        for number in range(2):
+            engine.step(f"ProfilerStep#{number}", [kernel_us] * 12)
+        engine.write(tmp_path / f"rank{rank}.json", rank, 2)
+    rows = step_rows(convert_files(None, str(tmp_path / "rank{rank}.json"), step="all"))
+    assert [(row["rank"], row["kind"], row["compute_ns"]) for row in rows] == [(1, "", 12 * 90 * US)] * 2
+    assert [row["tokens"] for row in rows] == [-1, -1]
+
+
+def test_a_step_that_overlaps_is_the_same_alone_and_among_others(tmp_path):
+    engine = Engine()
+    for number in range(4):
+        engine.step(f"ProfilerStep#{number}", [60.0] * (20 + number))
+    trace = str(engine.write(tmp_path / "trace.json"))
+    among = step_rows(convert_files(None, trace, step="all"))[2]
+    (alone,) = step_rows(convert_files(None, trace, step=2))
+    for name in ("duration_ns", "compute_ns", "idle_ns", "kernels", "launches"):
+        assert alone[name] == among[name], name
+
+
+def test_a_workload_that_was_not_captured_has_no_steps(served):
+    served.metadata.pop("step_shares")
+    assert (step_rows(served), step_kinds([])) == ([], [])
+
+
+# Ranks that deadlock are found before a simulation stalls.
+
+
+def message(node_id, source, target, rank, tag=0):
+    kind, end, peer = (
+        (NodeType.COMM_SEND, "comm_dst", target)
+        if rank == source
+        else (NodeType.COMM_RECV, "comm_src", source)
+    )
+    name = "send" if rank == source else "recv"
+    node = {"node_id": node_id, "name": name, "type": kind, "comm_size_bytes": 8, "comm_tag": tag, end: peer}
+    return node | {"stream": node_id, "duration_ns": 1}
+
+
+def collective(node_id, group=0):
+    node = {"node_id": node_id, "name": "all_reduce", "type": NodeType.COMM_COLL, "comm_size_bytes": 8}
+    return node | {
+        "comm_type": CollectiveType.ALL_REDUCE,
+        "group": group,
+        "stream": node_id,
+        "duration_ns": 1,
+    }
+
+
+def workload(*programs, groups=None):
+    graphs = tuple(Graph.build(rank, nodes, edges) for rank, (nodes, edges) in enumerate(programs))
+    return Workload(graphs, np.arange(len(graphs), dtype=np.int32), groups or {})
+
+
+def before(*ids):
+    return [(one, other, EdgeKind.STREAM_ORDER) for one, other in itertools.pairwise(ids)]
+
+
+def test_receives_that_come_before_the_sends_they_need_are_told(tmp_path):
+    first = [message(0, 1, 0, 0), message(1, 0, 1, 0)]
+    second = [message(0, 0, 1, 1), message(1, 1, 0, 1)]
+    workload((first, before(0, 1)), (second, before(0, 1))).save(tmp_path / "w")
+    (finding,) = doctor(tmp_path / "w")
+    assert finding.severity == "error"
+    for wait in (
+        "rank 0's node 1 'send' waits for rank 0's node 0 'recv' (stream order)",
+        "rank 1's node 0 'recv' waits for rank 0's node 1 'send' (message)",
+    ):
+        assert wait in finding.cause
+    assert circular_wait(workload((first, []), (second, []))) is None
+
+
+def test_collectives_of_two_groups_in_opposite_orders_are_told():
+    nodes = [collective(0, 1), collective(1, 2)]
+    groups = {1: (0, 1), 2: (0, 1)}
+    found = circular_wait(workload((nodes, before(0, 1)), (nodes, before(1, 0)), groups=groups))
+    assert found is not None
+    assert found.count("waits for") == 2
+    assert circular_wait(workload((nodes, before(0, 1)), (nodes, []), groups=groups)) is None
+
+
+def test_ids_in_another_order_than_the_nodes_run_in_are_no_cycle():
+    forward, backward = [collective(0), collective(1)], [collective(1), collective(0)]
+    assert circular_wait(workload((forward, before(0, 1)), (backward, before(1, 0)))) is None
+
+
+@st.composite
+def programs(draw):
+    """Two or three ranks that exchange messages, and all-reduce twice, with dependencies at random."""
+    ranks = draw(st.integers(2, 3))
+    pair = st.permutations(range(ranks)).map(lambda order: order[:2])
+    sent = draw(st.lists(pair, min_size=1, max_size=5))
+    made = []
+    for rank in range(ranks):
+        own = [(source, target, tag) for tag, (source, target) in enumerate(sent) if rank in (source, target)]
+        order = draw(st.permutations([*own, None, None]))
+        nodes = [
+            collective(at) if what is None else message(at, *what[:2], rank, what[2])
+            for at, what in enumerate(order)
+        ]
+        ends = st.tuples(st.integers(0, len(nodes) - 1), st.integers(0, len(nodes) - 1))
+        pairs = {(min(edge), max(edge)) for edge in draw(st.lists(ends, max_size=6)) if edge[0] != edge[1]}
+        first, second = (at for at, what in enumerate(order) if what is None)
+        made.append((nodes, [(*edge, EdgeKind.CTRL) for edge in sorted(pairs | {(first, second)})]))
+    return workload(*made)
+
+
+@settings(max_examples=25)
+@given(programs())
+def test_what_is_found_is_what_stalls(job):
+    network = NetworkConfig(("Ring",), (job.num_ranks,), (50.0,), (500.0,))
+    if circular_wait(job) is None:
+        simulate(job, "default", network, semantics="trace")
+    else:
+        with pytest.raises(SimulationStalled):
+            simulate(job, "default", network, semantics="trace")
