@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import TraceError
 from ...tracer import MAX_RANKS, StepRange
-from ..chakra import Graph, NodeType, Workload
+from ..chakra import MESSAGES, Graph, Workload
 from ..readers import RankTraces
 from ._belonging import doubts_of_ranks, doubts_of_work, settle
 from ._late_ranks import lateness
@@ -36,7 +36,6 @@ from ._workers import Workers
 __all__ = ["UNMARKED", "Conversion", "Progress"]
 
 Progress = Callable[[int, int], None]
-_PEER_TYPES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 UNMARKED = "no step is marked in the traces: all that was recorded counts as one step"
 
 
@@ -196,7 +195,7 @@ class Conversion:
         self, graphs: Sequence[Graph], groups: Mapping[int, tuple[int, ...]], world_size: int
     ) -> None:
         """Raise `TraceError` if the ranks with traces cannot represent all."""
-        peers = any(np.isin(graph.node_columns["type"], _PEER_TYPES).any() for graph in graphs)
+        peers = any(np.isin(graph.node_columns["type"], MESSAGES).any() for graph in graphs)
         if groups or peers:
             raise TraceError(
                 f"{self.place} holds the traces of {len(graphs)} of the job's {world_size} ranks, and those "

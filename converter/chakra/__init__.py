@@ -11,6 +11,7 @@ from ._codec import other_attributes as other_attributes
 from ._codec import read_et as read_et
 from ._extra import with_splits as with_splits
 from ._graph import EDGE_COLUMNS as EDGE_COLUMNS
+from ._graph import MESSAGES as MESSAGES
 from ._graph import NODE_COLUMNS as NODE_COLUMNS
 from ._graph import CollectiveType as CollectiveType
 from ._graph import Column as Column
@@ -55,6 +56,7 @@ __all__ = [
     "HOST_UNRECORDED",
     "KINDS",
     "LATENCY",
+    "MESSAGES",
     "MESSAGE_LANE",
     "NODE_COLUMNS",
     "SPIN",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EDGE_COLUMNS",
     "FILE_METADATA",
+    "MESSAGES",
     "NODE_COLUMNS",
     "CollectiveType",
     "Column",
@@ -39,6 +40,9 @@ class NodeType(IntEnum):
     COMM_SEND = 5
     COMM_RECV = 6
     COMM_COLL = 7
+
+
+MESSAGES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 
 
 class CollectiveType(IntEnum):

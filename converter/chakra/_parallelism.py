@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ._graph import CollectiveType, EdgeKind, Graph, NodeType
+from ._graph import MESSAGES, CollectiveType, EdgeKind, Graph, NodeType
 
 __all__ = ["Parallelism", "recognise"]
 
@@ -19,7 +19,6 @@ _TENSOR_SHARE = 0.01
 _GRADIENT_SHARE = 0.001
 _REDUCTIONS = (CollectiveType.ALL_REDUCE, CollectiveType.REDUCE_SCATTER, CollectiveType.REDUCE_SCATTER_BLOCK)
 _EXCHANGES = (*_REDUCTIONS, CollectiveType.ALL_GATHER)
-_PEER_TYPES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 _INSTEAD = (
     "Capture the job on as many ranks as you want to simulate, or with at least two data-parallel replicas: "
     "those can be repeated."
@@ -77,7 +76,7 @@ def recognise(
         for key, moved in traffic.items()
         if key not in tensor and moved.exchanged > _GRADIENT_SHARE * job
     }
-    has_peers = any(np.isin(graph.node_columns["type"], _PEER_TYPES).any() for graph in graphs)
+    has_peers = any(np.isin(graph.node_columns["type"], MESSAGES).any() for graph in graphs)
     growing = _axis(data, groups, world, has_peers=has_peers)
     if 0 not in tensor:
         growing |= everyone

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..chakra import (
+    MESSAGES,
     CollectiveType,
     EdgeKind,
     Graph,
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_workload"]
 
-_PEERS = (NodeType.COMM_SEND, NodeType.COMM_RECV)
-_COMM = (*_PEERS, NodeType.COMM_COLL)
+_COMM = (*MESSAGES, NodeType.COMM_COLL)
 _NOT_SIMULATED = frozenset(
     {
         CollectiveType.REDUCE,
@@ -128,7 +128,7 @@ def _check_nodes(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
     """Check types, sizes and ranks of single nodes."""
     nodes = graph.nodes
     comm, collective = nodes["type"].isin(_COMM), nodes["type"] == NodeType.COMM_COLL
-    peer, sizes = nodes["type"].isin(_PEERS), nodes["comm_size_bytes"]
+    peer, sizes = nodes["type"].isin(MESSAGES), nodes["comm_size_bytes"]
     unending = ((nodes["type"] == NodeType.COMM_SEND) & (nodes["comm_dst"] < 0)) | (
         (nodes["type"] == NodeType.COMM_RECV) & (nodes["comm_src"] < 0)
     )

@@ -31,6 +31,7 @@ _TYPES = {
     "algorithm_bytes_per_ns": "float64", "bus_bytes_per_ns": "float64", "on_path_ns": "int64",
     "share": "float64", "rank": "int32", "node_id": "int64",
 }  # fmt: skip
+_PASSES = {int(kind): kind.ring_passes for kind in CollectiveType}
 
 
 def operation_name(comm_type: int) -> str:
@@ -162,7 +163,6 @@ def _whole_bytes(table: Columns, ranks: Ints) -> Ints:
 
 def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
     """Return what a link carries for each byte of the operation when a ring of the ranks runs it."""
-    passes_of = {int(kind): kind.ring_passes for kind in CollectiveType}
-    passes = np.array([passes_of.get(kind, 0) for kind in table["comm_type"].tolist()])
+    passes = np.array([_PASSES.get(kind, 0) for kind in table["comm_type"].tolist()])
     factor: npt.NDArray[np.float64] = np.where(passes > 0, passes * ((ranks - 1) / ranks), 1.0)
     return factor

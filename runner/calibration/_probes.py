@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...converter import CollectiveType, EdgeKind, Graph, NodeType, Workload
+from ...converter.chakra import MESSAGE_LANE
 from .._result import Result
 from ._levels import Level, levels_of
 from ._records import MESSAGE, MUTUAL, Call, Records, Transfer
@@ -23,7 +24,7 @@ _REPEATS = 4
 _BURST = 32  # sequential messages, of which only the first has to wait for the latency
 _MOST_PAIRS = 64  # pairs whose messages show whether their links are equal
 _BARRIER = Call("all_reduce", _SMALLEST_BYTES)
-_MESSAGE_LANE, _RECEIVE_LANE = 500, 600
+_RECEIVE_LANE = MESSAGE_LANE + 100
 
 
 class Exchange(NamedTuple):
@@ -144,7 +145,7 @@ def _exchange(ranks: Sequence[_Rank], source: int, target: int, size: int, messa
 
 
 def _send(rank: _Rank, target: int, size: int, tag: int) -> int:
-    columns = {"comm_dst": target, "comm_size_bytes": size, "comm_tag": tag, "stream": _MESSAGE_LANE + tag}
+    columns = {"comm_dst": target, "comm_size_bytes": size, "comm_tag": tag, "stream": MESSAGE_LANE + tag}
     return rank.add(NodeType.COMM_SEND, "send", **columns)
 
 

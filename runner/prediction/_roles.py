@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...converter.building import MAX_PROGRAMS, groups_like
-from ...converter.chakra import Graph, NodeType, Workload
+from ...converter.chakra import MESSAGES, Graph, NodeType, Workload
 from ...errors import TraceError
 
 __all__ = ["Role", "cast"]
 
 _COMMUNICATIONS = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
-_PEERS = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 _ENDS = ("comm_src", "comm_dst")
 _PLACE = "the script"
 _SMALLER = "Predict a job of at most 64 ranks, with --all-ranks."
@@ -41,12 +40,12 @@ class Role:
 
     def has_peers(self) -> bool:
         """Return whether it sends or receives messages."""
-        return bool(np.isin(self.graph.node_columns["type"], _PEERS).any())
+        return bool(np.isin(self.graph.node_columns["type"], MESSAGES).any())
 
     def peer_groups(self) -> set[tuple[int, ...]]:
         """Return the ranks of the groups in which it exchanges messages; () is all ranks."""
         nodes = self.graph.node_columns
-        used = np.unique(nodes["group"][np.isin(nodes["type"], _PEERS)]).tolist()
+        used = np.unique(nodes["group"][np.isin(nodes["type"], MESSAGES)]).tolist()
         return {self.groups[group - 1] if group else () for group in used}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....converter.chakra import CollectiveType, EdgeKind, Graph, NodeType, Workload, recognise
+from ....converter.chakra import MESSAGES, CollectiveType, EdgeKind, Graph, NodeType, Workload, recognise
 from ....errors import UsageError, WorkloadError
 from ._numbered import Layers
 from ._periods import Periods, alike, repeated
@@ -15,7 +15,6 @@ from ._stages import with_stages
 
 __all__ = ["with_layers"]
 
-_PEERS = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 _INSTEAD = "Capture the deeper model, or record its script."
 
 
@@ -29,7 +28,7 @@ def with_layers(workload: Workload, count: int) -> Workload:
     """
     graphs = workload.graphs
     replicas = recognise(graphs, workload.program_of_rank, workload.groups).replicas
-    if any(np.isin(graph.node_columns["type"], _PEERS).any() for graph in graphs):
+    if any(np.isin(graph.node_columns["type"], MESSAGES).any() for graph in graphs):
         return with_stages(workload, layers=count)
     found = [Layers.of(graph) for graph in graphs]
     (present,) = {layers.count for layers in found} if len({layers.count for layers in found}) == 1 else (0,)

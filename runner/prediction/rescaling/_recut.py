@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ....converter.chakra import Column, EdgeKind, Graph, NodeType, TextColumn
+from ....converter.chakra import MESSAGES, Column, EdgeKind, Graph, NodeType, TextColumn
 from ....errors import WorkloadError
 from ._turns import BEFORE, BEHIND, END, FORWARD, START, Key, Stage, orders
 
 __all__ = ["NewStage", "Piece", "Reduction", "Shape"]
 
-_PEERS = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 _CHAINS = (EdgeKind.PROGRAM_ORDER, EdgeKind.STREAM_ORDER)
 
 
@@ -149,7 +148,7 @@ class NewStage:
         """Send to the new neighbours, each direction on a stream of its own, and name the new groups."""
         kinds, streams = np.asarray(columns["type"]), np.asarray(columns["stream"]).copy()
         source, target = np.asarray(columns["comm_src"]).copy(), np.asarray(columns["comm_dst"]).copy()
-        peers = np.isin(kinds, _PEERS)
+        peers = np.isin(kinds, MESSAGES)
         first = int(streams[peers].min()) if peers.any() else 0
         taken: dict[tuple[int, int], int] = {}
         for key in self.pieces:
@@ -283,7 +282,7 @@ def _edges_into(stage: Stage, begin: int, end: int) -> Iterator[tuple[int, int, 
         source, target, kind = int(sources[place]), int(targets[place]), int(kinds[place])
         if kind in _CHAINS and _same_stream(stage.graph, source, target):
             continue
-        if kind == EdgeKind.COMM_WAIT and nodes["type"][source] in _PEERS:
+        if kind == EdgeKind.COMM_WAIT and nodes["type"][source] in MESSAGES:
             continue
         yield source, target, kind
 

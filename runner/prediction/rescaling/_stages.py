@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ....converter.chakra import EdgeKind, Graph, NodeType, Workload
+from ....converter.chakra import MESSAGE_LANE, MESSAGES, EdgeKind, Graph, NodeType, Workload
 from ....errors import UsageError, WorkloadError
 from ....support import bytes_text, count_text
 from ._gradients import check_reductions, has_reductions, weights_of
@@ -19,7 +19,6 @@ from ._turns import BACKWARD, BEFORE, BEHIND, END, FORWARD, START, Key, Stage, o
 __all__ = ["handed_bytes", "message", "with_stages"]
 
 
-_PEERS = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 
 
 def with_stages(
@@ -248,7 +247,7 @@ def _messages(graph: Graph) -> list[tuple[object, ...]]:
     """Return the messages of *graph* in order, each with the place of the first row that waits for it."""
     nodes, edges = graph.node_columns, graph.edge_columns
     rows = {int(number): row for row, number in enumerate(nodes["node_id"].tolist())}
-    messages = [row for row, kind in enumerate(nodes["type"].tolist()) if kind in _PEERS]
+    messages = [row for row, kind in enumerate(nodes["type"].tolist()) if kind in MESSAGES]
     place = {row: number for number, row in enumerate(messages)}
     waited: dict[int, int] = {}
     for source, target, kind in zip(*(edges[name].tolist() for name in ("src", "dst", "kind")), strict=True):
@@ -280,7 +279,6 @@ def _assumptions(captured: _Pipeline, shape: Shape, new: Layout, message_bytes: 
 _ADDITIONS = ("aten::add", "aten::add_")
 _TENSORS = 3  # that an addition reads and writes
 _SIZES = (2, 4, 8)  # bytes of an element
-_FIRST_STREAM = 500
 
 
 def handed_bytes(stage: Stage) -> int:
@@ -320,7 +318,7 @@ def message(key: Key, size_bytes: int) -> Piece:
     }
     sent = {
         "type": kind, "operator": operator, "phase": "communication", "kind": "communication",
-        "comm_size_bytes": size_bytes, "comm_tag": 0, "group": NO_GROUP, "stream": _FIRST_STREAM,
+        "comm_size_bytes": size_bytes, "comm_tag": 0, "group": NO_GROUP, "stream": MESSAGE_LANE,
     }  # fmt: skip
     nodes = [{"node_id": 0, "name": operator, **call}, {"node_id": 1, "name": operator, **sent}]
     graph = Graph.build(0, nodes, [(0, 1, EdgeKind.COMM_ISSUE)])

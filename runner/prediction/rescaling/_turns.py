@@ -24,7 +24,6 @@ START: Key = ("start", 0, BEFORE)
 END: Key = ("end", 0, BEHIND)
 Turn = tuple[str, int]
 
-_PEERS = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 
 
 def orders(schedule: str, stage: int, stages: int, micro_batches: int) -> list[Turn]:
