@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import TraceError
 from ...tracer import MAX_RANKS, StepRange
-from ..chakra import MESSAGES, Graph, Workload
+from ..chakra import Graph, Workload, have_messages
 from ..readers import RankTraces
 from ._belonging import doubts_of_ranks, doubts_of_work, settle
 from ._late_ranks import lateness
@@ -195,8 +195,7 @@ class Conversion:
         self, graphs: Sequence[Graph], groups: Mapping[int, tuple[int, ...]], world_size: int
     ) -> None:
         """Raise `TraceError` if the ranks with traces cannot represent all."""
-        peers = any(np.isin(graph.node_columns["type"], MESSAGES).any() for graph in graphs)
-        if groups or peers:
+        if groups or have_messages(graphs):
             raise TraceError(
                 f"{self.place} holds the traces of {len(graphs)} of the job's {world_size} ranks, and those "
                 "communicate in groups or pairs: they cannot stand for the others. Give the traces of all "

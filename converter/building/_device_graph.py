@@ -149,7 +149,7 @@ class _Builder:
         for lane in others:
             mine = launches.lane == lane.number
             working = bursts(lane, launches.call_start_ns[mine], launches.call_end_ns[mine], points)
-            nodes, first = self._add_host(lane, own_waits[lane.number], _no_marks(), working)
+            nodes, first = self._add_host(lane, own_waits[lane.number], Marks.of(), working)
             columns = (working.start_ns, working.end_ns, nodes.burst_first + first, nodes.burst_last + first)
             stretches = zip(*(column.tolist() for column in columns), working.handed_over, strict=True)
             for start, end, begin, last, over in stretches:
@@ -158,7 +158,9 @@ class _Builder:
                 else:
                     free.append((start, begin))
         merged = _merged(handed)
-        nodes, first = self._add_host(main, own_waits[0], _handover_marks(merged), None)
+        nodes, first = self._add_host(
+            main, own_waits[0], Marks.of((one.start_ns, one.end_ns, True, -1) for one in merged), None
+        )
         self.wait_ns = nodes.wait_ns
         place = len(nodes.issuer) - len(merged)
         for handover, issuer, resumed in zip(
@@ -177,15 +179,11 @@ class _Builder:
         """Append the nodes of *lane*, and return them and the number of the first."""
         launches = self.linked.launches
         issued = np.flatnonzero(launches.lane == lane.number)
-        cuts = launches.cut_ns[issued]
-        stops = Marks(
-            np.array([wait.start_ns for wait in waits], dtype=np.int64),
-            np.array([wait.resume_ns for wait in waits], dtype=np.int64),
-            np.array([bool(wait.sources) for wait in waits], dtype=bool),
-            np.array([wait.return_ns for wait in waits], dtype=np.int64),
+        stops = Marks.of(
+            (wait.start_ns, wait.resume_ns, bool(wait.sources), wait.return_ns) for wait in waits
         )
         causes = self.causes[lane.number]
-        marks = Marks.of(_cuts(cuts), stops, _cuts(causes.boundaries()), more)
+        marks = Marks.at(launches.cut_ns[issued]).joined(stops, Marks.at(causes.boundaries()), more)
         nodes = host_nodes(lane, marks, working)
         called = self.nodes.numbers(["", *(wait.name for wait in waits)])
         called = called[np.maximum(nodes.stop - len(issued), -1) + 1]
@@ -387,16 +385,6 @@ def _some(nodes: tuple[np.ndarray, np.ndarray], launches: np.ndarray) -> tuple[n
     return nodes[0][launches], nodes[1][launches]
 
 
-def _no_marks() -> Marks:
-    return _cuts(np.empty(0, dtype=np.int64))
-
-
-def _cuts(times_ns: np.ndarray) -> Marks:
-    """Return marks without a stop."""
-    count = len(times_ns)
-    return Marks(times_ns, times_ns, np.zeros(count, dtype=bool), np.full(count, -1))
-
-
 @dataclass
 class _Handover:
     """Bursts of other threads that the main thread starts and immediately waits for."""
@@ -405,15 +393,6 @@ class _Handover:
     end_ns: int
     first: list[int]
     last: list[int]
-
-
-def _handover_marks(handovers: Sequence[_Handover]) -> Marks:
-    return Marks(
-        np.array([handover.start_ns for handover in handovers], dtype=np.int64),
-        np.array([handover.end_ns for handover in handovers], dtype=np.int64),
-        np.ones(len(handovers), dtype=bool),
-        np.full(len(handovers), -1),
-    )
 
 
 def _merged(handovers: Sequence[_Handover]) -> list[_Handover]:

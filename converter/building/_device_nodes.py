@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -47,11 +47,15 @@ class Marks(Columns, frozen=True):
     return_ns: np.ndarray
 
     @classmethod
-    def of(cls, *parts: Marks) -> Marks:
-        """Return the marks of *parts*, one part after the other."""
-        return cls(
-            *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__struct_fields__)
-        )
+    def of(cls, rows: Iterable[tuple[int, int, bool, int]] = ()) -> Marks:
+        """Return the marks with these columns."""
+        time, resume, waits, returned = np.array([*rows], dtype=np.int64).reshape(-1, 4).T
+        return cls(time, resume, waits.astype(bool), returned)
+
+    @classmethod
+    def at(cls, times_ns: np.ndarray) -> Marks:
+        """Return marks at *times_ns* without a stop."""
+        return cls(times_ns, times_ns, np.zeros(len(times_ns), bool), np.full(len(times_ns), -1))
 
 
 class HostNodes(msgspec.Struct, frozen=True):

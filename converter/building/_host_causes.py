@@ -14,7 +14,7 @@ import numpy as np
 
 from .._columns import which
 from .._native import cut
-from ..readers import MODULE_FRAME, MODULE_RANGE, DeviceTrace, Ops, cut_pieces
+from ..readers import GLOO, MODULE_FRAME, MODULE_RANGE, NCCL, STEP_MARK, DeviceTrace, Ops, cut_pieces
 from ._cause_rules import ACTIVITIES, CALLS, OPERATORS, frame_cause, mark_of
 from ._steps import Window
 
@@ -49,7 +49,7 @@ _SHARED = "synchronisation"
 _FRAME = re.compile(r"(?P<path>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (?P<function>\w+)")
 # Annotations of the profiler, the tracer and of communication.
-_NO_PLACE = ("ProfilerStep#", MODULE_RANGE, "nccl:", "gloo:")
+_NO_PLACE = (STEP_MARK, MODULE_RANGE, NCCL, GLOO)
 _LIBRARIES = ("torch/", "<")
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 

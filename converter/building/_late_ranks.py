@@ -9,7 +9,7 @@ import numpy as np
 
 from ...tracer import StepRange
 from .._columns import which
-from ..readers import COMM_OPS, DeviceTrace, Entry, Flight, RankTraces, read_flight_record
+from ..readers import COMM_OPS, HOST_DEVICES, DeviceTrace, Entry, Flight, RankTraces, read_flight_record
 
 __all__ = ["arrivals", "flights_of", "is_usually_late", "last_entries", "lateness"]
 
@@ -58,9 +58,6 @@ def is_usually_late(metadata: Mapping[str, Any], rank: int, late_ns: int) -> boo
     return bool(sum(ns >= _MOST_OF_IT * late_ns for ns in own) >= _MOST_STEPS * len(own))
 
 
-_HOST_DEVICES = frozenset({"", "cpu"})
-
-
 def flights_of(traces: RankTraces) -> Sequence[Flight]:
     """Return the flight record of a rank, empty if it has none."""
     if traces.flight_path is None:
@@ -84,7 +81,7 @@ def last_entries(ranks: Sequence[RankTraces]) -> list[dict[Entry, int]]:
 
 def _entries(rank: RankTraces) -> dict[tuple[tuple[int, ...], Entry], int]:
     """Return when *rank* entered each collective, by the ranks of its group: names may not be unique."""
-    if rank.device not in _HOST_DEVICES:
+    if rank.device not in HOST_DEVICES:
         return {}
     return {
         (rank.groups.get(flight.process_group[0], ()), flight.entry): flight.time_created_ns

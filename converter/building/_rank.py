@@ -14,7 +14,9 @@ from ...tracer import StepRange, read_evidence
 from ..chakra import DEVICE_LANE, Graph
 from ..linking import CapturedGraph, captured_graphs, launches_graphs, lend_records, with_records
 from ..readers import (
+    HOST_DEVICES,
     LINKED_LACKS,
+    NCCL,
     DeviceTrace,
     HostTrace,
     RankTraces,
@@ -36,9 +38,6 @@ from ._steps import MarkedSteps, Window, annotated_steps, named_steps, own_steps
 __all__ = ["StepsDiffer", "open_rank", "open_ranks", "rank_graph", "read_rank"]
 
 
-_HOST_DEVICES = frozenset({"", "cpu"})
-# Annotations of a library that communicates on GPUs only.
-_DEVICE_LIBRARY = "nccl:"
 _LOOKED_AT = 5_000
 # Compressed device traces up to this size together are read once and kept, others are read again.
 _KEPT_BYTES = 32 * 2**20
@@ -191,10 +190,10 @@ def _with_lent_records(
 
 def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace) -> None:
     """Raise `TraceError` if the rank used a device whose work the trace lacks."""
-    named = traces.device if traces.device not in _HOST_DEVICES else _tensor_device(host)
-    if not named and any(text.startswith(_DEVICE_LIBRARY) for text in trace.texts):
+    named = traces.device if traces.device not in HOST_DEVICES else _tensor_device(host)
+    if not named and any(text.startswith(NCCL) for text in trace.texts):
         named = "a GPU"
-    if named in _HOST_DEVICES and not len(trace.calls):
+    if named in HOST_DEVICES and not len(trace.calls):
         return
     lacking = (
         f"{traces.device_path}: rank {traces.rank} computed on {named or 'an accelerator'}, but the trace "

@@ -22,6 +22,8 @@ from .._columns import which
 from ..readers import (
     COMM_OPS,
     FUNCTIONAL,
+    GLOO,
+    NCCL,
     PARAMETERS,
     CommArguments,
     DeviceTrace,
@@ -38,9 +40,8 @@ from ._operator_classes import class_of, plain_name
 __all__ = ["read_recorded_host", "recorded_operator", "with_own_records"]
 
 _HOST = ("cpu_op", "user_annotation")
-_NCCL, _GLOO = "nccl:", "gloo:"
 _WAIT_TENSOR = f"{FUNCTIONAL}wait_tensor"
-_COMMUNICATION = (PARAMETERS, _NCCL, _GLOO, FUNCTIONAL)
+_COMMUNICATION = (PARAMETERS, NCCL, GLOO, FUNCTIONAL)
 _MESSAGES = ("send", "recv")
 _MAX_ELEMENTS = 2**50
 # Types of tensors in lists are not recorded.
@@ -182,8 +183,8 @@ def _annotated(events: Sequence[Event]) -> Iterator[tuple[int, tuple[int, str]]]
             latest = event.thread
             around = opened.get(latest, [])[-1:]
             opened[latest] = [*(one for one in around if one.name in COMM_OPS), event]
-        elif event.name.startswith((_NCCL, _GLOO)):
-            thread = event.thread if event.name.startswith(_NCCL) else latest
+        elif event.name.startswith((NCCL, GLOO)):
+            thread = event.thread if event.name.startswith(NCCL) else latest
             for one in opened.pop(thread, []):
                 yield one.record_id, (event.record_id, event.name)
 

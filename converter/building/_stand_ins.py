@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import TraceError
-from ..chakra import DEVICE_LANE, Graph, NodeType, Workload, recognise
+from ..chakra import DEVICE_LANE, MESSAGES, Graph, NodeType, Workload, recognise
 
 if TYPE_CHECKING:  # answers need no traces
     from ._rank_graph import RankGraph
@@ -189,7 +189,7 @@ def _as_rank(graph: Graph, rank: int, moved: _Moved, known: dict[int, tuple[int,
     nodes = graph.node_columns
     numbers = {ranks: number for number, ranks in reversed([*known.items()])}
     group = nodes["group"].copy()
-    communications = np.isin(nodes["type"], [NodeType.COMM_COLL, *_PEERS])
+    communications = np.isin(nodes["type"], [NodeType.COMM_COLL, *MESSAGES])
     for number in np.unique(nodes["group"][communications]).tolist():
         ranks = moved.group(known[number])
         if ranks not in numbers:
@@ -202,7 +202,7 @@ def _as_rank(graph: Graph, rank: int, moved: _Moved, known: dict[int, tuple[int,
         rows = np.flatnonzero((nodes["type"] == kind) & (partners >= 0))
         partners[rows] = [moved.rank(partner) for partner in partners[rows].tolist()]
         columns[column] = partners
-    peers = np.isin(nodes["type"], list(_PEERS))
+    peers = np.isin(nodes["type"], MESSAGES)
     for own, other in (("comm_src", NodeType.COMM_SEND), ("comm_dst", NodeType.COMM_RECV)):
         columns[own] = np.where(peers & (nodes["type"] == other) & (columns[own] >= 0), rank, columns[own])
     return graph.as_rank(rank).with_columns(**columns)
@@ -228,7 +228,7 @@ def _check_partners(graph: Graph, survivors: Mapping[int, Graph], known: _Groups
 def _traffic(graph: Graph) -> bytes:
     """Return what *graph* communicates, in order, but with whom."""
     nodes = graph.node_columns
-    rows = np.isin(nodes["type"], [NodeType.COMM_COLL, *_PEERS])
+    rows = np.isin(nodes["type"], [NodeType.COMM_COLL, *MESSAGES])
     return b"".join(nodes[name][rows].tobytes() for name in ("type", "comm_type", "comm_size_bytes"))
 
 
@@ -258,7 +258,7 @@ def pose_for_all(
     it sends to single ranks, or made groups that do not cover all ranks.
     """
     (graph,) = workload.graphs
-    if graph.nodes["type"].isin([NodeType.COMM_SEND, NodeType.COMM_RECV]).any():
+    if graph.nodes["type"].isin(MESSAGES).any():
         raise TraceError(
             f"{place}: rank 0 exchanges messages with single ranks, as stages of a pipeline do, so it cannot "
             "stand for the others. Capture this job on real ranks."

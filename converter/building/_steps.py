@@ -17,7 +17,7 @@ from ...tracer import StepRange
 from .._columns import which
 from ..chakra import DEVICE_LANE
 from ..linking import Linked
-from ..readers import DeviceTrace
+from ..readers import STEP_MARK, DeviceTrace
 from ._batches import batch_of
 
 __all__ = [
@@ -40,7 +40,6 @@ _start_ns = attrgetter("start_ns")
 # A step's number, "median", "all", or the annotation that marks steps: NAME, NAME#3, or a glob.
 StepChoice = int | str
 _EACH = ("all", "median")
-_STEP = "ProfilerStep#"
 _STUMP_SHARE = 0.1
 _MOST_NAMES = 5
 _MOST_SUGGESTED = 20
@@ -97,9 +96,9 @@ def _profiler_steps(device: DeviceTrace) -> list[StepRange]:
     """
     marked: dict[int, StepRange] = {}
     events = device.events
-    marks = np.flatnonzero(which(device.texts, lambda text: text.startswith(_STEP))[events.name])
+    marks = np.flatnonzero(which(device.texts, lambda text: text.startswith(STEP_MARK))[events.name])
     for index in marks.tolist():
-        number = device.texts[events.name[index]][len(_STEP) :]
+        number = device.texts[events.name[index]][len(STEP_MARK) :]
         if number.isdecimal() and len(number) < 19:
             step = StepRange(int(number), int(events.start_ns[index]), int(events.end_ns[index]))
             marked.setdefault(int(number), step)

@@ -37,6 +37,7 @@ from ._order import execution_order as execution_order
 from ._order import replay as replay
 from ._order import shortest_cycle as shortest_cycle
 from ._order import unreachable as unreachable
+from ._parallelism import have_messages as have_messages
 from ._parallelism import recognise as recognise
 from ._tables import read_graph as read_graph
 from ._tables import saved_columns as saved_columns
@@ -76,6 +77,7 @@ __all__ = [
     "encode_graph",
     "execution_order",
     "has_unknown_type",
+    "have_messages",
     "other_attributes",
     "read_et",
     "read_graph",

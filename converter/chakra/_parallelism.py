@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ._graph import MESSAGES, CollectiveType, EdgeKind, Graph, NodeType
 
-__all__ = ["Parallelism", "recognise"]
+__all__ = ["Parallelism", "have_messages", "recognise"]
 
 # All-reduces and reduce-scatters of the forward pass are half of the traffic between tensor-parallel ranks. A
 # logged loss or batch-normalisation statistics are below this share of a data-parallel group's traffic.
@@ -76,7 +76,7 @@ def recognise(
         for key, moved in traffic.items()
         if key not in tensor and moved.exchanged > _GRADIENT_SHARE * job
     }
-    has_peers = any(np.isin(graph.node_columns["type"], MESSAGES).any() for graph in graphs)
+    has_peers = have_messages(graphs)
     growing = _axis(data, groups, world, has_peers=has_peers)
     if 0 not in tensor:
         growing |= everyone
@@ -88,6 +88,11 @@ def recognise(
             why_not = _refusal(tensor, exchanging, groups, covered, world, has_peers=has_peers)
     replicas = frozenset(growing & set(data))
     return Parallelism(frozenset(growing), frozenset(tensor), frozenset(exchanging), why_not, alone, replicas)
+
+
+def have_messages(graphs: Iterable[Graph]) -> bool:
+    """Return whether ranks send to each other."""
+    return any(np.isin(graph.node_columns["type"], MESSAGES).any() for graph in graphs)
 
 
 def _members(key: int, groups: Mapping[int, tuple[int, ...]], world: int) -> tuple[int, ...]:

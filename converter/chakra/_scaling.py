@@ -8,8 +8,8 @@ import numpy as np
 
 from ...errors import WorkloadError
 from ._extra import SPLITS
-from ._graph import CollectiveType, Graph, NodeType, TextColumn
-from ._parallelism import Parallelism, recognise
+from ._graph import MESSAGES, CollectiveType, Graph, NodeType, TextColumn
+from ._parallelism import Parallelism, have_messages, recognise
 
 __all__ = ["replicate"]
 
@@ -67,7 +67,7 @@ def replicate(
             world,
             blocks,
             found,
-            stays=bool(staying) or _have_peers(graphs),
+            stays=bool(staying) or have_messages(graphs),
             even=even,
             unsized=any(map(_communicates, graphs)),
         ),
@@ -112,7 +112,7 @@ def _moved(graph: Graph, renamed: Mapping[tuple[int, bool], int], offset: int) -
     nodes = graph.node_columns
     collectives = nodes["type"] == NodeType.COMM_COLL
     exchanges = collectives & (nodes["comm_type"] == CollectiveType.ALL_TO_ALL)
-    peers = np.isin(nodes["type"], [NodeType.COMM_SEND, NodeType.COMM_RECV])
+    peers = np.isin(nodes["type"], MESSAGES)
     group = nodes["group"].copy()
     for (key, only_exchanges), number in renamed.items():
         group[(exchanges if only_exchanges else collectives) & (nodes["group"] == key)] = number
@@ -123,11 +123,6 @@ def _moved(graph: Graph, renamed: Mapping[tuple[int, bool], int], offset: int) -
         for column in ("comm_src", "comm_dst")
     }
     return graph.as_rank(graph.rank + offset).with_columns(group=group, **ends)
-
-
-def _have_peers(graphs: Sequence[Graph]) -> bool:
-    peers = [NodeType.COMM_SEND, NodeType.COMM_RECV]
-    return any(np.isin(graph.node_columns["type"], peers).any() for graph in graphs)
 
 
 def _become_even(graphs: Sequence[Graph], found: Parallelism, everyone: set[int]) -> bool:

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._native import order_by_dependency
-from ..chakra import EdgeKind, Graph, NodeType, Workload, dependencies, shortest_cycle, unreachable
+from ..chakra import (
+    MESSAGES,
+    EdgeKind,
+    Graph,
+    NodeType,
+    Workload,
+    dependencies,
+    shortest_cycle,
+    unreachable,
+)
 
 __all__ = ["circular_wait"]
 
@@ -87,9 +96,7 @@ class _Nodes:
     def _messages(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the matching sends and receives: the k-th of the same ends and tag match."""
         columns = self.columns
-        sends, receives = (
-            np.flatnonzero(columns["type"] == kind) for kind in (NodeType.COMM_SEND, NodeType.COMM_RECV)
-        )
+        sends, receives = (np.flatnonzero(columns["type"] == kind) for kind in MESSAGES)
         by = [
             (nodes, (self.turn[nodes], columns["comm_tag"][nodes], target, source))
             for nodes, target, source in (

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import DependencyError, UsageError, WorkloadError
 from ..chakra import (
+    MESSAGES,
     CollectiveType,
     EdgeKind,
     Graph,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["inspect_node", "inspect_workload", "load_workload"]
 
 _TRACE_OPTIONS = {"device": "--device-trace", "host": "--host-trace", "linked": "--linked-trace"}
-_COMM = (NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL)
+_COMM = (*MESSAGES, NodeType.COMM_COLL)
 
 
 def load_workload(path: str | Path) -> Workload:

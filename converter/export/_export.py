@@ -21,9 +21,12 @@ __all__ = ["EXPORT_FORMATS", "export_graph"]
 _COLOURS = {
     "compute": "#4c78a8",
     "communication": "#e45756",
-    "host": "#bab0ac",
-    "comm_call": "#f1a5a6",
+    "copy": "#eeca3b",
     "memory": "#72b7b2",
+    "host": "#bab0ac",
+    "sync": "#f58518",
+    "wait": "#f1a5a6",
+    "idle": "#ffffff",
 }
 _GRAPHML_TYPES = {"int64": "long", "int16": "int", "uint8": "int", "bool": "boolean", "str": "string"}
 # Only arrows between lanes are drawn; arrows along a lane or of data would hide them.
@@ -110,7 +113,7 @@ def _dot(workload: Workload, rank: int) -> Iterator[str]:
     yield f"digraph rank{rank} {{\nrankdir=LR; node [shape=box, style=filled, fontname=Helvetica];\n"
     for node in _records(graph):
         label = quoteattr(f"{node['name']} ({node['duration_ns']} ns)")[1:-1].replace("\\", "\\\\")
-        colour = _COLOURS.get(node["kind"], "#ffffff")
+        colour = _COLOURS.get(node["kind"], _COLOURS["idle"])
         yield f'n{node["node_id"]} [label="{label}", fillcolor="{colour}"];\n'
     for src, dst, kind in _edges(graph):
         yield f'n{src} -> n{dst} [label="{kind.replace("_", " ")}"];\n'

@@ -15,6 +15,7 @@ from .._native import last_writers
 from ..readers import (
     CATEGORIES,
     MESSAGE_OPS,
+    STEP_MARK,
     DeviceComm,
     DeviceTrace,
     HostTrace,
@@ -353,7 +354,6 @@ def host_rows(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.
     return host.rows(records)
 
 
-_STEP = "ProfilerStep#"
 _AGREEING_SHARE = 0.98
 
 
@@ -366,7 +366,7 @@ def with_records(trace: DeviceTrace, host: HostTrace) -> DeviceTrace:
     events = trace.events
     if events.record_id.any() or not len(host):
         return trace
-    is_step = which(trace.texts, lambda text: text.startswith(_STEP))
+    is_step = which(trace.texts, lambda text: text.startswith(STEP_MARK))
     named = np.flatnonzero(~is_step[events.name])
     own_names, host_names = np.array(trace.texts, dtype=object)[events.name], host.names()
     records = events.record_id.copy()

@@ -6,11 +6,10 @@ import msgspec
 import numpy as np
 
 from .._columns import Columns, groups_of, which
-from ..readers import DeviceTrace, Op, Ops, Pieces, Threads, cut_pieces
+from ..readers import STEP_MARK, DeviceTrace, Op, Ops, Pieces, Threads, cut_pieces
 
 __all__ = ["Bursts", "Lane", "bursts", "host_lanes"]
 
-_STEP = "ProfilerStep#"
 _BACKWARD = "autograd::engine::"
 
 
@@ -115,7 +114,7 @@ def _main_thread(
 ) -> int:
     """Return the index of the main thread's name, -1 without threads."""
     events = trace.events
-    marks = which(trace.texts, lambda text: text.startswith(_STEP))[events.name]
+    marks = which(trace.texts, lambda text: text.startswith(STEP_MARK))[events.name]
     if marks.any():
         return int(events.thread[np.argmax(marks)])
     counts = {

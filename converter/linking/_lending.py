@@ -14,12 +14,10 @@ from msgspec.structs import replace
 
 from ...tracer import StepRange
 from .._columns import groups_of, which
-from ..readers import COMM_OPS, MODULE_RANGE, DeviceTrace, Events, HostTrace
+from ..readers import COMM_OPS, GLOO, MODULE_RANGE, STEP_MARK, DeviceTrace, Events, HostTrace
 
 __all__ = ["lend_records"]
 
-_GLOO = "gloo:"
-_STEP = "ProfilerStep#"
 _ALIGNED_AT_MOST = 1000  # beyond it this takes long, and the steps are hardly the same
 _NONE = np.empty(0, dtype=np.int64)
 _APART = 1 << 48  # between the record ids of one step and the next; they count from 1 in a process
@@ -90,8 +88,8 @@ def _lanes(trace: DeviceTrace, step: StepRange) -> dict[int, np.ndarray]:
     Gloo's annotations, which may end on any of its threads, are one lane.
     """
     events = trace.events
-    is_step = which(trace.texts, lambda text: text.startswith((_STEP, MODULE_RANGE)))[events.name]
-    of_gloo = which(trace.texts, lambda text: text.startswith(_GLOO))[events.name]
+    is_step = which(trace.texts, lambda text: text.startswith((STEP_MARK, MODULE_RANGE)))[events.name]
+    of_gloo = which(trace.texts, lambda text: text.startswith(GLOO))[events.name]
     inside = (events.start_ns >= step.start_ns) & (events.start_ns < step.end_ns) & ~is_step
     indices = np.flatnonzero(inside)
     lanes = np.where(of_gloo, -1, events.thread)[indices]

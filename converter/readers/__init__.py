@@ -6,7 +6,9 @@ from ._archives import holds_traces as holds_traces
 from ._archives import unpacked as unpacked
 from ._communications import COMM_OPS as COMM_OPS
 from ._communications import FUNCTIONAL as FUNCTIONAL
+from ._communications import GLOO as GLOO
 from ._communications import MESSAGE_OPS as MESSAGE_OPS
+from ._communications import NCCL as NCCL
 from ._device_comms import PARAMETERS as PARAMETERS
 from ._device_comms import DeviceComm as DeviceComm
 from ._device_comms import describe as describe
@@ -20,6 +22,7 @@ from ._file_kinds import kind_and_tool as kind_and_tool
 from ._file_kinds import kind_of as kind_of
 from ._file_kinds import stated_rank as stated_rank
 from ._file_sets import CAPTURE_FOLDER as CAPTURE_FOLDER
+from ._file_sets import HOST_DEVICES as HOST_DEVICES
 from ._file_sets import Files as Files
 from ._file_sets import RankTraces as RankTraces
 from ._file_sets import find_rank_traces as find_rank_traces
@@ -47,6 +50,7 @@ from ._host_trace import tensors as tensors
 from ._kineto import CATEGORIES as CATEGORIES
 from ._kineto import MODULE_FRAME as MODULE_FRAME
 from ._kineto import MODULE_RANGE as MODULE_RANGE
+from ._kineto import STEP_MARK as STEP_MARK
 from ._kineto import CommArguments as CommArguments
 from ._kineto import DeviceTrace as DeviceTrace
 from ._kineto import Event as Event
@@ -79,13 +83,17 @@ __all__ = [
     "CATEGORIES",
     "COMM_OPS",
     "FUNCTIONAL",
+    "GLOO",
+    "HOST_DEVICES",
     "LINKED_LACKS",
     "MESSAGE_OPS",
     "MODULE_FRAME",
     "MODULE_RANGE",
+    "NCCL",
     "OPERATION_TYPES",
     "PARAMETERS",
     "PHASES",
+    "STEP_MARK",
     "CommArguments",
     "Communication",
     "DeviceComm",

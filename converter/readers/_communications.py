@@ -13,13 +13,17 @@ __all__ = [
     "COMM_OPS",
     "FUNCTIONAL",
     "FUNCTIONAL_OPS",
+    "GLOO",
     "MESSAGE_OPS",
+    "NCCL",
     "CommOp",
     "LibraryCollective",
     "collective_named",
 ]
 
 _BARRIER_BYTES = 64
+# Before the name of a collective in the annotations of its library.
+GLOO, NCCL = "gloo:", "nccl:"
 
 
 class LibraryCollective(msgspec.Struct, frozen=True):
@@ -82,7 +86,7 @@ _SPELLINGS = {
 
 def collective_named(name: str) -> LibraryCollective | None:
     """Return the collective that a library, profiler or log calls *name*; None if it is no collective."""
-    plain = _SUFFIXES.sub("", name.lower().removeprefix("nccl:").strip("_")).replace("_", "")
+    plain = _SUFFIXES.sub("", name.lower().removeprefix(NCCL).strip("_")).replace("_", "")
     return _COLLECTIVES.get(_SPELLINGS.get(plain, ""))
 
 

@@ -29,6 +29,7 @@ from ._file_kinds import (
 
 __all__ = [
     "CAPTURE_FOLDER",
+    "HOST_DEVICES",
     "Files",
     "RankTraces",
     "find_rank_traces",
@@ -45,6 +46,8 @@ _RANK = "{rank}"
 _MAX_RANKS = 1_000_000
 _JSON_NAMES = (".json", ".json.gz")
 _MOST_FILES = 20_000
+# What traces call the device of a job that computes on the host.
+HOST_DEVICES = frozenset({"", "cpu"})
 # What a folder is searched for.
 _KINDS = {"device": ("device",), "host": ("host", "linked"), "linked": ("linked",)}
 

@@ -13,7 +13,7 @@ import numpy as np
 from .._columns import which
 from .._files import read_json
 from ..chakra import CollectiveType, NodeType
-from ._communications import COMM_OPS, FUNCTIONAL, FUNCTIONAL_OPS, MESSAGE_OPS, CommOp
+from ._communications import COMM_OPS, FUNCTIONAL, FUNCTIONAL_OPS, GLOO, MESSAGE_OPS, CommOp
 from ._host_trace import HostOp, HostTrace, tensors
 from ._timeline import Op, Ops
 
@@ -32,7 +32,6 @@ __all__ = [
 ]
 
 
-_GLOO = "gloo:"
 _FLIGHT_SLACK_NS = 100_000
 _LONGEST_CALL_NS = 20_000_000
 _SPECS = {**COMM_OPS, **FUNCTIONAL_OPS}
@@ -139,7 +138,7 @@ class _Ends(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, ops: Ops) -> _Ends:
         texts, events = ops.trace.texts, ops.trace.events
-        own = events.take(which(texts, lambda text: text.startswith(_GLOO))[events.name])
+        own = events.take(which(texts, lambda text: text.startswith(GLOO))[events.name])
         order = np.argsort(own.record_id, kind="stable")
         communicates = which(texts, COMM_OPS.__contains__)
         # Those of the whole trace: the last annotations of a window end where the next step's records begin.

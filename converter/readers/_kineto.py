@@ -19,6 +19,7 @@ from .._native import DeviceReader
 __all__ = [
     "MODULE_FRAME",
     "MODULE_RANGE",
+    "STEP_MARK",
     "Call",
     "Calls",
     "CommArguments",
@@ -41,6 +42,8 @@ CATEGORIES = ("kernel", "memcpy", "memset")
 MODULE_RANGE = "chakrascope::module "
 # How the profiler's Python frames (with_stack) name calls of modules.
 MODULE_FRAME = "nn.Module: "
+# The mark of a step: before its number in the profiler's annotation.
+STEP_MARK = "ProfilerStep#"
 _MAX_BASE_NS = 2**61
 _MAX_NS = 2**63
 

@@ -18,7 +18,7 @@ from ...errors import TraceFormatError
 from .._files import read_json
 from ._device_comms import PARAMETERS, parameters
 from ._host_trace import HostTrace, read_host_trace, tensors
-from ._kineto import MODULE_RANGE, Call, DeviceTrace, Event, Work, device_trace
+from ._kineto import MODULE_RANGE, STEP_MARK, Call, DeviceTrace, Event, Work, device_trace
 
 __all__ = ["LINKED_LACKS", "read_linked", "read_linked_host"]
 
@@ -28,7 +28,6 @@ LINKED_LACKS = (
     "memory sets are missing"
 )
 
-_STEP = "ProfilerStep#"
 _USER_SCOPE = 7
 _CATEGORIES = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 # What a thread calls where it lets a stream wait for a collective.
@@ -149,7 +148,7 @@ def _steps(nodes: Sequence[_RawNode], spans: Mapping[int, tuple[int, int]]) -> l
     """Return the step marks, each from the first operator to the next step's, or to its own last one."""
     within: dict[int, int] = {}
     extents: dict[int, tuple[int, int]] = {}
-    marks = {node.id: node for node in nodes if node.name.startswith(_STEP)}
+    marks = {node.id: node for node in nodes if node.name.startswith(STEP_MARK)}
     for node in nodes:
         step = node.id if node.id in marks else within.get(node.ctrl_deps, -1)
         if step < 0:

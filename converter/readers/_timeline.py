@@ -10,6 +10,7 @@ import numpy as np
 
 from .._columns import Columns, which
 from .._native import Nesting, cut
+from ._communications import GLOO
 from ._kineto import MODULE_FRAME, MODULE_RANGE, CommArguments, DeviceTrace, Frames
 
 __all__ = ["PHASES", "Op", "Ops", "Pieces", "Threads", "cut_pieces"]
@@ -18,7 +19,6 @@ __all__ = ["PHASES", "Op", "Ops", "Pieces", "Threads", "cut_pieces"]
 PHASES = ("forward", "backward", "optimizer", "other")
 _IGNORED, _OPERATOR, _BACKWARD, _ANNOTATION, _MODULE, _OPTIMIZER, _DATA_LOADER = range(7)
 _BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
-_COMM_ANNOTATION = "gloo:"
 # Annotations that tell more than that something is inside them.
 _ANNOTATIONS = {MODULE_RANGE: _MODULE, "Optimizer.": _OPTIMIZER, "enumerate(DataLoader)": _DATA_LOADER}
 
@@ -105,7 +105,7 @@ class Threads:
         self._module = np.zeros(len(trace.texts), dtype=np.int32)
         for number, text in enumerate(trace.texts):
             roles[1, number] = _BACKWARD if text.startswith(_BACKWARD_PREFIX) else _OPERATOR
-            if text.startswith(_COMM_ANNOTATION):
+            if text.startswith(GLOO):
                 roles[:, number] = _IGNORED
             for prefix, role in _ANNOTATIONS.items():
                 if text.startswith(prefix):

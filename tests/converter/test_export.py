@@ -1,6 +1,7 @@
 """Inspection and exports: figures add up, and the written files are what their formats ask for."""
 
 import json
+import re
 from xml.etree import ElementTree
 
 import networkx
@@ -22,6 +23,7 @@ from chakrascope.converter import (
     load_workload,
     replay,
 )
+from chakrascope.converter.chakra import KINDS
 from chakrascope.errors import DependencyError, UsageError, WorkloadError
 
 
@@ -83,6 +85,13 @@ def test_attributes_of_other_tools_are_shown(tmp_path):
     assert other == {"vendor": 2.5, "dims": [True, False], "inputs": "[1]"}
     with pytest.raises(WorkloadError, match="cannot be read"):
         load_workload(tmp_path / "y.et")
+
+
+def test_each_kind_of_node_has_a_colour_of_its_own(tmp_path):
+    nodes = [{"node_id": place, "type": NodeType.COMP, "kind": kind} for place, kind in enumerate(KINDS)]
+    workload = Workload((Graph.build(0, nodes, []),), np.zeros(1, dtype=np.int32))
+    dot = export_graph(workload, tmp_path / "x.dot", "dot").read_text()
+    assert len(set(re.findall(r'fillcolor="(#\w{6})"', dot))) == len(KINDS)
 
 
 def test_json_graphml_and_dot(odd, tmp_path):

@@ -14,7 +14,7 @@ import msgspec
 from ....errors import TraceFormatError
 from ..._files import unpacked_file
 from ...chakra import NodeType
-from .._communications import LibraryCollective, collective_named
+from .._communications import GLOO, LibraryCollective, collective_named
 from .._types import dtype_bytes
 from ..logs import (
     MOST_BYTES,
@@ -108,7 +108,7 @@ def _read_dump(path: Path, rank: int) -> RankLog:
         repeats[batch] += 1
         ops.append(op)
     notes = [f"entries that move no data were left out: {counted(+left_out)}"] if +left_out else []
-    if any(entry.profiling_name.startswith("gloo:") for entry in entries):
+    if any(entry.profiling_name.startswith(GLOO) for entry in entries):
         notes.append(_NO_MESSAGES)
     first = min((entry.record_id for entry in entries), default=0)
     return RankLog(rank, str(path), ops, comms, from_the_start=first == 0, notes=tuple(notes))

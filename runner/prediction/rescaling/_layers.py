@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....converter.chakra import MESSAGES, CollectiveType, EdgeKind, Graph, NodeType, Workload, recognise
+from ....converter.chakra import CollectiveType, EdgeKind, Graph, NodeType, Workload, have_messages, recognise
 from ....errors import UsageError, WorkloadError
 from ._numbered import Layers
 from ._periods import Periods, alike, repeated
@@ -28,7 +28,7 @@ def with_layers(workload: Workload, count: int) -> Workload:
     """
     graphs = workload.graphs
     replicas = recognise(graphs, workload.program_of_rank, workload.groups).replicas
-    if any(np.isin(graph.node_columns["type"], MESSAGES).any() for graph in graphs):
+    if have_messages(graphs):
         return with_stages(workload, layers=count)
     found = [Layers.of(graph) for graph in graphs]
     (present,) = {layers.count for layers in found} if len({layers.count for layers in found}) == 1 else (0,)
