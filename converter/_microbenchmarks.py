@@ -34,7 +34,7 @@ def microbenchmark(
     """Return the workload *pattern* (see `MICROBENCHMARKS`) on *num_ranks* ranks.
 
     *size_bytes* is that of each operation by ASTRA-sim's conventions (of an all-gather, each rank's shard).
-    It is repeated *repeats* times, with *compute_ns* of computation before each; in ``overlap`` beside each.
+    It is repeated *repeats* times, with *compute_ns* of computation before each, in ``overlap`` during each.
     Raises `UsageError` for an unknown pattern or impossible numbers.
     """
     if pattern not in MICROBENCHMARKS:
@@ -115,7 +115,7 @@ def _collective(kind: CollectiveType) -> Callable[[_Program], None]:
 
 
 def _overlap(builder: _Program) -> None:
-    """Let an all-reduce run beside computation; the next repeat waits for both."""
+    """Let an all-reduce overlap computation; the next repeat waits for both."""
     waits = builder.tail
     collective = builder.collective(CollectiveType.ALL_REDUCE)
     builder.compute()

@@ -103,12 +103,12 @@ def doubts_of_pair(
     _, equal = _agreement(host, device, named)
     if equal >= _AGREEING_SHARE * named.sum():
         return []
-    told = f"only {equal} of {named.sum()} recorded operators have the same number and name in both."
+    agreement = f"only {equal} of {named.sum()} recorded operators have the same number and name in both."
     # Numbers that the host trace lacks may be of steps it did not observe; other names are of another run.
     known, equal = _agreement(host, device, recorded)
     if not equal or equal < _AGREEING_SHARE * known:
-        return [Doubt(True, place, f"Host and device trace are of different runs: {told}", _TOGETHER)]
-    return [Doubt(False, place, f"The host trace covers little of the device trace: {told}", _TOGETHER)]
+        return [Doubt(True, place, f"Host and device trace are of different runs: {agreement}", _TOGETHER)]
+    return [Doubt(False, place, f"The host trace covers little of the device trace: {agreement}", _TOGETHER)]
 
 
 def _agreement(host: HostTrace, device: DeviceTrace, chosen: np.ndarray) -> tuple[int, int]:
@@ -175,14 +175,14 @@ def _other_jobs(ranks: Sequence[Identity], world_size: int) -> list[Doubt]:
     stating = [rank for rank in ranks if rank.world_size > 0]
     if not stating:
         return []
-    size, whose = (
+    size, source = (
         (world_size, "the manifest") if world_size else (stating[0].world_size, stating[0].device_path)
     )
     doubts = [
         Doubt(
             True,
             str(rank.device_path),
-            f"It is of a job of {rank.world_size} ranks, but {whose} is of one of {size}.",
+            f"It is of a job of {rank.world_size} ranks, but {source} is of one of {size}.",
             _ONE_JOB,
         )
         for rank in stating
@@ -196,7 +196,7 @@ def _other_jobs(ranks: Sequence[Identity], world_size: int) -> list[Doubt]:
 
 def _other_processes(ranks: Sequence[Identity]) -> list[Doubt]:
     """Return a doubt for each host trace of another process, certain if that is another rank's."""
-    whose = {number: rank for rank in ranks for number in rank.own_processes}
+    rank_of = {number: rank for rank in ranks for number in rank.own_processes}
     doubts = []
     for rank in ranks:
         for path, process, own in (
@@ -205,7 +205,7 @@ def _other_processes(ranks: Sequence[Identity]) -> list[Doubt]:
         ):
             if path is None or process <= 0 or not own or process in own:
                 continue
-            other = whose.get(process, rank)
+            other = rank_of.get(process, rank)
             if other is not rank:
                 cause = (
                     f"It is of process {process}, which is rank {other.rank}, but stands for rank "

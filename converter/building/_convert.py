@@ -228,7 +228,7 @@ def convert_files(
     costs and collectives follow from what the device traces recorded, and data dependencies are unknown.
     *linked_trace*, or linked files as *host_trace* alone, are what the public converter's linker wrote.
     *capture_trace* is a trace, or a folder of traces, taken while CUDA or HIP graphs were captured, which
-    gives the operators of their kernels; if None, a folder ``capture_traces`` beside the device traces is.
+    gives the operators of their kernels; if None, a folder ``capture_traces`` next to the device traces is.
     Files of other kinds in that folder are ignored.
     *output* is the prefix of the files to write, None for none. *step*, *progress*, *jobs*, *cluster* and
     *finished* are those of `convert`; with *output*, finished ranks are stored next to it. Raises

@@ -144,7 +144,7 @@ class _Builder:
                 ]
             )
         )
-        handed: list[_Handover] = []
+        handovers: list[_Handover] = []
         free: list[tuple[int, int]] = []
         for lane in others:
             mine = launches.lane == lane.number
@@ -154,10 +154,10 @@ class _Builder:
             stretches = zip(*(column.tolist() for column in columns), working.handed_over, strict=True)
             for start, end, begin, last, over in stretches:
                 if over:
-                    handed.append(_Handover(start, end, [begin], [last]))
+                    handovers.append(_Handover(start, end, [begin], [last]))
                 else:
                     free.append((start, begin))
-        merged = _merged(handed)
+        merged = _merged(handovers)
         nodes, first = self._add_host(
             main, own_waits[0], Marks.of((one.start_ns, one.end_ns, True, -1) for one in merged), None
         )
@@ -331,7 +331,7 @@ class _Builder:
 
         The host may begin a step while the device still works on the one before, and so may streams that
         fetch ahead. What the device had done by then holds nothing up; and of the host's lead the graph
-        leaves out what the device would have to wait for: the rest is beside the device's time, as it was.
+        leaves out what the device would have to wait for: the rest overlaps the device's time, as it did.
         """
         start_ns, end_ns = int(shares[:, 1].min()), int(shares[:, 2].max())
         lead_ns, share_ns = start_ns - self.window.start_ns, end_ns - start_ns

@@ -28,7 +28,7 @@ from ._host_causes import HostCauses
 
 __all__ = ["DeviceNodes", "HostNodes", "Marks", "WorkNodes", "host_nodes"]
 
-# The sends and receives of one kernel run beside each other: each has a lane this much above the last one's.
+# The sends and receives of one kernel run at the same time: each has a lane this much above the last one's.
 _BESIDE = 1_000_000
 # What a communication is, and with whom.
 _ENDS = ("type", "comm_type", "comm_size_bytes", "group", "comm_src", "comm_dst", "comm_tag")

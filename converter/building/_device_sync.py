@@ -90,8 +90,8 @@ def stream_waits(
             asked = calls.start_ns[asks & (calls.thread == lane.thread)]
             found += _LaneWaits(lane, host, launches, issued).edges(asked.tolist())
     pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
-    told = launches.end_ns[pairs[:, 0]] <= launches.start_ns[pairs[:, 1]]
-    return [(source, waiting) for source, waiting in pairs[told].tolist()]
+    consistent = launches.end_ns[pairs[:, 0]] <= launches.start_ns[pairs[:, 1]]
+    return [(source, waiting) for source, waiting in pairs[consistent].tolist()]
 
 
 def _recorded_waits(
@@ -203,8 +203,8 @@ def coinciding_waits(
     """
     launches, carried = linked.launches, linked.carried
     known = np.zeros(len(launches), dtype=np.int64)
-    told = np.array(waits, dtype=np.int64).reshape(-1, 2)
-    np.maximum.at(known, told[:, 1], launches.end_ns[told[:, 0]])
+    pairs = np.array(waits, dtype=np.int64).reshape(-1, 2)
+    np.maximum.at(known, pairs[:, 1], launches.end_ns[pairs[:, 0]])
     ready = np.maximum(np.maximum(launches.cut_ns, _free_ns(linked)), known)
     ends = np.concatenate([carried.end_ns, launches.end_ns])
     owners = np.concatenate([np.full(len(carried), -1), np.arange(len(launches))])
@@ -267,7 +267,7 @@ def stream_slots(
     *held_ns* says until when work from before the window held a launch up. A launch begins once the host has
     issued it, the stream has come to it, and what it waits for has ended. The delay after that is a latency:
     latencies add up along a chain of device work and become a gap when they exceed a few microseconds; where
-    the host's clock decides, they start anew. What the device did until *behind_ns*, for another step, delays
+    the host's clock decides, they restart. What the device did until *behind_ns*, for another step, delays
     nothing.
     """
     launches, carried = linked.launches, linked.carried

@@ -40,10 +40,10 @@ _QUEUE_LENGTH = 900
 EVENT_QUERIES = frozenset({"cudaEventQuery", "hipEventQuery", "cuEventQuery"})
 # Fewer queries, or a shorter row of them, look through a list of events.
 _QUERIES, _QUERIED_NS = 8, 100_000
-# A thread sees the end of work this much later at most; a kernel that told it ends this much later at most,
+# A thread sees the end of work this much later at most; a kernel that signals ends this much later at most,
 # and within this share of its own time.
 _SPIN_NOTICED_WITHIN_NS = 20_000
-_TOLD_BEFORE_END_NS, _TOLD_BEFORE_END = 100_000, 0.1
+_SIGNALS_BEFORE_END_NS, _SIGNALS_BEFORE_END = 100_000, 0.1
 # A stretch is long if it takes this much, and so many times what the thread's stretches usually take.
 _LONG_NS, _LONG = 200_000, 20
 # A class of kernels is waited for if most of its long stretches end with it, this often at least, and if so
@@ -198,7 +198,7 @@ class _Waits:
         return [ended] if ended is not None and launches.call_start_ns[ended] < call.start_ns else []
 
     def _last_of_its_stream(self, call: _SyncCall, lane: Lane, last: Sequence[int]) -> list[int]:
-        """Return which of the *last* works of all streams *call* waited for, where the stream is not told.
+        """Return which of the *last* works of all streams *call* waited for, if the trace names no stream.
 
         If it waited, that which ended just before it returned, else the last one of its thread.
         """
@@ -338,7 +338,7 @@ def _stretches(launches: Launches, trace: DeviceTrace, lane: Lane) -> tuple[np.n
 def _classes(
     launches: Launches, trace: DeviceTrace, lane: Lane, starts: np.ndarray, ends: np.ndarray
 ) -> dict[str, _Ends]:
-    """Return by function how the stretches end beside the latest kernel that *lane* issued to each stream.
+    """Return by function how stretches end compared with the latest kernel that *lane* issued to each stream.
 
     Those that were done before the stretch began held up nothing.
     """
@@ -357,8 +357,10 @@ def _classes(
     for name, pairs in rows.items():
         stretch, kernel = np.array(pairs).T
         begin, end, done = starts[stretch], ends[stretch], launches.end_ns[kernel]
-        told = np.minimum(_TOLD_BEFORE_END_NS, (_TOLD_BEFORE_END * (done - launches.start_ns[kernel])))
-        near = (end >= done - told) & (end <= done + _SPIN_NOTICED_WITHIN_NS)
-        chance = np.minimum(1, (told + _SPIN_NOTICED_WITHIN_NS) / (end - begin))
+        early_ns = np.minimum(
+            _SIGNALS_BEFORE_END_NS, (_SIGNALS_BEFORE_END * (done - launches.start_ns[kernel]))
+        )
+        near = (end >= done - early_ns) & (end <= done + _SPIN_NOTICED_WITHIN_NS)
+        chance = np.minimum(1, (early_ns + _SPIN_NOTICED_WITHIN_NS) / (end - begin))
         found[name] = _Ends(begin, end, kernel, near, chance)
     return found

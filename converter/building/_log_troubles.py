@@ -40,15 +40,15 @@ def troubles_of(matched: MatchedLogs) -> list[LogTrouble]:
 def _disagreement(logs: Logs, found: Mismatch) -> LogTrouble:
     """Return the ranks' descriptions of one collective, as text."""
     saying: dict[str, list[int]] = defaultdict(list)
-    for rank, said in found.says.items():
-        saying[said].append(rank)
-    told = [
-        f"{ranks_text(ranks)} {'says' if len(ranks) == 1 else 'say'} {said}"
-        for said, ranks in sorted(saying.items(), key=lambda pair: -len(pair[1]))
+    for rank, description in found.says.items():
+        saying[description].append(rank)
+    described = [
+        f"{ranks_text(ranks)} {'says' if len(ranks) == 1 else 'say'} {description}"
+        for description, ranks in sorted(saying.items(), key=lambda pair: -len(pair[1]))
     ]
     return LogTrouble(
         f"Ranks disagree about collective {found.sequence} of {logs.label(found.group)[:80]}: "
-        f"{'; '.join(told)}.",
+        f"{'; '.join(described)}.",
         "They ran different code there, or the logs are of different runs; compare what these ranks did.",
     )
 

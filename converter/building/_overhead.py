@@ -133,17 +133,17 @@ def _durations_ns(steps: Sequence[StepRange]) -> list[int]:
 
 def profiler_overhead(metadata: Mapping[str, Any]) -> ProfilerOverhead | None:
     """Return the profiler's overhead in the *metadata* of a workload; None if absent."""
-    told = metadata.get(_KEY)
-    if not isinstance(told, Mapping):
+    stated = metadata.get(_KEY)
+    if not isinstance(stated, Mapping):
         return None
-    captured, unprofiled = (told.get(key) for key in (_CAPTURED, _UNPROFILED))
+    captured, unprofiled = (stated.get(key) for key in (_CAPTURED, _UNPROFILED))
     if not all(type(value) is int and value > 0 for value in (captured, unprofiled)):
         return None
-    quartiles = told.get(_SCATTER)
+    quartiles = stated.get(_SCATTER)
     if not (isinstance(quartiles, list) and [type(value) for value in quartiles] == [int, int]):
         quartiles = None
     scatter = (quartiles[0], quartiles[1]) if quartiles else None
-    rescaled = told.get(_RESCALED) is True
+    rescaled = stated.get(_RESCALED) is True
     return ProfilerOverhead(
         int(captured or 0), int(unprofiled or 0), _removed_ns(metadata), rescaled, scatter
     )
@@ -163,10 +163,10 @@ def with_overhead_noted(workload: Workload) -> Workload:
     overhead = profiler_overhead(workload.metadata)
     if overhead is None or not (overhead.matters or overhead.removed_ns):
         return workload
-    said = overhead.text
+    assumption = overhead.text
     if overhead.matters:
-        said += ", so host time is that much too long; 'convert --rescale-host' scales it"
-    return _assuming(workload, said, {})
+        assumption += ", so host time is that much too long; 'convert --rescale-host' scales it"
+    return _assuming(workload, assumption, {})
 
 
 def without_overhead(workload: Workload, place: str) -> Workload:
@@ -186,9 +186,9 @@ def without_overhead(workload: Workload, place: str) -> Workload:
             f"{place}: {overhead.text}. There is nothing to scale host time by; convert without "
             "--rescale-host."
         )
-    told = {**workload.metadata[_KEY], _RESCALED: True}
+    changed = {**workload.metadata[_KEY], _RESCALED: True}
     if overhead.ratio <= 1:
-        return _assuming(workload, f"host time is as recorded, because {overhead.text}", {_KEY: told})
+        return _assuming(workload, f"host time is as recorded, because {overhead.text}", {_KEY: changed})
     share = 1 / overhead.ratio
     scaled = Workload(
         graphs=tuple(_scaled(graph, overhead) for graph in workload.graphs),
@@ -196,8 +196,8 @@ def without_overhead(workload: Workload, place: str) -> Workload:
         groups=workload.groups,
         metadata=workload.metadata,
     )
-    said = f"host time was scaled by {share:.3f}, the same for every operator, because {overhead.text}"
-    return _assuming(scaled, said, {_KEY: told})
+    assumption = f"host time was scaled by {share:.3f}, the same for every operator, because {overhead.text}"
+    return _assuming(scaled, assumption, {_KEY: changed})
 
 
 def _scaled(graph: Graph, overhead: ProfilerOverhead) -> Graph:
@@ -212,8 +212,8 @@ def _durations(overhead: ProfilerOverhead, nodes: Mapping[str, Any]) -> np.ndarr
     return changed
 
 
-def _assuming(workload: Workload, said: str, changed: Mapping[str, Any]) -> Workload:
-    assumptions = [said, *workload.metadata.get("assumptions", [])]
+def _assuming(workload: Workload, assumption: str, changed: Mapping[str, Any]) -> Workload:
+    assumptions = [assumption, *workload.metadata.get("assumptions", [])]
     return Workload(
         graphs=workload.graphs,
         program_of_rank=workload.program_of_rank,

@@ -33,7 +33,7 @@ class OpenRank(msgspec.Struct):
 
     *names* are the annotations of steps that have one, and *which* the steps an annotation asks for.
     *world_size* and *stated_rank* are what the trace says, 0 and -1 if it was not asked. *trace* is the
-    device trace if it had to be read for that and is small enough to keep, *host* what the same file told of
+    device trace if it had to be read for that and is small enough to keep, *host* what the same file has of
     the host. *last_entries* are when the last of all ranks entered each collective, as far as it is known.
     """
 

@@ -108,13 +108,15 @@ def read_recorded_host(trace: DeviceTrace) -> tuple[HostTrace, str]:
         for event in events
         if event.arguments >= 0 and event.record_id > 0
     }
-    told = {
+    communicating = {
         event.record_id: kind
         for event, kind in _communications(events, spelled)
         if kind.name == PARAMETERS or event.record_id in spelled or kind.message is not None
     }
     numbers: dict[_Kind, int] = {}
-    kind_of = {record: len(kinds) + numbers.setdefault(kind, len(numbers)) for record, kind in told.items()}
+    kind_of = {
+        record: len(kinds) + numbers.setdefault(kind, len(numbers)) for record, kind in communicating.items()
+    }
     host = _host_trace(own | kind_of, [*kinds, *numbers], dict(_waited(events)))
     return host, _SHAPES_ONLY if own else _NO_SHAPES
 

@@ -138,7 +138,7 @@ def _begin(
     opened = open_rank(traces, keep=True)
     graph = None
     if selection.steps <= {step.index for step in opened.steps}:
-        with suppress(ChakrascopeError, StepsDiffer):  # told when it is known that it has to be converted so
+        with suppress(ChakrascopeError, StepsDiffer):  # raised again if it has to be converted so
             graph = rank_graph(opened, selection)
     opened.trace = opened.host = None
     if graph is None:

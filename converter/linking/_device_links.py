@@ -295,8 +295,8 @@ def _describe(
             launches.comms[index] = [comm]
             continue
         ranks = group_of(work, chain, host, groups, world_size) or tuple(range(world_size))
-        told = (peer_to_peer(lane.ops[op], host, ranks) for op in mine)
-        launches.comms[index] = [comm for comm in told if comm is not None]
+        messages = (peer_to_peer(lane.ops[op], host, ranks) for op in mine)
+        launches.comms[index] = [comm for comm in messages if comm is not None]
         for op in mine:
             del waiting[op]
         if not launches.comms[index]:
@@ -332,8 +332,8 @@ def data_edges(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np
     views = np.zeros(len(first), dtype=np.uint8)
     source, target = last_writers(reads.ravel(), writes.ravel(), views, np.concatenate(storages))
     pairs = np.column_stack([last[source], first[target]])
-    told: np.ndarray = pairs[launches.end_ns[pairs[:, 0]] <= launches.start_ns[pairs[:, 1]]]
-    return told
+    consistent: np.ndarray = pairs[launches.end_ns[pairs[:, 0]] <= launches.start_ns[pairs[:, 1]]]
+    return consistent
 
 
 def _accesses(launches: Launches) -> tuple[np.ndarray, np.ndarray]:

@@ -129,7 +129,7 @@ def match_logs(logs: Logs) -> MatchedLogs:
             elif _ended_early(ops, sequence, last):
                 after[group] += len(ops)
             elif any(op.completed is False for op in ops.values()):
-                pass  # told as unfinished
+                pass  # reported as unfinished
             else:
                 before[group] += len(ops)
             if any(op.completed is False for op in ops.values()):

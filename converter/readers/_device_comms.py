@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 PARAMETERS = "record_param_comms"
-# What a kernel's name alone tells of the collective, where its size is told elsewhere.
+# What a kernel's name alone tells of the collective, where its size stands elsewhere.
 _BY_KERNEL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
 # Operators that compute, too: their first tensor is not what is communicated.
 _COMPUTES = re.compile(r"matmul|gemm|linear|_mm")

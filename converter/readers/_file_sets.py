@@ -144,12 +144,12 @@ def _complete(found: list[RankTraces]) -> list[RankTraces]:
     return sorted(found, key=lambda traces: traces.rank)
 
 
-def _by_rank(files: Files, side: str, beside: Sequence[Path] = ()) -> dict[int, Path]:
-    """Return the files of one side by rank; for host traces, *beside* are their device traces."""
+def _by_rank(files: Files, side: str, devices: Sequence[Path] = ()) -> dict[int, Path]:
+    """Return the files of one side by rank; for host traces, *devices* are their device traces."""
     if isinstance(files, str) and _RANK in files:
         found = _matching(files, side)
     elif isinstance(files, str) and not Path(files).is_file():
-        found = _by_own_word(_listed(files, side), side, beside)
+        found = _by_own_word(_listed(files, side), side, devices)
     else:
         listed = [files] if isinstance(files, str) else list(files)
         found = {rank: Path(path) for rank, path in enumerate(listed)}

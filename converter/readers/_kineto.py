@@ -350,13 +350,13 @@ def device_trace(
 ) -> DeviceTrace:
     """Return the trace of these rows, which may be in any order."""
     numbers: dict[str, int] = {}
-    told: list[CommArguments] = []
+    comms: list[CommArguments] = []
     trace = DeviceTrace(
-        events=_columns(Events, Event, events, numbers, told),
-        calls=_columns(Calls, Call, calls, numbers, told),
-        works=_columns(Works, Work, works, numbers, told),
-        syncs=_columns(Syncs, Sync, [], numbers, told),
-        comms=_columns(Comms, CommArguments, told, numbers, []),
+        events=_columns(Events, Event, events, numbers, comms),
+        calls=_columns(Calls, Call, calls, numbers, comms),
+        works=_columns(Works, Work, works, numbers, comms),
+        syncs=_columns(Syncs, Sync, [], numbers, comms),
+        comms=_columns(Comms, CommArguments, comms, numbers, []),
         texts=[],
         rank=rank,
         world_size=world_size,
@@ -366,9 +366,9 @@ def device_trace(
 
 
 def _columns(
-    table: Any, row_type: Any, rows: Sequence[Any], numbers: dict[str, int], told: list[CommArguments]
+    table: Any, row_type: Any, rows: Sequence[Any], numbers: dict[str, int], comms: list[CommArguments]
 ) -> Any:
-    """Return *rows* as *table*; their texts are numbered, their communications are put into *told*."""
+    """Return *rows* as *table*; their texts are numbered, their communications are put into *comms*."""
 
     def plain(name: str, value: Any) -> Any:
         if name == "category":
@@ -376,8 +376,8 @@ def _columns(
         if name == "group_ranks":
             value = str(list(value))
         if name == "comm":
-            told.extend([] if value is None else [value])
-            return -1 if value is None else len(told) - 1
+            comms.extend([] if value is None else [value])
+            return -1 if value is None else len(comms) - 1
         return numbers.setdefault(value, len(numbers)) if isinstance(value, str) else value
 
     names = row_type._fields
@@ -400,8 +400,8 @@ def _base_ns(about: Mapping[str, str], path: Path) -> int:
     except msgspec.MsgspecError:
         base = -1
     if not 0 <= base < _MAX_BASE_NS:
-        told = about["baseTimeNanoseconds"]
-        raise TraceFormatError(f"{path} has an impossible base time ({told} ns). Capture again.")
+        base_text = about["baseTimeNanoseconds"]
+        raise TraceFormatError(f"{path} has an impossible base time ({base_text} ns). Capture again.")
     return base
 
 

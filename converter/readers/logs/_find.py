@@ -121,19 +121,19 @@ def _together(
         group: max([comm.size for log in logs for name, comm in log.comms.items() if name == group])
         for group in members
     }
-    told = [*notes, *_notes(ranks)]
+    notes_of_all = [*notes, *_notes(ranks)]
     absent = sorted(set(range(world)) - ranks.keys()) if world < 2 * _MOST_FILES else []
     if absent:
-        told.append(f"of {world} ranks there is no log of {ranks_text(absent)}")
+        notes_of_all.append(f"of {world} ranks there is no log of {ranks_text(absent)}")
     labels = _distinct(labels, members)
     sizes_of = {group: max(known[group], len(members[group])) for group in members}
     for group, size in known.items():
         places = {comm.place == rank for rank, log in ranks.items() if (comm := log.comms.get(group))}
-        if size == world and places == {True}:  # all ranks, whoever's log is there
+        if size == world and places == {True}:  # all ranks, whichever log is there
             members[group] = tuple(range(world))
         elif not size and len(ranks) == 1:  # nobody communicates alone
             sizes_of[group] = max(2, sizes_of[group])
-    return Logs(kind, reader, place, ranks, members, labels, sizes_of, world, tuple(told))
+    return Logs(kind, reader, place, ranks, members, labels, sizes_of, world, tuple(notes_of_all))
 
 
 def _distinct(labels: dict[str, str], members: dict[str, tuple[int, ...]]) -> dict[str, str]:
