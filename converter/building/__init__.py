@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ...support import exports_of
 
 if TYPE_CHECKING:
-    from ._batches import batch_of as batch_of
     from ._belonging import Doubt as Doubt
     from ._belonging import Identity as Identity
     from ._belonging import apart as apart
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from ._finished import finished_ranks as finished_ranks
     from ._host_graph import LEFT_OUT as LEFT_OUT
     from ._late_ranks import is_usually_late as is_usually_late
-    from ._log_troubles import LogTrouble as LogTrouble
-    from ._log_troubles import has_times as has_times
-    from ._log_troubles import troubles_of as troubles_of
     from ._logs import convert_logs as convert_logs
     from ._operator_classes import MATRIX_CLASSES as MATRIX_CLASSES
     from ._operator_classes import class_of as class_of
@@ -46,6 +42,7 @@ if TYPE_CHECKING:
     from ._step_times import step_times as step_times
     from ._steps import StepChoice as StepChoice
     from ._steps import annotated_steps as annotated_steps
+    from ._steps import batch_of as batch_of
     from ._steps import step_choice as step_choice
     from ._steps import step_names as step_names
 else:
@@ -61,7 +58,6 @@ __all__ = [
     "Doubt",
     "FinishedRanks",
     "Identity",
-    "LogTrouble",
     "ProfilerOverhead",
     "Progress",
     "StepChoice",
@@ -80,7 +76,6 @@ __all__ = [
     "doubts_of_ranks",
     "finished_ranks",
     "groups_like",
-    "has_times",
     "is_usually_late",
     "operator_cost",
     "plain_name",
@@ -93,5 +88,4 @@ __all__ = [
     "step_names",
     "step_times",
     "stood_in",
-    "troubles_of",
 ]

@@ -28,9 +28,8 @@ from ..chakra import (
     communication,
     unreachable,
 )
-from ..linking import LoggedMessage, MatchedCollective, MatchedLogs, match_logs
+from ..linking import LoggedMessage, MatchedCollective, MatchedLogs, match_logs, troubles_of
 from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text, read_logs
-from ._log_troubles import has_times, troubles_of
 from ._rank_graph import RankGraph
 from ._stand_ins import FROM_LOGS, STAND_INS
 from ._uneven import tell_uneven
@@ -85,7 +84,7 @@ def convert_logs(
     """
     matched = match_logs(read_logs(targets))
     _refuse(matched, cut_unfinished=cut_unfinished)
-    timed = has_times(matched.logs)
+    timed = matched.logs.has_times
     if not timed and not back_to_back:
         raise UsageError(
             f"{matched.logs.place} tells how long collectives took, not when they ran: that calibrates a "

@@ -16,10 +16,8 @@ from ..building import (
     convert_logs,
     doubts_of_pair,
     doubts_of_ranks,
-    has_times,
-    troubles_of,
 )
-from ..linking import MatchedLogs, match_logs
+from ..linking import MatchedLogs, match_logs, troubles_of
 from ..readers import (
     DeviceTrace,
     RankTraces,
@@ -193,7 +191,7 @@ def check_logs(targets: Sequence[str | Path]) -> list[Finding]:
     try:
         matched = match_logs(read_logs(targets))
         findings = check_matched(matched)
-        if all(finding.severity != "error" for finding in findings) and has_times(matched.logs):
+        if all(finding.severity != "error" for finding in findings) and matched.logs.has_times:
             workload = convert_logs(targets)
             findings += check_workload(workload, place)
             findings += [Finding("note", place, _sentence(note)) for note in workload.metadata["assumptions"]]
@@ -213,7 +211,7 @@ def check_matched(matched: MatchedLogs) -> list[Finding]:
                 "warning", logs.place, f"There is no log of {ranks_text(absent)}.", "Add the missing logs."
             )
         )
-    if matched.clocks.known_from == "nothing" and len(logs.ranks) > 1 and has_times(logs):
+    if matched.clocks.known_from == "nothing" and len(logs.ranks) > 1 and logs.has_times:
         findings.append(
             Finding(
                 "note", logs.place, "The logs do not tell how far the ranks' clocks are apart.",
@@ -221,7 +219,7 @@ def check_matched(matched: MatchedLogs) -> list[Finding]:
                 "who came last.",
             )
         )  # fmt: skip
-    if not has_times(logs):
+    if not logs.has_times:
         findings.append(
             Finding("note", logs.place, "The logs do not tell when the collectives ran.", _FOR_CALIBRATION)
         )

@@ -25,6 +25,7 @@ from ._logged import MatchedLogs as MatchedLogs
 from ._logged import Mismatch as Mismatch
 from ._logged import Unfinished as Unfinished
 from ._logged import match_logs as match_logs
+from ._logged import troubles_of as troubles_of
 
 __all__ = [
     "KERNEL",
@@ -49,5 +50,6 @@ __all__ = [
     "lend_records",
     "link",
     "match_logs",
+    "troubles_of",
     "with_records",
 ]

@@ -9,8 +9,7 @@ import pytest
 from engine_traces import Engine
 
 from chakrascope.converter import convert_files, replay
-from chakrascope.converter.building._batches import Batch, batch_of
-from chakrascope.converter.building._steps import Window
+from chakrascope.converter.building._steps import Batch, Window, batch_of
 from chakrascope.errors import UsageError
 from chakrascope.tracer import StepRange
 

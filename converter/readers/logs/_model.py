@@ -137,6 +137,11 @@ class Logs(msgspec.Struct, frozen=True):
         """The groups with unknown members."""
         return {group for group, members in self.groups.items() if self.sizes[group] > len(members)}
 
+    @property
+    def has_times(self) -> bool:
+        """Whether the logs have when each operation was enqueued."""
+        return all(op.created_ns != UNKNOWN for log in self.ranks.values() for op in log.ops)
+
     def label(self, group: str) -> str:
         """Return the label of *group*."""
         return self.labels.get(group, group)
