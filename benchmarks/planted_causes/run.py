@@ -1,6 +1,6 @@
 """Plant one cause at a time into a training script and ask `chakrascope profile` for it.
 
-    python benchmarks/planted_causes/run.py                    # all jobs, some 20 s each
+    python benchmarks/planted_causes/run.py                    # writes docs/validation/causes.md; 10 minutes
     python benchmarks/planted_causes/run.py regex gil -o rows.jsonl
     python benchmarks/planted_causes/run.py --healthy          # the same scripts without their causes
     python benchmarks/planted_causes/run.py --followed         # writes docs/validation/advice.md
@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import re
+import runpy
 import statistics
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 JOB = Path(__file__).with_name("job.py")
-PAGE = JOB.parents[2] / "docs" / "validation" / "advice.md"
+PAGES = JOB.parents[2] / "docs" / "validation"
 WARM = 4  # steps that a truth leaves out
 STEPS = 24
 
@@ -121,8 +122,11 @@ def main() -> None:
     named, right = (sum(bool(row[key]) for row in rows) for key in ("named", "right"))
     word = "blamed" if options.healthy else "named"
     print(f"{named} of {len(rows)} {word}, gains within {'25' if options.followed else '20'} % in {right}")
-    if options.followed and not options.jobs:
-        PAGE.write_text(page_of(rows), encoding="utf-8")
+    if not options.jobs and not options.healthy:
+        page = followed_page(rows) if options.followed else planted_page(rows)
+        name = "advice.md" if options.followed else "causes.md"
+        wrapped = runpy.run_path(str(PAGES.parents[1] / "scripts" / "prose.py"))["wrapped"]
+        (PAGES / name).write_text(wrapped(page), encoding="utf-8")
 
 
 def planted_row(name: str) -> dict[str, Any]:
@@ -162,27 +166,48 @@ def text_of_advice(item: dict[str, Any]) -> str:
     return " ".join(str(value) for value in item.values())
 
 
-def page_of(rows: list[dict[str, Any]]) -> str:
-    """Return the page of documentation with the promised and the measured gains of *rows*."""
-    table = [
-        f"| {FOLLOWED[row['job']][1]} | {row['on_ms']:.1f} | {row['off_ms']:.1f} | {row['truth_ms']:.1f} "
-        f"| {row['promised_ms']:.1f} | {row['promised_ms'] / row['truth_ms'] - 1:+.0%} |"
-        for row in rows
-    ]
-    right = sum(row["right"] for row in rows)
+def followed_page(rows: list[dict[str, Any]]) -> str:
+    """Return the page of documentation about advice that was followed."""
     return "\n".join([
         "# Advice that was followed",
         "",
         "Written by `python benchmarks/planted_causes/run.py --followed`; do not edit. Training scripts on",
         "two CPU cores were profiled, and the first advice that could be followed was. Steps are unprofiled",
         "medians (means where a cause is not in every step) in milliseconds.",
-        f"{right} of {len(rows)} promises are within 25 % of the measured gain.",
+        f"{sum(row['right'] for row in rows)} of {len(rows)} promises are within 25 % of the measured gain.",
         "",
         "| as written: advice followed | before | after | gain | promised | error |",
         "|---|---|---|---|---|---|",
-        *table,
+        *(f"| {FOLLOWED[row['job']][1]} | {_cells(row)} |" for row in rows),
         "",
     ])  # fmt: skip
+
+
+def planted_page(rows: list[dict[str, Any]]) -> str:
+    """Return the page of documentation about planted causes."""
+    return "\n".join([
+        "# Planted causes",
+        "",
+        "Written by `python benchmarks/planted_causes/run.py`; do not edit. Training scripts on two CPU",
+        "cores were made slow by one cause each, and profiled. Steps are unprofiled medians (means where a",
+        "cause is not in every step) in milliseconds, with the cause and without.",
+        f"{sum(row['named'] for row in rows)} of {len(rows)} causes are named by the headline or the first",
+        f"advice; {sum(row['right'] for row in rows)} promises are within 20 % of the measured gain.",
+        "",
+        "| cause | with | without | gain | promised | error | named | first advice |",
+        "|---|---|---|---|---|---|---|---|",
+        *(
+            f"| {row['job']} | {_cells(row)} | {'yes' if row['named'] else 'no'} | {row['first']} |"
+            for row in rows
+        ),
+        "",
+    ])  # fmt: skip
+
+
+def _cells(row: dict[str, Any]) -> str:
+    """Return the times of a row as cells of a table."""
+    times = " | ".join(f"{row[key]:.1f}" for key in ("on_ms", "off_ms", "truth_ms", "promised_ms"))
+    return f"{times} | {row['promised_ms'] / row['truth_ms'] - 1:+.0%}"
 
 
 def healthy_row(name: str) -> dict[str, Any]:
