@@ -265,9 +265,15 @@ def _longest(path: CriticalPath, one: Candidate) -> tuple[int, int, str]:
 def _without_covered(
     items: Sequence[tuple[Candidate, Advice]], path: CriticalPath
 ) -> list[tuple[Candidate, Advice]]:
-    """Return the advice without faster kernels for time that better advice already covers."""
+    """Return the advice without faster kernels for time that better advice already covers.
+
+    A function that calls an operator for most of its time is better advice than the operator.
+    """
     kept: list[tuple[Candidate, Advice]] = []
+    functions = [other for other, _ in items if other.remedy == "function"]
     for one, item in items:
+        if one.remedy == "compute" and _is_called_by(functions, one, path):
+            continue
         covering = (other for other, _ in kept if _shared(one, other, path) > _COVERED)
         if one.remedy not in ("compute", "wait", "operators") or next(covering, None) is None:
             kept.append((one, item))
@@ -277,9 +283,18 @@ def _without_covered(
 def _shared(one: Candidate, other: Candidate, path: CriticalPath) -> float:
     """Return which part of the shorter one's time the two have in common."""
     durations = path.columns["duration_ns"]
-    common = np.intersect1d(one.rows, other.rows, assume_unique=True)
     shorter_ns = min(durations[one.rows].sum(), durations[other.rows].sum())
-    return float(durations[common].sum() / max(1, shorter_ns))
+    return _common_ns(one, other, path) / max(1, int(shorter_ns))
+
+
+def _is_called_by(functions: Sequence[Candidate], one: Candidate, path: CriticalPath) -> bool:
+    """Return whether one of *functions* calls *one* more than half of the time."""
+    return any(2 * _common_ns(one, other, path) > one.path_ns for other in functions)
+
+
+def _common_ns(one: Candidate, other: Candidate, path: CriticalPath) -> int:
+    common = np.intersect1d(one.rows, other.rows, assume_unique=True)
+    return int(path.columns["duration_ns"][common].sum())
 
 
 def _with_overlaps(items: Sequence[tuple[Candidate, Advice]], path: CriticalPath) -> Iterator[Advice]:
