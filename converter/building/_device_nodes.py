@@ -91,6 +91,8 @@ class NodeTable:
         self,
         launches: Launches,
         lanes: Sequence[Lane],
+        causes: Sequence[HostCauses],
+        *,
         start_ns: np.ndarray,
         gap_ns: np.ndarray,
         costs: np.ndarray,
@@ -105,7 +107,7 @@ class NodeTable:
         launch = np.repeat(np.arange(len(launches)), own)
         beside = np.arange(len(launch)) - begin[launch] - (gap_ns > 0)[launch]
         is_gap = beside < 0
-        columns = self._places(launches, lanes, launch)
+        columns = self._places(launches, lanes, causes, launch)
         works = self._trace.works.take(launches.work)
         names = self._texts(works.name, str)[launch]
         names[is_gap] = self._texts(works.name[launch[is_gap]], lambda text: f"device latency before {text}")
@@ -127,15 +129,20 @@ class NodeTable:
         self._add(len(launch), **columns)
         return nodes
 
-    def _places(self, launches: Launches, lanes: Sequence[Lane], launch: np.ndarray) -> dict[str, np.ndarray]:
+    def _places(
+        self, launches: Launches, lanes: Sequence[Lane], causes: Sequence[HostCauses], launch: np.ndarray
+    ) -> dict[str, np.ndarray]:
         """Return the columns that say where each *launch* runs, and for which operator and module."""
         queues = np.array(launches.queues, dtype=np.int64).reshape(-1, 2)
         lane_of = DEVICE_LANE * (np.maximum(0, queues[:, 0]) + 1) + queues[:, 1] % DEVICE_LANE
         columns = self._op_texts(lanes[0], np.full(len(launches), -1, dtype=np.int64))
+        columns["place"] = np.full(len(launches), self._text(""), dtype=np.int64)
         for lane in lanes:
             mine = launches.lane == lane.number
             for name, values in self._op_texts(lane, launches.op[mine]).items():
                 columns[name][mine] = values
+            called = causes[lane.number].call_places(launches.call_start_ns[mine])
+            columns["place"][mine] = [self._text(text) for text in called]
         for index, origin in launches.origins.items():
             for name in ("operator", "module", "phase"):
                 columns[name][index] = self._text(getattr(origin, name))

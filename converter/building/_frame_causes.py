@@ -11,19 +11,19 @@ import numpy as np
 
 from .._columns import which
 from .._native import cut
-from ..readers import MODULE_FRAME, MODULE_RANGE, DeviceTrace, Ops, cut_pieces
+from ..readers import CALL_RANGE, MODULE_FRAME, OWN_RANGES, DeviceTrace, Ops, cut_pieces
 from ._cause_rules import ACTIVITIES, CALLS, frame_cause, mark_of
 from ._host_causes import GAPS, OPERATIONS, Span
 from ._window import Window
 
-__all__ = ["framed_spans"]
+__all__ = ["framed_spans", "model_calls"]
 
 # In a shorter piece nobody looks for the function.
 _LONG_NS = 50_000
 _FRAME = re.compile(r"(?P<path>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (?P<function>\w+)")
 # Annotations of the profiler, the tracer and of communication.
-_NO_PLACE = ("ProfilerStep#", MODULE_RANGE, "nccl:", "gloo:")
+_NO_PLACE = ("ProfilerStep#", *OWN_RANGES, "nccl:", "gloo:")
 _LIBRARIES = ("torch/", "<")
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 
@@ -61,6 +61,19 @@ def framed_spans(trace: DeviceTrace, own: np.ndarray, ops: Ops, window: Window) 
     columns = (frames[name][rows].tolist() for name in ("start_ns", "end_ns", "op"))
     spans = _joined((start, end, places[frame]) for start, end, frame in zip(*columns, strict=True))
     return [*_clipped(spans, pieces.start_ns.tolist(), pieces.end_ns.tolist())]
+
+
+def model_calls(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Span]:
+    """Return the calls of models without gradients that the tracer marked on a thread, with their places."""
+    events = trace.events.take(own)
+    marked = which(trace.texts, lambda text: text.startswith(CALL_RANGE))[events.name]
+    marked &= (events.start_ns < window.end_ns) & (events.end_ns > window.start_ns)
+    rows = np.flatnonzero(marked)
+    columns = (column[rows].tolist() for column in (events.start_ns, events.end_ns, events.name))
+    return [
+        Span(start, end, "", trace.texts[name].removeprefix(CALL_RANGE))
+        for start, end, name in zip(*columns, strict=True)
+    ]
 
 
 def _enclosing(

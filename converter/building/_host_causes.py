@@ -146,10 +146,13 @@ def _strength(span: Span) -> int:
 
 
 class HostCauses:
-    """The spans of one thread, which give the cause of each of its pieces."""
+    """The spans of one thread, which give the cause of each of its pieces.
 
-    def __init__(self, spans: Sequence[Span]) -> None:
-        self.spans = spans
+    Its *calls* of models without gradients are disjoint, too; what a model runs has the place of its call.
+    """
+
+    def __init__(self, spans: Sequence[Span], calls: Sequence[Span] = ()) -> None:
+        self.spans, self._calls = spans, calls
         self._ends = [span.end_ns for span in spans]
         self._owning = _owning_their_delays(spans)
         self._claiming = [span for span in spans if span.claims > GAPS]
@@ -185,13 +188,13 @@ class HostCauses:
         return _overlapping(self.spans, self._ends, start_ns, end_ns)
 
     def places(self, times_ns: np.ndarray) -> list[str]:
-        """Return the place of the thread at each of *times_ns*, "" if unknown."""
-        after = np.searchsorted(self._ends, times_ns, side="right").tolist()
-        near = [self.spans[row] if row < len(self.spans) else None for row in after]
-        return [
-            span.place if span is not None and span.start_ns <= time else ""
-            for span, time in zip(near, times_ns.tolist(), strict=True)
-        ]
+        """Return the place of the operators of the thread at each of *times_ns*, "" if unknown."""
+        called, sampled = self.call_places(times_ns), _places_at(self.spans, times_ns)
+        return [call or place for call, place in zip(called, sampled, strict=True)]
+
+    def call_places(self, times_ns: np.ndarray) -> list[str]:
+        """Return the place of the call of a model at each of *times_ns*, "" outside of one."""
+        return _places_at(self._calls, times_ns)
 
     def touched(self, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
         """Return which of these pieces of operators overlap a span."""
@@ -237,6 +240,16 @@ class HostCauses:
         ]
         spans = [span._replace(cause=default) if span.cause in weak else span for span in spans]
         return _parts(spans, start_ns, end_ns, Part(end_ns, default))
+
+
+def _places_at(spans: Sequence[Span], times_ns: np.ndarray) -> list[str]:
+    """Return the place of the span at each of *times_ns*, "" where there is none."""
+    after = np.searchsorted([span.end_ns for span in spans], times_ns, side="right").tolist()
+    near = [spans[row] if row < len(spans) else None for row in after]
+    return [
+        span.place if span is not None and span.start_ns <= time else ""
+        for span, time in zip(near, times_ns.tolist(), strict=True)
+    ]
 
 
 def _had_work(spans: Sequence[Span], length_ns: int) -> bool:

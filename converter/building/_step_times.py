@@ -30,6 +30,8 @@ _TIMES, _SEVERAL = 3, 2
 _BY_CHANCE = 0.02
 # Causes that are counted for each step, in addition to what the samples in it show.
 _COLLECTING, _DELAYED = "garbage_collection", "descheduled"
+# Causes of scattered long steps that the machine, or another rank, may be the reason of.
+_NOT_THE_SCRIPTS = ("", _DELAYED, "communication_call")
 # The ranks of a job take steps together: so many tell of all.
 _MOST_RANKS = 16
 _ORDINALS = ("", "", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -61,11 +63,11 @@ class StepTimes(NamedTuple):
 
     @property
     def is_the_scripts(self) -> bool:
-        """Whether the script makes them long: regularly, or for a cause that is not the machine's."""
+        """Whether the script makes them long: regularly, or for a cause of its own."""
         return (
             self.matters
             and self.long_count >= _TIMES
-            and (self.every > 0 or self.cause not in ("", _DELAYED))
+            and (self.every > 0 or self.cause not in _NOT_THE_SCRIPTS)
         )
 
     @property

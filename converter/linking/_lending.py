@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ...tracer import StepRange
 from .._columns import groups_of, which
-from ..readers import COMM_OPS, MODULE_RANGE, DeviceTrace, Events, HostTrace
+from ..readers import COMM_OPS, OWN_RANGES, DeviceTrace, Events, HostTrace
 
 __all__ = ["lend_records"]
 
@@ -59,8 +59,8 @@ def lend_records(
 
 
 def _module_ranges(trace: DeviceTrace) -> np.ndarray:
-    """Return the indices of the ranges of modules."""
-    return np.flatnonzero(which(trace.texts, lambda text: text.startswith(MODULE_RANGE))[trace.events.name])
+    """Return the indices of the ranges of modules and of calls of models."""
+    return np.flatnonzero(which(trace.texts, lambda text: text.startswith(OWN_RANGES))[trace.events.name])
 
 
 def _within(events: Events, indices: np.ndarray, step: StepRange) -> np.ndarray:
@@ -90,7 +90,7 @@ def _lanes(trace: DeviceTrace, step: StepRange) -> dict[int, np.ndarray]:
     Gloo's annotations, which may end on any of its threads, are one lane.
     """
     events = trace.events
-    is_step = which(trace.texts, lambda text: text.startswith((_STEP, MODULE_RANGE)))[events.name]
+    is_step = which(trace.texts, lambda text: text.startswith((_STEP, *OWN_RANGES)))[events.name]
     of_gloo = which(trace.texts, lambda text: text.startswith(_GLOO))[events.name]
     inside = (events.start_ns >= step.start_ns) & (events.start_ns < step.end_ns) & ~is_step
     indices = np.flatnonzero(inside)

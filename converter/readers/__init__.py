@@ -34,9 +34,11 @@ from ._host_trace import HostTrace as HostTrace
 from ._host_trace import Kinds as Kinds
 from ._host_trace import read_host_trace as read_host_trace
 from ._host_trace import tensors as tensors
+from ._kineto import CALL_RANGE as CALL_RANGE
 from ._kineto import CATEGORIES as CATEGORIES
 from ._kineto import MODULE_FRAME as MODULE_FRAME
 from ._kineto import MODULE_RANGE as MODULE_RANGE
+from ._kineto import OWN_RANGES as OWN_RANGES
 from ._kineto import CommArguments as CommArguments
 from ._kineto import DeviceTrace as DeviceTrace
 from ._kineto import Event as Event
@@ -68,6 +70,7 @@ from ._timeline import Threads as Threads
 from ._timeline import cut_pieces as cut_pieces
 
 __all__ = [
+    "CALL_RANGE",
     "CAPTURE_FOLDER",
     "CATEGORIES",
     "COMM_OPS",
@@ -75,6 +78,7 @@ __all__ = [
     "MODULE_FRAME",
     "MODULE_RANGE",
     "OPERATION_TYPES",
+    "OWN_RANGES",
     "PARAMETERS",
     "PHASES",
     "CommArguments",
