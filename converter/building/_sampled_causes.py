@@ -82,18 +82,17 @@ class SampledCauses:
         return layered(spans, self._moments(ops, window))
 
     def times(self, start_ns: int, end_ns: int) -> Counter[tuple[str, str]]:
-        """Return the sampled time of each pair of cause and place between two times."""
-        samples = self._evidence.samples
-        rows = self._rows
-        begin = bisect_left(self._times, start_ns)
+        """Return the sampled time of each pair of cause and place between two times.
+
+        A sample counts for the time since the one before, also where that began earlier: cut to the step,
+        late causes would have the time of early ones.
+        """
         shares: Counter[tuple[str, str]] = Counter()
-        for number in range(max(begin, 1), len(rows)):
-            row, before = rows[number], rows[number - 1]
-            earlier, later = max(samples.time_ns[before], start_ns), min(samples.time_ns[row], end_ns)
-            if later > earlier:
-                shares[self._cause(before, row)] += later - earlier
-            if samples.time_ns[row] >= end_ns:
-                break
+        first, after = bisect_left(self._times, start_ns), bisect_left(self._times, end_ns)
+        for number in range(max(first, 1), after):
+            shares[self._cause(self._rows[number - 1], self._rows[number])] += (
+                self._times[number] - self._times[number - 1]
+            )
         return shares
 
     def _states(self, start_ns: int, end_ns: int) -> Iterator[_State]:
