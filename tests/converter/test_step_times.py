@@ -125,3 +125,9 @@ def test_few_steps_are_no_distribution(tmp_path):
 @pytest.mark.parametrize("metadata", [{}, {"step_times": 3}, {"step_times": {"steps": 3}}])
 def test_metadata_of_something_else_has_no_step_times(metadata):
     assert step_times(metadata) is None
+
+
+def test_the_mean_step_collects_garbage(tmp_path):
+    times = run(tmp_path, [50_000] * 24, collected=lambda number: 40_000 * (number % 2))
+    assert times.collection_ns == pytest.approx(20_000_000, rel=0.05)
+    assert (times.mean_ns("garbage_collection"), times.mean_ns("worker_wait")) == (times.collection_ns, 0)

@@ -352,6 +352,22 @@ def test_long_steps_that_do_not_matter_or_are_the_machines_are_no_advice(tmp_pat
     assert all(item.key for item in analysed(tmp_path, program).advices())
 
 
+@pytest.mark.parametrize(
+    ("mean_ns", "gain_ns", "key"),
+    [(20 * MS, 20 * MS, ""), (9 * MS, 8 * MS, "cause:worker_wait=inf"), (0, 8 * MS, "cause:worker_wait=inf")],
+)
+def test_a_cause_that_scatters_gains_its_time_in_the_mean_step(tmp_path, mean_ns, gain_ns, key):
+    """Every other step waits for a worker: the one that is shown says little of the run."""
+    metadata = recurring(every=0, cause="worker_wait", worker_wait_ns=mean_ns)
+    waiting = host(1, 8 * MS, (0,), cause="worker_wait", place="Images.__getitem__ (data.py:5)")
+    program = workload([comp(0, 2 * MS), waiting])
+    first, *others = analysed(tmp_path, dataclasses.replace(program, metadata=metadata)).advices()
+    assert (first.gain_ns, first.key) == (gain_ns, key)
+    assert any(item.what.startswith("10 of 40 steps") for item in others) == bool(key)  # else counted twice
+    assert ("20.0 ms in the mean step" in first.what) == (not key)
+    assert first.share == pytest.approx(gain_ns / (gain_ns + 2 * MS))
+
+
 @pytest.mark.parametrize(("lateness", "named"), [([5 * MS] * 4, 1), ([5 * MS, 0, 0, 0], 0), ([5 * MS], 1)])
 def test_a_rank_is_late_if_most_steps_say_so(tmp_path, lateness, named):
     punctual = [comp(0, MS), coll(1, 1024, (0,), duration_ns=5 * MS + 1000)]
