@@ -24,7 +24,8 @@ class Mark(NamedTuple):
 
 # Annotations: PyTorch's own (torch/utils/data/dataloader.py, torch/optim/optimizer.py), those of Lightning's
 # PyTorchProfiler ("[pl]..."), and what users commonly call their ranges.
-_ANNOTATIONS = (
+_ANNOTATIONS: tuple[tuple[str, Mark | None], ...] = (
+    (r"chakrascope::", None),
     (r"enumerate\(DataLoader\)#_MultiProcessing", Mark("worker_wait")),
     (r"enumerate\((DataLoader|DataPipe)\)", Mark("input_pipeline")),
     (r"Optimizer\.(step|zero_grad)#", Mark("optimizer", covers=False)),
@@ -96,6 +97,7 @@ _FRAMES = (
     (r"(http|urllib|urllib3|requests|httpx|httpcore|aiohttp|asyncio|redis|pymongo|sqlite3)/", "io"),
     (r"(fsspec|s3fs|gcsfs|botocore|boto3|h5py|zarr|pyarrow|kafka|psycopg2?)/", "io"),
     (r"torch/distributed/(distributed_c10d|_functional_collectives)\.py:", "communication_call"),
+    (r"chakrascope/tracer/_agent/phases\.py:_waiting\b", "communication_call"),
     (r"torch/optim/|torch/amp/", "optimizer"),
 )
 CALLS: Mapping[str, str] = {

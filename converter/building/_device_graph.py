@@ -216,7 +216,9 @@ class _Builder:
         waited = np.unique(np.array(list(waits), dtype=np.int64).reshape(-1, 2), axis=0)
         slots = stream_slots(self.linked, waited, held_ns, self._behind_ns())
         self.gap_ns = int(slots.gap_ns.sum())
-        nodes = self.works = self.nodes.add_works(launches, self.lanes, slots.start_ns, slots.gap_ns, costs)
+        nodes = self.works = self.nodes.add_works(
+            launches, self.lanes, self.causes, start_ns=slots.start_ns, gap_ns=slots.gap_ns, costs=costs
+        )
         entry = nodes.entry()
         issues = np.where(launches.is_comm, EdgeKind.COMM_ISSUE, EdgeKind.LAUNCH)
         alone = np.ones(len(launches), dtype=np.int64)

@@ -173,6 +173,8 @@ class DeviceNodes(GraphBuilder):
         self,
         launches: Launches,
         lanes: Sequence[Lane],
+        causes: Sequence[HostCauses],
+        *,
         start_ns: np.ndarray,
         gap_ns: np.ndarray,
         costs: np.ndarray,
@@ -187,7 +189,7 @@ class DeviceNodes(GraphBuilder):
         launch = np.repeat(np.arange(len(launches)), own)
         beside = np.arange(len(launch)) - begin[launch] - (gap_ns > 0)[launch]
         is_gap = beside < 0
-        columns = self._places(launches, lanes, launch)
+        columns = self._places(launches, lanes, causes, launch)
         works = self._trace.works.take(launches.work)
         names = self.texts(works.name, self._trace.texts)[launch]
         names[is_gap] = self.texts(works.name[launch[is_gap]], self._trace.texts, LATENCY.__add__)
@@ -209,15 +211,20 @@ class DeviceNodes(GraphBuilder):
         self.add_columns(len(launch), **columns)
         return nodes
 
-    def _places(self, launches: Launches, lanes: Sequence[Lane], launch: np.ndarray) -> dict[str, np.ndarray]:
+    def _places(
+        self, launches: Launches, lanes: Sequence[Lane], causes: Sequence[HostCauses], launch: np.ndarray
+    ) -> dict[str, np.ndarray]:
         """Return the columns that say where each *launch* runs, and for which operator and module."""
         queues = np.array(launches.queues, dtype=np.int64).reshape(-1, 2)
         lane_of = DEVICE_LANE * (np.maximum(0, queues[:, 0]) + 1) + queues[:, 1] % DEVICE_LANE
         columns = self._op_texts(lanes[0], np.full(len(launches), -1, dtype=np.int64))
+        columns["place"] = np.full(len(launches), self.text(""), dtype=np.int64)
         for lane in lanes:
             mine = launches.lane == lane.number
             for name, values in self._op_texts(lane, launches.op[mine]).items():
                 columns[name][mine] = values
+            called = causes[lane.number].call_places(launches.call_start_ns[mine])
+            columns["place"][mine] = [self.text(text) for text in called]
         for index, origin in launches.origins.items():
             for name in ("operator", "module", "phase"):
                 columns[name][index] = self.text(getattr(origin, name))

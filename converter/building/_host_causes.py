@@ -14,7 +14,17 @@ import numpy as np
 
 from .._columns import which
 from .._native import cut
-from ..readers import GLOO, MODULE_FRAME, MODULE_RANGE, NCCL, STEP_MARK, DeviceTrace, Ops, cut_pieces
+from ..readers import (
+    CALL_RANGE,
+    GLOO,
+    MODULE_FRAME,
+    NCCL,
+    OWN_RANGES,
+    STEP_MARK,
+    DeviceTrace,
+    Ops,
+    cut_pieces,
+)
 from ._cause_rules import ACTIVITIES, CALLS, OPERATORS, frame_cause, mark_of
 from ._steps import Window
 
@@ -29,6 +39,7 @@ __all__ = [
     "framed_spans",
     "layered",
     "marked_spans",
+    "model_calls",
 ]
 
 # What a span claims: time outside operators, whole operators too, or exactly its moments, whatever ran then.
@@ -49,7 +60,7 @@ _SHARED = "synchronisation"
 _FRAME = re.compile(r"(?P<path>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (?P<function>\w+)")
 # Annotations of the profiler, the tracer and of communication.
-_NO_PLACE = (STEP_MARK, MODULE_RANGE, NCCL, GLOO)
+_NO_PLACE = (STEP_MARK, *OWN_RANGES, NCCL, GLOO)
 _LIBRARIES = ("torch/", "<")
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 
@@ -158,10 +169,13 @@ def _strength(span: Span) -> int:
 
 
 class HostCauses:
-    """The spans of one thread, which give the cause of each of its pieces."""
+    """The spans of one thread, which give the cause of each of its pieces.
 
-    def __init__(self, spans: Sequence[Span]) -> None:
-        self.spans = spans
+    Its *calls* of models without gradients are disjoint, too; what a model runs has the place of its call.
+    """
+
+    def __init__(self, spans: Sequence[Span], calls: Sequence[Span] = ()) -> None:
+        self.spans, self._calls = spans, calls
         self._ends = [span.end_ns for span in spans]
         self._owning = _owning_their_delays(spans)
         self._claiming = [span for span in spans if span.claims > GAPS]
@@ -197,13 +211,13 @@ class HostCauses:
         return _overlapping(self.spans, self._ends, start_ns, end_ns)
 
     def places(self, times_ns: np.ndarray) -> list[str]:
-        """Return the place of the thread at each of *times_ns*, "" if unknown."""
-        after = np.searchsorted(self._ends, times_ns, side="right").tolist()
-        near = [self.spans[row] if row < len(self.spans) else None for row in after]
-        return [
-            span.place if span is not None and span.start_ns <= time else ""
-            for span, time in zip(near, times_ns.tolist(), strict=True)
-        ]
+        """Return the place of the operators of the thread at each of *times_ns*, "" if unknown."""
+        called, sampled = self.call_places(times_ns), _places_at(self.spans, times_ns)
+        return [call or place for call, place in zip(called, sampled, strict=True)]
+
+    def call_places(self, times_ns: np.ndarray) -> list[str]:
+        """Return the place of the call of a model at each of *times_ns*, "" outside of one."""
+        return _places_at(self._calls, times_ns)
 
     def touched(self, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
         """Return which of these pieces of operators overlap a span."""
@@ -249,6 +263,16 @@ class HostCauses:
         ]
         spans = [span._replace(cause=default) if span.cause in weak else span for span in spans]
         return _parts(spans, start_ns, end_ns, Part(end_ns, default))
+
+
+def _places_at(spans: Sequence[Span], times_ns: np.ndarray) -> list[str]:
+    """Return the place of the span at each of *times_ns*, "" where there is none."""
+    after = np.searchsorted([span.end_ns for span in spans], times_ns, side="right").tolist()
+    near = [spans[row] if row < len(spans) else None for row in after]
+    return [
+        span.place if span is not None and span.start_ns <= time else ""
+        for span, time in zip(near, times_ns.tolist(), strict=True)
+    ]
 
 
 def _had_work(spans: Sequence[Span], length_ns: int) -> bool:
@@ -356,6 +380,19 @@ def framed_spans(trace: DeviceTrace, own: np.ndarray, ops: Ops, window: Window) 
     columns = (frames[name][rows].tolist() for name in ("start_ns", "end_ns", "op"))
     spans = _joined((start, end, places[frame]) for start, end, frame in zip(*columns, strict=True))
     return [*_clipped(spans, pieces.start_ns.tolist(), pieces.end_ns.tolist())]
+
+
+def model_calls(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Span]:
+    """Return the calls of models without gradients that the tracer marked on a thread, with their places."""
+    events = trace.events.take(own)
+    marked = which(trace.texts, lambda text: text.startswith(CALL_RANGE))[events.name]
+    marked &= (events.start_ns < window.end_ns) & (events.end_ns > window.start_ns)
+    rows = np.flatnonzero(marked)
+    columns = (column[rows].tolist() for column in (events.start_ns, events.end_ns, events.name))
+    return [
+        Span(start, end, "", trace.texts[name].removeprefix(CALL_RANGE))
+        for start, end, name in zip(*columns, strict=True)
+    ]
 
 
 def _enclosing(

@@ -267,8 +267,11 @@ class _Builder:
         node |= {"name": self.names[about], "operator": self.names[about]}
         return node | ({"kind": "host", "cause": cause} if cause else {"kind": "compute"})
 
-    def add_comm(self, comm: Communication, group: int) -> int:
-        """Append *comm*, issued by the newest host node, with the duration that leads to its measured end."""
+    def add_comm(self, comm: Communication, group: int, place: str) -> int:
+        """Append *comm*, issued by the newest host node, with the duration that leads to its measured end.
+
+        The *place* matters where the script itself issues it, outside modules and the backward pass.
+        """
         spec, lane = comm.spec, self._lane(comm, group)
         before = self.last_comm.get(lane)
         start = max(self.host_end_ns(), self.end_ns[before] if before is not None else 0)
@@ -282,6 +285,8 @@ class _Builder:
             "operator": self.names[comm.op],
             "module": self.modules[comm.op],
         }
+        if place and not self.modules[comm.op] and self.phases[comm.op] == "forward":
+            columns["place"] = place
         after = {self.last_host: EdgeKind.COMM_ISSUE}
         if before is not None:
             after[before] = EdgeKind.STREAM_ORDER
@@ -336,7 +341,8 @@ def _assembled(
             builder.add_host(piece, piece.start_ns, ())
         if last_piece.get(piece.op) == place:
             comm = issued[piece.op]
-            node_of_comm[comm] = builder.add_comm(comms[comm], group_ids.get(comms[comm].group_ranks, 0))
+            group = group_ids.get(comms[comm].group_ranks, 0)
+            node_of_comm[comm] = builder.add_comm(comms[comm], group, builder.places[place])
     _tie_data(builder, ops, host)
     graph = builder.graph(rank)
     return RankGraph(

@@ -24,6 +24,7 @@ from ._host_causes import (
     framed_spans,
     layered,
     marked_spans,
+    model_calls,
 )
 from ._steps import Window
 
@@ -42,6 +43,8 @@ _WAITING = ("communication_call", "io", "lock", "sleep", "synchronisation", "wor
 # A place, and how often a function has to go back to an earlier line for what is between to be a loop.
 _PLACE = re.compile(r"(?P<function>.+:)(?P<line>\d+)\)")
 _TURNS = 2
+# Functions that call into C++ and wait there, in jobs of several ranks for the ranks' gradients and buffers.
+_AWAITING_PEERS = re.compile(r"torch/(autograd/graph\.py:_engine_run_backward$|nn/parallel/distributed\.py:)")
 # The activity in which the model runs, too.
 _ACROSS_THE_MODEL = "validation"
 
@@ -51,9 +54,8 @@ def host_causes(
 ) -> HostCauses:
     """Return the causes of one thread's host time: those of its events *own*, and what *evidence* adds."""
     marked = layered(framed_spans(trace, own, ops, window), marked_spans(trace, own, window))
-    return HostCauses(
-        marked if evidence is None else layered(SampledCauses(evidence).spans(ops, window), marked)
-    )
+    spans = marked if evidence is None else layered(SampledCauses(evidence).spans(ops, window), marked)
+    return HostCauses(spans, model_calls(trace, own, window))
 
 
 class _State(NamedTuple):
@@ -89,18 +91,17 @@ class SampledCauses:
         return layered(spans, self._moments(ops, window))
 
     def times(self, start_ns: int, end_ns: int) -> Counter[tuple[str, str]]:
-        """Return the sampled time of each pair of cause and place between two times."""
-        samples = self._evidence.samples
-        rows = self._rows
-        begin = bisect_left(self._times, start_ns)
+        """Return the sampled time of each pair of cause and place between two times.
+
+        A sample counts for the time since the one before, also where that began earlier: cut to the step,
+        late causes would have the time of early ones.
+        """
         shares: Counter[tuple[str, str]] = Counter()
-        for number in range(max(begin, 1), len(rows)):
-            row, before = rows[number], rows[number - 1]
-            earlier, later = max(samples.time_ns[before], start_ns), min(samples.time_ns[row], end_ns)
-            if later > earlier:
-                shares[self._cause(before, row)] += later - earlier
-            if samples.time_ns[row] >= end_ns:
-                break
+        first, after = bisect_left(self._times, start_ns), bisect_left(self._times, end_ns)
+        for number in range(max(first, 1), after):
+            shares[self._cause(self._rows[number - 1], self._rows[number])] += (
+                self._times[number] - self._times[number - 1]
+            )
         return shares
 
     def _states(self, start_ns: int, end_ns: int) -> Iterator[_State]:
@@ -165,7 +166,16 @@ class SampledCauses:
         if holder is not None:
             return "lock", holder or place
         waits = SYSTEM_CALLS.get(self._evidence.waits[samples.wait[row]], "")
+        if waits == "lock" and self._awaits_peers(samples.stack[row]):
+            waits = "communication_call"
         return mechanism or waits or "python", place
+
+    def _awaits_peers(self, stack: int) -> bool:
+        """Return whether a blocked thread with this *stack* waits for other ranks."""
+        waited_ns, frames = self._evidence.steps.collective_ns, self._evidence.frames_of(stack)
+        if not frames or not waited_ns or waited_ns[-1] <= 0:
+            return False
+        return _AWAITING_PEERS.match(f"{frames[0].path}:{frames[0].function}") is not None
 
     def _holder(self, before: int, row: int, idle: int) -> str | None:
         """Return where another thread ran Python in most of the *idle* time between two samples.
@@ -192,6 +202,8 @@ class SampledCauses:
         frames = self._evidence.frames_of(stack)
         if frames:
             mechanism = CALLS.get(frames[0].call, "")
+        if mechanism == "lock":  # the caller knows better what is waited for
+            mechanism = frame_cause(frames[0].path, frames[0].function) or mechanism
         for frame in frames:
             cause = frame_cause(frame.path, frame.function)
             is_script = frame.origin == "script"

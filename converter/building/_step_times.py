@@ -29,7 +29,9 @@ _TIMES, _SEVERAL = 3, 2
 # A period is one if steps that are long at random are at any of those tried less often than that.
 _BY_CHANCE = 0.02
 # Causes that are counted for each step, in addition to what the samples in it show.
-_COLLECTING, _DELAYED = "garbage_collection", "descheduled"
+_COLLECTING, _DELAYED, _WORKER_WAIT = "garbage_collection", "descheduled", "worker_wait"
+# Causes of scattered long steps that the machine, or another rank, may be the reason of.
+_NOT_THE_SCRIPTS = ("", _DELAYED, "communication_call")
 # The ranks of a job take steps together: so many tell of all.
 _MOST_RANKS = 16
 _ORDINALS = ("", "", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -39,7 +41,8 @@ class StepTimes(NamedTuple):
     """Durations of so many *steps* of the slowest rank, without a profiler; *long_count* exceed 1.5 medians.
 
     Of those, *every* so many steps one comes (0: at no period), takes *long_ns* (mean), and *cause* and
-    *place* take most of the difference ("" if unknown); all steps would take *gain_ns* less without it.
+    *place* take most of the difference ("" if unknown); all steps would take *gain_ns* less without it. On
+    average a step collects garbage for *collection_ns*, and waits for data loader workers *worker_wait_ns*.
     """
 
     steps: int
@@ -53,6 +56,12 @@ class StepTimes(NamedTuple):
     gain_ns: int = 0
     cause: str = ""
     place: str = ""
+    collection_ns: int = 0
+    worker_wait_ns: int = 0
+
+    def mean_ns(self, cause: str) -> int:
+        """Return the mean time of *cause* in a step of the run; 0 if that is unknown."""
+        return {_COLLECTING: self.collection_ns, _WORKER_WAIT: self.worker_wait_ns}.get(cause, 0)
 
     @property
     def matters(self) -> bool:
@@ -61,11 +70,11 @@ class StepTimes(NamedTuple):
 
     @property
     def is_the_scripts(self) -> bool:
-        """Whether the script makes them long: regularly, or for a cause that is not the machine's."""
+        """Whether the script makes them long: regularly, or for a cause of its own."""
         return (
             self.matters
             and self.long_count >= _TIMES
-            and (self.every > 0 or self.cause not in ("", _DELAYED))
+            and (self.every > 0 or self.cause not in _NOT_THE_SCRIPTS)
         )
 
     @property
@@ -114,7 +123,20 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
     times, long = _times(slowest)
     if times.matters:
         times = _explained(times, long, slowest, evidence)
+    usual = [step for index, step in slowest.items() if not (times.every and index in long)]
+    has_workers = any(loader.workers for own in evidence.values() for loader in own.loaders)
+    times = times._replace(
+        collection_ns=_mean_counted(usual, evidence, "gc_ns"),
+        worker_wait_ns=_mean_counted(usual, evidence, "loader_ns") if has_workers else 0,
+    )
     return {_KEY: times._asdict()}
+
+
+def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:
+    """Return how much (ns) a *counter* grew in the mean of *steps*; 0 if it was not read."""
+    columns = {rank: getattr(own.steps, counter) for rank, own in evidence.items()}
+    pairs = [(columns[step.rank][step.begin], columns[step.rank][step.end]) for step in steps]
+    return round(mean(end - begin for begin, end in pairs)) if all(min(pair) >= 0 for pair in pairs) else 0
 
 
 def _slowest(evidence: Mapping[int, Evidence]) -> dict[int, _Step]:
@@ -216,8 +238,9 @@ def _explained(
 def step_times(metadata: Mapping[str, Any]) -> StepTimes | None:
     """Return what the *metadata* of a workload says of the steps of its run; None if nothing."""
     stated = metadata.get(_KEY)
-    if not isinstance(stated, Mapping) or set(stated) != set(StepTimes._fields):
+    required = set(StepTimes._fields) - StepTimes._field_defaults.keys()
+    if not isinstance(stated, Mapping) or not required <= set(stated) <= set(StepTimes._fields):
         return None
-    texts = all(isinstance(stated[name], str) for name in ("cause", "place"))
+    texts = all(isinstance(stated.get(name, ""), str) for name in ("cause", "place"))
     numbers = (value for name, value in stated.items() if name not in ("cause", "place"))
     return StepTimes(**stated) if texts and all(type(value) is int for value in numbers) else None

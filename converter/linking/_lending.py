@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ...tracer import StepRange
 from .._columns import groups_of, which
-from ..readers import COMM_OPS, GLOO, MODULE_RANGE, STEP_MARK, DeviceTrace, Events, HostTrace
+from ..readers import COMM_OPS, GLOO, OWN_RANGES, STEP_MARK, DeviceTrace, Events, HostTrace
 
 __all__ = ["lend_records"]
 
@@ -57,8 +57,8 @@ def lend_records(
 
 
 def _module_ranges(trace: DeviceTrace) -> np.ndarray:
-    """Return the indices of the ranges of modules."""
-    return np.flatnonzero(which(trace.texts, lambda text: text.startswith(MODULE_RANGE))[trace.events.name])
+    """Return the indices of the ranges of modules and of calls of models."""
+    return np.flatnonzero(which(trace.texts, lambda text: text.startswith(OWN_RANGES))[trace.events.name])
 
 
 def _within(events: Events, indices: np.ndarray, step: StepRange) -> np.ndarray:
@@ -88,7 +88,7 @@ def _lanes(trace: DeviceTrace, step: StepRange) -> dict[int, np.ndarray]:
     Gloo's annotations, which may end on any of its threads, are one lane.
     """
     events = trace.events
-    is_step = which(trace.texts, lambda text: text.startswith((STEP_MARK, MODULE_RANGE)))[events.name]
+    is_step = which(trace.texts, lambda text: text.startswith((STEP_MARK, *OWN_RANGES)))[events.name]
     of_gloo = which(trace.texts, lambda text: text.startswith(GLOO))[events.name]
     inside = (events.start_ns >= step.start_ns) & (events.start_ns < step.end_ns) & ~is_step
     indices = np.flatnonzero(inside)

@@ -47,9 +47,11 @@ from ._host_trace import HostTrace as HostTrace
 from ._host_trace import Kinds as Kinds
 from ._host_trace import read_host_trace as read_host_trace
 from ._host_trace import tensors as tensors
+from ._kineto import CALL_RANGE as CALL_RANGE
 from ._kineto import CATEGORIES as CATEGORIES
 from ._kineto import MODULE_FRAME as MODULE_FRAME
 from ._kineto import MODULE_RANGE as MODULE_RANGE
+from ._kineto import OWN_RANGES as OWN_RANGES
 from ._kineto import STEP_MARK as STEP_MARK
 from ._kineto import CommArguments as CommArguments
 from ._kineto import DeviceTrace as DeviceTrace
@@ -79,6 +81,7 @@ from ._types import precision_of as precision_of
 from ._types import short_type as short_type
 
 __all__ = [
+    "CALL_RANGE",
     "CAPTURE_FOLDER",
     "CATEGORIES",
     "COMM_OPS",
@@ -91,6 +94,7 @@ __all__ = [
     "MODULE_RANGE",
     "NCCL",
     "OPERATION_TYPES",
+    "OWN_RANGES",
     "PARAMETERS",
     "PHASES",
     "STEP_MARK",

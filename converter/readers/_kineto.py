@@ -38,8 +38,10 @@ __all__ = [
 
 # What a device did, by number.
 CATEGORIES = ("kernel", "memcpy", "memset")
-# An annotation, but made in the profiler's quick way, which files it as an operator.
+# Annotations, but made in the profiler's quick way, which files them as operators.
 MODULE_RANGE = "chakrascope::module "
+CALL_RANGE = "chakrascope::call "
+OWN_RANGES = (MODULE_RANGE, CALL_RANGE)
 # How the profiler's Python frames (with_stack) name calls of modules.
 MODULE_FRAME = "nn.Module: "
 # The mark of a step: before its number in the profiler's annotation.
@@ -297,8 +299,8 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
             raise TraceFormatError(f"{path} has an event of an impossible time. Capture again.")
         table.start_ns[:] += base
         table.end_ns[:] += base
-    is_module = which(texts, lambda text: text.startswith(MODULE_RANGE))
-    events = replace(events, is_operator=events.is_operator.astype(bool) & ~is_module[events.name])
+    is_range = which(texts, lambda text: text.startswith(OWN_RANGES))
+    events = replace(events, is_operator=events.is_operator.astype(bool) & ~is_range[events.name])
     if not events.is_operator.any() and not (len(calls) and len(works)):
         held = _instead(len(calls), len(works), reader.unread())
         raise TraceFormatError(

@@ -18,7 +18,7 @@ from ...errors import TraceFormatError
 from .._files import read_json
 from ._device_comms import PARAMETERS, parameters
 from ._host_trace import HostTrace, read_host_trace, tensors
-from ._kineto import MODULE_RANGE, STEP_MARK, Call, DeviceTrace, Event, Work, device_trace
+from ._kineto import OWN_RANGES, STEP_MARK, Call, DeviceTrace, Event, Work, device_trace
 
 __all__ = ["LINKED_LACKS", "read_linked", "read_linked_host"]
 
@@ -135,7 +135,7 @@ def _span(node: _RawNode, path: Path) -> tuple[int, int] | None:
 def _event(node: _RawNode, span: tuple[int, int]) -> Event:
     return Event(
         node.name,
-        node.attribute("scope", 0) != _USER_SCOPE and not node.name.startswith(MODULE_RANGE),
+        node.attribute("scope", 0) != _USER_SCOPE and not node.name.startswith(OWN_RANGES),
         str(node.attribute("tid", 0)),
         *span,
         node.attribute("rf_id", 0),

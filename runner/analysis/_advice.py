@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...converter import Workload
-from ...converter.building import step_times
+from ...converter import Graph, Workload
+from ...converter.building import StepTimes, captured_steps, step_times
 from ...converter.chakra import KINDS
 from ...errors import ChakrascopeError
 from ...support import duration_text, share_text
@@ -22,6 +22,7 @@ from .._traits import about_backend
 from ._candidate import HALF, Candidate
 from ._candidates import candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
+from ._host_time import texts_where
 from ._path_facts import collective_label
 from ._remedies import REMEDIES, UNKNOWN
 from ._what_if import Target
@@ -52,6 +53,7 @@ _MOST_PATH_NODES = 200_000  # of a larger replay the path is not walked for what
 _SLOW = 0.1  # of what the network carries: below, something else than its bandwidth takes the time
 _LEAST_RATE = 0.125  # bytes/ns: an Ethernet of 1 Gb/s, where nothing else is known of the network
 _COVERED = 0.5
+_ALIKE = 0.2  # of a cause's time in the shown step: the mean step of the run is no other
 _NAMED_SHARE = 0.1
 _MOST_CAUSES = 10
 
@@ -63,7 +65,8 @@ class Advice:
     *gain_ns* is what a replay of the step with *key* changed gains (``what-if --faster KEY``), and *share*
     its part of the step; where *is_bound*, nothing was replayed and it is the most that the change can gain.
     Work whose best time nobody can tell is taken away whole, and *half_ns* is what half of it gains, else 0.
-    Recurring steps have no key: their gain is measured. *then* says what bounds the replay, *overlaps* which
+    Recurring steps, and causes that take another time in the run's mean step than in this one, have no key:
+    their gain is measured. *then* says what bounds the replay, *overlaps* which
     other advice counts the same time. *rank* and *node_id* are the longest piece, -1 if no node stands for
     it; *place* its function, file and line.
     """
@@ -163,7 +166,10 @@ def advise(
         (one, _of_the_whole(one, item, result, workload, simulate))
         for one, item in _without_covered(helpful, path)[:_MOST_ADVICE]
     ]
-    items = [*_recurring(result, workload), *_with_overlaps(shown, path)]
+    shown = [(one, _over_the_run(one, item, result, workload)) for one, item in shown]
+    of_the_run = {item.cause for _, item in shown if not item.key}
+    recurring = [item for item in _recurring(result, workload) if item.cause not in of_the_run]
+    items = [*recurring, *_with_overlaps(shown, path)]
     items = sorted(items, key=lambda item: -item._likely_ns)[:_MOST_ADVICE]
     top = _contributor(found)
     causes = tuple(_cause(one, path) for one in _distinct(found)[:_MOST_CAUSES])
@@ -226,13 +232,39 @@ def _of_the_whole(
     )
 
 
+def _over_the_run(one: Candidate, item: Advice, result: Result, workload: Workload) -> Advice:
+    """Return advice on a cause of which the mean step of the run has much more or less, with its gain there.
+
+    Unprofiled steps count, of the slowest rank each.
+    """
+    times = _step_times(result, workload)
+    mean_ns = 0 if times is None else times.mean_ns(one.cause) * captured_steps(workload.metadata)
+    own_ns = max((_cause_ns(graph, one.cause) for graph in workload.graphs), default=0) if mean_ns else 0
+    if not own_ns or abs(mean_ns - own_ns) <= _ALIKE * own_ns:
+        return item
+    gain_ns = round(item.gain_ns * mean_ns / own_ns)
+    share = gain_ns / max(gain_ns, result.makespan_ns + mean_ns - own_ns)
+    what = f"{item.what}, {duration_text(mean_ns)} in the mean step"
+    return replace(item, what=what, gain_ns=gain_ns, share=share, key="", then="")
+
+
+def _cause_ns(graph: Graph, cause: str) -> int:
+    nodes = graph.node_columns
+    return int(np.asarray(nodes["duration_ns"])[texts_where(nodes, "cause", cause.__eq__)].sum())
+
+
+def _step_times(result: Result, workload: Workload) -> StepTimes | None:
+    """Return the steps of the run that *result* replays; None of a simulated network."""
+    return None if about_backend(result.backend).network else step_times(workload.metadata)
+
+
 def _recurring(result: Result, workload: Workload) -> list[Advice]:
     """Return the advice on steps of the run that are longer than the others, if they matter; else none.
 
     Its gain is measured: how far the mean of the unprofiled steps is above that of the others. It has no
     key, as the step that is simulated does not contain the cause.
     """
-    times = None if about_backend(result.backend).network else step_times(workload.metadata)
+    times = _step_times(result, workload)
     if times is None or not times.is_the_scripts:
         return []
     share = times.gain_ns / (times.median_ns + times.gain_ns)
@@ -265,9 +297,15 @@ def _longest(path: CriticalPath, one: Candidate) -> tuple[int, int, str]:
 def _without_covered(
     items: Sequence[tuple[Candidate, Advice]], path: CriticalPath
 ) -> list[tuple[Candidate, Advice]]:
-    """Return the advice without faster kernels for time that better advice already covers."""
+    """Return the advice without faster kernels for time that better advice already covers.
+
+    A function that calls an operator for most of its time is better advice than the operator.
+    """
     kept: list[tuple[Candidate, Advice]] = []
+    functions = [other for other, _ in items if other.remedy == "function"]
     for one, item in items:
+        if one.remedy == "compute" and _is_called_by(functions, one, path):
+            continue
         covering = (other for other, _ in kept if _shared(one, other, path) > _COVERED)
         if one.remedy not in ("compute", "wait", "operators") or next(covering, None) is None:
             kept.append((one, item))
@@ -277,9 +315,18 @@ def _without_covered(
 def _shared(one: Candidate, other: Candidate, path: CriticalPath) -> float:
     """Return which part of the shorter one's time the two have in common."""
     durations = path.columns["duration_ns"]
-    common = np.intersect1d(one.rows, other.rows, assume_unique=True)
     shorter_ns = min(durations[one.rows].sum(), durations[other.rows].sum())
-    return float(durations[common].sum() / max(1, shorter_ns))
+    return _common_ns(one, other, path) / max(1, int(shorter_ns))
+
+
+def _is_called_by(functions: Sequence[Candidate], one: Candidate, path: CriticalPath) -> bool:
+    """Return whether one of *functions* calls *one* more than half of the time."""
+    return any(2 * _common_ns(one, other, path) > one.path_ns for other in functions)
+
+
+def _common_ns(one: Candidate, other: Candidate, path: CriticalPath) -> int:
+    common = np.intersect1d(one.rows, other.rows, assume_unique=True)
+    return int(path.columns["duration_ns"][common].sum())
 
 
 def _with_overlaps(items: Sequence[tuple[Candidate, Advice]], path: CriticalPath) -> Iterator[Advice]:

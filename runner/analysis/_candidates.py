@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...converter import Workload
-from ...converter.building import computed_on_host, is_usually_late
+from ...converter.building import computed_on_host
 from ...converter.chakra import GAP, HOST_CAUSES
 from ...support import bytes_text, count_text, duration_text
 from ...support.table import Columns
@@ -41,11 +41,12 @@ from ._labels import function_of, short_name
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
 from ._path_facts import copy_direction
 from ._remedies import REMEDIES
-from ._what_if import Excess, Target, excess_of_ranks
+from ._what_if import Excess, Target, late_ranks
 
 __all__ = ["candidates"]
 
-_MOST_SKEW_NODES = 3_000_000  # of larger workloads ranks are not compared, which reads every node
+_LEAST_FUNCTION = 0.1  # of the step, that the operators of a function take
+_ALL_OF_IT = 0.9
 _LATE_RANKS = 2
 # A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in one pass;
 # operators on whole tensors read two and write one each.
@@ -70,7 +71,7 @@ def candidates(
         return []
     rows_of = {str(kind): np.flatnonzero(segments["kind"] == kind) for kind in set(segments["kind"].tolist())}
     nothing = np.zeros(0, np.int64)
-    late = _late(workload)
+    late = late_ranks(workload)
     computed, hosted = (rows_of.get(kind, nothing) for kind in ("compute", "host"))
     # Operators of a host are slowed by too much else, such as page faults, to compare them.
     rates = [] if computed_on_host(workload) else operator_rates(workload.metadata)
@@ -177,16 +178,22 @@ def _module(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candida
 
 
 def _functions(segments: Columns, computed: Ints) -> Iterator[Candidate]:
-    """Yield a function of the script whose operators take most of a training step, though none takes most."""
+    """Yield a function of the script whose operators take much of a training step, unless one takes most.
+
+    Of the function that trains, which calls the backward pass, they have to take most of the step.
+    """
     called = np.isin(segments["phase"], CALLED_PHASES)
     if not called.any():
         return  # without training, one function may well do everything
+    training = {function_of(place) for place in set(segments["place"][called].tolist())}
     rows = computed[~called[computed]]
     functions = np.array([function_of(place) for place in segments["place"][rows].tolist()], object)
+    everywhere_ns = sums_by(segments["duration_ns"][computed], segments["operator"][computed])
     for function, own in grouped(rows, functions):
         operator, most_ns = largest(segments, own, "operator")
-        path_ns = sum_ns(segments, own)
-        if 2 * path_ns <= segments["duration_ns"].sum() or most_ns >= MOST_OF_IT * path_ns:
+        path_ns, least = sum_ns(segments, own), 0.5 if function in training else _LEAST_FUNCTION
+        is_operator = most_ns >= max(MOST_OF_IT * path_ns, _ALL_OF_IT * int(everywhere_ns[operator]))
+        if path_ns <= least * segments["duration_ns"].sum() or is_operator:
             continue
         if function and not function.partition(" (")[0].endswith(".forward"):
             what = f"Operators called by {function}, most for {short_name(operator)}"
@@ -234,6 +241,7 @@ def _communications(
             mostly, most_ns = largest(segments, own, "collective")
             most = mostly.removeprefix(f"{name} of ") if most_ns >= MOST_OF_IT * sum_ns(segments, own) else ""
             what = f"{name}{sizes}" + f", mostly {most}" * bool(most)
+        what += in_place(segments, own)
         slow_ns = sum(ns for label, ns in sums.items() if is_slow(str(label)))
         slow = slow_ns > sum_ns(segments, own) / 2
         target = Target("collective", name)
@@ -268,14 +276,6 @@ def _remote_memory(segments: Columns, rows: Ints) -> Iterator[Candidate]:
 def _uncomputed_ns(result: Result) -> int:
     """Return how long the rank that computes most does not: computing it has to, however early."""
     return max(0, result.makespan_ns - int(result.columns("ranks")["compute_ns"].max(initial=0)))
-
-
-def _late(workload: Workload) -> list[Excess]:
-    """Return the ranks that take longer than their peers in most steps; none of too large workloads."""
-    if sum(graph.num_nodes for graph in workload.graphs) > _MOST_SKEW_NODES:
-        return []
-    found = excess_of_ranks(workload)
-    return [one for one in found if is_usually_late(workload.metadata, one.rank, one.total_ns)]
 
 
 def _on_its_rank(one: Candidate, path: CriticalPath, late: Sequence[Excess]) -> Candidate:

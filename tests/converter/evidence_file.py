@@ -5,7 +5,7 @@ import json
 
 TABLES = {
     "steps": "index time_ns cpu_ns process_cpu_ns delay_ns voluntary involuntary read_bytes written_bytes "
-    "gc_ns loader_ns fetch_ns recorded",
+    "gc_ns loader_ns fetch_ns recorded forward_ns backward_ns collective_ns optimizer_ns",
     "samples": "time_ns late_ns thread stack cpu_ns delay_ns wait",
     "counters": "time_ns process_cpu_ns read_bytes written_bytes disk_read_bytes disk_written_bytes "
     "throttled_periods throttled_ns",
@@ -31,10 +31,10 @@ class EvidenceFile:
     def collection(self, start, end):
         self._add("collections", start, end, (2,), (0,), (10,))
 
-    def step(self, index, time, *, recorded=0, cpu=0, delay=0, gc=0, loader=0):
+    def step(self, index, time, *, recorded=0, cpu=0, delay=0, gc=0, loader=0, collective=0):
         values = [(-1,)] * 12
         values[:3], values[4], values[9:11] = [(index,), time, cpu], delay, [gc, loader]
-        self._add("steps", *values, (recorded,))
+        self._add("steps", *values, (recorded,), 0, 0, collective, 0)
 
     def loader(self, dataset, path, line, workers):
         self.loaders.append(

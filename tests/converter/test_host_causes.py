@@ -5,7 +5,7 @@ import json
 
 import pytest
 from evidence_file import EvidenceFile
-from gloo_thread import Thread, write_trace_set
+from gloo_thread import ALL_REDUCE, Thread, write_trace_set
 
 from chakrascope.converter import convert, convert_files
 
@@ -103,6 +103,17 @@ def test_a_gap_is_cut_where_garbage_was_collected(tmp_path):
     assert host_us(graph) == {"garbage_collection": 40_000, "python": 40_000}
 
 
+ENGINE = ("_engine_run_backward", "torch/autograd/graph.py", 9, "library", "run_backward")
+
+
+@pytest.mark.parametrize(("waited", "cause"), [(9_000, "communication_call"), (0, "lock")])
+def test_a_backward_pass_that_blocks_waits_for_peers_if_there_are_any(tmp_path, waited, cause):
+    evidence = sampled([ENGINE], busy=0, wait="futex")
+    evidence.step(0, START, collective=0)
+    evidence.step(1, END, collective=waited, recorded=1)
+    assert host_us(converted(tmp_path, training_thread(), evidence))[cause] >= 75_000
+
+
 def sampled(frames, *, busy, every=5_000, **more):
     """Return samples of *frames* in the long gap and of none elsewhere; *busy* is the share of cpu time."""
     evidence = EvidenceFile()
@@ -137,6 +148,19 @@ WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
         ([], "futex", "lock", STEP_PLACE),
         ([("SocketIO.readinto", "socket.py", 1, "standard")], "recvfrom", "io", STEP_PLACE),
         ([WORKER], "poll", "worker_wait", STEP_PLACE),
+        (
+            [("all_gather", "torch/distributed/distributed_c10d.py", 9, "library", "wait")],
+            "futex",
+            "communication_call",
+            STEP_PLACE,
+        ),
+        (
+            [("_waiting.<locals>.watched", "chakrascope/tracer/_agent/phases.py", 9, "library", "wait")],
+            "futex",
+            "communication_call",
+            STEP_PLACE,
+        ),
+        ([("flush", "train.py", 9, "script", "wait")], "futex", "lock", "flush (train.py:9)"),
         ([("compile_inner", "torch/_dynamo/convert_frame.py", 1, "library")], "", "compilation", STEP_PLACE),
     ],
 )
@@ -301,6 +325,39 @@ def test_the_worker_that_is_waited_for_is_that_of_the_dataset(tmp_path):
     evidence.loader("Images.__getitem__", "data.py", 12, workers=2)
     graph = converted(tmp_path, thread, evidence)
     assert places(graph, "worker_wait") == {USER_PLACE}
+
+
+def test_operators_of_a_model_have_the_place_of_its_call_without_gradients(tmp_path):
+    thread, evidence = Thread(0), EvidenceFile()
+    forward = ("Net.forward", "model.py", 7, "script")
+    for begin in (START, START + 50_000):
+        thread.op("aten::addmm", begin + 1_000, begin + 20_000, begin)
+        for time in range(begin, begin + 50_000, 5_000):
+            evidence.sample(time, forward, STEP, cpu=time)
+    thread.mark("chakrascope::call track (train.py:50)", START + 500, START + 21_000, "cpu_op")
+    nodes = converted(tmp_path, thread, evidence).nodes
+    computed = nodes[nodes["kind"] == "compute"].sort_values("measured_start_ns")
+    assert [*computed["place"]] == ["track (train.py:50)", "Net.forward (model.py:7)"]
+    assert {*nodes["place"][nodes["kind"] == "host"]} <= {"Net.forward (model.py:7)", ""}
+
+
+@pytest.mark.parametrize(("name", "place"), [("", "share (train.py:60)"), (BACKWARD, "")])
+def test_a_collective_that_the_script_issues_has_its_place(tmp_path, name, place):
+    """One that the backward pass issues is at the line of the whole backward pass, which tells nothing."""
+    thread, evidence = training_thread(), EvidenceFile()
+    if name:
+        thread.op(f"{name}MmBackward0", 19_000, 31_000, 9)
+    thread.all_reduce(20_000, 30_000, 3, 40_000)
+    for time in range(START, END + 5_000, 5_000):
+        evidence.sample(time, ("share", "train.py", 60, "script"), cpu=time)
+    entry = thread.write(tmp_path, [(START, END)]) | {"evidence": "rank0.evidence.json.gz"}
+    evidence.write(tmp_path / "rank0.evidence.json.gz")
+    other = Thread(1)
+    other.all_reduce(20_000, 30_000, 3, 40_000)
+    write_trace_set(tmp_path, [entry, other.write(tmp_path, [(START, END)])])
+    nodes = convert(tmp_path, step=0).graphs[0].nodes
+    (found,) = nodes["place"][(nodes["operator"] == ALL_REDUCE) & (nodes["comm_size_bytes"] > 0)]
+    assert found == place
 
 
 # Traces taken with Python stacks: modules of operators, and the functions in which a host stalls.

@@ -13,12 +13,16 @@ SAVE = ("save", "torch/serialization.py", 9, "library")
 VALIDATE = (("Net.forward", "net.py", 4, "script"), ("validate", "train.py", 80, "script"), TRAIN)
 
 
-def run(folder, durations, frames_of=lambda _: (TRAIN,), collected=lambda _: 0, delayed=lambda _: 0):
+def run(
+    folder, durations, frames_of=lambda _: (TRAIN,), *, collected=lambda _: 0, delayed=lambda _: 0, samples=()
+):
     """Convert a run whose unprofiled steps took *durations* and were sampled every 10 ms in *frames_of*."""
     evidence, time, gc, delay = EvidenceFile(), START, 0, 0
     evidence.step(0, time)
+    for sampled, frames in samples:
+        evidence.sample(sampled, *frames, cpu=sampled)
     for number, duration in enumerate(durations):
-        for sampled in range(time + 10_000, time + duration + 1, 10_000):
+        for sampled in () if samples else range(time + 10_000, time + duration + 1, 10_000):
             evidence.sample(sampled, *frames_of(number), cpu=sampled)
         time += duration
         gc += collected(number)
@@ -46,6 +50,19 @@ def test_a_checkpoint_at_every_third_step_is_found(tmp_path):
     text = "Every third step takes 250 ms instead of 50.0 ms: checkpoint in train (train.py:40)."
     assert times.text == text
     assert text in [finding.cause for finding in doctor(tmp_path)]
+
+
+def test_a_checkpoint_is_found_by_samples_that_are_further_apart_than_steps(tmp_path):
+    """It begins every third step, of which the end is like other steps: those are sampled, too."""
+    times = run(
+        tmp_path,
+        [30_000 if number % 3 == 0 else 10_000 for number in range(150)],
+        samples=[
+            (time, (SAVE, TRAIN) if (time - START) % 50_000 < 20_000 else (TRAIN,))
+            for time in range(START, START + 2_500_000, 37_000)
+        ],
+    )
+    assert (times.every, times.cause, times.place) == (3, "checkpoint", "train (train.py:40)")
 
 
 def test_a_checkpoint_is_found_though_all_steps_wait_for_a_processor(tmp_path):
@@ -108,3 +125,9 @@ def test_few_steps_are_no_distribution(tmp_path):
 @pytest.mark.parametrize("metadata", [{}, {"step_times": 3}, {"step_times": {"steps": 3}}])
 def test_metadata_of_something_else_has_no_step_times(metadata):
     assert step_times(metadata) is None
+
+
+def test_the_mean_step_collects_garbage(tmp_path):
+    times = run(tmp_path, [50_000] * 24, collected=lambda number: 40_000 * (number % 2))
+    assert times.collection_ns == pytest.approx(20_000_000, rel=0.05)
+    assert (times.mean_ns("garbage_collection"), times.mean_ns("worker_wait")) == (times.collection_ns, 0)

@@ -1,4 +1,4 @@
-"""Mark every module's forward pass in the trace."""
+"""Mark every module's forward pass in the trace, and where the script calls a model without gradients."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from .sources import script_place
+
 __all__ = ["ModuleRanges", "module_names"]
 
 WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 
 
 class ModuleRanges:
-    """Profiler ranges ``chakrascope::module <path>`` around every module's forward pass while enabled."""
+    """Profiler ranges ``chakrascope::module <path>`` around every module's forward pass while enabled.
+
+    A call from outside any module while gradients are off has a range ``chakrascope::call <place>`` around
+    it: such a forward pass is not the one that is trained, and its place in the script tells which it is.
+    """
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
@@ -21,6 +27,7 @@ class ModuleRanges:
         self._open = threading.local()
         self._handles: list[Any] = []
         self._range: Any = None
+        self._has_gradients: Any = None
 
     def enable(self) -> bool:
         """Register the global hooks, unless torch.compile is in use: they would force a recompilation.
@@ -29,10 +36,10 @@ class ModuleRanges:
         """
         if _compiled_code_is_running():
             return False
+        import torch  # noqa: PLC0415
         from torch.nn.modules import module  # noqa: PLC0415
 
-        self._range = _quick_range()
-
+        self._range, self._has_gradients = _quick_range(), torch.is_grad_enabled
         self._handles = [
             module.register_module_forward_pre_hook(self._enter),
             module.register_module_forward_hook(self._leave, always_call=True),
@@ -46,21 +53,26 @@ class ModuleRanges:
         self._handles = []
         stack = self._stack()
         while stack:
-            stack.pop()[1].__exit__(None, None, None)
+            _close(stack.pop()[1])
 
     def _enter(self, module: Any, _inputs: Any) -> None:
         if id(module) not in self._names:
             self._learn(module)
-        span = self._range(self._names[id(module)])
-        self._stack().append((module, span))
-        span.__enter__()
+        stack, names = self._stack(), [self._names[id(module)]]
+        if not stack and not self._has_gradients():
+            place = script_place(sys._getframe(1))
+            names[:0] = [f"chakrascope::call {place}"] if place else []
+        spans = [self._range(name) for name in names]
+        stack.append((module, spans))
+        for span in spans:
+            span.__enter__()
 
     def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:
         stack = self._stack()
         if stack and stack[-1][0] is module:
-            stack.pop()[1].__exit__(None, None, None)
+            _close(stack.pop()[1])
 
-    def _stack(self) -> list[tuple[Any, Any]]:
+    def _stack(self) -> list[tuple[Any, list[Any]]]:
         if not hasattr(self._open, "stack"):
             self._open.stack = []
         return self._open.stack  # type: ignore[no-any-return]
@@ -69,6 +81,11 @@ class ModuleRanges:
         for name, module in module_names(root):
             self._names.setdefault(id(module), f"chakrascope::module {name}")
             self._kept.append(module)
+
+
+def _close(spans: list[Any]) -> None:
+    for span in reversed(spans):
+        span.__exit__(None, None, None)
 
 
 def module_names(root: Any) -> Iterator[tuple[str, Any]]:

@@ -6,10 +6,11 @@ import dis
 import os
 import sys
 import sysconfig
-from types import CodeType
+from functools import lru_cache
+from types import CodeType, FrameType
 from typing import Any
 
-__all__ = ["SourceFiles", "callee"]
+__all__ = ["SourceFiles", "callee", "script_place"]
 
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _STANDARD = tuple(
@@ -53,6 +54,23 @@ def _described(path: str) -> dict[str, str]:
     inside = [os.path.join(os.path.abspath(one), "") for one in (os.curdir, *sys.path)]
     folder = max((one for one in inside if path.startswith(one)), key=len, default="")
     return {"path": path[len(folder) :], "origin": "script"}
+
+
+_described_once = lru_cache(maxsize=1 << 12)(_described)
+
+
+def script_place(frame: FrameType | None) -> str:
+    """Return the innermost function of the script in *frame* or around it, as ``function (path:line)``.
+
+    It is "" without one.
+    """
+    while frame is not None:
+        file = _described_once(frame.f_code.co_filename)
+        if file["origin"] == "script":
+            name = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
+            return f"{name.partition('.<locals>.<')[0]} ({file['path']}:{frame.f_lineno})"
+        frame = frame.f_back
+    return ""
 
 
 def line_of(code: CodeType, position: int) -> int:

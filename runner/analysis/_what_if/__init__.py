@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ._simulate import simulate_faster as simulate_faster
     from ._simulate import what_if as what_if
     from ._skew import Excess as Excess
-    from ._skew import excess_of_ranks as excess_of_ranks
+    from ._skew import late_ranks as late_ranks
     from ._target import Target as Target
     from ._target import targets as targets
 else:
@@ -18,7 +18,7 @@ else:
 __all__ = [
     "Excess",
     "Target",
-    "excess_of_ranks",
+    "late_ranks",
     "sensitivity",
     "simulate_faster",
     "targets",

@@ -10,14 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ....converter import Graph, NodeType, Workload
+from ....converter.building import is_usually_late
 from ....errors import UsageError
 from .._host_time import texts_where
 
-__all__ = ["Excess", "excess_of_ranks", "without_skew"]
+__all__ = ["Excess", "late_ranks", "waits_for_late_ranks", "without_skew"]
 
 Ints = npt.NDArray[np.int64]
 Work = tuple[str, str, str]
 _LEAST_PROGRAMS = 2  # so that one can be compared with others
+_MOST_NODES = 3_000_000  # of larger workloads ranks are not compared, which reads every node
 _NOT_WORK = ("idle", "wait", "communication", "sync")
 _WAITING = ("communication_call",)  # causes of host time in which a rank may wait for its peers
 
@@ -41,11 +43,14 @@ class Excess:
         return max(self.work, key=self.work.__getitem__)
 
 
-def excess_of_ranks(workload: Workload) -> list[Excess]:
-    """Return the ranks that do more than the median of their peers, the largest excess first.
+def late_ranks(workload: Workload) -> list[Excess]:
+    """Return the ranks that do more than the median of their peers in most steps, the largest excess first.
 
-    Of ranks that run one program it is the lowest; empty where all do. Shorter work offsets longer work.
+    Of ranks that run one program it is the lowest; empty where all do, and of too large workloads. Shorter
+    work offsets longer work.
     """
+    if sum(graph.num_nodes for graph in workload.graphs) > _MOST_NODES:
+        return []
     programs = np.asarray(workload.program_of_rank)
     distinct, lowest = np.unique(programs, return_index=True)
     if len(distinct) < _LEAST_PROGRAMS:
@@ -54,7 +59,7 @@ def excess_of_ranks(workload: Workload) -> list[Excess]:
     found = []
     for program, rank in zip(distinct.tolist(), lowest.tolist(), strict=True):
         excess = _excess(sums, programs, program)
-        if excess:
+        if excess and is_usually_late(workload.metadata, rank, sum(excess.values())):
             one = Excess(rank, sum(excess.values()), excess)
             found.append(dataclasses.replace(one, place=_place(workload.graphs[program], one.largest)))
     return sorted(found, key=lambda one: (-one.total_ns, one.rank))
@@ -77,13 +82,26 @@ def without_skew(workload: Workload, rank: int, *, measured: bool) -> Workload:
     graphs = list(workload.graphs)
     excess = _excess(sums, programs, late)
     graphs[late] = _scaled(graphs[late], sums[late], excess)
-    for program, (rows, waited_ns) in _waits_for(workload, distinct, late).items() if measured else ():
+    waits = _waits_for(workload, distinct, late, sum(excess.values())) if measured else {}
+    for program, (rows, waited_ns) in waits.items():
         durations = np.array(graphs[program].node_columns["duration_ns"])
-        before_ns = np.cumsum(waited_ns) - waited_ns
-        # The peers cannot have waited longer for this rank than it was late.
-        durations[rows] -= np.clip(sum(excess.values()) - before_ns, 0, waited_ns)
+        durations[rows] -= waited_ns
         graphs[program] = graphs[program].with_columns(duration_ns=durations)
     return dataclasses.replace(workload, graphs=tuple(graphs))
+
+
+def waits_for_late_ranks(workload: Workload) -> list[Ints]:
+    """Return, for each graph of *workload*, how long (ns) each node waited in a collective for a late rank.
+
+    It would have waited as long in a faster collective.
+    """
+    waits = [np.zeros(graph.num_nodes, np.int64) for graph in workload.graphs]
+    programs = np.asarray(workload.program_of_rank)
+    for late in late_ranks(workload):
+        found = _waits_for(workload, np.unique(programs).tolist(), int(programs[late.rank]), late.total_ns)
+        for program, (rows, waited_ns) in found.items():
+            waits[program][rows] = waited_ns
+    return waits
 
 
 def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
@@ -169,8 +187,13 @@ def _cut(durations: Ints, total_ns: int) -> Ints:
     return limited
 
 
-def _waits_for(workload: Workload, programs: list[int], late: int) -> dict[int, tuple[Ints, Ints]]:
-    """Return by program the rows of collectives in which it waited for *late* alone, and how long (ns)."""
+def _waits_for(
+    workload: Workload, programs: list[int], late: int, most_ns: int
+) -> dict[int, tuple[Ints, Ints]]:
+    """Return by program the rows of collectives in which it waited for *late* alone, and how long (ns).
+
+    The peers cannot have waited longer for that rank, in all, than the *most_ns* that it was late.
+    """
     calls: dict[tuple[int, ...], list[tuple[int, int, int]]] = defaultdict(list)
     for program in programs:
         for key, row, duration_ns in _collectives_in_order(workload.graphs[program]):
@@ -183,8 +206,12 @@ def _waits_for(workload: Workload, programs: list[int], late: int) -> dict[int, 
         waited_ns = members[1][0] - members[0][0]
         for _, program, row in members[1:]:
             found[program].append((row, waited_ns))
-    columns = {program: np.array(pairs, np.int64).T for program, pairs in found.items()}
-    return {program: (rows, waited) for program, (rows, waited) in columns.items()}
+    waits = {}
+    for program, pairs in found.items():
+        rows, waited_ns = np.array(pairs, np.int64).T
+        before_ns = np.cumsum(waited_ns) - waited_ns
+        waits[program] = rows, np.clip(most_ns - before_ns, 0, waited_ns)
+    return waits
 
 
 def _collectives_in_order(graph: Graph) -> list[tuple[tuple[int, ...], int, int]]:

@@ -16,6 +16,7 @@ from .._host_time import STALL_TIMES, diffuse_host, texts_where, typical_host_ns
 from .._labels import function_of
 from .._operator_rates import written_bytes
 from .._path_facts import collective_label, copy_direction
+from ._skew import waits_for_late_ranks
 from ._target import Target
 
 __all__ = ["with_faster_nodes", "without_edge"]
@@ -24,21 +25,25 @@ Flags = npt.NDArray[np.bool_]
 _FACTS = ["type", "comm_type", "comm_size_bytes", "group"]
 # Kinds of nodes of an operator other than its work: its dispatch, and waits.
 _NOT_WORK = frozenset({"host", "sync", "wait", "idle"})
+_NO_WAIT = np.zeros(1, np.int64)
 _DELAYED = "descheduled"  # the machine's time, whatever ran then
 
 
 def with_faster_nodes(workload: Workload, target: Target, times: float, *, measured: bool) -> Workload:
     """Return *workload* with the durations of the target's nodes divided by *times*, rounded.
 
-    Of communication it is the data that gets less, unless it takes its *measured* time anyway. A stall is cut
-    to the typical host node, a fusible chain to what it takes fused, and synchronisations that are taken away
-    wait for nothing. Raises `UsageError`
-    if there are no such nodes, or if the network alone says how long they take.
+    Of communication it is the data that gets less, unless it takes its *measured* time anyway, of which the
+    wait for a late rank stays. A stall is cut to the typical host node, a fusible chain to what it takes
+    fused, and synchronisations that are taken away wait for nothing. Raises `UsageError` if there are no such
+    nodes, or if the network alone says how long they take.
     """
-    is_data = (target.what == "collective" or target.key == "kind:communication") and not measured
+    communicates = target.what == "collective" or target.key == "kind:communication"
+    is_data = communicates and not measured
+    keeps_waits = communicates and measured
+    waits = waits_for_late_ranks(workload) if keeps_waits else [_NO_WAIT] * len(workload.graphs)
     graphs, found, changed = [], 0, 0
     written_by = written_bytes(workload.metadata) if target.what == "fusion" else {}
-    for graph in workload.graphs:
+    for graph, waited_ns in zip(workload.graphs, waits, strict=True):
         chosen = _nodes_of(graph, target, written_by)
         found += int(chosen.sum())
         if not (is_data or measured):
@@ -47,7 +52,7 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
         graphs.append(
             _with_less_data(graph, chosen, times)
             if is_data
-            else _faster(graph, target, chosen, times, written_by)
+            else _faster(graph, target, chosen, times, written_by=written_by, waited_ns=waited_ns)
         )
     if not found and target == Target("fusion", FUSIBLE):
         raise UsageError("The workload has no chains of elementwise operators that could be fused.")
@@ -64,15 +69,25 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
     return dataclasses.replace(workload, graphs=tuple(graphs))
 
 
-def _faster(graph: Graph, target: Target, chosen: Flags, times: float, written_by: Written) -> Graph:
+def _faster(
+    graph: Graph,
+    target: Target,
+    chosen: Flags,
+    times: float,
+    *,
+    written_by: Written,
+    waited_ns: npt.NDArray[np.int64],
+) -> Graph:
+    """Return *graph* with the *chosen* nodes faster, but for the time that each *waited_ns*."""
     durations = np.array(graph.node_columns["duration_ns"])
+    waits = np.broadcast_to(waited_ns, durations.shape)
     least = np.zeros(len(durations), np.int64)
     if target.what == "stall":
         least = np.minimum(durations, typical_host_ns(graph))
     elif target.what == "fusion":
         chains = fusible_chains(graph, written_by)
         least[chains.rows] = chains.fused_ns
-    scaled = np.rint(durations[chosen] / times).astype(np.int64)
+    scaled = waits[chosen] + np.rint((durations - waits)[chosen] / times).astype(np.int64)
     durations[chosen] = np.maximum(scaled, least[chosen])
     faster = graph.with_columns(duration_ns=durations)
     return _waiting_for_nothing(faster, chosen) if target.what == "sync" and times == math.inf else faster

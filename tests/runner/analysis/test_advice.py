@@ -274,6 +274,33 @@ def test_a_function_that_calls_most_of_a_step_is_one_entry(tmp_path, name, is_en
     ] * is_entry
 
 
+def extra_forward(training_ns, extra_ns, place):
+    """Return a program that runs a model twice, of which one run is trained."""
+    line = "train (train.py:30)"
+    nodes = [
+        comp(0, extra_ns, operator="aten::addmm", place=place),
+        comp(1, extra_ns // 8, (0,), operator="aten::gelu", place=place),
+        comp(2, training_ns, (1,), operator="aten::addmm", place=line),
+        comp(3, training_ns, (2,), operator="aten::mm", phase="backward", place=line),
+    ]
+    return workload([node | {"name": node["operator"]} for node in nodes])
+
+
+@pytest.mark.parametrize(("extra_ns", "is_entry"), [(4 * MS, True), (MS // 2, False)])
+def test_a_model_that_another_function_calls_too_is_one_entry(tmp_path, extra_ns, is_entry):
+    run = analysed(tmp_path, extra_forward(3 * MS, extra_ns, "track (train.py:12)"))
+    first = run.advices()[0]
+    assert (first.key == "place:track (train.py)=inf") == is_entry
+    if is_entry:
+        assert first.what == "Operators called by track (train.py), most for aten::addmm"
+        assert first.gain_ns == extra_ns + extra_ns // 8
+
+
+def test_the_function_that_trains_is_no_entry(tmp_path):
+    run = analysed(tmp_path, extra_forward(3 * MS, 2 * MS, "train (train.py:28)"))
+    assert not any(item.key.startswith("place:") for item in run.advices())
+
+
 def test_operators_at_one_line_that_does_more_are_no_loop(tmp_path):
     large = comp(451, 9 * MS, (450,), phase="backward", place="ema (train.py:9)")
     run = analysed(tmp_path, workload([*looping(), large]))
@@ -312,10 +339,33 @@ def test_steps_that_recur_are_advice_with_what_they_cost_on_average(tmp_path):
     assert REMEDIES["validation"] in first.how
 
 
-@pytest.mark.parametrize("changed", [{"gain_ns": MS // 4}, {"every": 0, "cause": "descheduled"}])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"gain_ns": MS // 4},
+        {"every": 0, "cause": "descheduled"},
+        {"every": 0, "cause": "communication_call"},
+    ],
+)
 def test_long_steps_that_do_not_matter_or_are_the_machines_are_no_advice(tmp_path, changed):
     program = dataclasses.replace(launched(), metadata=recurring(**changed))
     assert all(item.key for item in analysed(tmp_path, program).advices())
+
+
+@pytest.mark.parametrize(
+    ("mean_ns", "gain_ns", "key"),
+    [(20 * MS, 20 * MS, ""), (9 * MS, 8 * MS, "cause:worker_wait=inf"), (0, 8 * MS, "cause:worker_wait=inf")],
+)
+def test_a_cause_that_scatters_gains_its_time_in_the_mean_step(tmp_path, mean_ns, gain_ns, key):
+    """Every other step waits for a worker: the one that is shown says little of the run."""
+    metadata = recurring(every=0, cause="worker_wait", worker_wait_ns=mean_ns)
+    waiting = host(1, 8 * MS, (0,), cause="worker_wait", place="Images.__getitem__ (data.py:5)")
+    program = workload([comp(0, 2 * MS), waiting])
+    first, *others = analysed(tmp_path, dataclasses.replace(program, metadata=metadata)).advices()
+    assert (first.gain_ns, first.key) == (gain_ns, key)
+    assert any(item.what.startswith("10 of 40 steps") for item in others) == bool(key)  # else counted twice
+    assert ("20.0 ms in the mean step" in first.what) == (not key)
+    assert first.share == pytest.approx(gain_ns / (gain_ns + 2 * MS))
 
 
 @pytest.mark.parametrize(("lateness", "named"), [([5 * MS] * 4, 1), ([5 * MS, 0, 0, 0], 0), ([5 * MS], 1)])
@@ -446,6 +496,9 @@ def test_a_late_rank_in_a_replay_takes_the_waits_of_its_peers_along(tmp_path):
     assert first.what == "Rank 1 is late: 6.00 ms more work than its peers in aten::conv2d"
     assert (first.key, first.gain_ns) == ("skew:1=inf", 6 * MS)
     assert "rank 1 is late" in run.summary.headline
+    # Neither smaller messages nor a faster network would end the waits.
+    reduced = next(item for item in run.advices() if item.key == "collective:all_reduce=inf")
+    assert reduced.gain_ns == MS
 
 
 def test_advice_on_the_same_time_says_so(tmp_path):
