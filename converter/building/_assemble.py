@@ -20,6 +20,7 @@ from ._gaps import Gaps
 from ._host_causes import LEAST_NS, HostCauses, Part
 from ._operator_table import host_operators
 from ._rank_graph import RankGraph
+from ._repeated import of_records, repeated_copies
 from ._window import Window
 
 __all__ = ["assemble"]
@@ -222,6 +223,7 @@ def assemble(
         began_ns=window.start_ns,
         step_shares=window.own_times(),
         operators=host_operators(ops, _counted(ops), host),
+        repeated=_repeated(builder, ops, host),
     )
 
 
@@ -317,6 +319,13 @@ def _data_edges(builder: _Builder, ops: Ops, host: HostTrace) -> list[tuple[int,
         for writer, reader in data_dependencies(ops, host).tolist()
         if writer in known and reader in known and known[writer] < known[reader]
     ]
+
+
+def _repeated(builder: _Builder, ops: Ops, host: HostTrace) -> list[int]:
+    """Return the nodes of copies that repeat an earlier one."""
+    repeated = of_records(ops, repeated_copies([ops], host, builder.window))
+    numbers = (builder.node_of_op.get(op, -1) for op in np.flatnonzero(repeated).tolist())
+    return sorted(number for number in numbers if number >= 0)
 
 
 def _accounting(graph: Graph, window: Window, wait_ns: int) -> dict[str, int]:
