@@ -30,10 +30,11 @@ def operator_table(run: RunAnalysis) -> pd.DataFrame:
     """Return a row for each rank, operator, and shapes and types of its arguments, the longest time first.
 
     ``time_ns`` is that of the device work of all ``calls`` as measured, on the host that of the operators
-    themselves; ``share`` is its share of the rank's. ``flops`` and ``size_bytes`` are those of one call. Where
-    ``kind`` is "", the operator has no model or no recorded shapes, and these and the rates are missing. ``bound`` is compute or memory, whichever needs
-    longer at the peaks of the chip that the trace names, and ``roofline_share`` is that time over the
-    measured one, nan without a chip or model. Empty for workloads that were not converted from traces.
+    themselves; ``share`` is its share of the rank's. ``flops`` and ``size_bytes`` are those of one call.
+    Where ``kind`` is "", the operator has no model or recorded shapes: these and the rates are missing then.
+    ``bound`` is compute or memory, whichever needs longer at the peaks of the chip that the trace names.
+    ``roofline_share`` is that time over the measured one, nan without a chip or model. Empty for workloads
+    that were not converted from traces.
     """
     return _table(operator_rates(run.workload.metadata))
 
