@@ -15,20 +15,14 @@ from ._studies import of_a_run, open_run
 from ._summary import print_headline
 
 if TYPE_CHECKING:
-    from ..converter import Workload
-    from ..runner import CriticalPath, Result
+    from ..runner.analysis import RunAnalysis
 
 __all__ = ["critical_path_command", "print_critical_path"]
 
 
-def print_critical_path(
-    result: Result, workload: Workload, path: CriticalPath | None = None, *, segments: int = 8
-) -> None:
-    """Print the one-sentence answer, the breakdown by kind and the longest segments; *path*, if known."""
-    from ..runner import summarize
-
-    summary = summarize(result, workload, path)
-    path = summary.path
+def print_critical_path(run: RunAnalysis, *, segments: int = 8) -> None:
+    """Print the answer of *run* in one sentence, the breakdown by kind and the longest segments."""
+    summary, path = run.summary, run.path
     print_headline(summary)
     print_columns(summary.columns("kinds"), title="Critical path by kind")
     durations = path.columns["duration_ns"]
@@ -59,6 +53,6 @@ def critical_path_command(study_folder: Path, run_id: str | None, by: str | None
     if by is not None:
         print_frame(run.breakdown(by), output_format, title=f"Critical path by {by}", limit=40)
     elif output_format == "table":
-        print_critical_path(run.result, run.workload, run.path)
+        print_critical_path(run)
     else:
         print_frame(run.path.segments, output_format)

@@ -46,7 +46,8 @@ def demo_command(study_folder: Path, port: int, no_view: bool) -> None:
     Two ranks of a transformer with DistributedDataParallel become Chakra graphs, which are simulated on
     sixteen nodes with two network models. Needs no torch, no compiler and no network.
     """
-    from ..runner import AWARE, DEFAULT_BACKEND, Study, summarize
+    from ..runner import AWARE, DEFAULT_BACKEND, Study
+    from ..runner.analysis import analyse_run
 
     if study_folder.exists():
         raise UsageError(
@@ -61,8 +62,8 @@ def demo_command(study_folder: Path, port: int, no_view: bool) -> None:
     target = Target(system="default", network=_NETWORK, memory=None, backends=(DEFAULT_BACKEND, AWARE))
     runs = simulate_study(study, target)
     print_runs(runs, remarks=False)
-    run_id, result = runs[-1]
-    print_headline(summarize(result, study.run_workload(run_id)))
+    run_id, _ = runs[-1]
+    print_headline(analyse_run(study, run_id).summary)
     if no_view or find_spec("dash") is None:
         print_next("view", study_folder)
     else:

@@ -91,8 +91,8 @@ def emulate_command(
 ) -> None:
     """Run the newest workload of STUDY, or --workload, over a real network and without GPUs.
 
-    Ranks sleep for compute times, and send collectives as the messages that a simulation would carry: on
-    --hosts, on --namespaces of this machine, or else over its loopback.
+    Ranks sleep for compute times, and send the messages of collectives as a simulation does. They run on
+    --hosts or in --namespaces of this machine; by default they use its loopback.
     """
     from ..runner import EMULATION, Study
 

@@ -80,7 +80,7 @@ def graph_command(
     view: str | None,
     output_format: str,
 ) -> None:
-    """Show what a node of a run of STUDY waits for, what waits for it, and why; or fold the graph.
+    """Show the dependencies and dependents of a node of a run, and why; or summarise the graph.
 
     With TEXT, list instead the longest nodes with TEXT in their name, operator or module, or as id.
     """

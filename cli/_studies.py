@@ -72,7 +72,9 @@ def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: st
         run_id = _measured(study)
     run = analyse_run(study, run_id)
     if output_format == "table":
-        print_run(run.info, newest_of=len(runs) if run_id is None else 0)
+        is_replay = run.info.backend == REPLAY
+        measured = len(run.workload.metadata.get("measured_step_ns", ())) if is_replay else 0
+        print_run(run.info, newest_of=len(runs) if run_id is None else 0, measured=measured)
     return run
 
 
@@ -88,9 +90,14 @@ def _measured(study: Study) -> str:
     return simulate_study(study, target)[-1][0]
 
 
-def print_run(info: RunInfo, newest_of: int = 0) -> None:
-    """Print the subject of an answer: the run, its workload, ranks, backend and network."""
+def print_run(info: RunInfo, newest_of: int = 0, measured: int = 0) -> None:
+    """Print the subject of an answer: the run, its workload, ranks, backend and network.
+
+    Of a replay it says how many ranks were *measured*, if others repeat them.
+    """
     ranks = count_text(info.num_ranks, "rank")
+    if 0 < measured < info.num_ranks:
+        ranks = f"{measured} of {ranks}"
     where = "as measured" if info.backend == REPLAY else f"{info.backend} on {info.network}"
     newest = f" (the newest of {newest_of} runs)" if newest_of > 1 else ""
     text = f"Run {info.id[:8]}: {info.workload}, {ranks}, {where}{newest}"

@@ -183,7 +183,7 @@ DEMANDS: Mapping[str, Callable[[Row], Iterator[Finding]]] = {
     "Kernels of graphs have operators if the capture's traces are available, all but 1 %": _attributed,
     "HTA's synchronisation edges are in the graph": _edges,
     "A replayed step takes as long as it was measured, within 1 % (3 % where the trace is not cut)": _replay,
-    "An advice gains what it promises, within 10 %": _advice,
+    "Advice gains what it promises, within 10 %": _advice,
 }
 """What is demanded, with the check that yields its findings."""
 

@@ -236,7 +236,7 @@ def _points_table(curves: Mapping[str, Sequence[Point]]) -> Iterator[str]:
 
 def _others(pictures: dict[str, str]) -> Iterator[str]:
     yield (
-        "Other published points. `scale_up.header_bytes` was set from the ring's all-reduce; no figure was "
+        "Other published points. `scale_up.header_bytes` was fitted to the ring's all-reduce; no figure was "
         "set from the others:"
     )
     yield ""

@@ -134,7 +134,7 @@ def page(rows: Sequence[Row], never: Sequence[Row]) -> str:
     return "\n".join([
         "# Predicted and measured training steps", "",
         f"Written by `scripts/predictions_report.py`; do not edit. It predicts {len(rows)} published "
-        "measurements by options of `chakrascope predict`, which [predictions.csv](predictions.csv) has. "
+        "measurements by options of `chakrascope predict`; [predictions.csv](predictions.csv) lists them. "
         "`scripts/fit_chips.py` fitted the chip files in `runner/chips` on these rows, so *fitted* is the "
         "error of the fit. *Unseen families* are sizes of a model or recipes, left out of the fit in turn "
         "with all their rows.", "",

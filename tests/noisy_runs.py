@@ -18,14 +18,21 @@ RATE = 0.05  # GiB/s
 SHARES = {"ACK_HIGH_PRIO": 1, "CC_MODE": NO_CONTROL, "HAS_WIN": 0, "PACKET_PAYLOAD_SIZE": 4000}
 
 
-def training(ranks, steps, operation, *, size_bytes=2 << 20, compute_ns=10 * MS, slow_host=None, times=1.0):
-    """Return a job whose steps compute and then communicate; a *slow_host* computes *times* as long."""
+def training(
+    ranks, steps, operation, *, size_bytes=2 << 20, compute_ns=10 * MS, slow_host=None, times=1.0, stops=None
+):
+    """Return a job whose steps compute and then communicate; a *slow_host* computes *times* as long.
+
+    *stops* is (host, every, ns): in one of *every* few steps the host's computation takes so much longer.
+    """
     graphs = []
     for rank in range(ranks):
         nodes, edges = [], []
         for step in range(steps):
             plain = {"name": f"compute {step}", "type": NodeType.COMP, "kind": "compute"}
             lasts = round(compute_ns * (times if rank == slow_host else 1.0))
+            if stops is not None and rank == stops[0] and step % stops[1] == 0:
+                lasts += stops[2]
             nodes.append(plain | {"node_id": 2 * step, "duration_ns": lasts})
             plain = {"name": f"collective {step}", "type": NodeType.COMM_COLL, "kind": "communication"}
             facts = {"comm_type": operation, "comm_size_bytes": size_bytes, "stream": 1, "duration_ns": 1000}
@@ -76,10 +83,11 @@ class NoisyRun:
         factor=1.0,
         slow_host=None,
         times=1.0,
+        stops=None,
     ):
         """Simulate a job, its *slow* NIC at a *factor* of the rate, and make what was recorded noisy."""
         workload = training(ranks, steps, operation)
-        run = training(ranks, steps, operation, slow_host=slow_host, times=times)
+        run = training(ranks, steps, operation, slow_host=slow_host, times=times, stops=stops)
         experiment = prepare(run, "default", network or star(ranks, slow, factor), backend="flow")
         result = get_backend("flow").run(experiment)
         if noise == 0:
@@ -100,13 +108,6 @@ class NoisyRun:
         hit = chosen & (flows["start_ns"] <= when) & (flows["end_ns"] > when)
         flows.loc[hit, "end_ns"] += lasted_ns
         return self._with(flows=flows), when, flows.index[hit]
-
-    def stopping(self, host, every, lasted_ns):
-        """Return it with a host that stops for so long in one of *every* few of its computations."""
-        nodes = self.result.nodes.copy()
-        hit = (nodes["rank"] == host) & (nodes["node_id"] % (2 * every) == 0)
-        nodes.loc[hit, "end_ns"] += lasted_ns
-        return self._with(nodes=nodes)
 
     def slower_way(self, src, dst, factor):
         """Return it with messages from *src* to *dst* that took longer."""

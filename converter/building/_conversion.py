@@ -294,5 +294,6 @@ def _metadata(
         "step_shares": {str(one.rank): one.step_shares for one in ranks},
         "chips": {str(one.rank): one.chip for one in ranks},
         "operators": joined_operators({one.rank: one.operators for one in ranks}),
+        "repeated": {str(one.rank): [*one.repeated] for one in ranks if one.repeated},
         "assumptions": [*notes, *noted],
     }

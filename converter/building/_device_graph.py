@@ -31,6 +31,7 @@ from ._host_waits import HostWait, host_waits
 from ._operator_table import device_operators
 from ._overhead import cost_of_recording, without_recording
 from ._rank_graph import OpenRank, RankGraph
+from ._repeated import of_records, repeated_copies
 from ._sampled_causes import host_causes
 from ._steps import Extent, Window
 
@@ -75,7 +76,7 @@ def device_graph(
     events = {lane.number: trace.events.take(trace.events.thread == lane.thread) for lane in lanes}
     cost_ns = cost_of_recording(evidence, events[0], opened.steps)
     own = replace(
-        builder.graph(opened.traces.rank),
+        builder.graph(opened.traces.rank, host),
         operators=device_operators(trace, linked.launches, lanes, host),
         chip=_chip(trace, linked.launches),
     )
@@ -266,7 +267,7 @@ class _Builder:
     def _wait_kind(self, launch: np.ndarray) -> np.ndarray:
         return np.where(self.linked.launches.is_comm[launch], EdgeKind.COMM_WAIT, EdgeKind.EVENT_SYNC)
 
-    def graph(self, rank: int) -> RankGraph:
+    def graph(self, rank: int, host: HostTrace) -> RankGraph:
         """Return the graph, its nodes numbered in order of start."""
         starts, durations = (self.nodes.column(name) for name in ("measured_start_ns", "duration_ns"))
         for node, (end, lag) in self.last_awaited.items():
@@ -297,11 +298,25 @@ class _Builder:
             graph,
             groups=list(self.nodes.groups),
             splits={int(number[node]): sizes for node, sizes in self.nodes.splits.items()},
+            repeated=sorted(number[self._repeated(host)].tolist()),
             accounting=self._accounting(graph, shares),
             notes=sorted(self.nodes.notes | self.linked.launches.notes | notes),
             began_ns=int(begin_ns),
             step_shares=(shares - [0, begin_ns, begin_ns]).tolist(),
         )
+
+    def _repeated(self, host: HostTrace) -> np.ndarray:
+        """Return the nodes of device work of copies that repeat an earlier one."""
+        nodes, launches = self.works, self.linked.launches
+        records = repeated_copies([lane.ops for lane in self.lanes], host, self.window)
+        if nodes is None or not len(records):
+            return np.empty(0, dtype=np.int64)
+        chosen = np.zeros(len(launches), dtype=bool)
+        for lane in self.lanes:
+            mine = np.flatnonzero((launches.lane == lane.number) & (launches.op >= 0))
+            chosen[mine] = of_records(lane.ops, records)[launches.op[mine]]
+        works = np.flatnonzero(chosen & ~launches.is_comm)
+        return spans(nodes.first[works], nodes.count[works])
 
     def _issued(self, starts: np.ndarray) -> np.ndarray:
         """Return when the host issued each node; host nodes are issued when they begin."""

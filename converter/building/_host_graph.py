@@ -50,6 +50,7 @@ from ._late_ranks import arrivals, flights_of
 from ._operator_table import host_operators
 from ._overhead import cost_of_recording, without_recording
 from ._rank_graph import OpenRank, RankGraph
+from ._repeated import of_records, repeated_copies
 from ._sampled_causes import host_causes
 from ._steps import Window
 
@@ -353,6 +354,7 @@ def _assembled(
         began_ns=window.start_ns,
         step_shares=window.own_times(),
         operators=host_operators(ops, _counted(ops), host),
+        repeated=_repeated(builder, ops, host),
     )
 
 
@@ -448,6 +450,13 @@ def _tie_data(builder: _Builder, ops: Ops, host: HostTrace) -> None:
     source, target = node_of_op[data_dependencies(ops, host)].T
     known = (source >= 0) & (source < target)
     builder.built.tie(source[known], target[known], EdgeKind.DATA)
+
+
+def _repeated(builder: _Builder, ops: Ops, host: HostTrace) -> list[int]:
+    """Return the nodes of copies that repeat an earlier one."""
+    repeated = of_records(ops, repeated_copies([ops], host, builder.window))
+    numbers = (builder.node_of_op.get(op, -1) for op in np.flatnonzero(repeated).tolist())
+    return sorted(number for number in numbers if number >= 0)
 
 
 def _accounting(graph: Graph, window: Window, wait_ns: int) -> dict[str, int]:

@@ -31,7 +31,7 @@ from ..readers import RankTraces, find_rank_traces, find_sides, kind_of, unpacke
 from ..readers.logs import which_logs
 from ._findings import Finding, worst_first
 from ._inspection import load_workload
-from ._trace_checks import as_findings, check_device, check_logs, check_trace_set
+from ._trace_checks import TIMES_ALONE, as_findings, check_device, check_logs, check_trace_set
 from ._workload_checks import check_workload
 
 __all__ = ["doctor"]
@@ -119,7 +119,7 @@ def _archive(path: Path, how: _How) -> list[Finding]:
 def _trace_set(folder: Path, how: _How) -> list[Finding]:
     """Check a trace set's files and, if they are usable, the converted graphs."""
     findings, lacking = check_trace_set(folder)
-    if any(finding.severity == "error" for finding in findings):
+    if any(finding.severity == "error" or finding.cause == TIMES_ALONE for finding in findings):
         return [*findings, *lacking]
     try:
         workload = convert(folder, **how.options)

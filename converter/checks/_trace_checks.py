@@ -29,8 +29,9 @@ from ..readers.logs import ranks_text, read_logs
 from ._findings import Finding, worst_first
 from ._workload_checks import check_workload
 
-__all__ = ["as_findings", "check_device", "check_logs", "check_matched", "check_trace_set"]
+__all__ = ["TIMES_ALONE", "as_findings", "check_device", "check_logs", "check_matched", "check_trace_set"]
 
+TIMES_ALONE = "It holds the times of all steps, and no traces (--steps 0)."
 _CAPTURE_AGAIN = "Capture again."
 _FOR_CALIBRATION = (
     "'chakrascope diagnose' tabulates how long they took, by size: that calibrates a network. A workload of "
@@ -89,12 +90,26 @@ def _check_capture(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
         yield Finding(
             "warning", str(path), f"The capture is partial: {trace_set.why_partial}.", _CAPTURE_AGAIN
         )
+    if any(_has_times_alone(entry) for entry in trace_set.ranks):
+        yield Finding(
+            "note",
+            str(path),
+            TIMES_ALONE,
+            f"Find stragglers with `chakrascope diagnose {trace_set.path}`.",
+        )
+
+
+def _has_times_alone(entry: RankEntry) -> bool:
+    """Return whether a rank recorded the times of its steps, and no traces on purpose."""
+    return entry.step_times is not None and not (entry.host_trace or entry.device_trace)
 
 
 def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Finding], list[Finding]]:
     """Check the files of one rank on their own and against each other; its gaps are returned separately."""
     findings: list[Finding] = []
     lacking: list[Finding] = []
+    if _has_times_alone(entry):
+        return None, findings, lacking
     host = device = None
     for name, kind in ((entry.host_trace, "host"), (entry.device_trace, "device")):
         place = f"{folder / name}" if name else f"{folder}, rank {entry.rank}"

@@ -23,10 +23,11 @@ _decode = msgspec.json.Decoder(list[list[Any]]).decode
 
 
 class Tensor(msgspec.Struct, frozen=True, gc=False):
-    """A tensor argument: its storage and its size."""
+    """A tensor argument: its storage, its size, and the element of the storage at which it starts."""
 
     storage: int
     size_bytes: int
+    offset: int = 0
 
 
 class HostOp(msgspec.Struct, frozen=True):
@@ -86,7 +87,8 @@ class HostTrace(msgspec.Struct, frozen=True):
     *kinds* (what an operator was called with, and whether its schema says that it changes an argument),
     *thread* numbers the process's threads in a way that the device trace does not share. Its storages are
     ``storages[begin[i]:end[i]]``, inputs first, which end at *inputs_end*; those of the first argument end at
-    *first_end*. *process* is the process number, -1 if unknown.
+    *first_end*. *offsets* are where the tensors start in their storages, empty if unknown. *process* is the
+    process number, -1 if unknown.
     """
 
     records: np.ndarray
@@ -98,6 +100,7 @@ class HostTrace(msgspec.Struct, frozen=True):
     first_end: np.ndarray
     storages: np.ndarray
     kinds: Kinds
+    offsets: np.ndarray = msgspec.field(default_factory=lambda: np.empty(0, dtype=np.int64))
     groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     schema: str = ""
     process: int = -1
@@ -209,6 +212,7 @@ def host_trace(operators: Mapping[int, HostOp]) -> HostTrace:
     records = sorted(operators)
     kinds: dict[tuple[str, str, str], int] = {}
     storages: list[int] = []
+    offsets: list[int] = []
     rows: list[tuple[int, ...]] = []
     for record in records:
         op = operators[record]
@@ -217,6 +221,7 @@ def host_trace(operators: Mapping[int, HostOp]) -> HostTrace:
         arguments = [_anonymous(op.inputs), _anonymous(op.outputs), op.shapes, op.output_shapes, op.types]
         kind = (op.name, op.schema, json.dumps(arguments))
         storages += [tensor.storage for tensor in [*inputs, *outputs]]
+        offsets += [tensor.offset for tensor in [*inputs, *outputs]]
         rows.append((kinds.setdefault(kind, len(kinds)), begin, len(storages), ends, begin + len(first)))
     columns = np.array(rows, dtype=np.int64).reshape(-1, 5).T
     return HostTrace(
@@ -228,6 +233,7 @@ def host_trace(operators: Mapping[int, HostOp]) -> HostTrace:
         inputs_end=columns[3],
         first_end=columns[4],
         storages=np.array(storages, dtype=np.int64),
+        offsets=np.array(offsets, dtype=np.int64),
         kinds=Kinds(
             [name for name, _, _ in kinds], [schema for _, schema, _ in kinds], [a for _, _, a in kinds]
         ),
@@ -250,8 +256,9 @@ def tensors(value: Any) -> list[Tensor]:
         if type(item) is not list:
             continue
         if _is_tensor(item):
-            _, storage, _, elements, width, _ = item
-            found.append(Tensor(storage, max(0, elements) * max(0, width)))
+            _, storage, offset, elements, width, _ = item
+            size_bytes = max(0, elements) * max(0, width)
+            found.append(Tensor(storage, size_bytes, offset if type(offset) is int else 0))
         else:
             pending += [part for part in reversed(item) if type(part) is list]
     return found

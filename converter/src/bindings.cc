@@ -147,6 +147,7 @@ void bind_host_reader(nb::module_& module) {
                      .add("inputs_end", from.inputs_end)
                      .add("first_end", from.first_end)
                      .add("storages", from.storages)
+                     .add("offsets", from.offsets)
                      .take();
              })
         .def("kinds",

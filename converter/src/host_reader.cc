@@ -37,8 +37,10 @@ constexpr std::string_view kRootNode = "[pytorch|profiler|execution_";
 constexpr std::size_t kTensorFields = 6;
 constexpr std::size_t kDeepest = 512;
 
-bool is_tensor(const std::array<Token, kTensorFields>& fields, std::int64_t& storage) {
+bool is_tensor(const std::array<Token, kTensorFields>& fields, std::int64_t& storage,
+               std::int64_t& offset) {
     std::int64_t ignored = 0;
+    if (!fields[2].is_true_integer(offset)) offset = 0;
     return fields[5].kind == Kind::String && fields[1].is_true_integer(storage) &&
            fields[3].is_true_integer(ignored) && fields[4].is_true_integer(ignored);
 }
@@ -64,6 +66,7 @@ void HostReader::Side::clear() {
     shapes.clear();
     types.clear();
     storages.clear();
+    offsets.clear();
     first = 0;
     raw = {};
     flat = damaged = false;
@@ -150,8 +153,10 @@ void HostReader::keep(const Node& node) {
         kinds.arguments.push_back(kind[2]);
     }
     const auto begin = static_cast<std::int64_t>(operators.storages.size());
-    for (const Side* side : {&inputs_, &outputs_})
+    for (const Side* side : {&inputs_, &outputs_}) {
         operators.storages.insert(operators.storages.end(), side->storages.begin(), side->storages.end());
+        operators.offsets.insert(operators.offsets.end(), side->offsets.begin(), side->offsets.end());
+    }
     operators.record_id.push_back(record);
     operators.thread.push_back(thread);
     operators.kind.push_back(number);
@@ -191,6 +196,7 @@ void HostReader::take_side(Scanner& scanner, Side& side) {
 void HostReader::take_values(Scanner& scanner, Side& side) {
     side.values.assign(1, '[');
     side.storages.clear();
+    side.offsets.clear();
     bool first = true;
     scanner.array([&] {
         if (!first) side.values.push_back(',');
@@ -201,8 +207,8 @@ void HostReader::take_values(Scanner& scanner, Side& side) {
     side.values.push_back(']');
 }
 
-// Read one argument, nested to any depth: record the storage of a tensor, and write the tensor
-// without identity.
+// Read one argument, nested to any depth: record the storage and offset of a tensor, and write the
+// tensor without identity.
 void HostReader::take_argument(Scanner& scanner, Side& side, std::size_t depth) {
     if (scanner.peek() != '[') {
         append(side.values, scanner.value());
@@ -226,10 +232,12 @@ void HostReader::take_argument(Scanner& scanner, Side& side, std::size_t depth) 
         ++count;
     });
     side.values.push_back(']');
-    std::int64_t storage = 0;
-    if (count != kTensorFields || !is_tensor(fields, storage)) return;
+    std::int64_t storage = 0, offset = 0;
+    if (count != kTensorFields || !is_tensor(fields, storage, offset)) return;
     side.storages.resize(known);
+    side.offsets.resize(known);
     side.storages.push_back(storage);
+    side.offsets.push_back(offset);
     side.values.resize(begin);
     side.values += "[0,0,0,";
     append(side.values, fields[3]);

@@ -15,10 +15,10 @@ namespace chakrascope::converter {
 // The operators with a record-function id, in the order of the file. Arguments are stored once for
 // all operators whose arguments differ only in the identity of tensors: *kind* is a row of
 // KindColumns. The storages of operator i's tensors, inputs first, are storages[bounds[i]] to
-// storages[bounds[i + 1]]; its inputs end at inputs_end[i], and those of its first argument at
-// first_end[i].
+// storages[bounds[i + 1]], and *offsets* are where the tensors start in them; its inputs end at
+// inputs_end[i], and those of its first argument at first_end[i].
 struct OperatorColumns {
-    std::vector<std::int64_t> record_id, thread, bounds{0}, inputs_end, first_end, storages;
+    std::vector<std::int64_t> record_id, thread, bounds{0}, inputs_end, first_end, storages, offsets;
     std::vector<std::int32_t> kind;
 };
 
@@ -53,7 +53,7 @@ class HostReader : private Parts {
     // The inputs or the outputs of a node: *first* is the number of storages in the first argument.
     struct Side {
         std::string values, shapes, types;
-        std::vector<std::int64_t> storages;
+        std::vector<std::int64_t> storages, offsets;
         std::size_t first = 0;
         std::string_view raw;
         bool flat = false;

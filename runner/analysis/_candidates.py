@@ -41,6 +41,7 @@ from ._labels import function_of, short_name
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
 from ._path_facts import copy_direction
 from ._remedies import REMEDIES
+from ._repeated import REPEATED, copies_of_nodes
 from ._what_if import Excess, Target, late_ranks
 
 __all__ = ["candidates"]
@@ -83,6 +84,7 @@ def candidates(
     found = [
         *(_with_evidence(one, rates, reaches, segments) for one in _computations(segments, computed)),
         *_fusible(path, workload, computed),
+        *_repeated(path, workload, np.union1d(computed, rows_of.get("copy", nothing))),
         *_module(segments, computed, hosted),
         *_functions(segments, computed[~np.isin(computed, in_loops)]),
         *_optimizer(segments, computed, hosted),
@@ -155,6 +157,19 @@ def _fusible(path: CriticalPath, workload: Workload, computed: Ints) -> Iterator
     path_ns = sum_ns(segments, own)
     target, bound_ns = Target("fusion", FUSIBLE), max(0, path_ns - int(chained.fused_ns.sum()))
     yield Candidate(what, "compute", "", "fusion", target, GONE, own, path_ns, bound_ns, how=how)
+
+
+def _repeated(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
+    """Yield the casts and copies of data that the step has already cast or copied, as one."""
+    segments = path.columns
+    programs = path.program_of_rank[segments["rank"][rows]].astype(np.int64)
+    own = rows[copies_of_nodes(workload, programs, segments["node_id"][rows])]
+    if not len(own):
+        return
+    what = "Repeated casts and copies of unchanged data"
+    what += f", most for {largest(segments, own, 'operator')[0]}{in_place(segments, own)}"
+    kind, path_ns = largest(segments, own, "kind")[0], sum_ns(segments, own)
+    yield Candidate(what, kind, "", "repeated", Target("repeated", REPEATED), GONE, own, path_ns, path_ns)
 
 
 def _module(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:

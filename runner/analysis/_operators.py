@@ -22,6 +22,7 @@ _FIELDS = (
     "rank", "operator", "kind", "precision", "arguments", "calls", "kernels", "time_ns", "flops",
     "size_bytes", "tflops_per_s", "tb_per_s", "bound", "roofline_share", "chip", "reached",
 )  # fmt: skip
+_WORK = ("flops", "size_bytes", "tflops_per_s", "tb_per_s")
 _NAMED, _LONGEST_NAME = 5, 60
 
 
@@ -29,10 +30,11 @@ def operator_table(run: RunAnalysis) -> pd.DataFrame:
     """Return a row for each rank, operator, and shapes and types of its arguments, the longest time first.
 
     ``time_ns`` is that of the device work of all ``calls`` as measured, on the host that of the operators
-    themselves; ``share`` is its share of the rank's. ``flops`` and ``size_bytes`` are those of one call, 0
-    where ``kind`` is "": these operators have no model. ``bound`` is compute or memory, whichever needs
-    longer at the peaks of the chip that the trace names, and ``roofline_share`` is that time over the
-    measured one, nan without a chip or model. Empty for workloads that were not converted from traces.
+    themselves; ``share`` is its share of the rank's. ``flops`` and ``size_bytes`` are those of one call.
+    Where ``kind`` is "", the operator has no model or recorded shapes: these and the rates are missing then.
+    ``bound`` is compute or memory, whichever needs longer at the peaks of the chip that the trace names.
+    ``roofline_share`` is that time over the measured one, nan without a chip or model. Empty for workloads
+    that were not converted from traces.
     """
     return _table(operator_rates(run.workload.metadata))
 
@@ -54,6 +56,7 @@ class Roof:
 def roofline_points(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `operator_table` with operations and bytes; ``intensity`` is in FLOP per byte."""
     points = table[(table["kind"] != "") & (table["flops"] > 0) & (table["size_bytes"] > 0)]
+    points = points.astype(dict.fromkeys(["flops", "size_bytes"], "int64"))
     intensity = points["flops"] / points["size_bytes"]
     chosen: pd.DataFrame = points.assign(intensity=intensity).reset_index(drop=True)
     return chosen
@@ -91,7 +94,8 @@ def longest_call(run: RunAnalysis, operator: str, size_bytes: int) -> tuple[int,
 
 def _rates(table: pd.DataFrame) -> Iterator[OperatorRate]:
     names = [field.name for field in fields(OperatorRate)]
-    for row in table[names].itertuples(index=False):
+    counted = table[names].fillna({"flops": 0, "size_bytes": 0})
+    for row in counted.itertuples(index=False):
         yield OperatorRate(*row)
 
 
@@ -104,6 +108,8 @@ def _table(rates: Sequence[OperatorRate]) -> pd.DataFrame:
     table: pd.DataFrame = pd.DataFrame(
         [[getattr(rate, name) for name in _FIELDS] for rate in ordered], columns=[*_FIELDS]
     )
+    table = table.astype(dict.fromkeys(["flops", "size_bytes"], "Int64"))
+    table[[*_WORK]] = table[[*_WORK]].where(table["kind"] != "")
     shares = [rate.time_ns / max(1, total[rate.rank]) for rate in ordered]
     table.insert(_FIELDS.index("time_ns") + 1, "share", shares)
     return table

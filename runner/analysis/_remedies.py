@@ -13,6 +13,7 @@ REMEDIES: Mapping[str, str] = {
     "for its time, so neither bandwidth nor compression would help",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",
     "fusion": "one kernel for each chain (torch.compile), whose intermediate results stay in registers",
+    "repeated": "keep the first result for all uses in the step, or convert the tensor once before them",
     "module": "a smaller module (width, tokens, calls), lower precision, or fused kernels",
     "function": "call it less often or on less data, or move it out of the step",
     "copy": "fewer or smaller copies, pinned memory with non_blocking=True, or copies beside computation",

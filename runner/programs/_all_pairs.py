@@ -1,9 +1,9 @@
-"""Every rank with every other at once, by puts, gets or packets: programs in the manner of MSCCL++.
+"""All-pairs programs as in MSCCL++: every rank exchanges data with every other by puts, gets or packets.
 
-The workgroups (thread blocks) of a rank share its peers; where there are several times as many, those of one
-peer take equal parts. Puts and gets begin with a handshake, so that no buffer is touched before its rank has
-begun, and end with one, after which what was put is there and what was read is free. Packets have flags in
-their data and need neither.
+The workgroups (thread blocks) of a rank are divided among its peers; several workgroups for one peer take
+equal parts of the data. Puts and gets begin with a handshake, so that no buffer is accessed before its rank
+has begun. They end with another handshake: then data that was put has arrived, and buffers that were read may
+be overwritten. Packets carry flags in their data and need no handshake.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _THREADS = 1024
 def all_pairs_program(
     way: str, collective: str, ranks: int, workgroups: int = 0, threads: int = _THREADS
 ) -> Program:
-    """Return a program for *collective* in which each rank moves data to or from all others by *way*.
+    """Return a program for *collective* in which each rank exchanges data directly with all others.
 
-    *way* is put, get or packet; each rank has so many *workgroups* (0: one for each peer) of *threads*.
-    Raises `ConfigError` for a way that the collective does not have.
+    *way* is put, get or packet. Each rank has that many *workgroups* (0: one per peer) of *threads* threads.
+    Raises `ConfigError` if the collective has no program of this *way*.
     """
     if way not in ALL_PAIRS:
         raise ConfigError(f"There is no way '{way}'{did_you_mean(way, ALL_PAIRS)}")
@@ -74,7 +74,7 @@ class _Writer:
         self.sums = collective == "reduce-scatter"
 
     def peers(self, rank: int) -> list[int]:
-        """Return the others from the next one on, so that no rank is everybody's first."""
+        """Return the other ranks from the next one on, so that not all ranks start with the same peer."""
         return [(rank + distance) % self.ranks for distance in range(1, self.ranks)]
 
     def tasks(self, rank: int) -> list[list[tuple[int, int]]]:
@@ -168,7 +168,7 @@ class _Writer:
         return Op(self.way, (), (regions[0],), (regions[1],), channel, share=share)
 
     def _sum(self, rank: int, number: int) -> Op:
-        """Return the reduction of a workgroup's share of what the rank keeps."""
+        """Return the reduction of the workgroup's share of the rank's result."""
         mine = Region((rank,), Buffer.INPUT, rank, 1)
         share = (number, self.workgroups)
         if self.way == "get":

@@ -1,8 +1,8 @@
 """The engine's own algorithms written as programs: the same messages between the same ranks.
 
-They are for one group of ranks. Each is in place but the all-to-all. Halving and doubling takes its partners
-in the order that keeps what it exchanges in one piece: near ones first in an all-reduce, far ones first in a
-reduce-scatter, near ones first in an all-gather.
+They are for one group of ranks. All but the all-to-all work in place. Halving and doubling orders its
+partners so that each exchange is contiguous: nearest first in an all-reduce and an all-gather, farthest first
+in a reduce-scatter.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["BUILTIN_PROGRAMS", "builtin_program"]
 
 
 def builtin_program(algorithm: str, collective: str, ranks: int) -> Program:
-    """Return the engine's *algorithm* for *collective* among so many *ranks* as a program.
+    """Return the engine's *algorithm* for *collective* among *ranks* ranks as a program.
 
-    Raises `ConfigError` for one that is not built in, and for a number of ranks that it does not work with.
+    Raises `ConfigError` for algorithms that are not built in or do not support this number of ranks.
     """
     if algorithm not in BUILTIN_PROGRAMS:
         raise ConfigError(
@@ -64,7 +64,7 @@ def _ring_all_gather(writer: StepWriter, count: int) -> None:
 
 
 def _others(rank: int, count: int) -> list[int]:
-    """Return the other ranks from the next one on, so that no rank is everybody's first."""
+    """Return the other ranks from the next one on, so that not all ranks start with the same peer."""
     return [(rank + distance) % count for distance in range(1, count)]
 
 
@@ -146,7 +146,7 @@ def _trees_all_reduce(writer: StepWriter, count: int) -> None:
 
 
 def _tree(writer: StepWriter, rank: int, count: int, tree: int) -> None:
-    """Add what a rank does in one of two trees, whose leaves are the inner ranks of the other."""
+    """Add the steps of a rank in one of two trees; the leaves of each are inner nodes of the other."""
     shift = tree  # the second tree numbers the ranks from 1 on
     number = rank + shift
     top = count // 2

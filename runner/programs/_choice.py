@@ -1,4 +1,4 @@
-"""Which program runs which collective of a workload: the first of its files that fits."""
+"""Choose the program for each collective of a workload: the first file that fits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KEPT = 64
 
 @dataclass(frozen=True, order=True)
 class Demand:
-    """A kind of collective, among how many ranks, of how many bytes (of an all-gather, each rank's shard)."""
+    """A kind of collective, its number of ranks and its bytes (of an all-gather, those of a rank's shard)."""
 
     collective: str
     ranks: int
@@ -46,7 +46,7 @@ class Choice:
 
 
 def read_proved(path: Path) -> Program:
-    """Return the program in *path*, proved; raises `ConfigError` with its first mistake if it has one."""
+    """Return the program in *path* after proving it correct; raises `ConfigError` with the first mistake."""
     content = read_bytes(path)
     return _proved(content, hashlib.sha256(content).digest(), str(path))
 
@@ -64,9 +64,9 @@ def _proved(content: bytes, _digest: bytes, source: str) -> Program:
 
 
 def choose_programs(files: Mapping[str, Sequence[Path | str | None]], demands: Iterable[Demand]) -> Choice:
-    """Return which of *files*, by collective, runs each of *demands*; None is the system's own algorithm.
+    """Return the program that runs each of *demands*; None stands for the system's own algorithm.
 
-    A text is the name of a program that is made for each demand, such as ``nccl``.
+    *files* are programs by collective; a string such as ``nccl`` names a program generated for each demand.
     Raises `ConfigError` for a size that no file fits, and for files that fit no collective at all.
     """
     programs: dict[Demand, Program] = {}
@@ -84,7 +84,7 @@ def choose_programs(files: Mapping[str, Sequence[Path | str | None]], demands: I
 def _check_ranks(
     collective: str, candidates: Sequence[Program | str | None], demands: Sequence[Demand]
 ) -> None:
-    """Raise `ConfigError` if there are collectives, but none among as many ranks as any program has."""
+    """Raise `ConfigError` if no collective has the number of ranks of any program."""
     if any(isinstance(program, str) for program in candidates):
         return
     programs = [program for program in candidates if isinstance(program, Program)]

@@ -1,4 +1,4 @@
-"""Which races matter: those on which something depends that a rank must end with."""
+"""Find the races that can change a rank's final result."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NONE: _Doubts = frozenset()
 
 
 def doubtful_cells(run: Run) -> set[Cell]:
-    """Return the cells that some order may leave with other values than this run.
+    """Return the cells whose final values may differ in another order of the steps.
 
-    A read that races with a later write is right in all orders in which it comes first. So what depends on
-    it is right in steps that precede that write in every order; all else that races is always in doubt. What
-    is overwritten in every order is in doubt no more.
+    A read that races with a later write is correct in all orders in which the read comes first. Values that
+    depend on this read are therefore correct in steps that precede the write in every order. All other races
+    make values doubtful, until these are overwritten in every order.
     """
     marks: dict[_Key, _Doubts] = defaultdict(frozenset)
     spoilers: list[Clock] = []
@@ -56,7 +56,7 @@ def _key(cell: Cell, access: Access) -> _Key:
 def _spread(
     run: Run, marks: dict[_Key, _Doubts], spoilers: list[Clock]
 ) -> tuple[dict[_Key, _Doubts], dict[Cell, _Doubts]]:
-    """Return the doubts about each access, and about what cells hold at the end."""
+    """Return the doubts about each access, and about the final values of cells."""
     doubts: dict[_Key, _Doubts] = {}
     cells: dict[Cell, _Doubts] = {}
     for moved in run.moves:
@@ -73,7 +73,7 @@ def _spread(
 
 
 def _open(doubts: _Doubts, moved: Moved, spoilers: list[Clock]) -> _Doubts:
-    """Return the *doubts* whose write may come before a move."""
+    """Return the *doubts* whose write may precede a move."""
     return frozenset(
         doubt for doubt in doubts if doubt == _ALWAYS or spoilers[doubt][moved.strand] < moved.time
     )

@@ -1,12 +1,12 @@
-"""One symbolic run of a program, and what every other run has in common with it.
+"""Run a program symbolically, with vector clocks that hold for every allowed order of its steps.
 
-Each cell holds a set of contributions. The run takes one order that the program allows; with every step go
-clocks that say which steps come before it in *all* orders. Where no two steps wait for the same thing in no
-fixed order, the program ends in one order exactly if it ends in all, and without races all orders end alike.
+Each cell holds a set of contributions. The run takes one order that the program allows; the clocks of a step
+say which steps precede it in *all* orders. Unless two steps wait for the same token in no fixed order, the
+program terminates either in all orders or in none, and without races all orders have the same result.
 
-Threads of a thread block run together only from one ``nop`` or barrier to the next. Between two of them they
-are strands: one for each leading thread, which signals and waits on the channels and semaphores of its
-number, and one for each lane of data. What a proxy does is on a strand for each thread that asks it.
+The threads of a thread block synchronise only at a ``nop`` or barrier. Between two of these each leading
+thread is a strand, which signals and waits on the channels and semaphores of its number, and so is each lane
+of data. Work of a proxy has one strand for each thread that requests it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Clock = npt.NDArray[np.int32]
 
 
 class Value(NamedTuple):
-    """What a cell holds: the contributions in it, those in it more than once, and which part of a chunk."""
+    """The content of a cell: its contributions, those it has more than once, and its part of the chunk."""
 
     mask: int
     twice: int
@@ -36,12 +36,12 @@ class Value(NamedTuple):
 
 
 def contribution(program: Program, rank: int, chunk: int) -> int:
-    """Return the set that holds nothing but the input chunk of a rank."""
+    """Return the set with only the input chunk of a rank."""
     return 1 << (rank * program.chunks + chunk)
 
 
 class Access(NamedTuple):
-    """A step that read or wrote a cell, when on its strand, and all that came before it."""
+    """An access to a cell: its step, its place on the strand, and the clock of all that precedes it."""
 
     step: Step
     strand: int
@@ -54,17 +54,17 @@ class Access(NamedTuple):
     proxied: bool
 
     def precedes(self, clock: Clock) -> bool:
-        """Return whether it comes before what has *clock* in all orders, element by element."""
+        """Return whether it precedes an event with *clock* in all orders, element by element."""
         return bool(clock[self.strand] >= self.time)
 
     def precedes_whole(self, later: Access) -> bool:
-        """Return whether all elements of it come before every element of *later* in all orders."""
+        """Return whether all its elements precede every element of *later* in all orders."""
         half = 0 if self.proxied and later.proxied else len(later.clock) // 2
         return bool(later.clock[half + self.strand] >= self.time)
 
 
 class Event(NamedTuple):
-    """A token given or taken: by which step, when on its strand, and all that came before it."""
+    """A token given or taken: its step, its place on the strand, and the clock of all that precedes it."""
 
     step: Step
     strand: int
@@ -72,12 +72,12 @@ class Event(NamedTuple):
     clock: Clock
 
     def precedes(self, clock: Clock) -> bool:
-        """Return whether it comes before what has *clock* in all orders."""
+        """Return whether it precedes an event with *clock* in all orders."""
         return bool(clock[self.strand] >= self.time)
 
 
 class Moved(NamedTuple):
-    """A move of a step as it was done: when on its strand."""
+    """A completed move of a step, with its place on the strand."""
 
     step: Step
     move: Move
@@ -86,7 +86,7 @@ class Moved(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """A step that this run never got past, and what it waits for."""
+    """A step at which this run is blocked, and what it waits for."""
 
     step: Step
     awaits: Token
@@ -94,10 +94,10 @@ class Blocked(NamedTuple):
 
 @dataclass
 class Run:
-    """What happened: accesses by cell, the last values, and what is left.
+    """The record of a run: accesses by cell, final values, and tokens and messages that remain.
 
-    *inputs* are what cells hold at the beginning. *overlaps* are the accesses to packets by the raw cells
-    whose memory they take. Chunks have *parts*.
+    *inputs* are the initial values of cells. *overlaps* are accesses to packets, by the raw cells that share
+    their memory. Each chunk has *parts* parts.
     """
 
     parts: int
@@ -123,7 +123,7 @@ class Run:
 
     @property
     def knowledge(self) -> int:
-        """How much all takes know together; it grows from one run to the next until it is all."""
+        """The total of the clocks of all takes, which grows from run to run until it is complete."""
         return sum(int(clock.sum()) for clock in self.taken.values())
 
 
@@ -144,7 +144,7 @@ class _Block:
 def execute(unrolled: Unrolled, depth: int = 0, earlier: Run | None = None) -> Run:
     """Run *unrolled* once. At most *depth* messages of an XML are in flight per connection (0: no bound).
 
-    With an *earlier* run of the same, its clocks tell which of several signals a wait cannot do without.
+    The clocks of an *earlier* run of the same program show which of several signals a wait requires.
     """
     return _Machine(unrolled, depth, earlier).run()
 
@@ -202,7 +202,7 @@ class _Machine:
         self.strand_of.setdefault(strand, len(self.strand_of))
 
     def _begin(self) -> None:
-        """Let every rank begin: before that, nothing of its buffers is there for others."""
+        """Let every rank begin; before that, other ranks cannot use its buffers."""
         for (rank, _), block in self.blocks.items():
             block.base = np.zeros(self.width, np.int32)
             block.base[rank] = 1
@@ -219,7 +219,7 @@ class _Machine:
         self.result.values = dict(self.result.inputs)
 
     def run(self) -> Run:
-        """Run until nothing can go on."""
+        """Run until no step can continue."""
         while self.ready:
             block = self.ready.popleft()
             while block.at < len(block.steps):
@@ -259,7 +259,7 @@ class _Machine:
         return clock
 
     def _learn(self, block: _Block, clock: Clock) -> None:
-        """Let all threads of the block know what has *clock*."""
+        """Add *clock* to the clocks of all threads of the block."""
         own = self._meet(block)
         np.maximum(own, clock, out=own)
 
@@ -271,7 +271,7 @@ class _Machine:
     # Steps.
 
     def _advance(self, block: _Block, step: Step) -> object | None:
-        """Do a step as far as it goes; return what it waits for, or None when it is done."""
+        """Execute a step as far as possible; return what it waits for, or None when it has completed."""
         if step.joins:
             self._meet(block)
         if step.after is not None:
@@ -330,9 +330,9 @@ class _Machine:
         self._wake(token)
 
     def _ask(self, block: _Block, proxy: Token, number: int) -> tuple[Clock, int]:
-        """Return the clock and strand of what thread *number* asks a *proxy* for.
+        """Return the clock and strand of the work that thread *number* requests from a *proxy*.
 
-        It follows all that was asked before in every order, by this thread or by others it knows.
+        It follows all requests that precede it in every order, of this thread or of others.
         """
         lead = (block.key, "lead", number)
         own = self._clock(block, lead)
@@ -379,7 +379,7 @@ class _Machine:
         before.append(Event(step, strand, int(clock[strand]), clock.copy()))
 
     def _certain(self, token: Token, needed: int, take: tuple[int, int]) -> list[Clock]:
-        """Return the clocks of the gives without which *needed* of them cannot have happened."""
+        """Return the clocks of the gives that must have happened once *needed* of them have."""
         if needed <= 0:
             return []
         if len(self.givers[token]) == 1:
@@ -440,7 +440,7 @@ class _Machine:
         return clock, self._tick(strand, clock)
 
     def _packet_clocks(self, cell: Cell) -> list[Clock]:
-        """Return what a reader of packets knows: all that came before whichever of their writers."""
+        """Return the clock of a reader of packets: all that precedes every possible writer."""
         writers = self.result.writers[cell]
         if self.packet_writers[cell] > 1:
             if self.earlier is None:
@@ -451,7 +451,7 @@ class _Machine:
         return [np.minimum.reduce([clock for _, clock, _ in writers])]
 
     def _counts(self, cell: Cell) -> bool:
-        """Return whether a cell takes a slot of its connection: each message, or each chunk of one."""
+        """Return whether a cell occupies a slot of its connection: a message, or a chunk of one."""
         return cell[0] == "m" and (self.unrolled.program.chunkwise or cell[5] == 0)
 
     def _write(self, cell: Cell, access: Access) -> None:
@@ -488,7 +488,7 @@ def _includes(clock: Clock, other: Clock) -> bool:
 
 
 def _sum(read: list[Value | None]) -> Value | None:
-    """Return the sum of values; None if one of them is not there."""
+    """Return the sum of values; None if one of them is missing."""
     total: Value | None = None
     for value in read:
         if value is None:

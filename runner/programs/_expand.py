@@ -1,4 +1,4 @@
-"""A whole workload whose collectives are messages, which every simulator of Chakra graphs runs."""
+"""Replace a workload's collectives by messages, which every simulator of Chakra graphs supports."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def demands_of(workload: Workload) -> set[Demand]:
 def expand_workload(
     workload: Workload, messages: Mapping[Demand, Lowered], memory_bytes_per_ns: float = 0.0
 ) -> Workload:
-    """Return *workload* with the messages of programs in the place of those collectives that have one.
+    """Return *workload* with each collective that has a program replaced by the program's messages.
 
-    A collective's own node stays, as computation that takes no time and waits for its messages, so that what
-    waited for it does still. Local work runs at *memory_bytes_per_ns*, or takes no time where that is 0.
+    The collective's node becomes computation without duration that depends on the messages, so that its
+    dependents still wait for it. Local work runs at *memory_bytes_per_ns*, and takes no time if that is 0.
     """
     tags = _Tags(1 + max((int(graph.nodes["comm_tag"].max()) for graph in workload.graphs), default=0))
     graphs = [
@@ -45,7 +45,7 @@ def expand_workload(
 
 @dataclass
 class _Tags:
-    """Tags that belong to one collective each: the same for all of its ranks."""
+    """Message tags, each used by one collective, with the same values on all of its ranks."""
 
     free: int
     of: dict[tuple[int, int, int], int] = field(default_factory=dict)
@@ -122,7 +122,7 @@ def _tag_count(lowered: Lowered) -> int:
 
 
 def _placed(nodes: pd.DataFrame, fresh: int, lane: int, tag: int, members: Sequence[int]) -> pd.DataFrame:
-    """Return the *nodes* of a program as those of *members*, with ids, lanes and tags of their own."""
+    """Return the *nodes* of a program as nodes of *members*, with new ids, lanes and tags."""
     moved: pd.DataFrame = nodes.copy()
     moved["node_id"] += fresh
     moved["stream"] += lane

@@ -15,12 +15,12 @@ _TYPES = {"send": NodeType.COMM_SEND, "receive": NodeType.COMM_RECV, "local": No
 
 
 def graphs_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> list[Graph]:
-    """Return the graph of each rank; local work takes its bytes at that speed, or no time where it is 0."""
+    """Return the graph of each rank; local work runs at the given speed, and takes no time if that is 0."""
     return [graph_of_messages(lowered, rank, memory_bytes_per_ns) for rank in range(len(lowered.ranks))]
 
 
 def workload_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> Workload:
-    """Return the program as a workload of its own, which runs wherever messages do."""
+    """Return the program as a workload of messages."""
     graphs = graphs_of(lowered, memory_bytes_per_ns)
     program = lowered.program
     metadata = {
@@ -32,7 +32,7 @@ def workload_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> Workload:
 
 
 def graph_of_messages(lowered: Lowered, rank: int, speed: float) -> Graph:
-    """Return the graph of the rank at that place of the program; local work runs at *speed* bytes per ns."""
+    """Return the graph of one rank of the program; local work runs at *speed* bytes per ns."""
     nodes = lowered.ranks[rank]
     rows = [_row(rank, number, node, speed) for number, node in enumerate(nodes)]
     edges = [

@@ -1,4 +1,4 @@
-"""What a program does, in figures: who sends what to whom, in how many steps, and what would be best."""
+"""Figures of a program: traffic by pair of ranks, number of steps, and lower bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Inspection", "Traffic", "inspect_program", "inspection_facts"]
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one rank sends to another in one step: messages and bytes, flags and signals included."""
+    """The messages and bytes that one rank sends to another in one step, flags and signals included."""
 
     step: int
     source: int
@@ -29,10 +29,10 @@ class Traffic:
 class Inspection:
     """The figures of a program for one size.
 
-    *steps* is the longest chain of messages that wait for each other, *rounds* how often thread blocks go
-    through their steps. *most_sent_bytes* and
-    *most_received_bytes* are of the busiest rank; *least_bytes* is what it must receive in any program for
-    this collective (None where that is not known). *link_bytes* is what the busiest pair sends one way.
+    *steps* is the length of the longest chain of dependent messages, *rounds* how often thread blocks repeat
+    their steps. *most_sent_bytes* and *most_received_bytes* are those of the busiest rank. *least_bytes* is
+    the lower bound of received bytes for any program of this collective (None if unknown). *link_bytes* are
+    the bytes that the busiest pair sends in one direction.
     """
 
     program: Program
@@ -50,7 +50,7 @@ class Inspection:
 
 
 def inspect_program(program: Program, size_bytes: int) -> Inspection:
-    """Return what *program* does for a collective of *size_bytes*; raises `ConfigError` as `lower`."""
+    """Return the figures of *program* for a collective of *size_bytes*; raises the errors of `lower`."""
     lowered = lower(program, size_bytes)
     steps = _steps(lowered)
     cells: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
@@ -87,7 +87,7 @@ def inspect_program(program: Program, size_bytes: int) -> Inspection:
 
 
 def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
-    """Return the figures of an inspection as (name, text): what it is, then what it sends."""
+    """Return the figures of an inspection as (name, text): first the program's, then its traffic's."""
     program = found.program
     place = "in place" if program.in_place else "out of place"
     most = "any size" if program.most_bytes is None else f"at most {bytes_text(program.most_bytes)}"
@@ -114,7 +114,7 @@ def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
 
 
 def _steps(lowered: Lowered) -> dict[int, int]:
-    """Return the step of each message by its tag: one more than the latest that it waits for."""
+    """Return the step of each message by its tag: one more than the latest step it depends on."""
     starts = list(accumulate((len(nodes) for nodes in lowered.ranks), initial=0))
     nodes = [node for ranks in lowered.ranks for node in ranks]
     receives = {node.tag: number for number, node in enumerate(nodes) if node.kind == "receive"}
@@ -144,7 +144,7 @@ def _steps(lowered: Lowered) -> dict[int, int]:
 
 
 def _least_bytes(program: Program, size_bytes: int) -> int | None:
-    """Return the bytes that the busiest rank must receive at least, without help of the network."""
+    """Return the minimum of bytes that the busiest rank must receive without in-network reduction."""
     count = program.num_ranks
     share = Fraction(count - 1, count)
     least = {

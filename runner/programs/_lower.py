@@ -1,15 +1,15 @@
-"""Turn a program into messages with dependencies: what every network can carry, and ASTRA-sim too.
+"""Turn a program into messages with dependencies, which every backend and ASTRA-sim can run.
 
-* A put, a send or a packet is a message to the rank whose buffer it fills; it does not keep its thread block
-  from going on (it is posted), but messages of a thread block to one peer follow each other.
-* A signal that directly follows data to the same peer goes with it; any other is a message of its own.
+* A put, a send or a packet is a message to the rank whose buffer it fills. It is posted: its thread block
+  continues at once, but messages of a thread block to one peer follow each other.
+* A signal directly after data to the same peer is part of that message; other signals are separate messages.
 * A read of another rank's buffer (get, and reductions that read) is a request and a message back.
-* The switch's own operations become what they stand for: a multicast a message to each rank, an in-network
-  reduction a read from each.
+* Operations of the switch are replaced by messages: a multicast by one to each rank, an in-network reduction
+  by a read from each.
 * Reductions and copies take the bytes they read and write at the bandwidth of the local memory.
 * LL doubles what is sent (8 of 16 bytes are flags), LL128 sends 128 bytes for 120.
-* An XML whose chunks are larger than a slot of NCCL's goes over them in rounds: its thread blocks take all
-  steps again and again.
+* An XML whose chunks are larger than a slot of NCCL's runs in rounds: its thread blocks repeat all steps for
+  each part of the chunks.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _SWITCH = {"gstore", "gstorepkt", "glre", "glres"}
 class Message:
     """A node of one rank: a ``send`` or ``receive`` of bytes, or ``local`` work on so many bytes.
 
-    Local work goes *passes* times through the memory: a reduction reads twice and writes once. *after* are
-    the numbers of the rank's own nodes that must be over. *tag* is the same at both ends and belongs to one
-    message. *place* is the (thread block, op) it comes from.
+    Local work transfers its bytes *passes* times: a reduction reads twice and writes once. *after* are the
+    numbers of the rank's nodes that it depends on. *tag* is unique to a message and the same at both ends.
+    *place* is the (thread block, op) of its origin.
     """
 
     kind: str
@@ -55,9 +55,9 @@ class Message:
 
 @dataclass(frozen=True)
 class Lowered:
-    """The nodes of each rank for one size, and sentences about what was taken for something else.
+    """The nodes of each rank for one size, and sentences on the approximations.
 
-    *rounds* is how often the thread blocks of an XML go through their steps, a part of the chunks at a time.
+    *rounds* is how often the thread blocks of an XML repeat their steps, each time for a part of the chunks.
     """
 
     program: Program
@@ -70,15 +70,15 @@ class Lowered:
 def lower(program: Program, size_bytes: int) -> Lowered:
     """Return the messages of *program* for a collective of *size_bytes*, by ASTRA-sim's conventions.
 
-    Raises `ConfigError` for a size that the chunks do not divide or that takes too many rounds, or if ranks
-    would wait for ever.
+    Raises `ConfigError` for a size that the chunks do not divide or that takes too many rounds, and for a
+    program that deadlocks.
     """
     return _Lowering(program, Sizes(program, size_bytes)).run()
 
 
 @dataclass
 class _Frontier:
-    """What a thread block's next op comes after: nodes of its rank, and data on its way to others."""
+    """The dependencies of a thread block's next op: nodes of its rank, and data in flight to other ranks."""
 
     nodes: dict[int, None] = field(default_factory=dict)
     pending: dict[int, dict[int, None]] = field(default_factory=dict)  # peer: its receives
@@ -136,7 +136,7 @@ class _Lowering:
                 self.ready.append(_Block(rank.rank, block, self._unrolled(rank.rank, block)))
 
     def _go_in_rounds(self) -> None:
-        """Say so; raises `ConfigError` for more steps than can be held."""
+        """Note that the program runs in rounds; raises `ConfigError` for too many steps."""
         program, turns = self.program, self.turns
         if turns * program.num_ops > _MOST_STEPS:
             raise ConfigError(
@@ -213,7 +213,7 @@ class _Lowering:
         return receive
 
     def _read(self, block: _Block, op: Op, peer: int, size: int) -> int:
-        """Ask *peer* for *size* bytes; return the number of the receive of the rank's own."""
+        """Request *size* bytes from *peer*; return the number of the rank's receive."""
         self.tags += 2
         place = (block.block.id, op.place)
         after = tuple(block.frontier.nodes)
@@ -224,7 +224,7 @@ class _Lowering:
         return self._add(block.rank, Message("receive", peer, size, answer, (), place))
 
     def _local(self, block: _Block, op: Op, passes: int, size: int, also: Iterable[int] = ()) -> int:
-        """Do local work after everything so far and *also* some; the thread block continues after it."""
+        """Add local work after everything so far and *also*; the thread block continues after it."""
         after = dict(block.frontier.nodes) | dict.fromkeys(also)
         place = (block.block.id, op.place)
         node = self._add(block.rank, Message("local", -1, size, 0, tuple(after), place, passes))
@@ -232,7 +232,7 @@ class _Lowering:
         return node
 
     def _past(self, block: _Block, nodes: dict[int, None]) -> None:
-        """Let the thread block go on after *nodes* alone; a signal then cannot go with data sent before."""
+        """Let the thread block depend on *nodes* alone; a later signal is then not part of earlier data."""
         block.frontier.nodes = nodes
         block.stale.update(block.frontier.pending)
 
@@ -319,7 +319,7 @@ class _Lowering:
         return None
 
     def _step(self, block: _Block, op: Op, turn: int) -> tuple[object, ...] | None:
-        """Do a step of an XML in a round: for each slot's worth receive, reduce, then send."""
+        """Execute a step of an XML in a round: for the data of each slot receive, reduce, then send."""
         parts = MESSAGE_OPS.get(op.name, ())
         size = self.rounds.piece(op, turn)
         pieces = self.rounds.messages(size) if parts else [size]
@@ -331,7 +331,7 @@ class _Lowering:
         return None
 
     def _piece(self, block: _Block, op: Op, parts: tuple[str, ...], size: int) -> tuple[object, ...] | None:
-        """Do a step with what one slot holds."""
+        """Execute a step with the data of one slot."""
         if "receive" in parts:
             connection = (block.block.receive, block.rank, block.block.channel)
             if not self.messages[connection]:
@@ -362,7 +362,7 @@ class _Lowering:
         return -(-size // 120) * 128 if protocol == "LL128" else size
 
     def _data(self, block: _Block, op: Op, turn: int) -> tuple[object, ...] | None:
-        """Do an op of a plan that moves data."""
+        """Execute an op of a plan that moves data."""
         packets = op.name in PACKET_OPS
         came: dict[int, None] = {}
         if packets:
@@ -380,7 +380,7 @@ class _Lowering:
         return None
 
     def _copy(self, block: _Block, op: Op, turn: int, came: dict[int, None], packets: bool) -> None:
-        """Do an op that copies source k to destination k."""
+        """Execute an op that copies source k to destination k."""
         if came:
             self._wait_for(block, came)
         for source, target in zip(op.sources, op.destinations, strict=True):
@@ -400,7 +400,7 @@ class _Lowering:
         flagged: bool,
         copied: bool,
     ) -> None:
-        """Bring *size* bytes to every rank of *targets*; a local copy is work, a sum's own result is not."""
+        """Store *size* bytes on all *targets*; local copies take time, local results of a sum do not."""
         for target in targets:
             for rank in target.ranks:
                 if rank != block.rank:
@@ -416,7 +416,7 @@ class _Lowering:
                         self._wake(("cell", *cell))
 
     def _sum(self, block: _Block, op: Op, turn: int, came: dict[int, None], packets: bool) -> None:
-        """Do an op that sums all sources into every destination."""
+        """Execute an op that sums all sources into every destination."""
         size = max(self.sizes.of(op, region, turn) for region in (*op.sources, *op.destinations))
         read = dict(came)
         sources = 0

@@ -1,7 +1,7 @@
-"""What a collective program says: who does what, in which order, on which part of which buffer.
+"""The model of collective programs: the ordered operations of each rank on parts of its buffers.
 
-One model for MSCCL XML and MSCCL++ plans. Everything is resolved: a region names its rank and buffer, a
-channel its peers, so that running, proving and lowering a program needs no lookup.
+MSCCL XML and MSCCL++ plans share it. All references are resolved: a region names its rank and buffer, and a
+channel its peers, so that no later step needs a lookup.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CONTROL_OPS = frozenset(
 
 
 class Buffer(str, Enum):
-    """A buffer of a rank; of a program in place the input and the output share memory."""
+    """A buffer of a rank; in-place programs have the input and the output in the same memory."""
 
     INPUT = "i"
     OUTPUT = "o"
@@ -65,7 +65,7 @@ class Buffer(str, Enum):
 
 
 class ChannelType(str, Enum):
-    """What carries a plan's data: loads and stores, a proxy with a NIC, or the switch."""
+    """The transport of a plan's channel: loads and stores, a proxy with a NIC, or the switch."""
 
     MEMORY = "memory"
     PORT = "port"
@@ -74,7 +74,7 @@ class ChannelType(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """*count* chunks from *index* on in a buffer of each of *ranks*: one rank, or all those of a switch."""
+    """*count* chunks from *index* in a buffer of each of *ranks*, which are several only for a switch."""
 
     ranks: tuple[int, ...]
     buffer: Buffer
@@ -87,7 +87,7 @@ class Channel:
     """One end of a channel: the *number*-th of its *type* between *rank* and *peer*.
 
     The other end is the channel of *peer* with the same type and number and this rank as its peer. A switch
-    channel has no peer (-1); its number counts those of its rank, and *ranks* are all it reaches.
+    channel has no peer (-1); its number counts the switch channels of its rank, and *ranks* are its members.
     """
 
     type: ChannelType
@@ -134,7 +134,7 @@ class Op:
 
     @property
     def by_port(self) -> bool:
-        """Whether a proxy moves the data, not the threads."""
+        """Whether a proxy moves the data rather than the threads."""
         return any(channel.type is ChannelType.PORT for channel in self.channels)
 
 
@@ -149,7 +149,7 @@ class ThreadBlock:
     channel: int = 0
 
     def walk(self) -> Iterator[Op]:
-        """Yield every op once, those inside a pipeline after it."""
+        """Yield every op once; ops of a pipeline follow it."""
         for op in self.ops:
             yield op
             yield from op.body
@@ -157,7 +157,7 @@ class ThreadBlock:
 
 @dataclass(frozen=True, slots=True)
 class RankProgram:
-    """What one rank runs; *semaphores* are the values its semaphores begin with."""
+    """The thread blocks of one rank, and the initial values of its *semaphores*."""
 
     rank: int
     input_chunks: int
@@ -173,11 +173,11 @@ class Program:
     """A collective as a program of all its ranks.
 
     *collective* is all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, send-receive or custom;
-    *language* msccl or mscclpp. *chunks* is what the larger buffer of a rank is cut into: the output of an
-    all-gather, else the input. Sizes are of that buffer; *most_bytes* is None without a bound. Chunks differ
-    by *alignment_bytes* at most; with *uneven*, those of an XML may too. With *chunkwise*, each
-    chunk of an XML's message can be a message of its own, as MSCCL's executor sends it in large buffers. With
-    *reuses_scratch*, pipelines take turns in the scratch buffer.
+    *language* msccl or mscclpp. *chunks* is the number of chunks of a rank's larger buffer: the output of an
+    all-gather, else the input. Sizes refer to that buffer; *most_bytes* is None without a bound. The sizes of
+    chunks differ by at most *alignment_bytes*; those of an XML differ only with *uneven*. With *chunkwise*,
+    each chunk of an XML's message can be a separate message, as MSCCL's executor sends large buffers. With
+    *reuses_scratch*, pipelines use the scratch buffer in turns.
     """
 
     name: str
@@ -199,16 +199,16 @@ class Program:
 
     @property
     def num_ranks(self) -> int:
-        """How many ranks run it."""
+        """The number of ranks."""
         return len(self.ranks)
 
     @property
     def num_ops(self) -> int:
-        """How many ops all ranks have together."""
+        """The total number of ops of all ranks."""
         return sum(len(tuple(block.walk())) for rank in self.ranks for block in rank.thread_blocks)
 
     def awaited(self) -> set[tuple[int, int, int]]:
-        """Return rank, thread block and place of the ops that others of their rank wait for."""
+        """Return rank, thread block and place of the ops that other ops of their rank wait for."""
         return {
             (rank.rank, *op.after)
             for rank in self.ranks
@@ -218,15 +218,15 @@ class Program:
         }
 
     def chunk_bytes(self, size_bytes: int) -> list[int]:
-        """Return how large each chunk of a buffer of *size_bytes* is; the first ones are a unit larger.
+        """Return the size of each chunk of a buffer of *size_bytes*; the first ones are a unit larger.
 
-        Where ranks have a slice of the buffer each and chunks are uneven, it is those of each slice.
+        If each rank has a slice of the buffer and chunks are uneven, these are the chunks of each slice.
         """
         slices = self.num_ranks if self.uneven and self.collective in {"all-gather", "reduce-scatter"} else 1
         return _cut(size_bytes // slices, self.chunks // slices, self.alignment_bytes) * slices
 
     def chunks_of(self, rank: int, buffer: Buffer) -> int:
-        """Return how many chunks a buffer of *rank* has; in place, the smaller one is part of the larger."""
+        """Return the number of chunks of a buffer; in place, the smaller buffer is part of the larger."""
         own = self.ranks[rank]
         if buffer is Buffer.SCRATCH:
             return own.scratch_chunks
@@ -238,9 +238,9 @@ class Program:
         return whole // self.num_ranks if sliced and buffer is part else whole
 
     def home(self, rank: int, buffer: Buffer, index: int) -> tuple[Buffer, int]:
-        """Return where a chunk really lies: in place, input and output are one buffer, here the output.
+        """Return the location of a chunk in memory: in place, input and output are one buffer, the output.
 
-        The input of an all-gather and the output of a reduce-scatter are the rank's slice of it.
+        The input of an all-gather and the output of a reduce-scatter are the rank's slice of that buffer.
         """
         if not self.in_place or buffer is Buffer.SCRATCH:
             return buffer, index
@@ -256,7 +256,7 @@ class Program:
 
 
 def _cut(size_bytes: int, chunks: int, alignment_bytes: int) -> list[int]:
-    """Return the sizes of *chunks* of a buffer, in whole units but the last one."""
+    """Return the sizes of the *chunks* chunks of a buffer; all but the last are whole units."""
     units = -(-size_bytes // alignment_bytes)
     each, more = divmod(units, chunks)
     sizes = [(each + (chunk < more)) * alignment_bytes for chunk in range(chunks)]

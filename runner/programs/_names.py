@@ -1,7 +1,7 @@
-"""Programs that have a name instead of a file: ``ring``, ``nccl-ring:LL:8``, ``nccl``, ``all-pairs-get:32``.
+"""Programs by name instead of by file: ``ring``, ``nccl-ring:LL:8``, ``nccl``, ``all-pairs-get:32``.
 
-After the name of NCCL's come its protocol and its number of channels, after all pairs the number of
-workgroups. ``nccl`` is what NCCL chooses for a size, ``nccl:a100`` on that kind of node.
+Names of NCCL's algorithms may be followed by a protocol and a number of channels, all pairs by a number of
+workgroups. ``nccl`` is the algorithm that NCCL chooses for a size, ``nccl:a100`` its choice on that node.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _TREES = ("doubleBinaryTree", "nccl-tree")
 
 
 def is_program_name(name: str) -> bool:
-    """Return whether *name* is that of a program made here, with or without what may follow it.
+    """Return whether *name* is the name of a generated program, with or without its options.
 
-    Those of the engine's own algorithms are not: they are algorithms of a system file.
+    Names of the engine's own algorithms are not included: system files name these.
     """
     return name.split(":", maxsplit=1)[0] in _MADE
 
@@ -54,10 +54,10 @@ def check_program_size(name: str, ranks: int) -> None:
 
 @lru_cache(_KEPT)
 def named_program(name: str, collective: str, ranks: int, size_bytes: int = 1 << 20) -> Program:
-    """Return the program called *name* for *collective* among so many *ranks*.
+    """Return the program called *name* for *collective* among *ranks* ranks.
 
-    *size_bytes*, of the larger buffer, matters for ``nccl`` alone. Raises `ConfigError` for a name that there
-    is not, or that does not do the collective.
+    *size_bytes* is that of the larger buffer and matters only for ``nccl``. Raises `ConfigError` for an
+    unrecognised name or a program that does not support the collective.
     """
     base, *more = name.split(":")
     if base in BUILTIN_PROGRAMS and not more:

@@ -1,10 +1,9 @@
-"""NCCL's algorithms as programs made from what it publishes of them: ring, tree and NVLS, in channels.
+"""NCCL's ring, tree and NVLS algorithms as programs, written after its published source.
 
-Each channel works on a part of the buffer of its own, in its own thread blocks. How much goes at a time (the
-slots of a connection) is the machine's protocol's; a program repeats over larger chunks. With Simple, a chunk
-of a ring is two slices, one after the other, so that the next rank starts on the first while the second
-is in flight. Within a node a tree is a chain of its ranks; the first ones of the nodes form two binary
-trees, of which the even channels take one and the odd ones the other.
+Each channel has its own part of the buffer and its own thread blocks. The protocol of the machine sets the
+size of a slot; larger chunks repeat the program. With the Simple protocol, a chunk of a ring has two slices,
+so that the next rank starts on the first while the second is in flight. Within a node a tree is a chain of
+ranks. The first ranks of the nodes form two binary trees: one for even channels, one for odd channels.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
     ranks_per_node: int = 0,
     unit_bytes: int = _NVLS_UNIT_BYTES,
 ) -> Program:
-    """Return NCCL's *algorithm* (ring, tree, nvls) for *collective* among so many *ranks* as a program.
+    """Return NCCL's *algorithm* (ring, tree, nvls) for *collective* among *ranks* ranks as a program.
 
-    *ranks_per_node* shapes the tree (0: all ranks are in one node). *unit_bytes* is how much of each rank's
-    part NVLS takes at a time. Raises `ConfigError` for what NCCL does not have.
+    *ranks_per_node* shapes the tree (0: all ranks are in one node). *unit_bytes* is the part of each rank's
+    data that NVLS processes at a time. Raises `ConfigError` for combinations that NCCL does not support.
     """
     if algorithm not in NCCL_ALGORITHMS:
         raise ConfigError(f"NCCL has no algorithm '{algorithm}'{did_you_mean(algorithm, NCCL_ALGORITHMS)}")
@@ -74,7 +73,7 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
 
 
 def _ring_names(collective: str, ranks: int) -> tuple[list[str], int]:
-    """Return the steps of a rank, and how far behind it the chunk of the first one is."""
+    """Return the steps of a rank, and the distance from the rank to its first chunk."""
     between = ranks - 2
     if collective == "all-reduce":
         return ["s", *["rrs"] * between, "rrcs", *["rcs"] * between, "r"], 1
@@ -112,7 +111,7 @@ def _binary_tree(count: int) -> list[int]:
 
 
 def _second_tree(count: int) -> list[int]:
-    """Return the parents in the other tree: mirrored, or moved on by one if that would keep the leaves."""
+    """Return the parents in the second tree: mirrored, or shifted by one if mirroring keeps the leaves."""
     first = _binary_tree(count)
     if count % 2:
         return [(above + 1) % count if above >= 0 else -1 for above in (first[-1:] + first[:-1])]
@@ -142,7 +141,7 @@ def _tree(name: str, ranks: int, protocol: str, channels: int, per_node: int) ->
 
 
 def _tree_steps(writer: StepWriter, rank: int, parent: int, children: list[int], channel: int) -> None:
-    """Add what a rank of a tree does: reduce what its children send and pass it on, and back again."""
+    """Add the steps of a rank of a tree: reduce towards the root, then broadcast the result."""
 
     def step(name: str, send: int = -1, receive: int = -1) -> None:
         writer.step(rank, name, channel, (send, receive), channel=channel)

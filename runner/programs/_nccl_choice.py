@@ -1,8 +1,8 @@
-"""What NCCL would choose: algorithm, protocol and channels by size, as its tuner publishes them.
+"""NCCL's choice of algorithm, protocol and channels by size, after the source of its tuner.
 
-The tuner estimates a latency and a bandwidth of each combination and takes the one that is done first. The
-figures are those of NCCL 2.30 (commit 5067397, src/graph/tuning.cc, src/enqueue.cc), for one node whose GPUs
-are linked by NVLink and NVSwitch. They are estimates for a choice; how long a program takes is simulated.
+The tuner estimates latency and bandwidth of each combination and takes the fastest. The figures are those of
+NCCL 2.30 (commit 5067397, src/graph/tuning.cc, src/enqueue.cc), for one node whose GPUs are linked by NVLink
+and NVSwitch. The estimates only serve the choice; the time of a program is simulated.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NVLS_UNITS = ((64, 65536), (8, 32768), (2, 16384))
 
 @dataclass(frozen=True)
 class _Node:
-    """What NCCL finds in a node: *channels* of *channel_bytes_per_ns* each, and limits of bandwidths.
+    """A node as NCCL detects it: *channels* of *channel_bytes_per_ns* each, and limits of bandwidths.
 
     *nvls* are the channels and the bandwidth of each in its graph for the switch, *nvls_channels* those that
     run (0: the switch cannot reduce).
@@ -66,7 +66,7 @@ _NODES = {
 
 @dataclass(frozen=True)
 class NcclChoice:
-    """One way of NCCL's for a collective, and how long its tuner expects it to take."""
+    """A combination of algorithm, protocol and channels, and the time that NCCL's tuner estimates for it."""
 
     algorithm: str
     collective: str
@@ -97,10 +97,10 @@ def nccl_choice(  # noqa: PLR0917 - what is asked, and what is allowed
     algorithms: Sequence[str] = tuple(NCCL_ALGORITHMS),
     protocols: Sequence[str] = NCCL_PROTOCOLS,
 ) -> NcclChoice:
-    """Return what NCCL chooses for *size_bytes* of the larger buffer among *ranks* of one *node*.
+    """Return NCCL's choice for *size_bytes* of the larger buffer among *ranks* ranks of one *node*.
 
     *algorithms* and *protocols* are those allowed, as ``NCCL_ALGO`` and ``NCCL_PROTO`` say. Raises
-    `ConfigError` for a node that is not known, and where nothing that is allowed does the collective.
+    `ConfigError` for an unrecognised node, and if no allowed combination supports the collective.
     """
     if node not in _NODES:
         raise ConfigError(f"NCCL's choice is not known for a node of '{node}'{did_you_mean(node, _NODES)}")
@@ -164,7 +164,7 @@ def _bandwidth(algorithm: str, protocol: str, ranks: int, node: _Node) -> float:
 
 
 def _channels(algorithm: str, protocol: str, ranks: int, size_bytes: int, node: _Node) -> int:
-    """Return on how many channels NCCL spreads so many bytes."""
+    """Return the number of channels that NCCL uses for a number of bytes."""
     if algorithm == "nvls":
         return node.nvls_channels
     each = _THREADS[protocol] * _THREAD_BYTES[protocol]
@@ -174,7 +174,7 @@ def _channels(algorithm: str, protocol: str, ranks: int, size_bytes: int, node: 
 
 
 def _nvls_unit(size_bytes: int, parts: int) -> int:
-    """Return how much of a part NVLS takes at a time: less where there are few units of all parts."""
+    """Return the bytes of a part that NVLS processes at a time: fewer if all parts have few units."""
     unit = 131_072
     for times, smaller in _NVLS_UNITS:
         if size_bytes < times * parts * unit:

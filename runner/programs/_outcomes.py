@@ -1,4 +1,4 @@
-"""How a program ends: what never ends, what is left over, and what each rank holds."""
+"""The outcome of a program: deadlocks, leftover signals and messages, and the result of each rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["deadlocks", "leftovers", "wrong_results"]
 
 
 def deadlocks(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
-    """Yield the steps that are never done: first those for which nothing is left to come."""
+    """Yield the steps that never complete, first those that no remaining op could unblock."""
     hopeless = [found for found in run.blocked if not _hopes(unrolled, run, found)]
     cycle = not hopeless
     for found in hopeless or run.blocked:
@@ -36,7 +36,7 @@ def deadlocks(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
 
 
 def _hopes(unrolled: Unrolled, run: Run, found: Blocked) -> bool:
-    """Return whether an op that was never reached would bring what a step waits for."""
+    """Return whether an op that was never reached would provide what a step waits for."""
     done = {id(step) for step in run.done}
     kind = found.awaits[0]
     for steps in unrolled.steps.values():
@@ -67,7 +67,7 @@ def _past(run: Run, step: Step) -> tuple[str, ...]:
 
 
 def leftovers(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
-    """Yield what a call leaves to the next one: signals, semaphores that changed, messages not received."""
+    """Yield what a call leaves behind: signals, changed semaphores, and messages that were not received."""
     if run.blocked:
         return
     yield from _unreceived(unrolled)
@@ -86,7 +86,7 @@ def leftovers(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
 
 
 def _unreceived(unrolled: Unrolled) -> Iterator[Problem]:
-    """Yield the messages of an XML that nobody receives, or not whole."""
+    """Yield the messages of an XML that are not received, or only in part."""
     steps = [step for own in unrolled.steps.values() for step in own]
     received = {cell for step in steps for move in step.moves for cell in move.awaited if cell[0] == "m"}
     for step in steps:
@@ -104,7 +104,7 @@ def _unreceived(unrolled: Unrolled) -> Iterator[Problem]:
 
 
 def wrong_results(unrolled: Unrolled, run: Run, doubtful: Set[Cell] = frozenset()) -> Iterator[Problem]:
-    """Yield the chunks that end with other contributions than the collective promises, or *doubtful* ones."""
+    """Yield the chunks whose final contributions are *doubtful* or not those of the collective."""
     program = unrolled.program
     if run.blocked or program.collective == "custom":
         return
@@ -124,7 +124,7 @@ def wrong_results(unrolled: Unrolled, run: Run, doubtful: Set[Cell] = frozenset(
 
 
 def _shift(unrolled: Unrolled, run: Run) -> int:
-    """Return from how many ranks before it rank 0 received its first chunk."""
+    """Return the distance to the rank from which rank 0 received its first chunk."""
     program = unrolled.program
     buffer, index = program.home(0, Buffer.OUTPUT, 0)
     value = run.values.get((0, buffer.value, index, 0))
@@ -168,7 +168,7 @@ def _wrong_result(program: Program, run: Run, cell: Cell, value: Value | None, e
 
 
 def _set_words(program: Program, mask: int) -> str:
-    """Return the words for a set of contributions: by chunk, of which ranks."""
+    """Return a set of contributions as text: the ranks of each chunk."""
     ranks_of: dict[int, list[int]] = {}
     while mask:
         bit = mask & -mask

@@ -1,4 +1,4 @@
-"""A picture of a program as SVG: ranks over steps, an arrow for what one rank sends another in a step."""
+"""Draw a program as SVG: ranks over steps, with an arrow for the traffic between two ranks in a step."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _STYLE = (
 
 
 def has_arrows(found: Inspection) -> bool:
-    """Return whether a picture has an arrow for whatever one rank sends another in a step."""
+    """Return whether the picture has arrows rather than shaded boxes."""
     few = len(found.traffic) <= _MOST_ARROWS and found.steps <= _MOST_STEPS
     return few and found.program.num_ranks <= _MOST_RANKS
 
 
 def size_groups(sizes: Iterable[int], most: int = len(_COLOURS)) -> list[tuple[str, int, int]]:
-    """Return at most *most* ranges that hold all *sizes* in bytes: label, least and most of each."""
+    """Return at most *most* ranges that contain all *sizes* (bytes): label, minimum and maximum of each."""
     distinct = sorted(set(sizes))
     count = max(1, min(most, len(distinct)))
     whole, more = divmod(len(distinct), count)
@@ -50,7 +50,7 @@ def size_groups(sizes: Iterable[int], most: int = len(_COLOURS)) -> list[tuple[s
 
 
 def traffic_sentence(item: Traffic) -> str:
-    """Return in words what one rank sends another in one step."""
+    """Return the traffic between two ranks in one step as a sentence."""
     return (
         f"Step {item.step}: rank {item.source} to rank {item.destination}, {bytes_text(item.size_bytes)} in "
         f"{count_text(item.messages, 'message')}"
@@ -58,7 +58,7 @@ def traffic_sentence(item: Traffic) -> str:
 
 
 def program_picture(found: Inspection) -> str:
-    """Return who sends what to whom in which step as an SVG: arrows, or shaded boxes where those are many.
+    """Return the traffic of each step between ranks as an SVG: arrows, or shaded boxes if there are many.
 
     Raises `ConfigError` for more ranks and steps than can be drawn.
     """
@@ -129,7 +129,7 @@ def _rank_y(rank: int) -> float:
 
 
 def _legend(groups: Sequence[tuple[str, int, int]], colours: Sequence[str]) -> list[Svg]:
-    """Return a line and its sizes for each colour, behind each other."""
+    """Return the legend: a line and its range of sizes for each colour."""
     parts, x = [element("text", "sent in one step:", x=12, y=48)], 120.0
     for (label, _, _), colour in zip(groups, colours, strict=False):
         parts.append(element("path", d=f"M{x:g} 44h20", stroke=colour, stroke_width=3))
@@ -139,7 +139,7 @@ def _legend(groups: Sequence[tuple[str, int, int]], colours: Sequence[str]) -> l
 
 
 def _boxes(found: Inspection, step: float) -> list[Svg]:
-    """Return a box for whatever a rank sends in a step, the darker the more."""
+    """Return a box for the bytes that a rank sends in a step; darker boxes stand for more bytes."""
     targets: dict[tuple[int, int], list[int]] = defaultdict(list)
     sent: dict[tuple[int, int], int] = defaultdict(int)
     for item in found.traffic:

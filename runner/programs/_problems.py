@@ -1,4 +1,4 @@
-"""What a proof finds: a problem with its place, its words and the steps that show it."""
+"""The problems that a proof finds, with their place, description and steps to reproduce."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_STEPS = 24
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong, where, and the steps of the shortest run that shows it, in order.
+    """A mistake, its place, and in order the steps of the shortest run that shows it.
 
     *kind* is deadlock, race, unwritten, result, leftover or order.
     """
@@ -61,14 +61,14 @@ def awaited_words(token: Token) -> str:
 
 
 def cell_words(cell: Cell) -> str:
-    """Return the words for a cell of a buffer."""
+    """Return the name of a cell of a buffer for messages."""
     packets = str(cell[1]).startswith(PACKETS)
     buffer = Buffer(str(cell[1]).removeprefix(PACKETS)).words
     return f"{'packets of ' if packets else ''}chunk {cell[2]} of the {buffer} buffer of rank {cell[0]}"
 
 
 def witness(run: Run, early: Access, late: Access) -> tuple[str, ...]:
-    """Return the steps that must come before *early*, then it, then *late*: no run shows it in fewer."""
+    """Return the shortest run with a problem: all that precedes *early* in every order, *early*, *late*."""
     steps = [
         step
         for step in run.done

@@ -1,4 +1,4 @@
-"""Prove a collective program: right on every rank, in every order that it allows."""
+"""Prove that a collective program is correct on every rank in every order that it allows."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _SLOTS = {"Simple": 2, "LL": 8, "LL128": 8}
 class Proof:
     """The verdict on a program; it *holds* if there are no *problems*.
 
-    *iterations* is how often pipelines were followed (0: there are none), *depth* how many messages a
-    connection of an XML must take without a receiver.
+    *iterations* is the number of iterations of pipelines that were run (0: no pipelines), *depth* the number
+    of messages that a connection of an XML must buffer.
     """
 
     program: str
@@ -40,14 +40,14 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether the program is right."""
+        """Whether the program is correct."""
         return not self.problems
 
 
 def prove(program: Program) -> Proof:
-    """Run *program* symbolically for all orders it allows and say whether it is right.
+    """Run *program* symbolically for all orders it allows and return whether it is correct.
 
-    Raises `ConfigError` for a program that cannot be followed.
+    Raises `ConfigError` for a program that cannot be run symbolically.
     """
     unrolled = unroll(program)
     run = _settled(unrolled)
@@ -79,7 +79,7 @@ def prove(program: Program) -> Proof:
 
 
 def _is_unused(unrolled: Unrolled, run: Run) -> bool:
-    """Return whether every mistake is a race, or a read of nothing, on which no rank's result depends."""
+    """Return whether all mistakes are races or reads of unwritten cells that affect no rank's result."""
     program = unrolled.program
     serious = itertools.chain(
         deadlocks(unrolled, run),
@@ -94,7 +94,7 @@ def _is_unused(unrolled: Unrolled, run: Run) -> bool:
 
 
 def _settled(unrolled: Unrolled) -> Run:
-    """Run until the clocks say no more than before; most programs need one run."""
+    """Run until the clocks no longer change; most programs need one run."""
     run = execute(unrolled)
     several = any(
         len({(give.step.rank, give.step.block) for give in gives}) > 1 for gives in run.gives.values()
@@ -110,7 +110,7 @@ def _settled(unrolled: Unrolled) -> Run:
 
 
 def _depth(unrolled: Unrolled) -> tuple[int, list[Problem]]:
-    """Return how many messages a connection must take for the program to end, or its deadlock."""
+    """Return the number of messages a connection must buffer for the program to end, or its deadlock."""
     program = unrolled.program
     slots = _SLOTS[program.protocol] if program.chunkwise else _DEPTHS[-1]
     for depth in _DEPTHS:
@@ -123,7 +123,7 @@ def _depth(unrolled: Unrolled) -> tuple[int, list[Problem]]:
 
 
 def _first_of_each(problems: Iterator[Problem], most: int) -> list[Problem]:
-    """Return the first problem of each op, and no more than *most*."""
+    """Return the first problem of each op, at most *most* of them."""
     seen = set()
     chosen: list[Problem] = []
     for problem in problems:

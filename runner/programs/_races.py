@@ -1,4 +1,4 @@
-"""Accesses of a program that no order keeps apart, and waits whose partner is left to chance."""
+"""Find unordered accesses of a program, and waits that are not matched with a fixed signal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["disorder", "is_race", "overlaps", "races", "strangers", "unordered_p
 
 
 def disorder(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
-    """Yield the steps that wait for one thing in no fixed order."""
+    """Yield the steps that wait for the same token in no fixed order."""
     for token, first, second in run.unordered:
         yield problem_of(
             "order",
@@ -26,9 +26,9 @@ def disorder(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
 
 
 def _barriers(unrolled: Unrolled) -> Iterator[Problem]:
-    """Yield the uses of barriers that more thread blocks share than meet there, or others than they say.
+    """Yield the uses of barriers by more thread blocks than the barrier expects, or by other ones.
 
-    A barrier counts arrivals and waits for exactly its number of them.
+    A barrier counts arrivals and waits for exactly the number that it expects.
     """
     users: dict[tuple[int, int], dict[tuple[int, int], Step]] = defaultdict(dict)
     for steps in unrolled.steps.values():
@@ -56,7 +56,7 @@ def _barriers(unrolled: Unrolled) -> Iterator[Problem]:
 
 
 def unordered_pairs(run: Run) -> Iterator[tuple[Cell, Access, Access]]:
-    """Yield the accesses to one cell, one of them a write, that nothing orders, as this run did them."""
+    """Yield unordered pairs of accesses to one cell, one of them a write, in the order of this run."""
     for cell, accesses in run.accesses.items():
         for place, later in enumerate(accesses):
             for earlier in accesses[:place]:
@@ -65,7 +65,7 @@ def unordered_pairs(run: Run) -> Iterator[tuple[Cell, Access, Access]]:
 
 
 def is_race(run: Run, cell: Cell, earlier: Access, later: Access) -> bool:
-    """Return whether the order of two unordered accesses changes what one of them reads or leaves."""
+    """Return whether the order of two unordered accesses changes a value that one of them reads or writes."""
     accesses = run.accesses[cell]
     return _conflict(accesses, earlier, later) and not _harmless(
         accesses, earlier, later, run.inputs.get(cell)
@@ -73,17 +73,17 @@ def is_race(run: Run, cell: Cell, earlier: Access, later: Access) -> bool:
 
 
 def races(run: Run) -> Iterator[Problem]:
-    """Yield the accesses to one place, one of them a write, that nothing orders."""
+    """Yield the races: unordered accesses to one location, at least one of them a write."""
     for cell, earlier, later in unordered_pairs(run):
         if is_race(run, cell, earlier, later):
             yield _race(run, cell, earlier, later)
 
 
 def overlaps(run: Run) -> Iterator[Problem]:
-    """Yield the raw accesses to memory of packets, and the reverse, that nothing orders.
+    """Yield the unordered pairs of a raw access and a packet access to the same memory.
 
-    A thread does another part of that memory in one than in the other, so that only an order of all of their
-    elements says something.
+    A thread processes different parts of that memory in the two layouts, so only an order of all elements of
+    both accesses excludes a race.
     """
     for cell, packets in run.overlaps.items():
         for packet in packets:
@@ -94,10 +94,10 @@ def overlaps(run: Run) -> Iterator[Problem]:
 
 
 def strangers(program: Program, run: Run) -> Iterator[Problem]:
-    """Yield who uses a buffer of another rank before that rank has begun, or after it may have ended.
+    """Yield accesses to a buffer of another rank before that rank has begun, or after it may have ended.
 
-    Packets for the scratch buffer may be early, as their flags are of this call, unless a rank can have ended
-    this call and write those of the next into the same place while some are unread.
+    Packets for the scratch buffer may arrive early, as their flags identify the call. They may not if a rank
+    can end this call and overwrite unread packets with those of the next call.
     """
     for cell, accesses in run.accesses.items():
         owner = cell[0]
@@ -125,14 +125,14 @@ def strangers(program: Program, run: Run) -> Iterator[Problem]:
 
 
 def _taken_raw(run: Run, cell: Cell) -> bool:
-    """Return whether some op uses the memory of packets without flags."""
+    """Return whether some op accesses the memory of packets without their flags."""
     return any(run.accesses.get(raw) for raw in overlapping(cell, run.parts))
 
 
 def _next_waits(program: Program, run: Run, owner: int, writer: int, reads: list[Access]) -> bool:
-    """Return whether *writer* ends a call so late that its next packets for *owner* overwrite none unread.
+    """Return whether *writer* ends a call late enough not to overwrite unread packets of *owner* in the next.
 
-    With a double scratch buffer, that is the call after the next.
+    With a double scratch buffer, the packets of the call after the next are the ones that could overwrite.
     """
     end = run.ends[writer]
     if program.double_scratch:
@@ -153,9 +153,9 @@ def _conflict(accesses: list[Access], first: Access, second: Access) -> bool:
 
 
 def _harmless(accesses: list[Access], first: Access, second: Access, initial: Value | None) -> bool:
-    """Return whether two unordered accesses end alike: the one that writes writes what is there already.
+    """Return whether two unordered accesses have one result in both orders, as the write changes nothing.
 
-    That is the *initial* value or what an earlier step has written.
+    The cell already holds that value: the *initial* one, or one that an earlier step has written.
     """
     write, other = (second, first) if second.writes else (first, second)
     different = [access for access in accesses if access.writes and access.value != write.value]
@@ -199,7 +199,7 @@ def _race(run: Run, cell: Cell, first: Access, second: Access) -> Problem:
 
 
 def unwritten(run: Run) -> Iterator[Problem]:
-    """Yield the reads of what nothing has written, and sums of parts that do not belong together."""
+    """Yield the reads of unwritten cells, and sums of different parts of chunks."""
     for cell, accesses in run.accesses.items():
         for access in accesses:
             if not access.writes and access.value is None:

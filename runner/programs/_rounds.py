@@ -1,7 +1,7 @@
-"""A program that passes messages goes over its buffer in rounds, as much at a time as its slots hold.
+"""The rounds in which a program with messages processes its buffer, limited by the slots of connections.
 
-NCCL and MSCCL's interpreter keep a few slots per connection, and run through all steps again and again until
-the buffer is done. A round takes as much of every chunk as one slot holds.
+NCCL and MSCCL's interpreter have a few slots per connection and repeat all steps until the buffer is
+processed. A round takes one slot of data from every chunk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Rounds:
         self.count = -(-largest // self.piece_bytes)
 
     def piece(self, op: Op, turn: int) -> int:
-        """Return how many bytes *op* moves in a round: as much of each of its chunks as a slot holds."""
+        """Return how many bytes *op* moves in a round: one slot of each of its chunks."""
         regions = op.sources or op.destinations
         if not regions:
             return 0
@@ -36,6 +36,6 @@ class Rounds:
         return min(whole, (turn + 1) * most) - min(whole, turn * most)
 
     def messages(self, size_bytes: int) -> list[int]:
-        """Return the messages of a step that moves *size_bytes*: full slots and the rest, or one of none."""
+        """Return the sizes of the messages of a step: full slots and the rest, or one empty message."""
         full, rest = divmod(size_bytes, self.slot_bytes)
         return [self.slot_bytes] * full + [rest] * (rest > 0 or full == 0)

@@ -1,4 +1,4 @@
-"""How many bytes each op of a program moves for one size of its collective, round by round."""
+"""The bytes that each op of a program moves in each round for one size of its collective."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _MOST_OPS = 1 << 20
 
 
 def program_bytes(collective: str, size_bytes: int, ranks: int) -> int:
-    """Return how large the buffer that a program cuts into chunks is for a collective of *size_bytes*.
+    """Return the bytes of the buffer that a program cuts into chunks for a collective of *size_bytes*.
 
-    That is ASTRA-sim's size, of an all-gather each rank's shard.
+    *size_bytes* is ASTRA-sim's size; for an all-gather it is that of each rank's shard.
     """
     return size_bytes * ranks if collective == "all-gather" else size_bytes
 
 
 def divisor_of(program: Program) -> int:
-    """Return what must divide the bytes of the larger buffer; chunks of a plan may differ by a unit."""
+    """Return the divisor of valid sizes of the larger buffer; chunks of a plan may differ by a unit."""
     if program.language == "msccl" and not program.uneven:
         return program.chunks
     return program.num_ranks if program.collective in {"reduce-scatter", "all-to-all"} else 1
 
 
 def program_ops(program: Program, size_bytes: int) -> int:
-    """Return how many ops *program* does for *size_bytes*, pipelines as often as they repeat.
+    """Return how many ops *program* executes for *size_bytes*, including repetitions of pipelines.
 
     Raises `ConfigError` as `Sizes`.
     """
@@ -43,7 +43,7 @@ def program_ops(program: Program, size_bytes: int) -> int:
 
 
 def packet_sources(op: Op) -> Sequence[Region]:
-    """Return the sources of a plan's packet op that hold data with flags in it."""
+    """Return the sources of a plan's packet op that hold packets, data with flags."""
     if op.name in {"upkt", "rppkt"}:
         return op.sources
     if op.name == "gstorepkt":
@@ -52,7 +52,7 @@ def packet_sources(op: Op) -> Sequence[Region]:
 
 
 class Sizes:
-    """The chunks of *program* for a collective of *size_bytes* (ASTRA-sim's), and what ops take of them.
+    """The chunks of *program* for a collective of *size_bytes* (ASTRA-sim's), and the bytes that ops move.
 
     Raises `ConfigError` for a size that the chunks do not divide.
     """
@@ -94,7 +94,7 @@ class Sizes:
                     yield part, turn
 
     def cells(self, region: Region, turn: int) -> list[tuple[int, str, int, int]]:
-        """Return the chunks of *region* by rank, buffer and place there, each with the round."""
+        """Return the chunks of *region* as (rank, buffer, index), each with the round."""
         keys = []
         for rank in region.ranks:
             for chunk in range(region.count):
@@ -103,7 +103,7 @@ class Sizes:
         return keys
 
     def of(self, op: Op, region: Region, turn: int, other: Region | None = None) -> int:
-        """Return how much of *region* one run of an op moves, *other* being where it goes."""
+        """Return the bytes of *region* that one run of an op moves to or from *other*."""
         if region.buffer is Buffer.SCRATCH and other is not None and other.buffer is not Buffer.SCRATCH:
             region = other
         rank = region.ranks[0]

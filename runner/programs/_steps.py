@@ -1,4 +1,4 @@
-"""Write programs step by step: which thread block a step is in, and what it must wait for, follow."""
+"""Write programs step by step; thread blocks and dependencies of the steps are derived."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Block:
 
 
 class StepWriter:
-    """Steps by rank, each in the thread block of its peers, with what they must wait for."""
+    """Steps by rank, each in the thread block of its peers, with their dependencies."""
 
     def __init__(self, ranks: int, in_place: bool, collective: str) -> None:
         self.ranks = ranks
@@ -43,7 +43,7 @@ class StepWriter:
     ) -> None:
         """Add a step on *chunk* to the thread block that sends to and receives from *peers*.
 
-        *target* is where it writes if that is another place.
+        *target* is the chunk that it writes if it differs from *chunk*.
         """
         blocks = self.blocks[rank]
         block = blocks.setdefault((*peers, channel), _Block(*peers, channel))
@@ -66,7 +66,7 @@ class StepWriter:
     def _waits(
         self, rank: int, number: int, sources: tuple[Region, ...], targets: tuple[Region, ...]
     ) -> list[tuple[int, int]]:
-        """Return the last step of each other thread block that must be over."""
+        """Return the last step of each other thread block that it depends on."""
         latest: dict[int, int] = {}
         before = [self.wrote.get(cell) for cell in _cells(rank, (*sources, *targets))]
         before += [read for cell in _cells(rank, targets) for read in self.read.get(cell, ())]

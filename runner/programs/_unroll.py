@@ -1,7 +1,7 @@
-"""A program as the proof runs it: pipelines unrolled, regions cut into cells, each op into moves of cells.
+"""Unroll a program for the proof: pipelines into iterations, regions into cells, ops into moves of cells.
 
-A cell is a part of a chunk that every op takes whole: a chunk itself, or one part of it where groups of
-thread blocks share an op or a pipeline goes over it in units. A message of an XML has cells of its own.
+A cell is the largest part of a chunk that no op divides: the whole chunk, or a part if thread blocks share an
+op or a pipeline processes it in units. A message of an XML has separate cells.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ _SUMS = frozenset(
 class Move:
     """One cell summed from *sources* into each of *targets*.
 
-    *awaited* are the sources whose flags it waits for. *lane* says which threads do it: those of the
-    elements of a width, so far into the op. If a *proxy* does it, the thread of number *lead* asked for that.
+    *awaited* are the sources whose flags it waits for. *lane* identifies the threads that move it, by element
+    width and offset in the op. If a *proxy* moves it, the thread of number *lead* requested that.
     """
 
     sources: tuple[Cell, ...]
@@ -89,7 +89,7 @@ class Move:
 
 @dataclass(slots=True)
 class Step:
-    """One op in one iteration, or a part of one between two meetings of its threads.
+    """One op in one iteration, or the part of it between two synchronisations of its threads.
 
     Thread i of the thread block gives and takes token i.
     """
@@ -114,9 +114,9 @@ class Step:
 
 @dataclass
 class Unrolled:
-    """The steps of every thread block, by (rank, thread block), and into how many parts chunks are cut.
+    """The steps of every thread block, by (rank, thread block), and the number of parts of a chunk.
 
-    *slots* is how many iterations of a pipeline the scratch buffer has room for at a time (0: all of them).
+    *slots* is the number of iterations of a pipeline that fit into the scratch buffer (0: all of them).
     """
 
     program: Program
@@ -128,7 +128,7 @@ class Unrolled:
 
 
 def unroll(program: Program) -> Unrolled:
-    """Return *program* as steps; raises `ConfigError` for pipelines that cannot be followed."""
+    """Return *program* as steps; raises `ConfigError` for pipelines that cannot be unrolled."""
     ops = [op for rank in program.ranks for block in rank.thread_blocks for op in block.walk()]
     pipelines = [op for op in ops if op.name == "pipeline"]
     if len({op.unit_bytes for op in pipelines}) > 1:
@@ -162,7 +162,7 @@ def unroll(program: Program) -> Unrolled:
 
 
 def _check_size(program: Program, turns: int, shares: int) -> None:
-    """Raise `ConfigError` for a program whose cells and steps would fill the memory."""
+    """Raise `ConfigError` for a program whose cells and steps would exhaust the memory."""
     chunks = sum(max(rank.input_chunks, rank.output_chunks) + rank.scratch_chunks for rank in program.ranks)
     moved = sum(
         region.count
@@ -182,7 +182,7 @@ def _check_size(program: Program, turns: int, shares: int) -> None:
 
 
 def _slots(program: Program) -> int:
-    """Return how many units of scratch a pipeline may be ahead: what semaphores let pass at the beginning."""
+    """Return how many units of scratch a pipeline may run ahead, by the initial values of its semaphores."""
     if not program.reuses_scratch:
         return 0
     return max((value for rank in program.ranks for value in rank.semaphores), default=0)
@@ -272,7 +272,7 @@ class _Cutter:
                 yield Move(tuple(read), tuple(written), awaited, (_width(op), lane), proxy, number)
 
     def _cells(self, op: Op, turn: int) -> Iterator[tuple[int, int]]:
-        """Yield the (chunk, part) that one run of an op goes over: its share of all of its chunks."""
+        """Yield the (chunk, part) pairs that one run of an op processes: its share of all of its chunks."""
         if turn < 0:
             parts = self.turns * self.shares
             number, of = op.share
@@ -301,7 +301,7 @@ class _Cutter:
 
 
 def holds_packets(cell: Cell) -> bool:
-    """Return whether a cell holds packets or a message: who reads it can wait for it."""
+    """Return whether a cell holds packets or a message, which a reader can wait for."""
     return cell[0] == "m" or str(cell[1]).startswith(PACKETS)
 
 
@@ -330,7 +330,7 @@ def _proxy(rank: int, channel: Channel) -> Token:
 
 
 def _width(op: Op) -> str:
-    """Return which elements the threads of a plan's op take in turn; the switch's depend on the data type."""
+    """Return the element width by which threads of a plan's op alternate."""
     if op.name in PACKET_OPS:
         return "packet"
     return "switch" if op.name in {"glre", "glres"} else "vector"

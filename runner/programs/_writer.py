@@ -20,7 +20,7 @@ _MOST_COUNT = 72
 
 
 def write_msccl(program: Program) -> str:
-    """Return *program* as MSCCL XML; raises `ConfigError` for what no interpreter of it has room for."""
+    """Return *program* as MSCCL XML; raises `ConfigError` if it exceeds the limits of all interpreters."""
     if program.language != "msccl":
         raise ConfigError(
             f"{program.source}: it is an MSCCL++ plan, whose puts and signals are no steps of MSCCL XML."
@@ -112,7 +112,7 @@ def _step(block: ThreadBlock, op: Op, awaited: set[tuple[int, int]]) -> dict[str
 
 
 def _ends(op: Op) -> tuple[Region | None, Region | None]:
-    """Return the source and the destination of a step; a message's far end is taken to be as the near one."""
+    """Return the source and destination of a step; both ends of a message are assumed to be equal."""
     if op.name == "re":
         return op.sources[1], op.destinations[0]
     known = [*op.sources[:1], *op.destinations[:1]]

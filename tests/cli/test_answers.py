@@ -187,6 +187,11 @@ def test_the_summary_says_what_would_help(study, capfd):
         assert row["compute_ns"] + row["exposed_comm_ns"] + row["idle_ns"] == said["makespan_ns"]
 
 
+def test_every_command_has_one_answer_to_what_bounds_the_step(study, capfd):
+    summary, path = (answer(capfd, command, study.path) for command in ("summary", "critical-path"))
+    assert path.split("Critical path by kind")[0] == summary.split("What would help")[0]
+
+
 def test_slack_of_one_node_of_a_rank_that_waits(study, capfd):
     options = ["--rank", "0", "--node", "1", "--format", "json"]
     (row,) = json.loads(answer(capfd, "summary", study.path, "--view", "slack", *options))

@@ -43,6 +43,16 @@ def answer(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
+def test_an_answer_says_how_many_of_the_ranks_were_measured(tmp_path, capsys):
+    """The traces of one rank of eight are repeated for the others."""
+    one = job()
+    study = Study.create(tmp_path / "eight")
+    study.add_workload(Workload(one.graphs, np.zeros(8, dtype=np.int32), {}, one.metadata), "job")
+    with pytest.raises(SystemExit):
+        main(["summary", str(study.path)])
+    assert "job, 1 of 8 ranks, as measured" in capsys.readouterr().out
+
+
 def ranks_in(value):
     """Yield every rank a JSON answer names."""
     if isinstance(value, dict):

@@ -26,6 +26,8 @@ from chakrascope.converter.checks._circular_waits import circular_wait
 from chakrascope.errors import SimulationStalled, UsageError
 from chakrascope.runner import NetworkConfig, simulate
 
+from ..step_times import part, recording
+
 
 @pytest.fixture
 def trace_set(data_dir, tmp_path):
@@ -67,6 +69,15 @@ def test_all_eight_dlrm_ranks_are_clean(shared, tmp_path):
         tmp_path / "w",
     )
     assert doctor(tmp_path / "w") == []
+
+
+def test_a_recording_of_all_steps_lacks_no_traces(tmp_path):
+    """What `trace --steps 0` leaves is whole, and the finding leads to the command that reads it."""
+    step = (1, 20, 40, 10, 5, 78)
+    (finding,) = doctor(recording(tmp_path, [part(rank, [step] * 3) for rank in (0, 1)]))
+    assert finding.severity == "note"
+    assert "no traces (--steps 0)" in finding.cause
+    assert f"chakrascope diagnose {tmp_path}" in finding.remedy
 
 
 def test_a_truncated_file_is_named(trace_set):

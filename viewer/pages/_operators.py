@@ -52,6 +52,8 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         return dmc.Stack([dmc.Title(TITLE, order=2), card("Roofline", empty(text))], gap="md")
     rows = joined_operators(table)
     points = roofline_points(rows)
+    # In the browser's JSON, a missing number is null only as a float.
+    rows = rows.astype({"flops": "float64", "size_bytes": "float64"})
     drawn: Any = empty("No operator has a model and recorded shapes: capture with record_shapes=True.")
     if len(points):
         drawn = graph(roofline_scatter(points, rooflines(points), scheme), id="roofline")

@@ -20,13 +20,13 @@ NETWORK = ("bandwidth", "latency", "link")
 # What the host thread does outside operators, in words.
 _HOST_KINDS = {"host": "host work", "sync": "synchronisations"}
 COLUMNS = ("operator", "module", "phase", "kind", "cause", "place")
-NODES = ("kernel", "copy", "sync", "stall", "host", "fusion")
+NODES = ("kernel", "copy", "sync", "stall", "host", "fusion", "repeated")
 """Nodes of one kind by name; see `Target`."""
 _EDGE = re.compile(r"(\d+)/(\d+)-(\d+)")
 _WAYS = (
     "operator:NAME, module:NAME, phase:PHASE, kind:KIND, cause:CAUSE, place:PLACE, kernel:NAME, "
-    "copy:DIRECTION, sync:NAME, stall:NAME, host:dispatch, host:PLACE, fusion:elementwise, skew:RANK, "
-    "collective:TYPE, "
+    "copy:DIRECTION, sync:NAME, stall:NAME, host:dispatch, host:PLACE, fusion:elementwise, "
+    "repeated:copies, skew:RANK, collective:TYPE, "
     "bandwidth:DIMENSION, latency:DIMENSION, link:FROM-TO, machine:FIGURE (on 'gpu') or edge:RANK/FROM-TO"
 )
 _LABELS = {
@@ -37,6 +37,7 @@ _LABELS = {
     "skew": "rank {} as fast as its peers",
     "place": "everything in {}",
     "fusion": "chains of {} operators, fused",
+    "repeated": "casts and {} of unchanged data, done once",
 }
 # What is offered of a machine of the GPU model, in words; the last two only with several nodes.
 _FIGURES = {
@@ -62,11 +63,11 @@ class Target:
     ``stall`` by its operator or name, which is then cut to the median piece of host work; ``host``
     "dispatch", all host work without stalls and special causes, or a place, such work there (``place`` has
     its operators, too); ``fusion`` "elementwise", chains of such operators, which then pass on results
-    without storing them; the ``skew`` of a rank, whose work then takes as long as that of its peers. A
-    ``collective`` by its type, ``send_recv``, or as the critical path describes it; the ``bandwidth`` or
-    ``latency`` of a network dimension (from 0), a ``link`` ("0-8"), a figure of the ``machine`` of the GPU
-    model ("scale_up.latency_ns"), or one dependency, an
-    ``edge`` ("0/17-23": of rank 0, from node 17 to node 23).
+    without storing them; ``repeated`` "copies", casts and copies of data that the step has already cast or
+    copied; the ``skew`` of a rank, whose work then takes as long as that of its peers. A ``collective`` by
+    its type, ``send_recv``, or as the critical path describes it; the ``bandwidth`` or ``latency`` of a
+    network dimension (from 0), a ``link`` ("0-8"), a figure of the ``machine`` of the GPU model
+    ("scale_up.latency_ns"), or one dependency, an ``edge`` ("0/17-23": of rank 0, from node 17 to node 23).
     """
 
     what: str

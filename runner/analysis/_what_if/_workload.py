@@ -16,6 +16,7 @@ from .._host_time import STALL_TIMES, diffuse_host, texts_where, typical_host_ns
 from .._labels import function_of
 from .._operator_rates import written_bytes
 from .._path_facts import collective_label, copy_direction
+from .._repeated import REPEATED, repeated_copies
 from ._skew import waits_for_late_ranks
 from ._target import Target
 
@@ -44,7 +45,10 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
     graphs, found, changed = [], 0, 0
     written_by = written_bytes(workload.metadata) if target.what == "fusion" else {}
     for graph, waited_ns in zip(workload.graphs, waits, strict=True):
-        chosen = _nodes_of(graph, target, written_by)
+        if target.what == "repeated":
+            chosen = repeated_copies(graph, workload.metadata) & (target.name == REPEATED)
+        else:
+            chosen = _nodes_of(graph, target, written_by)
         found += int(chosen.sum())
         if not (is_data or measured):
             chosen &= np.asarray(graph.node_columns["type"]) < NodeType.COMM_SEND
@@ -56,6 +60,8 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
         )
     if not found and target == Target("fusion", FUSIBLE):
         raise UsageError("The workload has no chains of elementwise operators that could be fused.")
+    if not found and target == Target("repeated", REPEATED):
+        raise UsageError("The workload has no casts or copies that repeat an earlier one.")
     if not found:
         raise UsageError(
             f"The workload has no {target.what} '{target.name[:60]}'"
@@ -198,6 +204,8 @@ def _names(workload: Workload, target: Target) -> list[str]:
         )
     if target.what == "fusion":
         return [FUSIBLE]
+    if target.what == "repeated":
+        return [REPEATED]
     columns = {"kernel": "name", "copy": "name", "sync": "name", "stall": "name", "host": "place"}
     column = columns.get(target.what, target.what)
     texts = {text for graph in workload.graphs for text in graph.node_columns[column].texts}

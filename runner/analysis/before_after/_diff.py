@@ -269,17 +269,18 @@ class StepDiff:
         return f"{lead}: {change}{limits_text}.{self._largest()}"
 
     def _largest(self) -> str:
-        """Return the largest piece beyond the noise; if none is, the largest of the step's own sign."""
-        rows = self.waterfall()
-        sure = rows[rows["verdict"].isin(["more", "less"])]
-        alike = rows[np.sign(rows["delta_ns"]) == np.sign(self.delta_ns)]
-        chosen = (alike if sure.empty else sure).head(1)
-        if chosen.empty:
+        """Return the piece and the class of operators with the largest difference on the critical path."""
+        part, by_class = (_largest_row(self.waterfall(by), self.delta_ns) for by in ("part", "class"))
+        if part is None:
             return ""
-        row = chosen.iloc[0]
-        known = "" if sure.empty or self.layout.exact else " beyond the noise"
-        change = _signed(int(row["delta_ns"]))
-        return f" The largest contribution{known} is {row['key']}, {change} on the critical path."
+        is_sure = part["verdict"] in ("more", "less") and not self.layout.exact
+        known = " beyond the noise" * is_sure
+        text = f" The largest contribution{known} is {part['key']}, {_signed(int(part['delta_ns']))}"
+        text += " on the critical path"
+        if by_class is not None:
+            text += f"; the largest class of operators is {by_class['key']}"
+            text += f", {_signed(int(by_class['delta_ns']))}"
+        return f"{text}."
 
     def figure(self, by: str = "part", most: int = 12) -> Figure:
         """Return the :meth:`waterfall` by one of :data:`PARTS` as bars between both median steps."""
@@ -332,6 +333,14 @@ class StepDiff:
                 for side in (self.base, self.other)
             ],
         }
+
+
+def _largest_row(rows: pd.DataFrame, delta_ns: int) -> pd.Series | None:
+    """Return the first of *rows* beyond the noise, else the first with the sign of *delta_ns*, if any."""
+    sure = rows[rows["verdict"].isin(["more", "less"])]
+    alike = rows[np.sign(rows["delta_ns"]) == np.sign(delta_ns)]
+    chosen = alike if sure.empty else sure
+    return None if chosen.empty else chosen.iloc[0]
 
 
 _UNITS = {"bytes": "bytes", "memory": "bytes", "collectives": "count", "nodes": "count"}

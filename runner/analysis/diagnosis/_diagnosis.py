@@ -132,7 +132,9 @@ def diagnose(result: Result, nodes: pd.DataFrame) -> Diagnosis:
         if rates is not None:
             anomalies += [_of_part(part, cost_of_part(part, replay, rates)) for part in parts]
             anomalies += [_of_stall(stall, cost_of_stall(stall, replay, rates)) for stall in still]
-        anomalies += [_of_host(host, cost_of_host(host, replay)) for host in computed]
+        hosts = (_of_host(host, cost_of_host(host, replay)) for host in computed)
+        # A host that is slow now and then matters only where others wait for it.
+        anomalies += [one for one in hosts if one.what != "intermittent host" or one.cost.ns > 0]
     anomalies.sort(key=lambda one: -one.cost.ns)
     return Diagnosis(tuple(anomalies), tuple(checked), tuple(remarks))
 

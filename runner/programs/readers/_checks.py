@@ -1,4 +1,4 @@
-"""Bounds of a program, and what every reader asks of it."""
+"""Limits of programs, and the checks that all readers share."""
 
 from __future__ import annotations
 

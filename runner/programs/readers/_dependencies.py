@@ -1,4 +1,4 @@
-"""What the steps of an MSCCL XML wait for once its executor has read them.
+"""The dependencies between steps of an MSCCL XML, as its executor resolves them.
 
 Its parser (msccl-executor-nccl, msccl_parser.cc) drops every nop, hands the dependencies of nops to the next
 step, and joins reductions into one place. Its kernel waits until the other thread block raised a flag of at
@@ -21,7 +21,7 @@ _MOST_JOINED = 16
 
 @dataclass(frozen=True)
 class _Flag:
-    """The number that the flag of a thread block has once the step at *place* is done."""
+    """The value of a thread block's flag once the step at *place* has completed."""
 
     number: int
     place: int
@@ -32,8 +32,8 @@ def resolve_dependencies(
 ) -> list[tuple[Op, ...]]:
     """Return the ops of a rank's *blocks*, each waiting for the op whose flag it really waits for.
 
-    *raising* says which steps have hasdep=1. Raises `ConfigError` for what the executor refuses, and for a
-    flag that is never raised.
+    *raising* are the steps with hasdep=1. Raises `ConfigError` for programs that the executor rejects, and
+    for a flag that is never raised.
     """
     flags = [
         _flags(ops, raises, f"{where}, thread block {number}")

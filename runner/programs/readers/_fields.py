@@ -1,4 +1,4 @@
-"""Values of a JSON object, each of the type it must have, or an error that says where it stands."""
+"""Read the values of a JSON object by type, with errors that name their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of a program's file: unpacked if it is compressed, and never more than a bounded number."""
+"""Read the bytes of a program's file, decompressed and limited in size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return what *path* holds, unpacked; raises `ConfigError` if it cannot be read or is too large."""
+    """Return the content of *path*, decompressed; raises `ConfigError` if it is unreadable or too large."""
     try:
         with path.open("rb") as file:
             packed = file.read(2) == _GZIP
@@ -36,7 +36,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _read(stream: gzip.GzipFile | BufferedReader) -> bytes:
-    """Return at most a byte more than may be, in pieces: reading takes as much memory as it is asked for."""
+    """Return at most one byte more than the limit, read in pieces so that memory grows with the content."""
     content = bytearray()
     while len(content) <= _MOST_BYTES and (piece := stream.read(_PIECE)):
         content += piece

@@ -1,6 +1,6 @@
 """MSCCL XML: one file with the steps of every thread block of every rank.
 
-Read by expat itself, with document types refused: no entity is ever expanded and nothing else is opened.
+The parser is expat with document types refused, so no entity is expanded and no other file is opened.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PARENTS = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb"}
 
 @dataclass
 class _Element:
-    """An element with its attributes, and where it stands in the file."""
+    """An element with its attributes and its position in the file."""
 
     tag: str
     attributes: dict[str, str]
@@ -51,7 +51,7 @@ class _Element:
 def read_msccl(content: bytes, source: str) -> Program:
     """Return the program of an MSCCL XML read from *source*.
 
-    Raises `ConfigError` that names the rank, thread block and step of what no interpreter could run.
+    Raises `ConfigError` that names the rank, thread block and step that no interpreter could run.
     """
     algo = _parse(content, source)
     count = algo.number("ngpus", 1, MOST_RANKS)

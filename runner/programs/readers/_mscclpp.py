@@ -20,7 +20,7 @@ _PROTOCOLS = ("Simple", "LL")
 def read_mscclpp(content: bytes, source: str) -> Program:
     """Return the program of an MSCCL++ execution plan read from *source*.
 
-    Raises `ConfigError` that names the rank, thread block and op of what no executor could run.
+    Raises `ConfigError` that names the rank, thread block and op that no executor could run.
     """
     try:
         data = json.loads(content)

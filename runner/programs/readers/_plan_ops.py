@@ -1,4 +1,4 @@
-"""The ops of an MSCCL++ plan: what they read and write, with every number looked up."""
+"""Read the ops of an MSCCL++ plan, with all numbers resolved to channels and buffers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST_UNIT = 1 << 40
 
 @dataclass
 class Tables:
-    """What the numbers in a rank's ops mean: its channels, and the buffers of others it may use."""
+    """The tables behind the numbers in a rank's ops: its channels, and the remote buffers that it may use."""
 
     rank: int
     channels: Mapping[ChannelType, Sequence[Channel]]
@@ -33,7 +33,7 @@ class Tables:
     switch_buffer: dict[int, Buffer] = field(default_factory=dict)
 
     def of_block(self, block: Fields) -> Tables:
-        """Return the tables of a thread block, whose numbers mean places in its own lists."""
+        """Return the tables of a thread block, whose numbers are indices into its own lists."""
         own: dict[ChannelType, list[Channel]] = {}
         buffers: dict[int, Buffer] = {}
         for item in block.list("channels", optional=True):
@@ -66,7 +66,7 @@ class Tables:
         return have[number]
 
     def region(self, item: Fields, kind: ChannelType, where: str) -> Region:
-        """Return the region that an entry of src_buff or dst_buff means."""
+        """Return the region that an entry of src_buff or dst_buff refers to."""
         item.where = where
         index = item.integer("index", 0, MOST_CHUNKS)
         count = item.integer("size", 1, MOST_CHUNKS)
@@ -92,7 +92,7 @@ class Tables:
 
 
 def read_op(item: Fields, path: tuple[int, ...], tables: Tables, semaphores: int) -> Op:
-    """Return the op at *path*; raises `ConfigError` for one that no executor knows or could run."""
+    """Return the op at *path*; raises `ConfigError` for one that no executor supports."""
     name = item.text("name", "")
     item.where = f"{item.where}, op {'.'.join(map(str, path))}"
     if name not in OPS:

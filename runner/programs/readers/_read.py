@@ -1,4 +1,4 @@
-"""Which of the formats a file is in."""
+"""Detect the format of a program's file and read it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["parse_program", "read_program"]
 def read_program(path: str | Path) -> Program:
     """Return the program in the file *path*, an MSCCL XML or an MSCCL++ plan.
 
-    Raises `ConfigError` that names the file, rank, thread block and op of what is wrong.
+    Raises `ConfigError` that names the file, rank, thread block and op of the mistake.
     """
     return parse_program(read_bytes(Path(path)), str(path))
 

@@ -15,7 +15,8 @@ from noisy_runs import MS, NoisyRun, ring
 from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.runner import Result
 from chakrascope.runner._result import empty_table
-from chakrascope.runner.analysis.diagnosis._cost import Replay
+from chakrascope.runner.analysis.diagnosis import _diagnosis
+from chakrascope.runner.analysis.diagnosis._cost import Cost, Replay
 from chakrascope.runner.analysis.diagnosis._diagnosis import _without_echoes
 from chakrascope.runner.analysis.diagnosis._messages import messages_of
 from chakrascope.runner.analysis.diagnosis._rates import SlowPart, measure_rates, slow_parts
@@ -80,12 +81,19 @@ def test_two_slow_nics_of_four_are_both_named(hosts, factor, seed):
 @given(seeds, st.integers(0, 3), st.sampled_from([2, 3]))
 @few
 def test_a_host_that_stops_now_and_then_is_named(seed, host, every):
-    run = NoisyRun.make(seed, 4, steps=18).stopping(host, every, 20 * MS)
+    run = NoisyRun.make(seed, 4, steps=18, stops=(host, every, 20 * MS))
     (one,) = [one for one in run.diagnosis().anomalies if one.what != "stall"]
     assert (one.what, one.where) == ("intermittent host", f"rank {host}")
     assert one.factor == pytest.approx(1 + 2 / every, rel=0.2)
     assert one.factor_low <= 1 + 2 / every <= one.factor_high
     assert "it stops or is slow" in one.detail
+
+
+def test_an_intermittent_host_that_costs_nothing_is_not_named(monkeypatch):
+    run = NoisyRun.make(4, 4, steps=18, stops=(1, 2, 20 * MS))
+    assert "intermittent host" in {one.what for one in run.diagnosis().anomalies}
+    monkeypatch.setattr(_diagnosis, "cost_of_host", lambda *_: Cost(0, 0, 5))
+    assert "intermittent host" not in {one.what for one in run.diagnosis().anomalies}
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,19 @@ def test_without_peaks_there_is_no_share(bert, tmp_path, device, said):
     assert row_of(table, "aten::addmm", "bf16[512] [141,512] [512,512]")["reached"].endswith(" TFLOP/s")
 
 
+def test_operators_without_shapes_have_missing_figures_and_copies_no_operations(bert, tmp_path):
+    for row in bert.metadata["operators"]["kinds"]:
+        if row[0] == "aten::addmm":
+            row[1] = ""
+    run = run_of(tmp_path, bert)
+    for table in (TABLES["operators"](run), joined_operators(TABLES["operators"](run))):
+        unknown, modelled = table[table["kind"] == ""], table[table["kind"] != ""]
+        assert "aten::addmm" in set(unknown["operator"])
+        assert unknown[["flops", "size_bytes", "tflops_per_s", "tb_per_s"]].isna().all(axis=None)
+        assert modelled[["flops", "size_bytes", "tb_per_s"]].notna().all(axis=None)
+        assert (table.loc[table["kind"] == "copy", "flops"] == 0).all()
+
+
 def test_ranks_are_joined_for_people(bert, tmp_path):
     known = bert.metadata["operators"]["ranks"]
     bert.metadata["operators"]["ranks"] = known | {"1": known["0"]}

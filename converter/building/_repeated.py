@@ -1,0 +1,102 @@
+"""Casts and copies that repeat an earlier one of the same data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from .._columns import spans
+from ..readers import HostTrace, Ops
+from ._steps import Window
+
+__all__ = ["of_records", "repeated_copies"]
+
+# What every cast, transfer and transposed copy of PyTorch calls with the tensor that it copies.
+_COPIES = frozenset({"aten::_to_copy", "aten::clone"})
+
+
+def repeated_copies(threads: Sequence[Ops], host: HostTrace, window: Window) -> np.ndarray:
+    """Return the record ids of the copies that repeat an earlier one of the same step.
+
+    Both have the same arguments and copy the same part of a storage, which no operator writes between them.
+    Copies whose result is changed in place are needed and omitted. Empty if *host* does not identify tensors.
+    """
+    if not len(host.offsets) or not threads:
+        return np.empty(0, dtype=np.int64)
+    columns = ("record_id", "start_ns", "end_ns")
+    records, starts, ends = (np.concatenate([getattr(ops, name) for ops in threads]) for name in columns)
+    order = np.argsort(starts, kind="stable")
+    order = order[host.rows(records[order]) >= 0]
+    records, starts, ends = records[order], starts[order], ends[order]
+    rows = host.rows(records)
+    places = _copies(rows, host)
+    sources = host.begin[rows[places]]
+    steps, kinds = window.steps_at(starts[places]), host.kind[rows[places]]
+    data = (places, steps, kinds, host.storages[sources], host.offsets[sources])
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for place, *key in zip(*(column.tolist() for column in data), strict=True):
+        alike.setdefault(tuple(key), []).append(place)
+    groups = {key: own for key, own in alike.items() if len(own) > 1}
+    results = {
+        place: int(host.storages[host.inputs_end[rows[place]]]) for own in groups.values() for place in own
+    }
+    writes = _writes(rows, host, {key[2] for key in groups} | {*results.values()})
+    repeated: list[int] = []
+    for key, own in groups.items():
+        written_ns = [int(starts[place]) for place, _ in writes.get(key[2], [])]
+        reusable = [
+            place
+            for place in own
+            if not _is_changed(writes.get(results[place], []), starts, int(ends[place]))
+        ]
+        repeated += [
+            int(records[later])
+            for earlier, later in pairwise(reusable)
+            if not any(starts[earlier] < ns < starts[later] for ns in written_ns)
+        ]
+    return np.array(sorted(repeated), dtype=np.int64)
+
+
+def of_records(ops: Ops, records: np.ndarray) -> np.ndarray:
+    """Return which of *ops* have one of *records* or are called directly by an operator that has."""
+    own = np.isin(ops.record_id, records)
+    called: np.ndarray = own | (own[ops.parent] & (ops.parent >= 0)) if len(own) else own
+    return called
+
+
+def _copies(rows: np.ndarray, host: HostTrace) -> np.ndarray:
+    """Return the places of the copies of one tensor into another one."""
+    is_copy = np.array([name in _COPIES for name in host.kinds.names], dtype=bool)
+    single = (host.inputs_end - host.begin == 1) & (host.end - host.inputs_end == 1)
+    return np.flatnonzero(is_copy[host.kind[rows]] & single[rows]) if len(rows) else rows
+
+
+def _writes(rows: np.ndarray, host: HostTrace, storages: set[int]) -> dict[int, list[tuple[int, bool]]]:
+    """Return the operators that write each of *storages*, in order, and whether they do so in place.
+
+    Operators that return a view of their input write nothing.
+    """
+    if not storages:
+        return {}
+    changing = host.changing()[rows]
+    begin, end = host.writes(rows).reshape(-1, 2).T
+    flat, place = spans(begin, end - begin), np.repeat(np.arange(len(rows)), end - begin)
+    wanted = np.isin(host.storages[flat], np.fromiter(storages, np.int64))
+    writes: dict[int, list[tuple[int, bool]]] = {}
+    for at, writer in zip(flat[wanted].tolist(), place[wanted].tolist(), strict=True):
+        row, storage = rows[writer], int(host.storages[at])
+        is_view = storage in host.storages[host.begin[row] : host.inputs_end[row]]
+        if changing[writer] or not is_view:
+            writes.setdefault(storage, []).append((writer, bool(changing[writer])))
+    return writes
+
+
+def _is_changed(writes: Sequence[tuple[int, bool]], starts: np.ndarray, copied_ns: int) -> bool:
+    """Return whether the result of a copy that ended at *copied_ns* is changed in place.
+
+    Storages are addresses: if an operator returns the storage as new, the result had been freed before.
+    """
+    later = (in_place for writer, in_place in writes if starts[writer] >= copied_ns)
+    return next(later, False)

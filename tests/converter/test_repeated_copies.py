@@ -1,0 +1,99 @@
+"""Casts and copies that repeat an earlier one of the same data, as traces show it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from chakrascope.converter import convert_files
+
+CAST, COPY, ADD, EMPTY = "aten::_to_copy", "aten::copy_", "aten::add_", "aten::empty"
+SCHEMAS = {COPY: "copy_(Tensor(a!) self, Tensor src)", ADD: "add_(Tensor(a!) self)"}
+
+
+def tensor(storage, offset=0, elements=64):
+    return [storage, storage, offset, elements, 4, "cpu"]
+
+
+def call(name, inputs, outputs, *, shape=(8, 8)):
+    return name, inputs, outputs, [list(shape)] * len(inputs)
+
+
+def cast(source, result, **more):
+    return call(CAST, [source], [tensor(result)], **more)
+
+
+def repeated(tmp_path, *steps, on_device=False):
+    """Return how many nodes of which operators repeat a copy, in traces of *steps* of calls."""
+    events, nodes, time, record = [], [], 1_000.0, 0
+    for number, calls in enumerate(steps):
+        begin = time
+        for name, inputs, outputs, shapes in calls:
+            record += 1
+            attrs = [
+                {"name": "rf_id", "value": record},
+                {"name": "op_schema", "value": SCHEMAS.get(name, "")},
+            ]
+            sides = {
+                "inputs": {"values": inputs, "shapes": shapes, "types": []},
+                "outputs": {"values": outputs, "shapes": [], "types": []},
+            }
+            nodes.append({"id": record, "name": name, "attrs": attrs, **sides})
+            about = {"Record function id": record, "External id": record}
+            common = {"ph": "X", "pid": 1, "tid": 1, "ts": time, "dur": 50.0}
+            events.append(common | {"cat": "cpu_op", "name": name, "args": about})
+            if on_device:
+                ids = {"correlation": record, "External id": record}
+                launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": time + 5, "dur": 1.0}
+                events.append(common | launch | {"args": ids})
+                work = {"cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": time + 60, "dur": 9.0}
+                events.append({"ph": "X"} | work | {"args": ids | {"device": 0, "stream": 7}})
+            time += 100.0
+        mark = {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "pid": 1, "tid": 1}
+        events.append(mark | {"ts": begin, "dur": time - begin, "args": {}})
+        time += 10.0
+    host, device = tmp_path / "host.json", tmp_path / "device.json"
+    host.write_text(json.dumps({"schema": "1.1.1", "nodes": nodes}))
+    device.write_text(json.dumps({"traceEvents": events}))
+    made = convert_files(str(host), str(device), step="all")
+    numbers = made.metadata["repeated"].get("0", [])
+    nodes = made.graphs[0].nodes.set_index("node_id").loc[numbers]
+    assert (nodes["kind"] == "compute").all()
+    return nodes["operator"].tolist()
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_the_second_cast_of_the_same_tensor_is_repeated(tmp_path, on_device):
+    calls = [cast(tensor(1), 2), cast(tensor(1), 3), cast(tensor(1), 4)]
+    assert repeated(tmp_path, calls, on_device=on_device) == [CAST, CAST]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [cast(tensor(1), 2), cast(tensor(9), 3)],  # another tensor
+        [cast(tensor(1), 2), cast(tensor(1, offset=64), 3)],  # another part of it, such as query and key
+        [cast(tensor(1), 2), cast(tensor(1), 3, shape=(4, 16))],
+        [cast(tensor(1), 2), call(ADD, [tensor(1)], []), cast(tensor(1), 3)],  # changed between them
+        [
+            cast(tensor(1), 2),
+            call("aten::mm", [tensor(5)], [tensor(1)]),
+            cast(tensor(1), 3),
+        ],  # reused address
+        [cast(tensor(1), 2), call(ADD, [tensor(2)], []), cast(tensor(1), 3)],  # a result changed in place
+        [cast(tensor(1), 2), cast(tensor(1), 3), call(ADD, [tensor(3)], [])],
+    ],
+)
+def test_copies_of_other_or_changed_data_are_needed(tmp_path, calls):
+    assert repeated(tmp_path, calls) == []
+
+
+def test_a_view_changes_nothing_and_a_freed_result_was_reusable(tmp_path):
+    view = call("aten::view", [tensor(1)], [tensor(1)])
+    reused = [call(EMPTY, [], [tensor(2)]), call(ADD, [tensor(2)], [])]
+    assert repeated(tmp_path, [cast(tensor(1), 2), view, *reused, cast(tensor(1), 3)]) == [CAST]
+
+
+def test_each_step_needs_its_first_copy(tmp_path):
+    assert repeated(tmp_path, [cast(tensor(1), 2)], [cast(tensor(1), 3)]) == []
