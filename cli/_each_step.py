@@ -29,7 +29,7 @@ def print_each_step(study: Study, target: Target, output_format: str) -> None:
 
     folder = study.latest_trace_set()
     trace_set = TraceSet.load(folder)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for step, measured_ns in _measured_ns(trace_set).items():
         with stage(f"converted step {step}"):
             workload = convert(folder, step=step)

@@ -416,9 +416,7 @@ def run_command(
     _check(target, study_folder, workload, groups, queue=queue)
     if steps is not None:
         if study_folder is None or workload is not None or queue or only_check:
-            raise UsageError(
-                "--steps all goes with a STUDY, without --workload, --queue and --check."
-            )
+            raise UsageError("--steps all goes with a STUDY, without --workload, --queue and --check.")
         print_each_step(Study.open(study_folder), target, output_format)
         return 0
     if only_check:

@@ -27,6 +27,7 @@ OPERATION_TYPES = (
     "backward-compute",
     "backward-send",
     "gc",
+    "descheduled",
     "layernorm-grads-all-reduce",
     "embedding-grads-all-reduce",
     "grads-reduce-scatter",
@@ -35,7 +36,7 @@ OPERATION_TYPES = (
     "collectives",
     "optimizer",
 )
-"""Types of operations, about in the order in which a step runs them."""
+"""Types of operations, about in the order in which a step runs them; ``descheduled`` is of recordings."""
 
 _REQUIRED = ("step", "dp_rank", "stage", "optype", "start_ts", "duration")
 _OPTIONAL = ("rank", "seq_id", "mc", "gmc", "mb_id")

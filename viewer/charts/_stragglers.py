@@ -15,6 +15,7 @@ _GROUPS = {
     "compute": ("compute", "computation"),
     "optimizer": ("memory", "optimizer"),
     "gc": ("host", "garbage collection"),
+    "descheduled": ("sync", "descheduled"),
     "input": ("wait", "input"),
 }
 _OTHER = ("communication", "communication, with waiting")

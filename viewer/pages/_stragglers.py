@@ -19,7 +19,7 @@ __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 PATH, TITLE = "/stragglers", "Stragglers"
 NEEDS_RUN = False
 _MAP, _STEP = "straggler-map", "straggler-step"
-_FACTOR = {"valueFormatter": {"function": "params.value.toFixed(3)"}}
+_FACTOR: dict[str, Any] = {"valueFormatter": {"function": "params.value.toFixed(3)"}}
 _TYPES = [
     text_column("type", "Type of operation"),
     column("slowdown", "Slowdown", **_FACTOR),

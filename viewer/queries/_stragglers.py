@@ -59,7 +59,8 @@ def step_operations(found: Stragglers, step: int) -> pd.DataFrame:
     layout = found.layout
     place = int(np.searchsorted(layout.steps, step))
     if place == len(layout.steps) or layout.steps[place] != step:
-        return pd.DataFrame()
+        nothing: pd.DataFrame = pd.DataFrame()
+        return nothing
     stages = np.array([operation.stage for operation in layout.operations])
     types = np.array([OPERATION_TYPES.index(operation.type) for operation in layout.operations])
     slowdown = np.where(layout.ranks >= 0, found.slowdowns.by_worker[:, :, place], 0)

@@ -33,6 +33,7 @@ _KINDS = {
     "network": "Slow transfer",
     "input": "Late input",
     "gc": "Garbage collection",
+    "descheduled": "Descheduled",
     "host": "Late host",
 }
 _QUANTILES = (0.5, 0.9, 0.99)
