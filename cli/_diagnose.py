@@ -16,7 +16,6 @@ from ._straggler_tables import TABLE_VIEWS, print_stragglers
 from ._studies import open_run, run_option
 
 if TYPE_CHECKING:
-    from ..converter.readers import OperationTable
     from ..runner.analysis import Anomaly, Diagnosis, SlowestRank
 
 __all__ = ["diagnose_command"]
@@ -44,9 +43,10 @@ def diagnose_command(
     worker, stage or type, since when, and why.
     """
     from ..runner import Study
-    from ..runner.analysis import slowest_rank
+    from ..runner.analysis import operations_of, slowest_rank
 
-    if (table := _operations(targets[0], run_id)) is not None:
+    first = Path(targets[0])
+    if (run_id is None or first.is_file()) and (table := operations_of(first)) is not None:
         wrong = view in LOG_VIEWS or len(targets) > 1 or run_id is not None
         _refuse(wrong, targets[0], "a table", "one TABLE without --run", TABLE_VIEWS)
         print_stragglers(table, view, output_format)
@@ -69,23 +69,6 @@ def diagnose_command(
         _print(diagnosis, slowest)
         command, *options = _next(diagnosis)
         print_next(command, study_folder, "--run", run.info.id, *options)
-
-
-def _operations(target: str, run_id: str | None) -> OperationTable | None:
-    """Return the operations of many steps at *target*: a table, a recording, or a study's newest one."""
-    from ..converter.readers import is_operation_table, read_operation_table, recorded_operations
-    from ..runner import Study
-    from ..tracer import MANIFEST_NAME, TraceSet
-
-    if is_operation_table(target):
-        return read_operation_table(target)
-    folder = Path(target)
-    if Study.is_study(folder) and Study.open(folder).trace_sets():
-        folder = Study.open(folder).latest_trace_set()
-    if run_id is not None or not (folder / MANIFEST_NAME).is_file():
-        return None
-    trace_set = TraceSet.load(folder)
-    return recorded_operations(trace_set) if any(entry.step_times for entry in trace_set.ranks) else None
 
 
 def _refuse(wrong: bool, target: str, kind: str, next_targets: str, views: tuple[str, ...]) -> None:

@@ -14,6 +14,7 @@ from rich.markup import escape
 from ..errors import ChakrascopeError, UsageError
 from ..runner import DEFAULT_BACKEND, PACKET, about_backend, backends_that
 from ..support import count_text, duration_text
+from ._each_step import print_each_step
 from ._network_options import failed_links, link_defaults, network_changes
 from ._output import (
     clock,
@@ -29,6 +30,7 @@ from ._output import (
 from ._study import new_study
 
 if TYPE_CHECKING:
+    from ..converter import Workload
     from ..runner import Experiment, NetworkConfig, Result, Study
 
 __all__ = [
@@ -67,8 +69,8 @@ class Target:
     backends: tuple[str, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def experiments(self, workload: str | Path, groups: str | None = None) -> Iterator[Experiment]:
-        """Yield the experiment of the workload with PREFIX *workload* on each backend."""
+    def experiments(self, workload: Workload | str | Path, groups: str | None = None) -> Iterator[Experiment]:
+        """Yield the experiment of *workload*, or that with this PREFIX, on each backend."""
         from ..runner import prepare
 
         for backend in self.backends:
@@ -354,6 +356,11 @@ def _print_remarks(results: list[Result]) -> None:
     "--error", "error", metavar="SHARE", help="Error that --backend auto may have, such as 2%. [default: 2%]"
 )
 @machine_option
+@click.option(
+    "--steps",
+    type=click.Choice(["all"]),
+    help="Simulate each step of STUDY's newest capture, and print the distribution. Nothing is stored.",
+)
 @click.option("--queue", is_flag=True, help="Run in the background; see `chakrascope jobs`.")
 @click.option(
     "--check",
@@ -379,6 +386,7 @@ def run_command(
     algorithms: tuple[str, ...],
     error: str | None,
     machine: str | None,
+    steps: str | None,
     queue: bool,
     only_check: bool,
     link_default: tuple[str, ...],
@@ -406,6 +414,11 @@ def run_command(
         },
     )
     _check(target, study_folder, workload, groups, queue=queue)
+    if steps is not None:
+        if study_folder is None or workload is not None or queue or only_check:
+            raise UsageError("--steps all goes with a STUDY, without --workload, --queue and --check.")
+        print_each_step(Study.open(study_folder), target, output_format)
+        return 0
     if only_check:
         return _only_check(study_folder, workload, target, output_format)
     if study_folder is None:

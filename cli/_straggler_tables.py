@@ -6,14 +6,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..support import duration_text, share_text
 from ._output import console, print_frame, print_json, print_next
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..converter.readers import OperationTable
-    from ..runner.analysis import Stragglers
 
 __all__ = ["TABLE_VIEWS", "print_stragglers"]
 
@@ -52,7 +50,8 @@ def print_stragglers(table: OperationTable, show: str | None, output_format: str
         print_json({"kind": "operations", **found.to_json(), **tables})
     else:
         if show is None:
-            _print_answer(found)
+            for sentence in found.sentences:
+                _say(sentence)
         for name, of in STRAGGLER_TABLES.items():
             if show == name or (show is None and name in ("types", "workers", "heat-map")):
                 _print_table(name, of(found), show)
@@ -60,52 +59,6 @@ def print_stragglers(table: OperationTable, show: str | None, output_format: str
             console.print(f"Note: {remark}.", style="yellow", markup=False, soft_wrap=True)
         if show is None:
             print_next("diagnose", table.path, "--view", "steps")
-
-
-def _print_answer(found: Stragglers) -> None:
-    slowdowns, layout = found.slowdowns, found.layout
-    _say(
-        f"Stragglers make the job {slowdowns.overall:.3f} times as slow as it is without them "
-        f"({(layout.ranks >= 0).sum()} workers: {layout.replicas} replicas of {layout.stages} stages; "
-        f"{len(layout.steps)} steps)."
-    )
-    times = {"mean": round(float(slowdowns.recorded_ns.mean())), **found.quantiles_ns}
-    texts = ", ".join(f"{name} {duration_text(ns)}" for name, ns in times.items())
-    _say(f"Step time: {texts}; without stragglers {duration_text(slowdowns.ideal_ns)}.")
-    if (change := found.change) is not None:
-        before, after = duration_text(round(change.before)), duration_text(round(change.after))
-        _say(f"From step {change.step} on, steps take {after} (median), before it {before}.")
-    if slowdowns.worker_share is not None:
-        last = slowdowns.last_stage_share
-        stage = "" if last is None else f", without the last stage (M_S): {last:.3f}"
-        _say(
-            "Share of the slowdown that goes without the slowest 3 % of workers (M_W): "
-            f"{slowdowns.worker_share:.3f}{stage}."
-        )
-    for place, cause in enumerate(found.causes, 1):
-        _say(
-            f"{place}. {_KINDS[cause.kind]}: {cause.where}, {cause.when}. Alone, it makes these "
-            f"steps {cause.slowdown:.2f} times as long; without it, the mean step takes "
-            f"{duration_text(cause.without_ns)}. "
-            f"Evidence: {cause.evidence}."
-        )
-    if not found.causes:
-        _say("No worker, stage, link or host makes steps 3 % longer.")
-    _say(
-        f"The replay without changes is {share_text(abs(slowdowns.replay_error))} "
-        f"{'shorter' if slowdowns.replay_error >= 0 else 'longer'} than the recorded steps."
-    )
-
-
-_KINDS = {
-    "sequence": "Sequence lengths differ between micro-batches",
-    "stage": "Stage too long",
-    "worker": "Slow worker",
-    "network": "Slow transfer",
-    "input": "Late input",
-    "gc": "Garbage collection",
-    "host": "Late host",
-}
 
 
 def _print_table(name: str, rows: pd.DataFrame, show: str | None) -> None:

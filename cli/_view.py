@@ -82,7 +82,7 @@ def view_command(
     """Open STUDY in the browser: what bounds the step, the critical path, the timeline, the graph.
 
     Several studies, or a folder of studies, are listed to choose from. A TRACE is anything that
-    `summary` accepts.
+    `summary` accepts, or a table of operations as for `diagnose`.
     """
     from ..runner import Study, Workspace
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..converter.building import Progress
+from ..converter.readers import is_operation_table
 from ..errors import StudyError
 from ..support import is_temporary, new_folder, package_version, remove_folder
 from ._simulate import prepare
@@ -33,28 +34,45 @@ def study_of_traces(paths: Sequence[Path], progress: Progress = lambda _done, _o
     """Return the study of the traces at *paths*: files of one folder, one folder, or one archive.
 
     The first time, their median step is converted and replayed as it was measured; the study is found again
-    by their content.
+    by their content. The study of a table of operations has no run.
     *progress* is called with the number of converted ranks, and of all. Raises `StudyError` if *paths* hold
     nothing that can be imported, or several things, and what `import_item` raises.
     """
+    if len(paths) == 1 and is_operation_table(paths[0]):
+        return _study_of_table(paths[0])
     folder, item = _the_item(paths)
-    kept = traces_folder() / _key(folder, item) / safe_name(proposed_name(item), "trace")
+    name = safe_name(proposed_name(item), "trace")
+
+    def fill(study: Study) -> None:
+        import_found(study, folder, item, name, progress)
+        measured = prepare(study.workload_prefix(), "default", None, backend="replay")
+        study.add_run(measured, get_backend("replay").run(measured))
+
+    return _cached_study(traces_folder() / _key(folder, item) / name, fill)
+
+
+def _cached_study(cached: Path, fill: Callable[[Study], object]) -> Study:
+    """Return the study at *cached*, made and filled the first time."""
     try:
-        if not Study.is_study(kept):
-            kept.parent.parent.mkdir(parents=True, exist_ok=True)
-            with new_folder(kept.parent, existing="keep") as made:
-                study = Study.create(made / kept.name)
-                import_found(study, folder, item, kept.name, progress)
-                measured = prepare(study.workload_prefix(), "default", None, backend="replay")
-                study.add_run(measured, get_backend("replay").run(measured))
-            _remove_oldest(kept.parent)
-        os.utime(kept.parent)
+        if not Study.is_study(cached):
+            cached.parent.parent.mkdir(parents=True, exist_ok=True)
+            with new_folder(cached.parent, existing="keep") as made:
+                fill(Study.create(made / cached.name))
+            _remove_oldest(cached.parent)
+        os.utime(cached.parent)
     except OSError as error:
         raise StudyError(
             f"{traces_folder()}, where converted traces are kept, cannot be used ({error.strerror}). Next: "
-            f"set XDG_CACHE_HOME to another folder, or chakrascope import STUDY {folder}."
+            "set XDG_CACHE_HOME to another folder, or import them into a study with chakrascope import."
         ) from error
-    return Study.open(kept)
+    return Study.open(cached)
+
+
+def _study_of_table(path: Path) -> Study:
+    """Return the cached study of the table of operations at *path*."""
+    digest = hashlib.blake2b(package_version().encode() + path.read_bytes(), digest_size=12)
+    cached = traces_folder() / digest.hexdigest() / safe_name(path.stem, "table")
+    return _cached_study(cached, lambda study: shutil.copyfile(path, study.operations_file))
 
 
 def kept_traces() -> list[tuple[Path, int]]:

@@ -103,7 +103,7 @@ def _merge(
     entries = [entry for entry, _ in ranks]
     usable = any(entry.step_times or (entry.steps and entry.device_trace) for entry in entries)
     if not usable and (exit_code == 0 or not entries):
-        message = _nothing(statuses, exit_code, int(options["warmup"]), died)
+        message = _nothing(statuses, exit_code, options, died)
         for file in (file for entry in entries for file in entry.files):
             (out / file).unlink()
         _clean(out)
@@ -228,8 +228,10 @@ def _died(rank: int) -> str:
     return f"rank {rank} died while it was recorded"
 
 
-def _nothing(statuses: Sequence[Status], exit_code: int, warmup: int, died: set[int]) -> str:
+def _nothing(statuses: Sequence[Status], exit_code: int, options: Mapping[str, Any], died: set[int]) -> str:
     """Return the error message for a capture without any recorded rank."""
+    warmup = int(options["warmup"])
+    whole = "--warmup 0" + ("" if options["steps"] else " and without --steps 0")
     ended = (
         f"The training command ended with exit code {exit_code}" if exit_code else "The training command ran"
     )
@@ -253,7 +255,7 @@ def _nothing(statuses: Sequence[Status], exit_code: int, warmup: int, died: set[
     return (
         f"{ended}, but no training step was seen: no optimizer of torch.optim stepped, nor, in a script "
         "without one, was a module with parameters called more than once. Capture all that the script does "
-        "with --warmup 0, or mark the steps yourself: "
+        f"with {whole}, or mark the steps yourself: "
         "`with chakrascope.tracer.capture(out) as c:` around the loop and `c.step()` after each step; do not "
         "start python with -S, -I or -E, which switch the capture off."
     )

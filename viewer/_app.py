@@ -22,7 +22,7 @@ from ._shell import frame, new_dash, register_share, share_link
 from ._state import Selection, StudyView, Surroundings
 from ._theme import run_options
 from .pages import card, link_to, no_workload, node_search, page_address
-from .queries import rank_text
+from .queries import rank_text, stragglers_of
 
 __all__ = ["create_app"]
 
@@ -169,6 +169,12 @@ def _page(view: StudyView, pathname: str, run: str | None, scheme: str, search: 
     try:
         if not getattr(page, "NEEDS_RUN", True):
             return page.layout(view, Selection.parse(search), scheme)
+        if not run and stragglers_of(view.study) is not None:
+            return _notice(
+                "This study has the times of many steps, and no run yet",
+                "They show which worker makes which step slow.",
+                link_to("Stragglers", pages.STRAGGLERS_PATH, ""),
+            )
         if not run and not view.study.workloads():
             return html.Div(no_workload(""), id="notice")
         if not run:

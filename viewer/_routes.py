@@ -10,14 +10,22 @@ from flask import Flask, Response, abort, jsonify, request
 
 from ..errors import ChakrascopeError, StudyError
 from ..runner import find_items, read_sweep
-from ..runner.analysis import COMPARISONS, OVERVIEWS, TABLES, Words, graph_tables, search_hits
+from ..runner.analysis import (
+    COMPARISONS,
+    OVERVIEWS,
+    STRAGGLER_TABLES,
+    TABLES,
+    Words,
+    graph_tables,
+    search_hits,
+)
 from ..runner.study import item_table, run_table
 from ..runner.sweep import SWEEP_TABLES
 from ._exports import table_file
 from ._note_routes import register_notes
 from ._state import OpenRun, Selection, StudyView
 from ._timeline_routes import area_asked_for, open_asked_for, register_timeline, source_asked_for
-from .queries import edge_kinds, focus_of, fold_of, has_selected, hops_of, opened_nodes
+from .queries import edge_kinds, focus_of, fold_of, has_selected, hops_of, opened_nodes, stragglers_of
 
 __all__ = ["register"]
 
@@ -95,6 +103,13 @@ def _register_exports(server: Flask, view: StudyView) -> None:
             abort(404)
         against = request.args.get("against", "")
         return table_file(lambda: SWEEP_TABLES[part](points, against), "sweep", extension, is_small=True)
+
+    @server.get("/export/stragglers-<part>.<extension>")
+    def stragglers(part: str, extension: str) -> Response:
+        found = stragglers_of(view.study)
+        if found is None or part not in STRAGGLER_TABLES:
+            abort(404)
+        return table_file(lambda: STRAGGLER_TABLES[part](found), f"stragglers-{part}", extension)
 
     @server.get("/export/imports.<extension>")
     def imports(extension: str) -> Response:

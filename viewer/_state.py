@@ -24,12 +24,12 @@ from .timeline import RankedIndex, SliceIndex
 __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
 
 # Settings of single pages that an address may hold: the run compared against, and why it differs, the
-# breakdown, what might change and how many times as fast, the graph's edges, folding, hops and opened
-# nodes, the filter of the runs, what is imported, what a sweep goes over and what it is to find, what is
-# set against the time, the form of a new run, a query, the sweep, the sides of a difference, what starts of
-# a job differ by; of the timeline: whether measured lanes are shown, the window in ns, the rows, their
-# colours, the order of the ranks, which of them are shown, pinned and hidden, whether equal ones are
-# folded, what is searched for, and what is compared with it.
+# breakdown, what might change and how many times as fast, the graph's edges, folding, hops and opened nodes,
+# the filter of the runs, what is imported, what a sweep goes over and what it is to find, what is set against
+# the time, the form of a new run, a query, the sweep, the sides of a difference, what starts of a job differ
+# by, the recorded step; of the timeline: whether measured lanes are shown, the window in ns, the rows, their
+# colours, the order of the ranks, which of them are shown, pinned and hidden, whether equal ones are folded,
+# what is searched for, and what is compared with it.
 OPTIONS = (
     "after",
     "against",
@@ -59,6 +59,7 @@ OPTIONS = (
     "setup",
     "sql",
     "starts",
+    "step",
     "sweep",
     "t0",
     "t1",

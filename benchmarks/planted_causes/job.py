@@ -24,8 +24,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from causes import CAUSES, Cause
 from followed import FOLLOWED
+from recorded import RECORDED
 
-JOBS = CAUSES | FOLLOWED
+JOBS = CAUSES | FOLLOWED | RECORDED
 
 
 class Net(nn.Module):

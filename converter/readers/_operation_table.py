@@ -38,6 +38,7 @@ OPERATION_TYPES = (
     "backward-compute",
     "backward-send",
     "gc",
+    "descheduled",
     "layernorm-grads-all-reduce",
     "embedding-grads-all-reduce",
     "grads-reduce-scatter",
@@ -46,7 +47,7 @@ OPERATION_TYPES = (
     "collectives",
     "optimizer",
 )
-"""Types of operations, about in the order in which a step runs them."""
+"""Types of operations, about in the order in which a step runs them; ``descheduled`` is of recordings."""
 
 _REQUIRED = ("step", "dp_rank", "stage", "optype", "start_ts", "duration")
 _OPTIONAL = ("rank", "seq_id", "mc", "gmc", "mb_id")
@@ -62,6 +63,7 @@ _PHASES = {
     "forward-compute": "forward_ns",
     "backward-compute": "backward_ns",
     "gc": "",  # the rest of the step: no other phase has a garbage collection
+    "descheduled": "delay_ns",
     "collectives": "collective_ns",
     "optimizer": "optimizer_ns",
 }
@@ -327,13 +329,27 @@ def _recorded(trace_set: TraceSet, entry: RankEntry, warmup: int) -> _Recorded:
         for name in names
     }
     changes = {name: np.diff(column) for name, column in readings.items()}
-    phases = {kind: changes[name] for kind, name in _PHASES.items() if name}
+    phases = {kind: changes[name] for kind, name in _PHASES.items() if name and kind != "descheduled"}
     phases["gc"] = changes["time_ns"] - sum(phases.values(), np.zeros(1, np.int64))
     whole = (changes["index"] == 1) & (readings["recorded"][1:] == 0) & (readings["index"][:-1] >= warmup)
     whole &= np.logical_and.reduce([duration >= 0 for duration in phases.values()])
+    phases = _without_delay(phases, changes["delay_ns"])
     columns = {"step": readings["index"][:-1], "start_ns": readings["time_ns"][:-1], **phases}
     sends = frozenset(peer for part in parts for peer in part.sends)
     return _Recorded(entry.rank, sends, {name: column[whole] for name, column in columns.items()})
+
+
+def _without_delay(phases: Columns, delay_ns: npt.NDArray[np.int64]) -> Columns:
+    """Return *phases* with the wait for a processor as ``descheduled``.
+
+    Where in the step it was is unknown: each phase of work gives the same share of its time.
+    """
+    work = {kind: time_ns for kind, time_ns in phases.items() if kind != "collectives"}
+    total = np.maximum(sum(work.values(), np.zeros(1, np.int64)), 1)
+    share = np.clip(delay_ns / total, 0, 1)
+    taken = {kind: np.rint(time_ns * share).astype(np.int64) for kind, time_ns in work.items()}
+    descheduled = sum(taken.values(), np.zeros(1, np.int64))
+    return phases | {kind: work[kind] - taken[kind] for kind in work} | {"descheduled": descheduled}
 
 
 def _places(recorded: Sequence[_Recorded]) -> dict[int, tuple[int, int]]:

@@ -170,6 +170,7 @@ if TYPE_CHECKING:
     from .stragglers import STRAGGLER_TABLES as STRAGGLER_TABLES
     from .stragglers import Stragglers as Stragglers
     from .stragglers import find_stragglers as find_stragglers
+    from .stragglers import operations_of as operations_of
 else:
     __getattr__ = exports_of(__name__, __file__)
 
@@ -296,6 +297,7 @@ __all__ = [
     "neighbourhood",
     "neighbours",
     "node_differences",
+    "operations_of",
     "operator_rates",
     "operator_table",
     "operators_text",

@@ -75,6 +75,11 @@ class StudyLayout:
         return self.path / "networks"
 
     @property
+    def operations_file(self) -> Path:
+        """The table of timed operations of many steps, if the study is of one."""
+        return self.path / "operations"
+
+    @property
     def jobs_dir(self) -> Path:
         """The folder of the background jobs, managed by the job store."""
         return self.path / "jobs"

@@ -160,7 +160,7 @@ def test_phases_follow_each_other_and_the_rest_is_garbage_collection(tmp_path):
     table = read(recording(tmp_path, [part(0, [STEP, STEP])]))
     assert named(table, step=1) == {
         "input": (78, 1), "forward-compute": (79, 20), "backward-compute": (99, 40), "gc": (139, 2),
-        "collectives": (141, 10), "optimizer": (151, 5),
+        "descheduled": (141, 0), "collectives": (141, 10), "optimizer": (151, 5),
     }  # fmt: skip
     assert set(table.columns["replica"]) == set(table.columns["stage"]) == {0}
 
@@ -196,6 +196,18 @@ def test_a_part_that_a_killed_rank_left_incomplete_is_dropped(tmp_path, lost):
     whole, torn = part(0, [STEP] * 2), part(0, [STEP] * 2, first=3)
     table = read(recording(tmp_path, [whole + torn[:-lost]]))
     assert set(table.columns["step"]) == {0, 1}
+
+
+@pytest.mark.parametrize("delay_ms", [0, 7, 1000])
+def test_the_wait_for_a_processor_is_taken_from_the_work(tmp_path, delay_ms):
+    delays = [0, delay_ms * 1_000_000]
+    table = read(recording(tmp_path, [part(0, [STEP], delay_ns=delays)]))
+    times = {kind: duration for kind, (_, duration) in named(table, step=0).items()}
+    work = 68  # all but the wait for peers
+    assert times["descheduled"] == pytest.approx(min(delay_ms, work), abs=1e-5)
+    assert times["collectives"] == 10
+    assert sum(times.values()) == pytest.approx(78, abs=1e-5)
+    assert times["backward-compute"] == pytest.approx(40 * (1 - min(delay_ms / work, 1)), abs=1e-5)
 
 
 def altered(**changes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.browser
 AXE = Path(__file__).parent.parent / "vendor" / "axe-core" / "axe.min.js"
 PAGES = READY | {
     "/operators": "#page h2:text-is('Operators')",
+    "/stragglers": "#stragglers-steps-table .ag-row",
     "/sweep": "#sweep-table .ag-row",
     "/diff": "#diff-go:not([data-loading])",
     "/query": "#query-go",
@@ -44,11 +46,12 @@ BY_WIDTH = {"light": ["color-contrast", "scrollable-region-focusable"], "dark": 
 
 
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory):
-    """A study with a sweep as well, so that every page has something to show."""
+def everything(tmp_path_factory, data_dir):
+    """A study with a sweep and recorded steps as well, so that every page has something to show."""
     made = make_study(tmp_path_factory.mktemp("axe") / "study")
     run_sweep(made.study, {"network.bandwidth": [1.0, 5.0], "network.latency": [5, 50]},
               network="cpu-cluster-2", workers=0, keep=0, name="s")  # fmt: skip
+    shutil.copyfile(data_dir / "runner/stragglers/slow-worker.parquet", made.study.operations_file)
     with serving(create_app(made.study)) as address:
         yield address, made
 

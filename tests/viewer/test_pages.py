@@ -168,6 +168,7 @@ def test_every_page_is_reached_by_keyboard(page, served):
         "Graph",
         "Operators",
         "Network",
+        "Stragglers",
         "Compare",
         "Diff",
         "Sweep",

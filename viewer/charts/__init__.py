@@ -24,6 +24,7 @@ from ._program import pairs_chart as pairs_chart
 from ._program import program_chart as program_chart
 from ._roofline import roofline_scatter as roofline_scatter
 from ._stacks import stacks_icicle as stacks_icicle
+from ._stragglers import step_bars as step_bars
 from ._sweep import best_heat_map as best_heat_map
 from ._sweep import frontier_scatter as frontier_scatter
 from ._sweep import parallel_coordinates as parallel_coordinates
@@ -50,6 +51,7 @@ __all__ = [
     "roofline_scatter",
     "runs_bar",
     "stacks_icicle",
+    "step_bars",
     "steps_strip",
     "topology_sketch",
     "use_map",

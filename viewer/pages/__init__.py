@@ -18,6 +18,7 @@ from . import _network as network
 from . import _operators as operators
 from . import _query as query
 from . import _runs as runs
+from . import _stragglers as stragglers
 from . import _studies as studies
 from . import _summary as summary
 from . import _sweep as sweep
@@ -32,6 +33,7 @@ __all__ = [
     "NEW_RUN_PATH",
     "PAGES",
     "REGISTERED",
+    "STRAGGLERS_PATH",
     "STUDIES",
     "card",
     "link_to",
@@ -41,6 +43,7 @@ __all__ = [
 ]
 
 NEW_RUN_PATH: str = configure.PATH
+STRAGGLERS_PATH: str = stragglers.PATH
 
 PAGES: tuple[Any, ...] = (
     summary,
@@ -49,6 +52,7 @@ PAGES: tuple[Any, ...] = (
     graph,
     operators,
     network,
+    stragglers,
     compare,
     diff,
     sweep,

@@ -53,6 +53,10 @@ from ._sides import DIFF_TABLES as DIFF_TABLES
 from ._sides import Reading as Reading
 from ._sides import Sides as Sides
 from ._sides import open_beside as open_beside
+from ._stragglers import slowdown_matrix as slowdown_matrix
+from ._stragglers import step_operations as step_operations
+from ._stragglers import stragglers_of as stragglers_of
+from ._stragglers import worst_step as worst_step
 from ._sweep_aim import LEAST as LEAST
 from ._sweep_aim import Aim as Aim
 from ._sweep_aim import aim_goal as aim_goal
@@ -135,9 +139,13 @@ __all__ = [
     "plan_of",
     "rank_text",
     "request_of",
+    "slowdown_matrix",
     "stand_ins_note",
+    "step_operations",
+    "stragglers_of",
     "strip",
     "suggested",
     "takes_machine",
     "typed_text",
+    "worst_step",
 ]

@@ -24,6 +24,7 @@ from ._slowdowns import Slowdowns, mask
 
 __all__ = ["StragglerCause", "causes"]
 
+_PAUSES = {"input": "waiting for input", "gc": "garbage collection", "descheduled": "waiting for a processor"}
 _LEAST_SLOWDOWN = 1.03
 _LEAST_IN_SOME_STEPS = 1.1
 _FEWEST_STEPS, _LEAST_SHARE_OF_STEPS = 2, 0.02
@@ -40,10 +41,10 @@ _STANDS_OUT = 2
 class StragglerCause:
     """Something that makes steps slow.
 
-    *kind* is ``sequence``, ``stage``, ``worker``, ``input``, ``gc``, ``network`` or ``host``. *slowdown* is
-    that of the ideal step with this cause alone, on average over *steps*, those that it makes slow;
-    *without_ns* is the mean of all steps of the job without it. *when* describes the steps, and *evidence*
-    says why it is this cause. *replica*, *stage* and *rank* are -1 where it has no such place.
+    *kind* is ``sequence``, ``stage``, ``worker``, ``input``, ``gc``, ``descheduled``, ``network`` or
+    ``host``. *slowdown* is that of the ideal step with this cause alone, on average over *steps*, those that
+    it makes slow; *without_ns* is the mean of all steps of the job without it. *when* describes the steps,
+    and *evidence* says why it is this cause. *replica*, *stage* and *rank* are -1 where it has no such place.
     """
 
     kind: str
@@ -139,8 +140,8 @@ class _Finder:
                 yield self._cause("worker", where, evidence, effect, without, replica=replica, stage=stage)
 
     def pauses(self) -> Iterator[StragglerCause]:
-        """Yield that ranks wait for input, or collect garbage, longer than in the ideal step."""
-        for kind, what in (("input", "waiting for input"), ("gc", "garbage collection")):
+        """Yield that ranks wait for input or a processor, or collect garbage, longer than usual."""
+        for kind, what in _PAUSES.items():
             places = self.layout.select(kind)
             measured = mask(self.layout, [op.type == kind for op in self.layout.operations])
             effect = self._effect(self._measured(measured))

@@ -188,8 +188,8 @@ class _Rules:
             "optimizer",
         ]
         after = [place for kind in types for place in self._of.get((stage, kind), [])]
-        collections = self._of.get((stage, "gc"), [])
-        self.chain([last, *collections, *after])
+        pauses = [place for kind in ("gc", "descheduled") for place in self._of.get((stage, kind), [])]
+        self.chain([last, *pauses, *after])
         if self._overlaps() and after and reduces:
             self.before[after[0]].append(reduces[-1])
 

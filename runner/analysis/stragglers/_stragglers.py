@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ....converter.readers import OperationTable
-from ....support import change_text
+from ....converter.readers import (
+    OperationTable,
+    is_operation_table,
+    read_operation_table,
+    recorded_operations,
+)
+from ....support import change_text, duration_text, share_text
+from ....tracer import MANIFEST_NAME, TraceSet
+from ...study import Study
 from ._causes import StragglerCause, causes
 from ._dependencies import dependencies
 from ._layout import Layout, lay_out
@@ -16,8 +24,18 @@ from ._replay import Replay
 from ._series import Change, level_change
 from ._slowdowns import Slowdowns, slowdowns
 
-__all__ = ["Stragglers", "find_stragglers"]
+__all__ = ["Stragglers", "find_stragglers", "operations_of"]
 
+_KINDS = {
+    "sequence": "Sequence lengths differ between micro-batches",
+    "stage": "Stage too long",
+    "worker": "Slow worker",
+    "network": "Slow transfer",
+    "input": "Late input",
+    "gc": "Garbage collection",
+    "descheduled": "Descheduled",
+    "host": "Late host",
+}
 _QUANTILES = (0.5, 0.9, 0.99)
 _LEAST_CHANGE = 1.03
 _MOST_ERROR = 0.05  # of a replay without changes, beyond which figures are in doubt
@@ -45,6 +63,45 @@ class Stragglers:
         times = self.slowdowns.recorded_ns.astype(np.float64)
         return level_change(self.layout.steps, times, _LEAST_CHANGE)
 
+    @property
+    def sentences(self) -> list[str]:
+        """The answer, step times, then a sentence for each cause, and how exact the replay is."""
+        slowdowns, layout = self.slowdowns, self.layout
+        times = {"mean": round(float(slowdowns.recorded_ns.mean())), **self.quantiles_ns}
+        texts = ", ".join(f"{name} {duration_text(ns)}" for name, ns in times.items())
+        sentences = [
+            f"Stragglers make the job {slowdowns.overall:.3f} times as slow as it is without them "
+            f"({(layout.ranks >= 0).sum()} workers: {layout.replicas} replicas of {layout.stages} stages; "
+            f"{len(layout.steps)} steps).",
+            f"Step time: {texts}; without stragglers {duration_text(slowdowns.ideal_ns)}.",
+        ]
+        if (change := self.change) is not None:
+            before, after = duration_text(round(change.before)), duration_text(round(change.after))
+            sentences.append(f"From step {change.step} on, steps take {after} (median), before it {before}.")
+        if slowdowns.worker_share is not None:
+            last = slowdowns.last_stage_share
+            stage = "" if last is None else f", without the last stage (M_S): {last:.3f}"
+            sentences.append(
+                "Share of the slowdown that goes without the slowest 3 % of workers (M_W): "
+                f"{slowdowns.worker_share:.3f}{stage}."
+            )
+        sentences += [f"{place}. {self._cause_text(cause)}" for place, cause in enumerate(self.causes, 1)]
+        if not self.causes:
+            sentences.append("No worker, stage, link or host makes steps 3 % longer.")
+        sentences.append(
+            f"The replay without changes is {share_text(abs(slowdowns.replay_error))} "
+            f"{'shorter' if slowdowns.replay_error >= 0 else 'longer'} than the recorded steps."
+        )
+        return sentences
+
+    @staticmethod
+    def _cause_text(cause: StragglerCause) -> str:
+        return (
+            f"{_KINDS[cause.kind]}: {cause.where}, {cause.when}. Alone, it makes these steps "
+            f"{cause.slowdown:.2f} times as long; without it, the mean step takes "
+            f"{duration_text(cause.without_ns)}. Evidence: {cause.evidence}."
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return everything but the tables as plain values."""
         found, change = self.slowdowns, self.change
@@ -61,6 +118,26 @@ class Stragglers:
             "change": change and {"step": change.step, "before_ns": change.before, "after_ns": change.after},
             "remarks": list(self.remarks),
         }
+
+
+def operations_of(target: Path) -> OperationTable | None:
+    """Return the operations of many steps at *target*, or None where there are none.
+
+    *target* is a table, a trace set of `trace --steps 0`, or a study of either: then its newest one. Raises
+    what `read_operation_table` and `recorded_operations` raise.
+    """
+    if is_operation_table(target):
+        return read_operation_table(target)
+    if Study.is_study(target):
+        study = Study.open(target)
+        if not study.trace_sets():
+            file = study.operations_file
+            return read_operation_table(file) if file.is_file() else None
+        target = study.latest_trace_set()
+    if not (target / MANIFEST_NAME).is_file():
+        return None
+    trace_set = TraceSet.load(target)
+    return recorded_operations(trace_set) if any(entry.step_times for entry in trace_set.ranks) else None
 
 
 def find_stragglers(table: OperationTable) -> Stragglers:

@@ -1,0 +1,62 @@
+"""``run --steps all``: each captured step, and the distribution of their times."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from chakrascope.cli import main
+from chakrascope.converter import convert
+from chakrascope.runner import Study, simulate
+
+NETWORK = ("--network", "cpu-cluster-2")
+
+
+@pytest.fixture
+def study(tmp_path, data_dir):
+    made = Study.create(tmp_path / "study")
+    shutil.copytree(data_dir / "converter" / "loaded_2", made.new_trace_dir(), dirs_exist_ok=True)
+    return made
+
+
+def run(capfd, *words):
+    with pytest.raises(SystemExit) as end:
+        main(["run", *map(str, words)])
+    out, err = capfd.readouterr()
+    return end.value.code, out, err
+
+
+def test_every_step_is_simulated_as_if_alone(capfd, study):
+    code, out, _ = run(capfd, study.path, "--steps", "all", *NETWORK, "--format", "json")
+    assert code == 0
+    answer = json.loads(out)
+    folder = study.latest_trace_set()
+    alone = {
+        row["step"]: simulate(convert(folder, step=row["step"]), "default", "cpu-cluster-2").makespan_ns
+        for row in answer["steps"]
+    }
+    assert len(alone) == 3
+    assert {row["step"]: row["makespan_ns"] for row in answer["steps"]} == alone
+    (spread,) = answer["distribution"].values()
+    assert spread["shortest"] == min(alone.values())
+    assert spread["p50"] == np.median([*alone.values()])
+    assert spread["longest"] == max(alone.values())
+    assert study.workloads() == []
+    assert study.runs() == []
+
+
+def test_the_longest_step_is_next(capfd, study):
+    _, out, _ = run(capfd, study.path, "--steps", "all", *NETWORK, "--format", "csv")
+    steps = [line.split(",") for line in out.splitlines()[1:]]
+    longest = max(steps, key=lambda row: int(row[2]))[0]
+    _, out, _ = run(capfd, study.path, "--steps", "all", *NETWORK)
+    assert f"convert {study.path} --step {longest}" in out
+
+
+def test_what_does_not_go_with_it(capfd, study):
+    for more in (["--queue"], ["--check"], ["--workload", "x"]):
+        code, _, err = run(capfd, study.path, "--steps", "all", *NETWORK, *more)
+        assert code != 0
+        assert "--steps all goes with a STUDY" in err
+    assert run(capfd, Study.create(study.path.parent / "empty").path, "--steps", "all", *NETWORK)[0] != 0

@@ -1,0 +1,125 @@
+"""Stragglers: which worker makes which recorded step slow, why, and what it did in that step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, html
+
+from ...runner.analysis import STRAGGLER_TABLES, Matrix, Stragglers
+from .._address import set_option
+from .._state import Selection, StudyView
+from ..charts import graph, heat_map, step_bars
+from ..queries import slowdown_matrix, step_operations, stragglers_of, worst_step
+from ._parts import card, column, empty, table_card, text_column
+
+__all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
+
+PATH, TITLE = "/stragglers", "Stragglers"
+NEEDS_RUN = False
+_MAP, _STEP = "straggler-map", "straggler-step"
+_FACTOR: dict[str, Any] = {"valueFormatter": {"function": "params.value.toFixed(3)"}}
+_TYPES = [
+    text_column("type", "Type of operation"),
+    column("slowdown", "Slowdown", **_FACTOR),
+    column("worst", "In the worst step", **_FACTOR),
+    column("worst_step", "Worst step"),
+]
+_WORKERS = [
+    column("rank", "Rank"),
+    column("replica", "Replica"),
+    column("stage", "Stage"),
+    *_TYPES[1:],
+]
+_STEPS = [
+    column("step", "Step"),
+    column("recorded_ns", "Recorded", "time"),
+    column("replayed_ns", "Replayed", "time"),
+    column("slowdown", "Slowdown", **_FACTOR),
+    column("slowest_rank", "Slowest rank"),
+    column("rank_slowdown", "By that rank", **_FACTOR),
+]
+_MAP_NOTE = (
+    "How much longer a step takes because of a worker alone; a cell of several workers or steps has the "
+    "largest. Select a cell to see its worst step."
+)
+_STEP_NOTE = "Its slowest workers, the slowest on top."
+
+
+def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
+    """Return the page, or how to record many steps."""
+    found = stragglers_of(view.study)
+    if found is None:
+        return dmc.Stack([dmc.Title(TITLE, order=2), _nothing()], gap="md")
+    matrix = slowdown_matrix(found)
+    tables = [
+        table_card(title, f"stragglers-{name}", STRAGGLER_TABLES[name](found), columns, scheme, query={})
+        for title, name, columns in (
+            ("Types", "types", _TYPES), ("Workers", "workers", _WORKERS), ("Steps", "steps", _STEPS),
+        )
+    ]  # fmt: skip
+    drawn = graph(heat_map(matrix, _texts(matrix), scheme), id=_MAP)
+    return dmc.Stack(
+        [
+            dmc.Title(TITLE, order=2),
+            html.Div([dmc.Text(text, mb=4) for text in found.sentences], id="stragglers-text"),
+            *(dmc.Text(f"Note: {remark}.", size="sm", c="dimmed") for remark in found.remarks),
+            card("Workers and steps", drawn, note=_MAP_NOTE),
+            html.Div(_step_card(found, selection, scheme), id=_STEP),
+            *tables,
+        ],
+        gap="md",
+    )
+
+
+def _step_card(found: Stragglers, selection: Selection, scheme: str) -> Any:
+    """Return the operations of the step in the address, by default the one with the largest slowdown."""
+    slowest = int(found.layout.steps[found.slowdowns.by_step.argmax()])
+    text = selection.option("step")
+    step = int(text) if text.isdecimal() else slowest
+    operations = step_operations(found, step)
+    if operations.empty:
+        return card("Step", empty(f"Step {step} was not recorded, or was left out. Select a cell above."))
+    return card(f"Step {step}", graph(step_bars(operations, scheme), mode_bar=True), note=_STEP_NOTE)
+
+
+def _texts(matrix: Matrix) -> list[list[str]]:
+    return [[f"{1 + value:.2f}" for value in row] for row in matrix.values.tolist()]
+
+
+def _nothing() -> Any:
+    code = (
+        "chakrascope trace --steps 0 -o STUDY -- torchrun --nproc-per-node 2 train.py\n"
+        "chakrascope view operations.parquet"
+    )
+    return card(
+        "No recording of many steps",
+        dmc.Text("Record the phases of all steps of a job, or open a table of timed operations:", mb="xs"),
+        dmc.Code(code, block=True),
+    )
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Show the worst step of a selected cell."""
+
+    @app.callback(
+        Output(_STEP, "children"), Input("url", "search"), State("dark", "checked"), prevent_initial_call=True
+    )
+    def show_step(search: str | None, dark: bool) -> Any:
+        """Draw the step in the address."""
+        found = stragglers_of(view.study)
+        return found and _step_card(found, Selection.parse(search), "dark" if dark else "light")
+
+    @app.callback(
+        Input(_MAP, "clickData"), State("run", "data"), State("url", "search"), prevent_initial_call=True
+    )
+    def choose_step(clicked: dict[str, Any] | None, run: str | None, search: str | None) -> None:
+        """Write the worst step of the cell into the address."""
+        found = stragglers_of(view.study)
+        if not clicked or found is None:
+            return
+        point = clicked["points"][0]
+        step = worst_step(found, str(point.get("y")), str(point.get("x")))
+        if step >= 0:
+            set_option(PATH, search, run, "step", str(step))

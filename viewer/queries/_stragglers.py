@@ -1,0 +1,108 @@
+"""Stragglers of a study's recorded steps, and the figures of their page."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...converter.readers import OPERATION_TYPES
+from ...runner import Study
+from ...runner.analysis import Matrix, Stragglers, find_stragglers, operations_of
+
+__all__ = ["slowdown_matrix", "step_operations", "stragglers_of", "worst_step"]
+
+_MOST_ROWS, _MOST_COLUMNS = 100, 250
+_MOST_WORKERS = 24
+
+
+def stragglers_of(study: Study) -> Stragglers | None:
+    """Return what slows the recorded steps of *study*; None if it has none."""
+    sources = [study.operations_file, *(study.trace_dir(name) for name in study.trace_sets()[-1:])]
+    times = tuple(path.stat().st_mtime_ns for path in sources if path.exists())
+    return _stragglers(study.path, times)
+
+
+@lru_cache(maxsize=2)
+def _stragglers(folder: Path, _times: tuple[int, ...]) -> Stragglers | None:
+    table = operations_of(folder)
+    return None if table is None else find_stragglers(table)
+
+
+def slowdown_matrix(found: Stragglers) -> Matrix:
+    """Return the slowdown by ranks and steps, less one; a cell of several has the largest."""
+    values, ranks = _by_rank(found)
+    rows, columns = _bounds(len(values), _MOST_ROWS), _bounds(len(found.layout.steps), _MOST_COLUMNS)
+    largest = np.maximum.reduceat(np.maximum.reduceat(values, rows, axis=0), columns, axis=1)
+    return Matrix(_labels("rank", ranks, rows), _labels("step", found.layout.steps, columns), largest - 1)
+
+
+def worst_step(found: Stragglers, row: str, column: str) -> int:
+    """Return the step with the largest slowdown in a cell of `slowdown_matrix`; -1 without the cell."""
+    matrix = slowdown_matrix(found)
+    if row not in matrix.rows or column not in matrix.columns:
+        return -1
+    values, _ = _by_rank(found)
+    rows = _part(len(values), _MOST_ROWS, matrix.rows.index(row))
+    columns = _part(len(found.layout.steps), _MOST_COLUMNS, matrix.columns.index(column))
+    return int(found.layout.steps[columns][values[rows, columns].max(axis=0).argmax()])
+
+
+def step_operations(found: Stragglers, step: int) -> pd.DataFrame:
+    """Return the operations of a step on its slowest workers, the slowest last: rank, type, start, duration.
+
+    Times are in ns from the begin of the step; empty if there is no such step.
+    """
+    layout = found.layout
+    place = int(np.searchsorted(layout.steps, step))
+    if place == len(layout.steps) or layout.steps[place] != step:
+        nothing: pd.DataFrame = pd.DataFrame()
+        return nothing
+    stages = np.array([operation.stage for operation in layout.operations])
+    types = np.array([OPERATION_TYPES.index(operation.type) for operation in layout.operations])
+    slowdown = np.where(layout.ranks >= 0, found.slowdowns.by_worker[:, :, place], 0)
+    slowest = np.argsort(-slowdown, axis=None, kind="stable")[: min(_MOST_WORKERS, (layout.ranks >= 0).sum())]
+    begin = layout.start_ns[:, place].min()
+    parts = []
+    for replica, stage in zip(*np.unravel_index(slowest[::-1], slowdown.shape), strict=True):
+        own = np.flatnonzero(stages == stage)
+        part = {
+            "rank": layout.ranks[replica, stage],
+            "type": [OPERATION_TYPES[code] for code in types[own]],
+            "start_ns": layout.start_ns[own, place, replica] - begin,
+            "duration_ns": layout.duration_ns[own, place, replica],
+        }
+        parts.append(pd.DataFrame(part))
+    table: pd.DataFrame = pd.concat(parts, ignore_index=True)
+    return table
+
+
+def _by_rank(found: Stragglers) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Return the slowdown by rank and step, and the ranks, in ascending order."""
+    replicas, stages = np.nonzero(found.layout.ranks >= 0)
+    ranks = found.layout.ranks[replicas, stages]
+    order = np.argsort(ranks)
+    return found.slowdowns.by_worker[replicas[order], stages[order]], ranks[order]
+
+
+def _bounds(count: int, most: int) -> npt.NDArray[np.int64]:
+    """Return where each of at most *most* equal parts of *count* begins."""
+    parts = min(count, most)
+    return np.arange(parts) * count // parts
+
+
+def _part(count: int, most: int, place: int) -> slice:
+    bounds = [*_bounds(count, most).tolist(), count]
+    return slice(bounds[place], bounds[place + 1])
+
+
+def _labels(name: str, numbers: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> list[str]:
+    """Return the name of each part of *numbers*, such as ``rank 3`` or ``steps 20 to 29``."""
+    last = [*(bounds[1:] - 1).tolist(), len(numbers) - 1]
+    return [
+        f"{name} {numbers[low]}" if low == high else f"{name}s {numbers[low]} to {numbers[high]}"
+        for low, high in zip(bounds.tolist(), last, strict=True)
+    ]
