@@ -42,6 +42,7 @@ def profile_command(
     Without --network the captured step is replayed as measured.
     """
     from ..runner import REPLAY, Study
+    from ..runner.analysis import analyse_run
 
     if steps == 0:
         raise UsageError(
@@ -64,8 +65,8 @@ def profile_command(
     )
     runs = simulate_study(study, target)
     print_runs(runs, remarks=False)
-    run_id, result = runs[-1]
-    print_critical_path(result, study.run_workload(run_id))
+    run_id, _ = runs[-1]
+    print_critical_path(analyse_run(study, run_id).summary)
     console.print()
     print_next("view", study_folder, "--run", run_id)
     return trace_set.exit_code

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -161,9 +162,11 @@ class Workload:
         for rank in range(self.num_ranks):
             yield list(messages_of_bytes(encode_graph(self.graph_of(rank)), et_def))
 
-    def save(self, prefix: str | Path) -> None:
+    def save(self, prefix: str | Path, *, linked: bool = False) -> None:
         """Write the ``.et`` files, groups, tables and, last, the metadata, each atomically.
 
+        With *linked*, the files of equal ranks are hard links where the file system has them: for folders in
+        which no file is edited in place.
         The file of rank 0 is written after all others, so that an incomplete set is never taken for complete.
         A workload that cannot be written whole leaves no file. Raises `OSError`.
         """
@@ -172,7 +175,7 @@ class Workload:
         remove_leftovers(prefix.parent)
         _beside(prefix, f".{self.own_ranks[0]}.et").unlink(missing_ok=True)
         try:
-            self._write(prefix)
+            self._write(prefix, linked=linked)
         except BaseException:
             for rank in self.own_ranks.tolist():
                 _beside(prefix, f".{rank}.et").unlink(missing_ok=True)
@@ -182,13 +185,13 @@ class Workload:
                 path.unlink(missing_ok=True)
             raise
 
-    def _write(self, prefix: Path) -> None:
+    def _write(self, prefix: Path, *, linked: bool) -> None:
         own = self.own_ranks
 
         def write(program: int) -> str:
             ranks = own[self.program_of_rank[own] == program].tolist()
             path, *others = (_beside(prefix, f".{rank}.et") for rank in ranks)
-            return _write_graph(self.graphs[program], path, others)
+            return _write_graph(self.graphs[program], path, others, linked=linked)
 
         last = int(self.program_of_rank[own[0]])
         before = [program for program in range(len(self.graphs)) if program != last]
@@ -452,7 +455,7 @@ def _each(write: Callable[[int], str], programs: Sequence[int]) -> Iterable[str]
         return [*pool.map(write, programs)]
 
 
-def _write_graph(graph: Graph, path: Path, others: Sequence[Path]) -> str:
+def _write_graph(graph: Graph, path: Path, others: Sequence[Path], *, linked: bool) -> str:
     """Write the file of *graph* to *path* and the *others*, each atomically; return its SHA-256."""
     digest = hashlib.sha256()
     with new_file(path, sync=False) as temporary:  # `save` syncs all of them together
@@ -462,5 +465,14 @@ def _write_graph(graph: Graph, path: Path, others: Sequence[Path]) -> str:
                 file.write(piece)
         for other in others:
             with new_file(other, sync=False) as copy:
-                shutil.copyfile(temporary, copy)
+                _copy(temporary, copy, linked=linked)
     return digest.hexdigest()
+
+
+def _copy(file: Path, copy: Path, *, linked: bool) -> None:
+    """Copy a file, if *linked* by a hard link where possible."""
+    if linked:
+        with suppress(OSError):
+            os.link(file, copy)
+            return
+    shutil.copyfile(file, copy)

@@ -14,7 +14,7 @@ from ...converter import Workload
 from ...converter.building import GAP, computed_on_host, is_usually_late
 from ...converter.chakra import HOST_CAUSES
 from ...support import bytes_text, count_text, duration_text
-from ...support.table import Columns
+from ...support.table import CodedColumns, Columns
 from .._framed import coded, sums_by
 from .._result import Result
 from .._traits import about_backend
@@ -68,7 +68,7 @@ def candidates(
     segments = path.columns
     if not len(segments["rank"]):
         return []
-    rows_of = {str(kind): np.flatnonzero(segments["kind"] == kind) for kind in set(segments["kind"].tolist())}
+    rows_of = dict(grouped(np.arange(len(segments["rank"])), segments["kind"]))
     nothing = np.zeros(0, np.int64)
     late = _late(workload)
     computed, hosted = (rows_of.get(kind, nothing) for kind in ("compute", "host"))
@@ -156,7 +156,7 @@ def _fusible(path: CriticalPath, workload: Workload, computed: Ints) -> Iterator
     yield Candidate(what, "compute", "", "fusion", target, GONE, own, path_ns, bound_ns, how=how)
 
 
-def _module(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:
+def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:
     """Yield the innermost module with most of the computation, if most modules that compute are not in it."""
     times = sums_by(segments["duration_ns"][computed], segments["module"][computed])
     times.pop("", None)
@@ -171,19 +171,19 @@ def _module(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candida
     ]
     for name in sorted(found, key=len)[-1:]:
         rows = np.union1d(computed, hosted[segments["cause"][hosted] != DELAYED])
-        rows = rows[[f"{module}.".startswith(f"{name}.") for module in segments["module"][rows].tolist()]]
+        is_inside = segments["module"][rows].passes(re.compile(rf"{re.escape(name)}(\.|$)").match)
+        rows = rows[is_inside]
         what = f"{name} (module), most for {short_name(largest(segments, rows, 'operator')[0])}"
         yield scaled(segments, what, "compute", Target("module", name), rows, remedy="module")
 
 
-def _functions(segments: Columns, computed: Ints) -> Iterator[Candidate]:
+def _functions(segments: CodedColumns, computed: Ints) -> Iterator[Candidate]:
     """Yield a function of the script whose operators take most of a training step, though none takes most."""
-    called = np.isin(segments["phase"], CALLED_PHASES)
+    called = segments["phase"].passes(CALLED_PHASES.__contains__)
     if not called.any():
         return  # without training, one function may well do everything
     rows = computed[~called[computed]]
-    functions = np.array([function_of(place) for place in segments["place"][rows].tolist()], object)
-    for function, own in grouped(rows, functions):
+    for function, own in grouped(rows, segments["place"][rows].mapped(function_of)):
         operator, most_ns = largest(segments, own, "operator")
         path_ns = sum_ns(segments, own)
         if 2 * path_ns <= segments["duration_ns"].sum() or most_ns >= MOST_OF_IT * path_ns:
@@ -215,12 +215,11 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
 
 
 def _communications(
-    segments: Columns, rows: Ints, result: Result, is_slow: Callable[[str], bool]
+    segments: CodedColumns, rows: Ints, result: Result, is_slow: Callable[[str], bool]
 ) -> Iterator[Candidate]:
     """Yield collectives over all sizes and groups, sends with receives, and kernels of unknown messages."""
     labels = segments["collective"]
-    types = np.array([text.partition(" of ")[0] for text in labels[rows].tolist()], object)
-    types[np.isin(types, ["send", "recv"])] = "send_recv"
+    types = labels[rows].mapped(_type_of)
     kernels = types == ""
     for name, own in grouped(rows[kernels], segments["name"][rows[kernels]]):
         yield scaled(
@@ -243,15 +242,20 @@ def _communications(
         yield scaled(segments, what, "communication", target, own, remedy=remedy)
 
 
+def _type_of(label: str) -> str:
+    """Return the type of a communication, one for sends and receives."""
+    kind = label.partition(" of ")[0]
+    return "send_recv" if kind in ("send", "recv") else kind
+
+
 def _slowest_dimension(result: Result) -> Target | None:
     latencies: Mapping[str, Any] = result.provenance.get("network", {})
     values = list(latencies.get("latency") or [])
     return Target("latency", str(int(np.argmax(values)))) if values else None
 
 
-def _copies(segments: Columns, rows: Ints) -> Iterator[Candidate]:
-    directions = np.array([copy_direction(name) for name in segments["name"][rows].tolist()], object)
-    for direction, own in grouped(rows, directions):
+def _copies(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
+    for direction, own in grouped(rows, segments["name"][rows].mapped(copy_direction)):
         words = _DIRECTIONS.get(direction)
         what = f"Copies {words}, {direction}" if words else f"Copies: {direction}"
         operator, _ = largest(segments, own, "operator")

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import CollectiveType
-from ...support.table import Columns, frame_of
-from .._framed import coded
+from ...support.table import CodedColumns, Columns, TextColumn, frame_of
+from .._framed import coded, rows_coded
 from .._result import Result
 from .._traits import about_backend
 from ._critical_path import CriticalPath
@@ -62,15 +62,17 @@ def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath)
 
 
 def overview_columns(
-    result: Result, path: CriticalPath, modules_of: Callable[[Ints, Ints], npt.NDArray[Any]]
-) -> Columns:
+    result: Result, path: CriticalPath, modules_of: Callable[[Ints, Ints], TextColumn]
+) -> CodedColumns:
     """Return the columns of `collective_overview`; *modules_of* tells those of nodes by rank and id."""
     calls, sizes = _calls(result)
     rows = np.lexsort([calls[name] for name in ("rank", *reversed(_KEYS))])
     calls = {name: column[rows] for name, column in calls.items()}
     firsts = np.flatnonzero(_changes([calls[name] for name in _KEYS]))
     if not len(firsts):
-        return {name: np.empty(0, object if kind == "str" else kind) for name, kind in _TYPES.items()}
+        return {
+            name: TextColumn.of([]) if kind == "str" else np.empty(0, kind) for name, kind in _TYPES.items()
+        }
     table = {name: calls[name][firsts] for name in _KEYS}
     ranks = _sizes(result, table["group"], np.add.reduceat(sizes[calls["rank"]], firsts))
     known = np.unique(table["collective"])
@@ -80,9 +82,9 @@ def overview_columns(
     transfer_ns = np.maximum.reduceat(calls["transfer_ns"], firsts)
     on_path_ns = _on_path(calls, path, table["collective"])
     algorithm = _whole_bytes(table, ranks) / np.maximum(transfer_ns, 1)
-    named = {kind: operation_name(kind) for kind in set(table["comm_type"].tolist())}
-    found = table | {
-        "operation": np.array([named[kind] for kind in table["comm_type"].tolist()], object),
+    numbers, kinds = coded(table["comm_type"])
+    found: CodedColumns = table | {
+        "operation": TextColumn(numbers, [*map(operation_name, kinds)]),
         "module": modules_of(rank.astype(np.int64), node_id),
         "ranks": ranks,
         "start_ns": start_ns,
@@ -114,20 +116,20 @@ def _calls(result: Result) -> tuple[Columns, Ints]:
 
 def _sizes(result: Result, groups: Ints, recorded: Ints) -> Ints:
     """Return how many ranks each of *groups* has: so many as *recorded* where its members are not known."""
-    members = {group: len(group_members(result, group) or ()) for group in set(groups.tolist())}
-    known = np.array([members[group] for group in groups.tolist()], np.int64)
+    numbers, different = coded(groups)
+    known = np.array([len(group_members(result, group) or ()) for group in different], np.int64)[numbers]
     return np.where(known > 0, known, recorded)
 
 
-def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> npt.NDArray[Any]:
+def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> TextColumn:
     """Return the ``module`` that *nodes* has of each node."""
     import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
 
     asked = pd.DataFrame({"rank": ranks, "node_id": node_ids})
-    joined: npt.NDArray[Any] = asked.merge(
+    joined = asked.merge(
         nodes[["rank", "node_id", "module"]].astype({"rank": np.int64}), on=["rank", "node_id"], how="left"
-    )["module"].to_numpy()
-    return joined
+    )
+    return TextColumn.of(joined["module"].fillna("").astype(str))
 
 
 def _changes(key: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
@@ -152,8 +154,8 @@ def _on_path(calls: Columns, path: CriticalPath, collectives: npt.NDArray[Any]) 
         [np.append(pieces[name][chosen], calls[name]).astype(np.int64) for name in ("rank", "node_id")],
         pieces["duration_ns"][chosen],
     )
-    numbers, names = coded(*places)
-    of_place = np.zeros(len(names), np.int64)
+    numbers, firsts = rows_coded(*places)
+    of_place = np.zeros(len(firsts), np.int64)
     np.add.at(of_place, numbers[: len(duration_ns)], duration_ns)
     known = np.unique(collectives)
     totals = np.zeros(len(known), np.int64)
@@ -171,6 +173,7 @@ def _whole_bytes(table: Columns, ranks: Ints) -> Ints:
 
 def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
     """Return what a link carries for each byte of the operation when a ring of the ranks runs it."""
-    passes = np.array([_PASSES.get(kind, 0) for kind in table["comm_type"].tolist()])
+    numbers, kinds = coded(table["comm_type"])
+    passes = np.array([_PASSES.get(kind, 0) for kind in kinds])[numbers]
     factor: npt.NDArray[np.float64] = np.where(passes > 0, passes * ((ranks - 1) / ranks), 1.0)
     return factor

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...converter import NODE_COLUMNS, NodeType, Workload
 from ...errors import ChakrascopeError
-from ...support.table import Columns, Table, frame_of
+from ...support.table import CodedColumns, Columns, Table, TextColumn, frame_of
 from .._memory import check_table
 from .._result import Result
 from .._traits import about_backend
@@ -257,9 +257,9 @@ class RunAnalysis:
         return frame_of(self._overview)
 
     @ComputedOnce
-    def _overview(self) -> Columns:
-        def make() -> Columns:
-            def modules_of(ranks: Ints, node_ids: Ints) -> npt.NDArray[np.object_]:
+    def _overview(self) -> CodedColumns:
+        def make() -> CodedColumns:
+            def modules_of(ranks: Ints, node_ids: Ints) -> TextColumn:
                 return NodeFacts(self.workload, ranks, node_ids).texts("module")
 
             return overview_columns(self.result, self.path, modules_of)
@@ -287,7 +287,7 @@ class RunAnalysis:
         """Return the sends and receives on the path, as `messages_on_path` does; None without any."""
         pieces = self.path.columns
         # As `describe_collectives` calls them: nothing of the workload is read for a path without messages.
-        if not any(text.startswith(("send of", "recv of")) for text in set(pieces["collective"].tolist())):
+        if not pieces["collective"].passes(lambda text: text.startswith(("send of", "recv of"))).any():
             return None
         named = np.flatnonzero((pieces["collective"] != "") & (pieces["node_id"] >= 0))
         ranks, node_ids = (pieces[name][named].astype(np.int64) for name in ("rank", "node_id"))

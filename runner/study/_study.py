@@ -175,7 +175,7 @@ class Study(StudyLayout):
             writing(folder, StudyError),
             new_folder(folder, existing="replace", choose=lambda _: folder) as temporary,
         ):
-            workload.save(self.prefix_in(temporary))
+            workload.save(self.prefix_in(temporary), linked=True)
             folder = self._folder_for(temporary, folder, replace_other)
         return self.prefix_in(folder)
 

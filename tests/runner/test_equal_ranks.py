@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from chakrascope.errors import StudyError
-from chakrascope.runner import NetworkConfig, Result, critical_path, prepare, summarize
+from chakrascope.runner import NetworkConfig, Result, Study, critical_path, prepare, summarize
 from chakrascope.runner.analysis import collective_overview, layer_table
 from chakrascope.runner.backends import EngineBackend
 from chakrascope.support.table import Table
@@ -113,3 +113,13 @@ def test_a_rank_that_equals_none_is_refused(tmp_path):
     result.with_columns(ranks=Table.of(ranks)).save(tmp_path / "run")
     with pytest.raises(StudyError, match="equal to one that is not there"):
         Result.load(tmp_path / "run")
+
+
+def test_equal_ranks_share_a_file_in_a_study_and_have_their_own_elsewhere(tmp_path):
+    prefix = Study.create(tmp_path / "study").add_workload(_job(), "job")
+    files = [prefix.with_name(f"{prefix.name}.{rank}.et") for rank in range(6)]
+    assert [file.samefile(files[0]) for file in files] == [True, False] * 3
+    _job().save(tmp_path / "job")
+    assert not (tmp_path / "job.0.et").samefile(tmp_path / "job.2.et")
+    for rank, file in enumerate(files):
+        assert file.read_bytes() == (tmp_path / f"job.{rank}.et").read_bytes()

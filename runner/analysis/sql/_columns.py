@@ -63,7 +63,7 @@ def _slack(run: RunAnalysis, names: Sequence[str]) -> Made:
     order = np.lexsort((-found["duration_ns"], found["slack_ns"]))
     known = [name for name in names if name not in found]
     texts = coded_facts(run.workload, found["rank"], found["node_id"], known)
-    return {name: (texts[name] if name in texts else found[name]).take(order) for name in names}
+    return {name: (texts | found)[name][order] for name in names}
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:
