@@ -75,7 +75,7 @@ def candidates(
     # Operators of a host are slowed by too much else, such as page faults, to compare them.
     rates = [] if computed_on_host(workload) else operator_rates(workload.metadata)
     reaches = reaches_of(joined_rates(rates)) if rates else {}
-    of_loops = dict(loops(segments, np.union1d(computed, hosted)))
+    of_loops = dict(loops(segments, _union(computed, hosted)))
     in_loops = np.concatenate([nothing, *of_loops.values()])
     looped = np.isin(hosted, in_loops)
     looped &= segments["cause"][hosted] != DELAYED
@@ -94,6 +94,11 @@ def candidates(
     ]
     found = [_on_its_rank(one, path, late) for one in found] + [*_late_ranks(path, late[:_LATE_RANKS])]
     return sorted(found, key=lambda one: (-one.bound_ns, one.what))
+
+
+def _union(one: Ints, other: Ints) -> Ints:
+    """Return the ascending rows of both, which have none in common."""
+    return np.sort(np.concatenate([one, other]), kind="stable")
 
 
 def _computations(segments: Columns, rows: Ints) -> Iterator[Candidate]:
@@ -170,7 +175,7 @@ def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Ca
         if sum(own) >= MOST_OF_IT * sum_ns(segments, computed) and 2 * len(own) <= len(times)
     ]
     for name in sorted(found, key=len)[-1:]:
-        rows = np.union1d(computed, hosted[segments["cause"][hosted] != DELAYED])
+        rows = _union(computed, hosted[segments["cause"][hosted] != DELAYED])
         is_inside = segments["module"][rows].passes(re.compile(rf"{re.escape(name)}(\.|$)").match)
         rows = rows[is_inside]
         what = f"{name} (module), most for {short_name(largest(segments, rows, 'operator')[0])}"
@@ -199,7 +204,7 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
     kernel, kernel_ns = largest(segments, own, "name") if len(own) else ("", 0)
     if kernel_ns >= MOST_OF_IT * sum_ns(segments, own) or len(set(segments["operator"][own].tolist())) < 2:
         own = own[:0]  # that operator has a candidate of its own
-    rows = np.union1d(own, hosted[segments["cause"][hosted] == "optimizer"])
+    rows = _union(own, hosted[segments["cause"][hosted] == "optimizer"])
     if not len(rows):
         return
     times, what = HALF, f"{HOST_CAUSES['optimizer']}{where(segments, rows)}"
@@ -284,6 +289,8 @@ def _late(workload: Workload) -> list[Excess]:
 
 def _on_its_rank(one: Candidate, path: CriticalPath, late: Sequence[Excess]) -> Candidate:
     """Return a candidate with its rank named if it is most of what that rank does longer than its peers."""
+    if not late:
+        return one
     segments = path.columns
     ranks = np.unique(segments["rank"][one.rows])
     excess = next((other for other in late if ranks.tolist() == [other.rank]), None)

@@ -75,12 +75,12 @@ def overview_columns(
         }
     table = {name: calls[name][firsts] for name in _KEYS}
     ranks = _sizes(result, table["group"], np.add.reduceat(sizes[calls["rank"]], firsts))
-    known = np.unique(table["collective"])
-    last = _last_arrivals(calls)[np.searchsorted(known, table["collective"])]
+    place = np.cumsum(_changes([table["collective"]])) - 1
+    last = _last_arrivals(calls)[place]
     rank, node_id = calls["rank"][last], calls["node_id"][last]
     start_ns, arrival_ns = np.minimum.reduceat(calls["start_ns"], firsts), calls["arrival_ns"]
     transfer_ns = np.maximum.reduceat(calls["transfer_ns"], firsts)
-    on_path_ns = _on_path(calls, path, table["collective"])
+    on_path_ns = _on_path(calls, path)[place]
     algorithm = _whole_bytes(table, ranks) / np.maximum(transfer_ns, 1)
     numbers, kinds = coded(table["comm_type"])
     found: CodedColumns = table | {
@@ -146,8 +146,8 @@ def _last_arrivals(calls: Columns) -> Ints:
     return last
 
 
-def _on_path(calls: Columns, path: CriticalPath, collectives: npt.NDArray[Any]) -> Ints:
-    """Return how much of the critical path each of *collectives* takes."""
+def _on_path(calls: Columns, path: CriticalPath) -> Ints:
+    """Return how much of the critical path each collective takes; *calls* are in order of collectives."""
     pieces = path.columns
     chosen = pieces["collective"] != ""
     places, duration_ns = (
@@ -157,11 +157,8 @@ def _on_path(calls: Columns, path: CriticalPath, collectives: npt.NDArray[Any]) 
     numbers, firsts = rows_coded(*places)
     of_place = np.zeros(len(firsts), np.int64)
     np.add.at(of_place, numbers[: len(duration_ns)], duration_ns)
-    known = np.unique(collectives)
-    totals = np.zeros(len(known), np.int64)
-    np.add.at(totals, np.searchsorted(known, calls["collective"]), of_place[numbers[len(duration_ns) :]])
-    on_path: Ints = totals[np.searchsorted(known, collectives)]
-    return on_path
+    starts = np.flatnonzero(_changes([calls["collective"]]))
+    return np.add.reduceat(of_place[numbers[len(duration_ns) :]], starts)
 
 
 def _whole_bytes(table: Columns, ranks: Ints) -> Ints:
