@@ -19,7 +19,7 @@ from .._result import Result
 from .._traits import about_backend
 from ..study import RunInfo, Study
 from ._advice import Advice, Advised, advice_table, advise, link_bytes_per_ns
-from ._collective_overview import overview_columns
+from ._collectives import overview_columns
 from ._critical_path import CriticalPath, critical_path
 from ._foreign_times import measured_ranks
 from ._host_calls import CapturedCalls
@@ -159,7 +159,7 @@ class RunAnalysis:
     @property
     def arrivals(self) -> pd.DataFrame:
         """Return who came when to every collective, as `collective_arrivals` does."""
-        from ._arrivals import collective_arrivals  # noqa: PLC0415 - as below
+        from ._collectives import collective_arrivals  # noqa: PLC0415 - as below
 
         calls = self.result.collectives[["rank", "node_id"]]
         return collective_arrivals(
@@ -229,8 +229,7 @@ class RunAnalysis:
             network = self.result.provenance.get("network", {})
             return network_breakdown(self.path, self._on_path(COMM_FACTS), self.workload, network)
         if by == "link":
-            from ._link_path import link_breakdown  # noqa: PLC0415
-            from ._network_path import COMM_FACTS  # noqa: PLC0415
+            from ._network_path import COMM_FACTS, link_breakdown  # noqa: PLC0415
 
             return link_breakdown(self.result, self._on_path(COMM_FACTS), self.workload, self.path)
         return self.path.breakdown(by)

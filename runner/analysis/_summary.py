@@ -25,7 +25,7 @@ from .._framed import rows_of
 from .._result import Result
 from .._traits import about_backend
 from ._advice import Advice, Advised, Cause, advise
-from ._collective_overview import overview_columns
+from ._collectives import overview_columns
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._foreign_times import foreign_compute, measured_ranks
 from ._path_facts import NodeFacts

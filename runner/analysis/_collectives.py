@@ -1,4 +1,4 @@
-"""Describe every collective: what it moved, how fast, and how long ranks waited for the last one to come."""
+"""Collectives: what each moved and how fast, and when every rank came to it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,53 @@ from .._framed import coded, rows_coded
 from .._result import Result
 from .._traits import about_backend
 from ._critical_path import CriticalPath
-from ._replay_clocks import arrivals_on_one_clock
 from ._stood_for import group_members
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["collective_overview", "operation_name", "overview_columns"]
+__all__ = [
+    "arrivals_on_one_clock",
+    "collective_arrivals",
+    "collective_overview",
+    "operation_name",
+    "overview_columns",
+]
 
 Ints = npt.NDArray[np.int64]
+_ROUNDS = 8
+
+
+def arrivals_on_one_clock(result: Result, calls: Columns) -> Ints:
+    """Return when each of *calls*, collectives of *result*, started; in a replay on a clock of all ranks.
+
+    All ranks leave a collective together, so that a rank's clock is ahead by the median of what its
+    collectives end later there than on the median rank. Other runs have one clock.
+    """
+    starts: Ints = calls["start_ns"].astype(np.int64)
+    if about_backend(result.backend).network or not len(starts):
+        return starts
+    ends = calls["end_ns"].astype(np.int64)
+    _, ranks = np.unique(calls["rank"], return_inverse=True)
+    _, numbers = np.unique(calls["collective"], return_inverse=True)
+    ahead = np.zeros(int(ranks.max()) + 1, np.int64)
+    for _ in range(_ROUNDS):  # one would do, were all collectives of all ranks
+        left = ends - ahead[ranks]
+        change = _medians(left - _medians(left, numbers)[numbers], ranks)
+        ahead += change
+        if not change.any():
+            break
+    return starts - ahead[ranks]
+
+
+def _medians(values: Ints, keys: Ints) -> Ints:
+    """Return the median of the values of each key, which count from 0; of an even number the lower one."""
+    order = np.lexsort((values, keys))
+    counts = np.bincount(keys)
+    firsts = np.cumsum(counts) - counts
+    middle: Ints = values[order][firsts + (counts - 1) // 2]
+    return middle
+
 
 _KEYS = ["collective", "comm_type", "group", "size_bytes"]
 _TYPES = {
@@ -174,3 +212,28 @@ def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
     passes = np.array([_PASSES.get(kind, 0) for kind in kinds])[numbers]
     factor: npt.NDArray[np.float64] = np.where(passes > 0, passes * ((ranks - 1) / ranks), 1.0)
     return factor
+
+
+def collective_arrivals(result: Result, nodes: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per collective and rank in order: who came when to it.
+
+    Columns ``collective, operation, module, rank, node_id, start_ns, late_ns`` and ``end_ns``; ``late_ns`` is
+    the time from the first rank's arrival (see `arrivals_on_one_clock`), *nodes* has the modules. Collectives
+    of one rank are left out.
+    """
+    import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
+
+    calls = result.collectives[
+        ["collective", "comm_type", "rank", "node_id", "start_ns", "end_ns"]
+    ].reset_index(drop=True)
+    arrivals = pd.Series(arrivals_on_one_clock(result, result.columns("collectives")))
+    of_one = arrivals.groupby(calls["collective"])
+    calls = calls.assign(late_ns=arrivals - of_one.transform("min"), ranks=of_one.transform("size"))
+    calls = calls[calls["ranks"] > 1].assign(operation=calls["comm_type"].map(operation_name))
+    table = calls.merge(nodes[["rank", "node_id", "module"]], on=["rank", "node_id"], how="left")
+    table["module"] = table["module"].fillna("").astype(str)
+    names = ["collective", "operation", "module", "rank", "node_id", "start_ns", "late_ns", "end_ns"]
+    ordered: pd.DataFrame = table[names].sort_values(["collective", "rank"], ignore_index=True)
+    numbers = ["collective", "rank", "node_id", "start_ns", "late_ns", "end_ns"]
+    typed: pd.DataFrame = ordered.astype(dict.fromkeys(numbers, np.int64))
+    return typed
