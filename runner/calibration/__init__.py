@@ -20,10 +20,10 @@ from ._picture import picture as picture
 from ._records import Call as Call
 from ._records import Records as Records
 from ._records import Transfer as Transfer
-from ._result_records import result_records as result_records
-from ._study_records import log_records as log_records
-from ._study_records import records_of_logs as records_of_logs
-from ._study_records import records_of_study as records_of_study
+from ._records import result_records as result_records
+from ._workload_records import log_records as log_records
+from ._workload_records import records_of_logs as records_of_logs
+from ._workload_records import records_of_study as records_of_study
 from ._workload_records import workload_records as workload_records
 
 __all__ = [

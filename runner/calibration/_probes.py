@@ -12,8 +12,7 @@ import numpy as np
 from ...converter import CollectiveType, EdgeKind, Graph, NodeType, Workload
 from .._result import Result
 from ._levels import Level, levels_of
-from ._records import MESSAGE, MUTUAL, Call, Records, Transfer
-from ._result_records import result_records
+from ._records import MESSAGE, MUTUAL, Call, Records, Transfer, result_records
 
 __all__ = ["LARGEST_BYTES", "Probes", "probe_records", "probes"]
 

@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import ConfigError
-from ._fabric import NO_CONTROL, THRESHOLDS, Fabric, FabricLink
+from ._fabric import NO_CONTROL, RATES, SETTINGS, THRESHOLDS, Fabric, FabricLink, parse_rate_bps
 from ._failures import Failure, fail_links
 from ._network import GIB, NetworkConfig
-from ._packet_values import RATES, SETTINGS, parse_rate_bps
 from ._topology import Dimension, fabric_of_dimensions, has_routers
 
 __all__ = ["fabric_of", "written_out"]

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import ConfigError
-from ._clos import Clos
-from ._fabric import Fabric, read_link
-from ._packet_values import TOPOLOGY_KEYS, read_setting, whole_number
+from ._fabric import TOPOLOGY_KEYS, Fabric, read_link, read_setting, whole_number
+from ._topology import Clos
 from ._values import shown
 
 __all__ = ["PacketPart"]

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from ._networks import add_network as add_network
     from ._networks import network_names as network_names
     from ._networks import read_network_file as read_network_file
+    from ._runs import RunInfo as RunInfo
     from ._runs import compared as compared
     from ._runs import run_name as run_name
     from ._runs import run_rows as run_rows
     from ._runs import run_table as run_table
-    from ._study import RunInfo as RunInfo
     from ._study import Study as Study
     from ._workspace import StudyInfo as StudyInfo
     from ._workspace import Workspace as Workspace

@@ -18,8 +18,7 @@ from .._packet import packet_backend
 from .._process import backend_timeout_s
 from ._build import build_driver, start_build
 from ._exchange import Flows, Watch, eased
-from ._tcp_commands import mark_thresholds, open_before
-from ._tcp_driver import TcpDriver, TcpTotals
+from ._tcp_driver import TcpDriver, TcpTotals, mark_thresholds, open_before
 
 __all__ = ["Ns3Backend", "TcpBackend", "ns3_backend"]
 

@@ -12,8 +12,7 @@ from ....errors import BackendError, BackendTimeout, Cancelled, ConfigError
 from ..._experiment import Detail, Experiment
 from ..._result import Result
 from .._base import Progress
-from .._process import backend_timeout_s
-from .._scratch import scratch_folder
+from .._process import backend_timeout_s, scratch_folder
 from ..astra_sim import (
     OUTPUTS,
     SHOWN_LINES,

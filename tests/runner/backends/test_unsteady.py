@@ -12,7 +12,7 @@ from workloads import coll, workload
 from chakrascope.converter import CollectiveType
 from chakrascope.errors import Cancelled
 from chakrascope.runner import NetworkConfig, engine, simulate
-from chakrascope.runner.backends._unsteady import in_step, may_drift, moved_by_shaking
+from chakrascope.runner.backends._flow import in_step, may_drift, moved_by_shaking
 from chakrascope.runner.config import PacketPart
 
 
