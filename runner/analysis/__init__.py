@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from ._advice import advice_table as advice_table
     from ._advice import advice_text as advice_text
     from ._advice import gain_text as gain_text
-    from ._area import area_names as area_names
-    from ._area import area_overview as area_overview
-    from ._area import area_table as area_table
     from ._attribution import attributable as attributable
     from ._attribution import difference_by_setting as difference_by_setting
     from ._attribution import difference_of_runs as difference_of_runs
@@ -37,6 +34,9 @@ if TYPE_CHECKING:
     from ._collectives import collective_overview as collective_overview
     from ._compare import Comparison as Comparison
     from ._compare import compare as compare
+    from ._compare_runs import backend_reasons as backend_reasons
+    from ._compare_runs import configuration_table as configuration_table
+    from ._compare_runs import explained_collectives as explained_collectives
     from ._compare_runs import run_overview as run_overview
     from ._compare_runs import same_nodes as same_nodes
     from ._critical_path import CriticalPath as CriticalPath
@@ -53,9 +53,6 @@ if TYPE_CHECKING:
     from ._estimate import estimate_s as estimate_s
     from ._estimate import load_of as load_of
     from ._estimate import sends_one_by_one as sends_one_by_one
-    from ._explain import backend_reasons as backend_reasons
-    from ._explain import configuration_table as configuration_table
-    from ._explain import explained_collectives as explained_collectives
     from ._foreign_times import foreign_compute as foreign_compute
     from ._graph import ON_PATH as ON_PATH
     from ._graph import Groups as Groups
@@ -74,6 +71,9 @@ if TYPE_CHECKING:
     from ._labels import KIND_LABELS as KIND_LABELS
     from ._lane_rows import CALLS as CALLS
     from ._lanes import Lanes as Lanes
+    from ._lanes import area_names as area_names
+    from ._lanes import area_overview as area_overview
+    from ._lanes import area_table as area_table
     from ._layers import layer_table as layer_table
     from ._links import TRAFFIC as TRAFFIC
     from ._links import Matrix as Matrix

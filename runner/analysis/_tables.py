@@ -12,9 +12,8 @@ from ...converter.checks import step_rows
 from ...support import spreadsheet_text
 from ._attribution import difference_of_runs
 from ._choices import RUN_BREAKDOWNS
-from ._compare_runs import run_kinds, run_overview
+from ._compare_runs import configuration_table, explained_collectives, run_kinds, run_overview
 from ._differences import error_distribution, node_differences, rank_differences
-from ._explain import configuration_table, explained_collectives
 from ._host_stacks import host_stack_table
 from ._links import TRAFFIC, link_dimensions, link_table, load_table, traffic_table
 from ._operators import operator_table

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from ...converter import encode_graph
 from .. import engine
 from .._experiment import Detail, Experiment
+from .._traits import about_backend
 from ..config import read_per_node
 from ..engine import NetworkModel
 from ..programs import graphs_of
-from ._ignored import has_own_efficiency
 
 __all__ = ["Scenario", "compile_scenario"]
 
@@ -83,7 +83,7 @@ def _set_efficiency(config: engine.Config, experiment: Experiment) -> None:
     config.collective_substitutes = part.instead()
     config.messages_on_request = part.handshake == "in-order"
     config.sends_first = part.pieces()
-    if has_own_efficiency(experiment.backend):
+    if about_backend(experiment.backend).efficiency == "what is sent":
         return
     config.collective_costs = part.costs()
     config.message_cost_ns = part.message_cost_ns

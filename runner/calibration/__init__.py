@@ -12,11 +12,11 @@ from ._fit import Figure as Figure
 from ._fit import LinkFit as LinkFit
 from ._gloo_records import are_gloo_records as are_gloo_records
 from ._gloo_records import gloo_records as gloo_records
-from ._measure import measure_network as measure_network
 from ._network import calibrated_network as calibrated_network
 from ._network import calibration_facts as calibration_facts
 from ._operators import operator_table as operator_table
 from ._picture import picture as picture
+from ._probes import measure_network as measure_network
 from ._records import Call as Call
 from ._records import Records as Records
 from ._records import Transfer as Transfer

@@ -8,7 +8,7 @@ from typing import Any
 from ....errors import BackendError, SimulationStalled
 from ..._experiment import Experiment
 from ..._result import Result
-from .._ignored import ignored_keys
+from .._outcome import ignored_keys
 from ._answer import build_result
 from ._log import AstraSimLog, Trace
 
