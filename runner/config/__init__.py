@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from ._network import NetworkConfig as NetworkConfig
     from ._network_fabric import fabric_of as fabric_of
     from ._network_fabric import written_out as written_out
+    from ._packet import Clos as Clos
     from ._packet import PacketPart as PacketPart
     from ._presets import Shipped as Shipped
     from ._presets import list_presets as list_presets
     from ._presets import preset_path as preset_path
     from ._system import SystemConfig as SystemConfig
     from ._tcp import TcpPart as TcpPart
-    from ._topology import Clos as Clos
     from ._values import read_yaml as read_yaml
     from ._values import shown as shown
 else:

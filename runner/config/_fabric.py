@@ -18,9 +18,11 @@ __all__ = [
     "NO_CONTROL",
     "OWN_SETTINGS",
     "RATES",
+    "ROUTER_SPEEDUP",
     "SETTINGS",
     "THRESHOLDS",
     "TOPOLOGY_KEYS",
+    "Dimension",
     "Fabric",
     "FabricLink",
     "LinkChange",
@@ -31,6 +33,9 @@ __all__ = [
     "read_setting",
     "whole_number",
 ]
+
+# The links between ranks and routers of their own are that much faster than the others.
+ROUTER_SPEEDUP = 8
 
 _LARGEST = 1 << 62
 TOPOLOGY_KEYS = ("links", "nodes", "switches")
@@ -138,6 +143,16 @@ _NO_EFFECT = {
     "SIMULATOR_STOP_TIME": "a simulation ends when all ranks have finished",
     "USE_DYNAMIC_PFC_THRESHOLD": "the threshold is always dynamic",
 }
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A dimension: its shape (``Ring``, ``FullyConnected``, ``Switch``), size, and one of its links."""
+
+    shape: str
+    count: int
+    rate_bps: int
+    delay_ps: float
 
 
 class FabricLink(NamedTuple):

@@ -8,9 +8,8 @@ from typing import Any
 
 from ....errors import ConfigError
 from ....support import bandwidth_text, count_text
-from .._fabric import FabricLink
+from .._fabric import ROUTER_SPEEDUP, FabricLink
 from .._symmetry import find_dimensions, uneven_ways
-from .._topology import ROUTER_SPEEDUP
 from ._expand import Graph, Line, Node, expand
 from ._figures import check_names, figures, full_name, named_defaults
 from ._options import Options, read_options
