@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+import command_line
 import numpy as np
 import pytest
 
-from chakrascope.cli import main
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.runner import NetworkConfig, Study
 
@@ -37,9 +37,7 @@ def study(tmp_path):
 
 
 def answer(capsys, *words):
-    with pytest.raises(SystemExit) as ended:
-        main([*words, "--format", "json"])
-    assert ended.value.code == 0
+    assert command_line.run(*words, "--format", "json") == 0
     return json.loads(capsys.readouterr().out)
 
 
