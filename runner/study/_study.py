@@ -15,8 +15,7 @@ from ...errors import StudyError, did_you_mean
 from ...support import new_folder, remove_folder, write_file, writing
 from .._checksums import refuse_damaged, write_checksums
 from .._traits import about_backend
-from ._layout import RUN_FILE, StudyLayout
-from ._names import check_name, safe_name
+from ._layout import RUN_FILE, StudyLayout, check_name, safe_name
 from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, write_note
 from ._runs import RunInfo, is_input, read_info, read_json, write_inputs
 

@@ -26,9 +26,8 @@ from ..astra_sim import (
     with_packets,
 )
 from ._address import ServiceAddress, configured_services, parse_address
-from ._client import LOG_FILE, ServiceClient, plain
+from ._client import LOG_FILE, ServiceClient, plain, turn
 from ._request import configuration, write_archive
-from ._turn import turn
 
 __all__ = ["PLUGIN", "ServiceBackend", "service_backend"]
 
