@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import UsageError, WorkloadError, WorkloadFormatError
-from ...support import new_file, remove_leftovers, sync_files, write_file
+from ...support import link_or_copy, new_file, remove_leftovers, sync_files, write_file
 from ...support.documents import unique_keys
 from ._codec import decode_graph, encode_graph, encoded_pieces, read_et
 from ._graph import EDGE_COLUMNS, Column, EdgeKind, Graph, NodeType, TextColumn
@@ -122,6 +121,34 @@ class Workload:
                 "Convert the traces again."
             )
         return cls(tuple(graphs), program, _load_groups(prefix), metadata)
+
+    @staticmethod
+    def copy(prefix: str | Path, target: Path) -> bool:
+        """Copy the files of the workload *prefix*, as `save` wrote them, to the new PREFIX *target*.
+
+        Files of equal ranks become hard links where possible. Returns False, and copies nothing, if one of
+        the files has changed since: load and save it. Raises `OSError`, and as `load` for a missing rank.
+        """
+        prefix = Path(prefix)
+        metadata = _load_metadata(prefix)
+        alike = _load_representatives(prefix, metadata)
+        paths = _rank_files(prefix) if alike is None else _own_files(prefix, alike)
+        digests = unchanged_files(prefix, paths)
+        if len(digests) < len(paths) or metadata.get("num_ranks") != len(paths if alike is None else alike):
+            return False
+        copies: dict[str, Path] = {}
+        for rank, path in sorted(paths.items(), reverse=True):
+            copy = _beside(target, f".{rank}.et")
+            if digests[rank] in copies:
+                link_or_copy(copies[digests[rank]], copy)
+            else:
+                copies[digests[rank]] = copy
+                shutil.copyfile(path, copy)
+        sync_files(_beside(target, f".{rank}.et") for rank in paths)
+        for ending in (".groups.json", ".nodes.parquet", ".edges.parquet", ".workload.json"):
+            if _beside(prefix, ending).exists():
+                shutil.copyfile(_beside(prefix, ending), _beside(target, ending))
+        return True
 
     @classmethod
     def from_messages(
@@ -465,14 +492,5 @@ def _write_graph(graph: Graph, path: Path, others: Sequence[Path], *, linked: bo
                 file.write(piece)
         for other in others:
             with new_file(other, sync=False) as copy:
-                _copy(temporary, copy, linked=linked)
+                (link_or_copy if linked else shutil.copyfile)(temporary, copy)
     return digest.hexdigest()
-
-
-def _copy(file: Path, copy: Path, *, linked: bool) -> None:
-    """Copy a file, if *linked* by a hard link where possible."""
-    if linked:
-        with suppress(OSError):
-            os.link(file, copy)
-            return
-    shutil.copyfile(file, copy)

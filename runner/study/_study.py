@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,13 +144,18 @@ class Study(StudyLayout):
         Equal graphs are saved once. With *replace_other* a workload of that name is replaced, unless it has
         runs. Raises `StudyError` for an invalid name.
         """
+        return self._add_workload(name, partial(workload.save, linked=True), replace_other=replace_other)
+
+    def _add_workload(
+        self, name: str, save: Callable[[Path], object], *, replace_other: bool = False
+    ) -> Path:
         check_name(name, "a workload")
         folder = self.workload_dir(name)
         with (
             writing(folder, StudyError),
             new_folder(folder, existing="replace", choose=lambda _: folder) as temporary,
         ):
-            workload.save(self.prefix_in(temporary), linked=True)
+            save(self.prefix_in(temporary))
             folder = self._folder_for(temporary, folder, replace_other)
         return self.prefix_in(folder)
 
@@ -195,10 +201,16 @@ class Study(StudyLayout):
         from ...converter import Workload  # noqa: PLC0415 - listing runs does without
         from ..config import load_groups  # noqa: PLC0415 - listing runs does without
 
-        workload = Workload.load(prefix)
-        if groups is not None:
-            workload = replace(workload, groups=load_groups(groups))
-        return self.add_workload(workload, name or safe_name(Path(prefix).name, "workload"))
+        name = name or safe_name(Path(prefix).name, "workload")
+
+        def save(target: Path) -> None:
+            if groups is not None or not Workload.copy(prefix, target):
+                workload = Workload.load(prefix)
+                if groups is not None:
+                    workload = replace(workload, groups=load_groups(groups))
+                workload.save(target, linked=True)
+
+        return self._add_workload(name, save)
 
     def runs(self) -> list[RunInfo]:
         """Return the finished runs, oldest first; a run that was requested again counts as new."""
