@@ -15,21 +15,19 @@ from ._studies import of_a_run, open_run
 from ._summary import print_headline
 
 if TYPE_CHECKING:
-    from ..runner.analysis import RunAnalysis
+    from ..runner import Summary
 
 __all__ = ["critical_path_command", "print_critical_path"]
 
 
-def print_critical_path(run: RunAnalysis, *, segments: int = 8) -> None:
-    """Print the answer of *run* in one sentence, the breakdown by kind and the longest segments."""
-    summary, path = run.summary, run.path
+def print_critical_path(summary: Summary, *, segments: int = 8) -> None:
+    """Print the answer in one sentence, the breakdown of the path by kind and its longest segments."""
+    columns = summary.path.columns
     print_headline(summary)
     print_columns(summary.columns("kinds"), title="Critical path by kind")
-    durations = path.columns["duration_ns"]
+    durations = columns["duration_ns"]
     longest = (-durations).argsort(kind="stable")[:segments]
-    shown = {
-        name: path.columns[name][longest] for name in ("rank", "name", "start_ns", "duration_ns", "module")
-    }
+    shown = {name: columns[name][longest] for name in ("rank", "name", "start_ns", "duration_ns", "module")}
     print_columns(shown, title=f"Longest of its {count_text(len(durations), 'segment')}")
     console.print("[dim]Why each of them waited: --format csv. By operator, module or collective: --by.[/]")
 
@@ -53,6 +51,6 @@ def critical_path_command(study_folder: Path, run_id: str | None, by: str | None
     if by is not None:
         print_frame(run.breakdown(by), output_format, title=f"Critical path by {by}", limit=40)
     elif output_format == "table":
-        print_critical_path(run)
+        print_critical_path(run.summary)
     else:
         print_frame(run.path.segments, output_format)

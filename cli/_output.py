@@ -182,16 +182,15 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
 
 
 def print_columns(
-    columns: Mapping[str, npt.NDArray[Any]], *, title: str = "", limit: int | None = None
+    columns: Mapping[str, npt.NDArray[Any] | TextColumn], *, title: str = "", limit: int | None = None
 ) -> None:
     """Print the first *limit* rows of a table given as columns, for people."""
-    lists = {name: column[:limit].tolist() for name, column in columns.items()}
-    kinds = {name: column.dtype.kind in "iuf" for name, column in columns.items()}
+    lists = {name: column[slice(limit)].tolist() for name, column in columns.items()}
     count = max((len(column) for column in columns.values()), default=0)
     if not count:
         console.print(f"{title}: none" if title else "none")
         return
-    _print_table(kinds, zip(*lists.values(), strict=True), title)
+    _print_table(_numbers(columns), zip(*lists.values(), strict=True), title)
     _tell_of_more(count if limit is None else limit, count)
 
 
@@ -207,28 +206,24 @@ def print_coded(
 
     For people they may be the first ones of *count*. No pandas table is built, even for a million rows.
     """
-    from ..converter.chakra import TextColumn
-
     if output_format == "csv":
         from ..runner.analysis import csv_pieces
 
         for piece in csv_pieces(columns, rows):
             sys.stdout.write(piece)
         return
-    numbers, values = {}, {}
-    for name, column in columns.items():
-        numbers[name] = not isinstance(column, TextColumn)
-        taken = column.take(rows)
-        values[name] = (
-            [taken.texts[number] for number in taken.numbers]
-            if isinstance(taken, TextColumn)
-            else taken.tolist()
-        )
+    values = {name: column[rows].tolist() for name, column in columns.items()}
     if output_format == "json":
         print_json([dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)])
         return
-    _print_table(numbers, zip(*values.values(), strict=True), title)
+    _print_table(_numbers(columns), zip(*values.values(), strict=True), title)
     _tell_of_more(len(rows), count)
+
+
+def _numbers(columns: Mapping[str, npt.NDArray[Any] | TextColumn]) -> dict[str, bool]:
+    """Return which of *columns* hold numbers."""
+    kinds = {name: getattr(column, "dtype", None) for name, column in columns.items()}
+    return {name: kind is not None and kind.kind in "iuf" for name, kind in kinds.items()}
 
 
 def _tell_of_more(shown: int, count: int) -> None:

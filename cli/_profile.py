@@ -66,7 +66,7 @@ def profile_command(
     runs = simulate_study(study, target)
     print_runs(runs, remarks=False)
     run_id, _ = runs[-1]
-    print_critical_path(analyse_run(study, run_id))
+    print_critical_path(analyse_run(study, run_id).summary)
     console.print()
     print_next("view", study_folder, "--run", run_id)
     return trace_set.exit_code

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..support.table import Columns
+from ..support.table import CodedColumns, Columns, TextColumn, first_rows
 
-__all__ = ["coded", "rows_of", "sums_by", "typed"]
+__all__ = ["coded", "rows_coded", "rows_of", "sums_by", "typed"]
+
+_MOST_SPREAD = 4
+"""Integers are sorted only if they spread over more than this many values per row."""
 
 
 def typed(columns: Columns, kinds: Mapping[str, str]) -> Columns:
@@ -18,21 +21,24 @@ def typed(columns: Columns, kinds: Mapping[str, str]) -> Columns:
     return {name: np.asarray(columns[name], kind) for name, kind in kinds.items()}
 
 
-def rows_of(columns: Columns) -> list[dict[str, Any]]:
+def rows_of(columns: CodedColumns) -> list[dict[str, Any]]:
     """Return *columns* as rows of plain values."""
     values = [column.tolist() for column in columns.values()]
     return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
 
-def coded(*keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
-    """Return the distinct keys in order of first appearance, and the index of each row's key.
+Key = npt.NDArray[Any] | TextColumn
+
+
+def coded(*keys: Key) -> tuple[npt.NDArray[np.int64], list[Any]]:
+    """Return the index of each row's key, and the distinct keys in order of first appearance.
 
     With several columns, a key is the tuple of their values.
     """
-    if len(keys) == 1 and keys[0].dtype.kind not in "iu":
-        return _values_coded(keys[0])
-    coded_keys = [(key, None) if key.dtype.kind in "iu" else _values_coded(key) for key in keys]
-    numbers, firsts = _rows_coded([codes for codes, _ in coded_keys])
+    coded_keys = [*map(_values_coded, keys)]
+    if len(keys) == 1 and coded_keys[0][1] is not None:
+        return coded_keys[0][0].astype(np.int64), coded_keys[0][1]
+    numbers, firsts = rows_coded(*(codes for codes, _ in coded_keys))
     columns = [
         codes[firsts].tolist() if values is None else [values[code] for code in codes[firsts].tolist()]
         for codes, values in coded_keys
@@ -40,30 +46,37 @@ def coded(*keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
     return numbers, columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
-def _values_coded(key: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
-    """Return the index of each value of *key*, and the distinct values in order of first appearance."""
+def _values_coded(key: Key) -> tuple[npt.NDArray[Any], list[Any] | None]:
+    """Return integers as they are and None; else indices, and the distinct values by first appearance."""
+    if not isinstance(key, TextColumn) and key.dtype.kind in "iu":
+        return key, None
     # By Arrow's dictionaries it would be faster, but `pa.array` imports pandas.
-    number_of: dict[Hashable, int] = {}
-    numbers = [number_of.setdefault(value, len(number_of)) for value in key.tolist()]
-    return np.array(numbers, np.int64), list(number_of)
+    column = key.compact() if isinstance(key, TextColumn) else TextColumn.of(key.tolist())
+    return column.numbers, column.texts
 
 
-def _rows_coded(
-    keys: Sequence[npt.NDArray[Any]],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the index of each row of *keys*, in order of first appearance, and the first row of each."""
-    numbers = np.unique(keys[0], return_inverse=True)[1].reshape(-1)
+def rows_coded(*keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the index of each row of integer *keys*, in order of first appearance, and their first rows."""
+    numbers, count = _dense(keys[0])
     for key in keys[1:]:
-        values, codes = np.unique(key, return_inverse=True)
-        numbers = np.unique(numbers * len(values) + codes.reshape(-1), return_inverse=True)[1].reshape(-1)
-    _, firsts, numbers = np.unique(numbers, return_index=True, return_inverse=True)
-    order = np.argsort(firsts)
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
-    return places[numbers.reshape(-1)], firsts[order]
+        codes, size = _dense(key)
+        numbers, count = _dense(numbers * size + codes)
+    firsts = first_rows(numbers, count)
+    places = np.empty(count, np.int64)
+    places[numbers[firsts]] = np.arange(len(firsts))
+    return places[numbers], firsts
 
 
-def sums_by(values: npt.NDArray[np.int64], *keys: npt.NDArray[Any]) -> dict[Any, int]:
+def _dense(key: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
+    """Return equal numbers for equal values of *key*, all less than a number that its length bounds."""
+    least, most = (int(key.min()), int(key.max())) if len(key) else (0, 0)
+    if most - least < _MOST_SPREAD * len(key):
+        return key.astype(np.int64) - key.min().astype(np.int64), most - least + 1
+    values, codes = np.unique(key, return_inverse=True)
+    return codes.reshape(-1), len(values)
+
+
+def sums_by(values: npt.NDArray[np.int64], *keys: Key) -> dict[Any, int]:
     """Return the sum of *values* by key (see `coded`), in ascending order of keys."""
     numbers, names = coded(*keys)
     sums = np.zeros(len(names), np.int64)

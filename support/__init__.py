@@ -9,6 +9,7 @@ from __future__ import annotations
 from ._faces import exports_of
 from ._files import (
     is_temporary,
+    link_or_copy,
     new_file,
     new_folder,
     remove_folder,
@@ -53,6 +54,7 @@ __all__ = [
     "exports_of",
     "instant_text",
     "is_temporary",
+    "link_or_copy",
     "load_plugin",
     "new_file",
     "new_folder",

@@ -20,6 +20,7 @@ from typing import Literal
 
 __all__ = [
     "is_temporary",
+    "link_or_copy",
     "new_file",
     "new_folder",
     "remove_folder",
@@ -138,6 +139,14 @@ def sync_files(paths: Iterable[Path]) -> None:
 
     with ThreadPoolExecutor(_SYNCED_AT_ONCE) as threads:
         list(threads.map(_sync, paths))
+
+
+def link_or_copy(file: Path, copy: Path) -> None:
+    """Make *copy* a hard link to *file* where the file system can, else a copy. Raises `OSError`."""
+    with contextlib.suppress(OSError):
+        os.link(file, copy)
+        return
+    shutil.copyfile(file, copy)
 
 
 @contextlib.contextmanager

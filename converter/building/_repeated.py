@@ -44,8 +44,8 @@ def repeated_copies(threads: Sequence[Ops], host: HostTrace, window: Window) -> 
     }
     writes = _writes(rows, host, {key[2] for key in groups} | {*results.values()})
     repeated: list[int] = []
-    for key, own in groups.items():
-        written_ns = [int(starts[place]) for place, _ in writes.get(key[2], [])]
+    for shared, own in groups.items():
+        written_ns = [int(starts[place]) for place, _ in writes.get(shared[2], [])]
         reusable = [
             place
             for place in own

@@ -230,9 +230,7 @@ class Graph:
             values = [node.get(name, default) for node in nodes]
             columns[name] = TextColumn.of(values) if dtype == "str" else np.array(values, dtype=dtype)
         order = np.argsort(columns["node_id"], kind="stable")
-        return cls.of_columns(
-            rank, {name: _taken(column, order) for name, column in columns.items()}, edges, extra
-        )
+        return cls.of_columns(rank, {name: column[order] for name, column in columns.items()}, edges, extra)
 
     def as_rank(self, rank: int) -> Graph:
         """Return this graph as that of another *rank*."""
@@ -265,7 +263,7 @@ class Graph:
         if isinstance(self.node_columns, RowsOnDemand):
             taken = self.node_columns.take(name, rows)
         else:
-            taken = _taken(self.node_columns[name], rows)
+            taken = self.node_columns[name][rows]
         return taken
 
     @property
@@ -352,10 +350,6 @@ def _same(one: Column, other: Column) -> bool:
     if isinstance(one, TextColumn) or isinstance(other, TextColumn):
         return one is other or bool(one == other)
     return one is other or np.array_equal(one, other)
-
-
-def _taken(column: Column, rows: np.ndarray) -> Column:
-    return column.take(rows) if isinstance(column, TextColumn) else column[rows]
 
 
 def _complete(column: Column | None, name: str, count: int) -> Column:

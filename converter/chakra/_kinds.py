@@ -86,8 +86,8 @@ def with_current_kinds(nodes: dict[str, Column]) -> None:
         return
     old = _texts(kinds)
     names = _texts(nodes["name"])
-    latency = np.array([text.startswith(LATENCY) for text in names.texts], bool)[names.numbers]
-    launch, call = (_rows(old, text) for text in ("launch", "comm_call"))
+    latency = names.passes(lambda text: text.startswith(LATENCY))
+    launch, call = (old == text for text in ("launch", "comm_call"))
     nodes["kind"] = _replaced(old, {"idle": launch & latency, "host": (launch & ~latency) | call})
     if call.any():
         causes = nodes.get("cause")
@@ -100,12 +100,6 @@ def _texts(column: Column) -> TextColumn:
     if isinstance(column, np.ndarray):
         raise TypeError("not a column of texts")
     return column
-
-
-def _rows(column: TextColumn, text: str) -> np.ndarray:
-    place = column.texts.index(text) if text in column.texts else -1
-    rows: np.ndarray = column.numbers == place
-    return rows
 
 
 def _replaced(column: TextColumn, rows_of: Mapping[str, np.ndarray]) -> TextColumn:

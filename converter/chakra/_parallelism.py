@@ -131,8 +131,8 @@ def _in_forward(graph: Graph, rows: np.ndarray) -> np.ndarray:
     """
     nodes, edges = graph.node_columns, graph.edge_columns
     ids, phase = nodes["node_id"], nodes["phase"]
-    is_forward = np.array([text == "forward" for text in phase.texts], dtype=bool)[phase.numbers]
-    is_backward = np.array([text == "backward" for text in phase.texts], dtype=bool)[phase.numbers]
+    is_forward = phase == "forward"
+    is_backward = phase == "backward"
     issues = np.isin(edges["dst"], ids[rows]) & np.isin(edges["src"], ids[is_forward])
     issues &= ~np.isin(edges["kind"], [EdgeKind.STREAM_ORDER, EdgeKind.EVENT_SYNC])
     issued = np.isin(ids[rows], edges["dst"][issues]) & ~is_backward[rows]

@@ -169,11 +169,7 @@ def _joined(columns: Sequence[Any]) -> Column:
 
 def _part(columns: Mapping[str, Column], name: str, rows: slice) -> Column:
     """Return some rows of a column; of a graph in a file only these are read."""
-    return columns.part(name, rows) if isinstance(columns, SavedColumns) else _some(columns[name], rows)
-
-
-def _some(column: Column, rows: slice) -> Column:
-    return column.take(rows) if isinstance(column, TextColumn) else column[rows]
+    return columns.part(name, rows) if isinstance(columns, SavedColumns) else columns[name][rows]
 
 
 def load_tables(prefix: Path) -> Tables | None:
@@ -264,7 +260,7 @@ class _Rows:
             self._cache[key] = whole
             if len(self._cache) > self._cached:
                 self._cache.popitem(last=False)
-        return _some(whole, self._within(groups, rows))
+        return whole[self._within(groups, rows)]
 
     def uncached(self, name: str, rows: slice) -> Column:
         """Return some rows of a column, as `column` does; the cache is unchanged."""
@@ -273,7 +269,7 @@ class _Rows:
             whole = self._cache.get((name, groups.start, groups.stop))
         if whole is None:
             whole = self._file.read_encoded(name, groups)
-        return _some(whole, self._within(groups, rows))
+        return whole[self._within(groups, rows)]
 
     def _groups(self, rows: slice) -> range:
         if rows.start == rows.stop:
@@ -305,7 +301,7 @@ class SavedColumns(Mapping[str, Any]):
     def take(self, name: str, rows: np.ndarray) -> Column:
         """Return *rows* of a column, without caching."""
         column = self._read(self._source.uncached, name, self._own)
-        return column.take(rows) if isinstance(column, TextColumn) else column[rows]
+        return column[rows]
 
     def part(self, name: str, rows: slice) -> Column:
         """Return the *rows* of a column, without caching."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import UsageError, WorkloadError, WorkloadFormatError
-from ...support import new_file, remove_leftovers, sync_files, write_file
+from ...support import link_or_copy, new_file, remove_leftovers, sync_files, write_file
 from ...support.documents import unique_keys
 from ._codec import decode_graph, encode_graph, encoded_pieces, read_et
 from ._graph import EDGE_COLUMNS, Column, EdgeKind, Graph, NodeType, TextColumn
@@ -122,6 +122,34 @@ class Workload:
             )
         return cls(tuple(graphs), program, _load_groups(prefix), metadata)
 
+    @staticmethod
+    def copy(prefix: str | Path, target: Path) -> bool:
+        """Copy the files of the workload *prefix*, as `save` wrote them, to the new PREFIX *target*.
+
+        Files of equal ranks become hard links where possible. Returns False, and copies nothing, if one of
+        the files has changed since: load and save it. Raises `OSError`, and as `load` for a missing rank.
+        """
+        prefix = Path(prefix)
+        metadata = _load_metadata(prefix)
+        alike = _load_representatives(prefix, metadata)
+        paths = _rank_files(prefix) if alike is None else _own_files(prefix, alike)
+        digests = unchanged_files(prefix, paths)
+        if len(digests) < len(paths) or metadata.get("num_ranks") != len(paths if alike is None else alike):
+            return False
+        copies: dict[str, Path] = {}
+        for rank, path in sorted(paths.items(), reverse=True):
+            copy = _beside(target, f".{rank}.et")
+            if digests[rank] in copies:
+                link_or_copy(copies[digests[rank]], copy)
+            else:
+                copies[digests[rank]] = copy
+                shutil.copyfile(path, copy)
+        sync_files(_beside(target, f".{rank}.et") for rank in paths)
+        for ending in (".groups.json", ".nodes.parquet", ".edges.parquet", ".workload.json"):
+            if _beside(prefix, ending).exists():
+                shutil.copyfile(_beside(prefix, ending), _beside(target, ending))
+        return True
+
     @classmethod
     def from_messages(
         cls, ranks: Iterable[Iterable[Any]], groups: Mapping[int, Sequence[int]] | None = None
@@ -161,9 +189,11 @@ class Workload:
         for rank in range(self.num_ranks):
             yield list(messages_of_bytes(encode_graph(self.graph_of(rank)), et_def))
 
-    def save(self, prefix: str | Path) -> None:
+    def save(self, prefix: str | Path, *, linked: bool = False) -> None:
         """Write the ``.et`` files, groups, tables and, last, the metadata, each atomically.
 
+        With *linked*, the files of equal ranks are hard links where the file system has them: for folders in
+        which no file is edited in place.
         The file of rank 0 is written after all others, so that an incomplete set is never taken for complete.
         A workload that cannot be written whole leaves no file. Raises `OSError`.
         """
@@ -172,7 +202,7 @@ class Workload:
         remove_leftovers(prefix.parent)
         _beside(prefix, f".{self.own_ranks[0]}.et").unlink(missing_ok=True)
         try:
-            self._write(prefix)
+            self._write(prefix, linked=linked)
         except BaseException:
             for rank in self.own_ranks.tolist():
                 _beside(prefix, f".{rank}.et").unlink(missing_ok=True)
@@ -182,13 +212,13 @@ class Workload:
                 path.unlink(missing_ok=True)
             raise
 
-    def _write(self, prefix: Path) -> None:
+    def _write(self, prefix: Path, *, linked: bool) -> None:
         own = self.own_ranks
 
         def write(program: int) -> str:
             ranks = own[self.program_of_rank[own] == program].tolist()
             path, *others = (_beside(prefix, f".{rank}.et") for rank in ranks)
-            return _write_graph(self.graphs[program], path, others)
+            return _write_graph(self.graphs[program], path, others, linked=linked)
 
         last = int(self.program_of_rank[own[0]])
         before = [program for program in range(len(self.graphs)) if program != last]
@@ -452,7 +482,7 @@ def _each(write: Callable[[int], str], programs: Sequence[int]) -> Iterable[str]
         return [*pool.map(write, programs)]
 
 
-def _write_graph(graph: Graph, path: Path, others: Sequence[Path]) -> str:
+def _write_graph(graph: Graph, path: Path, others: Sequence[Path], *, linked: bool) -> str:
     """Write the file of *graph* to *path* and the *others*, each atomically; return its SHA-256."""
     digest = hashlib.sha256()
     with new_file(path, sync=False) as temporary:  # `save` syncs all of them together
@@ -462,5 +492,5 @@ def _write_graph(graph: Graph, path: Path, others: Sequence[Path]) -> str:
                 file.write(piece)
         for other in others:
             with new_file(other, sync=False) as copy:
-                shutil.copyfile(temporary, copy)
+                (link_or_copy if linked else shutil.copyfile)(temporary, copy)
     return digest.hexdigest()

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from .._columns import which
 from ..building import batch_of
 from ..chakra import DEVICE_LANE, EdgeKind, Graph, Workload
 
@@ -58,7 +57,7 @@ def _figures(graph: Graph, number: int, start_ns: int, end_ns: int) -> dict[str,
     """Return the breakdown of step *number* of *graph*, and its counts."""
     columns = graph.node_columns
     kinds, stream = columns["kind"], columns["stream"]
-    of_kind = {kind: which(kinds.texts, kind.__eq__)[kinds.numbers] for kind in (*_BUSY, *_ON_HOST, "idle")}
+    of_kind = {kind: kinds == kind for kind in (*_BUSY, *_ON_HOST, "idle")}
     starts = columns["measured_start_ns"]
     ends = starts + columns["duration_ns"]
     near = (starts < end_ns) & (ends > start_ns)

@@ -14,17 +14,10 @@ if TYPE_CHECKING:
     from ._advice import advice_table as advice_table
     from ._advice import advice_text as advice_text
     from ._advice import gain_text as gain_text
-    from ._area import area_names as area_names
-    from ._area import area_overview as area_overview
-    from ._area import area_table as area_table
-    from ._arrivals import collective_arrivals as collective_arrivals
     from ._attribution import attributable as attributable
     from ._attribution import difference_by_setting as difference_by_setting
     from ._attribution import difference_of_runs as difference_of_runs
     from ._attribution import shapley_values as shapley_values
-    from ._calibrated import FittedNetwork as FittedNetwork
-    from ._calibrated import calibration_table as calibration_table
-    from ._calibrated import fitted_network as fitted_network
     from ._changes import changes as changes
     from ._changes import drops as drops
     from ._checks import Communication as Communication
@@ -37,12 +30,15 @@ if TYPE_CHECKING:
     from ._choices import PARTS as PARTS
     from ._choices import RUN_BREAKDOWNS as RUN_BREAKDOWNS
     from ._chrome_trace import chrome_trace as chrome_trace
-    from ._collective_overview import collective_overview as collective_overview
+    from ._collectives import collective_arrivals as collective_arrivals
+    from ._collectives import collective_overview as collective_overview
     from ._compare import Comparison as Comparison
     from ._compare import compare as compare
+    from ._compare_runs import backend_reasons as backend_reasons
+    from ._compare_runs import configuration_table as configuration_table
+    from ._compare_runs import explained_collectives as explained_collectives
     from ._compare_runs import run_overview as run_overview
     from ._compare_runs import same_nodes as same_nodes
-    from ._counterpart import counterpart as counterpart
     from ._critical_path import CriticalPath as CriticalPath
     from ._critical_path import critical_path as critical_path
     from ._csv import csv_pieces as csv_pieces
@@ -52,25 +48,22 @@ if TYPE_CHECKING:
     from ._differences import node_differences as node_differences
     from ._differences import rank_differences as rank_differences
     from ._differences import why_not_comparable as why_not_comparable
-    from ._divergence import Divergence as Divergence
-    from ._divergence import divergence as divergence
-    from ._divergence import divergence_text as divergence_text
-    from ._divergence import paths_table as paths_table
     from ._estimate import Load as Load
     from ._estimate import duration_estimate as duration_estimate
     from ._estimate import estimate_s as estimate_s
     from ._estimate import load_of as load_of
     from ._estimate import sends_one_by_one as sends_one_by_one
-    from ._explain import backend_reasons as backend_reasons
-    from ._explain import configuration_table as configuration_table
-    from ._explain import explained_collectives as explained_collectives
     from ._foreign_times import foreign_compute as foreign_compute
     from ._graph import ON_PATH as ON_PATH
+    from ._graph import Groups as Groups
+    from ._graph import Neighbour as Neighbour
+    from ._graph import Neighbourhood as Neighbourhood
     from ._graph import causes as causes
     from ._graph import edges_of as edges_of
     from ._graph import folded as folded
     from ._graph import graph_tables as graph_tables
-    from ._groups import Groups as Groups
+    from ._graph import neighbourhood as neighbourhood
+    from ._graph import neighbours as neighbours
     from ._host_calls import CapturedCalls as CapturedCalls
     from ._host_calls import host_cause as host_cause
     from ._host_stacks import host_stack_table as host_stack_table
@@ -78,12 +71,13 @@ if TYPE_CHECKING:
     from ._labels import KIND_LABELS as KIND_LABELS
     from ._lane_rows import CALLS as CALLS
     from ._lanes import Lanes as Lanes
+    from ._lanes import area_names as area_names
+    from ._lanes import area_overview as area_overview
+    from ._lanes import area_table as area_table
     from ._layers import layer_table as layer_table
-    from ._link_path import why_no_links as why_no_links
-    from ._link_use import Use as Use
-    from ._link_use import use_over_time as use_over_time
     from ._links import TRAFFIC as TRAFFIC
     from ._links import Matrix as Matrix
+    from ._links import Use as Use
     from ._links import end_names as end_names
     from ._links import failures_of as failures_of
     from ._links import link_dimensions as link_dimensions
@@ -91,17 +85,15 @@ if TYPE_CHECKING:
     from ._links import switch_loads as switch_loads
     from ._links import traffic as traffic
     from ._links import traffic_table as traffic_table
+    from ._links import use_over_time as use_over_time
     from ._logged import ALL_GROUPS as ALL_GROUPS
     from ._logged import logged_speeds as logged_speeds
     from ._logged import logged_stragglers as logged_stragglers
     from ._logged import logged_table as logged_table
     from ._logged import straggler_texts as straggler_texts
     from ._measured import measured_result as measured_result
-    from ._neighbourhood import Neighbour as Neighbour
-    from ._neighbourhood import Neighbourhood as Neighbourhood
-    from ._neighbourhood import neighbourhood as neighbourhood
-    from ._neighbourhood import neighbours as neighbours
     from ._network_path import NO_NETWORK as NO_NETWORK
+    from ._network_path import why_no_links as why_no_links
     from ._operator_rates import operator_rates as operator_rates
     from ._operators import Roof as Roof
     from ._operators import joined_operators as joined_operators
@@ -110,28 +102,36 @@ if TYPE_CHECKING:
     from ._operators import operators_text as operators_text
     from ._operators import roofline_points as roofline_points
     from ._operators import rooflines as rooflines
-    from ._packets import packet_facts as packet_facts
     from ._path_facts import coded_facts as coded_facts
+    from ._path_tables import Divergence as Divergence
     from ._path_tables import contributors as contributors
+    from ._path_tables import divergence as divergence
+    from ._path_tables import divergence_text as divergence_text
     from ._path_tables import longest_segment as longest_segment
     from ._path_tables import nameless_text as nameless_text
+    from ._path_tables import paths_table as paths_table
     from ._path_tables import segment_table as segment_table
+    from ._provenance import FittedNetwork as FittedNetwork
+    from ._provenance import calibration_table as calibration_table
+    from ._provenance import fitted_network as fitted_network
+    from ._provenance import packet_facts as packet_facts
+    from ._rank_table import SlowestRank as SlowestRank
     from ._rank_table import rank_standings as rank_standings
+    from ._rank_table import slowest_rank as slowest_rank
     from ._run import ComputedOnce as ComputedOnce
     from ._run import RunAnalysis as RunAnalysis
     from ._run import analyse_run as analyse_run
     from ._search import Words as Words
+    from ._search import counterpart as counterpart
     from ._search import found_nodes as found_nodes
     from ._search import named_nodes as named_nodes
     from ._search import search_hits as search_hits
     from ._search import search_nodes as search_nodes
+    from ._slack import longest_with_slack as longest_with_slack
     from ._slack import slack as slack
     from ._slack import slack_columns as slack_columns
-    from ._slack_tables import longest_with_slack as longest_with_slack
-    from ._slack_tables import slack_shares as slack_shares
-    from ._slack_tables import slack_table as slack_table
-    from ._slowest_rank import SlowestRank as SlowestRank
-    from ._slowest_rank import slowest_rank as slowest_rank
+    from ._slack import slack_shares as slack_shares
+    from ._slack import slack_table as slack_table
     from ._summary import TIME_FORMULA as TIME_FORMULA
     from ._summary import Summary as Summary
     from ._summary import summarize as summarize

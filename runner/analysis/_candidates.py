@@ -14,7 +14,7 @@ from ...converter import Workload
 from ...converter.building import computed_on_host
 from ...converter.chakra import GAP, HOST_CAUSES
 from ...support import bytes_text, count_text, duration_text
-from ...support.table import Columns
+from ...support.table import CodedColumns, Columns
 from .._framed import coded, sums_by
 from .._result import Result
 from .._traits import about_backend
@@ -70,14 +70,14 @@ def candidates(
     segments = path.columns
     if not len(segments["rank"]):
         return []
-    rows_of = {str(kind): np.flatnonzero(segments["kind"] == kind) for kind in set(segments["kind"].tolist())}
+    rows_of = dict(grouped(np.arange(len(segments["rank"])), segments["kind"]))
     nothing = np.zeros(0, np.int64)
     late = late_ranks(workload)
     computed, hosted = (rows_of.get(kind, nothing) for kind in ("compute", "host"))
     # Operators of a host are slowed by too much else, such as page faults, to compare them.
     rates = [] if computed_on_host(workload) else operator_rates(workload.metadata)
     reaches = reaches_of(joined_rates(rates)) if rates else {}
-    of_loops = dict(loops(segments, np.union1d(computed, hosted)))
+    of_loops = dict(loops(segments, _union(computed, hosted)))
     in_loops = np.concatenate([nothing, *of_loops.values()])
     looped = np.isin(hosted, in_loops)
     looped &= segments["cause"][hosted] != DELAYED
@@ -97,6 +97,11 @@ def candidates(
     ]
     found = [_on_its_rank(one, path, late) for one in found] + [*_late_ranks(path, late[:_LATE_RANKS])]
     return sorted(found, key=lambda one: (-one.bound_ns, one.what))
+
+
+def _union(one: Ints, other: Ints) -> Ints:
+    """Return the ascending rows of both, which have none in common."""
+    return np.sort(np.concatenate([one, other]), kind="stable")
 
 
 def _computations(segments: Columns, rows: Ints) -> Iterator[Candidate]:
@@ -172,7 +177,7 @@ def _repeated(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
     yield Candidate(what, kind, "", "repeated", Target("repeated", REPEATED), GONE, own, path_ns, path_ns)
 
 
-def _module(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:
+def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:
     """Yield the innermost module with most of the computation, if most modules that compute are not in it."""
     times = sums_by(segments["duration_ns"][computed], segments["module"][computed])
     times.pop("", None)
@@ -186,25 +191,25 @@ def _module(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candida
         if sum(own) >= MOST_OF_IT * sum_ns(segments, computed) and 2 * len(own) <= len(times)
     ]
     for name in sorted(found, key=len)[-1:]:
-        rows = np.union1d(computed, hosted[segments["cause"][hosted] != DELAYED])
-        rows = rows[[f"{module}.".startswith(f"{name}.") for module in segments["module"][rows].tolist()]]
+        rows = _union(computed, hosted[segments["cause"][hosted] != DELAYED])
+        is_inside = segments["module"][rows].passes(re.compile(rf"{re.escape(name)}(\.|$)").match)
+        rows = rows[is_inside]
         what = f"{name} (module), most for {short_name(largest(segments, rows, 'operator')[0])}"
         yield scaled(segments, what, "compute", Target("module", name), rows, remedy="module")
 
 
-def _functions(segments: Columns, computed: Ints) -> Iterator[Candidate]:
+def _functions(segments: CodedColumns, computed: Ints) -> Iterator[Candidate]:
     """Yield a function of the script whose operators take much of a training step, unless one takes most.
 
     Of the function that trains, which calls the backward pass, they have to take most of the step.
     """
-    called = np.isin(segments["phase"], CALLED_PHASES)
+    called = segments["phase"].passes(CALLED_PHASES.__contains__)
     if not called.any():
         return  # without training, one function may well do everything
     training = {function_of(place) for place in set(segments["place"][called].tolist())}
     rows = computed[~called[computed]]
-    functions = np.array([function_of(place) for place in segments["place"][rows].tolist()], object)
     everywhere_ns = sums_by(segments["duration_ns"][computed], segments["operator"][computed])
-    for function, own in grouped(rows, functions):
+    for function, own in grouped(rows, segments["place"][rows].mapped(function_of)):
         operator, most_ns = largest(segments, own, "operator")
         path_ns, least = sum_ns(segments, own), 0.5 if function in training else _LEAST_FUNCTION
         is_operator = most_ns >= max(MOST_OF_IT * path_ns, _ALL_OF_IT * int(everywhere_ns[operator]))
@@ -221,7 +226,7 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
     kernel, kernel_ns = largest(segments, own, "name") if len(own) else ("", 0)
     if kernel_ns >= MOST_OF_IT * sum_ns(segments, own) or len(set(segments["operator"][own].tolist())) < 2:
         own = own[:0]  # that operator has a candidate of its own
-    rows = np.union1d(own, hosted[segments["cause"][hosted] == "optimizer"])
+    rows = _union(own, hosted[segments["cause"][hosted] == "optimizer"])
     if not len(rows):
         return
     times, what = HALF, f"{HOST_CAUSES['optimizer']}{where(segments, rows)}"
@@ -237,12 +242,11 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
 
 
 def _communications(
-    segments: Columns, rows: Ints, result: Result, is_slow: Callable[[str], bool]
+    segments: CodedColumns, rows: Ints, result: Result, is_slow: Callable[[str], bool]
 ) -> Iterator[Candidate]:
     """Yield collectives over all sizes and groups, sends with receives, and kernels of unknown messages."""
     labels = segments["collective"]
-    types = np.array([text.partition(" of ")[0] for text in labels[rows].tolist()], object)
-    types[np.isin(types, ["send", "recv"])] = "send_recv"
+    types = labels[rows].mapped(_type_of)
     kernels = types == ""
     for name, own in grouped(rows[kernels], segments["name"][rows[kernels]]):
         yield scaled(
@@ -266,15 +270,20 @@ def _communications(
         yield scaled(segments, what, "communication", target, own, remedy=remedy)
 
 
+def _type_of(label: str) -> str:
+    """Return the type of a communication, one for sends and receives."""
+    kind = label.partition(" of ")[0]
+    return "send_recv" if kind in ("send", "recv") else kind
+
+
 def _slowest_dimension(result: Result) -> Target | None:
     latencies: Mapping[str, Any] = result.provenance.get("network", {})
     values = list(latencies.get("latency") or [])
     return Target("latency", str(int(np.argmax(values)))) if values else None
 
 
-def _copies(segments: Columns, rows: Ints) -> Iterator[Candidate]:
-    directions = np.array([copy_direction(name) for name in segments["name"][rows].tolist()], object)
-    for direction, own in grouped(rows, directions):
+def _copies(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
+    for direction, own in grouped(rows, segments["name"][rows].mapped(copy_direction)):
         words = _DIRECTIONS.get(direction)
         what = f"Copies {words}, {direction}" if words else f"Copies: {direction}"
         operator, _ = largest(segments, own, "operator")
@@ -295,6 +304,8 @@ def _uncomputed_ns(result: Result) -> int:
 
 def _on_its_rank(one: Candidate, path: CriticalPath, late: Sequence[Excess]) -> Candidate:
     """Return a candidate with its rank named if it is most of what that rank does longer than its peers."""
+    if not late:
+        return one
     segments = path.columns
     ranks = np.unique(segments["rank"][one.rows])
     excess = next((other for other in late if ranks.tolist() == [other.rank]), None)

@@ -18,7 +18,7 @@ from ...errors import ConfigError
 from ...support import duration_text
 from .._notebook import Bar, Figure, bars, block, html_table
 from .._result import Result
-from ._collective_overview import collective_overview
+from ._collectives import collective_overview
 from ._critical_path import CriticalPath, critical_path
 from ._differences import (
     collective_differences,
@@ -29,9 +29,9 @@ from ._differences import (
     relative_step,
     why_not_comparable,
 )
-from ._divergence import divergence
 from ._node_differences import NodeDifferences
 from ._path_facts import said_of
+from ._path_tables import divergence
 from ._settings import settings_table
 from ._store_and_forward import store_and_forward
 from ._summary import rank_times

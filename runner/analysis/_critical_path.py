@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from ...converter import NodeType, Workload
 from ...errors import BackendError, ConfigError, did_you_mean
 from ...support import count_text, duration_text, share_text
-from ...support.table import Columns, Table, frame_of
+from ...support.table import CodedColumns, Columns, Table, TextColumn, frame_of
 from .._framed import sums_by
 from .._notebook import Bar, Figure, bars, block, html_table
 from .._result import Result
@@ -54,104 +55,94 @@ _TEXTS = ("name", "kind", "operator", "module", "collective", "phase", "cause", 
 
 
 @dataclass(frozen=True, eq=False)
+class _Walk:
+    """The *steps* that a path was made of, and *awaited*, the name of what each waited for, if known."""
+
+    steps: Steps
+    workload: Workload
+    awaited: TextColumn | None
+
+    def reasons(self, rows: npt.NDArray[np.int64] | slice) -> list[str]:
+        """Return why the segments in some *rows* could not begin earlier."""
+        chosen = {name: column[rows] for name, column in self.steps.items()}
+        awaited = _awaited(chosen, self.workload) if self.awaited is None else self.awaited[rows]
+        return _reasons(chosen, awaited)
+
+
+@dataclass(frozen=True, eq=False)
 class CriticalPath:
     """The segments of the path, contiguous from 0 to *makespan_ns*, in time order.
 
-    *program_of_rank* (int32) says which ranks do the same: those with the same number.
+    *table* has the columns of :attr:`segments`; ``reason``, which takes as long as all others, may be missing
+    and is then made of the *walk*. *program_of_rank* (int32) says which ranks do the same: those with the
+    same number.
     """
 
-    segments: pd.DataFrame
+    table: Table
     makespan_ns: int
     program_of_rank: npt.NDArray[np.int32]
-
-    def __getattr__(self, name: str) -> Any:
-        """Make the table with the reasons when somebody asks for it."""
-        if name != "segments" or "_steps" not in vars(self):
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        columns = self.columns
-        reasons = self._reasons(np.arange(len(columns["rank"])))
-        columns = columns | {"reason": np.array(reasons, object)}
-        vars(self)["segments"] = frame_of({key: columns[key] for key in SEGMENT_COLUMNS})
-        return vars(self)["segments"]
+    walk: _Walk | None = None
 
     @classmethod
     def of_steps(
-        cls, steps: Steps, makespan_ns: int, workload: Workload, texts: Columns | None = None
+        cls, steps: Steps, makespan_ns: int, workload: Workload, texts: dict[str, TextColumn] | None = None
     ) -> CriticalPath:
-        """Return the path of *steps*, whose reasons, which take as long as all the rest, come last.
-
-        *texts* are its :attr:`texts`, if that is known.
-        """
+        """Return the path of *steps*, none of which is empty; *texts* are its :attr:`texts`, if known."""
         columns = _segments(steps, texts or _path_texts(steps, workload))
-        nothing: Any = None
-        path = cls(nothing, makespan_ns, np.asarray(workload.program_of_rank, dtype=np.int32))
-        del vars(path)["segments"]
-        vars(path).update(_columns=columns, _steps=steps, _workload=workload)
-        if texts is not None:
-            vars(path)["_awaited"] = texts["awaited"]
-        return path
+        walk = _Walk(steps, workload, None if texts is None else texts["awaited"])
+        return cls(Table.of(columns), makespan_ns, np.asarray(workload.program_of_rank, np.int32), walk)
+
+    @cached_property
+    def segments(self) -> pd.DataFrame:
+        """The segments with the reasons."""
+        columns = self.columns
+        if "reason" not in columns and self.walk is not None:
+            columns = columns | {"reason": TextColumn.of(self.walk.reasons(slice(None)))}
+        return frame_of({name: columns[name] for name in SEGMENT_COLUMNS})
 
     @property
     def steps(self) -> Steps:
         """What the path was made of, as `path_steps` returns it without what took no time."""
-        steps: Steps = vars(self)["_steps"]
-        return steps
+        assert self.walk is not None
+        return self.walk.steps
 
     @property
     def causes(self) -> npt.NDArray[np.int64]:
         """The node of its rank whose end let each segment begin, which may take no time; -1 if unknown."""
-        steps = vars(self).get("_steps")
-        unknown = np.full(len(self.columns["rank"]), -1, np.int64)
-        return unknown if steps is None else np.where(_is_other(steps), -1, steps["cause"])
+        if self.walk is None:
+            return np.full(self.table.num_rows, -1, np.int64)
+        return np.where(_is_other(self.steps), -1, self.steps["cause"])
 
     @property
-    def texts(self) -> Columns:
+    def texts(self) -> dict[str, TextColumn]:
         """The texts of :attr:`columns`, and ``awaited``, the name of what each segment waited for."""
-        awaited = _awaited(self.steps, self._workload)
+        assert self.walk is not None
+        awaited = _awaited(self.steps, self.walk.workload)
         return {name: self.columns[name] for name in _TEXTS} | {"awaited": awaited}
-
-    def _reasons(self, rows: npt.NDArray[np.int64]) -> list[str]:
-        known = vars(self).get("_awaited")
-        chosen = {name: column[rows] for name, column in self.steps.items()}
-        return _reasons(chosen, _awaited(chosen, self._workload) if known is None else known[rows])
 
     @property
     def unreasoned(self) -> pd.DataFrame:
         """The segments, without ``reason`` as far as nobody gave them."""
-        known = vars(self)
-        if "segments" in known or "_unreasoned" in known:
-            table: pd.DataFrame = known["_unreasoned"] if "_unreasoned" in known else known["segments"]
-            return table
-        made = known["_unreasoned"] = frame_of(self.columns)
-        return made
+        return self.table.frame()
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> CodedColumns:
         """The columns of :attr:`unreasoned`."""
-        known = vars(self)
-        if "_columns" not in known:
-            known["_columns"] = Table.of(known["segments"]).columns()
-        columns: Columns = known["_columns"]
-        return columns
+        return self.table.columns()
 
     def reason(self, row: int) -> str:
         """Return why the segment in a *row* could not begin earlier."""
-        if "segments" in vars(self):
-            return str(self.segments["reason"].iloc[row])
-        return self._reasons(np.array([row]))[0]
-
-    @property
-    def _workload(self) -> Workload:
-        workload: Workload = vars(self)["_workload"]
-        return workload
+        if self.walk is None:
+            return str(self.columns["reason"][row])
+        return self.walk.reasons(np.array([row]))[0]
 
     @property
     def places(self) -> pd.MultiIndex:
         """The node of each segment, as (program, node id): it is the same on ranks that do the same."""
         import pandas as pd  # noqa: PLC0415
 
-        programs = self.program_of_rank[self.unreasoned["rank"].to_numpy()]
-        places: pd.MultiIndex = pd.MultiIndex.from_arrays([programs, self.unreasoned["node_id"]])
+        programs = self.program_of_rank[self.columns["rank"]]
+        places: pd.MultiIndex = pd.MultiIndex.from_arrays([programs, self.columns["node_id"]])
         return places
 
     def breakdown(self, by: str) -> pd.DataFrame:
@@ -228,65 +219,54 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
     return CriticalPath.of_steps(kept, result.makespan_ns, workload)
 
 
-def _segments(steps: Steps, texts: Columns) -> Columns:
+def _segments(steps: Steps, texts: dict[str, TextColumn]) -> CodedColumns:
     """Return the columns of *steps*: what they are, without why they could not begin earlier."""
-    columns: dict[str, Any] = {
+    numbers: Columns = {
         "segment": np.arange(len(steps["rank"])),
         **{name: steps[name] for name in ("rank", "node_id", "start_ns", "end_ns")},
         "duration_ns": steps["end_ns"] - steps["start_ns"],
-        **{name: texts[name] for name in _TEXTS},
     }
-    types_of = {name: kind for name, kind in SEGMENT_COLUMNS.items() if name != "reason"}
-    return {name: columns[name].astype(kind, copy=False) for name, kind in types_of.items()}
+    columns = {name: column.astype(SEGMENT_COLUMNS[name], copy=False) for name, column in numbers.items()}
+    return {name: (columns | texts)[name] for name in SEGMENT_COLUMNS if name != "reason"}
 
 
-def _path_texts(steps: Steps, workload: Workload) -> Columns:
+def _path_texts(steps: Steps, workload: Workload) -> dict[str, TextColumn]:
     """Return what *workload* says of *steps*, in texts."""
     count = len(steps["rank"])
     busy = np.flatnonzero(steps["node_id"] >= 0)
-    ran = {name: column[busy] for name, column in steps.items()}
-    facts = NodeFacts(workload, ran["rank"], ran["node_id"])
-    names, operators = facts.texts("name"), facts.texts("operator")
+    facts = NodeFacts(workload, steps["rank"][busy], steps["node_id"][busy])
     types = facts.numbers("type")
-    described = {
-        "name": names,
+    described = {name: facts.texts(name) for name in ("name", "module", "phase", "cause", "place")}
+    described |= {
         "kind": _kinds(types, facts.texts("kind")),
-        "operator": np.where(operators == "", names, operators),
-        "module": facts.texts("module"),
+        "operator": facts.texts("operator").filled(described["name"]),
         "collective": describe_collectives(
             types, *(facts.numbers(name) for name in ("comm_type", "comm_size_bytes", "group"))
         ),
-        "phase": facts.texts("phase"),
-        "cause": facts.texts("cause"),
-        "place": facts.texts("place"),
     }
-    columns: Columns = {}
-    for name, column in described.items():
-        columns[name] = np.full(count, "idle" if name in ("name", "kind") else "", object)
-        columns[name][busy] = column
-    return columns
+    return {
+        name: column.placed(busy, count, "idle" if name in ("name", "kind") else "")
+        for name, column in described.items()
+    }
 
 
-def _kinds(types: npt.NDArray[np.int64], kinds: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
+def _kinds(types: npt.NDArray[np.int64], kinds: TextColumn) -> TextColumn:
     """Return what kind of work each node is: by its type, and of what computes as its own column says."""
-    named = np.where(kinds == "", "compute", kinds)
+    texts = [*(text or "compute" for text in kinds.texts), "communication", "memory"]
     is_memory = np.isin(types, [NodeType.MEM_LOAD, NodeType.MEM_STORE])
-    found: npt.NDArray[np.object_] = np.where(
-        types >= NodeType.COMM_SEND, "communication", np.where(is_memory, "memory", named)
-    ).astype(object)
-    return found
+    of_compute = np.where(is_memory, len(texts) - 1, kinds.numbers)
+    numbers = np.where(types >= NodeType.COMM_SEND, len(texts) - 2, of_compute)
+    return TextColumn(numbers.astype(np.int32), texts)
 
 
-def _awaited(steps: Steps, workload: Workload) -> npt.NDArray[np.object_]:
+def _awaited(steps: Steps, workload: Workload) -> TextColumn:
     """Return the name of what let each piece begin no earlier, or "" where nothing did."""
-    asked = (steps["node_id"] >= 0) & (_is_other(steps) | (steps["cause"] >= 0))
+    asked = np.flatnonzero((steps["node_id"] >= 0) & (_is_other(steps) | (steps["cause"] >= 0)))
     own = {name: column[asked] for name, column in steps.items()}
     other = _is_other(own)
     nodes = np.where(other, own["origin_node"], own["cause"])
     ranks = np.where(other, own["origin_rank"], own["rank"])
-    names = np.full(len(asked), "", object)
-    names[asked] = NodeFacts(workload, ranks, nodes).texts("name")
-    return names
+    return NodeFacts(workload, ranks, nodes).texts("name").placed(asked, len(steps["rank"]))
 
 
 def _is_other(steps: Steps) -> npt.NDArray[np.bool_]:
@@ -297,7 +277,7 @@ def _is_other(steps: Steps) -> npt.NDArray[np.bool_]:
     return other
 
 
-def _reasons(steps: Steps, awaited: npt.NDArray[np.object_]) -> list[str]:
+def _reasons(steps: Steps, awaited: TextColumn) -> list[str]:
     """Return for each piece why it could not begin earlier, as a sentence."""
     other = _is_other(steps)
     columns = zip(

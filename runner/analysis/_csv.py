@@ -24,9 +24,7 @@ def csv_pieces(
     """Yield the head and then *rows* of *columns*, of numbers and coded texts; what is no number is empty."""
     yield _lines([[spreadsheet_text(name)] for name in columns])
     coded = {
-        name: TextColumn(column.numbers, [spreadsheet_text(text) for text in column.texts])
-        if isinstance(column, TextColumn)
-        else column
+        name: column.mapped(spreadsheet_text) if isinstance(column, TextColumn) else column
         for name, column in columns.items()
     }
     for start in range(0, len(rows), _ROWS):
@@ -35,10 +33,8 @@ def csv_pieces(
 
 
 def _cells(column: npt.NDArray[Any] | TextColumn, rows: npt.NDArray[np.int64]) -> list[Any]:
-    if isinstance(column, TextColumn):
-        return [column.texts[number] for number in column.numbers[rows].tolist()]
     values: list[Any] = column[rows].tolist()
-    if column.dtype.kind == "f":
+    if not isinstance(column, TextColumn) and column.dtype.kind == "f":
         return ["" if value != value else value for value in values]  # noqa: PLR0124 - not a number
     return values
 

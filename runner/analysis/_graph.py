@@ -2,21 +2,251 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ...errors import StudyError
-from ._groups import Groups, module_groups, phase_groups, rank_groups, stream_groups
+from ...support import count_text, duration_text
 from ._labels import edge_label
-from ._neighbourhood import neighbourhood
+from ._lanes import is_communication, lane_table
+from ._layers import cut_names
 from ._run import RunAnalysis
 
-__all__ = ["ON_PATH", "causes", "edges_of", "folded", "graph_tables"]
+__all__ = [
+    "ON_PATH",
+    "Groups",
+    "Neighbour",
+    "Neighbourhood",
+    "causes",
+    "edges_of",
+    "folded",
+    "graph_tables",
+    "module_groups",
+    "neighbourhood",
+    "neighbours",
+    "phase_groups",
+    "rank_groups",
+    "stream_groups",
+]
+
+_PHASES = ("forward", "backward", "communication", "optimizer", "other")
+_MOST_RANKS = 256
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups of nodes, and the edges between them.
+
+    *nodes* has ``group, name, band, kind, count, duration_ns, on_path_ns, rank`` and ``node_id``: ``kind`` is
+    what takes most of its time, ``rank`` and ``node_id`` its longest node. Those of a band, such as a phase,
+    follow each other. *edges* has ``src``, ``dst`` (groups) and ``label``; *group_of* maps each row of the
+    nodes folded to its group.
+    """
+
+    nodes: pd.DataFrame
+    edges: pd.DataFrame
+    group_of: pd.Series
+
+
+def module_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame, most: int = 60) -> Groups:
+    """Return the executed *nodes* of one rank grouped by phase and module, as deep as *most* groups allow.
+
+    *edges* are the rank's program's, *path* the segments of the critical path on this rank.
+    """
+    names = cut_names(nodes["module"].astype(str), most, nodes["phase"].astype(str))
+    return _program_groups(nodes, nodes["phase"], names.where(names != "", "(no module)"), edges, path)
+
+
+def phase_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame) -> Groups:
+    """Return the executed *nodes* of one rank grouped by phase; see :func:`module_groups`."""
+    return _program_groups(nodes, pd.Series("", index=nodes.index), nodes["phase"], edges, path)
+
+
+def stream_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame) -> Groups:
+    """Return the executed *nodes* of one rank grouped by the lane they run on; see :func:`module_groups`."""
+    keys = pd.DataFrame(
+        {
+            "rank": nodes["rank"],
+            "measured": False,
+            "comm": is_communication(nodes["type"]),
+            "stream": nodes["stream"],
+        }
+    )
+    lanes = keys.drop_duplicates().sort_values(["comm", "stream"])
+    named = lanes.assign(lane=lane_table(lanes)["label"].to_numpy())
+    names = keys.merge(named, on=list(keys.columns), how="left")["lane"]
+    return _program_groups(nodes, pd.Series("", index=nodes.index), names.set_axis(nodes.index), edges, path)
+
+
+def rank_groups(nodes: pd.DataFrame, path: pd.DataFrame) -> Groups:
+    """Return all executed *nodes* grouped by rank; the edges say which rank waited for which, and how long.
+
+    Of more than 256 ranks, those that the critical path visits longest.
+    """
+    names = "rank " + nodes["rank"].astype(str)
+    table, group_of = _folded(nodes, pd.Series("", index=nodes.index), names, path)
+    starts = nodes.set_index(["rank", "node_id"])["start_ns"]
+    late = nodes[nodes["origin_rank"] != nodes["rank"]]
+    places = pd.MultiIndex.from_frame(late[["origin_rank", "origin_node"]])
+    waited = starts.reindex(places).to_numpy() - late["start_ns"].to_numpy()
+    pairs = pd.DataFrame(
+        {
+            "src": late["origin_rank"].map(dict(zip(nodes["rank"], group_of, strict=True))).to_numpy(),
+            "dst": group_of[late.index].to_numpy(),
+            "waited_ns": np.nan_to_num(waited, nan=0.0).clip(min=0).astype(np.int64),
+        }
+    )
+    sums = pairs[pairs["waited_ns"] > 0].groupby(["src", "dst"], as_index=False)["waited_ns"].sum()
+    kept = table.nlargest(_MOST_RANKS, "on_path_ns")["group"]
+    sums = sums[sums["src"].isin(kept) & sums["dst"].isin(kept)]
+    edges = sums.assign(label=["waited " + duration_text(ns) for ns in sums["waited_ns"]])
+    return Groups(
+        table[table["group"].isin(kept)].sort_values("rank", ignore_index=True),
+        edges[["src", "dst", "label"]],
+        group_of,
+    )
+
+
+def _program_groups(
+    nodes: pd.DataFrame, band: pd.Series, names: pd.Series, edges: pd.DataFrame, path: pd.DataFrame
+) -> Groups:
+    table, group_of = _folded(nodes, band, names, path)
+    order = table["band"].map({phase: place for place, phase in enumerate(_PHASES)}).fillna(len(_PHASES))
+    table = table.assign(order=order).sort_values(["order", "start_ns"], kind="stable").drop(columns="order")
+    by_node = pd.Series(group_of.to_numpy(), index=nodes["node_id"])
+    return Groups(table.reset_index(drop=True), _between(edges, by_node), group_of)
+
+
+def _folded(
+    nodes: pd.DataFrame, band: pd.Series, names: pd.Series, path: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.Series]:
+    """Return a row per group, and the group of each of *nodes*."""
+    table = nodes[["rank", "node_id", "kind", "start_ns"]].assign(
+        duration_ns=nodes["end_ns"] - nodes["start_ns"], band=band, name=names
+    )
+    table["group"] = table.groupby(["band", "name"], sort=False).ngroup()
+    on_path = path.groupby(["rank", "node_id"])["duration_ns"].sum()
+    keys = pd.MultiIndex.from_frame(table[["rank", "node_id"]])
+    table["on_path_ns"] = on_path.reindex(keys).fillna(0).to_numpy(np.int64)
+    longest = table.loc[table.groupby("group")["duration_ns"].idxmax(), ["group", "rank", "node_id"]]
+    kinds = table.groupby(["group", "kind"], as_index=False)["duration_ns"].sum()
+    most = kinds.loc[kinds.groupby("group")["duration_ns"].idxmax(), ["group", "kind"]]
+    groups = table.groupby(["group", "band", "name"], as_index=False).agg(
+        count=("node_id", "size"),
+        duration_ns=("duration_ns", "sum"),
+        on_path_ns=("on_path_ns", "sum"),
+        start_ns=("start_ns", "min"),
+    )
+    return groups.merge(longest, on="group").merge(most, on="group"), table["group"]
+
+
+def _between(edges: pd.DataFrame, group_of: pd.Series) -> pd.DataFrame:
+    table = pd.DataFrame({"src": edges["src"].map(group_of), "dst": edges["dst"].map(group_of)}).dropna()
+    crossing = table[table["src"] != table["dst"]].astype(np.int64)
+    counted = crossing.groupby(["src", "dst"]).size().rename("count").reset_index()
+    labels = [count_text(count, "edge") for count in counted["count"]]
+    labelled: pd.DataFrame = counted[["src", "dst"]].assign(label=labels)
+    return labelled
+
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Nodes (node_id, hops, layer), edges (src, dst, kind); ``cut`` says that the limit bit.
+
+    Every edge leads to a later layer.
+    """
+
+    nodes: pd.DataFrame
+    edges: pd.DataFrame
+    cut: bool
+
+
+def neighbourhood(
+    edges: pd.DataFrame, focus: int, hops: int, limit: int = 300, opened: Sequence[int] = ()
+) -> Neighbourhood:
+    """Return the nodes at most *hops* edges from *focus*, at most *limit*, in layers.
+
+    Neighbours of those *opened* are among them as well, wherever these are drawn.
+    """
+    src, dst = edges["src"].to_numpy(np.int64), edges["dst"].to_numpy(np.int64)
+    distance, cut = _reach(src, dst, focus, hops, limit)
+    for node in opened:
+        if node in distance:
+            near, more = _reach(src, dst, node, 1, limit)
+            fresh = [each for each in near if each not in distance][: max(0, limit - len(distance))]
+            distance |= dict.fromkeys(fresh, distance[node] + 1)
+            cut = cut or more
+    ids = np.array(list(distance), dtype=np.int64)
+    inside = np.isin(src, ids) & np.isin(dst, ids)
+    kept = edges[inside].reset_index(drop=True)
+    layers = _layers(ids, kept["src"].to_numpy(np.int64), kept["dst"].to_numpy(np.int64))
+    nodes = pd.DataFrame({"node_id": ids, "hops": list(distance.values()), "layer": layers})
+    nodes = nodes.sort_values(["layer", "hops", "node_id"], kind="stable").reset_index(drop=True)
+    return Neighbourhood(nodes, kept, cut)
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A direct neighbour: whether it comes *before*, which it is, and why there is an edge."""
+
+    before: bool
+    node_id: int
+    name: str
+    why: str
+
+
+def neighbours(
+    edges: pd.DataFrame, name_of: Callable[[int], str], focus: int, count: int = 8
+) -> list[Neighbour]:
+    """Return the nodes that *focus* waits for, and those that wait for it, at most *count* of each."""
+    found = []
+    for before, here, there in ((True, "dst", "src"), (False, "src", "dst")):
+        near = edges[edges[here] == focus].head(count)
+        for kind, node in zip(near["kind"].tolist(), near[there].tolist(), strict=True):
+            found.append(Neighbour(before, node, name_of(node), edge_label(kind)))
+    return found
+
+
+def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dict[int, int], bool]:
+    """Return the hops to each node; by hand, as the edges are the whole graph's, too many for networkx."""
+    distance, front = {focus: 0}, np.array([focus])
+    for hop in range(1, hops + 1):
+        near = np.union1d(dst[np.isin(src, front)], src[np.isin(dst, front)])
+        fresh = [int(node) for node in near if int(node) not in distance]
+        for node in fresh:
+            if len(distance) >= limit:
+                return distance, True
+            distance[node] = hop
+        front = np.array(fresh, dtype=np.int64)
+    return distance, False
+
+
+def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
+    """Return the longest path that leads to each node inside the cut; every edge goes to a later layer.
+
+    Nodes that wait for each other share one.
+    """
+    import networkx as nx  # noqa: PLC0415 - slow to import, and one page in twenty needs it
+
+    graph = nx.DiGraph()
+    graph.add_nodes_from(ids.tolist())
+    graph.add_edges_from(zip(src.tolist(), dst.tolist(), strict=True))
+    knots = nx.condensation(graph)
+    layer = {
+        knot: number for number, knots_of in enumerate(nx.topological_generations(knots)) for knot in knots_of
+    }
+    return [layer[knots.graph["mapping"][node]] for node in ids.tolist()]
+
 
 ON_PATH = -1
 """Stands among kinds of edges for: only those along which the critical path runs."""
-
 _MAKERS = {"modules": module_groups, "phases": phase_groups, "streams": stream_groups}
 _FACTS = ["rank", "node_id", "name", "kind", "module", "start_ns"]
 _GROUP_FACTS = ["group", "name", "band", "kind", "count", "duration_ns", "on_path_ns", "rank", "node_id"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...converter import Workload
 from ...support import new_file, write_file
-from ...support.table import Columns, ParquetFile, ParquetWriter
+from ...support.table import CodedColumns, ParquetFile, ParquetWriter, TextColumn
 from .._result import Result
 from ._advice import Advised
 from ._critical_path import CriticalPath, critical_path
@@ -22,7 +22,7 @@ _VERSION = 4
 _DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError)
 
 
-def table_beside(file: Path, made_of: list[Path], make: Callable[[], Columns]) -> Columns:
+def table_beside(file: Path, made_of: list[Path], make: Callable[[], CodedColumns]) -> CodedColumns:
     """Return the columns that *make* makes, as *file* keeps them if *made_of* are still the same."""
     stamp = _stamp(made_of)
     try:
@@ -82,9 +82,10 @@ def _state(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _write(file: Path, stamp: list[Any], columns: Columns) -> None:
+def _write(file: Path, stamp: list[Any], columns: CodedColumns) -> None:
     kinds = {
-        name: "text" if column.dtype == object else column.dtype.name for name, column in columns.items()
+        name: "text" if isinstance(column, TextColumn) or column.dtype == object else column.dtype.name
+        for name, column in columns.items()
     }
     with (
         new_file(file, sync=False) as temporary,
@@ -93,9 +94,9 @@ def _write(file: Path, stamp: list[Any], columns: Columns) -> None:
         writer.write(columns)
 
 
-def _read(file: Path, stamp: list[Any]) -> Columns:
+def _read(file: Path, stamp: list[Any]) -> CodedColumns:
     """Return the columns that *file* keeps; raises one of `_DAMAGES` if they were made of other files."""
     cache = ParquetFile(file)
     if cache.note != json.dumps(stamp):
         raise ValueError("it is of other files")
-    return cache.read()
+    return {name: cache.read_encoded(name, range(len(cache.rows))) for name in cache.kinds}

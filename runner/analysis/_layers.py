@@ -70,19 +70,13 @@ def _of_rank(
     facts: NodeFacts, duration: npt.NDArray[np.int64]
 ) -> Iterator[tuple[str, npt.NDArray[np.float64]]]:
     """Yield each module of a rank in the order in which it first runs, and its time in each column."""
-    codes, modules = facts.coded("module")
-    phases, phase_names = facts.coded("phase")
-    kinds, kind_names = facts.coded("kind")
-    column_of = np.array([{"forward": 0, "backward": 1}.get(name, 3) for name in phase_names], np.int64)
-    column = np.where(
-        np.array([name == "communication" for name in kind_names], bool)[kinds], 2, column_of[phases]
-    )
-    is_left_out = np.array([name in _LEFT_OUT for name in kind_names], bool)[kinds]
+    modules, phases, kinds = (facts.texts(name) for name in ("module", "phase", "kind"))
+    column_of = np.array([{"forward": 0, "backward": 1}.get(name, 3) for name in phases.texts], np.int64)
+    column = np.where(kinds == "communication", 2, column_of[phases.numbers])
+    is_left_out = kinds.passes(_LEFT_OUT.__contains__)
     cells = np.bincount(
-        codes * len(_COLUMNS) + column,
+        modules.numbers * len(_COLUMNS) + column,
         np.where(is_left_out, 0, duration).astype(np.float64),
-        minlength=len(modules) * len(_COLUMNS),
+        minlength=len(modules.texts) * len(_COLUMNS),
     ).reshape(-1, len(_COLUMNS))
-    found, first = np.unique(codes, return_index=True)
-    for code in found[np.argsort(first)].tolist():
-        yield modules[code], cells[code]
+    yield from zip(modules.texts, cells, strict=True)

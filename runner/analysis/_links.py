@@ -1,4 +1,4 @@
-"""Describe the links of a result: how busy each was, and who sent how much to whom."""
+"""The links of a result: how busy each was, over time too, and who sent how much to whom."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ..config import Failure, NetworkConfig
 __all__ = [
     "TRAFFIC",
     "Matrix",
+    "Use",
     "end_names",
     "failures_of",
     "link_dimensions",
@@ -23,6 +24,7 @@ __all__ = [
     "switch_loads",
     "traffic",
     "traffic_table",
+    "use_over_time",
 ]
 
 TRAFFIC = ("busy_ns", "bytes", "flows")
@@ -162,3 +164,35 @@ def traffic_table(result: Result, of: str) -> pd.DataFrame:
 def _block_label(first: int, block: int, ends: int, name: Callable[[int], str]) -> str:
     last = min(first + block, ends) - 1
     return name(first) if last == first else f"{name(first)}-{last}"
+
+
+@dataclass(frozen=True)
+class Use:
+    """GB/s of links over time: a row per link, a column per *length_ns* from each of *starts_ns*."""
+
+    rows: list[str]
+    starts_ns: npt.NDArray[np.int64]
+    length_ns: int
+    rates: npt.NDArray[np.float64]
+
+
+def use_over_time(result: Result, most: int = 40) -> Use | None:
+    """Return the GB/s of the *most* links that carried most, over time; None if it was not recorded."""
+    if result.link_use.empty:
+        return None
+    name = end_names(result)
+    length = result.link_use["end_ns"] - result.link_use["start_ns"]
+    use = result.link_use.assign(rate=result.link_use["bytes"] / length.clip(lower=1))
+    largest = use.groupby(["src", "dst"])["bytes"].sum().nlargest(most).index
+    table = use.pivot_table(index=["src", "dst"], columns="start_ns", values="rate", fill_value=0.0)
+    table = table.reindex(index=largest, columns=_stretches(use), fill_value=0.0)
+    rows = [f"{name(src)} to {name(dst)}" for src, dst in table.index]
+    return Use(rows, table.columns.to_numpy(np.int64), int(length.max()), table.to_numpy(dtype=float))
+
+
+def _stretches(use: pd.DataFrame) -> list[int]:
+    """Return when each interval begins, those included in which no link sent anything."""
+    length = int((use["end_ns"] - use["start_ns"]).max())
+    known = sorted(use["start_ns"].unique().tolist())
+    every = list(range(known[0] % length, known[-1] + 1, length)) if length > 0 else known
+    return every if set(known) <= set(every) else known

@@ -1,16 +1,20 @@
-"""Split the critical path's communication by the dimensions of the network that it crosses."""
+"""Split the critical path's communication by the dimensions of the network, and by single links."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ...converter import Workload
+from .._result import Result
 from ._critical_path import CriticalPath, breakdown_of
+from ._links import end_names
 
-__all__ = ["COMM_FACTS", "NO_NETWORK", "members_of", "network_breakdown"]
+__all__ = ["COMM_FACTS", "NO_NETWORK", "link_breakdown", "members_of", "network_breakdown", "why_no_links"]
 
 NO_NETWORK = "no communication"
 """What a breakdown by parts of the network calls the rest of the path."""
@@ -53,3 +57,108 @@ def _crossed(node: Mapping[Any, Any], workload: Workload, network: Mapping[str, 
             crossed.append(f"{number} ({shape} of {size})")
         below *= size
     return f"dimension{'s' if len(crossed) > 1 else ''} {' and '.join(crossed)}" if crossed else NO_NETWORK
+
+
+_BEFORE = "before its first message"
+
+
+def why_no_links(result: Result) -> str:
+    """Return why the path cannot be split by links, and what to do; ``""`` where it can."""
+    if len(result.flows):
+        return ""
+    known = "nothing of single messages" if result.links.empty else "what each link carries in all, not when"
+    return (
+        f"The backend '{result.backend}' records {known}, so no time of the path is known to be a single "
+        "link's. 'packet' records every message: run the study with it, or see the dimensions of the network."
+    )
+
+
+def link_breakdown(
+    result: Result, nodes: pd.DataFrame, workload: Workload, path: CriticalPath
+) -> pd.DataFrame:
+    """Return *path* by the link that each piece of its communication waited for, the largest first.
+
+    Columns as `CriticalPath.breakdown` has them; they sum to the makespan exactly. A communication is walked
+    back from its end: to the message that reached its rank last, to that message's start, to what had
+    reached its sender last by then, and so on. Only messages among the ranks of the communication count;
+    several of these at a time, among the same ranks, are not distinguished. Empty without messages. *nodes*
+    are those of the run.
+    """
+    if why_no_links(result):
+        return _breakdown({}, path)
+    messages, ways = _Messages(result.flows), _Ways(result)
+    segments = path.unreasoned
+    facts = nodes.set_index(["rank", "node_id"])[COMM_FACTS]
+    known = facts[facts.index.isin(pd.MultiIndex.from_frame(segments[["rank", "node_id"]]))].to_dict("index")
+    sums: dict[str, int] = defaultdict(int)
+    for rank, node, start, end in zip(
+        segments["rank"], segments["node_id"], segments["start_ns"], segments["end_ns"], strict=True
+    ):
+        members = members_of(known.get((rank, node), {}), workload)
+        if not members:
+            sums[NO_NETWORK] += end - start
+            continue
+        for link, length in messages.walk_back(int(rank), int(start), int(end), members).items():
+            sums[ways.name(*link) if link else _BEFORE] += length
+    return _breakdown(sums, path)
+
+
+def _breakdown(sums: Mapping[str, int], path: CriticalPath) -> pd.DataFrame:
+    keys = pd.Index([*sums], dtype="object")
+    return breakdown_of(pd.Series([*sums.values()], index=keys, dtype="int64"), path.makespan_ns)
+
+
+class _Messages:
+    """The messages of a result by the rank that they reach, in the order in which they do."""
+
+    def __init__(self, flows: pd.DataFrame) -> None:
+        ordered = flows.sort_values("end_ns", kind="stable")
+        self._to = {
+            int(str(rank)): (own["end_ns"].to_numpy(), own["start_ns"].to_numpy(), own["src"].to_numpy())
+            for rank, own in ordered.groupby("dst")
+        }
+
+    def walk_back(
+        self, rank: int, start: int, end: int, members: frozenset[int]
+    ) -> Mapping[tuple[int, int] | None, int]:
+        """Return the ns from *start* to *end* by (source, target); None is what no message explains."""
+        found: dict[tuple[int, int] | None, int] = defaultdict(int)
+        while end > start:
+            last = self._last(rank, start, end, members)
+            if last is None:
+                found[None] += end - start
+                break
+            began, source = last
+            found[source, rank] += end - max(began, start)
+            rank, end = source, began
+        return found
+
+    def _last(self, rank: int, start: int, end: int, members: frozenset[int]) -> tuple[int, int] | None:
+        """Return start and source of the last message that reached *rank* after *start* and by *end*."""
+        if rank not in self._to:
+            return None
+        ends, starts, sources = self._to[rank]
+        row = int(np.searchsorted(ends, end, side="right")) - 1
+        while row >= 0 and ends[row] > start:
+            if int(sources[row]) in members and starts[row] < end:
+                return int(starts[row]), int(sources[row])
+            row -= 1
+        return None
+
+
+class _Ways:
+    """What the way of a message between two ranks is called: their link, or the switch it goes through."""
+
+    def __init__(self, result: Result) -> None:
+        self._name = end_names(result)
+        self._near: dict[int, set[int]] = defaultdict(set)
+        for source, target in zip(result.links["src"], result.links["dst"], strict=True):
+            self._near[int(source)].add(int(target))
+
+    def name(self, source: int, target: int) -> str:
+        """Return the ends of the link from *source* to *target*, and the only switch between, if one is."""
+        ends = f"{self._name(source)} to {self._name(target)}"
+        if target in self._near[source]:
+            return ends
+        between = [end for end in self._near[source] if target in self._near[end]]
+        return f"{ends} through {self._name(between[0])}" if len(between) == 1 else ends

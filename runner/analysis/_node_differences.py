@@ -38,7 +38,7 @@ class NodeDifferences:
         """Return what the workload calls *rows*."""
         kept, place = (np.unique(rows, return_inverse=True)) if len(rows) < len(self) else (slice(None), rows)
         facts = coded_facts(self._workload, self.columns["rank"][kept], self.columns["node_id"][kept], names)
-        return {name: column.take(place) for name, column in facts.items()}
+        return {name: column[place] for name, column in facts.items()}
 
     def errors(self) -> pd.DataFrame:
         """Return ``kind, base_ns, relative`` of all, worst first: what the distribution of errors needs."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from ...converter import NODE_COLUMNS, CollectiveType, Graph, NodeType, Workload
 from ...converter.chakra import TextColumn
 from ...errors import BackendError
 from ...support import bytes_text
+from .._framed import coded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,12 +38,13 @@ class NodeFacts:
         programs = np.full(len(ranks), -1, np.int64)
         inside = ranks < workload.num_ranks
         programs[inside] = np.asarray(workload.program_of_rank)[ranks[inside]]
-        self._parts: list[tuple[Graph | None, Ints, Ints]] = []
-        for program in np.unique(programs).tolist():
-            places = np.flatnonzero(programs == program)
+        order = np.argsort(programs, kind="stable")
+        self._parts: list[tuple[Graph, Ints, Ints]] = []
+        for places in np.split(order, np.flatnonzero(np.diff(programs[order])) + 1) if len(order) else []:
+            program = int(programs[places[0]])
             graph = workload.graphs[program] if program >= 0 else None
             rows, known = _rows(graph, node_ids[places])
-            if not known.all():
+            if graph is None or not known.all():
                 missing = places[np.argmin(known)]
                 raise BackendError(
                     f"The result holds node {node_ids[missing]} of rank {ranks[missing]}, but the workload "
@@ -56,32 +57,21 @@ class NodeFacts:
         """Return a column of numbers."""
         found = np.empty(self._count, np.int64)
         for graph, places, rows in self._parts:
-            if graph is not None:
-                found[places] = np.asarray(graph.column_rows(name, rows))
+            found[places] = np.asarray(graph.column_rows(name, rows))
         return found
 
-    def coded(self, name: str) -> tuple[Ints, list[str]]:
-        """Return a column of texts as numbers of texts; one program has to have all of the nodes."""
-        ((graph, _, rows),) = self._parts
-        if graph is None:
-            return np.zeros(self._count, np.int64), [""]
-        column = graph.column_rows(name, rows)
-        assert isinstance(column, TextColumn)
-        return column.numbers.astype(np.int64), column.texts
-
-    def texts(self, name: str) -> npt.NDArray[np.object_]:
+    def texts(self, name: str) -> TextColumn:
         """Return a column of texts."""
-        found = np.empty(self._count, object)
-        for graph, places, rows in self._parts:
-            if graph is not None:
-                column = graph.column_rows(name, rows)
-                assert isinstance(column, TextColumn)
-                numbers = column.numbers
-                own = np.empty(len(column.texts), object)
-                for number in set(numbers.tolist()):
-                    own[number] = column.texts[number]
-                found[places] = own[numbers]
-        return found
+        columns = [TextColumn.of([])]
+        for graph, _, rows in self._parts:
+            column = graph.column_rows(name, rows)
+            assert isinstance(column, TextColumn)
+            columns.append(column.compact())
+        joined = TextColumn.joined(columns)
+        numbers = np.empty_like(joined.numbers)
+        if self._parts:
+            numbers[np.concatenate([places for _, places, _ in self._parts])] = joined.numbers
+        return TextColumn(numbers, joined.texts)
 
 
 def said_of(workload: Workload, places: pd.DataFrame, *names: str) -> pd.DataFrame:
@@ -90,7 +80,7 @@ def said_of(workload: Workload, places: pd.DataFrame, *names: str) -> pd.DataFra
     facts = NodeFacts(workload, table["rank"].to_numpy(np.int64), table["node_id"].to_numpy())
     for name in names:
         is_text = NODE_COLUMNS[name][0] == "str"
-        table[name] = facts.texts(name) if is_text else facts.numbers(name)
+        table[name] = np.asarray(facts.texts(name)) if is_text else facts.numbers(name)
     return table
 
 
@@ -98,20 +88,13 @@ def coded_facts(
     workload: Workload, ranks: Ints, node_ids: Ints, names: Sequence[str]
 ) -> dict[str, TextColumn]:
     """Return the text columns *names* of many nodes (*ranks* ascend): 4 bytes per node and column."""
-    known: dict[str, dict[str, int]] = {name: {} for name in names}
-    parts: dict[str, list[npt.NDArray[np.int32]]] = {name: [np.empty(0, np.int32)] for name in names}
+    parts = {name: [TextColumn.of([])] for name in names}
     ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), len(ranks)]
     for start, end in pairwise([0, *ends]):
-        if start == end:
-            continue
         facts = NodeFacts(workload, ranks[start:end], node_ids[start:end])
         for name in names:
-            numbers, texts = facts.coded(name)
-            used = np.unique(numbers)
-            numbered = np.zeros(len(texts), np.int32)
-            numbered[used] = [known[name].setdefault(texts[code], len(known[name])) for code in used.tolist()]
-            parts[name].append(numbered[numbers])
-    return {name: TextColumn(np.concatenate(parts[name]), [*known[name]]) for name in names}
+            parts[name].append(facts.texts(name))
+    return {name: TextColumn.joined(columns) for name, columns in parts.items()}
 
 
 def _rows(graph: Graph | None, node_ids: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
@@ -123,14 +106,12 @@ def _rows(graph: Graph | None, node_ids: Ints) -> tuple[Ints, npt.NDArray[np.boo
     return rows, ids[rows] == node_ids
 
 
-def describe_collectives(types: Ints, comm_types: Ints, sizes: Ints, groups: Ints) -> npt.NDArray[np.object_]:
+def describe_collectives(types: Ints, comm_types: Ints, sizes: Ints, groups: Ints) -> TextColumn:
     """Return e.g. ``all_reduce of 12.3 MiB, all ranks`` of each node, or "" for those that are no message."""
-    found = np.full(len(types), "", object)
     rows = np.flatnonzero(types >= NodeType.COMM_SEND)
-    label = cache(_label)
-    facts = (column[rows].tolist() for column in (types, comm_types, sizes, groups))
-    found[rows] = [label(*fact) for fact in zip(*facts, strict=True)]
-    return found
+    numbers, facts = coded(*(column[rows] for column in (types, comm_types, sizes, groups)))
+    labels = TextColumn(numbers.astype(np.int32), [_label(*fact) for fact in facts])
+    return labels.placed(rows, len(types))
 
 
 def _label(node_type: int, comm_type: int, size: int, group: int) -> str:

@@ -1,13 +1,24 @@
-"""The critical path as tables: its segments, its largest contributors."""
+"""The critical path as tables: its segments, its largest contributors, and where two paths diverge."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pandas as pd
 
-from ...support import share_text
+from ...support import duration_text, share_text
 from ._critical_path import CriticalPath
 
-__all__ = ["contributors", "longest_segment", "nameless_text", "segment_table"]
+__all__ = [
+    "Divergence",
+    "contributors",
+    "divergence",
+    "divergence_text",
+    "longest_segment",
+    "nameless_text",
+    "paths_table",
+    "segment_table",
+]
 
 # Keys under which a breakdown gathers the time that has no name of the kind asked for.
 _NAMELESS = ("", "(none)")
@@ -52,3 +63,74 @@ def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:
         named.sort_values("duration_ns", ascending=False).head(count).reset_index(drop=True)
     )
     return largest
+
+
+_PLACE_LENGTH = 120
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """How far two critical paths go together: over *segments* from the start, until *at_ns*, or to the end.
+
+    ``*_goes_to`` names where each goes then, *on_both* is the share of the base's path that lies on the
+    other's too, and *same* says that the two never diverge.
+    """
+
+    segments: int
+    at_ns: int
+    base_goes_to: str
+    other_goes_to: str
+    on_both: float
+    same: bool
+
+
+def divergence(base: CriticalPath, other: CriticalPath) -> Divergence:
+    """Return the first segment, from the start, in which the two critical paths are on different nodes.
+
+    Ranks that run the same program count as one: which of them the path goes through is chance.
+    """
+    paths = [base.segments, other.segments]
+    steps = [base.places, other.places]
+    common = next((i for i, (a, b) in enumerate(zip(*steps, strict=False)) if a != b), min(map(len, steps)))
+    on_both = paths[0]["duration_ns"][steps[0].isin(steps[1])].sum()
+    return Divergence(
+        segments=common,
+        at_ns=int(paths[0]["end_ns"].iloc[common - 1]) if common else 0,
+        base_goes_to=_place(paths[0], common),
+        other_goes_to=_place(paths[1], common),
+        on_both=float(on_both) / max(base.makespan_ns, 1),
+        same=common == max(map(len, steps)),
+    )
+
+
+def divergence_text(base: CriticalPath, other: CriticalPath) -> str:
+    """Return in words how far the two critical paths go together, and where each goes then."""
+    found = divergence(base, other)
+    if found.same:
+        return f"Both critical paths go through the same {found.segments:,} segments."
+    together = f"share their first {found.segments:,} segments, until {duration_text(found.at_ns)}; then"
+    start = f"The critical paths {together if found.segments else 'diverge at once:'}"
+    places = f"this run goes to {_cut(found.base_goes_to)}, the other to {_cut(found.other_goes_to)}"
+    return f"{start} {places}. {share_text(found.on_both)} of this run's path lies on the other's too."
+
+
+def paths_table(base: CriticalPath, other: CriticalPath) -> pd.DataFrame:
+    """Return every segment of two paths: ``path`` (0: *base*, 1: *other*), ``apart`` if on one only."""
+    parts = [
+        path.segments.assign(apart=~path.places.isin(its.places), path=number)
+        for number, (path, its) in enumerate([(base, other), (other, base)])
+    ]
+    both: pd.DataFrame = pd.concat(parts, ignore_index=True)
+    return both
+
+
+def _place(segments: pd.DataFrame, number: int) -> str:
+    if number >= len(segments):
+        return "the end"
+    segment = segments.iloc[number]
+    return f"{segment['name']} (node {segment['node_id']} of rank {segment['rank']})"
+
+
+def _cut(place: str) -> str:
+    """Shorten a long name in the middle: which node it is stands at the end."""
+    return place if len(place) <= _PLACE_LENGTH else f"{place[:60]} … {place[-40:]}"

@@ -1,16 +1,23 @@
-"""Say of every rank when it finished, what it waited for, and which other ranks did the same."""
+"""Ranks: when each finished, what it waited for, which are equal, and which is the slowest."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pandas as pd
+import numpy.typing as npt
 
 from ...converter import Workload
+from ...support import duration_text, share_text
 from ...support.table import Columns
 from .._result import Result
 from ._summary import rank_times
 
-__all__ = ["rank_standings"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["SlowestRank", "rank_standings", "slowest_rank"]
 
 # Ranks of one program whose nodes ran as close to each other as this part of the makespan did the same.
 _SAME_SHARE = 0.001
@@ -61,3 +68,92 @@ def _apart_ns(one: Columns, other: Columns) -> int:
     if not np.array_equal(one["node_id"], other["node_id"]):
         return -1
     return max(int(np.abs(one[name] - other[name]).max()) for name in ("start_ns", "end_ns"))
+
+
+# Waiting for the slowest rank delays the step noticeably from this share of the makespan on.
+_NOTICEABLE = 0.01
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SlowestRank:
+    """The rank that works longest: *work_ns*, its peers' median *median_ns*.
+
+    It arrives last at *last_at* of *collectives*; *waited_ns* is how long the median rank waits for it there,
+    over all of them.
+    """
+
+    rank: int
+    work_ns: int
+    median_ns: int
+    last_at: int
+    collectives: int
+    waited_ns: int
+    makespan_ns: int
+
+    @property
+    def sentence(self) -> str:
+        """The answer to "which rank is slow?", for people."""
+        more = self.work_ns / self.median_ns - 1 if self.median_ns else 0.0
+        work = (
+            f"Slowest rank: rank {self.rank} works {duration_text(self.work_ns)}, {share_text(more)} more "
+            f"than the median of its peers ({duration_text(self.median_ns)})"
+        )
+        if not self.collectives:
+            return f"{work}. The ranks share no collective, so none waits for it there."
+        waits = (
+            f"{work}. It arrives last at {self.last_at} of {self.collectives} collectives, where the "
+            f"median rank waits {duration_text(self.waited_ns)} for it"
+        )
+        share = self.waited_ns / self.makespan_ns if self.makespan_ns else 0.0
+        if share < _NOTICEABLE:
+            return f"{waits}: too little to matter."
+        return f"{waits}, {share_text(share)} of the step."
+
+    def to_json(self) -> dict[str, int]:
+        """Return the figures by name."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "makespan_ns"}
+
+
+def slowest_rank(result: Result) -> SlowestRank | None:
+    """Return the rank of *result* that works longest before it has to wait for others; None of one rank.
+
+    All its time but exposed communication is work, on the device or on the host: a rank is slow for whatever
+    reason. The slowest is the one that its peers wait for longest, else the one with the most work.
+    """
+    ranks = result.columns("ranks")
+    numbers = ranks["rank"].astype(np.int64)
+    if len(numbers) < 2:
+        return None
+    calls = result.columns("collectives")
+    late, last_at, collectives = _lateness(calls, len(numbers))
+    work = ranks["finish_ns"].astype(np.int64) - ranks["exposed_comm_ns"]
+    slowest = int(np.argmax(late)) if late.any() else int(np.argmax(work))
+    peers = np.delete(work, slowest)
+    return SlowestRank(
+        int(numbers[slowest]),
+        int(work[slowest]),
+        int(np.median(peers)),
+        int(last_at[slowest]),
+        collectives,
+        int(late[slowest]),
+        result.makespan_ns,
+    )
+
+
+def _lateness(calls: Columns, ranks: int) -> tuple[Integers, Integers, int]:
+    """Return how long the median rank waited for each rank, at how many collectives it was last, of how many.
+
+    Of a collective, the ranks that arrive last together count where they are a minority.
+    """
+    late, last_at = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
+    order = np.lexsort((calls["start_ns"], calls["collective"]))
+    starts, rank = calls["start_ns"][order].astype(np.int64), calls["rank"][order]
+    firsts = np.flatnonzero(np.diff(calls["collective"][order], prepend=-1))
+    sizes = np.diff(firsts, append=len(order))
+    latest = np.repeat(starts[firsts + sizes - 1], sizes)
+    waits = latest - np.repeat(starts[firsts + (sizes - 1) // 2], sizes)
+    is_last = (starts == latest) & (waits > 0)
+    np.add.at(late, rank[is_last], waits[is_last])
+    np.add.at(last_at, rank[is_last], 1)
+    return late, last_at, int((sizes > 1).sum())

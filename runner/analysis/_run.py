@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from ...converter import NODE_COLUMNS, NodeType, Workload
 from ...errors import ChakrascopeError
-from ...support.table import Columns, Table, frame_of
+from ...support.table import CodedColumns, Columns, Table, TextColumn, frame_of
 from .._memory import check_table
 from .._result import Result
 from .._traits import about_backend
 from ..study import RunInfo, Study
 from ._advice import Advice, Advised, advice_table, advise, link_bytes_per_ns
-from ._collective_overview import overview_columns
+from ._collectives import overview_columns
 from ._critical_path import CriticalPath, critical_path
 from ._foreign_times import measured_ranks
 from ._host_calls import CapturedCalls
@@ -159,7 +159,7 @@ class RunAnalysis:
     @property
     def arrivals(self) -> pd.DataFrame:
         """Return who came when to every collective, as `collective_arrivals` does."""
-        from ._arrivals import collective_arrivals  # noqa: PLC0415 - as below
+        from ._collectives import collective_arrivals  # noqa: PLC0415 - as below
 
         calls = self.result.collectives[["rank", "node_id"]]
         return collective_arrivals(
@@ -229,8 +229,7 @@ class RunAnalysis:
             network = self.result.provenance.get("network", {})
             return network_breakdown(self.path, self._on_path(COMM_FACTS), self.workload, network)
         if by == "link":
-            from ._link_path import link_breakdown  # noqa: PLC0415
-            from ._network_path import COMM_FACTS  # noqa: PLC0415
+            from ._network_path import COMM_FACTS, link_breakdown  # noqa: PLC0415
 
             return link_breakdown(self.result, self._on_path(COMM_FACTS), self.workload, self.path)
         return self.path.breakdown(by)
@@ -257,9 +256,9 @@ class RunAnalysis:
         return frame_of(self._overview)
 
     @ComputedOnce
-    def _overview(self) -> Columns:
-        def make() -> Columns:
-            def modules_of(ranks: Ints, node_ids: Ints) -> npt.NDArray[np.object_]:
+    def _overview(self) -> CodedColumns:
+        def make() -> CodedColumns:
+            def modules_of(ranks: Ints, node_ids: Ints) -> TextColumn:
                 return NodeFacts(self.workload, ranks, node_ids).texts("module")
 
             return overview_columns(self.result, self.path, modules_of)
@@ -287,7 +286,7 @@ class RunAnalysis:
         """Return the sends and receives on the path, as `messages_on_path` does; None without any."""
         pieces = self.path.columns
         # As `describe_collectives` calls them: nothing of the workload is read for a path without messages.
-        if not any(text.startswith(("send of", "recv of")) for text in set(pieces["collective"].tolist())):
+        if not pieces["collective"].passes(lambda text: text.startswith(("send of", "recv of"))).any():
             return None
         named = np.flatnonzero((pieces["collective"] != "") & (pieces["node_id"] >= 0))
         ranks, node_ids = (pieces[name][named].astype(np.int64) for name in ("rank", "node_id"))

@@ -11,7 +11,7 @@ from ...converter import CollectiveType
 from ...support import duration_text, share_text
 from .._result import Result
 from .._traits import about_backend
-from ._collective_overview import operation_name
+from ._collectives import operation_name
 
 __all__ = ["second_hop_ns", "store_and_forward"]
 

@@ -20,12 +20,12 @@ from ...converter.building import (
 )
 from ...converter.kernels import unsized_communication
 from ...support import count_text, duration_text, share_text
-from ...support.table import Columns, Table, TableField, frame_of
+from ...support.table import CodedColumns, Columns, Table, TableField, frame_of
 from .._framed import rows_of
 from .._result import Result
 from .._traits import about_backend
 from ._advice import Advice, Advised, Cause, advise
-from ._collective_overview import overview_columns
+from ._collectives import overview_columns
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._foreign_times import foreign_compute, measured_ranks
 from ._path_facts import NodeFacts
@@ -261,7 +261,7 @@ def _contributor(path: CriticalPath, top: Cause | None) -> str:
     return text + (f"; its largest piece: {_lower(path.reason(row))}" if top.kind == "communication" else "")
 
 
-def _place(segments: Columns, row: int) -> str:
+def _place(segments: CodedColumns, row: int) -> str:
     """Return the phase and module that a segment was issued in."""
     phase, module = _PHASES.get(str(segments["phase"][row]), ""), str(segments["module"][row])
     place = " of ".join(word for word in (phase, module) if word)

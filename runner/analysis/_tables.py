@@ -11,19 +11,16 @@ import pandas as pd
 from ...converter.checks import step_rows
 from ...support import spreadsheet_text
 from ._attribution import difference_of_runs
-from ._calibrated import calibration_table
 from ._choices import RUN_BREAKDOWNS
-from ._compare_runs import run_kinds, run_overview
+from ._compare_runs import configuration_table, explained_collectives, run_kinds, run_overview
 from ._differences import error_distribution, node_differences, rank_differences
-from ._divergence import paths_table
-from ._explain import configuration_table, explained_collectives
 from ._host_stacks import host_stack_table
 from ._links import TRAFFIC, link_dimensions, link_table, load_table, traffic_table
 from ._operators import operator_table
-from ._packets import packet_table
-from ._path_tables import segment_table
+from ._path_tables import paths_table, segment_table
+from ._provenance import calibration_table, packet_table
 from ._run import RunAnalysis
-from ._slack_tables import slack_table
+from ._slack import slack_table
 from ._streams import stream_table
 
 __all__ = ["COMPARISONS", "OVERVIEWS", "TABLES", "csv_text"]

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ._emulation import EmulationBackend as EmulationBackend
     from ._engine import EngineBackend as EngineBackend
     from ._engine import Model as Model
+    from ._engine import Scenario as Scenario
+    from ._engine import compile_scenario as compile_scenario
     from ._fake import FakeBackend as FakeBackend
     from ._packet import packet_backend as packet_backend
     from ._report import backend_report as backend_report
-    from ._scenario import Scenario as Scenario
-    from ._scenario import compile_scenario as compile_scenario
     from .astra_sim import NETWORK_FORMATS as NETWORK_FORMATS
     from .astra_sim import AstraSimBackend as AstraSimBackend
     from .astra_sim import AstraSimProgram as AstraSimProgram

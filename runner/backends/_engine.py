@@ -1,28 +1,199 @@
-"""The backend of our own engine: it runs simulations with any model of the network."""
+"""The backend of our own engine: it compiles an experiment to the input of the engine, and runs it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import BackendError, BackendTimeout
+import numpy as np
+import numpy.typing as npt
+
+from ...converter import encode_graph
+from ...errors import BackendError, BackendTimeout, SimulationStalled
 from .. import engine
-from .._experiment import Experiment
+from .._experiment import Detail, Experiment
 from .._memory import check_simulation, within_memory
 from .._result import Result
+from .._traits import about_backend
+from ..config import read_per_node
 from ..engine import NetworkModel
+from ..programs import graphs_of
 from ._base import Progress
 from ._outcome import result_of
 from ._process import backend_timeout_s
-from ._scenario import Scenario, compile_scenario
-from ._stall import stall_error
 
-__all__ = ["MOST_OVERTAKING", "EngineBackend", "ExternalNetwork", "Model", "Run"]
+__all__ = [
+    "MOST_OVERTAKING",
+    "EngineBackend",
+    "ExternalNetwork",
+    "Model",
+    "Run",
+    "Scenario",
+    "compile_scenario",
+    "stall_error",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """The engine's input: the distinct *programs*, the program of each rank, and the *config*."""
+
+    programs: tuple[bytes | str, ...]
+    program_of_rank: npt.NDArray[np.int32]
+    config: engine.Config
+
+
+def compile_scenario(experiment: Experiment, network: NetworkModel = NetworkModel.UNAWARE) -> Scenario:
+    """Return the engine's input for *experiment*, whose messages that model of a *network* carries.
+
+    Raises `ConfigError` for an invalid experiment.
+    """
+    source = experiment.workload
+    config = _configured(experiment)
+    config.network_model = network
+    if network is not NetworkModel.UNAWARE:
+        _set_fabric(config, experiment)
+    config.record_nodes = config.record_links = experiment.detail is Detail.EVERYTHING
+    if source.representative_of_rank is not None:
+        config.representative_of_rank = source.representative_of_rank.tolist()
+    return Scenario(source.programs, source.program_of_rank, config)
+
+
+def _configured(experiment: Experiment) -> engine.Config:
+    """Return the engine's configuration for *experiment*; for absent keys its defaults are ASTRA-sim's."""
+    config = engine.Config()
+    system = experiment.system
+    origins = {
+        "experiment": experiment,
+        "memory": experiment.memory,
+        "network": experiment.network,
+        "system": system,
+    }
+    for name, field in engine.FIELDS.items():
+        value = getattr(origins[field.origin], name) if field.origin in origins else None
+        if value is not None:
+            setattr(config, name, list(value) if isinstance(value, tuple) else value)
+    if system.endpoint_delay is not None:
+        # Only a given delay is scaled; the default of 10 ns is not.
+        config.endpoint_delay = int(system.endpoint_delay * experiment.injection_scale)
+    config.custom_base = str(system.folder)
+    if system.per_node_custom_implementation is not None:
+        config.per_node_custom_implementation = read_per_node(system)
+    config.groups = {int(group): list(members) for group, members in experiment.groups.items()}
+    # ASTRA-sim replays a broadcast and refuses other rooted collectives; a captured job needs them simulated.
+    config.native_collectives = experiment.semantics == "trace"
+    _set_efficiency(config, experiment)
+    if experiment.gpu_machine is None:
+        _set_programs(config, experiment)
+    return config
+
+
+def _set_efficiency(config: engine.Config, experiment: Experiment) -> None:
+    """Set the library's use of the wire, and its overheads, in the engine's configuration.
+
+    Measurements already include all overheads. A fabric of packets has its own headers.
+    """
+    part = experiment.network.efficiency
+    if part is None:
+        return
+    config.collective_substitutes = part.instead()
+    config.messages_on_request = part.handshake == "in-order"
+    config.sends_first = part.pieces()
+    if about_backend(experiment.backend).efficiency == "what is sent":
+        return
+    config.collective_costs = part.costs()
+    config.message_cost_ns = part.message_cost_ns
+    config.message_library_costs = list(part.messages)
+    config.wire_share = part.wire
+
+
+def _set_fabric(config: engine.Config, experiment: Experiment) -> None:
+    """Set the links of the network; messages that queue on links of dimensions have the engine's own."""
+    if config.network_model is NetworkModel.AWARE and not experiment.network.has_links:
+        return
+    if config.network_model is NetworkModel.PACKET:
+        experiment.fabric.check_packets()
+    config.set_fabric(experiment.fabric)
+
+
+def _set_programs(config: engine.Config, experiment: Experiment) -> None:
+    """Set the messages of each collective that a program runs."""
+    speed = experiment.system.local_mem_bw or 0.0  # 10^9 bytes per second are bytes per ns
+    for demand, lowered in experiment.program_messages.items():
+        what = f"{demand.collective} of {demand.size_bytes} bytes among {demand.ranks} ranks"
+        name = f"{lowered.program.name}, {what}"
+        graphs = [encode_graph(graph) for graph in graphs_of(lowered, speed)]
+        config.add_program(demand.collective, demand.ranks, demand.size_bytes, name, graphs)
+
+
+_SHOWN = 4
+_SHOWN_OF_CYCLE = 8
+
+
+def stall_error(
+    unfinished: Sequence[Mapping[str, Any]],
+    num_ranks: int,
+    deadlock: Sequence[Mapping[str, Any]] = (),
+    remedies: Sequence[str] = (),
+) -> SimulationStalled:
+    """Return the error for the engine's *unfinished* operations among *num_ranks* ranks.
+
+    *deadlock* is the engine's cycle, if there is one; *remedies* are changes with which the simulation ends.
+    """
+    waits = [_facts(item, waits_for=str(item["waits_for"])) for item in unfinished]
+    cycle = [_facts(item, begun=bool(item["begun"])) for item in deadlock]
+    ranks = {wait["rank"] for wait in waits}
+    return SimulationStalled(
+        f"The simulation stalled: {len(ranks)} of {num_ranks} ranks never finish, because they wait for each "
+        f"other and nothing is left to happen. {_who_waits(waits, cycle)} {_advice(cycle, remedies)}",
+        waits,
+        cycle,
+    )
+
+
+def _facts(item: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    place = {"rank": int(item["rank"]), "node_id": int(item["node_id"])}
+    return place | {"node_name": str(item["name"]), "operation": str(item["operation"])} | more
+
+
+def _who_waits(waits: Sequence[Mapping[str, Any]], cycle: Sequence[Mapping[str, Any]]) -> str:
+    if cycle:
+        steps = [_step(item) for item in cycle[:_SHOWN_OF_CYCLE]]
+        more = len(cycle) - len(steps)
+        steps += [f"{more} more"] if more else []
+        return f"The deadlock: {', which waits for '.join([*steps, _step(cycle[0])])}."
+    shown = "; ".join(_sentence(wait) for wait in waits[:_SHOWN])
+    return f"{shown}; and {len(waits) - _SHOWN} more." if len(waits) > _SHOWN else f"{shown}."
+
+
+def _advice(cycle: Sequence[Mapping[str, Any]], remedies: Sequence[str]) -> str:
+    if remedies:
+        return f"The program itself can end: it does with {', or with '.join(remedies)}."
+    if cycle:
+        return (
+            "No order of events completes this program; let these ranks issue these operations in one order."
+        )
+    return (
+        "Check that every send has a receive of the same size and tag, "
+        "and that all members of a group issue its collectives in the same order."
+    )
+
+
+def _step(item: Mapping[str, Any]) -> str:
+    state = "" if item["begun"] else ", not begun"
+    return f"rank {item['rank']}'s {item['operation']} '{item['node_name']}' (node {item['node_id']}{state})"
+
+
+def _sentence(wait: Mapping[str, Any]) -> str:
+    return (
+        f"rank {wait['rank']} is in {wait['operation']} '{wait['node_name']}' (node {wait['node_id']}) "
+        f"and waits for {wait['waits_for']}"
+    )
+
 
 MOST_OVERTAKING = int(engine.FIELDS["overtaking"].largest)
-
 ExternalNetwork = Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
 """Takes messages (id, source, destination, bytes, ns) and a time in ns (-1: none); simulates until something
 arrives but not past that time; returns what arrived in that instant (id, ns)."""

@@ -11,9 +11,8 @@ from .._framed import typed
 from .._result import COLUMNS, Result
 from ..config import NO_CONTROL, Fabric
 from ..engine import NetworkModel
-from ._changes import change_sentences
 from ._engine import EngineBackend, Model, Run
-from ._flows import completion_times
+from ._flows import change_sentences, completion_times
 
 __all__ = ["packet_backend"]
 

@@ -1,22 +1,84 @@
-"""Run an external program: its output as lines, with a time limit, cancellation, and no orphans."""
+"""External programs: the user's file of backends, scratch folders, and processes that can be ended."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import selectors
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError
 from ...support import Lifeline
+from ..config import read_yaml
 
-__all__ = ["Guarded", "backend_timeout_s", "describe_exit", "run_guarded"]
+__all__ = [
+    "Guarded",
+    "backend_timeout_s",
+    "describe_exit",
+    "read_user_file",
+    "require_space",
+    "run_guarded",
+    "scratch_folder",
+]
+
+
+def read_user_file(part: str, variables: Mapping[str, str]) -> tuple[Path, Any]:
+    """Return the path of the user's ``backends.yml`` and its content under *part*, ``None`` if empty.
+
+    The file is in ``$XDG_CONFIG_HOME/chakrascope``. Raises `ConfigError` if it is not a YAML mapping.
+    """
+    base = variables.get("XDG_CONFIG_HOME") or os.path.join(variables.get("HOME", "~"), ".config")
+    path = Path(base).expanduser() / "chakrascope" / "backends.yml"
+    return path, read_yaml(path, "backend configuration").get(part) if path.is_file() else None
+
+
+_PREFIX = "chakrascope-"
+_LOCK = ".in-use"
+_SPACE_BYTES = 1 << 16
+
+
+@contextlib.contextmanager
+def scratch_folder(base: Path | None = None) -> Iterator[Path]:
+    """Create and lock a new folder in *base*, by default the temporary folder, and remove it afterwards.
+
+    A killed process leaves its folder behind; unlocked ones are removed first. Raises `OSError` if none can
+    be created.
+    """
+    place = Path(tempfile.gettempdir()) if base is None else base
+    _clear(place)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        fresh = folder / f"{_LOCK}.new"
+        with fresh.open("wb") as lock:
+            # Renamed only once it is locked, or another process might take the folder for abandoned.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            fresh.rename(folder / _LOCK)
+            yield folder
+
+
+def require_space(folder: Path) -> None:
+    """Raise `OSError` if the disk of *folder* is full: a program may have written truncated files."""
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        os.posix_fallocate(probe.fileno(), 0, _SPACE_BYTES)
+
+
+def _clear(place: Path) -> None:
+    """Remove the folders in *place* that no process locks any more."""
+    for lock in place.glob(f"{_PREFIX}*/{_LOCK}"):
+        with contextlib.suppress(OSError), lock.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
+
 
 _CHUNK_BYTES = 1 << 16
 _LINE_BYTES = 1 << 16

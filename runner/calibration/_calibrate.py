@@ -13,8 +13,7 @@ from ...support import bandwidth_text, bytes_text, count_text, duration_text
 from ..config import EfficiencyPart, SystemConfig
 from ._fit import REPEATED, Cell, Figure, LinkFit, can_tell_apart, figure_of, fit_link
 from ._handshake import handshake_of
-from ._levels import Level, levels_of
-from ._pairs import without_faster_pairs
+from ._levels import Level, levels_of, without_faster_pairs
 from ._records import EXCHANGE, MESSAGE, Call, Records
 from ._rows import Rows
 

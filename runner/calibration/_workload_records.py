@@ -1,23 +1,218 @@
-"""The transfers in the nodes of a captured workload."""
+"""The measurements for a calibration in captured workloads, studies and logs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from ...converter import CollectiveType, Graph, NodeType, Workload, replay
+from ...converter import CollectiveType, Graph, NodeType, Workload, convert, match_logs, read_logs, replay
+from ...converter.linking import MatchedLogs
+from ...converter.readers.logs import UNKNOWN
 from ...errors import ConfigError
-from ...support import count_text
+from ...support import count_text, duration_text
+from ...tracer import TraceSet
 from .._captured import is_captured
-from ._message_records import DEVICE_LANES, message_transfers
-from ._records import MUTUAL, Call, Records, Transfer
-from ._rooted_records import rooted_calls, rooted_transfers
+from ..study import Study
+from ._records import MESSAGE, MUTUAL, ROOTED, Call, Records, Transfer
 
-__all__ = ["workload_records"]
+__all__ = [
+    "DEVICE_LANES",
+    "log_records",
+    "message_transfers",
+    "records_of_logs",
+    "records_of_study",
+    "rooted_calls",
+    "rooted_transfers",
+    "workload_records",
+]
 
-_KEY = ["group", "comm_type", "turn"]
+DEVICE_LANES = 1000
+"""Lanes from here on are device streams, on which each operation has its measured interval."""
+_LEAST = 3  # messages per direction, of which the fastest did not wait
+_COLUMNS = [
+    "comm_src",
+    "comm_dst",
+    "comm_tag",
+    "comm_size_bytes",
+    "group",
+    "stream",
+    "measured_start_ns",
+    "duration_ns",
+]
+_KEY = ["source", "target", "comm_tag", "comm_size_bytes", "group"]
+
+
+def message_transfers(workload: Workload, captured_ranks: int) -> tuple[list[Transfer], list[str]]:
+    """Return the transfers of messages between the first *captured_ranks*, and sentences on omitted ones.
+
+    On a device, the end of a message with the shorter duration came last and did not wait. On hosts, a
+    receive lasts from its request: of messages of one size in both directions between two ranks, the fastest
+    in each direction have not waited, and in the average of both directions clock offsets cancel.
+    """
+    messages = _messages(workload, captured_ranks)
+    on_device = (messages["stream_sent"] >= DEVICE_LANES) & (messages["stream_received"] >= DEVICE_LANES)
+    transfers = [
+        _transfer(
+            int(row.source), int(row.target), int(row.comm_size_bytes), min(took), abs(took[0] - took[1])
+        )
+        for row in messages[on_device].itertuples()
+        if min(took := (int(row.duration_ns_sent), int(row.duration_ns_received))) > 1
+    ]
+    known = messages["measured_start_ns_sent"].ge(0) & messages["measured_start_ns_received"].ge(0)
+    hosts = messages[~on_device & known]
+    there_and_back = list(_there_and_back(hosts))
+    used = sum(count for _, count in there_and_back)
+    lost = len(messages) - len(transfers) - used
+    left_out = [
+        f"{count_text(lost, 'message')} whose transfer no clock tells: less than {_LEAST} of a size each way"
+    ]
+    return [*transfers, *(one for one, _ in there_and_back)], left_out if lost else []
+
+
+def _messages(workload: Workload, ranks: int) -> pd.DataFrame:
+    """Return every message with both ends: the k-th send of a kind matches the k-th receive."""
+    tables: dict[NodeType, list[pd.DataFrame]] = {NodeType.COMM_SEND: [], NodeType.COMM_RECV: []}
+    for rank in range(ranks):
+        nodes = workload.graphs[int(workload.program_of_rank[rank])].nodes
+        for kind, own, peer in (
+            (NodeType.COMM_SEND, "source", "comm_dst"),
+            (NodeType.COMM_RECV, "target", "comm_src"),
+        ):
+            part = nodes.loc[nodes["type"] == kind, _COLUMNS]
+            other = "target" if own == "source" else "source"
+            ends = part.assign(**{own: rank, other: part[peer]})
+            tables[kind].append(ends.assign(turn=ends.groupby(_KEY).cumcount()))
+    sends, receives = (pd.concat(tables[kind], ignore_index=True) for kind in tables)
+    both: pd.DataFrame = sends.merge(receives, on=[*_KEY, "turn"], suffixes=("_sent", "_received"))
+    return both
+
+
+def _there_and_back(messages: pd.DataFrame) -> Iterator[tuple[Transfer, int]]:
+    """Yield a transfer for each pair of ranks and size, with its number of messages."""
+    apart = messages.assign(
+        took=messages["measured_start_ns_received"]
+        + messages["duration_ns_received"]
+        - messages["measured_start_ns_sent"],
+        low=messages[["source", "target"]].min(axis=1),
+        high=messages[["source", "target"]].max(axis=1),
+    )
+    for key, part in apart.groupby(["low", "high", "comm_size_bytes"], sort=True):
+        low, high, size = (int(value) for value in np.asarray(key))
+        ways = [np.sort(part.loc[part["source"] == rank, "took"].to_numpy(np.int64)) for rank in (low, high)]
+        if min(map(len, ways)) < _LEAST:
+            continue
+        fastest, median = (sum(int(way[place * len(way) // 4]) for way in ways) // 2 for place in (0, 2))
+        if fastest > 0:
+            yield _transfer(low, high, size, fastest, median - fastest), len(part)
+
+
+def _transfer(source: int, target: int, size: int, took: int, wait: int) -> Transfer:
+    return Transfer((source, target), (Call(MESSAGE, size),), took, wait)
+
+
+_FEWEST = 3  # collectives without a root of the same ranks, whose ends give the clock offsets
+_CLEAR = 4  # the least ratio of a transfer to the clock error
+# Chakra's files store these as other types; the operator names the collective of gloo or NCCL.
+_WRITTEN_AS_OTHERS = {"c10d::gather_": CollectiveType.GATHER, "c10d::scatter_": CollectiveType.SCATTER}
+
+
+def rooted_calls(calls: pd.DataFrame) -> pd.Series[bool]:
+    """Return which of *calls* have a root, so that one rank may leave before another has arrived."""
+    rooted: pd.Series[bool] = calls["comm_type"].isin(ROOTED) | calls["operator"].isin(_WRITTEN_AS_OTHERS)
+    return rooted
+
+
+def rooted_transfers(
+    calls: pd.DataFrame,
+    rooted: pd.Series[bool],
+    groups: Mapping[int, Sequence[int]],
+    everyone: tuple[int, ...],
+) -> tuple[list[Transfer], list[str]]:
+    """Return the transfers of the *rooted* ones of *calls*, and sentences on omitted ones.
+
+    A transfer begins when the last rank has arrived and ends when the last one leaves. The clock offset
+    between ranks is the median difference of the ends of other collectives, which end everywhere at about the
+    same time.
+    """
+    calls = calls.assign(
+        end=calls["measured_start_ns"] + calls["duration_ns"],
+        rooted=rooted,
+        known=calls["measured_start_ns"].ge(0),
+    )
+    transfers: list[Transfer] = []
+    blind = unclear = 0
+    worst = 0.0
+    for group, own in calls.groupby("group", sort=True):
+        part = own[own["rooted"]]
+        if part.empty:
+            continue
+        members = tuple(groups.get(int(str(group))) or everyone)
+        clocks = _clocks(own[~own["rooted"] & own["known"]], members)
+        tables = _tables(part[part["known"]], members)
+        lost = len(part) - len(tables) * len(members)
+        if clocks is None:
+            blind += len(part)
+            continue
+        blind += lost
+        ahead, spread = clocks
+        for call, table in tables:
+            starts, ends = table["measured_start_ns"].to_numpy() - ahead, table["end"].to_numpy() - ahead
+            took = int(ends.max() - starts.max())
+            if took < _CLEAR * spread or took <= 0:
+                unclear += 1
+                worst = max(worst, spread)
+                continue
+            transfers.append(Transfer(members, (call,), took, int(starts.max() - starts.min())))
+    return transfers, _left_out(blind, unclear, worst)
+
+
+def _clocks(mutual: pd.DataFrame, members: tuple[int, ...]) -> tuple[np.ndarray, float] | None:
+    """Return each member's clock offset to the first member, and its error, in ns.
+
+    A difference within its own spread counts as 0: one clock may serve all members.
+    """
+    tables = _tables(mutual, members)
+    if len(tables) < _FEWEST:
+        return None
+    ends = np.stack([table["end"].to_numpy(np.int64) for _, table in tables])
+    offsets = ends - ends[:, :1]
+    low, ahead, high = np.quantile(offsets, (0.25, 0.5, 0.75), axis=0)
+    error = (high - low) / np.sqrt(len(tables))
+    known = np.where(np.abs(ahead) > high - low, ahead, 0.0)
+    return known.round().astype(np.int64), float(error.max())
+
+
+def _tables(calls: pd.DataFrame, members: tuple[int, ...]) -> list[tuple[Call, pd.DataFrame]]:
+    """Return each collective that all *members* have, with their rows in order of rank."""
+    found = []
+    for (_, kind, _), table in calls.groupby(["operator", "comm_type", "turn"], sort=True):
+        if tuple(sorted(table["rank"])) != tuple(sorted(members)) or table["comm_size_bytes"].nunique() != 1:
+            continue
+        ordered = table.set_index("rank").loc[list(members)]
+        named = _WRITTEN_AS_OTHERS.get(str(ordered["operator"].iloc[0]), CollectiveType(int(str(kind))))
+        found.append((Call(named.name.lower(), int(ordered["comm_size_bytes"].iloc[0])), ordered))
+    return found
+
+
+def _left_out(blind: int, unclear: int, spread: float) -> list[str]:
+    sentences = []
+    if blind:
+        sentences.append(
+            f"{count_text(blind, 'record')} of broadcasts and other collectives with a root: fewer than "
+            f"{_FEWEST} all-reduces or the like of the same ranks tell how far their clocks are apart, or "
+            "some rank lacks them"
+        )
+    if unclear:
+        sentences.append(
+            f"{count_text(unclear, 'collective')} with a root, shorter than {_CLEAR} times what clocks may "
+            f"be off by ({duration_text(spread)})"
+        )
+    return sentences
+
+
+_TURN = ["group", "comm_type", "turn"]
 
 
 def workload_records(workload: Workload, source: str, hosts: Mapping[int, str] | None = None) -> Records:
@@ -98,7 +293,7 @@ def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -
 
     In a *serial* lane collectives never overlap.
     """
-    calls = calls.assign(number=calls.groupby(_KEY, sort=False).ngroup())
+    calls = calls.assign(number=calls.groupby(_TURN, sort=False).ngroup())
     numbers = calls.groupby("number")
     whole = (numbers["rank"].transform("size") == len(members)) & (
         numbers["comm_size_bytes"].transform("min") == numbers["comm_size_bytes"].transform("max")
@@ -127,3 +322,59 @@ def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -
             shortest, longest = int(took.min()), int(took.max())
             found.append(Transfer(members, tuple(named[first:after]), shortest, longest - shortest))
     return found, lost
+
+
+def records_of_study(study: Study, workload: str | None = None) -> Records:
+    """Return the transfers of the newest trace set of *study*, all its steps, or else of its newest workload.
+
+    *workload* selects one instead, with only its step. Raises `ConfigError` for a study with neither, and the
+    errors of reading.
+    """
+    if workload is None and study.trace_sets():
+        folder = study.latest_trace_set()
+        entries = TraceSet.load(folder).ranks
+        hosts = {entry.rank: entry.hostname for entry in entries if entry.hostname}
+        return workload_records(convert(folder, step="all"), f"the capture {folder.name}", hosts)
+    names = study.workloads()
+    if not names:
+        raise ConfigError(
+            f"The study {study.path} holds nothing measured; capture a job with 'chakrascope trace -o "
+            f"{study.path}', or give production logs instead of a study."
+        )
+    chosen = workload or names[-1]
+    return workload_records(study.workload(chosen), f"the workload {chosen}")
+
+
+def records_of_logs(targets: Sequence[str]) -> Records:
+    """Return the transfers in production logs: files, folders or archives; raises the errors of reading."""
+    return log_records(match_logs(read_logs(targets)))
+
+
+def log_records(matched: MatchedLogs) -> Records:
+    """Return the transfers of *matched*: the duration of each collective on the last rank to arrive.
+
+    That rank has the shortest duration, so no clocks are needed. Collectives without durations, and those in
+    which ranks do not wait for each other, are omitted.
+    """
+    transfers, silent, rooted = [], 0, 0
+    for found in matched.agreed():
+        took = [op.duration_ns for op in found.ops.values()]
+        kind = found.first.collective
+        if kind is None or kind not in MUTUAL or found.first.rooted:
+            rooted += 1
+        elif UNKNOWN in took or len(took) < 2:
+            silent += 1
+        else:
+            members = matched.logs.groups[found.group]
+            call = Call(kind.name.lower(), found.first.size_bytes)
+            transfers.append(Transfer(members, (call,), min(took), max(took) - min(took)))
+    logs = matched.logs
+    left_out = []
+    if silent:
+        left_out.append(
+            f"{count_text(silent, 'collective')} whose logs do not have how long it took on all ranks"
+        )
+    if rooted:
+        left_out.append(f"{count_text(rooted, 'collective')} in which ranks do not wait for each other")
+    hosts = {rank: log.host for rank, log in logs.ranks.items() if log.host}
+    return Records(tuple(transfers), logs.world_size, f"{logs.kind} logs", hosts, left_out=tuple(left_out))

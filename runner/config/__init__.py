@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from ._algorithms import refuse_programs as refuse_programs
     from ._algorithms import with_algorithms as with_algorithms
     from ._algorithms import without_paths as without_paths
-    from ._clos import Clos as Clos
     from ._efficiency import HANDSHAKES as HANDSHAKES
     from ._efficiency import EfficiencyPart as EfficiencyPart
     from ._fabric import NO_CONTROL as NO_CONTROL
+    from ._fabric import OWN_SETTINGS as OWN_SETTINGS
+    from ._fabric import RATES as RATES
+    from ._fabric import SETTINGS as SETTINGS
     from ._fabric import THRESHOLDS as THRESHOLDS
     from ._fabric import Fabric as Fabric
     from ._fabric import FabricLink as FabricLink
@@ -43,10 +45,8 @@ if TYPE_CHECKING:
     from ._network import NetworkConfig as NetworkConfig
     from ._network_fabric import fabric_of as fabric_of
     from ._network_fabric import written_out as written_out
+    from ._packet import Clos as Clos
     from ._packet import PacketPart as PacketPart
-    from ._packet_values import OWN_SETTINGS as OWN_SETTINGS
-    from ._packet_values import RATES as RATES
-    from ._packet_values import SETTINGS as SETTINGS
     from ._presets import Shipped as Shipped
     from ._presets import list_presets as list_presets
     from ._presets import preset_path as preset_path

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ...errors import ConfigError
-from ._fabric import NO_CONTROL, THRESHOLDS, Fabric, FabricLink
+from ._fabric import (
+    NO_CONTROL,
+    RATES,
+    ROUTER_SPEEDUP,
+    SETTINGS,
+    THRESHOLDS,
+    Dimension,
+    Fabric,
+    FabricLink,
+    parse_rate_bps,
+)
 from ._failures import Failure, fail_links
 from ._network import GIB, NetworkConfig
-from ._packet_values import RATES, SETTINGS, parse_rate_bps
-from ._topology import Dimension, fabric_of_dimensions, has_routers
+from ._packet import Clos
 
 __all__ = ["fabric_of", "written_out"]
 
@@ -82,7 +92,7 @@ def written_out(network: NetworkConfig) -> tuple[Fabric, tuple[Failure, ...]]:
     part, dimensions = network.packet, _dimensions(network)
     clos = None if part is None else part.fabric
     listed = part is not None and part.topology is not None
-    if listed or (clos is None and network.links) or not has_routers(dimensions, clos):
+    if listed or (clos is None and network.links) or not _has_routers(dimensions, clos):
         return whole, network.failures
     moved = (_behind_routers(failure, whole, network.num_ranks) for failure in network.failures)
     return whole, tuple(one for some in moved for one in some)
@@ -93,8 +103,8 @@ def _translate(network: NetworkConfig, given: Mapping[str, Any]) -> Fabric:
     clos = None if network.packet is None else network.packet.fabric
     if clos is not None or not network.links:
         dimensions = _dimensions(network)
-        routers = network.num_ranks if has_routers(dimensions, clos) else 0
-        return _failing(network, fabric_of_dimensions(dimensions, clos), given, routers)
+        routers = network.num_ranks if _has_routers(dimensions, clos) else 0
+        return _failing(network, _fabric_of_dimensions(dimensions, clos), given, routers)
     nodes = max(network.num_ranks, *(1 + max(link.a, link.b) for link in network.links))
     links = tuple(
         FabricLink(link.a, link.b, round(link.bandwidth * GIB * 8), round(link.latency * 1000))
@@ -181,3 +191,61 @@ def _interpolate(rate: float) -> tuple[float, float, float]:
         round(left[2] + share * (right[2] - left[2])),
         left[3],
     )
+
+
+def _has_routers(dimensions: Sequence[Dimension], clos: Clos | None = None) -> bool:
+    """Return whether ranks need separate routers, because messages may have to pass other ranks."""
+    ring = dimensions[0].shape == "Ring" and dimensions[0].count > 3 and clos is None
+    return len(dimensions) > 1 or ring
+
+
+def _fabric_of_dimensions(dimensions: Sequence[Dimension], clos: Clos | None = None) -> Fabric:
+    """Return a fabric equivalent to *dimensions*, which are fastest-varying first.
+
+    A ``Switch`` dimension becomes one switch per group, ``FullyConnected`` a link per pair, ``Ring`` a link
+    between neighbours, each with the dimension's rate and latency. Hosts do not forward. If a message may
+    have to pass another rank (rings of more than three, several dimensions), each rank gets a router, behind
+    links without latency that are eight times as fast as its fastest dimension. *clos* replaces the last
+    dimension and joins all ranks, at that dimension's rate and latency.
+    """
+    counts = [dimension.count for dimension in dimensions]
+    ranks = math.prod(counts)
+    forwarding = _has_routers(dimensions, clos)
+    attach = [ranks + rank if forwarding else rank for rank in range(ranks)]
+    next_switch = 2 * ranks if forwarding else ranks
+    links: list[FabricLink] = []
+    if forwarding:
+        rate = ROUTER_SPEEDUP * max(dimension.rate_bps for dimension in dimensions)
+        links += [FabricLink(rank, attach[rank], rate, 0) for rank in range(ranks)]
+    for index, dimension in enumerate(dimensions):
+        rate, delay_ps = dimension.rate_bps, round(dimension.delay_ps)
+        if clos is not None and index == len(dimensions) - 1:
+            pairs, next_switch = clos.links(attach, next_switch)
+            links += [FabricLink(a, b, rate, delay_ps) for a, b in pairs]
+            continue
+        for group in _groups(counts, index):
+            members = [attach[rank] for rank in group]
+            if dimension.shape == "Switch":
+                links += [FabricLink(node, next_switch, rate, delay_ps) for node in members]
+                next_switch += 1
+            else:
+                links += [FabricLink(a, b, rate, delay_ps) for a, b in _pairs(dimension.shape, members)]
+    return Fabric(next_switch, tuple(range(ranks, next_switch)), tuple(links))
+
+
+def _groups(counts: Sequence[int], dimension: int) -> Iterator[list[int]]:
+    """Yield the ranks of each group along *dimension*; dimension 0 varies fastest."""
+    stride = math.prod(counts[:dimension])
+    count = counts[dimension]
+    for rank in range(math.prod(counts)):
+        if (rank // stride) % count == 0:
+            yield [rank + index * stride for index in range(count)]
+
+
+def _pairs(shape: str, members: list[int]) -> list[tuple[int, int]]:
+    if len(members) < 2:
+        return []
+    if shape == "FullyConnected":
+        return [(a, b) for index, a in enumerate(members) for b in members[index + 1 :]]
+    around = list(zip(members, [*members[1:], members[0]], strict=True))
+    return around[:1] if len(members) == 2 else around

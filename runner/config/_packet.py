@@ -7,17 +7,80 @@ the last dimension. One file thus describes a network to every backend.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import ConfigError
-from ._clos import Clos
-from ._fabric import Fabric, read_link
-from ._packet_values import TOPOLOGY_KEYS, read_setting, whole_number
+from ...errors import ConfigError, did_you_mean
+from ._fabric import TOPOLOGY_KEYS, Fabric, read_link, read_setting, whole_number
 from ._values import shown
 
-__all__ = ["PacketPart"]
+__all__ = ["Clos", "PacketPart"]
+
+_KEYS = ("hosts_per_leaf", "leaves_per_pod", "oversubscription")
+
+
+@dataclass(frozen=True)
+class Clos:
+    """Two tiers, or three with *leaves_per_pod*, of links as fast as the hosts' links.
+
+    Each leaf joins *hosts_per_leaf* hosts, and has that number divided by *oversubscription* uplinks, one to
+    each spine. With pods, each pod has its own spines, and each spine has *leaves_per_pod* divided by
+    *oversubscription* uplinks to cores, which join the pods.
+    """
+
+    hosts_per_leaf: int
+    leaves_per_pod: int = 0
+    oversubscription: int = 1
+
+    @classmethod
+    def from_mapping(cls, data: Any, where: str) -> Clos:
+        """Return the Clos network that *data* describes; raises `ConfigError` if it cannot be built."""
+        if not isinstance(data, Mapping):
+            raise ConfigError(f"{where}: 'fabric' must map {', '.join(_KEYS)} to numbers, not {shown(data)}.")
+        for key, value in data.items():
+            if key not in _KEYS:
+                raise ConfigError(f"{where}: 'fabric' has no key '{key}'{did_you_mean(str(key), _KEYS)}")
+            if type(value) is not int or not 1 <= value <= 65_000:
+                raise ConfigError(
+                    f"{where}: '{key}' of 'fabric' must be a whole number above 0, not {shown(value)}."
+                )
+        if "hosts_per_leaf" not in data:
+            raise ConfigError(f"{where}: 'fabric' needs 'hosts_per_leaf'.")
+        clos = cls(**data)
+        for key in ("hosts_per_leaf", "leaves_per_pod"):
+            if getattr(clos, key) % clos.oversubscription:
+                raise ConfigError(
+                    f"{where}: '{key}' ({getattr(clos, key)}) of 'fabric' must be a multiple of "
+                    f"'oversubscription' ({clos.oversubscription})."
+                )
+        return clos
+
+    def links(self, hosts: Sequence[int], first_switch: int) -> tuple[list[tuple[int, int]], int]:
+        """Return the pairs of nodes to join, and the first number that is not a switch of the network."""
+        leaf_count = -(-len(hosts) // self.hosts_per_leaf)
+        leaves = range(first_switch, first_switch + leaf_count)
+        pairs = [(host, leaves[place // self.hosts_per_leaf]) for place, host in enumerate(hosts)]
+        spines_each = self.hosts_per_leaf // self.oversubscription
+        if leaf_count == 1:
+            return pairs, leaves.stop
+        pods = self._pods(leaves)
+        free = leaves.stop
+        spines = [range(free + pod * spines_each, free + (pod + 1) * spines_each) for pod in range(len(pods))]
+        free += len(pods) * spines_each
+        for members, above in zip(pods, spines, strict=True):
+            pairs += [(leaf, spine) for leaf in members for spine in above]
+        if len(pods) == 1:
+            return pairs, free
+        cores_each = self.leaves_per_pod // self.oversubscription
+        for above in spines:
+            for place, spine in enumerate(above):
+                pairs += [(spine, free + place * cores_each + core) for core in range(cores_each)]
+        return pairs, free + spines_each * cores_each
+
+    def _pods(self, leaves: range) -> list[range]:
+        size = self.leaves_per_pod or len(leaves)
+        return [leaves[start : start + size] for start in range(0, len(leaves), size)]
 
 
 @dataclass(frozen=True, kw_only=True)

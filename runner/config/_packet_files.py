@@ -12,8 +12,7 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ...support.documents import read_text
 from . import _values as values
-from ._fabric import Fabric, read_link
-from ._packet_values import SETTINGS, read_setting, whole_number
+from ._fabric import SETTINGS, Fabric, read_link, read_setting, whole_number
 
 __all__ = ["read_packet_files"]
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._fabric import FabricLink
-from ._topology import Dimension
+from ._fabric import Dimension, FabricLink
 
 __all__ = ["Way", "distances", "find_dimensions", "uneven_ways"]
 

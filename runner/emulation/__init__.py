@@ -1,9 +1,6 @@
 """Run a workload's messages over a real network: a coordinator, one agent per host, one process per rank."""
 
 from ._agent import join as join
-from ._channel import Channel as Channel
-from ._channel import answer as answer
-from ._channel import challenge as challenge
 from ._clocks import ClockEstimate as ClockEstimate
 from ._clocks import HostClock as HostClock
 from ._clocks import estimate as estimate
@@ -23,7 +20,10 @@ from ._run import emulate as emulate
 from ._tables import MeasuredTables as MeasuredTables
 from ._tables import flow_interfaces as flow_interfaces
 from ._transports import transport_names as transport_names
+from ._wire import Channel as Channel
 from ._wire import EngineJob as EngineJob
+from ._wire import answer as answer
+from ._wire import challenge as challenge
 
 __all__ = [
     "Channel",

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BackendError, BackendUnavailable
-from ._channel import Channel, ChannelClosed, Message, challenge, pair, signature
 from ._clocks import clock_name
 from ._rank import Rank
-from ._wire import algorithms_of
+from ._wire import Channel, ChannelClosed, Message, algorithms_of, challenge, pair, signature
 from ._worker import run_rank
 
 __all__ = ["PROTOCOL", "Agent", "join"]

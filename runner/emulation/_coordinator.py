@@ -14,10 +14,9 @@ from typing import Any, NoReturn
 from ... import errors
 from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
 from ._agent import PROTOCOL
-from ._channel import Channel, ChannelClosed, Message, Refused, answer
 from ._clocks import ClockEstimate, HostClock, clock_name, estimate
 from ._hosts import Place
-from ._wire import EngineJob, job_to_wire
+from ._wire import Channel, ChannelClosed, EngineJob, Message, Refused, answer, job_to_wire
 from ._worker import PeerLost
 
 __all__ = ["Coordinator", "Measurement", "Progress", "Stalled", "listen"]

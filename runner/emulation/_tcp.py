@@ -12,8 +12,8 @@ from typing import Any
 
 from ...errors import BackendError
 from .. import engine
-from ._channel import ChannelClosed, read_exactly, signature
 from ._rank import JOIN_S, Rank
+from ._wire import ChannelClosed, read_exactly, signature
 
 __all__ = ["TcpEntrance"]
 

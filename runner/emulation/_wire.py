@@ -1,9 +1,20 @@
-"""The wire format of a job and its measurements: plain values and bytes, no code."""
+"""The wire of an emulation: authenticated messages over sockets, and jobs and measurements as plain values.
+
+Each end proves that it knows the secret without sending it: it signs a random challenge of the other end.
+From then on each message is signed and numbered, so that nobody in between can change, insert or repeat one.
+A message consists of JSON and byte strings, never code; longer ones than agreed are dropped.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import itertools
-from collections.abc import Mapping
+import json
+import os
+import socket
+import struct
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -13,9 +24,214 @@ import numpy.typing as npt
 
 from ...errors import BackendError
 from .. import engine
-from ._channel import Message
 
-__all__ = ["EngineJob", "columns_from_wire", "columns_to_wire", "config_of", "job_to_wire"]
+__all__ = [
+    "Channel",
+    "ChannelClosed",
+    "EngineJob",
+    "Message",
+    "Refused",
+    "answer",
+    "challenge",
+    "columns_from_wire",
+    "columns_to_wire",
+    "config_of",
+    "job_to_wire",
+    "pair",
+    "signature",
+]
+
+_MAGIC = b"chakrascope emulation 1\n"
+_NONCE = 32
+_DIGEST = 32
+_LENGTH = struct.Struct(">QI")  # of the body, and of its leading JSON
+_PIECE = 1 << 20
+_MOST_BYTES = 4 << 30
+_SEND_S = 60.0
+PROOF_S = 5.0  # for the proof of the secret
+_CLOSED = "The connection was closed at the other end."
+
+
+class ChannelClosed(BackendError):
+    """The other end is gone."""
+
+
+class Refused(BackendError):
+    """The other end does not know the secret, or is another kind of program."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message: its kind, plain JSON, and byte strings."""
+
+    kind: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    pieces: tuple[bytes, ...] = ()
+
+
+def signature(secret: bytes, *parts: bytes) -> bytes:
+    """Return the signature of *parts*, each of them of a known length."""
+    return hmac.new(secret, b"".join(parts), hashlib.sha256).digest()
+
+
+class Channel:
+    """One end of a socket. *receiving* and *sending* are the keys of both directions."""
+
+    def __init__(self, connection: socket.socket, receiving: bytes, sending: bytes) -> None:
+        self.socket = connection
+        self._receiving, self._sending = receiving, sending
+        self._received = self._sent = 0
+        self._buffer = bytearray()
+        connection.settimeout(_SEND_S)
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, for selectors."""
+        return self.socket.fileno()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close()
+
+    def send(self, kind: str, facts: dict[str, Any] | None = None, pieces: Sequence[bytes] = ()) -> None:
+        """Send a message; raises `ChannelClosed` if the other end is gone or accepts no data."""
+        head = json.dumps({"kind": kind, "facts": facts or {}, "sizes": [len(piece) for piece in pieces]})
+        encoded = head.encode()
+        length = _LENGTH.pack(len(encoded) + sum(map(len, pieces)), len(encoded))
+        sealed = hmac.new(self._sending, struct.pack(">Q", self._sent) + length, hashlib.sha256)
+        for part in (encoded, *pieces):
+            sealed.update(part)
+        self._sent += 1
+        try:
+            self.socket.sendall(length + sealed.digest() + encoded)
+            for piece in pieces:
+                self.socket.sendall(piece)
+        except OSError as error:
+            raise _lost(error) from error
+
+    def pump(self) -> Iterator[Message]:
+        """Read the available data, waiting for a first byte, and yield the complete messages.
+
+        Raises `ChannelClosed` at the end, and `Refused` for an invalid message.
+        """
+        try:
+            got = self.socket.recv(_PIECE)
+        except OSError as error:
+            raise _lost(error) from error
+        if not got:
+            raise ChannelClosed(_CLOSED)
+        self._buffer += got
+        while (message := self._next()) is not None:
+            yield message
+
+    def receive(self, timeout_s: float) -> Message:
+        """Wait for one message."""
+        self.socket.settimeout(timeout_s)
+        try:
+            message = self._next()
+            while message is None:
+                message = next(self.pump(), None)
+            return message
+        finally:
+            self.socket.settimeout(_SEND_S)
+
+    def _next(self) -> Message | None:
+        head = _LENGTH.size + _DIGEST
+        if len(self._buffer) < _LENGTH.size:
+            return None
+        size, json_size = _LENGTH.unpack_from(self._buffer)
+        if size > _MOST_BYTES or json_size > size:
+            raise Refused("What came over the connection is not a message of an emulation.")
+        if len(self._buffer) < head + size:
+            return None
+        whole = bytes(self._buffer[: head + size])
+        del self._buffer[: head + size]
+        number = struct.pack(">Q", self._received)
+        expected = signature(self._receiving, number, whole[: _LENGTH.size], whole[head:])
+        if not hmac.compare_digest(expected, whole[_LENGTH.size : head]):
+            raise Refused("What came over the connection was changed on its way.")
+        self._received += 1
+        return _decoded(whole[head : head + json_size], whole[head + json_size :])
+
+
+def _decoded(head: bytes, rest: bytes) -> Message:
+    try:
+        fields = json.loads(head)
+        pieces, place = [], 0
+        for size in fields["sizes"]:
+            pieces.append(rest[place : place + size])
+            place += size
+        return Message(str(fields["kind"]), dict(fields["facts"]), tuple(pieces))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Refused(f"What came over the connection is not a message of an emulation ({error}).") from error
+
+
+def challenge(connection: socket.socket, secret: bytes) -> Channel:
+    """Return the channel of the end that connected; it proves itself second.
+
+    Raises `Refused` if the other end does not know *secret*.
+    """
+    connection.settimeout(PROOF_S)
+    mine = os.urandom(_NONCE)
+    try:
+        connection.sendall(_MAGIC + mine)
+        theirs = read_exactly(connection, _NONCE)
+        proof = read_exactly(connection, _DIGEST)
+        if not hmac.compare_digest(proof, signature(secret, b"host", mine, theirs)):
+            raise Refused("The other end does not know the token.")
+        connection.sendall(signature(secret, b"join", mine, theirs))
+    except OSError as error:
+        raise _lost(error) from error
+    return _keyed(connection, secret, mine + theirs, (b"down", b"up"))
+
+
+def answer(connection: socket.socket, secret: bytes) -> Channel:
+    """Return the channel of the end that accepted; it proves itself first, as `challenge`."""
+    connection.settimeout(PROOF_S)
+    mine = os.urandom(_NONCE)
+    try:
+        if read_exactly(connection, len(_MAGIC)) != _MAGIC:
+            raise Refused("The other end is not an agent of an emulation.")
+        theirs = read_exactly(connection, _NONCE)
+        connection.sendall(mine + signature(secret, b"host", theirs, mine))
+        proof = read_exactly(connection, _DIGEST)
+    except OSError as error:
+        raise _lost(error) from error
+    if not hmac.compare_digest(proof, signature(secret, b"join", theirs, mine)):
+        raise Refused("The other end does not know the token.")
+    return _keyed(connection, secret, theirs + mine, (b"up", b"down"))
+
+
+def _keyed(
+    connection: socket.socket, secret: bytes, nonces: bytes, directions: tuple[bytes, bytes]
+) -> Channel:
+    receiving, sending = (signature(secret, direction, nonces) for direction in directions)
+    return Channel(connection, receiving, sending)
+
+
+def _lost(error: OSError) -> ChannelClosed:
+    # A closed end causes a reset if it had not read all data sent to it.
+    if isinstance(error, ConnectionResetError | BrokenPipeError):
+        return ChannelClosed(_CLOSED)
+    return ChannelClosed(f"The connection is lost ({error.strerror or error}).")
+
+
+def pair() -> tuple[Channel, Channel]:
+    """Return both ends of a channel within a machine, one of them for a child process."""
+    ours, theirs = socket.socketpair()
+    down, up = os.urandom(_DIGEST), os.urandom(_DIGEST)
+    return Channel(ours, up, down), Channel(theirs, down, up)
+
+
+def read_exactly(connection: socket.socket, size: int) -> bytes:
+    """Return that many bytes; raises `ChannelClosed` if the other end closes before."""
+    got = bytearray()
+    while len(got) < size:
+        piece = connection.recv(size - len(got))
+        if not piece:
+            raise ChannelClosed(_CLOSED)
+        got += piece
+    return bytes(got)
+
 
 # How a rank runs its program; of networks only the shape.
 _FIELDS = [field for field in engine.FIELDS.values() if field.origin != "local"]

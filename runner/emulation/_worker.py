@@ -17,10 +17,9 @@ import numpy as np
 
 from ...errors import BackendError, ChakrascopeError
 from .. import engine
-from ._channel import Channel, ChannelClosed, Message
 from ._rank import Rank
 from ._transports import entrance_of
-from ._wire import columns_to_wire, config_of
+from ._wire import Channel, ChannelClosed, Message, columns_to_wire, config_of
 
 __all__ = ["PeerLost", "run_rank"]
 

@@ -9,21 +9,21 @@ from ...support import exports_of
 if TYPE_CHECKING:
     from ._archive import experiment_archive as experiment_archive
     from ._check import check_study as check_study
+    from ._layout import NAME_LENGTH as NAME_LENGTH
+    from ._layout import check_name as check_name
+    from ._layout import safe_name as safe_name
     from ._marks import TimelineNote as TimelineNote
     from ._marks import add_timeline_note as add_timeline_note
     from ._marks import remove_timeline_note as remove_timeline_note
     from ._marks import timeline_notes as timeline_notes
-    from ._names import NAME_LENGTH as NAME_LENGTH
-    from ._names import check_name as check_name
-    from ._names import safe_name as safe_name
     from ._networks import add_network as add_network
     from ._networks import network_names as network_names
     from ._networks import read_network_file as read_network_file
+    from ._runs import RunInfo as RunInfo
     from ._runs import compared as compared
     from ._runs import run_name as run_name
     from ._runs import run_rows as run_rows
     from ._runs import run_table as run_table
-    from ._study import RunInfo as RunInfo
     from ._study import Study as Study
     from ._workspace import StudyInfo as StudyInfo
     from ._workspace import Workspace as Workspace

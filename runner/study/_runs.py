@@ -1,17 +1,37 @@
-"""List the runs of a study, search them, and choose which are compared."""
+"""The runs of a study: their descriptions, a list of them, and which are compared."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...errors import StudyError
+from .._checksums import refuse_damaged
 from .._traits import about_backend
-from ._study import RunInfo
+from ._layout import RUN_FILE
+from ._notes import read_note
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compared", "run_name", "run_rows", "run_table"]
+    from .._experiment import Experiment
+
+__all__ = [
+    "RunInfo",
+    "compared",
+    "is_input",
+    "read_info",
+    "read_json",
+    "run_name",
+    "run_rows",
+    "run_table",
+    "steps_of",
+    "write_inputs",
+]
 
 _COLUMNS = [
     "id",
@@ -28,6 +48,115 @@ _COLUMNS = [
 ]
 # Characters that change the direction of adjacent text; text of any script is readable without them.
 _NO_TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
+_RUN_TYPES = {
+    **dict.fromkeys(("backend", "network", "created", "label", "workload"), str),
+    **dict.fromkeys(("makespan_ns", "num_ranks"), int),
+}
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """One finished run; *id* is the content hash of its experiment, *created* an ISO time (UTC).
+
+    *steps* are the captured training steps that its makespan spans. *label*, *note* and *tags* are set by
+    users: see `Study.annotate`.
+    """
+
+    id: str
+    backend: str
+    network: str
+    makespan_ns: int
+    created: str
+    label: str
+    workload: str
+    num_ranks: int
+    note: str = ""
+    tags: tuple[str, ...] = ()
+    steps: int = 1
+
+
+def read_info(folder: Path, prefix_of: Callable[[str], Path]) -> RunInfo:
+    """Return the description of the run in *folder*; *prefix_of* returns the PREFIX of a workload.
+
+    Raises `StudyError` for a damaged one.
+    """
+    refuse_damaged(folder, lambda name: name == RUN_FILE)
+    data = read_json(folder / RUN_FILE, f"The run {folder.name} of the study is damaged")
+    try:
+        wrong = [key for key, kind in _RUN_TYPES.items() if not _is(kind, data.get(key))]
+        if not wrong:
+            data["backend"] = _backend_today(folder, data["backend"])
+            steps = steps_of(prefix_of(data["workload"])) if data["workload"] else 1
+            return RunInfo(id=folder.name, **data | read_note(folder) | {"steps": steps})
+        problem = f"no {wrong[0]} of a run"
+    except TypeError as error:
+        problem = str(error)
+    raise StudyError(f"{folder / RUN_FILE} is damaged ({problem}); delete the folder and run it again.")
+
+
+def _is(kind: type, value: Any) -> bool:
+    """Return whether *value* is of *kind*; numbers of a run fit into 64 bits and are never negative."""
+    return isinstance(value, kind) and (not isinstance(value, int) or 0 <= value < 1 << 63)
+
+
+def _backend_today(folder: Path, backend: str) -> str:
+    """Return the current name of the model that simulated the run in *folder* as *backend*."""
+    former = about_backend(backend).version_1
+    if not former:
+        return backend
+    stored = read_json(folder / "experiment.json", f"The run {folder.name} has no readable experiment.json")
+    return backend if stored.get("model_version", 1) > 1 else former
+
+
+def read_json(path: Path, problem: str) -> dict[str, Any]:
+    """Return the JSON object in *path*; raises `StudyError` with *problem* if there is none."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, RecursionError, ValueError) as error:
+        raise StudyError(f"{problem} ({error}); check the path.") from error
+    if not isinstance(data, dict):
+        raise StudyError(f"{problem}: {path} does not hold a JSON object; restore it or delete its folder.")
+    return data
+
+
+def is_input(name: str) -> bool:
+    """Return whether the file *name* of a run belongs to its experiment, not to its result."""
+    return not name.endswith(".parquet") and name != "result.json"
+
+
+def write_inputs(folder: Path, experiment: Experiment) -> None:
+    """Write the configurations in ASTRA-sim's format, so that a run can be repeated there too."""
+    from ..config import copied_into  # noqa: PLC0415 - listing runs does without
+
+    copied_into(experiment.system, folder).save(folder / "system.json")
+    experiment.network.save(folder / "network.yml")
+    experiment.memory.save(folder / "memory.json")
+    description = experiment.describe()
+    if description["groups"]:
+        (folder / "groups.json").write_text(json.dumps(description["groups"]) + "\n", encoding="utf-8")
+    stored = {key: description[key] for key in ("backend", "groups", "options")}
+    stored["model_version"] = experiment.model_version
+    stored["workload_hash"] = experiment.workload.content_hash
+    stored["assumptions"] = list(experiment.assumptions)
+    (folder / "experiment.json").write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
+
+
+def steps_of(prefix: Path) -> int:
+    """Return the number of captured steps in the workload at *prefix*: 1 if its description has none."""
+    description = prefix.parent / f"{prefix.name}.workload.json"
+    try:
+        return _steps_in(description, description.stat().st_mtime_ns)
+    except OSError:  # of a run whose workload was removed
+        return 1
+
+
+@functools.lru_cache(maxsize=256)
+def _steps_in(description: Path, _modified_ns: int) -> int:
+    try:
+        steps = json.loads(description.read_text(encoding="utf-8")).get("steps")
+    except (ValueError, AttributeError, RecursionError):  # damaged: reported when the workload is opened
+        return 1
+    return max(1, len(steps)) if isinstance(steps, list) else 1
 
 
 def run_name(info: RunInfo) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,9 @@ from ...errors import StudyError, did_you_mean
 from ...support import new_folder, remove_folder, write_file, writing
 from .._checksums import refuse_damaged, write_checksums
 from .._traits import about_backend
-from ._layout import RUN_FILE, StudyLayout
-from ._names import check_name, safe_name
-from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, read_note, write_note
-from ._steps import steps_of
+from ._layout import RUN_FILE, StudyLayout, check_name, safe_name
+from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, write_note
+from ._runs import RunInfo, is_input, read_info, read_json, write_inputs
 
 if TYPE_CHECKING:
     from ...converter import Workload
@@ -26,34 +26,9 @@ if TYPE_CHECKING:
     from .._result import Result
     from ..config import NetworkConfig, SystemConfig
 
-__all__ = ["RunInfo", "Study"]
+__all__ = ["Study"]
 
 _FORMAT = "chakrascope-study"
-_RUN_TYPES = {
-    **dict.fromkeys(("backend", "network", "created", "label", "workload"), str),
-    **dict.fromkeys(("makespan_ns", "num_ranks"), int),
-}
-
-
-@dataclass(frozen=True)
-class RunInfo:
-    """One finished run; *id* is the content hash of its experiment, *created* an ISO time (UTC).
-
-    *steps* are the captured training steps that its makespan spans. *label*, *note* and *tags* are set by
-    users: see `Study.annotate`.
-    """
-
-    id: str
-    backend: str
-    network: str
-    makespan_ns: int
-    created: str
-    label: str
-    workload: str
-    num_ranks: int
-    note: str = ""
-    tags: tuple[str, ...] = ()
-    steps: int = 1
 
 
 class Study(StudyLayout):
@@ -93,7 +68,7 @@ class Study(StudyLayout):
         study = cls(folder)
         name = study.head_file.name
         try:
-            head = _read_json(study.head_file, f"{folder} is not a study: it has no readable {name}")
+            head = read_json(study.head_file, f"{folder} is not a study: it has no readable {name}")
         except StudyError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
@@ -169,13 +144,18 @@ class Study(StudyLayout):
         Equal graphs are saved once. With *replace_other* a workload of that name is replaced, unless it has
         runs. Raises `StudyError` for an invalid name.
         """
+        return self._add_workload(name, partial(workload.save, linked=True), replace_other=replace_other)
+
+    def _add_workload(
+        self, name: str, save: Callable[[Path], object], *, replace_other: bool = False
+    ) -> Path:
         check_name(name, "a workload")
         folder = self.workload_dir(name)
         with (
             writing(folder, StudyError),
             new_folder(folder, existing="replace", choose=lambda _: folder) as temporary,
         ):
-            workload.save(self.prefix_in(temporary))
+            save(self.prefix_in(temporary))
             folder = self._folder_for(temporary, folder, replace_other)
         return self.prefix_in(folder)
 
@@ -221,10 +201,16 @@ class Study(StudyLayout):
         from ...converter import Workload  # noqa: PLC0415 - listing runs does without
         from ..config import load_groups  # noqa: PLC0415 - listing runs does without
 
-        workload = Workload.load(prefix)
-        if groups is not None:
-            workload = replace(workload, groups=load_groups(groups))
-        return self.add_workload(workload, name or safe_name(Path(prefix).name, "workload"))
+        name = name or safe_name(Path(prefix).name, "workload")
+
+        def save(target: Path) -> None:
+            if groups is not None or not Workload.copy(prefix, target):
+                workload = Workload.load(prefix)
+                if groups is not None:
+                    workload = replace(workload, groups=load_groups(groups))
+                workload.save(target, linked=True)
+
+        return self._add_workload(name, save)
 
     def runs(self) -> list[RunInfo]:
         """Return the finished runs, oldest first; a run that was requested again counts as new."""
@@ -303,8 +289,8 @@ class Study(StudyLayout):
 
         info = self.run_info(run_id)
         folder = self.run_dir(info.id)
-        refuse_damaged(folder, _is_input)
-        stored = _read_json(folder / "experiment.json", f"The run {info.id} has no readable experiment.json")
+        refuse_damaged(folder, is_input)
+        stored = read_json(folder / "experiment.json", f"The run {info.id} has no readable experiment.json")
         inputs: dict[str, Any] = {
             "workload": WorkloadSource.of_model(self.run_workload(info.id)),
             "system": SystemConfig.load(folder / "system.json"),
@@ -327,7 +313,7 @@ class Study(StudyLayout):
         from ..config import NetworkConfig, SystemConfig  # noqa: PLC0415 - listing runs does without
 
         folder = self.run_dir(self.run_info(run_id).id)
-        refuse_damaged(folder, _is_input)
+        refuse_damaged(folder, is_input)
         return NetworkConfig.load(folder / "network.yml"), SystemConfig.load(folder / "system.json")
 
     def has_run(self, experiment: Experiment) -> bool:
@@ -361,7 +347,7 @@ class Study(StudyLayout):
             return run_id
         with writing(folder, StudyError), new_folder(folder, existing="keep") as temporary:
             result.write_into(temporary)
-            _write_inputs(temporary, experiment)
+            write_inputs(temporary, experiment)
             info = self._new_info(experiment, result, label, workload)
             (temporary / RUN_FILE).write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
             write_checksums(temporary)
@@ -435,7 +421,7 @@ class Study(StudyLayout):
     def _description(self, name: str) -> dict[str, Any]:
         prefix = self.workload_prefix(name)
         file = prefix.parent / f"{prefix.name}.workload.json"
-        return _read_json(file, f"The workload '{name}' of {self.path} is damaged")
+        return read_json(file, f"The workload '{name}' of {self.path} is damaged")
 
     def delete_run(self, run_id: str) -> None:
         """Delete the run *run_id* (the complete id) atomically.
@@ -457,6 +443,10 @@ class Study(StudyLayout):
             raise StudyError(f"The study {self.path} has no run '{run_id}'{did_you_mean(run_id, ids)}")
         return self.run_dir(run_id)
 
+    def _info(self, folder: Path) -> RunInfo:
+        """Return the description of the run in *folder*."""
+        return read_info(folder, lambda name: self.prefix_in(self.workload_dir(name)))
+
     def _infos(self) -> Iterator[RunInfo]:
         for folder in self.run_dirs():
             try:
@@ -465,60 +455,6 @@ class Study(StudyLayout):
                 if self.run_file(folder.name).exists():  # otherwise the run was deleted meanwhile
                     raise
 
-    def _info(self, folder: Path) -> RunInfo:
-        refuse_damaged(folder, lambda name: name == RUN_FILE)
-        data = _read_json(folder / RUN_FILE, f"The run {folder.name} of the study is damaged")
-        try:
-            wrong = [key for key, kind in _RUN_TYPES.items() if not _is(kind, data.get(key))]
-            if not wrong:
-                data["backend"] = _backend_today(folder, data["backend"])
-                steps = self._steps_of(data["workload"])
-                return RunInfo(id=folder.name, **data | read_note(folder) | {"steps": steps})
-            problem = f"no {wrong[0]} of a run"
-        except TypeError as error:
-            problem = str(error)
-        raise StudyError(f"{folder / RUN_FILE} is damaged ({problem}); delete the folder and run it again.")
-
-    def _steps_of(self, workload: str) -> int:
-        """Return the number of steps of *workload*: 1 for a run without one."""
-        return steps_of(self.prefix_in(self.workload_dir(workload))) if workload else 1
-
-
-def _is(kind: type, value: Any) -> bool:
-    """Return whether *value* is of *kind*; numbers of a run fit into 64 bits and are never negative."""
-    return isinstance(value, kind) and (not isinstance(value, int) or 0 <= value < 1 << 63)
-
-
-def _is_input(name: str) -> bool:
-    """Return whether the file *name* of a run belongs to its experiment, not to its result."""
-    return not name.endswith(".parquet") and name != "result.json"
-
-
-def _backend_today(folder: Path, backend: str) -> str:
-    """Return the current name of the model that simulated the run in *folder* as *backend*."""
-    former = about_backend(backend).version_1
-    if not former:
-        return backend
-    stored = _read_json(folder / "experiment.json", f"The run {folder.name} has no readable experiment.json")
-    return backend if stored.get("model_version", 1) > 1 else former
-
-
-def _write_inputs(folder: Path, experiment: Experiment) -> None:
-    """Write the configurations in ASTRA-sim's format, so that a run can be repeated there too."""
-    from ..config import copied_into  # noqa: PLC0415 - listing runs does without
-
-    copied_into(experiment.system, folder).save(folder / "system.json")
-    experiment.network.save(folder / "network.yml")
-    experiment.memory.save(folder / "memory.json")
-    description = experiment.describe()
-    if description["groups"]:
-        (folder / "groups.json").write_text(json.dumps(description["groups"]) + "\n", encoding="utf-8")
-    stored = {key: description[key] for key in ("backend", "groups", "options")}
-    stored["model_version"] = experiment.model_version
-    stored["workload_hash"] = experiment.workload.content_hash
-    stored["assumptions"] = list(experiment.assumptions)
-    (folder / "experiment.json").write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
-
 
 def _same_programs(one: Path, other: Path) -> bool:
     """Return whether two workload folders have the same graphs."""
@@ -526,16 +462,6 @@ def _same_programs(one: Path, other: Path) -> bool:
     if names != sorted(file.name for file in other.glob("*.et")):
         return False
     return all(filecmp.cmp(one / name, other / name, shallow=False) for name in names)
-
-
-def _read_json(path: Path, problem: str) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, RecursionError, ValueError) as error:
-        raise StudyError(f"{problem} ({error}); check the path.") from error
-    if not isinstance(data, dict):
-        raise StudyError(f"{problem}: {path} does not hold a JSON object; restore it or delete its folder.")
-    return data
 
 
 def _now() -> str:

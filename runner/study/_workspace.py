@@ -12,7 +12,7 @@ import pandas as pd
 
 from ...errors import ChakrascopeError, StudyError, did_you_mean
 from .._traits import about_backend
-from ._names import check_name
+from ._layout import check_name
 from ._notes import read_note, write_note
 from ._study import Study
 

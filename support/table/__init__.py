@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ._frame import frame_bytes as frame_bytes
     from ._parquet import ParquetFile as ParquetFile
     from ._parquet import ParquetWriter as ParquetWriter
+    from ._table import CodedColumns as CodedColumns
     from ._table import Columns as Columns
     from ._table import Memory as Memory
     from ._table import Table as Table
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from ._table import ranks_of as ranks_of
     from ._text import TextColumn as TextColumn
     from ._text import byte_table as byte_table
+    from ._text import first_rows as first_rows
 
 __all__ = [
+    "CodedColumns",
     "Columns",
     "Memory",
     "ParquetFile",
@@ -28,6 +31,7 @@ __all__ = [
     "TableField",
     "TextColumn",
     "byte_table",
+    "first_rows",
     "frame_bytes",
     "frame_of",
     "ranks_of",

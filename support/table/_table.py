@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
+from ._text import TextColumn
+
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Columns", "Memory", "Source", "Table", "TableField", "frame_of", "ranks_of"]
+__all__ = ["CodedColumns", "Columns", "Memory", "Source", "Table", "TableField", "frame_of", "ranks_of"]
 
 Columns = dict[str, npt.NDArray[Any]]
+CodedColumns = dict[str, Any]
+"""Columns of numbers, as NumPy arrays, and of texts, as `TextColumn`."""
 
 
 class Source(Protocol):
@@ -43,7 +47,7 @@ class Table:
         self._last: tuple[int, Sequence[str], dict[int, Columns]] = (-1, (), {})
 
     @classmethod
-    def of(cls, rows: Table | Columns | pd.DataFrame) -> Table:
+    def of(cls, rows: Table | CodedColumns | pd.DataFrame) -> Table:
         """Return a table of columns, or of a pandas table, which `frame` returns again."""
         if isinstance(rows, Table):
             return rows
@@ -186,15 +190,15 @@ class TableField:
         vars(instance)[self._name] = Table.of(value)
 
 
-def frame_of(columns: Columns) -> pd.DataFrame:
-    """Return *columns* as a pandas table."""
+def frame_of(columns: CodedColumns) -> pd.DataFrame:
+    """Return *columns* as a pandas table, texts as objects."""
     import pandas as pd  # noqa: PLC0415 - slow to import
 
     # pandas would otherwise scan texts and convert them to another type.
-    series = {
-        name: pd.Series(column if column.flags.writeable else column.copy(), dtype=column.dtype)
-        for name, column in columns.items()
-    }
+    series = {}
+    for name, column in columns.items():
+        values = np.asarray(column) if isinstance(column, TextColumn) else column
+        series[name] = pd.Series(values if values.flags.writeable else values.copy(), dtype=values.dtype)
     table: pd.DataFrame = pd.DataFrame(series, copy=False)
     return table
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TextColumn", "byte_table"]
+__all__ = ["TextColumn", "byte_table", "first_rows"]
 
 
 @dataclass(frozen=True, eq=False)
 class TextColumn:
     """A column of texts, dictionary-encoded: row i is ``texts[numbers[i]]``.
 
-    Columns are equal if their rows are, however the texts are numbered. They have no hash.
+    It reads as an array of texts: ``column[rows]`` is a column, ``column[0]`` a text, and ``column == "a"``
+    tells which rows are so. Columns are equal if their rows are, however the texts are numbered. They have no
+    hash.
     """
 
     numbers: np.ndarray
@@ -27,7 +30,30 @@ class TextColumn:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __eq__(self, other: object) -> bool:
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tolist())
+
+    @overload
+    def __getitem__(self, rows: int) -> str: ...
+
+    @overload
+    def __getitem__(self, rows: np.ndarray | slice) -> TextColumn: ...
+
+    def __getitem__(self, rows: int | np.ndarray | slice) -> str | TextColumn:
+        if isinstance(rows, (int, np.integer)):
+            text: str = self.texts[self.numbers[rows]]
+            return text
+        return TextColumn(self.numbers[rows], self.texts)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Return the texts as objects."""
+        texts = self if len(self) >= len(self.texts) else self.compact()
+        objects: npt.NDArray[Any] = np.array([*texts.texts, None], object)[:-1][texts.numbers]
+        return objects
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, str):
+            return self.passes(other.__eq__)
         if not isinstance(other, TextColumn):
             return NotImplemented
         indices: dict[str, int] = {}
@@ -36,6 +62,10 @@ class TextColumn:
             for column in (self, other)
         ]
         return np.array_equal(common[0][self.numbers], common[1][other.numbers])
+
+    def __ne__(self, other: object) -> Any:
+        equal = self.__eq__(other)
+        return ~equal if isinstance(equal, np.ndarray) else equal if equal is NotImplemented else not equal
 
     __hash__ = None  # type: ignore[assignment]  # its arrays have none
 
@@ -59,18 +89,43 @@ class TextColumn:
         return cls(np.concatenate(numbers), [*indices])
 
     def compact(self) -> TextColumn:
-        """Return an equal column, in which each text stands once and is used."""
-        used = np.bincount(self.numbers, minlength=len(self.texts)) > 0
+        """Return an equal column whose texts are used and distinct, in order of their first rows."""
+        if len(self.numbers) < len(self.texts):
+            used, firsts = np.unique(self.numbers, return_index=True)
+            used = used[np.argsort(firsts)]
+        else:
+            used = self.numbers[first_rows(self.numbers, len(self.texts))]
         indices: dict[str, int] = {}
-        numbers = [
-            indices.setdefault(text, len(indices)) if is_used else -1
-            for text, is_used in zip(self.texts, used.tolist(), strict=True)
-        ]
-        return TextColumn(np.array(numbers, np.int32)[self.numbers], [*indices])
+        numbers = np.zeros(len(self.texts), np.int32)
+        numbers[used] = [indices.setdefault(self.texts[number], len(indices)) for number in used.tolist()]
+        return TextColumn(numbers[self.numbers], [*indices])
 
-    def take(self, rows: np.ndarray | slice) -> TextColumn:
-        """Return the column of *rows*."""
-        return TextColumn(self.numbers[rows], self.texts)
+    def passes(self, test: Callable[[str], object]) -> npt.NDArray[np.bool_]:
+        """Return the rows for which *test* is true, which is called once for each text."""
+        column = self if len(self) >= len(self.texts) else self.compact()
+        passed = np.array([bool(test(text)) for text in column.texts], bool)
+        flags: npt.NDArray[np.bool_] = passed[column.numbers]
+        return flags
+
+    def mapped(self, function: Callable[[str], str]) -> TextColumn:
+        """Return the column of ``function(text)``, which is called once for each text."""
+        column = self if len(self) >= len(self.texts) else self.compact()
+        return TextColumn(column.numbers, [*map(function, column.texts)])
+
+    def filled(self, other: TextColumn) -> TextColumn:
+        """Return the column with the text of *other* in each row that is empty."""
+        numbers = np.where(self == "", other.numbers + len(self.texts), self.numbers)
+        return TextColumn(numbers, [*self.texts, *other.texts])
+
+    def placed(self, rows: np.ndarray, count: int, blank: str = "") -> TextColumn:
+        """Return a column of *count* rows, with this one in *rows* and *blank* elsewhere."""
+        numbers = np.zeros(count, np.int32)
+        numbers[rows] = self.numbers + 1
+        return TextColumn(numbers, [blank, *self.texts])
+
+    def tolist(self) -> list[str]:
+        """Return the text of each row."""
+        return [self.texts[number] for number in self.numbers.tolist()]
 
     def encoded(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """Return the column in the form for compiled code: numbers, and the texts as in `byte_table`."""
@@ -83,6 +138,13 @@ class TextColumn:
 
         texts: pd.Series[Any] = pd.Series(self.texts, dtype="str").take(self.numbers)
         return texts.reset_index(drop=True)
+
+
+def first_rows(numbers: npt.NDArray[np.integer[Any]], count: int) -> npt.NDArray[np.int64]:
+    """Return in ascending order the first row of each of *numbers*, which are less than *count*."""
+    firsts = np.full(count, len(numbers))
+    np.minimum.at(firsts, numbers, np.arange(len(numbers)))
+    return np.sort(firsts[firsts < len(numbers)])
 
 
 def byte_table(parts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:

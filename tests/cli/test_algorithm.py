@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
-from chakrascope.cli import main
+import command_line
+
 from chakrascope.runner.programs import read_program
 
 SAMPLES = Path(__file__).parents[1] / "data" / "runner" / "programs"
@@ -15,11 +16,7 @@ RING = ["ring", "--collective", "all-reduce", "--ranks", "4"]
 
 
 def run(capsys, *arguments):
-    try:
-        main(["algorithm", *arguments])
-    except SystemExit as end:
-        return end.code, *capsys.readouterr()
-    raise AssertionError("the command did not exit")
+    return command_line.run_and_read(capsys, "algorithm", *arguments)
 
 
 def test_inspect(capsys):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import command_line
 import pandas as pd
 import pytest
 from rich.console import Console
@@ -78,8 +79,7 @@ def answer(capfd, *arguments: str | Path) -> str:
 )
 def test_compute_of_a_cpu_on_accelerators_is_warned_of(study, tmp_path, capfd, command):
     shutil.copytree(study.path, tmp_path / "study")
-    with pytest.raises(SystemExit):
-        main([command[0], str(tmp_path / "study"), *command[1:]])
+    command_line.run(command[0], tmp_path / "study", *command[1:])
     shown = capfd.readouterr()
     assert "measured on CPUs, but the machine is one of H100s" in shown.err, shown.out + shown.err
 
@@ -126,9 +126,7 @@ def test_a_table_begins_with_what_it_is_of(study, capfd):
 
 def test_a_study_without_a_run_answers_for_the_capture(tmp_path, capfd):
     made = Study.create(tmp_path / "study")
-    with pytest.raises(SystemExit) as stop:
-        main(["summary", str(made.path)])
-    assert stop.value.code == 60
+    assert command_line.run("summary", made.path) == 60
     capfd.readouterr()
     measured = [(0, 1, 0), (1, 2, 0)]
     nodes = [
@@ -173,9 +171,7 @@ def test_an_old_name_warns_and_does_the_same(study, capfd, old, new):
     ],
 )
 def test_a_view_says_which_rows_it_has(study, capfd, options, words):
-    with pytest.raises(SystemExit) as stop:
-        main(["summary", str(study.path), *options])
-    assert stop.value.code == 2
+    assert command_line.run("summary", study.path, *options) == 2
     assert words in " ".join(capfd.readouterr().err.split())
 
 
@@ -200,9 +196,7 @@ def test_slack_of_one_node_of_a_rank_that_waits(study, capfd):
 
 
 def test_slack_of_a_node_that_is_not_there_is_an_error(study, capfd):
-    with pytest.raises(SystemExit) as stop:
-        main(["summary", str(study.path), "--view", "slack", "--rank", "0", "--node", "999"])
-    assert stop.value.code == 2
+    assert command_line.run("summary", study.path, "--view", "slack", "--rank", "0", "--node", "999") == 2
     assert "--rank 0 --node 999" in capfd.readouterr().err.replace("\n", " ")
 
 
@@ -227,8 +221,7 @@ def test_more_bandwidth_and_one_thing_less_to_wait_for(study, capfd):
 
 
 def test_how_much_faster_has_to_be_said(study, capfd):
-    with pytest.raises(SystemExit, match="2"):
-        main(["what-if", str(study.path), "--faster", "bandwidth:0"])
+    assert command_line.run("what-if", study.path, "--faster", "bandwidth:0") == 2
     assert "'bandwidth:0' does not say how many times as fast. Next: write bandwidth:0=2." in " ".join(
         capfd.readouterr().err.split()
     )
@@ -287,8 +280,7 @@ def test_compare_begins_with_the_settings_that_differ(study, capfd):
     assert said.startswith("Settings that differ")
     assert said.index("│ backend") < said.index("Overview")
     assert "network" not in said[: said.index("Overview")]
-    with pytest.raises(SystemExit):
-        main(["compare", str(study.path), "--run", study.run_info().id])
+    command_line.run("compare", study.path, "--run", study.run_info().id)
     assert "a second --run" in capfd.readouterr().err
 
 
@@ -298,9 +290,7 @@ def test_compare_begins_with_the_settings_that_differ(study, capfd):
 )
 def test_compare_refuses_the_measurement_as_a_run(study, capfd, options, reason):
     run = study.run_info().id
-    with pytest.raises(SystemExit) as stop:
-        main(["compare", str(study.path), *options, "--run", "measured", "--run", run])
-    assert stop.value.code == 2
+    assert command_line.run("compare", study.path, *options, "--run", "measured", "--run", run) == 2
     assert reason in capfd.readouterr().err
 
 
@@ -335,9 +325,7 @@ def test_links_of_a_backend_without_messages_say_which_has_them(study, capfd):
         "src,dst,start_ns"
     )
     for view in ("flows", "packets", "traffic-flows"):
-        with pytest.raises(SystemExit) as stop:
-            main(["summary", str(study.path), "--view", view])
-        assert stop.value.code == 50
+        assert command_line.run("summary", study.path, "--view", view) == 50
         assert "'packet'" in capfd.readouterr().err
 
 
@@ -360,9 +348,7 @@ def test_the_timeline_counts_what_is_inside_and_is_written_whole(study, capfd, t
     ],
 )
 def test_a_timeline_that_is_not_there_says_so(study, capfd, options, said):
-    with pytest.raises(SystemExit) as stop:
-        main(["timeline", str(study.path), *options])
-    assert stop.value.code == 2
+    assert command_line.run("timeline", study.path, *options) == 2
     assert said in capfd.readouterr().err.replace("\n", " ")
 
 
@@ -373,9 +359,7 @@ def test_the_graph_around_a_node_names_its_edges(study, capfd):
     assert {(edge["src"], edge["dst"], edge["why"]) for edge in found["edges"]} == {
         (0, 1, "data"), (1, 2, "data"),
     }  # fmt: skip
-    with pytest.raises(SystemExit) as stop:
-        main(["graph", str(study.path), "--rank", "9"])
-    assert stop.value.code == 2
+    assert command_line.run("graph", study.path, "--rank", "9") == 2
     assert "ranks 0 to 3" in capfd.readouterr().err
 
 
@@ -404,9 +388,7 @@ def test_what_lies_in_a_folder_is_listed_looked_over_and_imported(capfd, tmp_pat
     said = answer(capfd, "import", target, given, "mlp_2", "--name", "two")
     assert "workload 'two'" in said
     assert Study.open(target).workload("two").num_ranks == 2
-    with pytest.raises(SystemExit) as stop:
-        main(["import", str(target), str(given), "mlp_3"])
-    assert stop.value.code == 60
+    assert command_line.run("import", target, given, "mlp_3") == 60
     assert "did you mean 'mlp_2'" in capfd.readouterr().err.replace("\n", " ")
 
 
@@ -461,9 +443,10 @@ def test_a_run_asks_for_an_error(study, capfd):
     ],
 )
 def test_a_run_that_cannot_be_says_so_when_checked(study, capfd, options, code, said):
-    with pytest.raises(SystemExit) as stop:
-        main(["run", *(str(study.path) if option == "STUDY" else option for option in options)])
-    assert stop.value.code == code
+    assert (
+        command_line.run("run", *(str(study.path) if option == "STUDY" else option for option in options))
+        == code
+    )
     assert said in capfd.readouterr().err.replace("\n", " ")
 
 
@@ -484,9 +467,7 @@ def test_a_terminal_obeys_no_name_of_others_and_a_spreadsheet_computes_none(capf
 
 
 def test_an_error_shows_neither_escapes_nor_all_of_a_long_value(tmp_path, capfd):
-    with pytest.raises(SystemExit) as stop:
-        main(["runs", str(tmp_path / "\x1b[31mred")])
-    assert stop.value.code == 60
+    assert command_line.run("runs", tmp_path / "\x1b[31mred") == 60
     assert r"\x1b[31mred. Next: check the path" in capfd.readouterr().err
     with pytest.raises(SystemExit) as stop:
         main(["runs", "x" * 70_000])

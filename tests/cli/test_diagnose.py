@@ -6,10 +6,10 @@ import csv
 import io
 import json
 
+import command_line
 import pytest
 from noisy_runs import star, training
 
-from chakrascope.cli import main
 from chakrascope.converter import CollectiveType
 from chakrascope.runner import Study, get_backend, prepare
 from chakrascope.runner.analysis import TABLES, analyse_run
@@ -34,9 +34,7 @@ def run_of(study, *, backend="flow", slow=False):
 
 
 def shown(capsys, study, *options):
-    with pytest.raises(SystemExit) as ended:
-        main(["diagnose", str(study.path), *options])
-    assert ended.value.code == 0
+    assert command_line.run("diagnose", study.path, *options) == 0
     return capsys.readouterr().out
 
 

@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import command_line
 import pytest
 from studies import make_study
-
-from chakrascope.cli import main
 
 TRAIN = """
 import argparse, torch, torch.distributed as dist
@@ -39,13 +38,6 @@ for _ in range(9):
 """
 
 
-def run_main(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert isinstance(stop.value.code, int)
-    return stop.value.code
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     return make_study(tmp_path_factory.mktemp("diff") / "study")
@@ -57,7 +49,7 @@ def runs(made):
 
 
 def test_the_same_run_twice_is_no_change(runs, capsys):
-    assert run_main("diff", *runs, "--fail-if", "step > +0%", "--fail-if", "compute > +0ns") == 0
+    assert command_line.run("diff", *runs, "--fail-if", "step > +0%", "--fail-if", "compute > +0ns") == 0
     shown = capsys.readouterr().out
     assert "no difference" in shown
     assert "there is no noise" in shown
@@ -67,7 +59,7 @@ def test_a_passed_limit_has_an_exit_code_and_a_junit_file_of_its_own(made, tmp_p
     sides = [f"{made.study.path}@{run}" for run in (made.run_a, made.run_b)]
     file = tmp_path / "junit.xml"
     limits = ["--fail-if", "bytes > +1GiB", "--fail-if", "step > 1us", "--junit", str(file)]
-    assert run_main("diff", *sides, *limits, "--format", "json") == 70
+    assert command_line.run("diff", *sides, *limits, "--format", "json") == 70
     document = json.loads(capsys.readouterr().out)
     assert [one["fails"] for one in document["limits"]] == [False, True]
     assert sum(row["delta_ns"] for row in document["waterfall"]) == document["delta_ns"]
@@ -82,9 +74,9 @@ def test_one_measured_step_is_undecided_unless_strict(made, tmp_path):
     sides = [f"{made.study.path}@{run}" for run in (made.run_b, made.run_a)]
     file = tmp_path / "junit.xml"
     arguments = ["diff", *sides, "--fail-if", "step < +5s", "--junit", str(file)]
-    assert run_main(*arguments) == 71
+    assert command_line.run(*arguments) == 71
     assert ElementTree.parse(file).getroot().attrib["skipped"] == "1"
-    assert run_main(*arguments, "--strict") == 70
+    assert command_line.run(*arguments, "--strict") == 70
     assert ElementTree.parse(file).getroot().attrib["failures"] == "1"
 
 
@@ -101,31 +93,31 @@ def test_one_measured_step_is_undecided_unless_strict(made, tmp_path):
     ],
 )
 def test_every_table_prints(runs, view, output_format, capsys):
-    assert run_main("diff", *runs, "--view", view, "--format", output_format) == 0
+    assert command_line.run("diff", *runs, "--view", view, "--format", output_format) == 0
     assert capsys.readouterr().out
 
 
 def test_wrong_use_says_what_to_do(runs, capsys):
-    assert run_main("diff", *runs, "--strict") == 2
-    assert run_main("diff", *runs, "--fail-if", "step > 3%") == 2
+    assert command_line.run("diff", *runs, "--strict") == 2
+    assert command_line.run("diff", *runs, "--fail-if", "step > 3%") == 2
     assert "+3%" in capsys.readouterr().err
-    assert run_main("diff", "no-such-study", runs[0]) == 60
+    assert command_line.run("diff", "no-such-study", runs[0]) == 60
 
 
 def test_the_doctor_writes_junit(tmp_path, capsys):
     graph = Path(__file__).parent.parent / "data" / "converter" / "chakra" / "public"
     file = tmp_path / "junit.xml"
-    assert run_main("doctor", str(graph), "--junit", str(file)) == 1
+    assert command_line.run("doctor", str(graph), "--junit", str(file)) == 1
     suite = ElementTree.parse(file).getroot()
     assert int(suite.attrib["failures"]) > 0
     assert "does not exist" in ElementTree.tostring(suite, "unicode")
-    assert run_main("doctor", "backends", "--junit", str(file)) == 2
+    assert command_line.run("doctor", "backends", "--junit", str(file)) == 2
     capsys.readouterr()
 
 
 def test_a_sound_study_is_one_passed_check(made, tmp_path, capsys):
     file = tmp_path / "junit.xml"
-    assert run_main("doctor", str(made.study.path), "--junit", str(file)) == 0
+    assert command_line.run("doctor", str(made.study.path), "--junit", str(file)) == 0
     suite = ElementTree.parse(file).getroot()
     assert suite.attrib["failures"] == "0"
     assert int(suite.attrib["tests"]) >= 1
@@ -152,9 +144,9 @@ def test_a_layer_that_became_slower_is_found_in_real_captures(tmp_path, capsys):
         subprocess.run([*command, *job, str(script), "--slow", slow], check=True, capture_output=True)
     before, after = str(tmp_path / "before"), str(tmp_path / "after")
     limit = ["--between-starts", "50%", "--fail-if", "step > +3%", "--format", "json"]
-    assert run_main("diff", before, before, *limit) == 0
+    assert command_line.run("diff", before, before, *limit) == 0
     capsys.readouterr()
-    assert run_main("diff", before, after, *limit) == 70
+    assert command_line.run("diff", before, after, *limit) == 70
     found = json.loads(capsys.readouterr().out)
     assert sum(row["delta_ns"] for row in found["waterfall"]) == found["delta_ns"] > 20_000_000
     assert found["modules"][0]["key"] == "1"

@@ -5,8 +5,8 @@ import shutil
 
 import numpy as np
 import pytest
+from command_line import run_and_read
 
-from chakrascope.cli import main
 from chakrascope.converter import convert
 from chakrascope.runner import Study, simulate
 
@@ -20,15 +20,10 @@ def study(tmp_path, data_dir):
     return made
 
 
-def run(capfd, *words):
-    with pytest.raises(SystemExit) as end:
-        main(["run", *map(str, words)])
-    out, err = capfd.readouterr()
-    return end.value.code, out, err
-
-
 def test_every_step_is_simulated_as_if_alone(capfd, study):
-    code, out, _ = run(capfd, study.path, "--steps", "all", *NETWORK, "--format", "json")
+    code, out, _ = command_line.run_and_read(
+        capfd, "run", study.path, "--steps", "all", *NETWORK, "--format", "json"
+    )
     assert code == 0
     answer = json.loads(out)
     folder = study.latest_trace_set()
@@ -47,16 +42,23 @@ def test_every_step_is_simulated_as_if_alone(capfd, study):
 
 
 def test_the_longest_step_is_next(capfd, study):
-    _, out, _ = run(capfd, study.path, "--steps", "all", *NETWORK, "--format", "csv")
+    _, out, _ = command_line.run_and_read(
+        capfd, "run", study.path, "--steps", "all", *NETWORK, "--format", "csv"
+    )
     steps = [line.split(",") for line in out.splitlines()[1:]]
     longest = max(steps, key=lambda row: int(row[2]))[0]
-    _, out, _ = run(capfd, study.path, "--steps", "all", *NETWORK)
+    _, out, _ = run_and_read(capfd, "run", study.path, "--steps", "all", *NETWORK)
     assert f"convert {study.path} --step {longest}" in out
 
 
 def test_what_does_not_go_with_it(capfd, study):
     for more in (["--queue"], ["--check"], ["--workload", "x"]):
-        code, _, err = run(capfd, study.path, "--steps", "all", *NETWORK, *more)
+        code, _, err = run_and_read(capfd, "run", study.path, "--steps", "all", *NETWORK, *more)
         assert code != 0
         assert "--steps all goes with a STUDY" in err
-    assert run(capfd, Study.create(study.path.parent / "empty").path, "--steps", "all", *NETWORK)[0] != 0
+    assert (
+        command_line.run_and_read(
+            capfd, "run", Study.create(study.path.parent / "empty").path, "--steps", "all", *NETWORK
+        )[0]
+        != 0
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import command_line
 import pytest
 
 from chakrascope.cli import main
@@ -26,8 +27,7 @@ def prefix(tmp_path_factory):
         "-o",
         str(place),
     ]
-    with pytest.raises(SystemExit):
-        main(command)
+    command_line.run(*command)
     return str(place)
 
 
@@ -69,9 +69,8 @@ def test_a_program_runs_the_collectives(prefix, tmp_path, capsys):
 
 def test_without_a_study_nothing_is_kept(prefix, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as end:
-        main(["emulate", "--workload", prefix, "--format", "json"])
-    assert not end.value.code
+    code = command_line.run("emulate", "--workload", prefix, "--format", "json")
+    assert not code
     found = json.loads(capsys.readouterr().out)
     assert found["backend"] == "emulation:loopback"
     assert [rank["rank"] for rank in found["ranks"]] == [0, 1]

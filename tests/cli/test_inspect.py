@@ -5,18 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 
-import pytest
+import command_line
 from studies import make_workload
-
-from chakrascope.cli import main
 
 
 def inspected(capsys, monkeypatch, workload, path, *options):
     monkeypatch.setenv("COLUMNS", "80")
     workload.save(path)
-    with pytest.raises(SystemExit) as stop:
-        main(["inspect", str(path), *options])
-    assert stop.value.code == 0
+    assert command_line.run("inspect", path, *options) == 0
     return capsys.readouterr().out
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+import command_line
 import numpy as np
 import pytest
 
-from chakrascope.cli import main
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.runner import NetworkConfig, Study
 
@@ -37,9 +37,7 @@ def study(tmp_path):
 
 
 def answer(capsys, *words):
-    with pytest.raises(SystemExit) as ended:
-        main([*words, "--format", "json"])
-    assert ended.value.code == 0
+    assert command_line.run(*words, "--format", "json") == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -48,9 +46,8 @@ def test_an_answer_says_how_many_of_the_ranks_were_measured(tmp_path, capsys):
     one = job()
     study = Study.create(tmp_path / "eight")
     study.add_workload(Workload(one.graphs, np.zeros(8, dtype=np.int32), {}, one.metadata), "job")
-    with pytest.raises(SystemExit):
-        main(["summary", str(study.path)])
-    assert "job, 1 of 8 ranks, as measured" in capsys.readouterr().out
+    _, out, _ = command_line.run_and_read(capsys, "summary", study.path)
+    assert "job, 1 of 8 ranks, as measured" in out
 
 
 def ranks_in(value):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
+import command_line
 from studies import make_workload
 
-from chakrascope.cli import main
 from chakrascope.cli._output import counter, stage
 from chakrascope.runner import get_backend
 
@@ -28,9 +27,7 @@ def test_a_log_has_a_line_after_a_second_and_ever_fewer(capsys, monkeypatch, tmp
     monkeypatch.setattr("chakrascope.cli._output.time.monotonic", lambda: clock[0])
     monkeypatch.setattr("chakrascope.runner.get_backend", lambda _name: Slow(clock))
     make_workload().save(tmp_path / "w")
-    with pytest.raises(SystemExit) as stop:
-        main(["run", "--workload-configuration", str(tmp_path / "w"), "--network", "ring-2"])
-    assert stop.value.code == 0
+    assert command_line.run("run", "--workload-configuration", tmp_path / "w", "--network", "ring-2") == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if " simulated, " in line]
     assert [line.split(": ", 2)[2] for line in lines] == [
         "1.50 s simulated, 1 of 2 ranks finished",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import command_line
 import pytest
-
-from chakrascope.cli import main
 
 TOPOLOGY = "5 1 4\n4\n" + "".join(f"{host} 4 400Gbps 0.0005ms 0\n" for host in range(4))
 
@@ -21,24 +20,17 @@ def cluster(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_main(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert isinstance(stop.value.code, int)
-    return stop.value.code
-
-
 @pytest.mark.parametrize("option", ["--logical-topology", "--logical-topology-configuration"])
 def test_the_logical_topology_arranges_the_hosts(
     cluster: Path, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
-    assert run_main("generate", "all-reduce", "-o", str(cluster / "w"), "--ranks", "4") == 0
+    assert command_line.run("generate", "all-reduce", "-o", str(cluster / "w"), "--ranks", "4") == 0
     arguments = ["run", "--workload-configuration", str(cluster / "w"), "--format", "json"]
     arguments += ["--network", str(cluster / "config.txt")]
     capsys.readouterr()
-    assert run_main(*arguments) == 0
+    assert command_line.run(*arguments) == 0
     flat = json.loads(capsys.readouterr().out)
-    assert run_main(*arguments, option, str(cluster / "logical.json")) == 0
+    assert command_line.run(*arguments, option, str(cluster / "logical.json")) == 0
     arranged = json.loads(capsys.readouterr().out)
     # Two dimensions of two ranks take other steps than one of four.
     assert arranged["makespan_ns"] != flat["makespan_ns"]
@@ -51,12 +43,12 @@ def test_a_logical_topology_needs_a_config_txt(
     cluster: Path, capsys: pytest.CaptureFixture[str], network: list[str]
 ) -> None:
     arguments = ["run", "study", "--backend", "replay", "--logical-topology", str(cluster / "logical.json")]
-    assert run_main(*arguments, *network) == 2
+    assert command_line.run(*arguments, *network) == 2
     assert "--network config.txt" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_a_wrong_logical_topology_is_named(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (cluster / "logical.json").write_text('{"logical-dims": ["2", "x"]}')
     arguments = ["run", "study", "--network", str(cluster / "config.txt")]
-    assert run_main(*arguments, "--logical-topology", str(cluster / "logical.json")) == 40
+    assert command_line.run(*arguments, "--logical-topology", str(cluster / "logical.json")) == 40
     assert "logical-dims" in capsys.readouterr().err.replace("\n", " ")

@@ -7,18 +7,12 @@ import sys
 from pathlib import Path
 
 import click
+import command_line
 import pytest
 
-from chakrascope.cli import cli, main
+from chakrascope.cli import cli
 from chakrascope.converter import Workload
 from chakrascope.runner import NetworkConfig
-
-
-def run_main(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert isinstance(stop.value.code, int)
-    return stop.value.code
 
 
 def test_the_commands_are_a_frozen_surface() -> None:
@@ -58,7 +52,7 @@ def test_the_commands_are_a_frozen_surface() -> None:
 
 
 def test_help_documents_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_main("--help") == 0
+    assert command_line.run("--help") == 0
     shown = capsys.readouterr().out
     assert "Exit codes" in shown
     assert "53: deadlock" in shown
@@ -103,7 +97,7 @@ def test_help_documents_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> No
 def test_wrong_usage_says_what_to_do_next(
     arguments: list[str], code: int, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_main(*arguments) == code
+    assert command_line.run(*arguments) == code
     shown = capsys.readouterr().err.replace("\n", " ")
     assert hint in shown
     assert "Traceback" not in shown
@@ -112,18 +106,18 @@ def test_wrong_usage_says_what_to_do_next(
 @pytest.mark.parametrize(("text", "size"), [("25MB", 25_000_000), ("1 KiB", 1024), ("1e3", 1000)])
 def test_sizes_have_units(tmp_path: Path, text: str, size: int) -> None:
     prefix = tmp_path / "w"
-    assert run_main("generate", "all-reduce", "-o", str(prefix), "--ranks", "2", "--size", text) == 0
+    assert command_line.run("generate", "all-reduce", "-o", str(prefix), "--ranks", "2", "--size", text) == 0
     assert Workload.load(prefix).graphs[0].nodes["comm_size_bytes"].max() == size
 
 
 def test_presets_say_what_they_are_and_start_a_file_of_ones_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_main("presets", "--format", "json") == 0
+    assert command_line.run("presets", "--format", "json") == 0
     presets = json.loads(capsys.readouterr().out)
     assert {preset["kind"] for preset in presets} == {"network", "system", "memory"}
     assert next(p for p in presets if p["name"] == "dgx-2-16x16")["ranks"] == 256
-    assert run_main("presets", "dgx-2-16x16") == 0
+    assert command_line.run("presets", "dgx-2-16x16") == 0
     file = tmp_path / "mine.yml"
     file.write_text(capsys.readouterr().out)
     assert NetworkConfig.load(file) == NetworkConfig.preset("dgx-2-16x16")
@@ -133,45 +127,45 @@ def test_a_capture_that_left_nothing_leaves_no_study(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     study = tmp_path / "study"
-    assert run_main("trace", "-o", str(study), "--", sys.executable, "-c", "raise SystemExit(3)") == 3
+    assert command_line.run("trace", "-o", str(study), "--", sys.executable, "-c", "raise SystemExit(3)") == 3
     assert "exit code 3" in capfd.readouterr().err.replace("\n", " ")
     assert not study.exists()
-    assert run_main("trace", "-o", str(study), "--collect", str(tmp_path / "absent")) == 20
+    assert command_line.run("trace", "-o", str(study), "--collect", str(tmp_path / "absent")) == 20
     assert not study.exists()
 
 
 def test_a_command_that_there_is_not_leads_to_the_one_that_is_meant(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run_main("sumary", "study") == 2
+    assert command_line.run("sumary", "study") == 2
     assert "did you mean 'summary'?" in capsys.readouterr().err
 
 
 def test_of_many_names_the_closest_is_named_and_what_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
     job = ["--chip", "h100", "--network", "hgx-h100-2x8"]
-    assert run_main("predict", "--model", "lama3-8b", *job) == 2
+    assert command_line.run("predict", "--model", "lama3-8b", *job) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert "did you mean 'llama3-8b'? `chakrascope predict --list-models` lists all." in told
-    assert run_main("predict", "--list-models") == 0
+    assert command_line.run("predict", "--list-models") == 0
     assert "llama3-8b" in capsys.readouterr().out
-    assert run_main("presets", "dgx-a10-8") == 2
+    assert command_line.run("presets", "dgx-a10-8") == 2
     assert "did you mean 'dgx-a100-8'? `chakrascope presets` lists all." in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_main("trace", "-o", "/proc/study", "--", "python", "train.py") == 60
+    assert command_line.run("trace", "-o", "/proc/study", "--", "python", "train.py") == 60
     assert "/proc/study" in capsys.readouterr().err
 
 
 def test_a_graph_that_cannot_run_leads_to_the_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     graph = Path(__file__).parent.parent / "data" / "converter" / "chakra" / "public"
     arguments = ["--workload-configuration", str(graph), "--network", "ring-2"]
-    assert run_main("run", *arguments) == 30
-    assert run_main("doctor", str(graph)) == 1
+    assert command_line.run("run", *arguments) == 30
+    assert command_line.run("doctor", str(graph)) == 1
     shown = capsys.readouterr().out.replace("\n", " ")
     assert "waits for node 0, which does not exist" in shown
     assert "convert --linked-trace LINKED.json" in shown
-    assert run_main("inspect", str(graph.parent / "before_0.0.4.et"), "-o", "x.json") == 31
+    assert command_line.run("inspect", str(graph.parent / "before_0.0.4.et"), "-o", "x.json") == 31
     assert "'chakrascope doctor PREFIX'" in capsys.readouterr().err
 
 
@@ -180,7 +174,7 @@ def test_a_kineto_trace_alone_becomes_graphs_and_says_what_it_lacks(
 ) -> None:
     traces = Path(__file__).parent.parent / "data" / "converter" / "mlp_2"
     assert (
-        run_main(
+        command_line.run(
             "convert", "--device-trace", f"{traces}/rank{{rank}}.device.json.gz", "-o", str(tmp_path / "w")
         )
         == 0
@@ -188,11 +182,13 @@ def test_a_kineto_trace_alone_becomes_graphs_and_says_what_it_lacks(
     assert "Assumed: no host trace was given" in capsys.readouterr().out.replace("\n", " ")
     assert (tmp_path / "w.1.et").is_file()
     assert (
-        run_main("convert", "--host-trace", str(traces / "rank0.host.json.gz"), "-o", str(tmp_path / "v"))
+        command_line.run(
+            "convert", "--host-trace", str(traces / "rank0.host.json.gz"), "-o", str(tmp_path / "v")
+        )
         == 2
     )
     assert "holds no times" in capsys.readouterr().err.replace("\n", " ")
-    assert run_main("inspect", str(traces / "rank0.device.json.gz")) == 30
+    assert command_line.run("inspect", str(traces / "rank0.device.json.gz")) == 30
     assert "convert --device-trace" in capsys.readouterr().err.replace("\n", " ")
 
 
@@ -211,5 +207,5 @@ def test_generate_tells_what_it_assumes_of_groups(tmp_path, capsys, monkeypatch,
     text = tmp_path / "w.txt"
     text.write_text("HYBRID_DATA_MODEL\n1\na -1 1 ALLGATHER 8 1 NONE 0 1 ALLREDUCE 8 1\n")
     arguments = ["generate", "text", "--file", str(text), "-o", str(tmp_path / "o"), "--ranks", "4"]
-    assert run_main(*arguments, *options) == 0
+    assert command_line.run(*arguments, *options) == 0
     assert told in capsys.readouterr().out

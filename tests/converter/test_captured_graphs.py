@@ -3,9 +3,9 @@
 import gzip
 import json
 
+import command_line
 import pytest
 
-from chakrascope.cli import main
 from chakrascope.converter import convert_files
 from chakrascope.errors import TraceError, UsageError
 
@@ -174,11 +174,7 @@ def test_the_option_reaches_the_conversion_and_needs_a_trace(tmp_path, capsys):
     captures = capture(tmp_path / "graphs.json.gz", ATTENTION)
     trace = launches(tmp_path / "trace.json", kernels_of(ATTENTION))
     arguments = ["convert", "--device-trace", str(trace), "--capture-trace", str(captures)]
-    with pytest.raises(SystemExit) as ended:
-        main([*arguments, "-o", str(tmp_path / "out")])
-    assert ended.value.code == 0
+    assert command_line.run(*arguments, "-o", tmp_path / "out") == 0
     assert "operators of 4 of 4" in " ".join(capsys.readouterr().out.split())
-    with pytest.raises(SystemExit) as ended:
-        main(["convert", "--capture-trace", str(captures), "-o", str(tmp_path / "out")])
-    assert ended.value.code == 2
+    assert command_line.run("convert", "--capture-trace", captures, "-o", tmp_path / "out") == 2
     assert "--device-trace" in capsys.readouterr().err

@@ -9,9 +9,9 @@ import sys
 import threading
 import time
 
+import command_line
 import pytest
 
-from chakrascope.cli import main
 from chakrascope.converter import convert, convert_files
 from chakrascope.converter.building import _conversion, _finished, finished_ranks
 from chakrascope.converter.building._rank import open_ranks
@@ -191,9 +191,7 @@ def test_the_command_converts_on_a_scheduler_file(captured, address, tmp_path, c
     shutil.copytree(captured, study.path / "traces" / "mlp_2")
     file = tmp_path / "scheduler.json"
     file.write_text(json.dumps({"address": address}))
-    with pytest.raises(SystemExit) as end:
-        main(["convert", str(study.path), "--cluster", str(file)])
-    assert end.value.code == 0
+    assert command_line.run("convert", study.path, "--cluster", file) == 0
     assert "2 ranks" in capsys.readouterr().out
 
 

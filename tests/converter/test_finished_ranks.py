@@ -7,9 +7,9 @@ import os
 import shutil
 from pathlib import Path
 
+import command_line
 import pytest
 
-from chakrascope.cli import main
 from chakrascope.converter import Workload, convert, convert_files
 from chakrascope.converter.building import _finished, _rank, _workers, finished_ranks
 from chakrascope.errors import TraceError, TraceFormatError
@@ -185,16 +185,13 @@ def test_a_damaged_trace_costs_no_other_rank(pattern, expected, tmp_path, made, 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_workers, "rank_graph", damaged)
-        with pytest.raises(SystemExit):
-            main(command)
+        command_line.run(*command)
     said = " ".join(capsys.readouterr().err.split())
     assert "2 converted ranks kept in" in said
     path.write_bytes(whole + b"\n")
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 1))
     made.clear()
-    with pytest.raises(SystemExit) as end:
-        main(command)
-    assert end.value.code == 0
+    assert command_line.run(*command) == 0
     assert made == [2, 3]
     assert files(Study.open(study).workload_prefix().parent).keys() == {
         name.replace("job", "workload") for name in expected

@@ -3,12 +3,12 @@
 import json
 import shutil
 
+import command_line
 import numpy as np
 import pytest
 from evidence_file import EvidenceFile
 from gloo_thread import Thread, write_trace_set
 
-from chakrascope.cli import main
 from chakrascope.converter import NodeType, Workload, convert, doctor
 from chakrascope.converter.building import profiler_overhead
 from chakrascope.errors import UsageError
@@ -32,13 +32,6 @@ def captured(data_dir, tmp_path):
         return path
 
     return make
-
-
-def command(*words):
-    """Run a command line and return its exit code."""
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    return ended.value.code
 
 
 def host_times(workload):
@@ -121,10 +114,10 @@ def test_scattered_steps_are_no_baseline(captured, tmp_path, capsys):
         convert(folder, rescale_host=True)
     study = Study.create(tmp_path / "study")
     shutil.copytree(folder, study.path / "traces" / "capture-1")
-    assert command("convert", study.path) == 0
-    assert command("run", study.path, "--network", "ring-2") == 0
+    assert command_line.run("convert", study.path) == 0
+    assert command_line.run("run", study.path, "--network", "ring-2") == 0
     capsys.readouterr()
-    assert command("summary", study.path) == 0
+    assert command_line.run("summary", study.path) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "Unprofiled steps scatter" in shown
     assert "times as long" not in shown
@@ -145,11 +138,11 @@ def test_convert_and_summary_say_it_and_what_was_done_about_it(captured, tmp_pat
     )
     said = "Captured steps take 2.0 times as long as unprofiled ones (27.9 ms against 14.0 ms)"
     for options in ([], ["--rescale-host"]):
-        assert command("convert", study.path, *options) == 0
+        assert command_line.run("convert", study.path, *options) == 0
         assert said.lower() in " ".join(capsys.readouterr().out.split()).lower()
-        assert command("run", study.path, "--network", "ring-2") == 0
+        assert command_line.run("run", study.path, "--network", "ring-2") == 0
         capsys.readouterr()
-        assert command("summary", study.path) == 0
+        assert command_line.run("summary", study.path) == 0
         shown = " ".join(capsys.readouterr().out.split())
         doubted = f"{said}: the profiler may be why the host bounds this one"
         assert (f"{said}; host time was scaled by it." if options else doubted) in shown
@@ -161,7 +154,7 @@ def test_convert_and_summary_say_it_and_what_was_done_about_it(captured, tmp_pat
 
 def test_traces_of_other_tools_cannot_be_scaled(data_dir, tmp_path, capsys):
     trace = str(data_dir / "converter" / "linked" / "linked_0.json.gz")
-    assert command("convert", "-o", tmp_path / "w", "--linked-trace", trace, "--rescale-host") == 2
+    assert command_line.run("convert", "-o", tmp_path / "w", "--linked-trace", trace, "--rescale-host") == 2
     assert "timed without a profiler" in " ".join(capsys.readouterr().err.split())
 
 

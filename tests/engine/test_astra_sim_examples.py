@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import math
 
+import command_line
 import et
 import pytest
-
-from chakrascope.cli import main
 
 MEBIBYTE = 1 << 20
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -114,9 +113,7 @@ def run_main(kind, backend, system="system.json", network="network.yml"):
     arguments = ["run", f"--workload-configuration={kind}", f"--system-configuration={system}"]
     arguments += [f"--network-configuration={network}", "--remote-memory-configuration=memory.json"]
     arguments += ["--comm-group-configuration=empty", "--backend", backend, "--format", "json"]
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    return stop.value.code
+    return command_line.run(*arguments)
 
 
 def finish_times(capsys, kind, backend, **files):

@@ -12,8 +12,7 @@ import pytest
 from chakrascope.errors import ConfigError
 from chakrascope.runner import Experiment, engine
 from chakrascope.runner.config import Fabric, MemoryConfig, NetworkConfig, PacketPart, SystemConfig
-from chakrascope.runner.emulation._channel import Message
-from chakrascope.runner.emulation._wire import EngineJob, config_of, job_to_wire
+from chakrascope.runner.emulation._wire import EngineJob, Message, config_of, job_to_wire
 
 _STUB = Path(engine.__file__).with_name("_engine.pyi")
 _GIVEN_BY = {

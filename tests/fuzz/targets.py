@@ -53,9 +53,8 @@ from chakrascope.runner import (
 from chakrascope.runner.analysis import find_stragglers
 from chakrascope.runner.chips import load_chip
 from chakrascope.runner.config import fabric_of, preset_path
-from chakrascope.runner.emulation._channel import Channel, challenge
 from chakrascope.runner.emulation._hosts import read_setup
-from chakrascope.runner.emulation._wire import algorithms_of, columns_from_wire, config_of
+from chakrascope.runner.emulation._wire import Channel, algorithms_of, challenge, columns_from_wire, config_of
 from chakrascope.runner.gpu import load_machine
 from chakrascope.runner.prediction.models import find_model
 from chakrascope.runner.programs import inspect_program, read_program

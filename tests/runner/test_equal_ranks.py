@@ -9,8 +9,9 @@ import pandas as pd
 import pyarrow.parquet
 import pytest
 
-from chakrascope.errors import StudyError
-from chakrascope.runner import NetworkConfig, Result, critical_path, prepare, summarize
+from chakrascope.converter import Workload
+from chakrascope.errors import StudyError, WorkloadError
+from chakrascope.runner import NetworkConfig, Result, Study, critical_path, prepare, summarize
 from chakrascope.runner.analysis import collective_overview, layer_table
 from chakrascope.runner.backends import EngineBackend
 from chakrascope.support.table import Table
@@ -113,3 +114,35 @@ def test_a_rank_that_equals_none_is_refused(tmp_path):
     result.with_columns(ranks=Table.of(ranks)).save(tmp_path / "run")
     with pytest.raises(StudyError, match="equal to one that is not there"):
         Result.load(tmp_path / "run")
+
+
+def test_equal_ranks_share_a_file_in_a_study_and_have_their_own_elsewhere(tmp_path):
+    prefix = Study.create(tmp_path / "study").add_workload(_job(), "job")
+    files = [prefix.with_name(f"{prefix.name}.{rank}.et") for rank in range(6)]
+    assert [file.samefile(files[0]) for file in files] == [True, False] * 3
+    _job().save(tmp_path / "job")
+    assert not (tmp_path / "job.0.et").samefile(tmp_path / "job.2.et")
+    for rank, file in enumerate(files):
+        assert file.read_bytes() == (tmp_path / f"job.{rank}.et").read_bytes()
+
+
+def test_what_was_saved_is_imported_as_it_is_and_what_was_changed_is_read(tmp_path):
+    study, prefix = Study.create(tmp_path / "study"), tmp_path / "job"
+    _job(own_groups=True).save(prefix)
+    copied = study.import_workload(prefix, name="copied")
+    assert Workload.load(copied).groups == _job(own_groups=True).groups
+    assert [file.name for file in sorted(copied.parent.iterdir())] == [
+        file.name.replace("job", copied.name, 1) for file in sorted(tmp_path.glob("job.*"))
+    ]
+    for rank in range(6):
+        assert Workload.load(copied).graph_of(rank) == _job(own_groups=True).graph_of(rank)
+    assert copied.with_name(f"{copied.name}.0.et").samefile(copied.with_name(f"{copied.name}.2.et"))
+    assert not (tmp_path / "job.0.et").samefile(copied.with_name(f"{copied.name}.0.et"))
+
+    (tmp_path / "job.1.et").write_bytes((tmp_path / "job.0.et").read_bytes())
+    read = Workload.load(study.import_workload(prefix, name="read"))
+    assert read.program_of_rank.tolist() == [0, 0, 0, 1, 0, 1]
+    (tmp_path / "job.5.et").unlink()
+    with pytest.raises(WorkloadError, match=r"job\.5\.et is missing"):
+        study.import_workload(prefix, name="incomplete")
+    assert study.workloads() == ["copied", "read"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import command_line
 import pytest
 import yaml
 
-from chakrascope.cli import main
 from chakrascope.converter import microbenchmark
 from chakrascope.errors import BackendUnavailable, ChakrascopeError, ConfigError
 from chakrascope.runner import (
@@ -214,14 +214,9 @@ def test_failures_are_an_option(tmp_path, capsys, monkeypatch):
     (tmp_path / "graph.yml").write_text(yaml.safe_dump(GRAPH), encoding="utf-8")
 
     def run(*options):
-        with pytest.raises(SystemExit) as end:
-            main(
-                [
-                    *["run", "--workload", "w", "--network", "graph.yml", "--backend", "analytical-aware"],
-                    *options,
-                ]
-            )
-        return end.value.code, capsys.readouterr()
+        return command_line.run(
+            *["run", "--workload", "w", "--network", "graph.yml", "--backend", "analytical-aware"], *options
+        ), capsys.readouterr()
 
     microbenchmark("all-reduce", 4, 1 << 20).save(tmp_path / "w")
     code, said = run("--fail", "leaf0,spine0=0.25", "--fail", "7")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from chakrascope.runner import Result
 from chakrascope.runner._framed import coded, rows_of, sums_by
+from chakrascope.support.table import TextColumn
 
 
 @given(st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 3), st.integers(0, 1 << 60)), max_size=30))
@@ -50,3 +51,27 @@ def test_a_result_given_columns_has_tables(result):
     assert result.links["bytes"].dtype == "int64"
     assert replace(result, makespan_ns=9).ranks.equals(result.ranks)
     assert pickle.loads(pickle.dumps(result)).ranks.equals(result.ranks)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int64", "uint64"])
+def test_the_extremes_of_integers_are_coded(kind):
+    limits = np.iinfo(kind)
+    keys = np.array([limits.max, limits.min, limits.max, 3] * 70, kind)
+    numbers, names = coded(keys, keys)
+    assert numbers.tolist() == [0, 1, 0, 2] * 70
+    assert names == [(int(limits.max),) * 2, (int(limits.min),) * 2, (3, 3)]
+
+
+@given(st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 3)), max_size=30))
+def test_columns_of_texts_are_coded_as_objects_are(rows):
+    texts = [text for text, _ in rows]
+    numbers = np.array([number for _, number in rows], np.int64)
+    objects = np.array([*texts, None], object)[:-1]
+    for keys, others in (
+        ([TextColumn.of(texts)], [objects]),
+        ([TextColumn.of(texts), numbers], [objects, numbers]),
+    ):
+        indices, names = coded(*keys)
+        expected_indices, expected_names = coded(*others)
+        assert indices.tolist() == expected_indices.tolist()
+        assert names == expected_names

@@ -7,13 +7,13 @@ import os
 import shutil
 import sqlite3
 
+import command_line
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from workloads import coll, comp, workload
 
 from chakrascope.cli import _doctor as _doctor_command
-from chakrascope.cli import main
 from chakrascope.converter import Workload
 from chakrascope.converter.building import _finished, finished_ranks
 from chakrascope.errors import Cancelled, ChakrascopeError, StudyError, UsageError
@@ -254,11 +254,9 @@ def test_captures_elsewhere_are_given_and_links_to_them_not_followed(study, grap
     (item,) = find_items(graphs)
     assert _operators(study, import_item(study, graphs, item.id, "mine", unheard)) == [""]
     asked = ["import", str(study.path), str(graphs), item.place, "--name", "given", "--capture-trace"]
-    with pytest.raises(SystemExit):
-        main([*asked, str(elsewhere)])
+    command_line.run(*asked, elsewhere)
     assert _operators(study, "given") == ["flash::attention"]
-    with pytest.raises(SystemExit):
-        main([*asked, str(tmp_path / "absent")])
+    command_line.run(*asked, tmp_path / "absent")
     assert "holds no trace of a capture" in capsys.readouterr().out.replace("\n", " ")
 
 
@@ -463,9 +461,9 @@ class TestStopped:
         assert not list(study.path.parent.glob(".*converting"))
 
     def test_the_command_converts_once(self, study, folder, item, made):
-        with pytest.raises(SystemExit) as end:
-            main(["import", str(study.path.parent / "new"), str(folder), item.place, "--name", "mine"])
-        assert end.value.code == 0
+        assert (
+            command_line.run("import", study.path.parent / "new", folder, item.place, "--name", "mine") == 0
+        )
         assert sorted(made) == [0, 1]
         assert Study.open(study.path.parent / "new").workloads() == ["mine"]
 
@@ -477,12 +475,10 @@ class TestStopped:
 
         with monkeypatch.context() as patch:
             patch.setattr(_doctor_command, "counter", stop)
-            with pytest.raises(SystemExit):
-                main(["doctor", place])
+            command_line.run("doctor", place)
         assert "1 converted rank kept in" in " ".join(capsys.readouterr().err.split())
-        with pytest.raises(SystemExit) as end:
-            main(["doctor", place])
-        assert (end.value.code, made) == (0, [0, 1])
+        code = command_line.run("doctor", place)
+        assert (code, made) == (0, [0, 1])
         assert not list(folder.rglob(".*converting"))
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+import command_line
 import pytest
 from workloads import coll, comp, workload
 
-from chakrascope.cli import main
 from chakrascope.runner import Study
 
 
@@ -19,9 +19,7 @@ def study(tmp_path):
 
 
 def run(study, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        main(["sweep", str(study.path), "--workers", "0", *arguments])
-    return stop.value.code
+    return command_line.run("sweep", study.path, "--workers", "0", *arguments)
 
 
 def test_a_grid_is_printed_best_first_and_the_best_kept(study, capsys):

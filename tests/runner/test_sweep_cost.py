@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import command_line
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -92,9 +93,7 @@ def test_what_is_no_price_is_refused(text):
 
 def test_the_command_takes_prices(study, capfd):
     options = ["--over", "network=ring-2,ring-8", "--price", "ring-2=9", "--price", "1", "--least", "cost"]
-    with pytest.raises(SystemExit) as stop:
-        main(["sweep", str(study.path), *options, "--format", "json", "--workers", "0"])
-    assert stop.value.code == 0
+    assert command_line.run("sweep", study.path, *options, "--format", "json", "--workers", "0") == 0
     rows = json.loads(capfd.readouterr().out)
     assert rows[0]["cost"] < rows[1]["cost"]
 
@@ -115,6 +114,5 @@ def test_a_sweep_is_shown_again_and_only_what_no_point_beats(study, capfd):
 
 
 def test_showing_and_sweeping_at_once_is_refused(study, capfd):
-    with pytest.raises(SystemExit) as stop:
-        main(["sweep", str(study.path), "--show", "one", "--over", "network=ring-2"])
-    assert (stop.value.code, "with neither" in capfd.readouterr().err) == (2, True)
+    code = command_line.run("sweep", study.path, "--show", "one", "--over", "network=ring-2")
+    assert (code, "with neither" in capfd.readouterr().err) == (2, True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
+import command_line
 import pandas as pd
 import pytest
 from workloads import coll, comp, workload
 
-from chakrascope.cli import main
 from chakrascope.errors import BackendUnavailable, ConfigError
 from chakrascope.runner import Study, run_sweep
 from chakrascope.runner.sweep import Goal, Range, grid, parse_axis
@@ -116,18 +116,13 @@ def test_a_search_needs_optuna_and_axes(study, monkeypatch):
 def test_that_no_point_keeps_to_the_limits_is_said(study, capfd):
     for limit, told in (("1", True), ("1e12", False)):
         command = ["sweep", str(study.path), "--network", "ring-8", "--over", "network.bandwidth=25,50"]
-        with pytest.raises(SystemExit):
-            main([*command, "--workers", "0", "--at-most", f"makespan_ns={limit}"])
+        command_line.run(*command, "--workers", "0", "--at-most", f"makespan_ns={limit}")
         assert ("No point keeps to the limits (makespan_ns=1)" in capfd.readouterr().err) == told
 
 
 def test_the_command_searches(study, optuna, capsys):
     axes = ("--over", "network.bandwidth=25..400", "--trials", "4", "--least", "rank_time_ns")
-    with pytest.raises(SystemExit) as stop:
-        main(["sweep", str(study.path), "--network", "ring-8", "--workers", "0", *axes])
-    assert stop.value.code == 0
+    assert command_line.run("sweep", study.path, "--network", "ring-8", "--workers", "0", *axes) == 0
     assert "rank_time" in capsys.readouterr().out
     for wrong in (("--at-most", "makespan_ns=fast"), ("--list", "points.jsonl")):
-        with pytest.raises(SystemExit) as stop:
-            main(["sweep", str(study.path), "--network", "ring-8", *axes, *wrong])
-        assert stop.value.code == 2
+        assert command_line.run("sweep", study.path, "--network", "ring-8", *axes, *wrong) == 2

@@ -11,7 +11,7 @@ from chakrascope.converter import CollectiveType
 from chakrascope.errors import ConfigError, UsageError
 from chakrascope.runner import NetworkConfig, critical_path, get_backend, prepare
 from chakrascope.runner.analysis import Target, simulate_faster, targets, what_if
-from chakrascope.runner.analysis._what_if._network import with_faster_network
+from chakrascope.runner.analysis._what_if._changed import with_faster_network
 from chakrascope.runner.config import fabric_of
 
 SIZE = 1 << 22

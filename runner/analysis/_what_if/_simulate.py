@@ -13,10 +13,9 @@ from ..._result import Result
 from ..._traits import about_backend
 from ...backends import Progress, get_backend
 from ...gpu import faster_machine
-from ._network import with_faster_network
+from ._changed import with_faster_network, with_faster_nodes, without_edge
 from ._skew import without_skew
 from ._target import COLUMNS, NETWORK, NODES, Target
-from ._workload import with_faster_nodes, without_edge
 
 if TYPE_CHECKING:
     import pandas as pd

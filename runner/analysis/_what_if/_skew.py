@@ -112,14 +112,11 @@ def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
         & ~texts_where(nodes, "kind", _NOT_WORK.__contains__)
         & ~texts_where(nodes, "cause", _WAITING.__contains__)
     )
-    operators, names = nodes["operator"], nodes["name"]
-    nameless = np.array([text == "" for text in operators.texts] or [True], bool)[operators.numbers[rows]]
-    named = np.where(nameless, names.numbers[rows] + len(operators.texts), operators.numbers[rows])
-    texts = [*operators.texts, *names.texts]
-    kinds, causes = nodes["kind"], nodes["cause"]
+    named = nodes["operator"][rows].filled(nodes["name"][rows])
+    kinds, causes, texts = nodes["kind"], nodes["cause"], named.texts
     sizes = max(1, len(kinds.texts)), max(1, len(causes.texts)), max(1, len(texts))
     # As one number each, which sorts much faster than columns of three.
-    keys = np.ravel_multi_index((kinds.numbers[rows], causes.numbers[rows], named), sizes)
+    keys = np.ravel_multi_index((kinds.numbers[rows], causes.numbers[rows], named.numbers), sizes)
     distinct, number = np.unique(keys, return_inverse=True)
     found = zip(*(part.tolist() for part in np.unravel_index(distinct, sizes)), strict=True)
     works = [(kinds.texts[kind], causes.texts[cause], texts[name]) for kind, cause, name in found]

@@ -13,11 +13,11 @@ from ....converter import NodeType, Workload
 from ....converter.building import captured_steps, class_of, plain_name
 from ....support import bytes_text, ranks_text
 from ..._result import Result
-from .._busy_time import busy_kinds, exclusive_ns
 from .._choices import PARTS
-from .._collective_overview import operation_name
+from .._collectives import operation_name
 from .._critical_path import CriticalPath, critical_path
 from .._stood_for import group_members, ranks_stood_for
+from .._streams import busy_kinds, exclusive_ns
 from .._summary import rank_times
 
 __all__ = ["Step", "read_step"]

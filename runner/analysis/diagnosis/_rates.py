@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ._messages import Floats, Ints, Messages
-from ._pairs import likely_pairs
 from ._sharing import Sharing
-from ._suspects import Flags, Suspect, suspects_of
+from ._suspects import Flags, Suspect, likely_pairs, suspects_of
 
 __all__ = ["LEAST_SLOWER", "Rates", "SlowPart", "measure_rates", "slow_parts"]
 

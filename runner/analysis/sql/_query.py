@@ -21,8 +21,7 @@ import pandas as pd
 from ....errors import BackendTimeout, BackendUnavailable, Cancelled, UsageError, did_you_mean
 from ....support import bytes_text, end_with_parent
 from .._run import RunAnalysis
-from ._columns import COLUMN_TABLES
-from ._tables import SQL_TABLES
+from ._tables import COLUMN_TABLES, SQL_TABLES
 
 __all__ = ["Answer", "query_run"]
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ....converter.chakra import TextColumn
-from ._columns import Made
+from ._tables import Made
 
 __all__ = ["stream_of_columns", "stream_of_frame"]
 

@@ -1,22 +1,113 @@
-"""The tables of a run that SQL may ask: what each holds, and the units of its columns."""
+"""The tables of a run that SQL may ask: what each holds, how it is made, and questions to begin with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
+from ....converter import NODE_COLUMNS
+from ....converter.chakra import TextColumn
+from ....errors import ChakrascopeError
+from ..._result import COLUMNS
 from ...study import run_table
 from .._labels import edge_label
 from .._layers import LAYER_TYPES
 from .._links import link_table
+from .._path_facts import NodeFacts, coded_facts
 from .._run import RunAnalysis
-from .._slack_tables import slack_table
+from .._slack import slack_columns, slack_table
 
-__all__ = ["SQL_TABLES", "SqlTable", "sql_columns"]
+__all__ = ["COLUMN_TABLES", "SQL_EXAMPLES", "SQL_TABLES", "ColumnTable", "Made", "SqlTable", "sql_columns"]
 
+Made = Mapping[str, npt.NDArray[Any] | TextColumn]
+
+
+class ColumnTable(NamedTuple):
+    """The names of a table's columns in their order, and how some of them are made of a run."""
+
+    names: tuple[str, ...]
+    make: Callable[[RunAnalysis, Sequence[str]], Made]
+
+
+def _nodes(run: RunAnalysis, names: Sequence[str]) -> Made:
+    """Return columns of every executed node, as `RunAnalysis.nodes` has them, by rank and id."""
+    recorded = [name for name in names if name in COLUMNS["nodes"]]
+    known = [name for name in names if name not in recorded]
+    numbers = [name for name in known if NODE_COLUMNS[name][0] != "str"]
+    parts: dict[str, list[npt.NDArray[Any]]] = {
+        name: [np.empty(0, COLUMNS["nodes"].get(name) or NODE_COLUMNS[name][0])]
+        for name in dict.fromkeys(("rank", "node_id", *recorded, *numbers))
+    }
+    for rank, nodes in run.result.table("nodes").by_rank([name for name in recorded if name != "rank"]):
+        facts = NodeFacts(run.workload, np.full(len(nodes["node_id"]), rank), nodes["node_id"])
+        numeric = {name: facts.numbers(name).astype(NODE_COLUMNS[name][0]) for name in numbers}
+        for name, column in (
+            {"rank": np.full(len(nodes["node_id"]), rank, np.int32)} | nodes | numeric
+        ).items():
+            parts[name].append(column)
+    made = {name: np.concatenate(parts.pop(name)) for name in [*parts]}
+    texts = coded_facts(
+        run.workload, made["rank"], made["node_id"], [name for name in known if name not in numbers]
+    )
+    return {name: texts[name] if name in texts else made[name] for name in names}
+
+
+def _slack(run: RunAnalysis, names: Sequence[str]) -> Made:
+    """Return columns of every node with its slack, as `slack_table` has them; no row if it is not known."""
+    try:
+        found = slack_columns(run.result, run.workload)
+    except ChakrascopeError:
+        found = {
+            name: np.empty(0, np.int64) for name in ("rank", "node_id", "start_ns", "end_ns", "slack_ns")
+        }
+    found["duration_ns"] = found.pop("end_ns") - found["start_ns"]
+    order = np.lexsort((-found["duration_ns"], found["slack_ns"]))
+    known = [name for name in names if name not in found]
+    texts = coded_facts(run.workload, found["rank"], found["node_id"], known)
+    return {name: (texts | found)[name][order] for name in names}
+
+
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+COLUMN_TABLES: Mapping[str, ColumnTable] = {
+    "nodes": ColumnTable(_distinct([*COLUMNS["nodes"], *NODE_COLUMNS]), _nodes),
+    "slack": ColumnTable(
+        ("rank", "node_id", "name", "kind", "module", "start_ns", "duration_ns", "slack_ns"), _slack
+    ),
+}
+"""The tables by name whose columns are made one by one."""
+SQL_EXAMPLES: Mapping[str, str] = {
+    "Operators by time on the critical path": """\
+SELECT operator, kind, count(*) AS segments, sum(duration_ns) AS on_path_ns
+FROM critical_path GROUP BY ALL ORDER BY on_path_ns DESC LIMIT 20""",
+    "Which rank made the others wait, in which collective": """\
+SELECT c.collective, c.operation, c.size_bytes, c.rank AS last_rank, c.skew_ns
+FROM collectives c ORDER BY c.skew_ns DESC LIMIT 20""",
+    "Time of each operator, rank against rank": """\
+SELECT operator, min(total_ns) AS least_ns, max(total_ns) AS most_ns, arg_max(rank, total_ns) AS slowest_rank
+FROM (SELECT operator, rank, sum(end_ns - start_ns) AS total_ns FROM nodes GROUP BY ALL)
+GROUP BY operator ORDER BY most_ns - least_ns DESC LIMIT 20""",
+    "Simulated against measured duration": """\
+SELECT kind, count(*) AS nodes, sum(end_ns - start_ns) AS simulated_ns, sum(duration_ns) AS measured_ns
+FROM nodes GROUP BY kind ORDER BY simulated_ns DESC""",
+    "Gaps in which a rank's lane had nothing to do": """\
+SELECT rank, stream, start_ns - before AS gap_ns, name AS followed_by, node_id
+FROM (SELECT *, lag(end_ns) OVER (PARTITION BY rank, stream ORDER BY start_ns) AS before FROM nodes)
+WHERE gap_ns > 0 ORDER BY gap_ns DESC LIMIT 20""",
+    "Bytes by process group and operation": """\
+SELECT c."group", c.operation, count(*) AS times, sum(c.size_bytes) AS size_bytes
+FROM collectives c GROUP BY ALL ORDER BY size_bytes DESC""",
+    "The busiest links": """\
+SELECT src, dst, bytes, busy_ns, queue_ns FROM links ORDER BY busy_ns DESC LIMIT 20""",
+    "Kinds of dependencies": "SELECT kind, count(*) AS edges FROM edges GROUP BY kind ORDER BY edges DESC",
+}
+"""What each asks -> the query."""
 _UNITS = {
     "_bytes_per_ns": "bytes/ns (GB/s)",
     "_ns": "ns",

@@ -9,8 +9,7 @@ from ..._experiment import Experiment
 from ..._result import Result
 from ...config import Fabric
 from .._base import Progress
-from .._process import backend_timeout_s, describe_exit, run_guarded
-from .._scratch import require_space, scratch_folder
+from .._process import backend_timeout_s, describe_exit, require_space, run_guarded, scratch_folder
 from ._find import AstraSimProgram, locate
 from ._inputs import TRACE_LIMIT_NODES, write_inputs
 from ._log import AstraSimLog, log_lines, read_trace

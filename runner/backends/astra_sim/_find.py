@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import BackendUnavailable, ConfigError, did_you_mean
-from .._user_file import read_user_file
+from .._process import read_user_file
 
 __all__ = ["KINDS", "AstraSimProgram", "find_astra_sim", "locate", "nearest_program"]
 

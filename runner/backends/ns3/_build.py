@@ -15,8 +15,7 @@ from pathlib import Path
 
 from ....errors import BackendError, Cancelled, ChakrascopeError
 from ....support import sync_files
-from .._process import describe_exit, run_guarded
-from .._scratch import scratch_folder
+from .._process import describe_exit, run_guarded, scratch_folder
 from ._install import Compiler, Ns3Install, find_compiler, find_ns3
 
 __all__ = ["SOURCES", "build_driver", "cache_folder", "start_build"]

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from ._address import ServiceAddress as ServiceAddress
     from ._address import configured_services as configured_services
     from ._address import parse_address as parse_address
+    from ._backend import PLUGIN as PLUGIN
     from ._backend import ServiceBackend as ServiceBackend
     from ._client import ServiceClient as ServiceClient
-    from ._plugin import PLUGIN as PLUGIN
 else:
     __getattr__ = exports_of(__name__, __file__)
 

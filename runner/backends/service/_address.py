@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ....errors import ConfigError, did_you_mean
-from .._user_file import read_user_file
+from .._process import read_user_file
 from ._request import KINDS
 
 __all__ = ["SCHEME", "VARIABLE", "ServiceAddress", "configured_services", "parse_address"]

@@ -1,4 +1,4 @@
-"""The backend that runs a simulation at an ASTRA-sim Service."""
+"""An ASTRA-sim Service as a backend, and the plug-in for the user's list of services."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from ....errors import BackendError, BackendTimeout, Cancelled, ConfigError
 from ..._experiment import Detail, Experiment
 from ..._result import Result
+from ..._traits import BackendPlugin, Traits
 from .._base import Progress
-from .._process import backend_timeout_s
-from .._scratch import scratch_folder
+from .._process import backend_timeout_s, scratch_folder
 from ..astra_sim import (
     OUTPUTS,
     SHOWN_LINES,
@@ -25,12 +25,11 @@ from ..astra_sim import (
     refuse_endless,
     with_packets,
 )
-from ._address import ServiceAddress, parse_address
-from ._client import LOG_FILE, ServiceClient, plain
+from ._address import ServiceAddress, configured_services, parse_address
+from ._client import LOG_FILE, ServiceClient, plain, turn
 from ._request import configuration, write_archive
-from ._turn import turn
 
-__all__ = ["ServiceBackend", "service_backend"]
+__all__ = ["PLUGIN", "ServiceBackend", "service_backend"]
 
 # The service hangs for good if a simulation writes more lines than this.
 _MOST_LINES = 65_536
@@ -263,3 +262,31 @@ def _trace_fits(experiment: Experiment, place: str) -> bool:
             f"{lines}. Use the backends 'astra-sim:...' or ours."
         )
     return lines + 2 * count_nodes(experiment) + 2 * experiment.workload.num_ranks < _MOST_LINES
+
+
+_WHAT = "an ASTRA-sim Service"
+_CALL_S = 2.0
+
+
+def _names() -> list[str]:
+    return [address.name for address in configured_services()]
+
+
+def _report() -> list[dict[str, str]]:
+    """Check for each service in the user's list whether it answers."""
+    addresses = configured_services()
+    answers = {place: _ask(address) for place, address in {one.place: one for one in addresses}.items()}
+    return [{"backend": address.name, "what": _WHAT} | answers[address.place] for address in addresses]
+
+
+def _ask(address: ServiceAddress) -> dict[str, str]:
+    try:
+        with ServiceClient(address, call_s=_CALL_S) as client:
+            return {"usable": "yes", "found": f"version {client.version()}, {client.status()}"}
+    except BackendError as error:
+        return {"usable": "no", "found": error.message}
+
+
+PLUGIN = BackendPlugin(
+    Traits(_WHAT, variant="address", efficiency="none"), service_backend, names=_names, report=_report
+)

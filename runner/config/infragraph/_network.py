@@ -8,12 +8,10 @@ from typing import Any
 
 from ....errors import ConfigError
 from ....support import bandwidth_text, count_text
-from .._fabric import FabricLink
+from .._fabric import ROUTER_SPEEDUP, FabricLink
 from .._symmetry import find_dimensions, uneven_ways
-from .._topology import ROUTER_SPEEDUP
 from ._expand import Graph, Line, Node, expand
-from ._figures import check_names, figures, full_name, named_defaults
-from ._options import Options, read_options
+from ._figures import Options, check_names, figures, full_name, named_defaults, read_options
 from ._schema import Infrastructure, read
 
 __all__ = ["network_mapping"]

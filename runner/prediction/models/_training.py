@@ -203,7 +203,7 @@ class _Pool:
             else:
                 values = [node.get(name, default) for node in self.nodes]
             if dtype == "str":
-                columns[name] = TextColumn.of(values).take(rows)
+                columns[name] = TextColumn.of(values)[rows]
             else:
                 columns[name] = _numbers(values, dtype)[rows]
         peer = np.array([node.get("peer", 0) for node in self.nodes], dtype=np.int64)[rows]

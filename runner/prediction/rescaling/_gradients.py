@@ -39,10 +39,8 @@ def _added_up(stage: Stage, key: Key) -> int:
     begin, end = stage.blocks[key]
     nodes = stage.graph.node_columns
     operator, module = nodes["operator"], nodes["module"]
-    adds = np.array([text == "aten::add_" for text in operator.texts], dtype=bool)[
-        operator.numbers[begin:end]
-    ]
-    plain = np.array([text == "" for text in module.texts], dtype=bool)[module.numbers[begin:end]]
+    adds = operator[begin:end] == "aten::add_"
+    plain = module[begin:end] == ""
     moved = nodes["tensor_size_bytes"][begin:end][adds & plain & (nodes["num_ops"][begin:end] > 1)]
     return int(moved.sum()) // _TENSORS
 

@@ -96,7 +96,7 @@ def _share(graph: Graph, forward: Periods) -> float:
     """Return the share of a layer in the weights: of what is gathered, else of the forward operations."""
     nodes = graph.node_columns
     phase = nodes["phase"]
-    is_forward = np.array([text == "forward" for text in phase.texts], dtype=bool)[phase.numbers]
+    is_forward = phase == "forward"
     gathers = (nodes["comm_type"] == CollectiveType.ALL_GATHER) & (np.arange(graph.num_nodes) < forward.end)
     amounts = np.where(gathers, nodes["comm_size_bytes"], 0)
     if not amounts.any():

@@ -107,9 +107,9 @@ def _ends_of_backward_passes(graph: Graph) -> list[int]:
     """Return the rows behind each stretch of backward operators; messages end a stretch, too."""
     nodes = graph.node_columns
     phase, kind, operator = nodes["phase"], nodes["kind"], nodes["operator"]
-    backward = np.array([text == "backward" for text in phase.texts], dtype=bool)[phase.numbers]
-    gap = np.array([text == "host" for text in kind.texts], dtype=bool)[kind.numbers]
-    gap &= np.array([text == "" for text in operator.texts], dtype=bool)[operator.numbers]
+    backward = phase == "backward"
+    gap = kind == "host"
+    gap &= operator == ""
     message = np.isin(nodes["type"], [kind for kind, _ in _ENDS])
     computes = (nodes["type"] == NodeType.COMP) & ~gap
     seen = np.flatnonzero(computes | message)

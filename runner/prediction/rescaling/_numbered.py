@@ -51,7 +51,7 @@ class Layers:
     def cuts(self, phase: str) -> list[int]:
         """Return where each layer begins in *phase*, and behind the last one's last row."""
         texts = self.graph.node_columns["phase"]
-        alike = np.array([text == phase for text in texts.texts], dtype=bool)[texts.numbers]
+        alike = texts == phase
         rows = np.flatnonzero(alike & (self.of_row >= 0))
         firsts = [int(rows[self.of_row[rows] == number][0]) for number in np.unique(self.of_row[rows])]
         return [*sorted(firsts), int(rows[-1]) + 1] if len(rows) else []
@@ -59,7 +59,7 @@ class Layers:
     def passes(self) -> int:
         """Return how often the forward pass comes to the first layer after another one."""
         phase = self.graph.node_columns["phase"]
-        is_forward = np.array([text == "forward" for text in phase.texts], dtype=bool)[phase.numbers]
+        is_forward = phase == "forward"
         visited = self.of_row[is_forward & (self.of_row >= 0)]
         if not len(visited):
             return 0

@@ -6,11 +6,10 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ....converter.chakra import Column, Graph, NodeType, TextColumn
+from ....converter.chakra import Column, Graph, NodeType
 
 __all__ = ["Period", "Periods", "alike", "does_something", "parts_of", "period_of", "repeated"]
 
@@ -111,7 +110,7 @@ def repeated(graph: Graph, periods: Periods, times: int) -> Graph:
     is_copy[behind : behind + times * size] = True
     ids = graph.node_columns["node_id"]
     row_of = {number: row for row, number in enumerate(ids.tolist())}
-    columns: dict[str, Column] = {name: _taken(column, order) for name, column in graph.node_columns.items()}
+    columns: dict[str, Column] = {name: column[order] for name, column in graph.node_columns.items()}
     columns["node_id"] = np.arange(len(order), dtype=np.int64)
     columns["measured_start_ns"] = np.where(is_copy, -1, graph.node_columns["measured_start_ns"][order])
     edges = [
@@ -127,10 +126,6 @@ def repeated(graph: Graph, periods: Periods, times: int) -> Graph:
         if kept is not None:
             extra[new] = kept
     return Graph.of_columns(graph.rank, columns, made, extra)
-
-
-def _taken(column: Any, rows: np.ndarray) -> Column:
-    return column.take(rows) if isinstance(column, TextColumn) else column[rows]
 
 
 def _edges(

@@ -19,8 +19,6 @@ from ._turns import BACKWARD, BEFORE, BEHIND, END, FORWARD, START, Key, Stage, o
 __all__ = ["handed_bytes", "message", "with_stages"]
 
 
-
-
 def with_stages(
     workload: Workload,
     stages: int | None = None,

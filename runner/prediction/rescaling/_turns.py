@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ....converter.chakra import EdgeKind, Graph, NodeType, TextColumn
+from ....converter.chakra import EdgeKind, Graph, NodeType
 from ....errors import WorkloadError
 from ._layout import INSTEAD
 from ._numbered import Layers
@@ -23,7 +23,6 @@ Key = tuple[str, int, "int | str"]  # pass, micro-batch, layer or BEFORE or BEHI
 START: Key = ("start", 0, BEFORE)
 END: Key = ("end", 0, BEHIND)
 Turn = tuple[str, int]
-
 
 
 def orders(schedule: str, stage: int, stages: int, micro_batches: int) -> list[Turn]:
@@ -145,10 +144,10 @@ class _Reader:
         nodes = graph.node_columns
         phase, module, kind = nodes["phase"], nodes["module"], nodes["kind"]
         self.graph, self.layers = graph, layers
-        self.forward = _is(phase, "forward")
-        self.backward = _is(phase, "backward")
-        self.gap = _is(kind, "host") & _is(nodes["operator"], "")
-        self.named = ~_is(module, "")
+        self.forward = phase == "forward"
+        self.backward = phase == "backward"
+        self.gap = (kind == "host") & (nodes["operator"] == "")
+        self.named = module != ""
         self.sends = nodes["type"] == NodeType.COMM_SEND
         self.receives = nodes["type"] == NodeType.COMM_RECV
 
@@ -264,8 +263,3 @@ class _Reader:
         return WorkloadError(
             f"Rank {self.graph.rank} {what}, so it is not known what other stages would do. {INSTEAD}"
         )
-
-
-def _is(column: TextColumn, wanted: str) -> np.ndarray:
-    result: np.ndarray = np.array([text == wanted for text in column.texts], dtype=bool)[column.numbers]
-    return result

@@ -17,7 +17,7 @@ from ....converter.readers import read_device_trace, unpacked
 from ....errors import Cancelled, ChakrascopeError, StudyError
 from ....support import new_folder
 from ....tracer import TraceSet
-from .._names import check_name
+from .._layout import check_name
 from .._study import Study
 from ._find import ImportItem, find_item, find_items
 

@@ -25,7 +25,7 @@ from ....converter.readers import (
 )
 from ....errors import StudyError, TraceError
 from ....tracer import MANIFEST_NAME, TraceSet
-from .._names import safe_name
+from .._layout import safe_name
 
 if TYPE_CHECKING:
     import pandas as pd

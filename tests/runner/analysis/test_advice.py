@@ -18,6 +18,7 @@ from chakrascope.runner.analysis import Target, analyse_run, gain_text, what_if
 from chakrascope.runner.analysis._critical_path import SEGMENT_COLUMNS, CriticalPath
 from chakrascope.runner.analysis._remedies import REMEDIES
 from chakrascope.runner.analysis._summary import _network_cannot_matter
+from chakrascope.support.table import Table, TextColumn
 
 MS = 1_000_000
 
@@ -30,7 +31,11 @@ def _path(rows, makespan_ns):
                        operator, "", collective, "", "", ""))  # fmt: skip
         start += duration
     segments = pd.DataFrame(filled, columns=list(SEGMENT_COLUMNS)).astype(SEGMENT_COLUMNS)
-    return CriticalPath(segments, makespan_ns, np.zeros(1, dtype=np.int32))
+    columns = {
+        name: TextColumn.of(segments[name]) if kind == "object" else segments[name].to_numpy()
+        for name, kind in SEGMENT_COLUMNS.items()
+    }
+    return CriticalPath(Table.of(columns), makespan_ns, np.zeros(1, dtype=np.int32))
 
 
 def host(node_id, duration_ns, after=(), **facts):

@@ -24,8 +24,8 @@ from chakrascope.runner.analysis import (
     read_step,
     side_of,
 )
+from chakrascope.runner.analysis.before_after._diff import path_legs, paths_side_by_side
 from chakrascope.runner.analysis.before_after._noise import Layout, differences, rank_cut
-from chakrascope.runner.analysis.before_after._paths import path_legs, paths_side_by_side
 
 KIND_OF = {"Memset": "copy", "Memcpy": "copy", "python": "host"}
 MODULES = ("", "layers.0", "layers.1", "head")

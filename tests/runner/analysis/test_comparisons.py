@@ -31,6 +31,7 @@ from chakrascope.runner.analysis._differences import (
     rank_differences,
 )
 from chakrascope.runner.analysis._summary import summarize
+from chakrascope.support.table import Table
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ def test_paths_diverge_where_they_do(run, other):
     assert divergence_text(run.path, other.path) == "Both critical paths go through the same 18 segments."
     segments = run.path.segments
     elsewhere = segments.assign(rank=segments["rank"].where(segments["segment"] < 12, 0))
-    path = dataclasses.replace(run.path, segments=elsewhere)
+    path = dataclasses.replace(run.path, table=Table.of(elsewhere), walk=None)
     text = divergence_text(run.path, path)
     assert "share their first 12 segments, until 3.28 ms" in text
     assert "(node 12 of rank 1), the other to" in text

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakrascope.runner.analysis import neighbourhood, neighbours
-from chakrascope.runner.analysis._groups import module_groups, phase_groups, rank_groups, stream_groups
+from chakrascope.runner.analysis._graph import module_groups, phase_groups, rank_groups, stream_groups
 
 
 def test_neighbourhood_respects_hops_and_limit():

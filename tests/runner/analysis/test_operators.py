@@ -6,10 +6,10 @@ import dataclasses
 import json
 import math
 
+import command_line
 import pytest
 from workloads import comp, workload
 
-from chakrascope.cli import main
 from chakrascope.converter import convert_files
 from chakrascope.errors import BackendError
 from chakrascope.runner import Study, get_backend, prepare
@@ -28,12 +28,6 @@ def run_of(folder, program):
 @pytest.fixture
 def bert(data_dir):
     return convert_files(None, str(data_dir / "converter/kineto/bert_small_h100.json.gz"), None)
-
-
-def exit_code_of(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    return ended.value.code
 
 
 def row_of(table, operator, arguments):
@@ -121,11 +115,11 @@ def test_ranks_are_joined_for_people(bert, tmp_path):
 
 def test_the_command_prints_people_the_sentences_and_others_all_rows(bert, tmp_path, capsys):
     run = run_of(tmp_path, bert)
-    assert exit_code_of("summary", str(run.study.path), "--view", "operators") == 0
+    assert command_line.run("summary", str(run.study.path), "--view", "operators") == 0
     printed = capsys.readouterr().out
     assert "of the time is of operators with a model" in printed
     assert "TFLOP/s" in printed
-    assert exit_code_of("summary", str(run.study.path), "--view", "operators", "--format", "json") == 0
+    assert command_line.run("summary", str(run.study.path), "--view", "operators", "--format", "json") == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == len(TABLES["operators"](run))
 
@@ -133,7 +127,7 @@ def test_the_command_prints_people_the_sentences_and_others_all_rows(bert, tmp_p
 def test_a_workload_without_traces_has_no_operators(tmp_path, capsys):
     run = run_of(tmp_path, workload([comp(0, 500)]))
     assert TABLES["operators"](run).empty
-    assert exit_code_of("summary", str(run.study.path), "--view", "operators") == BackendError.exit_code
+    assert command_line.run("summary", str(run.study.path), "--view", "operators") == BackendError.exit_code
     assert "has no operators: it was not converted from traces" in capsys.readouterr().err
 
 

@@ -6,11 +6,11 @@ import threading
 from functools import partial
 from importlib.util import find_spec
 
+import command_line
 import pandas as pd
 import pytest
 from studies import make_study
 
-from chakrascope.cli import main
 from chakrascope.errors import BackendTimeout, BackendUnavailable, Cancelled, UsageError
 from chakrascope.runner.analysis import SQL_EXAMPLES, SQL_TABLES, analyse_run, query_run, sql_columns
 from chakrascope.runner.analysis.sql import _query
@@ -164,20 +164,14 @@ def test_without_duckdb_it_says_what_to_install(run, monkeypatch):
         query_run(run, "SELECT 1")
 
 
-def run_main(*arguments):
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    return stop.value.code
-
-
 def test_the_command(run, capsys):
     study = str(run.study.path)
     sql = "SELECT kind, sum(duration_ns) AS total_ns FROM critical_path GROUP BY ALL ORDER BY kind"
-    assert run_main("query", study, "--run", run.info.id, sql, "--format", "csv") == 0
+    assert command_line.run("query", study, "--run", run.info.id, sql, "--format", "csv") == 0
     assert capsys.readouterr().out.splitlines()[0] == "kind,total_ns"
-    assert run_main("query", study, "--tables", "--format", "json") == 0
+    assert command_line.run("query", study, "--tables", "--format", "json") == 0
     assert '"unit": "ns"' in capsys.readouterr().out.replace('":"', '": "')
-    assert run_main("query", study, "--examples") == 0
-    assert run_main("query", study) == 2
-    assert run_main("query", study, "DELETE FROM nodes") == 2
+    assert command_line.run("query", study, "--examples") == 0
+    assert command_line.run("query", study) == 2
+    assert command_line.run("query", study, "DELETE FROM nodes") == 2
     assert "DELETE" in capsys.readouterr().err

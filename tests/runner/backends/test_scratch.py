@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from chakrascope.runner.backends._scratch import scratch_folder
+from chakrascope.runner.backends._process import scratch_folder
 
 HOLD = (
     "import sys\n"
     "from pathlib import Path\n"
-    "from chakrascope.runner.backends._scratch import scratch_folder\n"
+    "from chakrascope.runner.backends._process import scratch_folder\n"
     "with scratch_folder(Path(sys.argv[1])) as folder:\n"
     "    (folder / 'input').write_text('much')\n"
     "    print(folder, flush=True)\n"

@@ -31,7 +31,7 @@ from chakrascope.runner import (
     simulate,
 )
 from chakrascope.runner.backends import write_network
-from chakrascope.runner.backends.service import _backend, _turn
+from chakrascope.runner.backends.service import _backend, _client
 from chakrascope.runner.backends.service._messages import message
 from chakrascope.runner.backends.service._request import configuration
 from chakrascope.runner.config import PacketPart
@@ -329,8 +329,8 @@ def test_clients_of_one_machine_take_turns(service):
 def test_waiting_for_a_turn_can_be_cancelled(service, monkeypatch):
     service.runs_s = 200.0
     waiting = threading.Event()
-    try_lock = _turn._try_lock
-    monkeypatch.setattr(_turn, "_try_lock", lambda file: try_lock(file) or waiting.set())
+    try_lock = _client._try_lock
+    monkeypatch.setattr(_client, "_try_lock", lambda file: try_lock(file) or waiting.set())
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(run, service)
         wait_until_running(service)

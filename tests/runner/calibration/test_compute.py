@@ -10,7 +10,7 @@ from chakrascope.converter import Graph, NodeType, Workload
 from chakrascope.errors import ConfigError
 from chakrascope.runner import Study
 from chakrascope.runner.calibration import calibrated_chip, compute_fits, operator_table, rescaled
-from chakrascope.runner.calibration._operators import class_of
+from chakrascope.runner.calibration._compute import class_of
 from chakrascope.runner.chips import Chip, Costs, find_chip, load_chip
 
 from .known import node

@@ -1,4 +1,4 @@
-"""What the network of a run was fitted to, from the provenance that its file carries."""
+"""What the provenance of a result says of packets, and of what its network was fitted to."""
 
 from __future__ import annotations
 
@@ -7,9 +7,43 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ...support import bandwidth_text, change_text, count_text, duration_text
+from ...support import bandwidth_text, bytes_text, change_text, count_text, duration_text
 
-__all__ = ["FittedNetwork", "calibration_table", "fitted_network"]
+__all__ = ["FittedNetwork", "calibration_table", "fitted_network", "packet_facts", "packet_table"]
+
+
+def packet_facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what a packet-level backend says of queues, pauses and flows, in words; nothing from others."""
+    packets = provenance.get("packets")
+    if not isinstance(packets, Mapping):
+        return []
+    counts = (
+        ("data_packets", "Data packets"),
+        ("pause_frames", "Pause frames"),
+        ("drops", "Dropped packets"),
+        ("marks", "Marked packets"),
+        ("retransmissions", "Retransmissions"),
+        ("timeouts", "Retransmission timeouts"),
+    )
+    facts = [(label, f"{int(packets[key]):,}") for key, label in counts if key in packets]
+    if "paused_ns" in packets:
+        facts.append(("Time paused, all ports", duration_text(int(packets["paused_ns"]))))
+    if "largest_queue_bytes" in packets:
+        facts.append(("Longest queue", bytes_text(int(packets["largest_queue_bytes"]))))
+    flows = packets.get("flow_completion_ns")
+    if isinstance(flows, Mapping):
+        named = (("median", "median"), ("p99", "99th percentile"), ("max", "longest"))
+        parts = [f"{label} {duration_text(float(flows[key]))}" for key, label in named if key in flows]
+        count = count_text(int(flows.get("count", 0)), "flow")
+        facts.append(("Flow completion", f"{count}: {', '.join(parts)}"))
+    return facts
+
+
+def packet_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
+    """Return :func:`packet_facts` as a table: ``figure`` and ``value``."""
+    table: pd.DataFrame = pd.DataFrame(packet_facts(provenance), columns=["figure", "value"])
+    return table
+
 
 _NUMBERS = ("ranks", "size-bytes", "count", "measured-ns", "model-ns", "messages-ns")
 _COLUMNS = ("dimension", "operation", *(name.replace("-", "_") for name in _NUMBERS), "error")

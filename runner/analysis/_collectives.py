@@ -1,4 +1,4 @@
-"""Describe every collective: what it moved, how fast, and how long ranks waited for the last one to come."""
+"""Collectives: what each moved and how fast, and when every rank came to it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,58 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import CollectiveType
-from ...support.table import Columns, frame_of
-from .._framed import coded
+from ...support.table import CodedColumns, Columns, TextColumn, frame_of
+from .._framed import coded, rows_coded
 from .._result import Result
 from .._traits import about_backend
 from ._critical_path import CriticalPath
-from ._replay_clocks import arrivals_on_one_clock
 from ._stood_for import group_members
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["collective_overview", "operation_name", "overview_columns"]
+__all__ = [
+    "arrivals_on_one_clock",
+    "collective_arrivals",
+    "collective_overview",
+    "operation_name",
+    "overview_columns",
+]
 
 Ints = npt.NDArray[np.int64]
+_ROUNDS = 8
+
+
+def arrivals_on_one_clock(result: Result, calls: Columns) -> Ints:
+    """Return when each of *calls*, collectives of *result*, started; in a replay on a clock of all ranks.
+
+    All ranks leave a collective together, so that a rank's clock is ahead by the median of what its
+    collectives end later there than on the median rank. Other runs have one clock.
+    """
+    starts: Ints = calls["start_ns"].astype(np.int64)
+    if about_backend(result.backend).network or not len(starts):
+        return starts
+    ends = calls["end_ns"].astype(np.int64)
+    _, ranks = np.unique(calls["rank"], return_inverse=True)
+    _, numbers = np.unique(calls["collective"], return_inverse=True)
+    ahead = np.zeros(int(ranks.max()) + 1, np.int64)
+    for _ in range(_ROUNDS):  # one would do, were all collectives of all ranks
+        left = ends - ahead[ranks]
+        change = _medians(left - _medians(left, numbers)[numbers], ranks)
+        ahead += change
+        if not change.any():
+            break
+    return starts - ahead[ranks]
+
+
+def _medians(values: Ints, keys: Ints) -> Ints:
+    """Return the median of the values of each key, which count from 0; of an even number the lower one."""
+    order = np.lexsort((values, keys))
+    counts = np.bincount(keys)
+    firsts = np.cumsum(counts) - counts
+    middle: Ints = values[order][firsts + (counts - 1) // 2]
+    return middle
+
 
 _KEYS = ["collective", "comm_type", "group", "size_bytes"]
 _TYPES = {
@@ -54,27 +92,29 @@ def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath)
 
 
 def overview_columns(
-    result: Result, path: CriticalPath, modules_of: Callable[[Ints, Ints], npt.NDArray[Any]]
-) -> Columns:
+    result: Result, path: CriticalPath, modules_of: Callable[[Ints, Ints], TextColumn]
+) -> CodedColumns:
     """Return the columns of `collective_overview`; *modules_of* tells those of nodes by rank and id."""
     calls, sizes = _calls(result)
     rows = np.lexsort([calls[name] for name in ("rank", *reversed(_KEYS))])
     calls = {name: column[rows] for name, column in calls.items()}
     firsts = np.flatnonzero(_changes([calls[name] for name in _KEYS]))
     if not len(firsts):
-        return {name: np.empty(0, object if kind == "str" else kind) for name, kind in _TYPES.items()}
+        return {
+            name: TextColumn.of([]) if kind == "str" else np.empty(0, kind) for name, kind in _TYPES.items()
+        }
     table = {name: calls[name][firsts] for name in _KEYS}
     ranks = _sizes(result, table["group"], np.add.reduceat(sizes[calls["rank"]], firsts))
-    known = np.unique(table["collective"])
-    last = _last_arrivals(calls)[np.searchsorted(known, table["collective"])]
+    place = np.cumsum(_changes([table["collective"]])) - 1
+    last = _last_arrivals(calls)[place]
     rank, node_id = calls["rank"][last], calls["node_id"][last]
     start_ns, arrival_ns = np.minimum.reduceat(calls["start_ns"], firsts), calls["arrival_ns"]
     transfer_ns = np.maximum.reduceat(calls["transfer_ns"], firsts)
-    on_path_ns = _on_path(calls, path, table["collective"])
+    on_path_ns = _on_path(calls, path)[place]
     algorithm = _whole_bytes(table, ranks) / np.maximum(transfer_ns, 1)
-    named = {kind: operation_name(kind) for kind in set(table["comm_type"].tolist())}
-    found = table | {
-        "operation": np.array([named[kind] for kind in table["comm_type"].tolist()], object),
+    numbers, kinds = coded(table["comm_type"])
+    found: CodedColumns = table | {
+        "operation": TextColumn(numbers, [*map(operation_name, kinds)]),
         "module": modules_of(rank.astype(np.int64), node_id),
         "ranks": ranks,
         "start_ns": start_ns,
@@ -106,20 +146,20 @@ def _calls(result: Result) -> tuple[Columns, Ints]:
 
 def _sizes(result: Result, groups: Ints, recorded: Ints) -> Ints:
     """Return how many ranks each of *groups* has: so many as *recorded* where its members are not known."""
-    members = {group: len(group_members(result, group) or ()) for group in set(groups.tolist())}
-    known = np.array([members[group] for group in groups.tolist()], np.int64)
+    numbers, different = coded(groups)
+    known = np.array([len(group_members(result, group) or ()) for group in different], np.int64)[numbers]
     return np.where(known > 0, known, recorded)
 
 
-def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> npt.NDArray[Any]:
+def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> TextColumn:
     """Return the ``module`` that *nodes* has of each node."""
     import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
 
     asked = pd.DataFrame({"rank": ranks, "node_id": node_ids})
-    joined: npt.NDArray[Any] = asked.merge(
+    joined = asked.merge(
         nodes[["rank", "node_id", "module"]].astype({"rank": np.int64}), on=["rank", "node_id"], how="left"
-    )["module"].to_numpy()
-    return joined
+    )
+    return TextColumn.of(joined["module"].fillna("").astype(str))
 
 
 def _changes(key: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
@@ -136,22 +176,19 @@ def _last_arrivals(calls: Columns) -> Ints:
     return last
 
 
-def _on_path(calls: Columns, path: CriticalPath, collectives: npt.NDArray[Any]) -> Ints:
-    """Return how much of the critical path each of *collectives* takes."""
+def _on_path(calls: Columns, path: CriticalPath) -> Ints:
+    """Return how much of the critical path each collective takes; *calls* are in order of collectives."""
     pieces = path.columns
     chosen = pieces["collective"] != ""
     places, duration_ns = (
         [np.append(pieces[name][chosen], calls[name]).astype(np.int64) for name in ("rank", "node_id")],
         pieces["duration_ns"][chosen],
     )
-    numbers, names = coded(*places)
-    of_place = np.zeros(len(names), np.int64)
+    numbers, firsts = rows_coded(*places)
+    of_place = np.zeros(len(firsts), np.int64)
     np.add.at(of_place, numbers[: len(duration_ns)], duration_ns)
-    known = np.unique(collectives)
-    totals = np.zeros(len(known), np.int64)
-    np.add.at(totals, np.searchsorted(known, calls["collective"]), of_place[numbers[len(duration_ns) :]])
-    on_path: Ints = totals[np.searchsorted(known, collectives)]
-    return on_path
+    starts = np.flatnonzero(_changes([calls["collective"]]))
+    return np.add.reduceat(of_place[numbers[len(duration_ns) :]], starts)
 
 
 def _whole_bytes(table: Columns, ranks: Ints) -> Ints:
@@ -163,6 +200,32 @@ def _whole_bytes(table: Columns, ranks: Ints) -> Ints:
 
 def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
     """Return what a link carries for each byte of the operation when a ring of the ranks runs it."""
-    passes = np.array([_PASSES.get(kind, 0) for kind in table["comm_type"].tolist()])
+    numbers, kinds = coded(table["comm_type"])
+    passes = np.array([_PASSES.get(kind, 0) for kind in kinds])[numbers]
     factor: npt.NDArray[np.float64] = np.where(passes > 0, passes * ((ranks - 1) / ranks), 1.0)
     return factor
+
+
+def collective_arrivals(result: Result, nodes: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per collective and rank in order: who came when to it.
+
+    Columns ``collective, operation, module, rank, node_id, start_ns, late_ns`` and ``end_ns``; ``late_ns`` is
+    the time from the first rank's arrival (see `arrivals_on_one_clock`), *nodes* has the modules. Collectives
+    of one rank are left out.
+    """
+    import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
+
+    calls = result.collectives[
+        ["collective", "comm_type", "rank", "node_id", "start_ns", "end_ns"]
+    ].reset_index(drop=True)
+    arrivals = pd.Series(arrivals_on_one_clock(result, result.columns("collectives")))
+    of_one = arrivals.groupby(calls["collective"])
+    calls = calls.assign(late_ns=arrivals - of_one.transform("min"), ranks=of_one.transform("size"))
+    calls = calls[calls["ranks"] > 1].assign(operation=calls["comm_type"].map(operation_name))
+    table = calls.merge(nodes[["rank", "node_id", "module"]], on=["rank", "node_id"], how="left")
+    table["module"] = table["module"].fillna("").astype(str)
+    names = ["collective", "operation", "module", "rank", "node_id", "start_ns", "late_ns", "end_ns"]
+    ordered: pd.DataFrame = table[names].sort_values(["collective", "rank"], ignore_index=True)
+    numbers = ["collective", "rank", "node_id", "start_ns", "late_ns", "end_ns"]
+    typed: pd.DataFrame = ordered.astype(dict.fromkeys(numbers, np.int64))
+    return typed
