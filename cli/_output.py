@@ -271,7 +271,7 @@ def _fitting(
 def _widths(columns: Sequence[tuple[bool, Sequence[str]]], room: int, *, whole: bool) -> list[int] | None:
     """Return the width of each column; None if they do not fit.
 
-    Words and numbers with their units stay *whole*, or numbers break before units, and then words break.
+    Words and numbers with their units stay *whole* if they fit; else numbers break before units, then words.
     """
     full = [max(cell_len(line) for text in texts for line in text.split("\n")) for _, texts in columns]
     words = [max(map(_longest_word, texts)) for _, texts in columns]

@@ -1,4 +1,4 @@
-"""``chakrascope predict``: what a training step takes that nobody ran."""
+"""``chakrascope predict``: time and memory of a training step that was never run."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
 
 
 def _refuse_without_effect(given: dict[str, Any]) -> None:
-    """Raise `UsageError` for what is asked for and would change nothing, for want of ranks to do it with."""
+    """Raise `UsageError` for options that have no effect, as there are too few ranks."""
     needs = {
         "sequence_parallel": ("--sequence-parallel", "tp"),
         "tensor_overlap": ("--tensor-overlap", "tp"),
@@ -350,7 +350,7 @@ def _print(prediction: Prediction) -> None:
 
 
 def _plan_text(plan: Plan) -> str:
-    """Return what a plan chooses, defaults included, without degrees of 1."""
+    """Return the choices of a plan, defaults included, without degrees of 1."""
     degrees = [f"{name} {size}" for name in ("tp", "pp", "cp", "ep") if (size := getattr(plan, name)) > 1]
     batches = [
         f"ZeRO {plan.zero}",
@@ -361,7 +361,7 @@ def _plan_text(plan: Plan) -> str:
 
 
 def _remedy_text(prediction: Prediction) -> str:
-    """Return what makes a plan fit that does not, and what that costs."""
+    """Return the changes that make a plan fit into memory, with their cost in step time."""
     if not prediction.remedies:
         return "No change or two of the plan make it fit. Next: more ranks, or `chakrascope predict search`."
     choices = (

@@ -1,4 +1,4 @@
-"""``chakrascope predict search``: the best way to train a model on so many GPUs."""
+"""``chakrascope predict search``: the best plan for a model on a number of GPUs."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _row(found: Plans, row: dict[str, Any]) -> dict[str, Any]:
-    """Return *row* as people read it, without what all plans share."""
+    """Return *row* for people, without the columns that are equal for all plans."""
     several = len(found.request.clusters) > 1
     priced = any(each.price is not None for each in found.request.clusters)
     return {
@@ -326,7 +326,7 @@ def _row(found: Plans, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plan_text(row: dict[str, Any]) -> str:
-    """Return what a plan chooses, without degrees of 1."""
+    """Return the choices of a plan, without degrees of 1."""
     degrees = [f"{key}{row[key]}" for key in ("tp", "pp", "dp", "cp", "ep") if row[key] > 1]
     schedules = {"interleaved": f"interleaved {row['chunks']}", "zero-bubble": "zero-bubble", "1f1b": "1f1b"}
     schedule = [schedules[row["schedule"]]] if row["pp"] > 1 else []
@@ -335,7 +335,7 @@ def _plan_text(row: dict[str, Any]) -> str:
 
 
 def _tell(found: Plans, kept: Sequence[str], study_folder: Path | None) -> None:
-    """Say what was left out and why, and how to go on."""
+    """Print the omitted plans with reasons, and the next step."""
     from ..runner.planning import plan_command
 
     possible, refused = len(found.table), found.refused

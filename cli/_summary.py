@@ -36,7 +36,7 @@ _STEP_COLUMNS = ["step", "kind", "tokens", "duration_ns", "compute_ns", "idle_ns
 
 
 def print_headline(summary: Summary) -> None:
-    """Print the one-sentence answer, then what makes it less than it seems."""
+    """Print the one-sentence answer, then the notes that limit it."""
     console.print(f"\n{summary.headline}\n", style="bold", markup=False)
     if summary.step:
         console.print(f"{summary.step}\n", style="dim", markup=False)

@@ -161,7 +161,7 @@ def print_view(
 
 
 def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Print what is to know of the operators, and return their rows for a terminal, of all ranks together."""
+    """Print a summary of the operators, and return their rows for a terminal, joined over ranks."""
     from ..runner.analysis import joined_operators, operators_text
 
     console.print(operators_text(table), markup=False)

@@ -86,9 +86,9 @@ class RankEntry(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The content of ``manifest.json``; see docs/how-to/capture.md.
 
-    *partial*: a rank or a step is missing; *reasons* says why, one sentence each. *notes* are remarks that
-    are no defects. *exit_code* is the training command's, 128 + n when signal n ended it. In a *fake_world*,
-    one process acted as rank 0 of all. *ranks* are in rank order.
+    *partial*: a rank or a step is missing; *reasons* says why, one sentence each. *notes* are other remarks.
+    *exit_code* is the training command's, 128 + n when signal n ended it. In a *fake_world*, one process
+    acted as rank 0 of all. *ranks* are in rank order.
     """
 
     format: str = _FORMAT

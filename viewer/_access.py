@@ -1,4 +1,4 @@
-"""Decide who may use the viewer, and let the browser itself refuse whatever does not come from it."""
+"""Control access to the viewer, and make browsers refuse content from other hosts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def new_token() -> str:
 
 
 def protect(app: Dash) -> None:
-    """Bound what a request may carry and forbid the browser to load anything from elsewhere."""
+    """Limit the size of requests, and forbid the browser to load content of other hosts."""
     app.server.config["MAX_CONTENT_LENGTH"] = _MAX_REQUEST_BYTES
 
     @app.server.errorhandler(RecursionError)
@@ -113,7 +113,7 @@ def require_token(server: Flask, token: str) -> None:
 
     @server.get("/api/token")
     def own_token() -> Response:
-        """Return the token to its holder, for a link to hand on; only this server's own pages can read it."""
+        """Return the token to its holder, for a link to share; only this server's own pages can read it."""
         return jsonify({"token": token})
 
     def check() -> AnyResponse | None:
@@ -139,7 +139,7 @@ def _token_in(given: str) -> str:
 
 
 def _split(address: str) -> SplitResult:
-    """Return the parts of *address*: none of what is no address."""
+    """Return the parts of *address*; empty if it is invalid."""
     try:
         return urlsplit(address)
     except ValueError:
@@ -147,7 +147,7 @@ def _split(address: str) -> SplitResult:
 
 
 def _ask_for_token(*, wrong: bool) -> Response:
-    """Return the page for who comes without the token: why, and where it goes; it needs no script."""
+    """Return the page for requests without the token, which explains the refusal; it needs no script."""
     kept = [(key, value) for key, value in request.args.items(multi=True) if key != "token"]
     page = render_template_string(
         _TOKEN_PAGE, wrong=wrong, kept=kept, action=request.script_root + request.path

@@ -1,4 +1,4 @@
-"""The address: the home of what is shown. Every control that changes it is read by one callback."""
+"""The address, which holds the state of a page. Every control that changes it is read by one callback."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def set_option(path: str, search: str | None, run: str | None, name: str, value:
 
 
 def register_address(app: Dash, view: StudyView) -> None:
-    """Keep what is shown and the address the same."""
+    """Keep the selection and the address in sync."""
 
     @app.callback(
         Output("selection", "data"), Output("run", "data"), Output("run-select", "value"),
         Input("url", "search"), State("run", "data"), State("selection", "data"),
     )  # fmt: skip
     def read_address(search: str | None, shown: str | None, selected: Any) -> tuple[Any, Any, Any]:
-        """Read the selection out of the address; what has not changed sets nothing off."""
+        """Read the selection from the address; unchanged values trigger no callback."""
         selection = Selection.parse(search)
         run = view.resolve(selection.run)
         data = {"run": run, "rank": selection.rank, "node": selection.node}
@@ -84,7 +84,7 @@ def register_address(app: Dash, view: StudyView) -> None:
         State("url", "search"), State("run", "data"), prevent_initial_call=True,
     )  # fmt: skip
     def write_address(*states: Any) -> Any:
-        """Write what was chosen into the address; drawing a page sets this off, too."""
+        """Write the selection into the address; drawing a page triggers this, too."""
         *_, search, run = states
         before = Selection.parse(search)
         after = before

@@ -106,7 +106,7 @@ def _register_shell(app: Dash, view: StudyView) -> None:
         State("url", "search"),
     )  # fmt: skip
     def show_page(pathname: str | None, run: str | None, dark: bool, search: str | None) -> Any:
-        """Lay out the page of the address, or say what is missing and what to do."""
+        """Lay out the page of the address, or explain what is missing and the next step."""
         page = _page(view, _path(pathname), run, "dark" if dark else "light", search)
         view.shown.set()
         return page

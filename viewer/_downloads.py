@@ -1,4 +1,4 @@
-"""Give out the files of ASTRA-sim, of what a page has configured, as one zip."""
+"""Serve a page's configuration as a zip of ASTRA-sim's files."""
 
 from __future__ import annotations
 

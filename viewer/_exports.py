@@ -103,7 +103,7 @@ def _is_gone(client: socket.socket | None) -> bool:
 
 
 def _once(act: Callable[[], None]) -> Callable[[], None]:
-    """Return what does *act* the first time it is called, and nothing later."""
+    """Return a function that calls *act* on its first call only."""
     left = [act]
 
     def call() -> None:

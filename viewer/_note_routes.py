@@ -64,7 +64,7 @@ def _refused(error: ChakrascopeError) -> Response:
 
 
 def _placed(run: OpenRun, note: TimelineNote) -> dict[str, Any]:
-    """Return a note with the lane of its slice, and what it is about in words."""
+    """Return a note with the lane of its slice and a description of its subject."""
     about, lane = "", -1
     if note.node >= 0:
         found = run.node(note.rank, note.node)

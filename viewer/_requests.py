@@ -15,7 +15,7 @@ _REFUSAL = "This is not a request of the viewer's pages. Reload the page; it may
 
 
 def refuse_malformed(app: Dash) -> None:
-    """Answer 400 to what is posted to the callbacks of *app* without their inputs and outputs."""
+    """Answer 400 to requests to the callbacks of *app* that lack inputs or outputs."""
 
     @app.server.before_request
     def check() -> None:
@@ -30,7 +30,7 @@ def refuse_malformed(app: Dash) -> None:
 
 
 def _fits(body: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Return whether *body* holds what the callback *wanted* takes, as far as its form goes."""
+    """Return whether *body* has the form of the inputs of the callback *wanted*."""
     changed = body.get("changedPropIds", [])
     return (
         _all_given(body.get("inputs", []), wanted["inputs"])

@@ -60,7 +60,7 @@ def _register_search(server: Flask, view: StudyView) -> None:
 
 
 def _found_in_one(run: OpenRun, text: str, rank: int) -> pd.DataFrame:
-    """Return what a search finds in the selected *rank* of a large run, else in the first one."""
+    """Return search results in the selected *rank* of a large run, by default the first one."""
     place = re.fullmatch(r"(\d{1,9})[:/]\d{1,18}", text.strip())
     wanted = int(place[1]) if place else max(rank, 0)
     nodes = run.nodes_of(wanted)

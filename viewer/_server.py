@@ -69,7 +69,7 @@ def _application(
 
 
 def _guard(server: Flask, host: str, token: str) -> None:
-    """Restrict who is answered: browsers that once showed the *token*, if any, and asked for this machine."""
+    """Answer only browsers that have shown the *token*, if any, and that address this machine."""
     if is_loopback(host):
         serve_only(server, (host, "localhost", "127.0.0.1", "::1"))
     if token:
@@ -77,7 +77,7 @@ def _guard(server: Flask, host: str, token: str) -> None:
 
 
 def _reachable(host: str) -> str:
-    """Return *host* as it stands in an address that browsers can open: 0.0.0.0 and :: are none."""
+    """Return *host* for an address that browsers can open, which 0.0.0.0 and :: are not."""
     if host in {"0.0.0.0", "::"}:
         host = _own_address(socket.AF_INET6 if ":" in host else socket.AF_INET)
     return f"[{host}]" if ":" in host else host

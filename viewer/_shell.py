@@ -75,7 +75,7 @@ def new_dash(prefix: str = "/") -> Dash:
 
 
 def share_link() -> list[Any]:
-    """Return the button that hands out a link to what is shown, and what it opens."""
+    """Return the button that offers a link to the current view, and its dialog."""
     field = dmc.TextInput(id="share-link", label="Opens this view, with the token it needs", readOnly=True)
     notes = [html.Div(id="share-done", role="status"), dmc.Text(id="share-note", size="sm")]
     shown = dmc.Modal([field, *notes], id="share-shown", title="Link to this view", opened=False, size="lg")
@@ -138,7 +138,7 @@ def frame(
 
 
 def _page() -> dcc.Loading:
-    """Return the place of a page, which says so while one takes long, such as one whose run is still read."""
+    """Return the container of a page, which shows progress while a page takes long to load."""
     notice = html.Div([html.I(className="spinner"), "Reading the run…"], id="loading", role="status")
     return dcc.Loading(
         html.Div(id="page", tabIndex="-1"),
@@ -153,7 +153,7 @@ def _page() -> dcc.Loading:
 
 
 def _report_error(error: Exception) -> Any:
-    """Tell the user what a click met; whatever the page showed before stays."""
+    """Show the user the error of a click; the page stays as it is."""
     if isinstance(error, ChakrascopeError):
         title, text = "That is not possible", error.message
     else:

@@ -1,4 +1,4 @@
-"""Keep what a page needs to know: the selection, whose home is the address, and the runs held open."""
+"""The state behind pages: the selection, which the address holds, and the open runs."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ class Surroundings:
 
 
 class StudyView:
-    """A study as the pages see it: a list of runs and a few of them held open."""
+    """A study for the pages: its list of runs, a few of which are open."""
 
     def __init__(self, study: Study, near: Surroundings | None = None) -> None:
         self.study = study
@@ -243,7 +243,7 @@ class StudyView:
         self.shown = threading.Event()
 
     def runs(self) -> list[RunInfo]:
-        """Return what is known of every run in the study, the newest last."""
+        """Return the description of every run in the study, the newest last."""
         return list(self.study.runs())
 
     def warm(self) -> None:

@@ -179,7 +179,7 @@ def _recorded_wait(comm: Communication, ops: Ops, pieces: Pieces) -> int | None:
 def _ended_idle(comm: Communication, consumer: int | None, ops: Ops, pieces: Pieces) -> int | None:
     """Return the piece in which *comm*, a collective, ended if the thread was idle, *consumer* still to come.
 
-    Nobody waits before a wait operator.
+    No thread waits before a wait operator.
     """
     if comm.spec.collective is None:
         return None

@@ -53,7 +53,7 @@ def device_graph(
     evidence: Evidence | None,
     captured: Sequence[CapturedGraph],
 ) -> RankGraph:
-    """Return the graph of one rank whose operators issue work to a device.
+    """Return the graph of a rank with a device.
 
     If the window is a *whole* capture, in which nothing marks a step, the step is what the device did: from
     its first work to its last.

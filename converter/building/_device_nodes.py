@@ -108,7 +108,7 @@ def host_nodes(lane: Lane, marks: Marks, bursts: Bursts | None = None) -> HostNo
 
 
 class WorkNodes(msgspec.Struct, frozen=True):
-    """Which nodes stand for each launch: *count* from *first* on, and maybe a gap before (-1: none)."""
+    """The nodes of each launch: *count* from *first*, and possibly a gap before them (-1: none)."""
 
     first: np.ndarray
     count: np.ndarray
@@ -232,7 +232,7 @@ class DeviceNodes(GraphBuilder):
         return placed | {"stream": lane_of[launches.queue][launch]}
 
     def _op_texts(self, lane: Lane, op: np.ndarray) -> dict[str, np.ndarray]:
-        """Return operator, module and phase of each *op* of *lane*; what says nothing for -1."""
+        """Return operator, module and phase of each *op* of *lane*; empty values for -1."""
         known = op >= 0
         ops, found = lane.ops, {}
         for name, texts, numbers in (
@@ -245,11 +245,11 @@ class DeviceNodes(GraphBuilder):
         return found
 
     def _ends(self, comms: Sequence[DeviceComm]) -> list[dict[str, Any]]:
-        """Return the columns that say what *comms* are and with whom, those that are with somebody else."""
+        """Return the communication columns of those of *comms* that have other members."""
         return [columns for comm in comms if (columns := self._ends_of(comm)) is not None]
 
     def _ends_of(self, comm: DeviceComm) -> dict[str, Any] | None:
-        """Return the columns that say what *comm* is and with whom; None if it is with nobody else."""
+        """Return the communication columns of *comm*; None if it has no other members."""
         self.notes.update(comm.notes)
         ranks = comm.group_ranks or self._everyone
         group = 0
@@ -275,7 +275,7 @@ class DeviceNodes(GraphBuilder):
         ends_of: Mapping[int, Sequence[Mapping[str, Any]]],
         first: np.ndarray,
     ) -> None:
-        """Write into *columns* what the communications among the nodes are; each has a lane of its own."""
+        """Fill the communication columns of the nodes in *columns*; each has a separate lane."""
         size = len(columns["name"])
         for name in _ENDS[1:]:
             columns[name] = np.full(size, NODE_COLUMNS[name][1], dtype=np.int64)

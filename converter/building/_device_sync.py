@@ -147,7 +147,7 @@ class _LaneWaits:
         return found
 
     def _wait(self, asked_ns: int) -> None:
-        """Note a stream wait; what it waits for is known when the stream's next work is."""
+        """Note a stream wait; its source is determined with the stream's next work."""
         chain = self._lane.operators(asked_ns)
         waited = self._waited_sequence(chain)
         if waited is not None and waited >= 0:
@@ -176,7 +176,7 @@ class _LaneWaits:
         return stated.sequence if stated is not None and stated.name == "wait" else None
 
     def _sources(self, is_launch: bool, item: int, waiting: int) -> Iterable[int]:
-        """Return the launches *item* stands for: itself, or the newest work of another stream."""
+        """Return the launches that *item* refers to: itself, or the newest work of another stream."""
         if is_launch:
             return [item]
         launches = self._launches

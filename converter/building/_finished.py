@@ -35,7 +35,7 @@ _WORTH_KEEPING_BYTES = 128 << 20
 
 
 class _Head(msgspec.Struct):
-    """What a graph was made from, the steps of its traces, and its facts; its columns are in the tables."""
+    """The sources of a graph, the steps of its traces, and its facts; its columns are in the tables."""
 
     made_from: str
     of_traces: str

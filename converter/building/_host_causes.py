@@ -438,7 +438,7 @@ def _places(names: Sequence[str], starts: Sequence[int], ends: Sequence[int]) ->
 
 
 def _inside(caller: _Place, name: str) -> _Place:
-    """Return what a frame of this *name* under *caller* shows."""
+    """Return the cause that a frame of this *name* under *caller* shows."""
     frame = _FRAME.fullmatch(name)
     if frame is None:
         call = _BUILT_IN.match(name)

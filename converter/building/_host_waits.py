@@ -289,7 +289,7 @@ class _Ends(msgspec.Struct, frozen=True):
 
 
 def _at_least(hits: int, trials: int, chance: float) -> float:
-    """Return a bound of the probability of so many *hits* or more (Chernoff's, of the binomial)."""
+    """Return the Chernoff bound of the probability of *hits* or more (binomial)."""
     share = hits / trials
     if share <= chance:
         return 1.0

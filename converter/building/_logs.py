@@ -165,7 +165,7 @@ def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
 
 
 def _group_numbers(logs: Logs, used: set[str]) -> dict[str, int]:
-    """Return the number of each communicator: 0 for the first of all ranks, one of its own for each other.
+    """Return the number of each communicator: 0 for the first with all ranks, distinct ones for the others.
 
     Communicators of the same ranks stay apart: their collectives may be in flight in different orders.
     """
@@ -176,7 +176,7 @@ def _group_numbers(logs: Logs, used: set[str]) -> dict[str, int]:
 
 
 def _stand_in(logs: Logs, used: set[str]) -> str:
-    """Return the assumption that the logged ranks stand for all; raise `TraceError` where they cannot."""
+    """Return the assumption that the logged ranks represent all; raises `TraceError` if they cannot."""
     everyone = tuple(range(logs.world_size))
     if any(logs.groups[group] != everyone for group in used):
         absent = sorted(set(everyone) - logs.ranks.keys())

@@ -162,7 +162,7 @@ def _device_trace(traces: RankTraces) -> tuple[DeviceTrace, HostTrace | None]:
 def read_rank(
     traces: RankTraces, trace: DeviceTrace | None = None, host: HostTrace | None = None
 ) -> tuple[DeviceTrace, HostTrace, list[str]]:
-    """Return device and host trace of a rank, and sentences on what is lacking for want of better ones.
+    """Return device and host trace of a rank, and sentences on the information that they lack.
 
     *trace* and *host* are what has been read before. Raises `TraceError` for unusable files.
     """

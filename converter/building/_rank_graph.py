@@ -26,7 +26,7 @@ class Selection:
 
 
 class OpenRank(msgspec.Struct):
-    """A rank whose steps are known; *marked* tells that the trace marks them.
+    """A rank with known steps; *marked* says whether the trace marks them.
 
     Else all of it counts as one, or each repetition of what it holds, where *begins_with* names the first
     kernels or operators of each. *own* is the time on host and device that is each step's own, if known.

@@ -63,7 +63,7 @@ _SHAPES_ONLY = (
 
 
 class _Kind(NamedTuple):
-    """What operators were called with that were called alike: *spelled* as the trace has it.
+    """The arguments of operators that were called alike, *spelled* as in the trace.
 
     Of one that communicates, *moved* are the arguments of its library's annotation, *collective* is the name
     in it or in the operator's own arguments; *message* is the peer and the bytes of a send or receive.
@@ -77,7 +77,7 @@ class _Kind(NamedTuple):
 
 
 class _RecordedKinds(Kinds):
-    """`Kinds` that are put together from what was recorded, when they are first asked for."""
+    """`Kinds` that are assembled from recorded arguments on first use."""
 
     def __init__(self, kinds: Sequence[_Kind]) -> None:
         super().__init__([kind.name for kind in kinds], [""] * len(kinds), [""] * len(kinds))
@@ -95,7 +95,7 @@ def with_own_records(trace: DeviceTrace) -> DeviceTrace:
 
 
 def read_recorded_host(trace: DeviceTrace) -> tuple[HostTrace, str]:
-    """Return what *trace* tells of operators' arguments, and what it does not tell.
+    """Return the operators' arguments in *trace*, and a sentence on what it lacks.
 
     It was read with arguments, and has record ids. Only a functional collective and its wait share a storage;
     so no data dependency follows.
@@ -157,7 +157,7 @@ def _host_trace(kind_of: Mapping[int, int], kinds: Sequence[_Kind], waited: Mapp
 
 
 def _communications(events: Sequence[Event], spelled: Mapping[int, str]) -> Iterator[tuple[Event, _Kind]]:
-    """Yield the operators that communicate, and what they were called with."""
+    """Yield the operators that communicate, with their arguments."""
     annotations = dict(_annotated(events))
     messages = dict(_messages(events))
     for event in events:

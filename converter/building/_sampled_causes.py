@@ -347,7 +347,7 @@ def _of_other_steps(
 
 
 def _lines_of_loops(steps: Sequence[Sequence[_State]]) -> dict[str, str]:
-    """Return by place the one that stands for all lines of its loop: the one seen most.
+    """Return for each place the line that represents its loop: the most frequent one.
 
     A loop is where a function goes back to an earlier line twice or more within one of *steps*.
     """

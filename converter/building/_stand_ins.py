@@ -226,7 +226,7 @@ def _check_partners(graph: Graph, survivors: Mapping[int, Graph], known: _Groups
 
 
 def _traffic(graph: Graph) -> bytes:
-    """Return what *graph* communicates, in order, but with whom."""
+    """Return the communications of *graph* in order, without their peers."""
     nodes = graph.node_columns
     rows = np.isin(nodes["type"], [NodeType.COMM_COLL, *MESSAGES])
     return b"".join(nodes[name][rows].tobytes() for name in ("type", "comm_type", "comm_size_bytes"))

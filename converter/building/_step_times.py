@@ -94,7 +94,7 @@ class StepTimes(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """One step of one rank: its rows in the evidence, what it took, and how much of that it was delayed."""
+    """One step of one rank: its rows in the evidence, its duration, and the delay in it."""
 
     rank: int
     begin: int
@@ -200,7 +200,7 @@ def _period(excess: Mapping[int, float], steps: Sequence[int]) -> tuple[int, int
 
 
 def _chance(count: int, due: int, long: int, steps: int) -> float:
-    """Return how likely *count* or more of the *due* steps are among so many *long* ones of all *steps*."""
+    """Return the probability that *count* or more *due* steps are among the *long* ones of all *steps*."""
     ways = sum(comb(due, some) * comb(steps - due, long - some) for some in range(count, min(due, long) + 1))
     return ways / comb(steps, long)
 
@@ -236,7 +236,7 @@ def _explained(
 
 
 def step_times(metadata: Mapping[str, Any]) -> StepTimes | None:
-    """Return what the *metadata* of a workload says of the steps of its run; None if nothing."""
+    """Return the step times in the *metadata* of a workload, None if it has none."""
     stated = metadata.get(_KEY)
     required = set(StepTimes._fields) - StepTimes._field_defaults.keys()
     if not isinstance(stated, Mapping) or not required <= set(stated) <= set(StepTimes._fields):

@@ -44,7 +44,7 @@ class Workers(Protocol):
         """Return the number of threads for reading *ranks* in this process."""
 
     def keeps(self, ranks: Sequence[RankTraces]) -> bool:
-        """Return whether what is read of *ranks* here is there when they are converted."""
+        """Return whether data of *ranks* that is read here is available during their conversion."""
 
     def begun(
         self, ranks: Sequence[RankTraces], selection: Selection
@@ -104,7 +104,7 @@ class _Processes:
 
 
 def _mapped(work: Callable[[T], A], items: Sequence[T], jobs: int) -> Generator[A]:
-    """Yield what *work* returns for each of *items*, in order, done by so many processes.
+    """Yield the results of *work* for *items*, in order, computed by several processes.
 
     Closed before its end, it waits for what has begun only; interrupted, for nothing.
     """
@@ -238,7 +238,7 @@ class _Task:
 
     @classmethod
     def of(cls, index: int, opened: OpenRank, selection: Selection, finished: FinishedRanks) -> _Task:
-        """Return the task of a rank, its paths such that any working directory will do."""
+        """Return the task of a rank with absolute paths, so that it runs in any working directory."""
         named = opened.traces
         absolute = {
             name: path.absolute()

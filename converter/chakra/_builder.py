@@ -137,7 +137,7 @@ def communication(
     peer: int = -1,
     tag: int = -1,
 ) -> dict[str, Any]:
-    """Return the columns of a communication: what it is, its size, and with whom.
+    """Return the columns of a communication: its type, size, and members.
 
     *size_bytes* follows ASTRA-sim's conventions. *peer* and *tag* are those of a message, whose *collective*
     is None.

@@ -191,7 +191,7 @@ def _refusal(
     *,
     has_peers: bool,
 ) -> str:
-    """Return why nothing in the job shows what more replicas would exchange."""
+    """Return the reason why the communication of more replicas cannot be derived."""
     seen = []
     if tensor:
         seen.append(

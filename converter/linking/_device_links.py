@@ -173,7 +173,7 @@ def _trace_back(launches: Launches, trace: DeviceTrace, captured: Sequence[Captu
 
 
 def _unrecorded(works: Works, issued: np.ndarray, cuts: np.ndarray, call_ends: np.ndarray) -> Works:
-    """Return items for device work before a capture, from the launch to the first recorded work.
+    """Return the launches whose device work precedes the capture, up to the first recorded work.
 
     Only time in which the whole device seems idle counts: a stream whose first work was issued long before
     was busy with work that the trace lacks.

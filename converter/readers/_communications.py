@@ -109,7 +109,7 @@ class CommOp(msgspec.Struct, frozen=True):
 
     @property
     def writes_first(self) -> bool:
-        """Whether its first argument is written, so that nothing may use it meanwhile.
+        """Whether its first argument is written, so that no other operator may use it meanwhile.
 
         The data of a send, and of a broadcast on its root, may be read.
         """

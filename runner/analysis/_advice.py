@@ -64,7 +64,7 @@ class Advice:
 
     *gain_ns* is what a replay of the step with *key* changed gains (``what-if --faster KEY``), and *share*
     its part of the step; where *is_bound*, nothing was replayed and it is the most that the change can gain.
-    Work whose best time nobody can tell is taken away whole, and *half_ns* is what half of it gains, else 0.
+    Work without a known best time is removed entirely, and *half_ns* is the gain of halving it, else 0.
     Recurring steps, and causes that take another time in the run's mean step than in this one, have no key:
     their gain is measured. *then* says what bounds the replay, *overlaps* which
     other advice counts the same time. *rank* and *node_id* are the longest piece, -1 if no node stands for
@@ -95,7 +95,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Cause:
-    """What takes *path_ns* of the critical path in so many *pieces*; *key* names it for ``what-if``."""
+    """A contributor to the critical path: *path_ns* in *pieces* segments, and its *key* for ``what-if``."""
 
     what: str
     kind: str
@@ -345,7 +345,7 @@ def _contributor(found: Sequence[Candidate]) -> Candidate | None:
 
 
 def _halves(path: CriticalPath, simulate: Simulate | None, result: Result) -> dict[str, int]:
-    """Return what halving each of the two kinds that hold most of the path, and computation, gains."""
+    """Return the gain of halving computation and each of the two kinds with most of the path."""
     kinds = [str(key) for key in breakdown_columns(path, "kind")["key"][:2]]
     chosen = [kind for kind in dict.fromkeys([*kinds, "compute"]) if kind not in ("idle", "wait")]
     halved = {kind: _replayed(simulate, Target("kind", kind), 2.0) for kind in chosen}
@@ -429,6 +429,6 @@ def _largest(values: npt.NDArray[np.float64], *keys: npt.NDArray[Any]) -> dict[A
 
 
 def link_bytes_per_ns(network: Mapping[str, Any] | None) -> float:
-    """Return what a link of the slowest dimension of *network* carries, 0 if that is unknown."""
+    """Return the bytes per ns of a link of the slowest dimension of *network*, 0 if unknown."""
     rates = (network or {}).get("bandwidth") or [0.0]
     return float(min(rates)) * 2**30 / 10**9

@@ -132,7 +132,7 @@ def _computations(segments: Columns, rows: Ints) -> Iterator[Candidate]:
 def _with_evidence(
     one: Candidate, rates: Sequence[OperatorRate], reaches: Mapping[str, Reach], segments: Columns
 ) -> Candidate:
-    """Return computation with what is known of its operator's rate.
+    """Return computation with the evidence of its operator's rate.
 
     Where the rates of operators are known and none of about its size is faster, there is no advice on it.
     """

@@ -1,4 +1,4 @@
-"""Check a configuration before it runs: what stands against it, and what to know before.
+"""Check a configuration before it runs: errors that prevent the run, and warnings.
 
 Which collective algorithm works on what only the engine knows: it plans every collective of the workload.
 """
@@ -32,7 +32,7 @@ __all__ = ["Communication", "check_setup", "communication_of"]
 
 @dataclass(frozen=True, eq=False)
 class Communication:
-    """What a workload communicates: its programs, its *groups* of ranks, and whether it was *captured*.
+    """The communication of a workload: its programs, its *groups* of ranks, and whether it was *captured*.
 
     One that *repeats* is never cut, but repeated on a larger network, as all but foreign files are. *on_cpu*
     says that CPUs computed it, *stand_ins* which ranks of the job stand for others.
@@ -118,7 +118,7 @@ def _communication(prefix: Path, _changed: tuple[int, ...]) -> Communication:
 def check_setup(
     network: NetworkConfig, system: SystemConfig, workload: Communication, backends: Sequence[str]
 ) -> list[Finding]:
-    """Return what stands against simulating *workload* on *backends*, and what to know, the errors first."""
+    """Return the errors and then the warnings for simulating *workload* on *backends*."""
     found = [_ranks(network, workload), *_bandwidths(network), *_linkless(network, backends)]
     found += _buffers(network, backends)
     if not backends:
@@ -194,7 +194,7 @@ def _refusals(network: NetworkConfig, system: SystemConfig, workload: Communicat
 def _misfits(
     system: SystemConfig, groups: Mapping[int, Sequence[int]], ranks: int, asked: Sequence[engine.Collective]
 ) -> Iterator[Finding]:
-    """Yield why no program of *system* runs a collective, or what is wrong with one."""
+    """Yield the reasons why no program of *system* runs a collective, and mistakes in programs."""
     demands = [
         Demand.of(each.comm_type, len(groups.get(each.group, ())) or ranks, each.size_bytes) for each in asked
     ]

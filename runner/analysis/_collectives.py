@@ -145,7 +145,7 @@ def _calls(result: Result) -> tuple[Columns, Ints]:
 
 
 def _sizes(result: Result, groups: Ints, recorded: Ints) -> Ints:
-    """Return how many ranks each of *groups* has: so many as *recorded* where its members are not known."""
+    """Return the number of ranks of each of *groups*: the *recorded* number if its members are unknown."""
     numbers, different = coded(groups)
     known = np.array([len(group_members(result, group) or ()) for group in different], np.int64)[numbers]
     return np.where(known > 0, known, recorded)
@@ -199,7 +199,7 @@ def _whole_bytes(table: Columns, ranks: Ints) -> Ints:
 
 
 def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
-    """Return what a link carries for each byte of the operation when a ring of the ranks runs it."""
+    """Return the bytes on a link for each byte of the operation if the ranks form a ring."""
     numbers, kinds = coded(table["comm_type"])
     passes = np.array([_PASSES.get(kind, 0) for kind in kinds])[numbers]
     factor: npt.NDArray[np.float64] = np.where(passes > 0, passes * ((ranks - 1) / ranks), 1.0)
@@ -207,7 +207,7 @@ def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
 
 
 def collective_arrivals(result: Result, nodes: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per collective and rank in order: who came when to it.
+    """Return a row per collective and rank, in order, with the rank's time of arrival.
 
     Columns ``collective, operation, module, rank, node_id, start_ns, late_ns`` and ``end_ns``; ``late_ns`` is
     the time from the first rank's arrival (see `arrivals_on_one_clock`), *nodes* has the modules. Collectives

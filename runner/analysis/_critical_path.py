@@ -122,7 +122,7 @@ class CriticalPath:
 
     @property
     def unreasoned(self) -> pd.DataFrame:
-        """The segments, without ``reason`` as far as nobody gave them."""
+        """The segments, without ``reason`` unless it has been computed."""
         return self.table.frame()
 
     @property
@@ -220,7 +220,7 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
 
 
 def _segments(steps: Steps, texts: dict[str, TextColumn]) -> CodedColumns:
-    """Return the columns of *steps*: what they are, without why they could not begin earlier."""
+    """Return the columns of *steps*, without the reasons why they could not begin earlier."""
     numbers: Columns = {
         "segment": np.arange(len(steps["rank"])),
         **{name: steps[name] for name in ("rank", "node_id", "start_ns", "end_ns")},

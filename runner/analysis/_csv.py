@@ -21,7 +21,7 @@ _ROWS = 1 << 16
 def csv_pieces(
     columns: Mapping[str, npt.NDArray[Any] | TextColumn], rows: npt.NDArray[np.int64]
 ) -> Iterator[str]:
-    """Yield the head and then *rows* of *columns*, of numbers and coded texts; what is no number is empty."""
+    """Yield the head and then *rows* of *columns*, of numbers and coded texts; NaN becomes an empty cell."""
     yield _lines([[spreadsheet_text(name)] for name in columns])
     coded = {
         name: column.mapped(spreadsheet_text) if isinstance(column, TextColumn) else column

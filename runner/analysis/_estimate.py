@@ -40,7 +40,7 @@ _TREE = "doubleBinaryTree"
 
 @dataclass(frozen=True)
 class Load:
-    """What a workload asks of a simulator: *nodes* of *programs* different programs, of *ranks* ranks.
+    """The size of a simulation: *nodes* nodes in *programs* different programs, on *ranks* ranks.
 
     *collectives* are (collective's name, how many a rank, their bytes together) of the average rank.
     """
@@ -184,7 +184,7 @@ def _packets_s(network: NetworkConfig, load: Load, backend: str) -> float:
 
 
 def duration_estimate(seconds: Sequence[float]) -> str:
-    """Return how long jobs of so many *seconds*, one after the other, will take, in words."""
+    """Return the expected duration of consecutive jobs that take *seconds*, as text."""
     total = sum(seconds)
     for scale, unit in ((3600, "h"), (60, "min")):
         if total >= 2 * scale:

@@ -1,4 +1,4 @@
-"""Say when what was measured on one machine is simulated on another: of other chips, or of more ranks."""
+"""Warn if times of one machine are simulated on another, with other chips or more ranks."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def foreign_compute(result: Result, workload: Workload) -> str:
 
 
 def measured_ranks(workload: Workload) -> int:
-    """Return how many ranks of *workload* were measured; the others repeat what they do."""
+    """Return how many ranks of *workload* were measured; the others repeat their programs."""
     return int(workload.metadata.get("scaled_from_ranks", workload.num_ranks))

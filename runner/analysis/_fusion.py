@@ -27,8 +27,8 @@ _WORK = ("compute", "communication", "copy")
 class Chains(NamedTuple):
     """Nodes of a graph that one kernel could do with their neighbours, by ascending row of the graph.
 
-    *chain* numbers the chains. Of the *moved_bytes* of a node, *saved_bytes* are those that its neighbour
-    hands over or takes. *fused_ns* is how long it then takes at the rate that it reaches now.
+    *chain* numbers the chains. Of the *moved_bytes* of a node, *saved_bytes* are those that it
+    exchanges with its neighbours in the chain. *fused_ns* is its fused duration at the present rate.
     """
 
     rows: Ints

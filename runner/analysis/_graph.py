@@ -215,7 +215,7 @@ def neighbours(
 
 
 def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dict[int, int], bool]:
-    """Return the hops to each node; by hand, as the edges are the whole graph's, too many for networkx."""
+    """Return the hops to each node; the whole graph has too many edges for networkx."""
     distance, front = {focus: 0}, np.array([focus])
     for hop in range(1, hops + 1):
         near = np.union1d(dst[np.isin(src, front)], src[np.isin(dst, front)])
@@ -229,7 +229,7 @@ def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dic
 
 
 def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
-    """Return the longest path that leads to each node inside the cut; every edge goes to a later layer.
+    """Return the layer of each node: the length of the longest path to it inside the neighbourhood.
 
     Nodes that wait for each other share one.
     """

@@ -51,7 +51,7 @@ class CapturedCalls:
             return self._kept[rank]
 
     def around(self, node: Mapping[str, Any]) -> list[str]:
-        """Return in which calls a *node* on a host thread lay, as `HostCalls.around`."""
+        """Return the calls around a *node* on a host thread, as `HostCalls.around`."""
         began = int(node["measured_start_ns"])
         on_host = int(node["stream"]) < DEVICE_LANE and int(node["type"]) == NodeType.COMP
         calls = self.of_rank(int(node["rank"])) if on_host and began >= 0 else None

@@ -190,7 +190,7 @@ def _device_work(segments: Columns, rows: Ints) -> str:
 
 
 def _run_before(device: npt.NDArray[np.bool_], row: int) -> range:
-    """Return the rows of the device that stand in front of *row* without a gap."""
+    """Return the rows of the device that precede *row* without a gap."""
     first = row
     while first > 0 and device[first - 1]:
         first -= 1

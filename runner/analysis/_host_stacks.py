@@ -109,7 +109,7 @@ def _stacked(
 
 
 def _depth_first(parents: list[int]) -> list[int]:
-    """Return the order in which each stack follows its caller's, and those of one caller as they began."""
+    """Return an order in which stacks follow their caller's, those of one caller by their start."""
     callees: dict[int, list[int]] = {}
     for stack, parent in enumerate(parents):
         callees.setdefault(max(-1, parent), []).append(stack)

@@ -30,7 +30,7 @@ EDGE_LABELS: Mapping[int, str] = {
 
 
 def edge_label(kind: int) -> str:
-    """Return what an edge of *kind* stands for; kinds of others are control."""
+    """Return the name of an edge's *kind*; unrecognised kinds are control."""
     return EDGE_LABELS.get(int(kind), EDGE_LABELS[EdgeKind.CTRL])
 
 

@@ -74,7 +74,7 @@ def _tracks_of_one(starts: list[int], ends: list[int]) -> list[int]:
 
 
 def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_]) -> Groups:
-    """Return what lies above *lanes*, the nodes of which are *nodes*: neighbours that have it in common.
+    """Return the slices above *lanes*, whose nodes are *nodes*: one for neighbours with the same value.
 
     Nothing lies above lanes that are *alone*. An operator that is all its node's name says is left out.
     """
@@ -146,14 +146,14 @@ class _Column:
 
 
 def _words(texts: pd.Series) -> tuple[Ints, Names]:
-    """Return the place of each text among those that there are, the last of which is empty and for none."""
+    """Return the index of each text among the distinct ones, of which the last is empty."""
     codes, names = pd.factorize(texts)
     every = np.array([*(str(name) for name in names), ""], dtype=object)
     return np.where(codes < 0, len(names), codes), every
 
 
 def _differ(one: pd.Series, other: pd.Series) -> npt.NDArray[np.bool_]:
-    """Return in which rows two columns of texts, or of categories of texts, differ."""
+    """Return the rows in which two columns of texts or categories differ."""
     (codes, names), (others, theirs) = pd.factorize(one), pd.factorize(other)
     place = {name: number for number, name in enumerate(names)}
     known = np.array([place.get(name, -2) for name in theirs] or [-2], np.int64)

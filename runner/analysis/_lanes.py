@@ -254,7 +254,7 @@ def _bands(nodes: pd.DataFrame, *, measured: bool) -> tuple[Ints, Ints, Ints, np
 
 
 def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> list[tuple[str, str]]:
-    """Return how wide an area is, what it holds and how its time splits by kind, as (label, text) pairs.
+    """Return the length, content and time by kind of an area as (label, text) pairs.
 
     *inside* is what `Lanes.area` returns for it, *nodes* what the lanes were made of.
     """

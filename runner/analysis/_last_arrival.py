@@ -1,4 +1,4 @@
-"""The one rule for who came last to a collective: of ranks that do the same at the same time, the lowest."""
+"""The rule for the last arrival at a collective: of ranks with equal times and programs, the lowest."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Ints = npt.NDArray[np.int64]
 def with_replicas_folded(result: Result, workload: Workload) -> Result:
     """Return *result* with one name for each last arrival, whichever replica the engine recorded.
 
-    Replicas run the same program and arrive together, so that any of them came last. A node that arrived with
-    them waited for nobody; for others it is the lowest rank. No time changes.
+    Replicas run the same program and arrive together, so each of them is a last arrival. A node of one of
+    them names its own rank; other nodes name the lowest. No time changes.
     """
     programs = np.asarray(workload.program_of_rank)
     table, calls = result.table("nodes"), result.table("collectives").distinct.columns()

@@ -26,7 +26,7 @@ LAYER_TYPES = {"module": "str", **dict.fromkeys((*_COLUMNS, "on_path_ns"), "int6
 def cut_names(modules: pd.Series, most: int, beside: pd.Series | None = None) -> pd.Series:
     """Return the names of *modules* cut to the greatest depth that leaves at most *most* different ones.
 
-    With *beside*, names count once for each value in that column.
+    With *beside*, each value of that column has separate names.
     """
     names = modules
     for depth in range(int(modules.str.count(r"\.").max() or 0) + 1, 0, -1):
@@ -37,7 +37,7 @@ def cut_names(modules: pd.Series, most: int, beside: pd.Series | None = None) ->
 
 
 def layer_table(result: Result, workload: Workload, path: CriticalPath, most: int = _LAYERS) -> pd.DataFrame:
-    """Return a row per module, as deep as *most* rows allow, in the order in which they first run.
+    """Return a row per module, to the depth that *most* rows allow, in the order of first execution.
 
     Times are means over the ranks of *result*, of what its device does: ``forward_ns``, ``backward_ns``,
     ``communication_ns`` and ``other_ns`` (optimizer, and what has no phase); idle time and host work are left
@@ -69,7 +69,7 @@ def layer_table(result: Result, workload: Workload, path: CriticalPath, most: in
 def _of_rank(
     facts: NodeFacts, duration: npt.NDArray[np.int64]
 ) -> Iterator[tuple[str, npt.NDArray[np.float64]]]:
-    """Yield each module of a rank in the order in which it first runs, and its time in each column."""
+    """Yield each module of a rank in the order of first execution, and its time in each column."""
     modules, phases, kinds = (facts.texts(name) for name in ("module", "phase", "kind"))
     column_of = np.array([{"forward": 0, "backward": 1}.get(name, 3) for name in phases.texts], np.int64)
     column = np.where(kinds == "communication", 2, column_of[phases.numbers])

@@ -100,7 +100,7 @@ def link_dimensions(links: pd.DataFrame) -> pd.DataFrame:
 
 
 def _dimension_of(result: Result) -> npt.NDArray[np.int64]:
-    """Return the dimension (from 1) each link lies in: the one in which its ends' coordinates differ.
+    """Return the dimension (from 1) of each link: the one in which the coordinates of its ends differ.
 
     Links of a switch count to the first dimension; 0 stands for a network whose shape is not known.
     """
@@ -140,7 +140,7 @@ def load_table(result: Result) -> pd.DataFrame:
 
 
 def traffic(result: Result, of: str) -> Matrix:
-    """Return from whom to whom what *of* :data:`TRAFFIC` went; big networks as blocks of ranks."""
+    """Return the traffic matrix *of* one of :data:`TRAFFIC`; large networks have blocks of ranks."""
     links, ranks = result.flows if of == "flows" else result.links, len(result.ranks)
     ends = max(ranks, int(links[["src", "dst"]].to_numpy().max()) + 1 if len(links) else 0)
     block = -(-ends // _MATRIX_CELLS)
@@ -191,7 +191,7 @@ def use_over_time(result: Result, most: int = 40) -> Use | None:
 
 
 def _stretches(use: pd.DataFrame) -> list[int]:
-    """Return when each interval begins, those included in which no link sent anything."""
+    """Return the start of each interval, including intervals without traffic."""
     length = int((use["end_ns"] - use["start_ns"]).max())
     known = sorted(use["start_ns"].unique().tolist())
     every = list(range(known[0] % length, known[-1] + 1, length)) if length > 0 else known

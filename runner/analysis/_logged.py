@@ -1,4 +1,4 @@
-"""Who comes last to the collectives of production logs, by how much, and how fast they were.
+"""Find late ranks in production logs, with their delay and the bandwidth of collectives.
 
 Where all ranks' logs have how long a collective took, the one where it took least came last: it found all
 others waiting. That needs no clocks. Else the times at which it began or was enqueued decide, by clocks as
@@ -41,7 +41,7 @@ _SPEEDS = (
 
 
 def logged_table(matched: MatchedLogs) -> pd.DataFrame:
-    """Return one row for each collective: who came first and last, and how far apart.
+    """Return one row for each collective: the first and the last rank, and the time between them.
 
     ``known_from`` says from what: ``duration``, ``begin``, ``enqueue``, or ``""`` where the logs do not tell;
     then the ranks are -1 and ``skew_ns`` is 0. ``shortest_ns`` and ``longest_ns`` are how long it took on the
@@ -73,7 +73,7 @@ def _lowest(behind: dict[int, int], wanted: int) -> int:
 
 
 def _behind(found: MatchedCollective, clocks: Clocks) -> tuple[str, dict[int, int]]:
-    """Return from what it is known, and how far each rank came behind the first; {} if it is not."""
+    """Return the source of the arrival times and each rank's delay after the first, {} if unknown."""
     ops = found.ops
     if len(ops) < 2:
         return "", {}
@@ -165,7 +165,7 @@ def _durations(found: MatchedCollective) -> Sequence[int]:
 
 
 def _whole_bytes(name: str, size: int, ranks: int) -> int:
-    """Return the bytes of the whole operation, of which *size* is what one rank gives."""
+    """Return the bytes of the whole operation, to which one rank contributes *size*."""
     return size * ranks if name == "all_gather" else size
 
 

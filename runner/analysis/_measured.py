@@ -16,7 +16,7 @@ __all__ = ["measured_result"]
 
 
 def measured_result(workload: Workload) -> Result:
-    """Return what was measured when *workload* was captured: every node at its measured time.
+    """Return the measurement of a captured *workload* as a result: every node at its measured time.
 
     Of a workload that was scaled out, each replica takes the time of the ranks it was made from; what then
     does not compare with more ranks, `compare` leaves out. Raises

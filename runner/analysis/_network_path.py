@@ -109,7 +109,7 @@ def _breakdown(sums: Mapping[str, int], path: CriticalPath) -> pd.DataFrame:
 
 
 class _Messages:
-    """The messages of a result by the rank that they reach, in the order in which they do."""
+    """The messages of a result by destination rank, in order of arrival."""
 
     def __init__(self, flows: pd.DataFrame) -> None:
         ordered = flows.sort_values("end_ns", kind="stable")
@@ -147,7 +147,7 @@ class _Messages:
 
 
 class _Ways:
-    """What the way of a message between two ranks is called: their link, or the switch it goes through."""
+    """The name of the path between two ranks: their link, or the switch between them."""
 
     def __init__(self, result: Result) -> None:
         self._name = end_names(result)

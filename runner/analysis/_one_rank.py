@@ -67,7 +67,7 @@ def _graph(workload: Workload, rank: int) -> Graph:
 
 
 def _said(graph: Graph, node_ids: Any, names: Iterable[str], *, coded: bool) -> dict[str, Any]:
-    """Return columns of the nodes of *graph* that *node_ids* names, all of which it has."""
+    """Return columns of the nodes *node_ids* of *graph*; all of them must exist."""
     known = np.asarray(graph.node_columns["node_id"])
     rows = None if np.array_equal(known, node_ids) else np.searchsorted(known, node_ids)
     columns = {}

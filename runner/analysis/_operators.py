@@ -1,4 +1,4 @@
-"""What operators do and reach: operations, bytes, TFLOP/s, TB/s and the share of the chip's roofline."""
+"""FLOPs, bytes, TFLOP/s, TB/s and share of the chip's roofline of each operator."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _table(rates: Sequence[OperatorRate]) -> pd.DataFrame:
 
 
 def operators_text(table: pd.DataFrame) -> str:
-    """Return what is to know of `operator_table` in sentences: the chips, and what has no model."""
+    """Return a summary of `operator_table` in sentences: the modelled share and the chips."""
     rates = [*_rates(table)]
     total = max(1, sum(rate.time_ns for rate in rates))
     unmodelled: Counter[str] = Counter()

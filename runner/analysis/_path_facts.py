@@ -1,4 +1,4 @@
-"""What a workload knows about the nodes on a path: a column at a time, of the rows that are on it."""
+"""Columns of a workload for the nodes on a critical path, read one column at a time."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def divergence(base: CriticalPath, other: CriticalPath) -> Divergence:
 
 
 def divergence_text(base: CriticalPath, other: CriticalPath) -> str:
-    """Return in words how far the two critical paths go together, and where each goes then."""
+    """Return a sentence on where the two critical paths diverge, and how each continues."""
     found = divergence(base, other)
     if found.same:
         return f"Both critical paths go through the same {found.segments:,} segments."
@@ -132,5 +132,5 @@ def _place(segments: pd.DataFrame, number: int) -> str:
 
 
 def _cut(place: str) -> str:
-    """Shorten a long name in the middle: which node it is stands at the end."""
+    """Shorten a long name in the middle, as its end identifies the node."""
     return place if len(place) <= _PLACE_LENGTH else f"{place[:60]} … {place[-40:]}"

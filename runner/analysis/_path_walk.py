@@ -67,7 +67,7 @@ class _Records:
 
 
 class _SavedRecords:
-    """The same of a saved result, of which only the ranks are read that the path crosses."""
+    """The same for a saved result, of which only the ranks on the path are read."""
 
     def __init__(self, saved: Table, ranks: Sequence[tuple[int, int]]) -> None:
         self._saved = saved
@@ -94,7 +94,7 @@ class _SavedRecords:
 
 
 def _records(result: Result) -> _Records | _SavedRecords:
-    """Return the records of *result*; of a saved one those of its file, if its ranks stand in order."""
+    """Return the records of *result*; a saved one is read from its file if its ranks are in order."""
     nodes = result.table("nodes").distinct
     ranks = None if nodes.in_memory else nodes.bounds("rank")
     if ranks is None or nodes.bounds("end_ns") is None or sorted(ranks) != ranks:

@@ -13,7 +13,7 @@ __all__ = ["FittedNetwork", "calibration_table", "fitted_network", "packet_facts
 
 
 def packet_facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what a packet-level backend says of queues, pauses and flows, in words; nothing from others."""
+    """Return sentences on queues, pauses and flows of a packet-level backend; none for other backends."""
     packets = provenance.get("packets")
     if not isinstance(packets, Mapping):
         return []
@@ -94,7 +94,7 @@ def _known(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_row(point: Any) -> bool:
-    """Return whether *point* has what a row needs: network files are written by hand too."""
+    """Return whether *point* has the values of a row, as network files may be written by hand."""
     if not isinstance(point, Mapping) or not {"operation", "size-bytes", "measured-ns", "model-ns"} <= {
         *point
     }:

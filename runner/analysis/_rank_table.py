@@ -46,7 +46,7 @@ def rank_standings(result: Result, workload: Workload) -> pd.DataFrame:
 def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
     """Return for ranks with nodes the lowest one that did the same, and how far they are apart.
 
-    Those whose program is theirs alone are left out.
+    Ranks with a unique program are omitted.
     """
     programs = np.asarray(workload.program_of_rank)
     # A rank whose program no other one runs equals none, whatever it did: nothing of it is read.

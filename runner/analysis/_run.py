@@ -89,7 +89,7 @@ class RunAnalysis:
 
     @property
     def is_large(self) -> bool:
-        """Whether the run has so many nodes that pages read them a rank at a time, never all."""
+        """Whether the run has too many nodes to read all of them; pages then read one rank at a time."""
         return self.result.num_nodes > MANY_NODES
 
     def nodes_of(self, rank: int) -> pd.DataFrame:
@@ -158,7 +158,7 @@ class RunAnalysis:
 
     @property
     def arrivals(self) -> pd.DataFrame:
-        """Return who came when to every collective, as `collective_arrivals` does."""
+        """Return the arrival times of ranks at every collective, as `collective_arrivals` does."""
         from ._collectives import collective_arrivals  # noqa: PLC0415 - as below
 
         calls = self.result.collectives[["rank", "node_id"]]
@@ -235,7 +235,7 @@ class RunAnalysis:
         return self.path.breakdown(by)
 
     def check_columns(self) -> None:
-        """Have the columns of the workload checked, for which who reads one first would wait."""
+        """Check the columns of the workload now, so that the first reader of one does not have to wait."""
         nothing = np.zeros(0, np.int64)
         for graph in self.workload.graphs[:1]:
             for name in NODE_COLUMNS:
@@ -359,7 +359,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def diagnosis(self) -> Diagnosis:
-        """Return what is slow in the run, and what that costs the step."""
+        """Return the slow ranks, links and hosts of the run, and their cost to the step."""
         from .diagnosis import diagnose  # noqa: PLC0415
 
         return diagnose(self.result, self.nodes)
@@ -373,14 +373,14 @@ class RunAnalysis:
 
     @ComputedOnce
     def standings(self) -> pd.DataFrame:
-        """Return when each rank finished, how long it waited, and whom it equals; see `rank_standings`."""
+        """Return finish time, waiting time and equal ranks of each rank; see `rank_standings`."""
         from ._rank_table import rank_standings  # noqa: PLC0415
 
         return rank_standings(self.result, self.workload)
 
     @ComputedOnce
     def slack_ns(self) -> pd.Series:
-        """Return the slack of each of :attr:`nodes`; empty if the backend's records do not tell."""
+        """Return the slack of each of :attr:`nodes`; empty if the backend's records are insufficient."""
         import pandas as pd  # noqa: PLC0415
 
         from ._slack import slack  # noqa: PLC0415
@@ -392,7 +392,7 @@ class RunAnalysis:
         return found
 
     def experiment(self) -> Experiment:
-        """Return what was simulated, ready to be simulated again; not kept, as it holds every program."""
+        """Return the experiment of the run for another simulation; not cached, as it holds every program."""
         return self.study.experiment(self.info.id)
 
     @ComputedOnce

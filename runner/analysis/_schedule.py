@@ -21,7 +21,7 @@ _TIMES = ["start_ns", "end_ns", "cause_node", "origin_rank", "origin_node"]
 
 
 class NodePlaces:
-    """Where nodes stand in columns in order of rank and node id: *bounds* are the rows of each rank."""
+    """The index of nodes in columns ordered by rank and node id: *bounds* are the rows of each rank."""
 
     def __init__(self, node_id: Ints, bounds: dict[int, tuple[int, int]]) -> None:
         self.node_id = node_id
@@ -29,7 +29,7 @@ class NodePlaces:
 
     @classmethod
     def of(cls, node_id: Ints, counts: Mapping[int, int]) -> NodePlaces:
-        """Return the places of nodes of which each rank has so many."""
+        """Return the index of nodes from the number of nodes per rank."""
         ends = np.cumsum([0, *counts.values()]).tolist()
         return cls(node_id, dict(zip(counts, pairwise(ends), strict=True)))
 
@@ -78,7 +78,7 @@ class Schedule:
         return len(self.node_id)
 
     def _origins(self, whole: Columns) -> tuple[Ints, Ints]:
-        """Return the rows whose end another node's start began, and the rows of those."""
+        """Return the rows whose end was triggered by another node's start, and the rows of these nodes."""
         first = np.repeat([low for low, _ in self.bounds.values()], whole["foreign_count"])
         rows = whole["foreign"] + first
         origins = self.rows(whole["origin_rank"], whole["origin_node"])

@@ -84,11 +84,11 @@ def search_hits(
     rank: int = -1,
     count: int = 20,
 ) -> pd.DataFrame:
-    """Return what *text* finds for somebody who types: modules and operators as a whole, then single nodes.
+    """Return search results for partial input *text*: modules and operators, then single nodes.
 
-    *programs* is which program each rank runs. Ranks that run one program are a single hit, of *rank* if it
-    is among them, else of the lowest; ``ranks`` says of how many. ``rank`` and ``node_id`` are the longest
-    node of a module or an operator, ``nodes`` how many it has there, ``duration_ns`` what they take together.
+    *programs* is the program of each rank. Ranks with one program are a single hit, of *rank* if it is among
+    them, else of the lowest; ``ranks`` is their number. ``rank`` and ``node_id`` are the longest node of a
+    module or an operator, ``nodes`` the number of its nodes there, ``duration_ns`` their total time.
     ``7:12`` is node 12 of rank 7.
     """
     place = _PLACE.fullmatch(text.strip())

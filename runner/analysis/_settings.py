@@ -72,7 +72,7 @@ def _settings(result: Result) -> dict[str, str]:
 
 
 def settings_of(made: Mapping[str, Any]) -> list[Setting]:
-    """Return the settings of the configurations and options in *made*: a provenance, or what it describes.
+    """Return the settings of the configurations and options in *made*, a provenance or a part of one.
 
     Dimensions of the network and figures of a GPU machine are settings of their own.
     """

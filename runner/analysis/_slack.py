@@ -95,7 +95,7 @@ class _Events:
         self._pieces.append(_held_up(before, after, gap))
 
     def _origins(self, rows: Ints) -> Ints:
-        """Return the row whose start began what ended each of *rows*: another one's, or its own."""
+        """Return for each of *rows* the row whose start triggered its end: another row, or itself."""
         others, origins = self.schedule.others, self.schedule.origins
         place = among(others, rows)
         found: Ints = rows.copy()

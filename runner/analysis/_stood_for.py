@@ -1,4 +1,4 @@
-"""How many ranks each recorded rank stands for, where of those that behave alike one alone was recorded."""
+"""The number of ranks that each recorded rank represents, if one of several equal ranks was recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["group_members", "ranks_stood_for"]
 
 
 def ranks_stood_for(result: Result) -> pd.Series:
-    """Return how many ranks' nodes each rank's in *result* are, by rank: 1, but where they stand for others.
+    """Return the number of ranks that each rank's nodes in *result* represent: 1 unless others equal it.
 
     A result of very many nodes, or of a workload with one of each kind of rank, has those of the simulated
     ranks only.

@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def busy_kinds(nodes: pd.DataFrame) -> pd.Series:
-    """Return the kind of each of *nodes*, one of `BUSY_KINDS`, or "" where it keeps no device busy.
+    """Return the kind of each of *nodes*, one of `BUSY_KINDS`, or "" for nodes that occupy no device.
 
     *nodes* has ``type``, ``kind`` and ``is_cpu_op``.
     """
@@ -90,7 +90,7 @@ def stream_table(run: RunAnalysis) -> pd.DataFrame:
 
     ``compute_ns``, ``comm_ns``, ``copy_ns`` and ``idle_ns`` add up to ``span_ns``, from the start of the
     first of its *nodes* to the end of the last. Where nodes of one stream overlap, computation counts first,
-    then communication. ``device`` is -1 for what is on the lane of no device.
+    then communication. ``device`` is -1 for lanes without a device.
     """
     ranks = run.result.columns("ranks")["rank"].tolist()
     rows = [row for rank in ranks for row in _streams_of(rank, run.coded_nodes_of(rank, _NODES))]

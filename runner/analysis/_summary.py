@@ -66,7 +66,7 @@ class Summary:
     *ranks* has a row per rank: ``compute_ns, overlap_ns, copy_ns, exposed_comm_ns, exposed_copy_ns, idle_ns``
     and ``finish_ns``, where compute, exposed communication, exposed copies and idle time (here: until the
     last rank finishes) add up to the makespan.
-    *qualifiers* are sentences on what makes the answer less than it seems, to be read before it. *advice* is
+    *qualifiers* are sentences on the limits of the answer. *advice* is
     what would help, and *causes* are what takes most of the path, each added up over all of its pieces.
     *step* says which of several captured steps it is, and why that one.
     """
@@ -105,7 +105,7 @@ class Summary:
 def summarize(
     result: Result, workload: Workload, path: CriticalPath | None = None, advised: Advised | None = None
 ) -> Summary:
-    """Return what bounds the step of *result*, whose programs are *workload*'s.
+    """Return what bounds the step of *result*, a run of *workload*.
 
     *path* is its critical path and *advised* what would help, if they are known; else the advice is a bound.
     """
@@ -246,7 +246,7 @@ def _took(makespan_ns: int, workload: Workload) -> str:
 
 
 def _contributor(path: CriticalPath, top: Cause | None) -> str:
-    """Return what holds most of the path: what it is, how much of the path, and where it was issued."""
+    """Return the largest contributor to the path as text: its name, its share, and where it was issued."""
     if top is None:
         return "nothing on it can be changed"
     segments = path.columns

@@ -1,4 +1,4 @@
-"""What a training job that was never run would take, with its uncertainty."""
+"""Predict step time and memory of a training job without running it, with uncertainty."""
 
 from __future__ import annotations
 

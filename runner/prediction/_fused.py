@@ -1,4 +1,4 @@
-"""What pointwise operators move where torch.compile fuses them: what they do not hand to each other."""
+"""The memory traffic of pointwise operators that torch.compile fuses: only external inputs and outputs."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Links:
         return self.across_bytes_per_ns, self.across_latency_ns
 
     def transfer_ns(self, step: Phase, where: Spread) -> tuple[float, float]:
-        """Return what a phase takes in a ring, or at once on a mesh: for its bytes, and for its hops."""
+        """Return the time of a phase in a ring, or in one step on a mesh: for its bytes and for its hops."""
         members = where.inside if step.level == "within" else where.nodes
         if members < 2:
             return 0.0, 0.0
@@ -84,14 +84,14 @@ def reached_network(network: NetworkConfig, costs: Costs) -> NetworkConfig:
 
 
 def costs_on(network: NetworkConfig, costs: Costs) -> Costs:
-    """Return *costs* on *network*; one that says what is lost on it needs no shares of a chip's own."""
+    """Return *costs* on *network*; a network that states its losses does not use the shares of the chip."""
     if network.efficiency is None:
         return costs
     return replace(costs, within_node=LinkCosts(), across_nodes=LinkCosts())
 
 
 def needs_every_rank(network: NetworkConfig) -> bool:
-    """Return whether ranks cannot stand for others on *network*, as messages and collectives have costs."""
+    """Return whether all ranks must be simulated on *network*, as messages and collectives have costs."""
     part = network.efficiency
     return part is not None and replace(part, wire=1.0) != type(part)()
 

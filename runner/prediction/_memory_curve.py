@@ -1,4 +1,4 @@
-"""What a rank holds in memory over the step, from its schedule and the times of its turns."""
+"""The memory use of a rank over the step, from its schedule and the times of its passes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _POINTS = 400  # that a curve has at most when it is written
 
 @dataclass(frozen=True)
 class MemoryCurve:
-    """What a rank of *stage* holds; bytes at *times_ns*, between which it changes evenly.
+    """The memory of a rank of *stage*: bytes at *times_ns*, linear between them.
 
     *weights*, *gradients* and *optimizer* stay; *activations* grow with each forward pass and go with its
     backward pass; *workspace* is the logits, or whole layers of sharded weights and what is computed again.

@@ -53,7 +53,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a step takes, with everything it was computed from. Times are ns, sizes bytes."""
+    """The predicted step, with all its inputs. Times are ns, sizes bytes."""
 
     setting: Setting
     experiment: Experiment
@@ -103,7 +103,7 @@ class Prediction:
 
     @property
     def fits(self) -> bool:
-        """Whether the fullest rank has room for what it holds."""
+        """Whether the fullest rank fits into its memory."""
         return self.memory_bytes <= self.setting.chip.memory_bytes
 
     @cached_property
@@ -113,7 +113,7 @@ class Prediction:
 
     @property
     def assumptions(self) -> list[str]:
-        """The assumptions, and what was not simulated as requested."""
+        """The assumptions, and the deviations from the requested simulation."""
         assumptions = [
             *self.result.provenance.get("warnings", []),
             *self.result.provenance.get("assumptions", []),
@@ -127,7 +127,7 @@ class Prediction:
 
     @cached_property
     def memory_over_time(self) -> tuple[MemoryCurve, ...]:
-        """What a rank of each pipeline stage holds over the step."""
+        """The memory use of a rank of each pipeline stage over the step."""
         setting = self.setting
         return memory_curves(
             setting.model, setting.plan, self.prices, self.links, workload=self.workload, result=self.result

@@ -35,7 +35,7 @@ _PRODUCTS = frozenset({
 
 @dataclass(frozen=True)
 class RecordedPrediction:
-    """What the step of a script takes, with what it was computed from. Times are ns, sizes bytes."""
+    """The predicted step of a script, with its inputs. Times are ns, sizes bytes."""
 
     chip: Chip
     software: str
@@ -84,7 +84,7 @@ class RecordedPrediction:
 
     @property
     def assumptions(self) -> list[str]:
-        """The assumptions, and what was not simulated as requested."""
+        """The assumptions, and the deviations from the requested simulation."""
         provenance = self.result.provenance
         notes = [*provenance.get("warnings", []), *provenance.get("assumptions", [])]
         costs = f"costs of operators are those of '{self.software}' on {self.chip.title}, by class"

@@ -1,4 +1,4 @@
-"""Let the ranks of a job that were recorded stand for those that do the same elsewhere."""
+"""Let recorded ranks of a job represent equal ranks that were not recorded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SMALLER = "Predict a job of at most 64 ranks, with --all-ranks."
 
 @dataclass(frozen=True)
 class Role:
-    """What a recorded rank does: *graph*, whose column ``group`` counts *groups* from 1 on."""
+    """The program of a recorded rank: *graph*, whose column ``group`` counts *groups* from 1."""
 
     graph: Graph
     groups: tuple[tuple[int, ...], ...]

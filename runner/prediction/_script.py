@@ -27,7 +27,7 @@ _FUSED = (
 
 
 def script_workload(recordings: Sequence[Recording], mesh: Mapping[str, int] | None = None) -> Workload:
-    """Return the workload of all ranks of the job of which *recordings* are some.
+    """Return the workload of all ranks of a job from the *recordings* of some of them.
 
     Compute nodes have operations and bytes and take no time of their own: a chip gives it. Streams and what
     they wait for are those that the framework ordered. *mesh* are the sizes that the user expects by name.

@@ -1,4 +1,4 @@
-"""What is to be predicted: a model, its plan, a chip, a network, and the habits of a software."""
+"""The subject of a prediction: a model, its plan, a chip, a network and a software stack."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KERNELS = 0.1  # of a convolution with what is pointwise behind it, relative to
 
 @dataclass(frozen=True)
 class Setting:
-    """What is to be predicted: *model* by *plan* on a *network* of *chip* with the habits of *software*."""
+    """The subject of a prediction: *model* with *plan* on a *network* of *chip* with *software*."""
 
     model: Transformer
     plan: Plan

@@ -1,4 +1,4 @@
-"""What a step consists of, as amounts that costs are multiplied with: the closed form of a simulation."""
+"""The amounts of work in a step, to be multiplied by costs: a closed form of the simulation."""
 
 from __future__ import annotations
 
@@ -151,9 +151,9 @@ def _stage_work(model: Transformer, plan: Plan, links: Links, place: int, counts
 def _sample(  # noqa: PLR0917 - what a sample is of
     model: Transformer, plan: Plan, links: Links, stage: int, is_expert: bool, layers: int
 ) -> Floats:
-    """Return the work of a *stage* of so many *layers* of a kind, a row for each of the four.
+    """Return the work of a *stage* with *layers* layers of a kind, a row for each of the four kinds.
 
-    What a micro-batch adds, each sequence of it adds.
+    Work per micro-batch is the work per sequence.
     """
 
     def sized(micro_batch: int) -> Floats:
@@ -171,7 +171,7 @@ def _sample(  # noqa: PLR0917 - what a sample is of
 def _sample_work(  # noqa: PLR0917 - all of the key
     model: Transformer, plan: Plan, links: Links, stage: int, is_expert: bool, layers: int
 ) -> Floats:
-    """Return the work of a *stage* of so many *layers* of a kind, a row for each of the four."""
+    """Return the work of a *stage* with *layers* layers of a kind, a row for each of the four kinds."""
     dense = 0 if is_expert else layers * plan.pp
     small = replace(model, layers=layers * plan.pp, dense_layers=dense, expert_every=1)
     return _work(small, plan, links, stage)

@@ -72,7 +72,7 @@ def pair_table(points: pd.DataFrame) -> pd.DataFrame:
 def front_table(points: pd.DataFrame, against: str) -> pd.DataFrame:
     """Return the Pareto front of the step time and its cost, ordered by cost.
 
-    *against* is one of the :func:`objectives`; anything else means the first of them. Without costs, it is
+    *against* is one of the :func:`objectives`; other values select the first of them. Without costs, it is
     the fastest point.
     """
     done = answered(points)

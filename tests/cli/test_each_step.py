@@ -21,9 +21,7 @@ def study(tmp_path, data_dir):
 
 
 def test_every_step_is_simulated_as_if_alone(capfd, study):
-    code, out, _ = command_line.run_and_read(
-        capfd, "run", study.path, "--steps", "all", *NETWORK, "--format", "json"
-    )
+    code, out, _ = run_and_read(capfd, "run", study.path, "--steps", "all", *NETWORK, "--format", "json")
     assert code == 0
     answer = json.loads(out)
     folder = study.latest_trace_set()
@@ -42,9 +40,7 @@ def test_every_step_is_simulated_as_if_alone(capfd, study):
 
 
 def test_the_longest_step_is_next(capfd, study):
-    _, out, _ = command_line.run_and_read(
-        capfd, "run", study.path, "--steps", "all", *NETWORK, "--format", "csv"
-    )
+    _, out, _ = run_and_read(capfd, "run", study.path, "--steps", "all", *NETWORK, "--format", "csv")
     steps = [line.split(",") for line in out.splitlines()[1:]]
     longest = max(steps, key=lambda row: int(row[2]))[0]
     _, out, _ = run_and_read(capfd, "run", study.path, "--steps", "all", *NETWORK)
@@ -56,9 +52,7 @@ def test_what_does_not_go_with_it(capfd, study):
         code, _, err = run_and_read(capfd, "run", study.path, "--steps", "all", *NETWORK, *more)
         assert code != 0
         assert "--steps all goes with a STUDY" in err
-    assert (
-        command_line.run_and_read(
-            capfd, "run", Study.create(study.path.parent / "empty").path, "--steps", "all", *NETWORK
-        )[0]
-        != 0
-    )
+    empty = Study.create(study.path.parent / "empty").path
+    code, _, err = run_and_read(capfd, "run", empty, "--steps", "all", *NETWORK)
+    assert code != 0
+    assert "has no trace set yet" in err

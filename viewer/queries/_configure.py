@@ -172,7 +172,7 @@ class Setup:
 
 
 def check(setup: Setup, workload: Communication, backends: Sequence[str]) -> list[Finding]:
-    """Return what stands against running *setup*, and what to know before, the errors first."""
+    """Return the errors and then the warnings for running *setup*."""
     try:
         network, system = setup.configs()
     except ConfigError as error:

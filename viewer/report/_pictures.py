@@ -129,7 +129,7 @@ def _path_line(run: OpenRun, index: SliceIndex, row_of: dict[int, int], scale: f
 
 
 def picture(title: str, left: int, height: int, until_ns: int, *content: Svg) -> Markup:
-    """Return *content* above an axis of time, which begins *left* of it; *title* is for who cannot see it."""
+    """Return *content* above an axis of time, which begins *left* of it; *title* is its text alternative."""
     ticks = []
     for number in range(_TICKS + 1):
         x = left + (PICTURE_WIDTH - left) * number / _TICKS

@@ -1,4 +1,4 @@
-"""Ask what a step would take if something were faster, smaller or gone, by simulating it again."""
+"""Simulate a step again with something faster, smaller or removed."""
 
 from typing import TYPE_CHECKING
 

@@ -171,7 +171,7 @@ def _scaled(graph: Graph, sums: dict[Work, int], excess: dict[Work, int]) -> Gra
 
 
 def _cut(durations: Ints, total_ns: int) -> Ints:
-    """Return *durations* limited to one height, so that they sum up to *total_ns*, but for rounding.
+    """Return *durations* capped at a common maximum such that they sum to *total_ns*, up to rounding.
 
     Where all are about as long, that is the same as making all of them shorter.
     """

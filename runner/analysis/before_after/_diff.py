@@ -108,7 +108,7 @@ _FIGURES = ("base_ns", "other_ns", "delta_ns", "low_ns", "high_ns")
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """The steps of one side, called *name*; *notes* say what was taken and what was left."""
+    """The steps of one side, called *name*; *notes* say which steps were used and which omitted."""
 
     name: str
     steps: tuple[Step, ...]
@@ -283,7 +283,7 @@ class StepDiff:
         return _largest_first(found)
 
     def _compared(self, rows: pd.DataFrame, base: Ints, other: Ints, *, counts: Any = None) -> pd.DataFrame:
-        """Return *rows* with the differences of their samples, a column a step, and what is said of them."""
+        """Return *rows* with the differences of their samples (a column per step) and their verdicts."""
         found = differences(base, other, self.layout)
         there = [(side > 0).any(axis=1) for side in (counts or (base, other))]
         change = np.select([~there[0] & there[1], there[0] & ~there[1]], ["new", "gone"], "")

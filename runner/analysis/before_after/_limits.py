@@ -94,7 +94,7 @@ def _reader(quantity: str) -> Callable[[str], Fraction | int]:
 
 
 def judge(found: StepDiff, limits: Sequence[Limit]) -> list[Judgement]:
-    """Return what becomes of each of *limits* in the difference *found*.
+    """Return the outcome of each of *limits* for the difference *found*.
 
     A limit fails where the medians pass it and the difference is not within the noise. Raises `UsageError`
     for a quantity that neither side has.

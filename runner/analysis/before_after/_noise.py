@@ -29,7 +29,7 @@ _MOST_PAIRS, _MOST_EXACT = 40_000, 900
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of a side's samples belong to which start, and what is known of its noise.
+    """The start of each column of a side's samples, and the known noise.
 
     *between_starts* is the share by which starts may differ, given by the user, or None if it is unknown.
     """
@@ -82,7 +82,7 @@ class Differences:
 
 @lru_cache
 def rank_cut(count: int, others: int) -> tuple[int, float]:
-    """Return how many pairs to cut at each end, and how surely what is left holds the difference.
+    """Return how many pairs to cut at each end, and the confidence that the rest contains the difference.
 
     At 95 %, or as surely as *count* and *others* samples can tell.
     """

@@ -69,7 +69,7 @@ def make_blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, A
     """Return the blueprint that *settings* name, as the content of a file, and the corrections to it.
 
     ``blueprint`` is one of `BLUEPRINTS`; the other keys are its parameters: ``host`` a device's name, the
-    ``ports`` of a switch, bandwidths in Gb/s. Raises `ConfigError`, also without the package.
+    ``ports`` of a switch, bandwidths in Gb/s. Raises `ConfigError`, even if the package is not installed.
     """
     name = str(settings.get("blueprint", "")).lower().replace("_", "-")
     if name not in BLUEPRINTS:

@@ -1,4 +1,4 @@
-"""Training steps of models that nobody ran: transformers by name or size, and every way to spread them."""
+"""Generate training steps without a trace: transformers by name or size, in any parallelism."""
 
 from __future__ import annotations
 

@@ -31,13 +31,13 @@ class Prices(Protocol):
 
     @property
     def step_ns(self) -> float:
-        """What a step takes in addition to everything else."""
+        """The fixed costs of a step."""
 
     def operator_ns(self, operator: Operator) -> float:
         """Return how long *operator* takes."""
 
     def start_ns(self, where: Spread) -> float:
-        """Return what a collective of ranks that stand so takes in addition to its transfer."""
+        """Return the overhead of a collective, in addition to its transfer, for a placement of its ranks."""
 
     def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
         """Return by how much a concurrent collective lengthens computation."""
@@ -68,7 +68,7 @@ class Block:
         return number
 
     def compute(self, name: str, duration_ns: float, waits: Sequence[int] = (), **columns: Any) -> int:
-        """Append computation behind what is last, and behind *waits*."""
+        """Append computation that depends on the last node and on *waits*."""
         number = self.add(
             [self.last, *waits],
             name=name,
@@ -99,11 +99,11 @@ class Stage:
 
     @property
     def rank(self) -> int:
-        """The rank that stands for the stage: the first on every other axis."""
+        """The rank that represents the stage: the first on every other axis."""
         return self.stage * self.plan.strides["pp"]
 
     def where(self, axes: tuple[str, ...]) -> Spread:
-        """Return how a group along *axes* stands in nodes."""
+        """Return the placement in nodes of a group along *axes*."""
         return _where(self.plan.layout, self.rank, axes, self.node_size)
 
     def append(self, block: Block, items: Sequence[Item], phase: str) -> None:

@@ -15,7 +15,7 @@ WITHIN, ACROSS = "within", "across"
 
 
 class Spread(NamedTuple):
-    """How the members of a group stand: *inside* of them in each of *nodes* nodes."""
+    """The placement of a group's members: *inside* of them in each of *nodes* nodes."""
 
     inside: int
     nodes: int
@@ -47,7 +47,7 @@ class Routing(NamedTuple):
 
 
 def spread(members: tuple[int, ...], node_size: int) -> Spread:
-    """Return how *members* stand in nodes of *node_size* ranks; uneven ones count as one per node."""
+    """Return the placement of *members* in nodes of *node_size* ranks; uneven ones count as one per node."""
     counts: dict[int, int] = defaultdict(int)
     for rank in members:
         counts[rank // node_size] += 1

@@ -71,7 +71,7 @@ _PATTERNS = ("sliding_window_pattern", "global_attn_every_n_layers", "no_rope_la
 
 
 def of_hugging_face(data: Mapping[str, Any], file: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return our sizes of a config.json, and remarks on what they leave out.
+    """Return the model sizes in a config.json, and remarks on unsupported parts.
 
     Of one with parts, they are those of its text part. Raises `UsageError` for models of other layers, and
     for sizes that are missing.
@@ -186,7 +186,7 @@ def _attention(found: dict[str, Any], data: Mapping[str, Any], kind: str, remark
 
 
 def _alternating(data: Mapping[str, Any], remarks: list[str]) -> dict[str, int]:
-    """Return the windows of GPT-Neo, every other layer of which has one where nothing else is said."""
+    """Return the attention windows of GPT-Neo; by default every other layer has one."""
     types = data.get("attention_types") or [[["global", "local"], 1]]
     try:
         kinds = Counter(kind for names, times in types for kind in list(names) * times)
@@ -201,7 +201,7 @@ def _alternating(data: Mapping[str, Any], remarks: list[str]) -> dict[str, int]:
 
 
 def _full_every(data: Mapping[str, Any], kind: str) -> int:
-    """Return that every so many layers one attends to all of the sequence, 0 for none."""
+    """Return the interval of layers with attention to the whole sequence, 0 for none."""
     types = data.get("layer_types")
     if isinstance(types, Sequence) and types:
         full = Counter(types)["full_attention"]

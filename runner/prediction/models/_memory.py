@@ -1,4 +1,4 @@
-"""What a rank keeps in memory: weights, gradients, the optimizer's state, and activations in flight."""
+"""The memory of a rank: weights, gradients, optimizer state, and activations in flight."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MASTER, _ADAM = 4, 8  # bytes a parameter: the weight in single precision, and 
 
 @dataclass(frozen=True)
 class Memory:
-    """The most that a rank of *stage* holds at a time, in bytes, by what it is."""
+    """The peak memory of a rank of *stage*, in bytes by category."""
 
     stage: int
     weights: int
@@ -33,7 +33,7 @@ class Memory:
 
 
 def rank_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
-    """Return what a rank of *stage* holds when it holds most."""
+    """Return the memory of a rank of *stage* at its peak."""
     kinds = _kinds(model, plan.pp, plan.chunks, stage)
     experts = sum(count * _expert_params(model, plan, layer) for layer, count in kinds)
     params = sum(count * _params(model, plan, layer) for layer, count in kinds)
@@ -78,7 +78,7 @@ def rank_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
 
 
 def fullest_memory(model: Transformer, plan: Plan) -> Memory:
-    """Return what a rank of the stage that holds most holds."""
+    """Return the memory of a rank of the fullest stage."""
     stages = _different_stages(model, plan.pp, plan.chunks)
     return max((rank_memory(model, plan, stage) for stage in stages), key=lambda memory: memory.total)
 

@@ -1,4 +1,4 @@
-"""What a rank does in each layer: operators with their work, and collectives with their sizes."""
+"""The operators of a rank in each layer with their work, and the collectives with their sizes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class _Sizes:
 
     @property
     def kept_tokens(self) -> float:
-        """The tokens of which a rank has whole rows: with sequence parallelism, a part of them."""
+        """The tokens with complete rows on a rank: with sequence parallelism, a part of them."""
         return self.tokens / (self.plan.tp if self.plan.sequence_parallel else 1)
 
     def half_gemm(self, name: str, rows: float, inner: float, columns: float, module: str) -> Operator:
@@ -139,7 +139,7 @@ class _Sizes:
 
 
 def pass_over_layer(model: Transformer, plan: Plan, layer: int, *, backward: bool = False) -> list[Item]:
-    """Return what a rank does for *layer* and one micro-batch, in order."""
+    """Return the operators of a rank for *layer* and one micro-batch, in order."""
     sizes = _Sizes(model, plan)
     if model.convolutions:
         found = list(_convolution(sizes, model.convolutions[layer]))
@@ -223,7 +223,7 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
 
 
 def _convolution(sizes: _Sizes, layer: Convolution) -> Iterator[Item]:
-    """Yield a convolution as the matrix product that it is, and what is pointwise behind it.
+    """Yield a convolution as a matrix product, and the pointwise operators after it.
 
     A normalisation reads for its mean and once more, and writes; the activation reads and writes. Kernels
     are started while those before them work.

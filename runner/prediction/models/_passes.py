@@ -81,7 +81,7 @@ class Passes:
         return block
 
     def end(self) -> Block:
-        """Return what a step ends with: gradients not yet reduced, the optimizer, weights gathered again."""
+        """Return the end of a step: reductions of remaining gradients, optimizer, gathering of weights."""
         block, plan = Block(), self.plan
         block.compute("end of backward", 1, operator="end", phase="optimizer", kind="compute", num_ops=1,
                       tensor_size_bytes=1)  # fmt: skip
@@ -297,7 +297,7 @@ class Passes:
 
     @property
     def _embedding(self) -> tuple[Sequence[Item], int]:
-        """What a part of the model without layers does: read and write a row for each token."""
+        """The work of a part of the model without layers: reading and writing a row for each token."""
         return [Operator("embedding", "pointwise", 0, 2 * self._activations(), "embedding")], -1
 
     def _activations(self) -> float:

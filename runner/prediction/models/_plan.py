@@ -21,7 +21,7 @@ SCHEDULES = ("1f1b", "interleaved", "zero-bubble")
 
 @dataclass(frozen=True)
 class Rank:
-    """Where a rank stands on each axis."""
+    """The coordinates of a rank on each axis."""
 
     tp: int
     cp: int
@@ -116,12 +116,12 @@ class Plan:
 
     @cached_property
     def layout(self) -> Plan:
-        """The plan with nothing but what says where its ranks stand."""
+        """The plan without the options that do not affect the placement of ranks."""
         keys = ("tp", "pp", "dp", "cp", "ep", "placement", "whole_experts")
         return Plan(**{key: getattr(self, key) for key in keys})
 
     def rank_of(self, place: Rank) -> int:
-        """Return the number of the rank that stands at *place*."""
+        """Return the number of the rank at *place*."""
         return sum(getattr(place, axis) * stride for axis, stride in self.strides.items())
 
     def place_of(self, rank: int) -> Rank:

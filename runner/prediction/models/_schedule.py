@@ -1,4 +1,4 @@
-"""In which order a pipeline stage works through its micro-batches."""
+"""The order in which a pipeline stage processes its micro-batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def schedule(plan: Plan, stage: int) -> list[Turn]:
 
 
 def _merged(forward: list[Turn], backward: list[Turn], first: int) -> list[Turn]:
-    """Return *first* forward turns, then one forward and one backward in turn, then what is left."""
+    """Return *first* forward passes, then alternating forward and backward passes, then the rest."""
     turns = forward[:first]
     for place, turn in enumerate(forward[first:]):
         turns += [turn, backward[place]]

@@ -54,7 +54,7 @@ def turn_spans(model: Transformer, stage: Stage) -> tuple[Span, ...]:
 
 
 class _Groups:
-    """The process groups that ranks use, numbered as they are asked for."""
+    """The process groups that ranks use, numbered in order of first use."""
 
     def __init__(self, plan: Plan, node_size: int) -> None:
         self.plan, self.node_size = plan, node_size

@@ -204,7 +204,7 @@ class Transformer:
         )
 
     def reach(self, sequence: int) -> float:
-        """Return how long a sequence is in which tokens attend to as many as in one of *sequence* tokens.
+        """Return the length of a sequence with full attention that has as many attended tokens as *sequence*.
 
         That is *sequence*, or less with windows or chunks: the first tokens of a causal window see fewer than
         it has, and the last chunk may be a shorter one.

@@ -14,7 +14,7 @@ __all__ = ["with_chip", "with_data_parallelism"]
 
 
 def with_chip(workload: Workload, operations_per_ns: float, bytes_per_ns: float, name: str) -> Workload:
-    """Return *workload* with the times of its operators on a chip of so many operations and bytes per ns.
+    """Return *workload* with the times of its operators on a chip with the given peaks.
 
     Each takes the longer of both (a roofline). What the host does stays where a device computed; where the
     host computed itself, what is not an operator takes no time. Raises `WorkloadError` if no operator says

@@ -1,4 +1,4 @@
-"""Where the stages of a pipeline stand among the ranks, and where those of another one would."""
+"""The placement of pipeline stages among the ranks, and that of another pipeline."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Layout:
         return found
 
     def with_stages(self, stages: int) -> Layout:
-        """Return the layout with so many stages in place of these."""
+        """Return the layout with another number of stages."""
         return Layout(self.world // self.stages * stages, stages, self.stride)
 
     def place(self, rank: int) -> tuple[tuple[int, int], int]:

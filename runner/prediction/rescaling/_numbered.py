@@ -67,7 +67,7 @@ class Layers:
         return int((starts[1:] & ~starts[:-1]).sum()) + int(starts[0])
 
     def name_of(self) -> Callable[[int], object]:
-        """Return what tells what a row does, whichever layer it is of."""
+        """Return the key of a row's operation, independent of its layer."""
         nodes, prefix = self.graph.node_columns, self.prefix
         operator, phase, module = nodes["operator"], nodes["phase"], nodes["module"]
         plain = [text.removeprefix(prefix).partition(".")[2] for text in module.texts]

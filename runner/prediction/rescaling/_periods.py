@@ -1,4 +1,4 @@
-"""Repeat a part of a graph that repeats already: a micro-batch between others, a layer between others."""
+"""Add repetitions of a part of a graph that repeats: a micro-batch or a layer between others."""
 
 from __future__ import annotations
 

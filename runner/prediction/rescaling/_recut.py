@@ -175,7 +175,7 @@ class NewStage:
                 yield before, row, chained[kind]
 
     def _waits(self, columns: dict[str, Column]) -> Iterator[tuple[int, int, int]]:
-        """Yield who waits for the messages, as the schedules of torch.distributed.pipelining have it.
+        """Yield the waits for messages, as in the schedules of torch.distributed.pipelining.
 
         What a pass receives holds it up. In 1F1B, what is sent together with a receive is waited for with it,
         else before the next send; in GPipe, sends are waited for behind the last pass of their direction.
@@ -275,7 +275,7 @@ def _chained(sources: Sequence[Graph]) -> dict[int, int]:
 
 
 def _edges_into(stage: Stage, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the edges into rows ``[begin, end)``, but what orders streams and who waits for messages."""
+    """Yield the edges into rows ``[begin, end)``, except stream order and waits for messages."""
     sources, targets, kinds = stage.edges
     nodes = stage.graph.node_columns
     for place in range(*np.searchsorted(targets, [begin, end]).tolist()):

@@ -226,7 +226,7 @@ def _end(stage: Stage | None, key: Key, message_bytes: int) -> Piece:
 def _check_captured(
     workload: Workload, layout: Layout, pipelines: Sequence[tuple[int, int]], captured: Sequence[_Pipeline]
 ) -> None:
-    """Refuse a pipeline that is not what is put together from its own stages: it waits in another way."""
+    """Refuse a pipeline that differs from one assembled of its own stages: its dependencies differ."""
     everything = {0: 0, **{key: key for key in workload.groups}}
     for name, pipeline in zip(pipelines, captured, strict=True):
         shape = Shape(layout.stages, pipeline.micro_batches, pipeline.schedule, len(pipeline.places))
@@ -280,7 +280,7 @@ _SIZES = (2, 4, 8)  # bytes of an element
 
 
 def handed_bytes(stage: Stage) -> int:
-    """Return the bytes of what each layer hands on: the sum at its end.
+    """Return the bytes that each layer passes to the next: the size of the sum at its end.
 
     Raises `WorkloadError` if there is none.
     """

@@ -88,7 +88,7 @@ class Stage:
         return self._places[key]
 
     def signature(self, key: Key) -> list[Label]:
-        """Return what a block does, without gaps and times."""
+        """Return the operations of a block, without gaps and times."""
         begin, end = self.blocks[key]
         return parts_of(period_of(begin, end, self._does, self._name_of))
 
@@ -213,7 +213,7 @@ class _Reader:
         return bool(self.graph.node_columns["type"][row] == NodeType.COMM_COLL)
 
     def _first_cut(self, first: int) -> int:
-        """Return where the first pass begins: with what it receives, or with the first module."""
+        """Return the start of the first pass: its receive, or the first module."""
         received = np.flatnonzero(self.receives[:first])
         if len(received):
             return self._beginning_of(int(received[0]), 0)
@@ -221,7 +221,7 @@ class _Reader:
         return int(modules[0]) if len(modules) else first
 
     def _last_cut(self, end: int) -> int:
-        """Return the end of the last pass: with what it sends, or its last backward operator."""
+        """Return the end of the last pass: its send, or its last backward operator."""
         last = np.flatnonzero(self.sends[end:])
         last = last if len(last) else np.flatnonzero(self.backward[end:])
         return end + int(last[-1]) + 1 if len(last) else end
