@@ -98,7 +98,7 @@ void FlowNetwork::find_ways(std::vector<Stopped>& stopped, ChangeRecord& record)
     }
 }
 
-// Flows in flight reach the link where they share as they would have without the change.
+// Flows in flight still share the link as they would have without the change.
 void FlowNetwork::go_on(const std::vector<Stopped>& stopped, double time) {
     std::vector<double> reached(flows_.size(), time);
     for (; !reaches_.empty(); reaches_.pop()) reached[reaches_.top().flow] = reaches_.top().time;

@@ -34,7 +34,7 @@ class Topology {
     virtual ~Topology() = default;
     // The outgoing link of a message at a device on its way to its destination.
     virtual std::size_t next(std::int32_t device, std::int32_t destination) = 0;
-    // Whether there is such a link.
+    // Whether the link exists.
     virtual bool reaches(std::int32_t, std::int32_t) { return true; }
     // Both directions of a link of the fabric change to another rate, in bit/s (0: it is down).
     // Dimensions have no such links.
