@@ -24,7 +24,7 @@ _START_BYTES = 150_000_000
 _PROGRAM_NODE_BYTES = 20
 _RECORD_BYTES = 18
 _TABLE_ROW_BYTES = 420
-_ENCODED_BYTES = 100  # of a node in a file that has no tables beside it
+_ENCODED_BYTES = 100  # of a node in a file that has no node tables
 
 
 def memory_limit() -> int:

@@ -63,9 +63,9 @@ class Figure:
 
 def block(title: str, *parts: str, notes: Sequence[str] = ()) -> str:
     """Return the HTML *parts* below a *title* and *notes*, which are plain text."""
-    told = "".join(f'<div style="opacity:.75;margin:2px 0">{_text(note)}</div>' for note in notes)
+    remarks = "".join(f'<div style="opacity:.75;margin:2px 0">{_text(note)}</div>' for note in notes)
     head = f'<div style="font-weight:600;margin:4px 0">{_text(title)}</div>'
-    return f'<div class="chakrascope" style="{_STYLE}">{head}{told}{"".join(parts)}</div>'
+    return f'<div class="chakrascope" style="{_STYLE}">{head}{remarks}{"".join(parts)}</div>'
 
 
 def html_table(table: pd.DataFrame, title: str = "", *, most: int = 10) -> str:

@@ -98,8 +98,8 @@ class Result:
     *nodes*: a row per executed node; *cause_node* is the node of the same rank whose end let it start (-1:
     time 0), *origin_* the node whose start began the chain of events that ended it.
     *collectives*: a row per collective and rank. *links*: a row per directed link. *provenance*: plain JSON.
-    Backends whose links are shared also fill *link_use*, the bytes each directed link sent in each stretch of
-    time, and those of packets and fluids *flows*, a row per message.
+    Backends whose links are shared also fill *link_use*, the bytes each directed link sent in each
+    time interval, and those of packets and fluids *flows*, a row per message.
     """
 
     backend: str
@@ -139,11 +139,11 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """Return the makespan, one entry per rank, and the provenance as plain JSON."""
         ranks = self.columns("ranks")
-        told = {name: ranks[name].astype(np.int64) for name in ("rank", "finish_ns", "exposed_comm_ns")}
+        columns = {name: ranks[name].astype(np.int64) for name in ("rank", "finish_ns", "exposed_comm_ns")}
         return {
             "backend": self.backend,
             "makespan_ns": self.makespan_ns,
-            "ranks": rows_of(told),
+            "ranks": rows_of(columns),
             "provenance": self.provenance,
         }
 

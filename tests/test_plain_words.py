@@ -24,10 +24,13 @@ CHECKED = (
     "runner/analysis",
     "runner/backends",
     "runner/calibration",
+    "runner/chips",
     "runner/config",
     "runner/emulation",
     "runner/engine",
+    "runner/gpu",
     "runner/jobs",
+    "runner/planning",
     "runner/prediction",
     "runner/programs",
     "runner/study",
@@ -77,7 +80,7 @@ def prose_of_python(text: str) -> Iterator[str]:
 def prose_of_cpp(text: str) -> Iterator[str]:
     """Yield the comments of a C++ file, one text for lines that follow each other."""
     comments = re.sub(r'"(?:\\.|[^"\\\n])*"', '""', text)
-    for block in re.findall(r"(?m)(?:^\s*//.*\n)+|(?<=\S)\s*//.*$", comments):
+    for block in re.findall(r"(?m)(?:^\s*//.*\n)+|(?<=\S)[ \t]*//.*$", comments):
         yield " ".join(block.replace("//", " ").split())
 
 

@@ -63,9 +63,9 @@ class Costs:
     *gemm* and *attention* are shares of the peak, by precision (``default`` for those not named),
     *pointwise* of the memory bandwidth. *gemm_memory* is how much of the time to move the operands of a
     matrix product once comes on top of its operations, so that thin ones are slow. *layer_ns* is what
-    each layer takes in each pass beside that (starting kernels and the software round them), *host_ns*
-    what the host takes for it, beside the chip. *step_ns* is once a step. *exposed* is the share of a
-    collective beside computation that slows the computation down by as much. *within_node* and
+    each layer takes in each pass in addition (kernel launches and the software around them), *host_ns*
+    the host's time for it, in parallel to the chip. *step_ns* is once a step. *exposed* is the share of an
+    overlapped collective that slows the computation down by as much. *within_node* and
     *across_nodes* are what collectives reach on the links of a node and between nodes. The software by
     itself has *fused_attention*, *overlap* of gradients with the backward pass, *sequence_parallel*
     regions, *tensor_overlap* of their collectives with matrix products, a *sharded_optimizer* (ZeRO 1),
@@ -104,7 +104,7 @@ class Costs:
 class Chip:
     """A chip: *peak_flops* per second by precision, memory, and *costs* by software.
 
-    *source* names where the peaks come from. *precision* is what training computes in unless told otherwise.
+    *source* names where the peaks come from. *precision* is the default of training.
     *devices* are the names that traces give it. Without measured steps of its own, it has the costs of the
     shipped chip that *like* names for the software.
     """

@@ -40,12 +40,12 @@ class Compute:
     """The compute units (CUs, SMs) and what runs on them.
 
     Each *unit* holds *workgroups_per_unit* thread blocks at a time, in wavefronts of *wavefront_threads*
-    threads. A wavefront has up to *unroll* lines under way at a time, a unit up to *requests_per_unit*. It
+    threads. A wavefront has up to *unroll* lines in flight, a unit up to *requests_per_unit*. It
     loads and stores at *bytes_per_ns* each way, and reduces *reduce_bytes_per_ns* of inputs. A kernel starts
     *launch_ns* after its node may, and an op of a thread block takes *op_ns* before it does anything;
     *sync_ns* is for the threads of a thread block to meet (nop, barrier), *poll_ns* from the arrival of a
-    signal or flag until who waits for it goes on, *fence_ns* for a fence beside waiting for what was written
-    to be acknowledged.
+    signal or flag until its waiting thread continues, *fence_ns* for a fence in addition to waiting for
+    acknowledgements of writes.
     """
 
     units: int
@@ -144,7 +144,7 @@ class Protocol:
     """How MSCCL's thread blocks pass messages: *slots* of *slot_bytes* data per connection.
 
     Larger chunks go in several rounds, each as much as a slot holds. *threads* are those of a thread block,
-    and *message_ns* what a step takes beside its data. LL and LL128 have flags in their data; with Simple,
+    and *message_ns* the time of a step without its data. LL and LL128 have flags in their data; with Simple,
     a fence and a signal follow it.
     """
 

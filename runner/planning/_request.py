@@ -91,12 +91,12 @@ class Request:
 
     def describe(self) -> dict[str, Any]:
         """Return all inputs of the results, as JSON."""
-        told = asdict(self)
-        told["clusters"] = [
+        content = asdict(self)
+        content["clusters"] = [
             {"chip": asdict(cluster.chip), "network": cluster.network.to_dict(), "price": cluster.price}
             for cluster in self.clusters
         ]
-        described: dict[str, Any] = json.loads(json.dumps(told, sort_keys=True, default=str))
+        described: dict[str, Any] = json.loads(json.dumps(content, sort_keys=True, default=str))
         return described
 
     @property

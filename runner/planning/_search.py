@@ -69,14 +69,14 @@ class Plans:
         """Assumptions common to all plans, one sentence each."""
         request = self.request
         tokens = request.sequence or request.model.sequence
-        said = [f"A step has {request.global_batch} sequences of {tokens} tokens, whatever the plan"]
-        said += [
+        notes = [f"A step has {request.global_batch} sequences of {tokens} tokens, whatever the plan"]
+        notes += [
             f"Of {cluster.chip.title}, {cluster.network.num_ranks} on the network '{cluster.network.name}', "
             f"a rank may hold {bytes_text(request.memory_bytes(cluster))}, and libraries and fragments take "
             "the rest"
             for cluster in request.clusters
         ]
-        return [*said, "Plans are compared by what each kind of software that suits them costs on the chip"]
+        return [*notes, "Plans are compared by what each kind of software that suits them costs on the chip"]
 
 
 def search_plans(
@@ -149,9 +149,9 @@ def _reasons(counts: Mapping[str, int]) -> str:
 def settings_of(request: Request, candidate: Candidate) -> dict[str, Any]:
     """Return the columns of *candidate* in a sweep."""
     cluster = request.clusters[candidate.cluster]
-    told = dict(zip(CHOICES, candidate.choices, strict=True))
+    chosen = dict(zip(CHOICES, candidate.choices, strict=True))
     several = {"chip": cluster.chip.name, "gpus": cluster.network.num_ranks}
-    return {**(several if len(request.clusters) > 1 else {}), **told}
+    return {**(several if len(request.clusters) > 1 else {}), **chosen}
 
 
 def _figures(request: Request, candidates: list[Candidate]) -> np.ndarray:
