@@ -65,11 +65,11 @@ _SECTIONS = {
     },
     "What would change it": {
         "what-if": "Simulate a run again with something faster, smaller or gone.",
-        "compare": "Compare backends, networks and the measurement.",
+        "compare": "Compare runs of a study, and runs with the measurement.",
         "diff": "Compare two captures, steps or runs; fail CI on a regression.",
-        "sweep": "Simulate many clusters and rank them.",
+        "sweep": "Compare clusters: simulate a workload on many and rank them.",
         "rescale": "Scale a captured job up.",
-        "predict": "Predict step time and memory from model sizes.",
+        "predict": "Predict step time and memory from model sizes; find the best plan.",
     },
     "Networks and collectives": {
         "presets": "List the clusters that ship with the package.",
@@ -94,6 +94,14 @@ MOVED: Mapping[str, tuple[str, ...]] = {
     "layers": ("summary", "--view", "layers"),
     "links": ("summary", "--view", "links"),
     "slack": ("summary", "--view", "slack"),
+}
+# Options that are looked for at a command, and the command that has them.
+_ELSEWHERE: Mapping[tuple[str, str], str] = {
+    ("compare", "--network"): "chakrascope sweep STUDY --over network=NAME,NAME",
+    ("predict", "--gpus"): "chakrascope predict search --model NAME --gpus N",
+    ("predict", "--ranks"): "chakrascope predict search --model NAME --gpus N",
+    ("summary", "--network"): "chakrascope run STUDY --network NAME",
+    ("what-if", "--network"): "chakrascope run STUDY --network NAME",
 }
 
 # The modules of commands whose module has another name.
@@ -195,6 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         help_text = io.StringIO()
         error.show(help_text)
+        help_text.write(_elsewhere(error))
         sys.stderr.write(visible(help_text.getvalue(), keep="\n\t"))
         sys.exit(error.exit_code)
     except click.exceptions.Exit as error:
@@ -210,6 +219,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(error, (DependencyError, WorkloadFormatError)):
             error_console.print("'chakrascope doctor PREFIX' lists what else is wrong, and what to do.")
         sys.exit(error.exit_code)
+
+
+def _elsewhere(error: click.ClickException) -> str:
+    """Return a line with the command that has the option which *error* is about, if another has it."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return ""
+    command = _ELSEWHERE.get((error.ctx.info_name or "", error.option_name))
+    return f"Next: {command}\n" if command else ""
 
 
 def _sentence(error: OSError) -> str:

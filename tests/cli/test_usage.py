@@ -11,6 +11,7 @@ import command_line
 import pytest
 
 from chakrascope.cli import cli
+from chakrascope.cli._main import _ELSEWHERE
 from chakrascope.converter import Workload
 from chakrascope.runner import NetworkConfig
 
@@ -139,6 +140,14 @@ def test_a_command_that_there_is_not_leads_to_the_one_that_is_meant(
 ) -> None:
     assert command_line.run("sumary", "study") == 2
     assert "did you mean 'summary'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("command", "option"), _ELSEWHERE)
+def test_an_option_of_another_command_leads_to_it(
+    capsys: pytest.CaptureFixture[str], command: str, option: str
+) -> None:
+    assert command_line.run(command, option, "1") == 2
+    assert capsys.readouterr().err.endswith(f"Next: {_ELSEWHERE[command, option]}\n")
 
 
 def test_of_many_names_the_closest_is_named_and_what_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
