@@ -9,7 +9,7 @@ import numpy as np
 
 from .._columns import spans
 from ..readers import HostTrace, Ops
-from ._steps import Window
+from ._window import Window
 
 __all__ = ["of_records", "repeated_copies"]
 
@@ -44,8 +44,8 @@ def repeated_copies(threads: Sequence[Ops], host: HostTrace, window: Window) -> 
     }
     writes = _writes(rows, host, {key[2] for key in groups} | {*results.values()})
     repeated: list[int] = []
-    for shared, own in groups.items():
-        written_ns = [int(starts[place]) for place, _ in writes.get(shared[2], [])]
+    for (_, _, source, _), own in groups.items():
+        written_ns = [int(starts[place]) for place, _ in writes.get(source, [])]
         reusable = [
             place
             for place in own
