@@ -345,10 +345,11 @@ class LargeEmbedding(Cause):
     """The gradient of a large embedding is reduced among the ranks."""
 
     def model(self, model: nn.Module) -> nn.Module:
-        """Add an embedding."""
-        if self.slow:
-            model.table = nn.Embedding(40_000, 256)
-            model.register_forward_pre_hook(lambda net, inputs: (inputs[0] + net.table.weight[0],))
+        """Add an embedding; each rank keeps its own one unless the cause is planted."""
+        model.table = nn.Embedding(40_000, 256)
+        model.register_forward_pre_hook(lambda net, inputs: (inputs[0] + net.table.weight[0],))
+        ignored = [] if self.slow else ["table.weight"]
+        nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)
         return super().model(model)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:

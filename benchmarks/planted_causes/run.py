@@ -62,7 +62,7 @@ JOBS = {
     "validation": Expected("validation", recurs=True),
     "straggler": Expected("rank 1.*sleep|sleep", ranks=2),
     "parameter_loop": Expected("ParameterLoop|optimizer|dispatch"),
-    "double_optimizer": Expected("(?i)double|optimizer|DoubleAdam"),
+    "double_optimizer": Expected("(?i)double|optimizer|DoubleAdam", halved=True),
     "larger_batch": Expected("(?i)rank 1", ranks=2),
     "wide_projection": Expected("hidden|addmm"),
     "embedding": Expected("(?i)all.?reduce|communication", ranks=2),

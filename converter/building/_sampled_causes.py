@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import groupby, pairwise, product
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...tracer import Evidence
-from ..readers import PHASES, DeviceTrace, Ops
+from ..readers import PHASES, DeviceTrace, Ops, Threads
 from ._cause_rules import ACTIVITIES, CALLS, SYSTEM_CALLS, frame_cause
 from ._host_causes import (
     GAPS,
@@ -54,7 +54,14 @@ def host_causes(
 ) -> HostCauses:
     """Return the causes of one thread's host time: those of its events *own*, and what *evidence* adds."""
     marked = layered(framed_spans(trace, own, ops, window), marked_spans(trace, own, window))
-    spans = marked if evidence is None else layered(SampledCauses(evidence).spans(ops, window), marked)
+    spans = marked
+    if evidence is not None:
+        threads = Threads(trace)
+
+        def phases_of(step: tuple[int, int]) -> list[int]:
+            return _phase_edges(threads.operators(own, *step), *step)
+
+        spans = layered(SampledCauses(evidence).spans(ops, window, phases_of), marked)
     return HostCauses(spans, model_calls(trace, own, window))
 
 
@@ -77,15 +84,22 @@ class SampledCauses:
         self._times = [evidence.samples.time_ns[row] for row in self._rows]
         self.about = cache(self._about)
 
-    def spans(self, ops: Ops, window: Window) -> list[Span]:
-        """Return disjoint spans within *window*; *ops* are the operators of the thread."""
+    def spans(
+        self, ops: Ops, window: Window, phases_of: Callable[[tuple[int, int]], Sequence[int]]
+    ) -> list[Span]:
+        """Return disjoint spans within *window*; *ops* are the operators of the thread.
+
+        *phases_of* returns the `_phase_edges` of a captured step by its start and end.
+        """
         edges = _section_edges(ops)
         own = [*self._states(window.start_ns, window.end_ns)]
-        others = [(start, [*self._states(start, end)], end) for start, end in self._other_steps(window)]
-        states = sorted([*own, *_of_other_steps(own, others, edges, window)], key=lambda one: one.time_ns)
+        others = [(phases_of(step), [*self._states(*step)]) for step in self._other_steps(window)]
+        steps = [phases_of((step.start_ns, step.end_ns)) for step in window.steps] if others else []
+        states = [*own, *_of_other_steps(own, others, edges, steps)]
+        states.sort(key=lambda one: one.time_ns)
         begins = sorted(step.start_ns for step in window.steps)
         of_steps = [[*group] for _, group in groupby(states, lambda one: bisect_right(begins, one.time_ns))]
-        lines = _lines_of_loops([*of_steps, *(group for _, group, _ in others)])
+        lines = _lines_of_loops([*of_steps, *(group for _, group in others)])
         states = [one._replace(place=lines.get(one.place, one.place)) for one in states]
         spans = [*_around(states, _Elements.of(ops, window), edges, window)]
         return layered(spans, self._moments(ops, window))
@@ -326,21 +340,27 @@ class _Elements(NamedTuple):
 
 def _of_other_steps(
     own: Sequence[_State],
-    others: Sequence[tuple[int, Sequence[_State], int]],
+    others: Sequence[tuple[Sequence[int], Sequence[_State]]],
     edges: Sequence[int],
-    window: Window,
+    steps: Sequence[Sequence[int]],
 ) -> Iterator[_State]:
-    """Yield what *others*, steps by start, states and end, show of sections that none of *own* is in.
+    """Yield what *others*, steps by their phases and states, show of sections that none of *own* is in.
 
-    A sample of another step is in a section if it is as long after the start of the one step as of the other,
-    and also as long before the end.
+    A sample of another step is in a section if it is as long after the start of its phase in the one step as
+    in the other, and also as long before the end. *steps* are the phases of those to describe.
     """
-    seen = {bisect_right(edges, state.time_ns) for state in own if state.time_ns < window.end_ns}
-    for step, (start_ns, states, end_ns) in product(window.steps, others):
+    seen = {bisect_right(edges, state.time_ns) for state in own if steps and state.time_ns < steps[-1][-1]}
+    for phases, (other, states) in product(steps, others):
+        here, there = phases, other
+        if len(here) != len(there):  # steps of other phases are compared as a whole
+            here, there = [here[0], here[-1]], [there[0], there[-1]]
         for state in states:
-            times = [state.time_ns + step.start_ns - start_ns, state.time_ns + step.end_ns - end_ns]
+            number = bisect_right(there, state.time_ns) - 1
+            if not 0 <= number < len(there) - 1:
+                continue
+            times = [state.time_ns + here[number + one] - there[number + one] for one in (0, 1)]
             sections = {bisect_right(edges, time_ns) for time_ns in times}
-            is_inside = step.start_ns <= min(times) and max(times) < step.end_ns
+            is_inside = here[number] <= min(times) and max(times) < here[number + 1]
             if is_inside and len(sections) == 1 and sections.isdisjoint(seen):
                 time_ns = sum(times) // 2
                 yield _State(time_ns, time_ns, False, state.cause, state.place)
@@ -371,12 +391,19 @@ def _lines_of_loops(steps: Sequence[Sequence[_State]]) -> dict[str, str]:
     return joined
 
 
-def _section_edges(ops: Ops) -> list[int]:
+def _phase_edges(ops: Ops, start_ns: int, end_ns: int) -> list[int]:
+    """Return when a step begins and ends on a thread, and in between the phases but for modules."""
+    inner = [edge for edge in _section_edges(ops, has_modules=False) if start_ns < edge < end_ns]
+    return [start_ns, *inner, end_ns]
+
+
+def _section_edges(ops: Ops, *, has_modules: bool = True) -> list[int]:
     """Return when modules, backward passes, optimizers and data loaders begin and end on the thread."""
     outer = ops.parent < 0
     phases, starts, ends = ops.phase[outer], ops.start_ns[outer], ops.end_ns[outer]
     outside = -1
-    kinds = np.where((phases == PHASES.index("forward")) & (ops.module[outer] == 0), outside, phases)
+    is_forward = phases == PHASES.index("forward")
+    kinds = np.where(is_forward & ((ops.module[outer] == 0) | (not has_modules)), outside, phases)
     first = np.flatnonzero(np.diff(kinds, prepend=outside) != 0)
     last = np.append(first[1:], len(kinds))[: len(first)] - 1
     inside = kinds[first] != outside

@@ -284,6 +284,26 @@ def test_a_section_without_a_sample_is_what_another_captured_step_shows(tmp_path
     assert set(last["place"]) == {"audit (train.py:9)" if is_known else ""}
 
 
+def test_a_sample_of_a_captured_step_with_another_forward_pass_is_in_the_same_phase(tmp_path):
+    """The forward pass before the sampled phase took 40 ms longer, as on a busy machine."""
+    thread, evidence = Thread(0), EvidenceFile()
+    for begin, longer in ((START, 0), (END, 40_000)):
+        backward = begin + 20_000 + longer
+        thread.op(f"{BACKWARD}MmBackward0", backward, backward + 40_000, begin)
+        thread.mark("Optimizer.step#SGD.step", backward + 60_000, backward + 80_000)
+        thread.op("aten::add_", backward + 61_000, backward + 79_000, begin)
+    next_end = 2 * END - START + 40_000
+    for index, time in enumerate((START, END, next_end)):
+        evidence.step(index, time, recorded=index)
+    evidence.sample(START - 1_000, STEP, cpu=0)
+    evidence.sample(START + 30_000, STEP, cpu=30_000)
+    audit = ("audit", "train.py", 9, "script")
+    evidence.sample(END + 110_000, audit, STEP, cpu=END)
+    nodes = converted(tmp_path, thread, evidence).nodes
+    between = nodes[(nodes["kind"] == "host") & (nodes["duration_ns"] > 15_000_000)]
+    assert "audit (train.py:9)" in set(between["place"])
+
+
 def test_the_longest_of_many_operators_were_those_without_a_processor(tmp_path):
     thread = Thread(0)
     for number, time in enumerate(range(START, END, 10_000)):
