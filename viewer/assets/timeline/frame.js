@@ -15,12 +15,12 @@ export function paintLabels(timeline, pinned) {
   context.fillStyle = INK[scheme];
   for (const row of rows.all) {
     const y = rows.y(row) + row.height / 2;
-    if (row.pinned !== pinned || y < TOP - row.height || y > view.height + row.height) { continue; }
+    if (row.pinned !== pinned || !row.height || y < TOP - row.height || y > view.height + row.height) { continue; }
     const facts = rankFacts(timeline, row);
-    if (row.place < facts.length) {
-      context.font = row.place ? "11px system-ui, sans-serif" : "600 12px system-ui, sans-serif";
-      context.globalAlpha = row.place ? 0.75 : 1;
-      context.fillText(facts[row.place], 8, y, RANK_WIDTH - 8);
+    if (row.line < facts.length) {
+      context.font = row.line ? "11px system-ui, sans-serif" : "600 12px system-ui, sans-serif";
+      context.globalAlpha = row.line ? 0.75 : 1;
+      context.fillText(facts[row.line], 8, y, RANK_WIDTH - 8);
     }
     context.font = `${row.measured ? "italic " : ""}${row.isGroup ? "11px" : "12px"} system-ui, sans-serif`;
     context.globalAlpha = 0.75;
