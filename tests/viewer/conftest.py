@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 from contextlib import contextmanager
 
 import pytest
-from studies import make_study
+from studies import make_captured_study, make_study
 
-from chakrascope.runner import Study, find_items, get_backend, prepare
-from chakrascope.runner.study import import_item
 from chakrascope.viewer import StudyView
 
 # What shows that a page of a run is complete, by its address.
@@ -56,13 +53,7 @@ def simulated(made):
 @pytest.fixture(scope="session")
 def captured(tmp_path_factory, data_dir):
     """Return a study of a small capture with its traces, as measured, and the run's id."""
-    folder = tmp_path_factory.mktemp("captured")
-    shutil.copytree(data_dir / "converter" / "mlp_2", folder / "from" / "mlp")
-    study = Study.create(folder / "study")
-    (item,) = find_items(folder / "from")
-    import_item(study, folder / "from", item.id, "mlp", lambda _done, _total: None)
-    experiment = prepare(study.workload("mlp"), "default", None, backend="replay")
-    return study, study.add_run(experiment, get_backend("replay").run(experiment), workload="mlp")
+    return make_captured_study(tmp_path_factory.mktemp("captured"), data_dir)
 
 
 @contextmanager
