@@ -30,13 +30,13 @@ export function paintLabels(timeline, pinned) {
 }
 
 /* Return the texts at the left of a rank's rows, one a row. */
-function rankFacts({ settings, sources, main, beside }, row) {
+function rankFacts({ settings, sources }, row) {
   const { ranks, facts, stood_in: star } = row.group, many = ranks.length > 1, pin = row.pinned ? "▲ " : "";
   const texts = [`${pin}rank${many ? "s" : ""} ${ranksText(ranks)}${star ? "*" : ""}`];
   if (many) { texts.push(`${ranks.length} did the same`); }
   const column = ORDERS[settings.order];
   if (column) { texts.push(`${ORDER_WORDS[settings.order]} ${durationText(facts[column])}`); }
-  if (sources.length > 1) { texts.push(row.source === main ? "this run" : beside.name); }
+  if (sources.length > 1) { texts.push(row.source.name); }
   return texts;
 }
 

@@ -133,10 +133,10 @@ function paintPath({ context, rows, view }, source, pinned) {
   flush();
 }
 
-/* Frame the selected slice, and with dashes what does the same in the run beside. */
+/* Frame the selected slice, and with dashes what does the same beside. */
 function paintSelected(timeline) {
-  const { context, rows, view, sources, selection: { node, counterpart } } = timeline;
-  const framed = [[timeline.main, node, []], [sources[1], node && counterpart, COUNTERPART]];
+  const { context, rows, view, selection: { node }, beside: { others } } = timeline;
+  const framed = [[timeline.main, node, []], ...others.map((source) => [source, node && source.counterpart, COUNTERPART])];
   for (const [source, slice, dashes] of framed) {
     const row = source && slice && rows.of(source, slice.lane);
     if (!row) { continue; }

@@ -57,13 +57,13 @@ export class Timeline {
     const isSame = this.isLoaded && this.run === run, load = {};
     this.run = run; this.current = load; this.holder.dataset.selected = "";
     const nested = { nested: 1, flat: 0 }[this.settings.rows], first = await this.source(run, nested === undefined ? "auto" : nested);
-    const second = first && this.settings.beside ? await this.source(this.beside.run, first.nested ? 1 : 0) : null;
+    const others = first ? await this.beside.sourcesOf(first) : [];
     if (load !== this.current || !first || !this.isShown) { return; }
     this.nested = first.nested;
-    this.sources = [first, second].filter(Boolean);
+    this.sources = [first, ...others];
     this.view.makespan = Math.max(...this.sources.map((source) => source.makespan));
     this.overview = null;
-    if (!isSame) { this.area = null; }
+    if (!isSame) { this.area = null; this.selection.key = ""; }
     this.beside.place();
     this.arrange();
     this.notes.load();
@@ -108,10 +108,13 @@ export class Timeline {
 
   /* Change a setting; those that the server has to know of are asked for anew. */
   set(name, value) {
-    if (this.settings[name] === value) { return; }
+    if (this.settings[name] === value) { return undefined; }
     this.settings[name] = value;
-    if (SERVER_SETTINGS.includes(name)) { this.area = null; this.load(this.run); } else { this.arrange(); this.refresh(); }
     this.writeSoon();
+    if (SERVER_SETTINGS.includes(name)) { this.area = null; return this.load(this.run); }
+    this.arrange();
+    this.refresh();
+    return undefined;
   }
 
   draw() { paint(this); }
@@ -154,7 +157,7 @@ export class Timeline {
   async choose(source, rank, node) {
     if (source === this.main) { this.selection.choose(rank, node); return; }
     const found = await this.details(source, rank, node, true);
-    if (found && this.isShown) { this.panel.showDetails([["Run", "the one beside"], ...found.details]); }
+    if (found && this.isShown) { this.panel.showDetails([["Of", source.name], ...found.details]); }
   }
 
   mark(t0, t1, rows) {
