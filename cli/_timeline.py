@@ -13,13 +13,17 @@ from ..support import new_file, parse_duration, writing
 from ._output import console, format_option, print_frame
 from ._parameters import quantity
 from ._studies import of_a_run, open_run
+from ._views import print_stacks
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ..runner.analysis import Lanes, RunAnalysis
 
 __all__ = ["timeline_command"]
 
 _RANKS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
+_EVER_NS = 1 << 62
 _MILLISECONDS = quantity(lambda text: float(parse_duration(text, bare="ms") / 10**6))
 
 
@@ -56,6 +60,7 @@ def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None)
     "--ranks", callback=parse_ranks, metavar="FIRST[-LAST]", help="Ranks to include. [default: all]"
 )
 @click.option("--nested", is_flag=True, help="Also sum up phases, modules and operators, by name.")
+@click.option("--host", is_flag=True, help="List host calls of the captured step by call stack instead.")
 @click.option("--measured", is_flag=True, help="Show measured next to simulated times.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Also write the whole timeline as a Chrome trace."
@@ -69,19 +74,22 @@ def timeline_command(
     to_ms: float | None,
     ranks: tuple[int, int] | None,
     nested: bool,
+    host: bool,
     measured: bool,
     output: Path | None,
     output_format: str,
 ) -> None:
     """List the operators in a time window of a run: count, time and kind.
 
-    With -o FILE.json, also write the whole timeline and its critical path for Perfetto.
+    With --host, the host calls in the window of the captured step: totals by call stack, as the flame graph
+    of the viewer has them. With -o FILE.json, also write the whole timeline and its critical path for
+    Perfetto.
     """
-    from ..runner.analysis import area_names, area_overview, area_table
-
     run = open_run(study_folder, run_id, output_format)
     if measured and not run.is_measured:
         raise UsageError("The workload of this run was not captured, so nothing was measured.")
+    if host and (nested or measured):
+        raise UsageError("--host lists calls as they were measured. Next: leave out --nested and --measured.")
     lanes = _lanes(run, nested=nested, measured=measured)
     window = round(1e6 * from_ms), lanes.makespan_ns if to_ms is None else round(1e6 * to_ms)
     if not 0 <= window[0] < window[1]:
@@ -92,7 +100,29 @@ def timeline_command(
     chosen = lanes.table.index[lanes.table["rank"].between(first, last)]
     if chosen.empty:
         raise UsageError(f"There are no ranks {first}-{last}: the run has 0 to {run.info.num_ranks - 1}.")
-    inside = lanes.area(*window, chosen.tolist())
+    if host:
+        # The captured step may be longer than the simulated one.
+        until = window[1] if to_ms is not None else _EVER_NS
+        print_stacks(run, range(first, last + 1), (window[0], until), output_format)
+    else:
+        inside = lanes.area(*window, chosen.tolist())
+        _print_operators(run, inside, window, output_format, nested=nested, measured=measured)
+    if output is not None:
+        _write(run, output)
+
+
+def _print_operators(
+    run: RunAnalysis,
+    inside: pd.DataFrame,
+    window: tuple[int, int],
+    output_format: str,
+    *,
+    nested: bool,
+    measured: bool,
+) -> None:
+    """Print the operators of the slices *inside* a window."""
+    from ..runner.analysis import area_names, area_overview, area_table
+
     table = (area_names if nested else area_table)(run.nodes, inside)
     if output_format != "table":
         print_frame(table, output_format)
@@ -101,8 +131,6 @@ def timeline_command(
         print_frame(shown, "table", title="Operators in the window", limit=40)
         facts = area_overview(run.nodes, inside, window[1] - window[0])
         console.print("[dim]" + "; ".join(f"{label}: {text}" for label, text in facts) + "[/]")
-    if output is not None:
-        _write(run, output)
 
 
 def _lanes(run: RunAnalysis, *, nested: bool, measured: bool) -> Lanes:

@@ -1,8 +1,8 @@
-"""The tables of ``chakrascope summary --view``: their columns on a terminal, and explanations."""
+"""The tables of ``summary --view`` and ``timeline --host``: columns on a terminal, and explanations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..runner.analysis import RunAnalysis
 
-__all__ = ["VIEWS", "print_view"]
+__all__ = ["VIEWS", "print_stacks", "print_view"]
 
 _MOST_STACKS = 40
 _BANDWIDTHS = {"bytes_per_ns": "GB/s", "algorithm_bytes_per_ns": "GB/s", "bus_bytes_per_ns": "bus GB/s"}
@@ -63,16 +63,6 @@ VIEWS: Mapping[str, _View] = {
         "measured one, more than 100 % where data come from a cache.",
         limit=30,
     ),
-    "host": _View(
-        "host",
-        "Host calls of the captured step, by call stack",
-        columns=("rank", "name", "calls", "total_ns", "self_ns", "on_path_ns"),
-        names={"name": "call, below its caller"},
-        note="total: with the calls it makes; self: without; on path: while the critical path is in host "
-        "work of the rank. The longest stacks, each thread by itself, without calls that spend 99 % of their "
-        "time in one other.",
-        limit=_MOST_STACKS,
-    ),
     "steps": _View("steps", "Captured steps"),
     "layers": _View(
         "layers",
@@ -117,10 +107,22 @@ VIEWS: Mapping[str, _View] = {
     "packets": _View("packets", "Queues and pauses", needs=("messages", PACKET)),
     "calibration": _View("calibration", "Calibration of the network"),
 }
+_STACKS = _View(
+    "host",
+    "Host calls of the captured step, by call stack",
+    columns=("rank", "name", "calls", "total_ns", "self_ns", "on_path_ns"),
+    names={"name": "call, below its caller"},
+    note="total: with the calls it makes; self: without; on path: while the critical path is in host "
+    "work of the rank. The longest stacks, each thread by itself, without calls that spend 99 % of their "
+    "time in one other.",
+    limit=_MOST_STACKS,
+)
 _SLACK_FACTS = ["name", "kind", "operator", "module", "phase"]
+_NO_CALLS = (
+    "The device traces of this run's workload are not here, so its host calls are unknown. Next: import the "
+    "traces again, or run this where they are."
+)
 _EMPTY = {
-    "host": "The device traces of this run's workload are not here, so its host calls are unknown. Next: "
-    "import the traces again, or run this where they are.",
     "calibration": "The network of this run was not fitted to measurements. Next: 'chakrascope calibrate' "
     "writes such a network file for --network.",
     "loads": "Loads are those of switches, and this network links its ranks directly. Next: --view traffic.",
@@ -147,12 +149,34 @@ def print_view(
     table = _chosen(_table(run, name, view), name, rank, node)
     if output_format != "table":
         print_frame(table, output_format)
-        return
-    shown = _largest_pairs(table, view.pairs) if view.pairs else table
-    if name == "operators":
-        shown = _operators_shown(table)
-    if name == "host":
-        shown = _stacks_shown(table)
+    elif name == "operators":
+        _print_table(view, _operators_shown(table))
+    else:
+        _print_table(view, _largest_pairs(table, view.pairs) if view.pairs else table)
+
+
+def print_stacks(run: RunAnalysis, ranks: Sequence[int], window: tuple[int, int], output_format: str) -> None:
+    """Print the host calls of *ranks* in the *window* (ns) of the captured step, by call stack.
+
+    Raises `BackendError` for a run whose traces are not here, `UsageError` if nothing was called.
+    """
+    from ..runner.analysis import host_stack_table
+
+    if not run.calls:
+        raise BackendError(_NO_CALLS)
+    table = host_stack_table(run, ranks, window)
+    if table.empty:
+        raise UsageError(
+            "No host thread of these ranks called anything then. Next: widen --from, --to or --ranks."
+        )
+    if output_format != "table":
+        print_frame(table, output_format)
+    else:
+        _print_table(_STACKS, _stacks_shown(table))
+
+
+def _print_table(view: _View, shown: pd.DataFrame) -> None:
+    """Print what is *shown* of a table to people, and how to read it."""
     shown = shown[list(view.columns or shown.columns)]
     shown = shown.drop(columns=list(view.without)).rename(columns=dict(view.names))
     print_frame(shown, "table", title=view.title, limit=view.limit)

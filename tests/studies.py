@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from chakrascope.converter import CollectiveType, EdgeKind, Graph, NodeType, Workload
-from chakrascope.runner import Study, get_backend, prepare
+from chakrascope.runner import Study, find_items, get_backend, prepare
 from chakrascope.runner._result import COLUMNS
+from chakrascope.runner.study import import_item
 
 HOSTILE = '<img src=x onerror="alert(1)"> \u202eevil & ' + "x" * 10_000
 LAYERS = 6
@@ -105,3 +107,13 @@ def make_study(folder) -> Made:
         result = get_backend(backend).run(experiment)
         ids.append(study.add_run(experiment, result, label=label, workload="hand-made"))
     return Made(study, *ids)
+
+
+def make_captured_study(folder, data_dir):
+    """Make a study at *folder*/study of a small capture with its traces; return it and its replay's id."""
+    shutil.copytree(data_dir / "converter" / "mlp_2", folder / "from" / "mlp")
+    study = Study.create(folder / "study")
+    (item,) = find_items(folder / "from")
+    import_item(study, folder / "from", item.id, "mlp", lambda _done, _total: None)
+    experiment = prepare(study.workload("mlp"), "default", None, backend="replay")
+    return study, study.add_run(experiment, get_backend("replay").run(experiment), workload="mlp")

@@ -33,13 +33,16 @@ _MOST_NAMES = 4
 
 
 def difference_of_runs(
-    base: RunAnalysis, other: RunAnalysis, progress: Callable[[int, int], None] | None = None
+    base: RunAnalysis,
+    other: RunAnalysis,
+    progress: Callable[[int, int], None] | None = None,
+    goes_on: Callable[[], bool] | None = None,
 ) -> pd.DataFrame:
     """Return `difference_by_setting` of two runs of a study.
 
     Raises `UsageError` for measurements, and for runs whose makespans are no longer what is simulated.
     """
-    table = difference_by_setting(base.experiment(), other.experiment(), progress)
+    table = difference_by_setting(base.experiment(), other.experiment(), progress, goes_on)
     noted = other.result.makespan_ns - base.result.makespan_ns
     simulated = int(table["delta_ns"].sum())
     if simulated != noted:
@@ -59,7 +62,10 @@ class _Change(NamedTuple):
 
 
 def difference_by_setting(
-    base: Experiment, other: Experiment, progress: Callable[[int, int], None] | None = None
+    base: Experiment,
+    other: Experiment,
+    progress: Callable[[int, int], None] | None = None,
+    goes_on: Callable[[], bool] | None = None,
 ) -> pd.DataFrame:
     """Return what each setting that differs contributes to the makespan of *other* less that of *base*.
 
@@ -68,9 +74,9 @@ def difference_by_setting(
     settings may change, rounded so that the rows add up exactly. ``alone_ns`` is what *base* changes by if
     this setting alone is *other*'s. Of more than five settings, the four with the largest ``alone_ns`` have
     rows of their own. Settings that cannot be mixed count as one. *progress* gets the number of simulations
-    done and, at most, to do.
+    done and, at most, to do; *goes_on* ends the simulation in progress by returning False.
 
-    Raises `UsageError` for measurements, which nothing can be simulated of.
+    Raises `UsageError` for measurements, which nothing can be simulated of, and `Cancelled`.
     """
     import pandas as pd  # noqa: PLC0415
 
@@ -90,12 +96,12 @@ def difference_by_setting(
     each = [_Change(setting.name, (setting,)) for setting in differing]
     for changes in (each, by_part):
         try:
-            chosen, values, alone = _attributed(base, other, changes, progress)
+            chosen, values, alone = _attributed(base, other, changes, progress, goes_on)
             break
         except ConfigError:
             continue  # half of the one and half of the other is no configuration: they change together
     else:
-        chosen, values, alone = _attributed(base, other, every, progress)
+        chosen, values, alone = _attributed(base, other, every, progress, goes_on)
     total = sum(values)
     largest_first = sorted(zip(chosen, values, alone, strict=True), key=lambda row: -abs(row[1]))
     rows = [
@@ -141,9 +147,11 @@ def _attributed(
     other: Experiment,
     changes: Sequence[_Change],
     progress: Callable[[int, int], None] | None,
+    goes_on: Callable[[], bool] | None,
 ) -> tuple[Sequence[_Change], list[int], list[int]]:
     """Return the changes, less of them where there are too many, their Shapley values and effects alone."""
     makespans: dict[frozenset[str], int] = {}
+    within = (lambda _ns, _ranks: goes_on()) if goes_on is not None else None
     settings = sum(len(change.settings) for change in changes)
     most = (1 << min(len(changes), _MOST_SETTINGS)) + (len(changes) if len(changes) > _MOST_SETTINGS else 0)
 
@@ -153,7 +161,7 @@ def _attributed(
         if key not in makespans:
             mixed = other if len(items) == settings else _mixed(base, other, items)
             mixed = replace(mixed, detail=Detail.TOTALS)
-            makespans[key] = get_backend(mixed.backend).run(mixed).makespan_ns
+            makespans[key] = get_backend(mixed.backend).run(mixed, within).makespan_ns
             if progress is not None:
                 progress(len(makespans), most)
         return makespans[key]

@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from studies import make_study
+from studies import make_captured_study, make_study
 
 from chakrascope.viewer import StudyView
 
@@ -48,6 +48,12 @@ def run(made):
 def simulated(made):
     """Return the second run, held open."""
     return StudyView(made.study).open(made.run_b)
+
+
+@pytest.fixture(scope="session")
+def captured(tmp_path_factory, data_dir):
+    """Return a study of a small capture with its traces, as measured, and the run's id."""
+    return make_captured_study(tmp_path_factory.mktemp("captured"), data_dir)
 
 
 @contextmanager

@@ -70,11 +70,30 @@ def serious(page, rules=None):
     ]
 
 
+def serious_by_width(page, scheme, name):
+    """Return the serious violations on the page *name* at each width that has some."""
+    by_width, violations = BY_WIDTH[scheme], {}
+    rules_at = {800: by_width, 1920: by_width, WIDTH: None if scheme == "light" else by_width}
+    page.wait_for_load_state("networkidle")
+    for width, rules in rules_at.items():
+        page.set_viewport_size({"width": width, "height": HEIGHT})
+        # Tables that are still being drawn have no headings yet.
+        page.wait_for_function(HEADED)
+        found = serious(page, rules)
+        for _ in range(LOOKS):
+            # What is seen in the midst of a redraw goes away; a violation stays.
+            if found:
+                page.wait_for_timeout(SETTLED_MS)
+                found = serious(page, rules)
+        violations |= {f"{name} at {width}": found} if found else {}
+    # A chart says in words what it shows.
+    assert page.evaluate(UNNAMED) == 0, name
+    return violations
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_has_a_serious_violation(browser, everything, scheme):
     address, made = everything
-    by_width = BY_WIDTH[scheme]
-    rules_at = {800: by_width, 1920: by_width, WIDTH: None if scheme == "light" else by_width}
     context = browser.new_context(color_scheme=scheme, viewport={"width": WIDTH, "height": HEIGHT})
     page = watched(context)
     page.goto(f"{address}/runs")
@@ -86,20 +105,26 @@ def test_no_page_has_a_serious_violation(browser, everything, scheme):
         if path in ASKED:
             page.locator(ASKED[path][0]).click()
             page.wait_for_selector(ASKED[path][1], state="attached")
-        page.wait_for_load_state("networkidle")
-        for width, rules in rules_at.items():
-            page.set_viewport_size({"width": width, "height": HEIGHT})
-            # Tables that are still being drawn have no headings yet.
-            page.wait_for_function(HEADED)
-            found = serious(page, rules)
-            for _ in range(LOOKS):
-                # What is seen in the midst of a redraw goes away; a violation stays.
-                if found:
-                    page.wait_for_timeout(SETTLED_MS)
-                    found = serious(page, rules)
-            violations |= {f"{path} at {width}": found} if found else {}
-        # A chart says in words what it shows.
-        assert page.evaluate(UNNAMED) == 0, path
+        violations |= serious_by_width(page, scheme, path)
+    assert violations == {}
+    assert page.complaints == []
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_flame_graphs_have_no_serious_violation(browser, captured, scheme):
+    study, run = captured
+    context = browser.new_context(color_scheme=scheme, viewport={"width": WIDTH, "height": HEIGHT})
+    page = watched(context)
+    with serving(create_app(study)) as address:
+        page.goto(f"{address}/timeline?run={run}&measured=1&rows=nested")
+        page.wait_for_selector("#timeline[data-slices]")
+        page.get_by_role("tab", name="Host calls").click()
+        page.locator("#timeline-stacks").get_by_role("figure", name=re.compile("ProfilerStep")).wait_for()
+        violations = serious_by_width(page, scheme, "host calls of a window")
+        follow(page, "/critical-path", f"?run={run}")
+        page.locator("#path-stacks").get_by_role("figure", name=re.compile("ProfilerStep")).wait_for()
+        violations |= serious_by_width(page, scheme, "host calls of the path")
     assert violations == {}
     assert page.complaints == []
     context.close()

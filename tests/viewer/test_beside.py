@@ -9,8 +9,9 @@ import pytest
 from studies import make_study
 from werkzeug.test import Client
 
-from chakrascope.runner import Study, Workspace
-from chakrascope.viewer import StudyView
+from chakrascope.converter import convert
+from chakrascope.runner import Study, Workspace, get_backend, prepare
+from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._site import Site
 from chakrascope.viewer._state import Surroundings
 from chakrascope.viewer.queries import Sides
@@ -115,12 +116,12 @@ def test_a_run_of_another_study_is_chosen_and_aligned(two, page):
         places = "() => { const t = document.getElementById('timeline').timeline; return %s; }"
         assert (
             page.evaluate(
-                places % "t.selection.counterpart.start_ns + t.sources[1].shift - t.selection.node.start_ns"
+                places % "t.sources[1].counterpart.start_ns + t.sources[1].shift - t.selection.node.start_ns"
             )
             == 0
         )
         assert page.evaluate(
-            places % "t.rows.all.some((row) => row.source === t.sources[1]) && t.beside.name === 'after'"
+            places % "t.rows.all.some((row) => row.source === t.sources[1]) && t.sources[1].name === 'after'"
         )
     assert page.complaints == []
 
@@ -147,3 +148,62 @@ def test_what_lies_beside_is_chosen_and_aligned_by_keyboard_alone(two, browser, 
         assert serious(page) == []
         assert page.complaints == []
     context.close()
+
+
+@pytest.fixture(scope="module")
+def stepped(tmp_path_factory, data_dir):
+    """A study of all three captured steps of a job, as measured, and the run's id."""
+    study = Study.create(tmp_path_factory.mktemp("stepped") / "study")
+    prefix = study.add_workload(convert(data_dir / "converter" / "loaded_2", step="all"), "loaded")
+    experiment = prepare(prefix, "default", None, backend="replay")
+    return study, study.add_run(experiment, get_backend("replay").run(experiment), workload="loaded")
+
+
+@pytest.mark.browser
+def test_several_steps_lie_side_by_side_and_slices_are_compared(stepped, page):
+    study, run = stepped
+    app = create_app(study)
+    first, *rest = app.server.test_client().get(f"/api/lanes?run={run}").json["steps"]
+    assert [step["step"] for step in rest] == [5, 6]
+    state = "() => { const t = document.getElementById('timeline').timeline; return %s; }"
+    with serving(app) as address:
+        page.goto(f"{address}/timeline?run={run}&rank=0&node=100&rows=flat")
+        page.wait_for_selector("#timeline[data-selected='0:100'][data-slices]")
+        page.select_option("#timeline-beside-run", label="step 5")
+        page.wait_for_selector("#timeline-details dt:text-is('Step 5')")
+        page.select_option("#timeline-beside-run", label="and step 6")
+        page.wait_for_selector("#timeline-details dt:text-is('Step 6')")
+        page.wait_for_url("**beside=%405%2C%406**")
+        # All begin together, and the longest is in sight.
+        shifts = page.evaluate(state % "t.sources.map((source) => source.shift)")
+        assert shifts == [0, *(first["start_ns"] - step["start_ns"] for step in rest)]
+        low, high = page.evaluate(state % "[t.view.t0, t.view.t1]")
+        assert low <= first["start_ns"]
+        assert high - first["start_ns"] >= max(s["end_ns"] - s["start_ns"] for s in [first, *rest])
+        # Every step has its own rows, and the slice that does the same begins where the selected one does.
+        assert page.evaluate(state % "new Set(t.rows.all.map((row) => row.source.name)).size") == 3
+        page.locator("#timeline-align").click()
+        aligned = "t.sources.slice(1).map((each) => each.counterpart.start_ns + each.shift)"
+        start = page.evaluate(state % "t.selection.node.start_ns")
+        assert page.evaluate(state % aligned) == [start, start]
+        page.wait_for_url("**align=**")
+        page.reload()
+        page.wait_for_selector("#timeline-details dt:text-is('Step 6')")
+        assert page.evaluate(state % aligned) == [start, start]
+        page.wait_for_load_state("networkidle")
+        assert serious(page) == []
+    assert page.complaints == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("value", ["@x", "@5,@5,@99", "@", "@5,,@1e9"])
+def test_steps_that_are_not_there_leave_the_timeline_whole(stepped, page, value):
+    study, run = stepped
+    with serving(create_app(study)) as address:
+        page.goto(f"{address}/timeline?run={run}&beside={value}")
+        page.wait_for_selector("#timeline[data-slices]")
+        names = (
+            "[...new Set(document.getElementById('timeline').timeline.rows.all.map((r) => r.source.name))]"
+        )
+        assert "this run" in page.evaluate(names)
+    assert page.complaints == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import threading
+
 import pytest
 from studies import make_workload
 
@@ -81,3 +84,41 @@ def test_the_page_begins_with_a_run_of_the_same_workload(pair):
 
 def _makespan(study, run_id):
     return study.run_info(run_id).makespan_ns
+
+
+@pytest.mark.browser
+def test_simulating_each_change_says_how_far_it_is_and_ends_when_asked(pair, page, monkeypatch):
+    study, (base, other) = pair
+    going_on, real = threading.Event(), page_compare.difference_of_runs
+
+    def slow(*runs_and_progress):
+        runs_and_progress[2](1, 2)
+        going_on.wait()
+        return real(*runs_and_progress)
+
+    monkeypatch.setattr(page_compare, "difference_of_runs", slow)
+    with serving(create_app(study)) as address:
+        page.goto(f"{address}/compare?run={base}&against={other}")
+        page.locator("#causes-go").click()
+        page.wait_for_selector("#causes-text:has-text('1 of at most 2 simulations done')")
+        page.locator("#causes-cancel").click()
+        page.wait_for_selector("#causes-cancel[data-asked]", state="attached")
+        going_on.set()
+        page.wait_for_selector("#causes-answer:has-text('cancelled')")
+        assert page.locator("#causes-text").is_hidden()
+        page.locator("#causes-go").click()
+        page.wait_for_selector("#causes-table .ag-row")
+    assert page.complaints == []
+
+
+def test_slow_runs_are_simulated_at_a_click_but_not_by_an_address(pair, monkeypatch):
+    study, (base, other) = pair
+    run, against = (StudyView(study).open(each) for each in (base, other))
+    asks = Selection.parse(f"?why={other}")
+    (quick,) = page_compare._causes_card(run, against, asks)
+    traits = dataclasses.replace(page_compare.about_backend(BACKENDS[0]), quick=False)
+    monkeypatch.setattr(page_compare, "about_backend", lambda _name: traits)
+    (slow,) = page_compare._causes_card(run, against, asks)
+    assert "n_clicks=1" in str(quick)
+    assert "n_clicks=0" in str(slow)
+    assert f"--why --run {base} --run {other}" in str(slow)

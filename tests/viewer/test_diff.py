@@ -82,12 +82,12 @@ def test_reading_is_shown_while_it_lasts_and_cancelled(page, made, monkeypatch):
     # Served anew, so that nothing is known of the sides from before.
     with serving(create_app(made.study)) as address:
         page.goto(f"{address}/diff?before=%40{made.run_b}&after=%40{made.run_a}&by=phase")
-        page.wait_for_selector("#diff-told:has-text('Before: 1 of 4 steps read')")
+        page.wait_for_selector("#diff-text:has-text('Before: 1 of 4 steps read')")
         page.locator("#diff-cancel").click()
         page.wait_for_selector("#diff-cancel[data-asked]", state="attached")
         going_on.set()
         page.wait_for_selector("#diff-result:has-text('cancelled')")
-        assert page.locator("#diff-told").is_hidden()
+        assert page.locator("#diff-text").is_hidden()
         page.locator("#diff-go").click()
         page.wait_for_selector("#diff-headline:has-text('The step takes')")
         assert page.complaints == []

@@ -7,24 +7,12 @@ import shutil
 
 import pytest
 
-from chakrascope.runner import Study, find_items, get_backend, measured_result, prepare
+from chakrascope.runner import Study, find_items, measured_result
 from chakrascope.runner.analysis import CapturedCalls
 from chakrascope.runner.study import import_item
 from chakrascope.viewer import create_app
 
 from .conftest import follow, serving
-
-
-@pytest.fixture(scope="module")
-def captured(tmp_path_factory, data_dir):
-    """Return a study of a small capture with its traces, as measured, and the run's id."""
-    folder = tmp_path_factory.mktemp("captured")
-    shutil.copytree(data_dir / "converter" / "mlp_2", folder / "from" / "mlp")
-    study = Study.create(folder / "study")
-    (item,) = find_items(folder / "from")
-    import_item(study, folder / "from", item.id, "mlp", lambda _done, _total: None)
-    experiment = prepare(study.workload("mlp"), "default", None, backend="replay")
-    return study, study.add_run(experiment, get_backend("replay").run(experiment), workload="mlp")
 
 
 def test_calls_lie_below_the_measured_rows_of_their_rank(captured):

@@ -337,7 +337,7 @@ def test_another_run_lies_beside_on_the_same_clock(timeline, made):
     wait_until(page, "t.sources.length === 2")
     page.wait_for_selector("#timeline-details dt:text-is('Beside')")
     page.locator("#timeline-align").click()
-    assert state(page, "t.selection.counterpart.start_ns + t.sources[1].shift") == state(
+    assert state(page, "t.sources[1].counterpart.start_ns + t.sources[1].shift") == state(
         page, "t.selection.node.start_ns"
     )
     page.wait_for_url(re.compile("beside="))

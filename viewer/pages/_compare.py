@@ -7,7 +7,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, html, no_update
 
-from ...errors import ChakrascopeError
+from ...errors import Cancelled, ChakrascopeError
 from ...runner import about_backend, error_distribution
 from ...runner.analysis import (
     attributable,
@@ -27,7 +27,7 @@ from .._address import chart_id, option_id, set_option
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_name, run_text
 from ..charts import difference_histogram, difference_scatter, graph, paths_bars, runs_bar
-from ..queries import paths_strip
+from ..queries import Simulations, paths_strip
 from ._parts import (
     card,
     column,
@@ -38,6 +38,7 @@ from ._parts import (
     text_column,
     wrapped_column,
 )
+from ._working import Works, progress_parts, while_working
 
 __all__ = ["MOST_RUNS", "PATH", "TITLE", "layout", "register"]
 
@@ -226,19 +227,19 @@ def _reasons(run: OpenRun, other: OpenRun) -> list[Any]:
 def _causes_card(run: OpenRun, other: OpenRun, selection: Selection) -> list[Any]:
     """Return the card that asks what each setting adds, where both runs are simulations.
 
-    An address with the answer asks at once.
+    An address with the answer asks at once, unless that takes long.
     """
     backends = (run.info.backend, other.info.backend)
     if not all(map(attributable, backends)):
         return []
-    title = "What each setting adds"
-    if not all(about_backend(backend).quick for backend in backends):
-        command = f"chakrascope compare STUDY --why --run {run.info.id} --run {other.info.id}"
-        return [card(title, empty(f"These runs take too long to repeat at a click. Ask: {command}"))]
-    asked = int(selection.option("why") == other.info.id)
+    quick = all(about_backend(backend).quick for backend in backends)
+    asked = int(quick and selection.option("why") == other.info.id)
     go = dmc.Button("Simulate each change", id="causes-go", w="fit-content", n_clicks=asked)
+    command = f"chakrascope compare STUDY --why --run {run.info.id} --run {other.info.id}"
+    slow = [] if quick else [empty(f"Each simulation takes as long as these runs did. Or ask: {command}")]
     answer = html.Div(id="causes-answer", **{"aria-live": "polite"})
-    return [card(title, dmc.Stack([go, answer]), note=_CAUSES_NOTE)]
+    parts = [go, *slow, *progress_parts("causes", "Simulations done"), answer]
+    return [card("What each setting adds", dmc.Stack(parts), note=_CAUSES_NOTE)]
 
 
 def _totals(runs: list[OpenRun], scheme: str) -> dmc.Stack:
@@ -335,6 +336,8 @@ def _nodes_card(run: OpenRun, other: OpenRun, nodes: Any, scheme: str) -> dmc.Pa
 
 def register(app: Dash, view: StudyView) -> None:
     """Fill in what the runs that are chosen differ by."""
+    works: Works[Simulations] = Works()
+    works.register(app, "causes")
 
     @app.callback(
         Output("comparison", "children"), Input(_AGAINST, "value"), State("run", "data"),
@@ -362,18 +365,21 @@ def register(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("causes-answer", "children"), Input("causes-go", "n_clicks"), State(_AGAINST, "value"),
-        State("run", "data"), State("dark", "checked"), State("url", "search"),
-        running=[(Output("causes-go", "loading"), True, False)],
+        State("run", "data"), State("dark", "checked"), State("url", "search"), State("causes-page", "data"),
+        running=while_working("causes"),
     )  # fmt: skip
-    def attribute(
-        clicks: int | None, against: list[list[str] | None], run: str, dark: bool, search: str | None
-    ) -> Any:
+    def attribute(clicks: int | None, against: list[list[str] | None], run: str, *states: Any) -> Any:
+        dark, search, page = states
         chosen = _first(against)
         if not clicks or not chosen:
             return no_update
         set_option(PATH, search, run, "why", chosen[0])
         try:
-            causes = difference_of_runs(view.open(run), view.open(chosen[0]))
+            with works.of(str(page), Simulations()) as work:
+                base, other = view.open(run), view.open(chosen[0])
+                causes = difference_of_runs(base, other, work.finish, lambda: not work.is_cancelled)
+        except Cancelled:
+            return empty("Simulating was cancelled; press Simulate each change to begin again.")
         except ChakrascopeError as error:
             return dmc.Alert(error.message, color="red", variant="light")
         query = {"run": run, "against": chosen[0]}

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -31,6 +27,7 @@ from ._parts import (
     table_card,
     text_column,
 )
+from ._working import Works, progress_parts, while_working
 
 __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 
@@ -106,7 +103,6 @@ _DEVICE_NOTE = (
 )
 _NOTHING = "This study has nothing to compare yet: capture a job twice (chakrascope trace), or make two runs."
 _CHOOSE = "Choose two sides and press Compare. Every step of a capture is read, which takes a while."
-_LOOK_MS = 400
 _ASKED = ("before", "after", "starts")
 _STARTS_NOTE = "How much starts of the same job differ; needed where a side has fewer than four captures"
 
@@ -147,53 +143,11 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
             dmc.Group([*picks, by, starts, go], align="end", wrap="nowrap"),
             dcc.Store(id="diff-shown"),
             dcc.Store(id="diff-again"),
-            *_progress(),
+            *progress_parts("diff", "Sides read"),
             html.Div(id="diff-result", **{"aria-live": "polite"}),
         ],
         gap="md",
     )
-
-
-def _progress() -> list[Any]:
-    """Return what says how far the sides have been read, hidden while nothing is."""
-    bar = dmc.Progress(id="diff-bar", value=0, size="sm", **{"aria-label": "Sides read"})
-    text = dmc.Text(id="diff-told", size="sm", **{"aria-live": "polite"})
-    cancel = dmc.Button("Cancel", id="diff-cancel", variant="default", size="compact-sm")
-    moving = [bar, dmc.Group([text, cancel], justify="space-between", mt="xs")]
-    return [
-        # Tells the sides read for one open page from those for another, so that Cancel ends its own.
-        dcc.Store(id="diff-page", data=uuid.uuid4().hex),
-        dcc.Interval(id="diff-clock", interval=_LOOK_MS, disabled=True),
-        html.Div(html.Div(moving, id="diff-moving", hidden=True), id="diff-reading", hidden=True),
-    ]
-
-
-class _Readings:
-    """The sides that are being read, by the page that asked."""
-
-    def __init__(self) -> None:
-        self._by_page: dict[str, Reading] = {}
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def of(self, page: str) -> Iterator[Reading]:
-        """Keep how far *page* is while the block runs; what was read for it before is ended."""
-        reading = Reading()
-        with self._lock:
-            if page in self._by_page:
-                self._by_page[page].is_cancelled = True
-            self._by_page[page] = reading
-        try:
-            yield reading
-        finally:
-            with self._lock:
-                if self._by_page.get(page) is reading:
-                    del self._by_page[page]
-
-    def get(self, page: str) -> Reading | None:
-        """Return how far *page* is, if anything is read for it."""
-        with self._lock:
-            return self._by_page.get(page)
 
 
 def _share(text: str) -> float | None:
@@ -305,16 +259,14 @@ def register(app: Dash, view: StudyView) -> None:
 
 def _register_reading(app: Dash, sides: Sides) -> None:
     """Wire what is read once it is asked for, how far that is, and its end."""
-    readings = _Readings()
+    readings: Works[Reading] = Works()
+    readings.register(app, "diff")
 
     @app.callback(
         Output("diff-result", "children"), Output("diff-shown", "data"), Input("url", "search"),
         Input("diff-again", "data"), State("diff-shown", "data"), State("dark", "checked"),
         State("diff-page", "data"),
-        running=[
-            (Output("diff-go", "loading"), True, False), (Output("diff-clock", "disabled"), False, True),
-            (Output("diff-reading", "hidden"), False, True),
-        ],
+        running=while_working("diff"),
     )  # fmt: skip
     def show(search: str | None, _again: Any, shown: Any, dark: bool, page: Any) -> tuple[Any, Any]:
         asked = _asked(Selection.parse(search))
@@ -323,27 +275,9 @@ def _register_reading(app: Dash, sides: Sides) -> None:
         if not asked["before"] or not asked["after"]:
             return empty(_CHOOSE), asked
         try:
-            with readings.of(str(page)) as reading:
+            with readings.of(str(page), Reading()) as reading:
                 return _result(sides, asked, "dark" if dark else "light", reading), asked
-        except Cancelled as stopped:
-            return empty(stopped.message), None
+        except Cancelled:
+            return empty("Reading was cancelled; press Compare to begin again."), None
         except ChakrascopeError as error:
             return dmc.Alert(error.message, color="red", variant="light", id="diff-error"), asked
-
-    @app.callback(
-        Output("diff-bar", "value"), Output("diff-told", "children"), Output("diff-moving", "hidden"),
-        Input("diff-clock", "n_intervals"), State("diff-page", "data"), prevent_initial_call=True,
-    )  # fmt: skip
-    def look(_ticks: int | None, page: Any) -> tuple[Any, Any, Any]:
-        reading = readings.get(str(page))
-        return (no_update,) * 3 if reading is None else (100 * reading.share, reading.text, False)
-
-    @app.callback(
-        Output("diff-cancel", "data-asked"), Input("diff-cancel", "n_clicks"), State("diff-page", "data"),
-        prevent_initial_call=True,
-    )  # fmt: skip
-    def cancel(clicks: int | None, page: Any) -> Any:
-        reading = readings.get(str(page))
-        if clicks and reading is not None:
-            reading.is_cancelled = True
-        return clicks

@@ -14,7 +14,7 @@ from .._state import OpenRun, Selection, StudyView
 from .._theme import EDGE_KINDS
 from ..queries import PATH_EDGES, edge_choice, focus_of, fold_of, has_selected, hops_of, opened_nodes
 from ._graph_drawing import Drawing, draw, stylesheet
-from ._parts import card, details_list, export_links, kind_legend, link_to
+from ._parts import card, details_list, export_links, kind_legend, link_to, separator
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -51,8 +51,9 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 [
                     html.Div([drawn, dcc.Store(id="graph-sink")], className="graph-holder", role="group",
                              **{"aria-label": label}),
+                    separator("graph-side", "Width of the facts beside the graph"),
                     card("Selected", html.Div(_side(run, selection, drawing), id="graph-details"),
-                         className="graph-side"),
+                         className="graph-side", id="graph-side"),
                 ],
                 className="graph-area",
             ),

@@ -33,6 +33,7 @@ __all__ = [
     "page_address",
     "records",
     "rows_table",
+    "separator",
     "table",
     "table_card",
     "text_column",
@@ -116,6 +117,18 @@ def kind_legend(kinds: Iterable[str] = KINDS) -> html.Div:
 def details_list(pairs: list[tuple[str, str]]) -> html.Dl:
     """Return (label, text) pairs as a description list."""
     return html.Dl([html.Div([html.Dt(label), html.Dd(text)]) for label, text in pairs], className="details")
+
+
+def separator(pane: str, label: str, *, across: bool = False) -> html.Div:
+    """Return the handle that sets the size of the element *pane*, which follows it; *across*: its height.
+
+    Pointer and keys work by assets/12_panes.js.
+    """
+    aria = {"controls": pane, "label": label, "orientation": "horizontal" if across else "vertical"}
+    aria |= {"valuenow": "50", "valuemin": "0", "valuemax": "100"}
+    named = {f"aria-{name}": value for name, value in aria.items()}
+    title = "Drag, or use the arrow keys; Enter or a double click gives the usual size"
+    return html.Div(className="separator", role="separator", tabIndex="0", title=title, **named)
 
 
 def no_workload(search: str) -> dmc.Paper:

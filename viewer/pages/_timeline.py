@@ -13,7 +13,7 @@ from .. import _perfetto as perfetto
 from .._state import OpenRun, Selection, StudyView
 from ..queries import Sides, stand_ins_note
 from ._host_stacks import register_stacks
-from ._parts import page_address
+from ._parts import page_address, separator
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -43,10 +43,11 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                         "data-measured": "yes" if run.is_measured else "no"}),
             dcc.Store(id="timeline-sink"),
             dcc.Store(id="timeline-stacks-asked"),
+            separator("timeline-panel", "Height of the panel", across=True),
             html.Div([html.Div(id="timeline-tabs", className="timeline-tabs"), *parts], id="timeline-panel",
                      className="timeline-panel"),
         ],
-        className="timeline-page",
+        className="full-height timeline-page",
     )  # fmt: skip
 
 

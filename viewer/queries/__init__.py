@@ -73,6 +73,8 @@ from ._sweep_form import plan_of as plan_of
 from ._sweep_form import request_of as request_of
 from ._sweep_form import suggested as suggested
 from ._sweeps import figure_text as figure_text
+from ._work import Simulations as Simulations
+from ._work import Work as Work
 
 __all__ = [
     "DIFF_TABLES",
@@ -97,6 +99,8 @@ __all__ = [
     "Reading",
     "Setup",
     "Sides",
+    "Simulations",
+    "Work",
     "aim_goal",
     "axis_names",
     "axis_reading",

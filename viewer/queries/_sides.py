@@ -10,12 +10,13 @@ from typing import Any
 
 import pandas as pd
 
-from ...errors import Cancelled, StudyError, TraceError
+from ...errors import StudyError, TraceError
 from ...runner import Side, StepDiff, Study, diff_steps
 from ...runner.analysis import PARTS, side_of, step_numbers
 from ...support import count_text
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_text
+from ._work import Work
 
 __all__ = ["DIFF_TABLES", "Reading", "Sides", "open_beside"]
 
@@ -24,30 +25,29 @@ _MOST_KEPT = 6
 _MOST_RUNS, _MOST_STEPS = 200, 100
 
 
-@dataclass
-class Reading:
+@dataclass(kw_only=True)
+class Reading(Work):
     """How far the two sides of a difference have been read: side, steps, ranks of the next step."""
 
     side: int = 0
     steps: tuple[int, int] = (0, 0)
     ranks: tuple[int, int] = (0, 0)
-    is_cancelled: bool = False
 
     def of(self, side: int) -> Reading:
         """Begin the *side*, 0 or 1."""
         self.side, self.steps, self.ranks = side, (0, 0), (0, 0)
-        self._go_on()
+        self.go_on()
         return self
 
     def step(self, done: int, total: int) -> None:
         """Take note of a step that was read."""
         self.steps, self.ranks = (done, total), (0, 0)
-        self._go_on()
+        self.go_on()
 
     def rank(self, done: int, total: int) -> None:
         """Take note of a rank of the next step that was read."""
         self.ranks = (done, total)
-        self._go_on()
+        self.go_on()
 
     @property
     def share(self) -> float:
@@ -67,10 +67,6 @@ class Reading:
             if self.ranks[1]
             else text
         )
-
-    def _go_on(self) -> None:
-        if self.is_cancelled:
-            raise Cancelled("Reading was cancelled; press Compare to begin again.")
 
 
 class Sides:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
-from chakrascope.errors import UsageError
+from chakrascope.errors import Cancelled, UsageError
 from chakrascope.runner import get_backend, prepare
 from chakrascope.runner.analysis import difference_by_setting, shapley_values
 
@@ -106,6 +106,16 @@ def test_settings_that_cannot_be_mixed_count_as_one(simulated):
     table = difference_by_setting(base, other)
     assert table["delta_ns"].tolist() == [after - before]
     assert table.iloc[0]["setting"].startswith("network and system: ")
+
+
+def test_the_simulation_in_progress_ends_when_asked(simulated):
+    (base, before), (other, after) = (simulated(each, 500, "packet") for each in (10, 20))
+    asked = []
+    with pytest.raises(Cancelled):
+        difference_by_setting(base, other, goes_on=lambda: bool(asked.append(0)))
+    assert asked
+    table = difference_by_setting(base, other, goes_on=lambda: True)
+    assert table["delta_ns"].tolist() == [after - before]
 
 
 def test_equal_settings_add_nothing_and_measurements_are_refused(simulated):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
+from studies import make_captured_study
 
-from chakrascope.cli._views import _stacks_shown, print_view
+from chakrascope.cli._views import _stacks_shown, print_stacks
 from chakrascope.converter.readers import HostCalls
 from chakrascope.errors import BackendError
-from chakrascope.runner import Study, find_items, get_backend, measured_result, prepare
+from chakrascope.runner import measured_result
 from chakrascope.runner.analysis import analyse_run, host_stack_table
 from chakrascope.runner.analysis._host_stacks import stacks_of_calls
-from chakrascope.runner.study import import_item
 
 NONE = np.zeros((0, 2), np.int64)
 
@@ -80,12 +78,7 @@ def test_a_terminal_leaves_out_the_frames_that_only_lead_to_the_work():
 
 
 def test_the_stacks_of_a_capture_sum_to_its_step(data_dir, tmp_path, capsys):
-    study = Study.create(tmp_path / "study")
-    shutil.copytree(data_dir / "converter" / "mlp_2", tmp_path / "from" / "mlp")
-    (item,) = find_items(tmp_path / "from")
-    import_item(study, tmp_path / "from", item.id, "mlp", lambda _done, _of: None)
-    experiment = prepare(study.workload("mlp"), "default", None, backend="replay")
-    study.add_run(experiment, get_backend("replay").run(experiment), workload="mlp")
+    study, _ = make_captured_study(tmp_path, data_dir)
     run = analyse_run(study, None)
     table = host_stack_table(run)
     first = table[(table["rank"] == 0) & (table["name"] == "ProfilerStep#4")].iloc[0]
@@ -96,8 +89,8 @@ def test_the_stacks_of_a_capture_sum_to_its_step(data_dir, tmp_path, capsys):
     for _, rows in table.groupby(["rank", "thread"]):
         assert rows["self_ns"].min() >= 0
         assert rows["self_ns"].sum() == rows.loc[rows["depth"] == 0, "total_ns"].sum()
-    print_view(run, "host", "table", rank=0)
+    print_stacks(run, [0], (0, 1 << 62), "table")
     assert "ProfilerStep#4" in capsys.readouterr().out
     study.trace_dir("mlp").rename(tmp_path / "elsewhere")
     with pytest.raises(BackendError, match="device traces of this run's workload are not here"):
-        print_view(analyse_run(study, None), "host", "table")
+        print_stacks(analyse_run(study, None), [0], (0, 1 << 62), "table")

@@ -2,7 +2,7 @@
 
 // Each setting and its value when the address lacks it.
 const SETTINGS = {
-  rows: "", colour: "kind", order: "rank", same: "", ranks: "", pinned: "", hidden: "", seek: "", beside: "", align: "", measured: "",
+  rows: "", empty: "", colour: "kind", order: "rank", same: "", ranks: "", pinned: "", hidden: "", seek: "", beside: "", align: "", measured: "",
 };
 
 export function readSettings() {

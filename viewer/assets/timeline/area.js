@@ -34,9 +34,7 @@ export class Area {
   }
 
   title(source) {
-    const { sources, main, beside } = this.timeline;
-    if (sources.length < 2) { return []; }
-    return [element("p", source === main ? "This run" : beside.name === "beside" ? "Beside" : `Beside, in ${beside.name}`, "side-title")];
+    return this.timeline.sources.length < 2 ? [] : [element("p", source.title, "side-title")];
   }
 }
 

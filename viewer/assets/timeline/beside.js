@@ -1,16 +1,16 @@
-/* Another step of this run, or another run or capture, also of another study, in the same view: its rows below those of
+/* Other steps of this run, or another run or capture, also of another study, in the same view: their rows below those of
    the same rank, on one clock. */
 import { button, element, labelled } from "./dom.js";
 
 const { durationText, instantText, changeText } = window.chakrascopeUnits;
-const MOST_NAME = 16;
+const MOST_NAME = 16, MOST_STEPS = 12, MARGIN = 0.02;
 
 export class Beside {
   constructor(timeline) {
     this.timeline = timeline;
-    this.select = element("select", null, "timeline-input", { id: "timeline-beside-run", onchange: () => { timeline.settings.align = ""; timeline.set("beside", this.select.value); } });
+    this.select = element("select", null, "timeline-input", { id: "timeline-beside-run", onchange: () => this.choose(this.select.value) });
     this.buttons = [
-      button("Align slices", () => this.alignSlices(), { id: "timeline-align" }), button("Align starts", () => this.alignBy(""), { id: "timeline-starts" }),
+      button("Align slices", () => this.alignSlices(), { id: "timeline-align" }), button("Align starts", () => this.align(""), { id: "timeline-starts" }),
     ];
     document.getElementById("timeline-beside").replaceChildren(labelled("Beside", this.select), " ", this.buttons[0], " ", this.buttons[1]);
     this.offer([]);
@@ -18,24 +18,42 @@ export class Beside {
 
   get wanted() { return this.timeline.settings.beside; }
 
-  /* A step of the run shown is the same run, moved in time so that the step begins where the first does. */
-  get step() { return this.wanted.startsWith("@") ? Number(this.wanted.slice(1)) : null; }
-  get run() { return this.step === null ? this.wanted : this.timeline.run; }
+  /* The numbers of the steps of the run shown that lie beside it; none where it is another run. */
+  get steps() {
+    const numbers = this.wanted.startsWith("@") ? this.wanted.split(",").map((each) => Number(each.replace("@", ""))) : [];
+    return [...new Set(numbers.filter(Number.isInteger))].slice(0, MOST_STEPS);
+  }
 
-  /* The label of its rows: another study's name, if they are of one. */
-  get name() {
-    const study = this.run.includes("@") ? this.run.slice(0, this.run.lastIndexOf("@")) : "";
-    return study.length > MOST_NAME ? `${study.slice(0, MOST_NAME - 1)}…` : study || "beside";
+  get others() { return this.timeline.sources.slice(1); }
+
+  /* Return what lies beside *main*: a step is the same run, moved in time so that it begins where the first step does. */
+  async sourcesOf(main) {
+    const { steps, timeline, wanted } = this;
+    if (!wanted) { return []; }
+    if (wanted.startsWith("@")) {
+      return steps.map((step) => ({ ...main, rowOf: main.rowOf.slice(), batch: null, step, name: `step ${step}`, title: `Step ${step}` }));
+    }
+    const study = wanted.includes("@") ? wanted.slice(0, wanted.lastIndexOf("@")) : "";
+    const name = study.length > MOST_NAME ? `${study.slice(0, MOST_NAME - 1)}…` : study || "beside";
+    const other = await timeline.source(wanted, main.nested ? 1 : 0);
+    return other ? [Object.assign(other, { name, title: study ? `Beside, in ${study}` : "Beside" })] : [];
+  }
+
+  async choose(value) {
+    const { timeline } = this;
+    timeline.settings.align = "";
+    await timeline.set("beside", value);
+    if (!this.steps.length || !timeline.isLoaded) { return; }
+    // Of steps side by side the window has the longest.
+    const [{ start_ns: start }] = timeline.main.steps, span = Math.max(...timeline.main.steps.map((step) => step.end_ns - step.start_ns));
+    timeline.view.window(start - MARGIN * span, start + (1 + MARGIN) * span);
   }
 
   shown() { this.offer(this.timeline.main.steps || []); }
 
   /* Offer the steps of this run if it has several, then the other runs and captures, study by study. */
   offer(steps) {
-    const { wanted, select } = this, groups = JSON.parse(this.timeline.holder.dataset.beside || "[]");
-    if (steps.length > 1) {
-      groups.unshift({ group: "Steps of this run", items: steps.slice(1).map(({ step }) => ({ value: `@${step}`, label: `step ${step}` })) });
-    }
+    const { wanted, select } = this, groups = [...this.stepGroups(steps.slice(1).map(({ step }) => step)), ...JSON.parse(this.timeline.holder.dataset.beside || "[]")];
     const isOffered = groups.some(({ items }) => items.some(({ value }) => value === wanted));
     if (wanted && !isOffered) { groups.push({ group: "Of the address", items: [{ value: wanted, label: wanted }] }); }
     const option = ({ value, label }) => element("option", label, "", { value });
@@ -49,34 +67,47 @@ export class Beside {
     for (const each of this.buttons) { each.hidden = !wanted; }
   }
 
-  /* Place the run beside in time: as the address has it, or so that both begin together. */
-  place() {
-    const { main, settings, sources: [, other] } = this.timeline;
-    if (!other) { return; }
-    const step = (main.steps || []).find((each) => each.step === this.step), starts = step ? main.steps[0].start_ns - step.start_ns : 0;
-    other.shift = settings.align === "" ? starts : Number(settings.align) || 0;
+  /* Offer all *rest*, the steps after the first, each of them, and those that can be added to what is chosen. */
+  stepGroups(rest) {
+    const { steps: chosen, wanted } = this, valueOf = (steps) => steps.map((step) => `@${step}`).join(",");
+    if (!rest.length) { return []; }
+    const most = rest.slice(0, MOST_STEPS), more = rest.filter((step) => !chosen.includes(step));
+    const items = rest.map((step) => ({ value: valueOf([step]), label: `step ${step}` }));
+    if (rest.length > 1) { items.unshift({ value: valueOf(most), label: most.length < rest.length ? `the next ${MOST_STEPS} steps` : "all steps" }); }
+    if (chosen.length && !items.some(({ value }) => value === wanted)) { items.unshift({ value: wanted, label: `steps ${chosen.join(", ")}` }); }
+    const adding = chosen.length && chosen.length < MOST_STEPS ? more.map((step) => ({ value: valueOf([...chosen, step]), label: `and step ${step}` })) : [];
+    return [{ group: "Steps of this run", items }, ...(adding.length ? [{ group: "Further steps", items: adding }] : [])];
   }
 
-  alignBy(shift) {
-    const { settings, sources: [, other] } = this.timeline;
-    settings.align = shift === "" ? "" : String(Math.round(shift));
+  /* Place what lies beside in time: as the address has it, or so that all begin together. */
+  place() {
+    const { timeline: { main, settings }, others } = this, shifts = settings.align.split(",");
+    others.forEach((source, i) => {
+      const step = (main.steps || []).find((each) => each.step === source.step), starts = step ? main.steps[0].start_ns - step.start_ns : 0;
+      source.shift = settings.align === "" ? starts : Number(shifts[i]) || 0;
+    });
+  }
+
+  /* Move what lies beside by these *shifts* (ns), or "" for none. */
+  align(shifts) {
+    this.timeline.settings.align = shifts === "" ? "" : shifts.map(Math.round).join(",");
     this.place();
-    if (other) { other.batch = null; }
+    for (const source of this.others) { source.batch = null; }
     this.timeline.refresh();
   }
 
   alignSlices() {
-    const { node, counterpart } = this.timeline.selection;
-    if (node && counterpart) { this.alignBy(node.start_ns - counterpart.start_ns); }
+    const { node } = this.timeline.selection, { others } = this;
+    if (node && others.some((source) => source.counterpart)) { this.align(others.map(({ counterpart, shift }) => (counterpart ? node.start_ns - counterpart.start_ns : shift))); }
   }
 
-  /* Add to the details of *node* how long what does the same takes beside. */
-  compare(node, found) {
+  /* Add to the details of *node* how long what does the same takes in a *source* beside. */
+  compare(node, source, found) {
     const out = document.querySelector("#timeline-details .details");
     if (!out) { return; }
     const length = node.end_ns - node.start_ns, other = found.end_ns - found.start_ns, pair = element("div");
     const change = length > 0 ? ` (${changeText((other - length) / length) || "the same"})` : "";
-    pair.append(element("dt", "Beside"), element("dd", found.node < 0 ? "nothing does the same there" : `${durationText(other)}${change} from ${instantText(found.start_ns)}, node ${found.node}`));
+    pair.append(element("dt", source.step === undefined ? "Beside" : source.title), element("dd", found.node < 0 ? "nothing does the same there" : `${durationText(other)}${change} from ${instantText(found.start_ns)}, node ${found.node}`));
     out.append(pair);
   }
 }

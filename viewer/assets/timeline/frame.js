@@ -15,12 +15,12 @@ export function paintLabels(timeline, pinned) {
   context.fillStyle = INK[scheme];
   for (const row of rows.all) {
     const y = rows.y(row) + row.height / 2;
-    if (row.pinned !== pinned || y < TOP - row.height || y > view.height + row.height) { continue; }
+    if (row.pinned !== pinned || !row.height || y < TOP - row.height || y > view.height + row.height) { continue; }
     const facts = rankFacts(timeline, row);
-    if (row.place < facts.length) {
-      context.font = row.place ? "11px system-ui, sans-serif" : "600 12px system-ui, sans-serif";
-      context.globalAlpha = row.place ? 0.75 : 1;
-      context.fillText(facts[row.place], 8, y, RANK_WIDTH - 8);
+    if (row.line < facts.length) {
+      context.font = row.line ? "11px system-ui, sans-serif" : "600 12px system-ui, sans-serif";
+      context.globalAlpha = row.line ? 0.75 : 1;
+      context.fillText(facts[row.line], 8, y, RANK_WIDTH - 8);
     }
     context.font = `${row.measured ? "italic " : ""}${row.isGroup ? "11px" : "12px"} system-ui, sans-serif`;
     context.globalAlpha = 0.75;
@@ -30,13 +30,13 @@ export function paintLabels(timeline, pinned) {
 }
 
 /* Return the texts at the left of a rank's rows, one a row. */
-function rankFacts({ settings, sources, main, beside }, row) {
+function rankFacts({ settings, sources }, row) {
   const { ranks, facts, stood_in: star } = row.group, many = ranks.length > 1, pin = row.pinned ? "▲ " : "";
   const texts = [`${pin}rank${many ? "s" : ""} ${ranksText(ranks)}${star ? "*" : ""}`];
   if (many) { texts.push(`${ranks.length} did the same`); }
   const column = ORDERS[settings.order];
   if (column) { texts.push(`${ORDER_WORDS[settings.order]} ${durationText(facts[column])}`); }
-  if (sources.length > 1) { texts.push(row.source === main ? "this run" : beside.name); }
+  if (sources.length > 1) { texts.push(row.source.name); }
   return texts;
 }
 

@@ -54,6 +54,7 @@ function paintBands(timeline, pinned) {
   const { context, rows, view, scheme, main } = timeline;
   let before = null;
   for (const row of rows.all) {
+    if (!row.height) { continue; }
     const y = rows.y(row), other = before && (before.group !== row.group || before.source !== row.source);
     if (row.pinned === pinned && y > -row.height && y < view.height) {
       if (row.measured || row.source !== main) {
@@ -77,7 +78,7 @@ function paintSlices(timeline, source, pinned, top, bottom) {
     const place = source.rowOf[batch.lane[i]];
     if (place < 0) { continue; }
     const row = all[place], y = tops[place], tall = row.height;
-    if (y < top - tall || y > bottom) { continue; }
+    if (!tall || y < top - tall || y > bottom) { continue; }
     const x = LABEL_WIDTH + (batch.start[i] - from) * scale, width = (batch.end[i] - batch.start[i]) * scale;
     if (x > right || x + width < LABEL_WIDTH) { continue; }
     const isHit = batch.found[i] === 1, isFaint = seeks && !isHit;
@@ -132,10 +133,10 @@ function paintPath({ context, rows, view }, source, pinned) {
   flush();
 }
 
-/* Frame the selected slice, and with dashes what does the same in the run beside. */
+/* Frame the selected slice, and with dashes what does the same beside. */
 function paintSelected(timeline) {
-  const { context, rows, view, sources, selection: { node, counterpart } } = timeline;
-  const framed = [[timeline.main, node, []], [sources[1], node && counterpart, COUNTERPART]];
+  const { context, rows, view, selection: { node }, beside: { others } } = timeline;
+  const framed = [[timeline.main, node, []], ...others.map((source) => [source, node && source.counterpart, COUNTERPART])];
   for (const [source, slice, dashes] of framed) {
     const row = source && slice && rows.of(source, slice.lane);
     if (!row) { continue; }

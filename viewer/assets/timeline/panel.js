@@ -10,7 +10,7 @@ const MOST_GROUPS = 300;
 
 export class Panel {
   constructor(timeline) {
-    this.timeline = timeline;
+    Object.assign(this, { timeline, element: document.getElementById("timeline-panel") });
     const tabs = document.getElementById("timeline-tabs");
     tabs.setAttribute("role", "tablist");
     this.tabs = Object.fromEntries(Object.entries(TABS).map(([name, title]) => {

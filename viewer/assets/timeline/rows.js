@@ -23,14 +23,13 @@ function groupsOf(source, settings) {
   return shown;
 }
 
-/* Return the rows of a group of ranks, one per lane; a label that would repeat the row above is left out. */
+/* Return the rows of a group of ranks, one per lane; rows of one *kin* are those of one label and level. */
 function rowsOf(source, group, pinned) {
   const lanes = source.lanesOf.get(group.rank);
   return lanes.map((lane, place) => {
-    const facts = source.lanes[lane], before = place ? source.lanes[lanes[place - 1]] : null, isGroup = facts.level !== "slice", thread = facts.level === "call" ? facts.label : "";
-    const repeats = before && before.level === facts.level && before.label === facts.label && before.measured === facts.measured;
-    const label = !isGroup ? facts.label : repeats ? "" : thread || facts.level;
-    return { source, group, lane, place, label, isGroup, thread, measured: facts.measured, pinned };
+    const { level, label, measured } = source.lanes[lane], isGroup = level !== "slice", thread = level === "call" ? label : "";
+    const name = !isGroup ? label : thread || level;
+    return { source, group, lane, place, name, kin: `${level} ${label} ${measured}`, isGroup, isEmpty: false, thread, measured, pinned };
   });
 }
 
@@ -65,33 +64,50 @@ export class Rows {
     }
   }
 
-  /* Take as much of the screen as the rows need; the panel below has the rest, at least what it needs. */
+  /* Make the rows as high as the canvas has room for, and tell the style sheet what they need. */
   fitHeight() {
-    const { holder } = this.timeline, top = holder.getBoundingClientRect().top + window.scrollY;
-    const most = Math.max(LEAST_HEIGHT, window.innerHeight - top - LEAST_PANEL), lanes = this.all.filter((row) => !row.isGroup).length;
-    const fixed = (this.all.length - lanes) * GROUP_HEIGHT + TOP + 10;
+    const { holder, panel } = this.timeline, most = Math.max(LEAST_HEIGHT, holder.offsetHeight + panel.element.offsetHeight - LEAST_PANEL);
+    const shown = this.all.filter((row) => !this.isFolded(row)), lanes = shown.filter((row) => !row.isGroup).length;
+    const fixed = (shown.length - lanes) * GROUP_HEIGHT + TOP + 10;
     this.laneHeight = LANE_HEIGHTS[0];
     if (lanes) { this.laneHeight = Math.max(LANE_HEIGHTS[0], Math.min(LANE_HEIGHTS[1], Math.floor((most - fixed - GAP * lanes) / lanes))); }
     [this.pinnedHeight, this.restHeight] = [true, false].map((pinned) => this.stack(this.all.filter((row) => row.pinned === pinned)));
     // The gap below the last pinned rank.
     if (this.pinnedHeight && this.restHeight) { this.pinnedHeight += GAP; }
-    holder.style.height = `${Math.min(most, TOP + this.pinnedHeight + this.restHeight + 10)}px`;
+    holder.style.setProperty("--rows-height", `${TOP + this.pinnedHeight + this.restHeight + 10}px`);
     this.scroll = Math.max(0, Math.min(this.scroll, this.mostScroll));
-    const panel = document.getElementById("timeline-panel");
-    if (panel) { panel.style.height = `${Math.max(LEAST_PANEL, window.innerHeight - top - holder.offsetHeight - 28)}px`; }
   }
 
-  /* Give each of *rows* its top and height, and return the height of all of them. */
+  /* Give each of *rows* its top and height, its label unless it repeats that of the row above, and its *line*, the number
+     of rows of the same rank above it; return the height of all of them. */
   stack(rows) {
     let at = 0, before = null;
     for (const row of rows) {
-      if (before && (before.group !== row.group || before.source !== row.source)) { at += GAP; }
+      row.top = at; row.height = 0;
+      if (this.isFolded(row)) { continue; }
+      const isSame = before && before.group === row.group && before.source === row.source;
+      if (before && !isSame) { at += GAP; }
       row.top = at;
       row.height = row.isGroup ? GROUP_HEIGHT : this.laneHeight;
+      row.line = isSame ? before.line + 1 : 0;
+      row.label = isSame && row.isGroup && before.kin === row.kin ? "" : row.name;
       at += row.height;
       before = row;
     }
     return at;
+  }
+
+  isFolded(row) { return row.isEmpty && this.timeline.settings.empty !== ""; }
+
+  /* Take note of which of *lanes*, those in sight of a source, have nothing in the window; return whether that is news. */
+  noteEmpty(source, lanes) {
+    const { batch, shift } = source, { t0, t1 } = this.timeline.view, busy = new Set(), asked = new Set(lanes);
+    for (let i = 0; i < batch.count; i++) {
+      if (batch.end[i] + shift >= t0 && batch.start[i] + shift <= t1) { busy.add(batch.lane[i]); }
+    }
+    const changed = this.all.filter((row) => row.source === source && asked.has(row.lane) && row.isEmpty === busy.has(row.lane));
+    for (const row of changed) { row.isEmpty = !row.isEmpty; }
+    return changed.length > 0;
   }
 
   /* The top of the rows that scroll. */

@@ -5,7 +5,7 @@ import { LABEL_WIDTH } from "./view.js";
 const SLIGHT = 0.02;
 
 export class Selection {
-  constructor(timeline) { Object.assign(this, { timeline, node: null, key: "", counterpart: null, wanted: null, trail: [] }); }
+  constructor(timeline) { Object.assign(this, { timeline, node: null, key: "", wanted: null, trail: [] }); }
 
   /* Select a node on every page: the selection lives in the address. */
   choose(rank, node) {
@@ -27,13 +27,15 @@ export class Selection {
     if (!key) { this.node = null; this.key = ""; dataset.selected = ""; timeline.draw(); return; }
     const node = await timeline.details(timeline.main, selection.rank, selection.node, true);
     if (!this.wanted || key !== `${this.wanted.rank}:${this.wanted.node}` || !timeline.isShown) { return; }
-    // The rows may have been made anew under it: what was marked since stays.
-    if (key !== this.key) { timeline.area = null; }
+    // The rows may have been made anew under it: what was marked since stays, and so does the window.
+    const isNew = key !== this.key;
+    if (isNew) { timeline.area = null; }
     this.node = node; this.key = key;
-    if (node && !timeline.area) { timeline.panel.showDetails(node.details, node); this.reveal(node); }
+    if (node && !timeline.area) { timeline.panel.showDetails(node.details, node); }
+    if (node && isNew) { this.reveal(node); }
     dataset.selected = node ? key : "";
     timeline.draw();
-    await this.findCounterpart(node);
+    await this.findCounterparts(node);
   }
 
   /* Bring the selected slice into sight: a rank that is hidden or filtered out is shown again. */
@@ -55,15 +57,19 @@ export class Selection {
     }
   }
 
-  /* Find what does the same beside, and show how much longer it takes there. */
-  async findCounterpart(node) {
-    const { timeline } = this, { run, step } = timeline.beside;
-    this.counterpart = null;
-    if (!timeline.sources[1] || !node) { return; }
-    const found = await ask("counterpart", timeline.query({ beside: run, rank: node.rank, node: node.node, ...(step === null ? {} : { step }) }));
-    if (!found || this.node !== node || !timeline.isShown) { return; }
-    if (found.node >= 0) { this.counterpart = found; }
-    timeline.beside.compare(node, found);
+  /* Find what does the same in each run or step beside, and show how much longer it takes there. */
+  async findCounterparts(node) {
+    const { timeline } = this, { others } = timeline.beside;
+    for (const source of others) { source.counterpart = null; }
+    if (!node) { return; }
+    const answers = await Promise.all(others.map(({ run, step }) => ask("counterpart", timeline.query({ beside: run, rank: node.rank, node: node.node, ...(step === undefined ? {} : { step }) }))));
+    if (this.node !== node || !timeline.isShown) { return; }
+    others.forEach((source, i) => {
+      const found = answers[i];
+      if (!found) { return; }
+      source.counterpart = found.node >= 0 ? found : null;
+      timeline.beside.compare(node, source, found);
+    });
     timeline.draw();
   }
 

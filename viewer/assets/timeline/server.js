@@ -35,5 +35,5 @@ export async function askSource(run, query) {
     if (!lanesOf.has(lane.rank)) { lanesOf.set(lane.rank, []); }
     lanesOf.get(lane.rank).push(number);
   });
-  return { run, ...data, lanes, makespan: data.makespan_ns, lanesOf, batch: null, shift: 0, rowOf: new Int32Array(lanes.length).fill(-1) };
+  return { run, name: "this run", title: "This run", counterpart: null, ...data, lanes, makespan: data.makespan_ns, lanesOf, batch: null, shift: 0, rowOf: new Int32Array(lanes.length).fill(-1) };
 }

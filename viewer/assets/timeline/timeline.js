@@ -57,13 +57,13 @@ export class Timeline {
     const isSame = this.isLoaded && this.run === run, load = {};
     this.run = run; this.current = load; this.holder.dataset.selected = "";
     const nested = { nested: 1, flat: 0 }[this.settings.rows], first = await this.source(run, nested === undefined ? "auto" : nested);
-    const second = first && this.settings.beside ? await this.source(this.beside.run, first.nested ? 1 : 0) : null;
+    const others = first ? await this.beside.sourcesOf(first) : [];
     if (load !== this.current || !first || !this.isShown) { return; }
     this.nested = first.nested;
-    this.sources = [first, second].filter(Boolean);
+    this.sources = [first, ...others];
     this.view.makespan = Math.max(...this.sources.map((source) => source.makespan));
     this.overview = null;
-    if (!isSame) { this.area = null; }
+    if (!isSame) { this.area = null; this.selection.key = ""; }
     this.beside.place();
     this.arrange();
     this.notes.load();
@@ -108,10 +108,13 @@ export class Timeline {
 
   /* Change a setting; those that the server has to know of are asked for anew. */
   set(name, value) {
-    if (this.settings[name] === value) { return; }
+    if (this.settings[name] === value) { return undefined; }
     this.settings[name] = value;
-    if (SERVER_SETTINGS.includes(name)) { this.area = null; this.load(this.run); } else { this.arrange(); this.refresh(); }
     this.writeSoon();
+    if (SERVER_SETTINGS.includes(name)) { this.area = null; return this.load(this.run); }
+    this.arrange();
+    this.refresh();
+    return undefined;
   }
 
   draw() { paint(this); }
@@ -131,8 +134,9 @@ export class Timeline {
   /* Fetch the slices of the rows in sight, with half a window before and after. */
   async fetch() {
     const sequence = ++this.sequence, { t0, t1, span, width } = this.view;
-    const batches = await Promise.all(this.sources.map(async (source) => {
-      const lanes = this.rows.lanesInSight(source, ROWS_OF_MARGIN);
+    const inSight = this.sources.map((source) => this.rows.lanesInSight(source, ROWS_OF_MARGIN));
+    const batches = await Promise.all(this.sources.map(async (source, i) => {
+      const lanes = inSight[i];
       return lanes.length ? askSlices(this.query({
         run: source.run, ...this.colouring(source.run), lanes: rangesText(lanes), px: Math.round(2 * width),
         t0: Math.floor(t0 - source.shift - span / 2), t1: Math.ceil(t1 - source.shift + span / 2), ...(this.settings.seek ? { seek: this.settings.seek } : {}),
@@ -142,6 +146,9 @@ export class Timeline {
     // How many lanes a rank of a large run has is known once it was read: another edition has others.
     if (this.sources.some((source, i) => batches[i] && batches[i].edition !== source.edition)) { this.loadAgain(); return; }
     this.sources.forEach((source, i) => { source.batch = batches[i] || source.batch; });
+    const isNews = this.sources.filter((source, i) => batches[i] && this.rows.noteEmpty(source, inSight[i])).length > 0;
+    // Rows that are folded make room for others, and those that no longer are need some.
+    if (isNews && this.settings.empty) { this.rows.fitHeight(); this.refresh(); return; }
     this.draw();
     this.holder.dataset.slices = batches.reduce((sum, batch) => sum + (batch ? batch.count : 0), 0);
   }
@@ -150,7 +157,7 @@ export class Timeline {
   async choose(source, rank, node) {
     if (source === this.main) { this.selection.choose(rank, node); return; }
     const found = await this.details(source, rank, node, true);
-    if (found && this.isShown) { this.panel.showDetails([["Run", "the one beside"], ...found.details]); }
+    if (found && this.isShown) { this.panel.showDetails([["Of", source.name], ...found.details]); }
   }
 
   mark(t0, t1, rows) {
@@ -183,14 +190,13 @@ export class Timeline {
   /* Keys work wherever the focus is, unless something is being typed; all of it ends with the page. */
   listenWhileShown() {
     const isTyping = (target) => target instanceof Element && target.closest("input, textarea, select, [contenteditable], [role='dialog'], [role='listbox']");
-    const ends = new AbortController(), resize = new ResizeObserver(() => { if (this.isLoaded) { this.refresh(); } });
+    const ends = new AbortController(), resize = new ResizeObserver(() => { if (this.isLoaded) { this.rows.fitHeight(); this.refresh(); } });
     const listen = (target, name, act) => target.addEventListener(name, (event) => {
       if (this.isShown) { act(event); } else { ends.abort(); resize.disconnect(); }
     }, { signal: ends.signal });
     listen(document, "keydown", (event) => { if (!event.defaultPrevented && !isTyping(event.target)) { press(this, event); } });
-    listen(window, "resize", () => { this.rows.fitHeight(); this.refresh(); });
     listen(window, "scroll", () => this.pointer.hideTip());
-    resize.observe(this.holder);
+    for (const pane of [this.holder, this.panel.element]) { resize.observe(pane); }
   }
 }
 

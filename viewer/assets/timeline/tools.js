@@ -14,8 +14,10 @@ export class Tools {
     this.timeline = timeline;
     this.controls = {};
     const choices = Object.entries(CHOICES).map(([name, [title, options]]) => this.choice(name, title, options));
-    const fold = this.box("same", "timeline-same", "fold equal ranks", { on: "", off: "apart" });
-    document.getElementById("timeline-tools").replaceChildren(timeline.search.element, ...choices, this.rankFilter(), fold);
+    const fold = this.box("same", "timeline-same", "fold equal ranks,", { on: "", off: "apart" });
+    const foldEmpty = this.box("empty", "timeline-empty", "empty rows", { on: "folded", off: "" });
+    foldEmpty.title = "fold rows with nothing in the window";
+    document.getElementById("timeline-tools").replaceChildren(timeline.search.element, ...choices, this.rankFilter(), fold, foldEmpty);
     const measured = this.box("measured", "timeline-measured", "Measured above simulated", { on: "1", off: "" });
     this.controls.measured.disabled = !timeline.isMeasured;
     if (!timeline.isMeasured) { measured.title = "this workload was not captured"; }
