@@ -49,6 +49,14 @@ def _degree(name: str, help_text: str, default: int | None = 1) -> Callable[[Com
     )
 
 
+def _refuse_offload(_ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        raise UsageError(
+            "CPU offload of activations and optimizer is not modelled. Next: --recompute N, a higher --zero "
+            "or --pp hold less."
+        )
+
+
 def plan_options(command: Command) -> Command:
     """Add the options that say how a model is trained, which `plan_of` reads."""
     from ..runner.prediction.models import AXES, RECOMPUTATIONS, SCHEDULES
@@ -64,9 +72,12 @@ def plan_options(command: Command) -> Command:
         _degree("sequence", "Tokens per sequence. [default: the model's]", None),
         click.option("--fsdp", is_flag=True, help="Shard weights over data parallelism; same as --zero 3."),
         click.option("--zero", type=click.IntRange(0, 3), help="Shard optimizer, gradients, weights (3)."),
-        click.option("--recompute", type=click.Choice(RECOMPUTATIONS), default="none", show_default=True),
+        click.option("--recompute", metavar="MODE|N", default="none", show_default=True,
+                     help=f"{', '.join(RECOMPUTATIONS)}; N: the first N layers of each stage; uniform:N."),
         click.option("--keep", "saved", metavar="A,B", default="",
-                     help="Products not recomputed with --recompute full: qkv, projection, up, down."),
+                     help="Products that full recomputation leaves out: qkv, projection, up, down."),
+        click.option("--cpu-offload", is_flag=True, hidden=True, expose_value=False,
+                     callback=_refuse_offload),
         click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
         _degree("interleave", "Model chunks per pipeline stage (interleaved schedule)."),
         click.option("--precision", help="Compute precision. [default: the chip's]"),

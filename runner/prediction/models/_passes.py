@@ -29,6 +29,7 @@ class Passes:
         self.parts = [
             self.plan.layers_of(stage.stage, chunk, model.layers) for chunk in range(self.plan.chunks)
         ]
+        self._plans = {layer: self.plan.at(place) for part in self.parts for place, layer in enumerate(part)}
 
     def is_first(self, chunk: int) -> bool:
         """Return whether the model begins with *chunk*."""
@@ -47,7 +48,7 @@ class Passes:
         gathers = self.plan.zero >= 2 or (is_first and self.gathers_late)
         self._receive(block, is_end=self.is_first(chunk), step=-1)
         units: list[tuple[Sequence[Item], int]] = [
-            (pass_over_layer(self.model, self.plan, layer), layer) for layer in self.parts[chunk]
+            (pass_over_layer(self.model, self._plans[layer], layer), layer) for layer in self.parts[chunk]
         ]
         if self.is_last(chunk):
             units.append((pass_over_output(self.model, self.plan), -1))
@@ -65,7 +66,7 @@ class Passes:
         if half != "W":
             self._receive(block, is_end=self.is_last(chunk), step=1)
         units = [
-            (pass_over_layer(self.model, self.plan, layer, backward=True), layer)
+            (pass_over_layer(self.model, self._plans[layer], layer, backward=True), layer)
             for layer in reversed(self.parts[chunk])
         ]
         if self.is_last(chunk):
@@ -168,7 +169,7 @@ class Passes:
             return -1
         launches = relative_launches(self.model, self.plan, layer)
         if phase == "backward" and half != "W":
-            launches *= (3 if self.plan.recompute == "full" else 2) - (half == "I")
+            launches *= (3 if self._plans[layer].recompute == "full" else 2) - (half == "I")
         return block.add(
             [],
             name="launch",
