@@ -23,7 +23,7 @@ from ._run import choose_network
 
 if TYPE_CHECKING:
     from ..runner.chips import Chip
-    from ..runner.prediction import Prediction
+    from ..runner.prediction import Prediction, Variation
     from ..runner.prediction.models import Plan, Transformer
 
 __all__ = ["plan_of", "plan_options", "predict_command"]
@@ -256,6 +256,10 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     type=click.Path(path_type=Path),
     help="Study to store the prediction in.",
 )
+@click.option("--spread", metavar="kernels=5%,ranks=2%",
+              help="Variation of kernel times and of ranks; adds quantiles of the step.")  # fmt: skip
+@click.option("--replays", type=click.IntRange(1), help="Steps simulated for --spread. [default: 32]")
+@click.option("--seed", type=click.IntRange(0), help="Seed of --spread. [default: 0]")
 @network_changes
 @click.option(
     "--format", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True
@@ -278,6 +282,9 @@ def predict_command(
     study_folder: Path | None,
     link_default: tuple[str, ...],
     failed: tuple[str, ...],
+    spread: str | None,
+    replays: int | None,
+    seed: int | None,
     output_format: str,
     **given: Any,
 ) -> None:
@@ -310,11 +317,16 @@ def predict_command(
             output_format=output_format,
         )
         return
+    variation = _variation(spread, replays=replays, seed=seed)
     plan, named = plan_of(given, chip, cluster.num_ranks, software)
     setting = Setting(find_model(str(model)), plan, chip, cluster, named)
     with stage(f"{setting.model.name}: {count_text(plan.world, 'rank')} on {cluster.name}") as status:
         prediction = predict(
-            setting, backend=backend, every_rank=every_rank, progress=clock(status, plan.world)
+            setting,
+            backend=backend,
+            every_rank=every_rank,
+            variation=variation,
+            progress=clock(status, plan.world),
         )
     run_id = None if study_folder is None else keep_prediction(prediction, Study.create(study_folder))
     if output_format == "json":
@@ -326,6 +338,28 @@ def predict_command(
 
 
 predict_command.add_command(search_command)
+
+
+def _variation(text: str | None, **draws: int | None) -> Variation | None:
+    """Read ``kernels=5%,ranks=2%``; *draws* are ``replays`` and ``seed``."""
+    from ..runner.prediction import Variation
+
+    given = {key: number for key, number in draws.items() if number is not None}
+    if text is None:
+        if given:
+            raise UsageError("--replays and --seed need --spread, such as --spread kernels=5%,ranks=2%.")
+        return None
+    shares: dict[str, Any] = {}
+    for part in text.split(","):
+        key, _, share = part.partition("=")
+        try:
+            number = float(parse_number(share.strip().removesuffix("%")))
+        except ValueError:
+            number = -1.0
+        if key.strip() not in ("kernels", "ranks") or number < 0:
+            raise UsageError(f"'{part}' is no spread. Next: --spread kernels=5%,ranks=2%.")
+        shares[key.strip()] = number / 100 if share.strip().endswith("%") else number
+    return Variation(**shares, **given)
 
 
 def _print(prediction: Prediction) -> None:
@@ -340,6 +374,7 @@ def _print(prediction: Prediction) -> None:
             f"{duration_text(prediction.step_ns)} (90 % interval: {duration_text(low)} to "
             f"{duration_text(high)})",
         ),
+        *_spread_rows(prediction),
         ("tokens/s", f"{prediction.tokens_per_s:,.0f}"),
         ("utilisation", f"{share_text(prediction.utilisation)} of {setting.plan.precision} peak"),
         ("bound by", prediction.bound_by),
@@ -358,6 +393,15 @@ def _print(prediction: Prediction) -> None:
         console.print(_remedy_text(prediction), markup=False)
     for line in prediction.assumptions:
         console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False)
+
+
+def _spread_rows(prediction: Prediction) -> list[tuple[str, str]]:
+    found = prediction.distribution
+    if found is None:
+        return []
+    low, middle, high = (duration_text(found.quantile_ns(share)) for share in (0.05, 0.5, 0.95))
+    text = f"{low} to {high} in 9 of 10 of {len(found.steps_ns)} replays, median {middle}"
+    return [("spread", text)]
 
 
 def _plan_text(plan: Plan) -> str:
