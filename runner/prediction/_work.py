@@ -18,6 +18,7 @@ from ._prices import FLASH_BACKWARD
 from .models import (
     PRODUCTS,
     Exchange,
+    Item,
     Operator,
     Passes,
     Phase,
@@ -251,11 +252,23 @@ def _line(model: Transformer, plan: Plan, links: Links, stage: int, spreads: tup
     return np.stack([_sum(nodes, place, links), _sum(nodes, place, links, _TENSOR_LANES)])
 
 
+class _Exchanges(Passes):
+    """Passes that compute nothing but an operator a layer: only what they exchange counts."""
+
+    def layer(self, layer: int, *, backward: bool = False) -> list[Item]:
+        """Return an operator."""
+        return [Operator("layer", "overhead", 1, 0, f"layers.{layer}")]
+
+    def output(self, *, backward: bool = False) -> list[Item]:
+        """Return an operator."""
+        return [Operator("output", "overhead", 1, 0)]
+
+
 @lru_cache(1 << 15)
 def _exchanges(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
     """Return the collectives of data parallelism in the passes of a *stage*, those of a step, and its end."""
     place = Stage(plan, _UnitPrices(), links.node_size, stage)
-    passes = Passes(model, place)
+    passes = _Exchanges(model, place)
     overlapped = data = np.zeros(len(AMOUNTS))
     if plan.zero >= 2:
         nodes = [*passes.forward(0).nodes, *passes.backward(0).nodes]

@@ -29,10 +29,12 @@ from chakrascope.runner.planning import (
     usual_network,
 )
 from chakrascope.runner.planning._rounds import simulated_step
+from chakrascope.runner.planning._simulate import front
 from chakrascope.runner.prediction import Setting, predict
 from chakrascope.runner.prediction.models import (
     RECOMPUTATIONS,
     Plan,
+    Transformer,
     find_model,
     fullest_memory,
     in_flight,
@@ -89,10 +91,23 @@ def test_the_best_is_what_its_own_prediction_says(found):
     assert alone.utilisation == pytest.approx(best["utilisation"])
 
 
-def test_no_plan_that_was_left_out_is_faster_than_the_best(found):
+EXPERTS = replace(SMALL, experts=8, top_k=2, expert_ffn=4096, dense_layers=1, name="small experts")
+
+
+@pytest.mark.parametrize(
+    ("model", "zero", "limit"),
+    [(SMALL, (1, 3), None), (SMALL, (1,), 16 << 30), (EXPERTS, (1,), None)],
+    ids=["dense", "tight", "experts"],
+)
+def test_no_plan_that_was_left_out_is_faster_than_the_best(
+    model: Transformer, zero: tuple[int, ...], limit: int | None
+):
     """Simulate all plans of a small space: the search that simulates few finds the same one."""
     request = replace(
-        REQUEST, only={"tp": (1, 2), "pp": (1, 2), "cp": (1,), "micro_batch": (1, 2), "zero": (1, 3)}
+        REQUEST,
+        model=model,
+        limits=Limits(memory_bytes=limit),
+        only={"tp": (1, 2), "pp": (1, 2), "cp": (1,), "micro_batch": (1, 2), "zero": zero},
     )
     everything = search_plans(request, most=10_000, top=10_000)
     assert everything.simulated == len(everything.table)
@@ -144,6 +159,18 @@ def test_the_front_is_what_no_plan_beats(found):
         first = np.flatnonzero((figures == row).all(axis=1))[0]
         assert is_front == (not beaten and (figures[first] == row).all() and is_front) or beaten != is_front
     assert found.table["front"].iloc[0]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=1, max_size=40))
+def test_a_row_is_on_the_front_unless_one_is_as_good_everywhere(rows: list[tuple[int, int, int]]):
+    figures = np.array(rows, dtype=float)
+    chosen = figures[front(figures)]
+    beaten = [(chosen <= row).all(axis=1).any() for row in figures]
+    assert all(beaten)
+    assert len(np.unique(chosen, axis=0)) == len(chosen)
+    for row in chosen:
+        assert ((chosen <= row).all(axis=1)).sum() == 1
 
 
 def test_convolutions_are_spread_over_data_alone():
