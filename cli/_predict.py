@@ -23,7 +23,7 @@ from ._run import choose_network
 
 if TYPE_CHECKING:
     from ..runner.chips import Chip
-    from ..runner.prediction import Prediction
+    from ..runner.prediction import Prediction, Variation
     from ..runner.prediction.models import Plan, Transformer
 
 __all__ = ["plan_of", "plan_options", "predict_command"]
@@ -49,6 +49,14 @@ def _degree(name: str, help_text: str, default: int | None = 1) -> Callable[[Com
     )
 
 
+def _refuse_offload(_ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        raise UsageError(
+            "CPU offload of activations and optimizer is not modelled. Next: --recompute N, a higher --zero "
+            "or --pp hold less."
+        )
+
+
 def plan_options(command: Command) -> Command:
     """Add the options that say how a model is trained, which `plan_of` reads."""
     from ..runner.prediction.models import AXES, RECOMPUTATIONS, SCHEDULES
@@ -65,9 +73,12 @@ def plan_options(command: Command) -> Command:
         click.option("--fsdp", is_flag=True, help="Shard weights over data parallelism; same as --zero 3."),
         click.option("--zero", type=click.IntRange(0, 3),
                      help="ZeRO stage; 3 is FSDP. [default: the software's]"),
-        click.option("--recompute", type=click.Choice(RECOMPUTATIONS), default="none", show_default=True),
+        click.option("--recompute", metavar="MODE|N", default="none", show_default=True,
+                     help=f"{', '.join(RECOMPUTATIONS)}; N: the first N layers of each stage; uniform:N."),
         click.option("--keep", "saved", metavar="A,B", default="",
-                     help="Products not recomputed with --recompute full: qkv, projection, up, down."),
+                     help="Products that full recomputation leaves out: qkv, projection, up, down."),
+        click.option("--cpu-offload", is_flag=True, hidden=True, expose_value=False,
+                     callback=_refuse_offload),
         click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
         _degree("interleave", "Model chunks per pipeline stage (interleaved schedule)."),
         click.option("--precision", help="Compute precision. [default: the chip's]"),
@@ -246,6 +257,10 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     type=click.Path(path_type=Path),
     help="Study to store the prediction in.",
 )
+@click.option("--spread", metavar="kernels=5%,ranks=2%",
+              help="Variation of kernel times and of ranks; adds quantiles of the step.")  # fmt: skip
+@click.option("--replays", type=click.IntRange(1), help="Steps simulated for --spread. [default: 32]")
+@click.option("--seed", type=click.IntRange(0), help="Seed of --spread. [default: 0]")
 @network_changes
 @click.option(
     "--format", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True
@@ -268,6 +283,9 @@ def predict_command(
     study_folder: Path | None,
     link_default: tuple[str, ...],
     failed: tuple[str, ...],
+    spread: str | None,
+    replays: int | None,
+    seed: int | None,
     output_format: str,
     **given: Any,
 ) -> None:
@@ -300,11 +318,16 @@ def predict_command(
             output_format=output_format,
         )
         return
+    variation = _variation(spread, replays=replays, seed=seed)
     plan, named = plan_of(given, chip, cluster.num_ranks, software)
     setting = Setting(find_model(str(model)), plan, chip, cluster, named)
     with stage(f"{setting.model.name}: {count_text(plan.world, 'rank')} on {cluster.name}") as status:
         prediction = predict(
-            setting, backend=backend, every_rank=every_rank, progress=clock(status, plan.world)
+            setting,
+            backend=backend,
+            every_rank=every_rank,
+            variation=variation,
+            progress=clock(status, plan.world),
         )
     run_id = None if study_folder is None else keep_prediction(prediction, Study.create(study_folder))
     if output_format == "json":
@@ -316,6 +339,28 @@ def predict_command(
 
 
 predict_command.add_command(search_command)
+
+
+def _variation(text: str | None, **draws: int | None) -> Variation | None:
+    """Read ``kernels=5%,ranks=2%``; *draws* are ``replays`` and ``seed``."""
+    from ..runner.prediction import Variation
+
+    given = {key: number for key, number in draws.items() if number is not None}
+    if text is None:
+        if given:
+            raise UsageError("--replays and --seed need --spread, such as --spread kernels=5%,ranks=2%.")
+        return None
+    shares: dict[str, Any] = {}
+    for part in text.split(","):
+        key, _, share = part.partition("=")
+        try:
+            number = float(parse_number(share.strip().removesuffix("%")))
+        except ValueError:
+            number = -1.0
+        if key.strip() not in ("kernels", "ranks") or number < 0:
+            raise UsageError(f"'{part}' is no spread. Next: --spread kernels=5%,ranks=2%.")
+        shares[key.strip()] = number / 100 if share.strip().endswith("%") else number
+    return Variation(**shares, **given)
 
 
 def _print(prediction: Prediction) -> None:
@@ -330,6 +375,7 @@ def _print(prediction: Prediction) -> None:
             f"{duration_text(prediction.step_ns)} (90 % interval: {duration_text(low)} to "
             f"{duration_text(high)})",
         ),
+        *_spread_rows(prediction),
         ("tokens/s", f"{prediction.tokens_per_s:,.0f}"),
         ("utilisation", f"{share_text(prediction.utilisation)} of {setting.plan.precision} peak"),
         ("bound by", prediction.bound_by),
@@ -348,6 +394,15 @@ def _print(prediction: Prediction) -> None:
         console.print(_remedy_text(prediction), markup=False)
     for line in prediction.assumptions:
         console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False)
+
+
+def _spread_rows(prediction: Prediction) -> list[tuple[str, str]]:
+    found = prediction.distribution
+    if found is None:
+        return []
+    low, middle, high = (duration_text(found.quantile_ns(share)) for share in (0.05, 0.5, 0.95))
+    text = f"{low} to {high} in 9 of 10 of {len(found.steps_ns)} replays, median {middle}"
+    return [("spread", text)]
 
 
 def _plan_text(plan: Plan) -> str:

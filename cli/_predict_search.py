@@ -49,9 +49,11 @@ def _values(_ctx: click.Context, param: click.Parameter, value: str | None) -> t
     """Read ``1,2,4``; names stay as they are."""
     items = [item.strip() for item in (value or "").split(",") if item.strip()]
     sizes = [item.isdecimal() and len(item) <= _DIGITS for item in items]
-    if not all(sizes) and param.name not in ("schedule", "recompute"):
+    if param.name in ("schedule", "recompute"):
+        return tuple(items)
+    if not all(sizes):
         raise click.BadParameter(f"'{value}' is not a list of whole numbers, such as 1,2,4.")
-    return tuple(int(item) if size else item for item, size in zip(items, sizes, strict=True))
+    return tuple(map(int, items))
 
 
 def _choices(command: Command) -> Command:
@@ -64,7 +66,7 @@ def _choices(command: Command) -> Command:
         _only("ep", "ep", "Expert-parallel sizes to try."),
         _only("zero", "zero", "ZeRO stages to try; 3 is FSDP."),
         _only("micro-batch", "micro_batch", "Micro-batch sizes to try, in sequences."),
-        _only("recompute", "recompute", "Recomputation modes to try: none, selective, full."),
+        _only("recompute", "recompute", "Recomputation to try: none, selective, full, N, uniform:N."),
         _only("schedule", "schedule", "Pipeline schedules to try: 1f1b, interleaved, zero-bubble."),
         _only("interleave", "chunks", "Numbers of model chunks per stage to try."),
     )):  # fmt: skip
@@ -297,7 +299,7 @@ def _print(found: Plans, table: pd.DataFrame, output_format: str, model: str, ne
         "combinations": found.combinations,
         "refused_combinations": found.refused_degrees,
         "refused_plans": found.refused,
-        "possible_plans": len(found.table),
+        "possible_plans": found.possible,
         "simulated": found.simulated,
         "estimate_error": found.error,
         "best_is_certain": found.is_certain,
@@ -338,7 +340,7 @@ def _tell(found: Plans, kept: Sequence[str], study_folder: Path | None) -> None:
     """Print the omitted plans with reasons, and the next step."""
     from ..runner.planning import plan_command
 
-    possible, refused = len(found.table), found.refused
+    possible, refused = found.possible, found.refused
     combinations = count_text(found.combinations, "combination")
     console.print(
         f"{combinations} of degrees{_because(found.refused_degrees)}; of them "

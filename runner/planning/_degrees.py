@@ -80,8 +80,8 @@ def possible_plans(request: Request, degrees: Degrees) -> Iterator[PlanRow]:
     for schedule, chunks in _schedules(request, degrees.pp):
         even = tuple(size for size in sizes if schedule != "interleaved" or share // size % degrees.pp == 0)
         for zero in (0, 1, 2, 3) if degrees.dp * degrees.cp > 1 else (0,):
-            for recompute in ("none",) if request.model.convolutions else RECOMPUTATIONS:
-                if request.allows("zero", zero) and request.allows("recompute", recompute):
+            for recompute in _recomputations(request):
+                if request.allows("zero", zero):
                     plan = Plan(
                         **{key: getattr(degrees, key) for key in ("tp", "pp", "dp", "cp", "ep")},
                         micro_batch=min(even, default=1), global_batch=request.global_batch,
@@ -92,6 +92,11 @@ def possible_plans(request: Request, degrees: Degrees) -> Iterator[PlanRow]:
                     software = request.software or software_of(cluster.chip, plan)
                     habitual = with_habits(plan, cluster.chip.costs_of(software), request.habits)
                     yield PlanRow(habitual, software, even, len(sizes) - len(even))
+
+
+def _recomputations(request: Request) -> tuple[str, ...]:
+    modes = ("none",) if request.model.convolutions else RECOMPUTATIONS
+    return request.only.get("recompute", modes)
 
 
 def _schedules(request: Request, pp: int) -> Iterator[tuple[str, int]]:

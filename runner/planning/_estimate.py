@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from ..backends import Progress
 from ..prediction import Batch, Links, Setting, StepWork, coefficients, work_of
-from ..prediction.models import Plan, fullest_memory
+from ..prediction.models import Plan, fullest_memory, least_recomputation
 from ..sweep import Answer, Solver
-from ._degrees import Degrees, possible_plans
+from ._degrees import Degrees, PlanRow, possible_plans
 from ._request import CHOICES, Request
 
 __all__ = ["Candidate", "EstimateWork"]
@@ -39,20 +39,38 @@ class EstimateWork:
         """Return the candidates, as lists that JSON can hold, and the counts."""
         del solver, progress
         refused: Counter[str] = Counter()
-        kept: list[tuple[Plan, str, int]] = []
-        limit = self.request.memory_bytes(self.request.clusters[self.degrees.cluster])
+        fitting: list[tuple[Plan, str, int]] = []
         for row in possible_plans(self.request, self.degrees):
             if row.uneven:
                 refused["interleaving needs a multiple of --pp micro-batches"] += row.uneven
-            for place, size in enumerate(row.micro_batches):
-                plan = replace(row.plan, micro_batch=size)
-                memory = fullest_memory(self.request.model, plan).total
-                if memory > limit:  # larger micro-batches need more
-                    refused["more memory than a rank has"] += len(row.micro_batches) - place
-                    break
-                kept.append((plan, row.software, memory))
-        candidates = [list(candidate) for candidate in self._estimated(kept)]
+            layers = max(row.plan.recomputation[1:])
+            if layers > row.plan.longest_part(self.request.model.layers):
+                refused["a stage has fewer layers than --recompute"] += len(row.micro_batches)
+                continue
+            plans = list(self._fitting(row))
+            if len(plans) < len(row.micro_batches):
+                refused["more memory than a rank has"] += len(row.micro_batches) - len(plans)
+            fitting += [(plan, row.software, memory) for plan, memory in plans]
+        candidates = [list(candidate) for candidate in self._estimated(fitting)]
         return {"state": "done", "candidates": candidates, "refused": dict(refused)}
+
+    def _fitting(self, row: PlanRow) -> Iterator[tuple[Plan, int]]:
+        """Yield the plans of *row* that fit, with their memory; larger micro-batches need more.
+
+        What does not fit without recomputation is recomputed in as few layers as it takes, if that is open.
+        """
+        request, model = self.request, self.request.model
+        limit = request.memory_bytes(request.clusters[self.degrees.cluster])
+        may_recompute = row.plan.recompute == "none" and "recompute" not in request.only
+        for size in row.micro_batches:
+            plan = replace(row.plan, micro_batch=size)
+            memory = fullest_memory(model, plan).total
+            if memory > limit:
+                least = least_recomputation(model, plan, limit) if may_recompute else None
+                if least is None:
+                    return
+                plan, memory = least, fullest_memory(model, least).total
+            yield plan, memory
 
     def _estimated(self, plans: Sequence[tuple[Plan, str, int]]) -> Iterator[Candidate]:
         """Yield a candidate for each of *plans*; those of one software are computed at once."""
@@ -81,8 +99,9 @@ class _Works:
 
     def work(self, plan: Plan) -> StepWork:
         """Return the amounts of *plan*."""
-        # Which layers a stage has hangs on its parts only where layers differ.
-        chunks = plan.chunks if self._request.model.experts else 1
+        # Which layers a stage has depends on its parts only where layers differ.
+        alike = not self._request.model.experts and not plan.recomputation.layers
+        chunks = 1 if alike else plan.chunks
         key = plan.zero, plan.recompute, chunks
         if key not in self._known:
             self._known[key] = self._sized(plan, chunks, 1), self._sized(plan, chunks, 2)

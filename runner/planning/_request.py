@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import UsageError
 from ..chips import Chip
 from ..config import NetworkConfig
-from ..prediction.models import AXES, RECOMPUTATIONS, SCHEDULES, Transformer
+from ..prediction.models import AXES, SCHEDULES, Transformer, recomputation_of
 
 __all__ = ["CHOICES", "Cluster", "Limits", "Request"]
 
@@ -62,7 +62,9 @@ class Request:
     def __post_init__(self) -> None:
         if self.global_batch < 1:
             raise UsageError(f"--global-batch must be 1 or more, not {self.global_batch}.")
-        known = {"recompute": RECOMPUTATIONS, "schedule": SCHEDULES, "zero": (0, 1, 2, 3)}
+        for text in self.only.get("recompute", ()):
+            recomputation_of(text)
+        known = {"schedule": SCHEDULES, "zero": (0, 1, 2, 3)}
         for key, values in self.only.items():
             for value in values:
                 if key in known and value not in known[key]:

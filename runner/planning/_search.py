@@ -22,6 +22,7 @@ from ..sweep import Answer, Places, PointTable, Work
 from ._degrees import possible_degrees
 from ._estimate import Candidate, EstimateWork
 from ._request import CHOICES, Request
+from ._rounds import is_long
 from ._simulate import Chooser, SimulateWork, setting_of
 from ._table import search_table
 
@@ -37,8 +38,9 @@ _START, _ESTIMATES = "start.json", "estimates.jsonl"
 class Plans:
     """What a search found.
 
-    *table* has a row for each plan that is possible and fits, best first. *combinations* of degrees were
-    possible, *refused_degrees* says why others were not; *refused* says why plans were not, with how many.
+    *table* has the best of the *possible* plans, which fit, best first (see `search_table`). *combinations*
+    of degrees were possible, *refused_degrees* says why others were not; *refused* says why plans were not,
+    with how many.
     The first *simulated* rows are, and *reused* of them were known before; *error* is how far off the
     estimate was at most for these. *is_certain* says whether an estimate as wrong as that could make another
     plan the best. *settings* has what `predict` takes for each row that was simulated, *name* that of the
@@ -50,6 +52,7 @@ class Plans:
     combinations: int
     refused_degrees: Mapping[str, int]
     refused: Mapping[str, int]
+    possible: int
     simulated: int
     reused: int
     error: float
@@ -111,23 +114,25 @@ def search_plans(
         if not candidates:
             raise UsageError(f"No plan is possible: {_reasons(refused)}. {_NEXT}")
         figures = _figures(request, candidates)
-        chooser = Chooser(candidates, figures, top, most)
+        chooser = Chooser(candidates, figures, _long(request, candidates), top, most)
         answers, reused = runner.simulate(chooser, table)
     if not chooser.known:
         error = next((answer["error"] for answer in answers.values() if answer["state"] == "failed"), "")
         raise BackendError(f"No plan could be simulated: {error}")
-    found, numbers = search_table(request, candidates, answers)
+    found, numbers = search_table(request, candidates, figures, answers)
     rest = (number for number in range(len(candidates)) if number not in chooser.known)
+    best_of_rest = next(rest, None)
     return Plans(
         request=request,
         table=found,
         combinations=len(degrees),
         refused_degrees=dict(refused_degrees),
         refused=dict(refused),
+        possible=len(candidates) - sum(answer["state"] == "failed" for answer in answers.values()),
         simulated=len(chooser.known),
         reused=reused,
         error=chooser.error,
-        is_certain=not any(map(chooser.may_win, rest)),
+        is_certain=best_of_rest is None or not chooser.may_win(best_of_rest),
         settings=tuple(
             setting_of(request, candidates[number]) for number in numbers if number in chooser.known
         ),
@@ -155,10 +160,17 @@ def settings_of(request: Request, candidate: Candidate) -> dict[str, Any]:
 
 
 def _figures(request: Request, candidates: list[Candidate]) -> np.ndarray:
+    steps = [round(each.estimate_ns) for each in candidates]
     return np.array([
-        (each.estimate_ns, each.memory_bytes, request.cost(request.clusters[each.cluster], each.estimate_ns))
-        for each in candidates
+        (step, each.memory_bytes, request.cost(request.clusters[each.cluster], step))
+        for each, step in zip(candidates, steps, strict=True)
     ])  # fmt: skip
+
+
+def _long(request: Request, candidates: list[Candidate]) -> np.ndarray:
+    dp, size = CHOICES.index("dp"), CHOICES.index("micro_batch")
+    batches = (request.global_batch // (each.choices[dp] * each.choices[size]) for each in candidates)
+    return np.array([is_long(request.model, count) for count in batches], dtype=bool)
 
 
 def _begin(folder: Path, request: Request) -> None:

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from .._experiment import Detail
-from .._traits import DEFAULT_BACKEND
-from ..backends import Progress, get_backend
-from ..prediction import Setting, experiment_of, with_habits
+from ..backends import Progress
+from ..prediction import Setting, with_habits
 from ..prediction.models import AXES, Plan
-from ..sweep import Answer, Solver, measure
+from ..sweep import Answer, Solver
 from ._estimate import Candidate
 from ._request import CHOICES, Request
+from ._rounds import simulated_step
 
 __all__ = ["Chooser", "SimulateWork", "front", "setting_of"]
+
+_PART = 4096  # rows of the front compared at a time
 
 
 @dataclass(frozen=True)
 class SimulateWork:
-    """Simulate the step of a *setting*."""
+    """Simulate the step of a *setting* (see `simulated_step`)."""
 
     number: int
     setting: Setting
 
     def answer(self, solver: Solver, progress: Progress | None) -> Answer:
-        """Return the figures of the step, and the ``id`` that a run of it has."""
+        """Return the figures of the step."""
         del solver
-        experiment = experiment_of(self.setting, backend=DEFAULT_BACKEND, every_rank=False)
-        result = get_backend(DEFAULT_BACKEND).run(replace(experiment, detail=Detail.TOTALS), progress)
-        return {**measure(result), "id": experiment.content_hash}
+        return simulated_step(self.setting, progress)
 
 
 def setting_of(request: Request, candidate: Candidate) -> Setting:
@@ -51,27 +50,35 @@ def setting_of(request: Request, candidate: Candidate) -> Setting:
 def front(figures: np.ndarray) -> np.ndarray:
     """Return a mask of the Pareto-optimal rows of *figures*."""
     order = np.lexsort(figures.T[::-1])
-    kept: list[int] = []
     chosen = np.zeros(len(figures), dtype=bool)
-    for row in order:
-        better = figures[kept]
-        if not (better <= figures[row]).all(axis=1).any():
-            kept.append(int(row))
-            chosen[row] = True
+    best = figures[:0]
+    for part in np.array_split(order, len(order) // _PART + 1):
+        for row in part[~_beaten(figures[part], best)]:
+            if not _beaten(figures[[row]], best)[0]:
+                best = np.vstack([best, figures[row]])
+                chosen[row] = True
     return chosen
+
+
+def _beaten(figures: np.ndarray, best: np.ndarray) -> np.ndarray:
+    is_less: np.ndarray = best[None] <= figures[:, None]
+    beaten: np.ndarray = np.logical_or.reduce(np.logical_and.reduce(is_less, axis=2), axis=1)
+    return beaten
 
 
 @dataclass
 class Chooser:
     """Chooses of *candidates*, best first, which to simulate next.
 
-    First the *top* of the estimate, then those that the front is estimated to have; after these, others that
-    could still be the best if the estimate is as wrong about them as about any that was simulated, at most
-    *most* in all. *figures* are estimated time, memory and cost; *known* has simulated times by number.
+    First the *top* of the estimate, then those that the front is estimated to have, except *long* steps;
+    after these, others that could still be the best if the estimate is as wrong about them as about any that
+    was simulated, at most *most* in all. *figures* are estimated time, memory and cost; *known* has simulated
+    times by number.
     """
 
     candidates: Sequence[Candidate]
     figures: np.ndarray
+    long: np.ndarray
     top: int
     most: int
     known: dict[int, float] = field(default_factory=dict)
@@ -79,7 +86,7 @@ class Chooser:
 
     def choose(self) -> Iterator[int]:
         """Yield each candidate's number once; results of earlier ones may be known by then."""
-        on_front = np.flatnonzero(front(self.figures)).tolist() if len(self.figures) else []
+        on_front = np.flatnonzero(front(self.figures) & ~self.long).tolist()
         for number in (*range(min(self.top, len(self.candidates))), *on_front):
             if len(self.asked) >= self.most:
                 return

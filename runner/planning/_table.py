@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ..prediction import needed_ns, uncertainty
@@ -15,30 +16,39 @@ from ._simulate import front, setting_of
 
 __all__ = ["search_table"]
 
+_ROWS = 10_000
+
 
 def search_table(
-    request: Request, candidates: Sequence[Candidate], answers: Mapping[int, Answer]
+    request: Request, candidates: Sequence[Candidate], figures: np.ndarray, answers: Mapping[int, Answer]
 ) -> tuple[pd.DataFrame, list[int]]:
-    """Return a row for each of *candidates*, and their numbers in that order.
+    """Return a row for each of the best *candidates*, and their numbers in that order.
 
-    Those that were simulated come first, the fastest on top, then those that were estimated alone. Times are
-    ns, memory bytes; ``cost`` is a price, or without prices the seconds of all chips. ``front`` says which
-    plans no other beats in step, memory and cost.
+    Those that were simulated come first, the fastest on top, then those that were estimated alone, of these
+    10,000 at most and the front. Times are ns, memory bytes; ``cost`` is a price, or without prices the
+    seconds of all chips. ``front`` says which plans no other beats in step, memory and cost: *figures* has
+    their estimates.
     """
-    done = {number for number, answer in answers.items() if answer["state"] == "done"}
-    failed = answers.keys() - done
-    rows = []
-    for number, candidate in enumerate(candidates):
-        if number not in failed:
-            step = answers[number]["makespan_ns"] if number in done else candidate.estimate_ns
-            rows.append((number not in done, round(step), number))
-    rows.sort()
+    done = [number for number, answer in answers.items() if answer["state"] == "done"]
+    simulated = np.zeros(len(candidates), dtype=bool)
+    simulated[done] = True
+    figures = figures.copy()
+    for number in done:
+        step = answers[number]["makespan_ns"]
+        figures[number, [0, 2]] = step, request.cost(request.clusters[candidates[number].cluster], step)
+    numbers = np.setdiff1d(np.arange(len(candidates)), [*(answers.keys() - set(done))])
+    order = numbers[np.lexsort((numbers, figures[numbers, 0], ~simulated[numbers]))]
+    on_front = np.zeros(len(candidates), dtype=bool)
+    on_front[order] = front(figures[order])
+    shown = order[(np.arange(len(order)) < _ROWS) | on_front[order]]
     table = pd.DataFrame(
-        [_row(request, candidates[number], step, not estimated) for estimated, step, number in rows]
+        [
+            _row(request, candidates[number], int(figures[number, 0]), bool(simulated[number]))
+            for number in shown
+        ]
     )
-    figures = table[["step_ns", "memory_bytes", "cost"]].to_numpy(dtype=float)
-    table.insert(table.columns.get_loc("simulated"), "front", front(figures))
-    return table, [number for _, _, number in rows]
+    table.insert(table.columns.get_loc("simulated"), "front", on_front[shown])
+    return table, shown.tolist()
 
 
 def _row(request: Request, candidate: Candidate, step_ns: int, simulated: bool) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from ...support import exports_of
 
 if TYPE_CHECKING:
+    from ._distribution import StepDistribution as StepDistribution
+    from ._distribution import Variation as Variation
     from ._kept import keep_prediction as keep_prediction
     from ._kept import kept_result as kept_result
     from ._links import Links as Links
@@ -49,7 +51,9 @@ __all__ = [
     "RecordedPrediction",
     "Remedy",
     "Setting",
+    "StepDistribution",
     "StepWork",
+    "Variation",
     "coefficients",
     "estimated_ns",
     "experiment_of",

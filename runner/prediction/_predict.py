@@ -16,6 +16,7 @@ from .._simulate import prepare
 from .._traits import DEFAULT_BACKEND, about_backend
 from ..analysis import critical_path
 from ..backends import Progress, get_backend
+from ._distribution import StepDistribution, Variation, step_distribution
 from ._links import Links, needs_every_rank, predicted_system, reached_network
 from ._memory_curve import MemoryCurve, memory_curves
 from ._prices import ChipPrices
@@ -53,12 +54,16 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted step, with all its inputs. Times are ns, sizes bytes."""
+    """The predicted step, with all its inputs. Times are ns, sizes bytes.
+
+    *distribution* has the step in replays with a variation, if one was asked for.
+    """
 
     setting: Setting
     experiment: Experiment
     result: Result
     memory: tuple[Memory, ...]
+    distribution: StepDistribution | None = None
 
     @property
     def step_ns(self) -> int:
@@ -157,6 +162,7 @@ class Prediction:
             "memory_over_time": [curve.to_json() for curve in self.memory_over_time],
             "bound_by": self.bound_by,
             "assumptions": self.assumptions,
+            **({"spread": self.distribution.to_json()} if self.distribution else {}),
         }
 
     @property
@@ -183,19 +189,24 @@ def predict(
     *,
     backend: str = DEFAULT_BACKEND,
     every_rank: bool = False,
+    variation: Variation | None = None,
     progress: Progress | None = None,
 ) -> Prediction:
     """Generate and simulate the step of *setting*, one rank of each kind, or *every_rank*.
 
-    Raises `UsageError` for what cannot be, and what the *backend* raises: all but ``analytical-unaware`` need
-    every rank. On a network where messages have costs of their own, every rank is simulated in any case.
+    With a *variation* of kernels and ranks, the step is simulated again in replays. Raises `UsageError` for
+    what cannot be, and what the *backend* raises: all but ``analytical-unaware`` need every rank. On a
+    network where messages have costs of their own, every rank is simulated in any case.
     """
     setting.check()
     experiment = experiment_of(setting, backend=backend, every_rank=every_rank)
     result = get_backend(backend).run(experiment, progress)
     stages = range(setting.plan.pp)
     memory = tuple(rank_memory(setting.model, setting.plan, stage) for stage in stages)
-    return Prediction(setting, experiment, result, memory)
+    distribution = None
+    if variation:
+        distribution = step_distribution(experiment, setting.plan, variation, progress)
+    return Prediction(setting, experiment, result, memory, distribution)
 
 
 def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experiment:

@@ -11,11 +11,12 @@ from ...errors import UsageError
 from ._links import Links
 from ._setting import Setting, software_of, with_habits
 from ._work import Batch, coefficients, work_of
-from .models import RECOMPUTATIONS, Plan, fullest_memory
+from .models import RECOMPUTATIONS, Plan, fullest_memory, least_recomputation
 
 __all__ = ["Remedy", "estimated_ns", "remedies"]
 
 _SHOWN = 3
+_LEAST = "as few layers as it takes"
 _OPTIONS = {"micro_batch": "--micro-batch", "recompute": "--recompute", "zero": "--zero"}
 
 
@@ -52,8 +53,12 @@ def remedies(setting: Setting) -> list[Remedy]:
 
 def _changes(plan: Plan) -> Iterator[dict[str, Any]]:
     """Yield what could be changed of *plan* to hold less, the fields by name."""
-    for recompute in RECOMPUTATIONS[RECOMPUTATIONS.index(plan.recompute) + 1 :]:
+    mode, layers, _ = plan.recomputation
+    stronger = ("full",) if plan.recompute not in RECOMPUTATIONS else RECOMPUTATIONS
+    for recompute in stronger[stronger.index(mode) + (mode == plan.recompute) :]:
         yield {"recompute": recompute}
+    if mode == "none" or layers:
+        yield {"recompute": _LEAST}
     for zero in range(plan.zero + 1, 4):
         yield {"zero": zero}
     if plan.micro_batch > 1:
@@ -66,7 +71,8 @@ def _changes(plan: Plan) -> Iterator[dict[str, Any]]:
 
 def _tried(setting: Setting, changes: dict[str, Any]) -> Iterator[Remedy]:
     """Yield the remedy of *changes* if the plan is possible then, and fits."""
-    plan = replace(setting.plan, **changes)
+    least = changes.get("recompute") == _LEAST
+    plan = replace(setting.plan, **(changes | ({"recompute": "none"} if least else {})))
     if plan.tp > 1 and setting.plan.tp == 1:
         same = {key: getattr(plan, key) for key in ("fused_attention", "overlap")}
         plan = with_habits(plan, setting.costs, same)
@@ -74,6 +80,11 @@ def _tried(setting: Setting, changes: dict[str, Any]) -> Iterator[Remedy]:
         plan.check(setting.model)
     except UsageError:
         return
+    if least:
+        found = least_recomputation(setting.model, plan, setting.chip.memory_bytes)
+        if found is None:
+            return
+        plan, changes = found, {**changes, "recompute": found.recompute}
     memory = fullest_memory(setting.model, plan).total
     if memory <= setting.chip.memory_bytes:
         longer = estimated_ns(replace(setting, plan=plan)) / estimated_ns(setting)

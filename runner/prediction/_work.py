@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from ._prices import FLASH_BACKWARD
 from .models import (
     PRODUCTS,
     Exchange,
+    Item,
     Operator,
     Passes,
     Phase,
@@ -45,7 +47,8 @@ AMOUNTS = (
 )
 _PLACE = {name: place for place, name in enumerate(AMOUNTS)}
 _DATA_LANES = range(40, 44)
-_OVERLAPPED_LANES = (*range(20, 22), *_DATA_LANES)
+_TENSOR_LANES = range(20, 22)
+_OVERLAPPED_LANES = (*_TENSOR_LANES, *_DATA_LANES)
 
 
 @dataclass(frozen=True)
@@ -116,83 +119,166 @@ def _message_bytes(model: Transformer, plan: Plan) -> float:
 def _stage_works(model: Transformer, plan: Plan, links: Links) -> list[Floats]:
     """Return the work of each stage, those in the middle with the same kinds of layers counted once."""
     if model.convolutions:
-        return [_work(model, plan, links, 0)]
-    known: dict[tuple[int, int, int], Floats] = {}
+        line = _line(model, plan, links, 0, _spreads(plan, links, 0))
+        return [_joined(line, _exchanges(model, plan, links, 0))]
+    passes = _Passes(
+        replace(plan.of_one_sequence, chunks=1, saved=()),
+        plan.recomputation.mode,
+        plan.saved,
+        plan.micro_batch,
+    )
+    works: dict[tuple[int, Counts], Floats] = {}
     rows = []
     for stage in range(plan.pp):
-        parts = [plan.layers_of(stage, chunk, model.layers) for chunk in range(plan.chunks)]
-        experts = (
-            sum(model.is_expert_layer(layer) for part in parts for layer in part) if model.experts else 0
-        )
         place = 0 if stage == 0 else plan.pp - 1 if stage == plan.pp - 1 else 1
-        key = place, experts, sum(map(len, parts)) - experts
-        if key not in known:
-            known[key] = _stage_work(model, plan, links, place, {True: key[1], False: key[2]})
-        rows.append(known[key])
+        key = place, _layer_counts(model, plan.pp, plan.chunks, plan.recomputation.layers, stage)
+        if key not in works:
+            works[key] = _stage_work(model, passes, links, *key)
+        rows.append(works[key])
     return rows
 
 
-def _stage_work(model: Transformer, plan: Plan, links: Links, place: int, counts: dict[bool, int]) -> Floats:
+class _Passes(NamedTuple):
+    """Passes of micro-batches of so many sequences (*size*) by *plan*, which has one sequence and no *mode*.
+
+    *mode* and *saved* are those of layers that are computed again.
+    """
+
+    plan: Plan
+    mode: str
+    saved: tuple[str, ...]
+    size: int
+
+
+Counts = tuple[tuple[tuple[bool, bool], int], ...]
+"""How many layers have experts or not, and are computed again or not."""
+
+
+@lru_cache(1 << 12)
+def _layer_counts(model: Transformer, pp: int, chunks: int, recomputed: int, stage: int) -> Counts:
+    """Return the layers of *stage* by kind; of each part the first *recomputed* are (0: all)."""
+    plan = Plan(pp=pp, chunks=chunks)
+    counts = Counter(
+        (model.is_expert_layer(layer), not recomputed or place < recomputed)
+        for chunk in range(chunks)
+        for place, layer in enumerate(plan.layers_of(stage, chunk, model.layers))
+    )
+    return tuple(sorted(counts.items(), reverse=True))
+
+
+def _stage_work(model: Transformer, passes: _Passes, links: Links, place: int, counts: Counts) -> Floats:
     """Return the amounts per micro-batch, those overlapped with it, per step overlapped, and at its end.
 
-    Layers of a kind are alike, so the stage at *place* is one with a layer, and as many more of those that
-    have experts and of others as *counts* says.
+    Layers of a kind are alike, so the stage at *place* is one with a layer, and as many more of each kind as
+    *counts* says.
     """
-    kind = counts[True] > 0
-    total = _sample(model, plan, links, place, kind, 1)
-    for is_expert, count in counts.items():
-        more = count - (is_expert == kind)
+    base = counts[0][0]
+    total = _sample(model, passes, links, place, base, 1)
+    for kind, count in counts:
+        more = count - (kind == base)
         if more:
-            one, two = (_sample(model, plan, links, 0, is_expert, number) for number in (1, 2))
+            one, two = (_sample(model, passes, links, 0, kind, number) for number in (1, 2))
             total = total + (two - one) * more
     return total
 
 
-def _sample(  # noqa: PLR0917 - what a sample is of
-    model: Transformer, plan: Plan, links: Links, stage: int, is_expert: bool, layers: int
+@lru_cache(1 << 14)
+def _sample(  # noqa: PLR0917 - all of the key
+    model: Transformer, passes: _Passes, links: Links, stage: int, kind: tuple[bool, bool], layers: int
 ) -> Floats:
     """Return the work of a *stage* with *layers* layers of a kind, a row for each of the four kinds.
 
-    Work per micro-batch is the work per sequence.
+    What a micro-batch adds, each sequence of it adds. How data parallelism shards does not change what a rank
+    computes, and micro-batches and recomputation do not change what data parallelism exchanges: plans share
+    samples of both.
     """
+    plan, (is_expert, is_recomputed) = passes.plan, kind
+    stages = min(plan.pp, 3)
+    alone = replace(
+        plan,
+        pp=stages,
+        dp=1,
+        global_batch=1,
+        zero=0,
+        recompute=passes.mode if is_recomputed else "none",
+        saved=passes.saved if is_recomputed else (),
+    )
+    place = stages - 1 if stage == plan.pp - 1 else stage
+    spreads = _spreads(plan, links, stage)
 
     def sized(micro_batch: int) -> Floats:
-        # All turns that schedules order otherwise do the same.
-        alike = replace(
-            plan, chunks=1, schedule="1f1b", micro_batch=micro_batch, global_batch=plan.dp * micro_batch
-        )
-        return _sample_work(model, alike, links, stage, is_expert, layers)
+        sample = replace(alone, micro_batch=micro_batch, global_batch=micro_batch)
+        return _line(_of_layers(model, layers * stages, is_expert), sample, links, place, spreads)
 
-    first = sized(1)
-    return first if plan.micro_batch == 1 else first + (sized(2) - first) * (plan.micro_batch - 1)
+    line = sized(1)
+    if passes.size > 1:
+        line = line + (sized(2) - line) * (passes.size - 1)
+    return _joined(line, _exchanges(_of_layers(model, layers * plan.pp, is_expert), plan, links, stage))
+
+
+def _joined(line: Floats, exchanges: Floats) -> Floats:
+    return np.stack([line[0], line[1] + exchanges[0], exchanges[1], exchanges[2]])
+
+
+@lru_cache(1 << 8)
+def _of_layers(model: Transformer, layers: int, is_expert: bool) -> Transformer:
+    """Return *model* with so many *layers*, all of a kind."""
+    return replace(model, layers=layers, dense_layers=0 if is_expert else layers, expert_every=1)
+
+
+def _spreads(plan: Plan, links: Links, stage: int) -> tuple[tuple[tuple[str, ...], Spread], ...]:
+    """Return how the groups that exchange activations stand in nodes."""
+    place = Stage(plan, _UnitPrices(), links.node_size, stage)
+    return tuple(((axis,), place.where((axis,))) for axis in ("tp", "cp", "ep") if getattr(plan, axis) > 1)
+
+
+@dataclass(frozen=True)
+class _PlacedStage(Stage):
+    """A stage whose groups stand in nodes as *spreads* says, whatever its plan."""
+
+    spreads: tuple[tuple[tuple[str, ...], Spread], ...]
+
+    def where(self, axes: tuple[str, ...]) -> Spread:
+        """Return how a group along *axes* stands in nodes; a group of one rank, which exchanges nothing."""
+        return dict(self.spreads).get(axes, Spread(1, 1))
 
 
 @lru_cache(1 << 15)
-def _sample_work(  # noqa: PLR0917 - all of the key
-    model: Transformer, plan: Plan, links: Links, stage: int, is_expert: bool, layers: int
-) -> Floats:
-    """Return the work of a *stage* with *layers* layers of a kind, a row for each of the four kinds."""
-    dense = 0 if is_expert else layers * plan.pp
-    small = replace(model, layers=layers * plan.pp, dense_layers=dense, expert_every=1)
-    return _work(small, plan, links, stage)
-
-
-def _work(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
-    """Return the work of a *stage* of one chunk, a row for each of the four."""
-    place = Stage(plan, _UnitPrices(), links.node_size, stage)
+def _line(model: Transformer, plan: Plan, links: Links, stage: int, spreads: tuple[Any, ...]) -> Floats:
+    """Return the work of the passes of a *stage* of one chunk, and the collectives that overlap with it."""
+    place = _PlacedStage(plan, _UnitPrices(), links.node_size, stage, spreads)
     passes = Passes(model, place)
-    forward, backward = passes.forward(0).nodes, passes.backward(0).nodes
-    line = _sum(forward, place, links) + _sum(backward, place, links)
-    overlapped = _sum(forward, place, links, _OVERLAPPED_LANES) + _sum(
-        backward, place, links, _OVERLAPPED_LANES
-    )
-    data = np.zeros(len(AMOUNTS))
-    if plan.zero < 2:
-        for ends in (passes.backward(0, reduces=True), passes.forward(0, is_first=True)):
-            data += _sum(ends.nodes, place, links, _DATA_LANES)
+    nodes = [*passes.forward(0).nodes, *passes.backward(0).nodes]
+    return np.stack([_sum(nodes, place, links), _sum(nodes, place, links, _TENSOR_LANES)])
+
+
+class _Exchanges(Passes):
+    """Passes that compute nothing but an operator a layer: only what they exchange counts."""
+
+    def layer(self, layer: int, *, backward: bool = False) -> list[Item]:
+        """Return an operator."""
+        return [Operator("layer", "overhead", 1, 0, f"layers.{layer}")]
+
+    def output(self, *, backward: bool = False) -> list[Item]:
+        """Return an operator."""
+        return [Operator("output", "overhead", 1, 0)]
+
+
+@lru_cache(1 << 15)
+def _exchanges(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
+    """Return the collectives of data parallelism in the passes of a *stage*, those of a step, and its end."""
+    place = Stage(plan, _UnitPrices(), links.node_size, stage)
+    passes = _Exchanges(model, place)
+    overlapped = data = np.zeros(len(AMOUNTS))
+    if plan.zero >= 2:
+        nodes = [*passes.forward(0).nodes, *passes.backward(0).nodes]
+        overlapped = _sum(nodes, place, links, _DATA_LANES)
+    else:
+        nodes = [*passes.backward(0, reduces=True).nodes, *passes.forward(0, is_first=True).nodes]
+        data = _sum(nodes, place, links, _DATA_LANES)
     end = passes.end().nodes
     whole = _sum(end, place, links) + _sum(end, place, links, _OVERLAPPED_LANES)
-    return np.stack([line, overlapped, data, whole])
+    return np.stack([overlapped, data, whole])
 
 
 def _sum(nodes: Iterable[Mapping[str, Any]], stage: Stage, links: Links, lanes: Sequence[int] = ()) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._blocks import AXIS_LANES as AXIS_LANES
 from ._blocks import LANES as LANES
 from ._blocks import Prices as Prices
 from ._blocks import Stage as Stage
@@ -16,6 +17,7 @@ from ._groups import spread as spread
 from ._memory import Memory as Memory
 from ._memory import fullest_memory as fullest_memory
 from ._memory import in_flight as in_flight
+from ._memory import least_recomputation as least_recomputation
 from ._memory import rank_memory as rank_memory
 from ._operators import PRODUCTS as PRODUCTS
 from ._operators import Exchange as Exchange
@@ -27,9 +29,10 @@ from ._operators import pass_over_output as pass_over_output
 from ._passes import Passes as Passes
 from ._plan import AXES as AXES
 from ._plan import PRODUCT_NAMES as PRODUCT_NAMES
-from ._plan import RECOMPUTATIONS as RECOMPUTATIONS
 from ._plan import SCHEDULES as SCHEDULES
 from ._plan import Plan as Plan
+from ._recomputation import RECOMPUTATIONS as RECOMPUTATIONS
+from ._recomputation import recomputation_of as recomputation_of
 from ._schedule import Turn as Turn
 from ._schedule import schedule as schedule
 from ._training import Span as Span
@@ -39,6 +42,7 @@ from ._transformer import Transformer as Transformer
 
 __all__ = [
     "AXES",
+    "AXIS_LANES",
     "LANES",
     "PRODUCTS",
     "PRODUCT_NAMES",
@@ -61,6 +65,7 @@ __all__ = [
     "find_model",
     "fullest_memory",
     "in_flight",
+    "least_recomputation",
     "list_models",
     "optimizer_step",
     "pass_over_layer",
@@ -68,6 +73,7 @@ __all__ = [
     "phases",
     "rank_memory",
     "read_model",
+    "recomputation_of",
     "schedule",
     "spread",
     "training_step",

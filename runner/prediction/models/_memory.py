@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from ._plan import Plan
+from ._recomputation import Recomputation
 from ._transformer import Transformer
 
-__all__ = ["Memory", "activation_bytes", "fullest_memory", "in_flight", "rank_memory"]
+__all__ = [
+    "Memory",
+    "activation_bytes",
+    "fullest_memory",
+    "in_flight",
+    "least_recomputation",
+    "rank_memory",
+]
 
 _MASTER, _ADAM = 4, 8  # bytes a parameter: the weight in single precision, and two moments
 
@@ -32,18 +43,54 @@ class Memory:
         return held + max(self.output, self.working)
 
 
-def rank_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
-    """Return the memory of a rank of *stage* at its peak."""
-    kinds = _kinds(model, plan.pp, plan.chunks, stage)
-    experts = sum(count * _expert_params(model, plan, layer) for layer, count in kinds)
-    params = sum(count * _params(model, plan, layer) for layer, count in kinds)
+def rank_memory(
+    model: Transformer, plan: Plan, stage: int, recomputation: Recomputation | None = None
+) -> Memory:
+    """Return what a rank of *stage* holds when it holds most, with another *recomputation* if given."""
+    # What sequences add, each of them adds; searches ask for all sizes of micro-batches.
+    recomputation, single = recomputation or plan.recomputation, plan.of_one_sequence
+    kinds = _kinds(model, plan.pp, plan.chunks, recomputation.layers, stage)
+    fixed = _fixed(model, single, stage)
+    layers = _Layers(model, single, recomputation, kinds)
+    kept = layers.activations(stage) * plan.micro_batch * in_flight(plan, stage)
+    output, working = fixed.output * plan.micro_batch, fixed.gathered + layers.recomputed * plan.micro_batch
+    return Memory(stage, *(round(part) for part in (*fixed[:3], kept, output, working)))
+
+
+class _Fixed(NamedTuple):
+    """Bytes that do not depend on the micro-batch, and the *output* of one sequence."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    output: float
+    gathered: float
+
+
+@lru_cache(1 << 12)
+def _fixed(model: Transformer, plan: Plan, stage: int) -> _Fixed:
+    kinds = _kinds(model, plan.pp, plan.chunks, 0, stage)
+    experts = sum(kind.layers * _expert_params(model, plan, kind.layer) for kind in kinds)
+    params = sum(kind.layers * _params(model, plan, kind.layer) for kind in kinds)
     ends = 0.0
     if stage == 0:
         ends += model.embedding_params / plan.tp
     last = stage == plan.pp - 1
     if last and not (model.tied and plan.pp == 1):
         ends += (model.classes or model.vocab) * model.hidden / plan.tp
-    params += ends
+    gathered = 0.0
+    if plan.zero == 3:  # two layers are whole at a time
+        largest = max(_params(model, plan, kind.layer) for kind in kinds)
+        gathered = 2 * max(largest, ends) * plan.element_bytes
+    layers = sum(kind.layers for kind in kinds)
+    state = _state(model, plan, params + ends, experts, layers)
+    return _Fixed(*state, _output_bytes(model, plan) if last else 0.0, gathered)
+
+
+def _state(
+    model: Transformer, plan: Plan, params: float, experts: float, layers: int
+) -> tuple[float, float, float]:
+    """Return the bytes of weights, gradients and optimizer of so many *params*, some of them *experts*."""
     # Ranks with the same experts are fewer than those with the same other weights.
     owned = (params - experts) / plan.degree(*plan.data_axes) + experts / plan.degree("edp")
     size = plan.element_bytes
@@ -52,43 +99,91 @@ def rank_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
     weights, gradients, optimizer = params * size, params * plan.grad_bytes, params * (master + _ADAM)
     if plan.zero == 1:
         optimizer = owned * (master + _ADAM)
-    working = 0.0
     if plan.zero >= 2:
-        # Sharded weights are kept in single precision alone; two layers are whole at a time.
+        # Sharded weights are kept in single precision alone.
         gradients, optimizer = owned * 4, owned * (_MASTER + _ADAM)
-        largest = max(_params(model, plan, layer) for layer, _ in kinds)
-        weights, working = (0.0, 2 * max(largest, ends) * size) if plan.zero == 3 else (params * size, 0.0)
+        weights = 0.0 if plan.zero == 3 else weights
     if plan.frozen:
         # Frozen weights are kept as they are computed with.
         if plan.zero == 3:
             weights = owned * size
-        adapters = sum(count for _, count in kinds) * model.adapter_params(plan.lora) / plan.tp
+        adapters = layers * model.adapter_params(plan.lora) / plan.tp
         share = 1 / plan.degree(*plan.data_axes)
         weights += adapters * size
         gradients = adapters * plan.grad_bytes * (share if plan.zero >= 2 else 1)
         optimizer = adapters * (master + _ADAM) * (share if plan.zero else 1)
-    each = [activation_bytes(model, plan, layer) for layer, _ in kinds]
-    held = sum(size * count for size, (_, count) in zip(each, kinds, strict=True))
-    kept = held / plan.chunks * in_flight(plan, stage)
-    if plan.recompute != "none":
-        whole = max(activation_bytes(model, plan, layer, recompute="none") for layer, _ in kinds)
-        working += max(0.0, whole - max(each))
-    output = _output_bytes(model, plan) if last else 0.0
-    return Memory(stage, *(round(part) for part in (weights, gradients, optimizer, kept, output, working)))
+    return weights, gradients, optimizer
 
 
-def fullest_memory(model: Transformer, plan: Plan) -> Memory:
-    """Return the memory of a rank of the fullest stage."""
-    stages = _different_stages(model, plan.pp, plan.chunks)
-    return max((rank_memory(model, plan, stage) for stage in stages), key=lambda memory: memory.total)
+class _Layers(NamedTuple):
+    """The *kinds* of layers of a stage, which keep activations of one sequence by *recomputation*."""
+
+    model: Transformer
+    plan: Plan
+    recomputation: Recomputation
+    kinds: Sequence[_Kind]
+
+    def activations(self, stage: int) -> float:
+        """Return what a part of *stage* keeps of a forward pass, the average of its parts."""
+        unit, plan = self.recomputation.unit, self.plan
+        if unit > 1:
+            parts = (len(plan.layers_of(stage, chunk, self.model.layers)) for chunk in range(plan.chunks))
+            units = sum(-(-layers // unit) for layers in parts)
+            return self._kept(self.kinds[0]) / plan.chunks * units
+        return sum(kind.layers * self._kept(kind) for kind in self.kinds) / plan.chunks
+
+    @property
+    def recomputed(self) -> float:
+        """What a unit of layers holds while it is computed again, beyond what is kept of it.
+
+        Layers that keep everything come behind them, and have released it by then.
+        """
+        if self.recomputation.mode == "none":
+            return 0.0
+        again = [kind for kind in self.kinds if kind.is_recomputed]
+        whole = max(activation_bytes(self.model, self.plan, kind.layer, "none") for kind in again)
+        released = sum(kind.layers * self._kept(kind) for kind in self.kinds if not kind.is_recomputed)
+        kept = max(map(self._kept, again))
+        return max(0.0, whole * self.recomputation.unit - kept - released / self.plan.chunks)
+
+    def _kept(self, kind: _Kind) -> float:
+        mode = self.recomputation.mode if kind.is_recomputed else "none"
+        return activation_bytes(self.model, self.plan, kind.layer, mode)
+
+
+def least_recomputation(model: Transformer, plan: Plan, most_bytes: int) -> Plan | None:
+    """Return *plan* with as few layers recomputed as it takes to hold *most_bytes*.
+
+    None if it takes all of them, or if that is not enough.
+    """
+    counts = range(1, plan.longest_part(model.layers))
+
+    def holds(count: int) -> bool:
+        again = Recomputation("full", layers=count)
+        return fullest_memory(model, plan, again).total <= most_bytes
+
+    place = bisect.bisect_left(counts, True, key=holds)
+    return replace(plan, recompute=str(counts[place])) if place < len(counts) else None
+
+
+def fullest_memory(model: Transformer, plan: Plan, recomputation: Recomputation | None = None) -> Memory:
+    """Return what a rank of the stage that holds most holds, with another *recomputation* if given."""
+    layers = (recomputation or plan.recomputation).layers
+    stages = _different_stages(model, plan.pp, plan.chunks, layers)
+    return max(
+        (rank_memory(model, plan, stage, recomputation) for stage in stages), key=lambda memory: memory.total
+    )
 
 
 @lru_cache(1 << 10)
-def _different_stages(model: Transformer, pp: int, chunks: int) -> tuple[int, ...]:
+def _different_stages(model: Transformer, pp: int, chunks: int, recomputed: int) -> tuple[int, ...]:
     """Return the first of all stages with the same layers, which has most micro-batches in flight."""
     first: dict[tuple[object, ...], int] = {}
     for stage in range(pp):
-        kinds = [(model.is_expert_layer(layer), count) for layer, count in _kinds(model, pp, chunks, stage)]
+        kinds = [
+            (model.is_expert_layer(kind.layer), kind.is_recomputed, kind.layers)
+            for kind in _kinds(model, pp, chunks, recomputed, stage)
+        ]
         first.setdefault((stage == 0, *kinds), stage)
     return tuple({*first.values(), pp - 1})
 
@@ -106,21 +201,31 @@ def in_flight(plan: Plan, stage: int) -> int:
     return min(behind + 1, plan.micro_batches)
 
 
+class _Kind(NamedTuple):
+    """A *layer* that so many *layers* of a stage are like, and whether they are computed again."""
+
+    layer: int
+    is_recomputed: bool
+    layers: int
+
+
 @lru_cache(1 << 14)
-def _kinds(model: Transformer, pp: int, chunks: int, stage: int) -> tuple[tuple[int, int], ...]:
-    """Return a layer of each kind that *stage* has, with how many of that kind there are."""
+def _kinds(model: Transformer, pp: int, chunks: int, recomputed: int, stage: int) -> tuple[_Kind, ...]:
+    """Return the kinds of layers of *stage*; of each part the first *recomputed* are (0: all)."""
     plan = Plan(pp=pp, chunks=chunks)
-    counts: dict[int, tuple[int, int]] = {}
+    kinds: dict[tuple[int, bool], _Kind] = {}
     for chunk in range(chunks):
-        for layer in plan.layers_of(stage, chunk, model.layers):
-            kind = layer if model.convolutions else model.is_expert_layer(layer)
-            first, count = counts.get(kind, (layer, 0))
-            counts[kind] = first, count + 1
-    return tuple(counts.values())
+        for place, layer in enumerate(plan.layers_of(stage, chunk, model.layers)):
+            again = not recomputed or place < recomputed
+            key = (layer if model.convolutions else int(model.is_expert_layer(layer))), again
+            kind = kinds.get(key, _Kind(layer, again, 0))
+            kinds[key] = kind._replace(layers=kind.layers + 1)
+    return tuple(kinds.values())
 
 
-def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str | None = None) -> float:
-    """Return what *layer* keeps of a micro-batch for its backward pass, with another *recompute* if given.
+@lru_cache(1 << 12)
+def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str) -> float:
+    """Return what *layer* keeps of a micro-batch for its backward pass, by the mode of *recompute*.
 
     As Korthikanti et al. count it (34 + 5 a s / h bytes a token and hidden number of a GPT in half precision,
     10 of them whole on every tensor-parallel rank), for other feed-forward parts and heads too; eager
@@ -129,7 +234,6 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str 
     their operands in it, that of attention's output in addition to the output. Products with *frozen* weights
     keep no inputs: behind the norm and the activation of a feed-forward part.
     """
-    recompute = recompute or plan.recompute
     if model.convolutions:
         found = model.convolutions[layer]
         # The product and its normalisation keep their inputs, the activation is done in place.

@@ -29,6 +29,7 @@ class Passes:
         self.parts = [
             self.plan.layers_of(stage.stage, chunk, model.layers) for chunk in range(self.plan.chunks)
         ]
+        self._plans = {layer: self.plan.at(place) for part in self.parts for place, layer in enumerate(part)}
 
     def is_first(self, chunk: int) -> bool:
         """Return whether the model begins with *chunk*."""
@@ -38,6 +39,14 @@ class Passes:
         """Return whether the model ends with *chunk*."""
         return self.stage.stage == self.plan.pp - 1 and chunk == self.plan.chunks - 1
 
+    def layer(self, layer: int, *, backward: bool = False) -> Sequence[Item]:
+        """Return what a micro-batch does in *layer*."""
+        return pass_over_layer(self.model, self._plans[layer], layer, backward=backward)
+
+    def output(self, *, backward: bool = False) -> Sequence[Item]:
+        """Return what a micro-batch does behind the layers."""
+        return pass_over_output(self.model, self.plan, backward=backward)
+
     def forward(self, chunk: int, *, is_first: bool = False) -> Block:
         """Return the forward pass of a micro-batch through *chunk*.
 
@@ -46,11 +55,9 @@ class Passes:
         block = Block()
         gathers = self.plan.zero >= 2 or (is_first and self.gathers_late)
         self._receive(block, is_end=self.is_first(chunk), step=-1)
-        units: list[tuple[Sequence[Item], int]] = [
-            (pass_over_layer(self.model, self.plan, layer), layer) for layer in self.parts[chunk]
-        ]
+        units: list[tuple[Sequence[Item], int]] = [(self.layer(layer), layer) for layer in self.parts[chunk]]
         if self.is_last(chunk):
-            units.append((pass_over_output(self.model, self.plan), -1))
+            units.append((self.output(), -1))
         for place, (items, layer) in enumerate(units or [self._embedding]):
             self._unit(block, items, layer, place, "forward", gathers=gathers)
         self._send(block, is_end=self.is_last(chunk), step=1)
@@ -64,12 +71,9 @@ class Passes:
         block = Block()
         if half != "W":
             self._receive(block, is_end=self.is_last(chunk), step=1)
-        units = [
-            (pass_over_layer(self.model, self.plan, layer, backward=True), layer)
-            for layer in reversed(self.parts[chunk])
-        ]
+        units = [(self.layer(layer, backward=True), layer) for layer in reversed(self.parts[chunk])]
         if self.is_last(chunk):
-            units.insert(0, (pass_over_output(self.model, self.plan, backward=True), -1))
+            units.insert(0, (self.output(backward=True), -1))
         for place, (items, layer) in enumerate(units or [self._embedding]):
             done = items if half == "B" else _half(items, half, frozen=self.plan.frozen)
             gathers = self.plan.zero == 3 and half != "W"
@@ -168,7 +172,7 @@ class Passes:
             return -1
         launches = relative_launches(self.model, self.plan, layer)
         if phase == "backward" and half != "W":
-            launches *= (3 if self.plan.recompute == "full" else 2) - (half == "I")
+            launches *= (3 if self._plans[layer].recompute == "full" else 2) - (half == "I")
         return block.add(
             [],
             name="launch",

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ....errors import UsageError
 from ...chips import LOW_PRECISIONS
+from ._recomputation import Recomputation, recomputation_of
 from ._transformer import Transformer
 
-__all__ = ["AXES", "PRODUCT_NAMES", "RECOMPUTATIONS", "SCHEDULES", "Plan", "Rank"]
+__all__ = ["AXES", "PRODUCT_NAMES", "SCHEDULES", "Plan", "Rank"]
 
 AXES = ("tp", "cp", "dp", "pp")
 PRODUCT_NAMES = ("qkv", "projection", "up", "down")
-RECOMPUTATIONS = ("none", "selective", "full")
 SCHEDULES = ("1f1b", "interleaved", "zero-bubble")
 
 
@@ -40,8 +40,9 @@ class Plan:
     *fused_attention* never writes the scores to memory. *grad_bytes* is the size of a gradient as it is
     reduced. With *frozen* weights only adapters are trained (LoRA): there are no gradients of weights.
     Adapters on queries, keys and values are of rank *lora*, or too small to count (0). With
-    *tensor_overlap* the collectives of tensor parallelism overlap the products they belong to. Under
-    full recomputation, *saved* names the products that are not computed again. With *whole_experts* tensor
+    *tensor_overlap* the collectives of tensor parallelism overlap the products they belong to. *recompute*
+    is read by `recomputation_of`; under full recomputation, *saved* names the products that are not computed
+    again. With *whole_experts* tensor
     parallelism does not cut experts (Megatron's expert tensor parallelism of 1): its ranks share them out
     too, each with tokens of its own. A token attends to at most *document* tokens, where sequences are
     packed from shorter ones. With *deduplicate* a token is sent once to a node and once to a rank, whatever
@@ -86,6 +87,31 @@ class Plan:
     def micro_batches(self) -> int:
         """How many micro-batches a step has."""
         return self.global_batch // (self.dp * self.micro_batch)
+
+    @cached_property
+    def recomputation(self) -> Recomputation:
+        """What the backward pass computes again; raises `UsageError` for what *recompute* cannot be."""
+        return recomputation_of(self.recompute)
+
+    def at(self, place: int) -> Plan:
+        """Return the plan of the layer at *place* of a part of a stage; it recomputes all layers alike."""
+        mode = self.recomputation.mode_at(place)
+        if mode == self.recompute:
+            return self
+        return self._recomputed if mode == "full" else self._unrecomputed
+
+    @cached_property
+    def _recomputed(self) -> Plan:
+        return replace(self, recompute="full")
+
+    @cached_property
+    def _unrecomputed(self) -> Plan:
+        return replace(self, recompute="none", saved=())
+
+    @cached_property
+    def of_one_sequence(self) -> Plan:
+        """The plan with one micro-batch of one sequence, whatever is recomputed, in the order of 1F1B."""
+        return replace(self, micro_batch=1, global_batch=self.dp, recompute="none", schedule="1f1b")
 
     @property
     def expert_tp(self) -> int:
@@ -193,6 +219,13 @@ class Plan:
         first = part * each + min(part, more)
         return range(first, first + each + (part < more))
 
+    def longest_part(self, layers: int) -> int:
+        """Return the most layers that a part of a stage has."""
+        parts = self.pp * self.chunks
+        if self.ends_count(layers):
+            return (layers + 2) // parts - (parts == 2)
+        return -(-layers // parts)
+
     def check(self, model: Transformer) -> None:
         """Raise `UsageError` for what does not divide or does not go together, with what to change."""
         for key in ("tp", "pp", "dp", "cp", "ep", "micro_batch", "global_batch", "chunks"):
@@ -207,7 +240,7 @@ class Plan:
                 f"{self.micro_batch} on {self.dp} data-parallel ranks, which take {per_step} sequences at "
                 f"a time. Next: --global-batch {near}, or another --micro-batch or --dp."
             )
-        self._check_recomputation()
+        self._check_recomputation(model)
         if self.lora < 0 or (self.lora and not self.frozen):
             raise UsageError(
                 f"Adapters of rank {self.lora} need a rank of 1 or more, and weights that are frozen."
@@ -223,12 +256,19 @@ class Plan:
                 f"{self.micro_batches}. Next: change --global-batch, or leave out --interleave."
             )
 
-    def _check_recomputation(self) -> None:
+    def _check_recomputation(self, model: Transformer) -> None:
+        mode, layers, unit = self.recomputation
+        most = self.longest_part(model.layers)
+        if max(layers, unit) > most:
+            raise UsageError(
+                f"--recompute {self.recompute} is more than the {most} layers of a pipeline stage"
+                f"{' and chunk' if self.chunks > 1 else ''}. Next: --recompute full, which is all of them."
+            )
         for name in self.saved:
             if name not in PRODUCT_NAMES:
                 raise UsageError(f"--keep can be {', '.join(PRODUCT_NAMES)}, and not '{name}'.")
-        if self.saved and self.recompute != "full":
-            raise UsageError("--keep changes nothing without --recompute full. Leave it out.")
+        if self.saved and (mode != "full" or unit > 1):
+            raise UsageError("--keep changes nothing without --recompute full, or N layers. Leave it out.")
         if self.document and not self.fused_attention:
             raise UsageError("--document needs fused attention. Leave out --no-fused-attention.")
 

@@ -1,0 +1,189 @@
+"""The distribution of a predicted step, from replays in which kernels and ranks vary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...converter import NodeType, Workload
+from ...converter.chakra import Graph
+from ...errors import UsageError
+from .._experiment import Detail, Experiment, WorkloadSource
+from ..backends import Progress, get_backend
+from .models import AXIS_LANES, LANES, Plan
+
+__all__ = ["StepDistribution", "Variation", "step_distribution"]
+
+Floats = npt.NDArray[np.float64]
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_SHARDED = 2  # the least ZeRO stage whose collectives overlap the passes
+_LEAST = 1e-300  # of a random number, whose root of a high degree must not be 0
+
+
+@dataclass(frozen=True)
+class Variation:
+    """Standard deviations relative to the mean: of the times of a *kernel*, and between *ranks*.
+
+    Both are log-normal. A rank is as fast for a whole step; kernels vary independently of each other. Steps
+    are simulated in so many *replays*, drawn from *seed*. Raises `UsageError` for what cannot be drawn.
+    """
+
+    kernels: float = 0.0
+    ranks: float = 0.0
+    replays: int = 32
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("kernels", "ranks"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UsageError(
+                    f"--spread {name}={getattr(self, name):.0%} is not between 0 and 100 %. Next: --spread "
+                    "kernels=5%,ranks=2%."
+                )
+        if not self.kernels and not self.ranks:
+            raise UsageError("--spread has nothing that varies. Next: --spread kernels=5%,ranks=2%.")
+
+
+@dataclass(frozen=True)
+class StepDistribution:
+    """The times of a step in replays with a *variation*, in ns, in the order of the replays."""
+
+    variation: Variation
+    steps_ns: tuple[int, ...]
+
+    def quantile_ns(self, share: float) -> int:
+        """Return the step that this share of the replays does not exceed."""
+        return round(float(np.quantile(self.steps_ns, share)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return quantiles and mean in ns, and what they were drawn from."""
+        return {
+            **asdict(self.variation),
+            "mean_ns": round(sum(self.steps_ns) / len(self.steps_ns)),
+            "quantiles_ns": {f"{share:g}": self.quantile_ns(share) for share in _QUANTILES},
+        }
+
+
+def step_distribution(
+    experiment: Experiment, plan: Plan, variation: Variation, progress: Progress | None = None
+) -> StepDistribution:
+    """Simulate *experiment*, a step of *plan*, again with other times of kernels and ranks.
+
+    One rank that stands for others is as slow as the slowest of them, and its kernels between two collectives
+    as those of the slowest rank that meets it there: what a ring hides of it is not counted. With a graph for
+    every rank, each has times of its own; raises `UsageError` if weights are sharded then, because the order
+    of their collectives would depend on the times.
+    """
+    workload = experiment.workload.model
+    if workload.representative_of_rank is None and plan.zero >= _SHARDED and plan.world > 1:
+        raise UsageError(
+            "--spread with --all-ranks needs collectives in one order on all ranks, and those of sharded "
+            "gradients and weights have none. Next: leave out --all-ranks."
+        )
+    drawn = _Drawn(workload, plan, variation)
+    backend = get_backend(experiment.backend)
+    steps = []
+    for number in range(variation.replays):
+        source = WorkloadSource.of_model(drawn.workload(np.random.default_rng([variation.seed, number])))
+        replay = replace(experiment, workload=source, detail=Detail.TOTALS)
+        steps.append(backend.run(replay, progress).makespan_ns)
+    return StepDistribution(variation, tuple(steps))
+
+
+class _Drawn:
+    """Draws the times of the kernels of a *workload*."""
+
+    def __init__(self, workload: Workload, plan: Plan, variation: Variation) -> None:
+        self._workload, self._variation = workload, variation
+        folded = workload.representative_of_rank
+        self._members = (
+            dict.fromkeys(range(workload.num_ranks), 1)
+            if folded is None
+            else dict(zip(*(each.tolist() for each in np.unique(folded, return_counts=True)), strict=True))
+        )
+        meeting = {} if folded is None else _meeting(plan)
+        self._parts = [_Segments.of(graph, meeting, variation.kernels) for graph in workload.graphs]
+
+    def workload(self, random: np.random.Generator) -> Workload:
+        """Return the workload with other times."""
+        graphs = tuple(
+            self._graph(graph, part, random)
+            for graph, part in zip(self._workload.graphs, self._parts, strict=True)
+        )
+        return replace(self._workload, graphs=graphs)
+
+    def _graph(self, graph: Graph, part: _Segments, random: np.random.Generator) -> Graph:
+        members = np.array([self._members[graph.rank]])
+        rank = _factors(np.array([self._variation.ranks]), members, random)[0]
+        durations = np.array(graph.node_columns["duration_ns"])
+        factors = rank * _factors(part.variation, part.meeting, random)[part.of_kernel]
+        durations[part.kernels] = np.rint(durations[part.kernels] * factors)
+        return graph.with_columns(duration_ns=durations)
+
+
+def _meeting(plan: Plan) -> Mapping[int, int]:
+    """Return how many ranks meet in a collective of each lane that computation waits for.
+
+    Gradients that are reduced once a step are left out: over a step, kernels average out.
+    """
+    data = plan.tp * plan.degree(*plan.data_axes)
+    return {
+        AXIS_LANES["tp"]: plan.tp,
+        AXIS_LANES["overlap"]: plan.tp,
+        AXIS_LANES["cp"]: plan.tp * plan.cp,
+        AXIS_LANES["ep"]: plan.tp * plan.ep,
+        **({AXIS_LANES["gather"]: data} if plan.zero >= 2 else {}),
+    }
+
+
+@dataclass(frozen=True)
+class _Segments:
+    """The *kernels* of a graph (rows), and the segment of each: those between two meetings of ranks.
+
+    Of each segment, its relative *variation*, and how many ranks are *meeting* behind it.
+    """
+
+    kernels: npt.NDArray[np.int64]
+    of_kernel: npt.NDArray[np.int64]
+    variation: Floats
+    meeting: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, graph: Graph, meeting: Mapping[int, int], kernels: float) -> _Segments:
+        """Return the segments of *graph* whose single kernels vary by so much."""
+        columns = {name: np.asarray(graph.node_columns[name]) for name in ("type", "stream", "duration_ns")}
+        lanes, collective = columns["stream"], columns["type"] == NodeType.COMM_COLL
+        ranks = np.ones(len(lanes), dtype=np.int64)
+        for lane, count in meeting.items():
+            for level in (lane, lane + 1):
+                ranks[collective & (lanes == level)] = count
+        kinds = graph.node_columns["kind"]
+        computes = np.array([text == "compute" for text in kinds.texts], dtype=bool)[kinds.numbers]
+        rows = np.flatnonzero(computes & (lanes == LANES["compute"]))
+        ends = np.flatnonzero(ranks > 1)
+        # Kernels that no meeting follows, or where ranks never meet, are segments of their own.
+        behind = np.searchsorted(ends, rows)
+        alone = behind == len(ends)
+        key = np.where(alone, len(lanes) + np.arange(len(rows)), behind)
+        numbers, of_kernel = np.unique(key, return_inverse=True)
+        size = np.append(ends, 0)[np.minimum(numbers, len(ends))]
+        durations = columns["duration_ns"][rows].astype(float)
+        total = np.bincount(of_kernel, durations)
+        square = np.bincount(of_kernel, durations**2)
+        variation = kernels * np.sqrt(square) / np.maximum(total, 1.0)
+        return cls(rows, of_kernel, variation, np.where(numbers < len(ends), ranks[size], 1))
+
+
+def _factors(variation: Floats, members: npt.NDArray[np.int64], random: np.random.Generator) -> Floats:
+    """Return log-normal factors of mean 1, each the largest of so many *members*."""
+    highest = np.maximum(random.random(len(variation)), _LEAST) ** (1 / members)
+    inverse = NormalDist().inv_cdf
+    drawn = np.array([inverse(min(each, 1 - 1e-16)) for each in highest.tolist()])
+    width = np.sqrt(np.log1p(variation**2))
+    factors: Floats = np.exp(width * drawn - width**2 / 2)
+    return factors

@@ -1,0 +1,137 @@
+"""The step as a distribution: replays of one graph in which kernels and ranks vary."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from chakrascope.cli._predict import predict_command
+from chakrascope.errors import UsageError
+from chakrascope.runner import NetworkConfig
+from chakrascope.runner.chips import find_chip
+from chakrascope.runner.prediction import Prediction, Setting, StepDistribution, Variation, predict
+from chakrascope.runner.prediction.models import Plan, find_model
+
+MODEL = replace(find_model("llama3-8b"), layers=4)
+NETWORK = NetworkConfig.preset("hgx-h100-2x8")
+PLANS = {
+    "data": Plan(dp=16, global_batch=16),
+    "tensor": Plan(tp=4, dp=4, sequence_parallel=True, global_batch=8, zero=1),
+    "pipeline": Plan(pp=4, dp=4, global_batch=32, zero=1),
+}
+
+
+def prediction(plan: Plan, variation: Variation | None, **more: Any) -> Prediction:
+    setting = Setting(MODEL, plan, find_chip("h100"), NETWORK, "megatron")
+    return predict(setting, variation=variation, **more)
+
+
+def distribution(plan: Plan, variation: Variation, **more: Any) -> StepDistribution:
+    found = prediction(plan, variation, **more).distribution
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_the_step_without_variation_is_the_limit_of_small_ones(plan: Plan):
+    alone = prediction(plan, None)
+    assert alone.distribution is None
+    varied = prediction(plan, Variation(1e-9, 1e-9, replays=4))
+    assert varied.step_ns == alone.step_ns
+    assert varied.distribution
+    assert varied.distribution.steps_ns == pytest.approx([alone.step_ns] * 4, rel=1e-6)
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_ranks_that_wait_for_the_slowest_lengthen_the_step(plan: Plan):
+    one = prediction(plan, None).step_ns
+    small, large = (distribution(plan, Variation(ranks=share)) for share in (0.01, 0.04))
+    assert one < small.quantile_ns(0.5) < large.quantile_ns(0.5) < one * 1.04**3
+    assert small.quantile_ns(0.95) - small.quantile_ns(0.05) < large.quantile_ns(0.95) - large.quantile_ns(
+        0.05
+    )
+
+
+def test_the_slowest_of_ranks_is_drawn_as_the_largest_of_their_factors():
+    """Of data-parallel ranks that compute alone, the step's computation is that of the slowest."""
+    plan, share = PLANS["data"], 0.05
+    found = distribution(plan, Variation(ranks=share, replays=400))
+    random = np.random.default_rng(7)
+    width = np.sqrt(np.log1p(share**2))
+    slowest = np.exp(width * random.standard_normal((20_000, 16)) - width**2 / 2).max(axis=1)
+    computed = prediction(plan, None).result.ranks["compute_ns"].iloc[0]
+    excess = (np.array(found.steps_ns) - prediction(plan, None).step_ns) / computed
+    # Gradients that are still reduced at the end hide some of the excess.
+    assert 0.8 * (slowest.mean() - 1) < excess.mean() <= 1.05 * (slowest.mean() - 1)
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_one_rank_for_all_bounds_ranks_of_their_own(plan: Plan):
+    variation = Variation(0.05, 0.02, replays=24)
+    one, own = (distribution(plan, variation, every_rank=every) for every in (False, True))
+    step = prediction(plan, None).step_ns
+    assert step < own.quantile_ns(0.5) <= one.quantile_ns(0.5) * 1.003
+    assert one.quantile_ns(0.5) / own.quantile_ns(0.5) < 1.05
+
+
+def test_a_seed_decides_every_replay():
+    plan, variation = PLANS["pipeline"], Variation(0.05, 0.02, replays=6)
+    first, again, other = (
+        distribution(plan, each).steps_ns for each in (variation, variation, replace(variation, seed=1))
+    )
+    assert first == again
+    assert set(first).isdisjoint(other)
+    assert distribution(plan, replace(variation, replays=3)).steps_ns == first[:3]
+
+
+def test_sharded_weights_vary_by_their_slowest_rank_alone():
+    plan = Plan(dp=16, global_batch=16, zero=3)
+    assert distribution(plan, Variation(0.05)).quantile_ns(0.5) > prediction(plan, None).step_ns
+    with pytest.raises(UsageError, match="leave out --all-ranks"):
+        distribution(plan, Variation(0.05), every_rank=True)
+
+
+COMMAND = ["--model", "mpt-125m", "--chip", "h100", "--network", "hgx-h100-8"]
+
+
+def test_the_command_prints_quantiles_and_writes_them():
+    options = [*COMMAND, "--spread", "kernels=5%, ranks=0.02", "--replays", "8", "--seed", "3"]
+    shown = CliRunner().invoke(predict_command, options, catch_exceptions=False).stdout
+    assert "in 9 of 10 of 8 replays" in shown
+    written = CliRunner().invoke(predict_command, [*options, "--format", "json"], catch_exceptions=False)
+    found = json.loads(written.stdout[written.stdout.index("{") :])
+    spread = found["spread"]
+    assert {key: spread[key] for key in ("kernels", "ranks", "replays", "seed")} == {
+        "kernels": 0.05, "ranks": 0.02, "replays": 8, "seed": 3,
+    }  # fmt: skip
+    quantiles = list(spread["quantiles_ns"].values())
+    assert list(spread["quantiles_ns"]) == ["0.05", "0.25", "0.5", "0.75", "0.95"]
+    assert quantiles == sorted(quantiles)
+    assert found["step_ns"] < spread["quantiles_ns"]["0.5"]
+
+
+def test_replays_without_a_spread_are_refused():
+    with pytest.raises(UsageError, match="--replays and --seed need --spread"):
+        CliRunner().invoke(predict_command, [*COMMAND, "--seed", "1"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("kernels", "'kernels' is no spread"),
+        ("hosts=5%", "'hosts=5%' is no spread"),
+        ("kernels=-5%", "is no spread"),
+        ("kernels=fast", "is no spread"),
+        ("kernels=200%", "not between 0 and 100 %"),
+        ("kernels=0", "nothing that varies"),
+        ("", "is no spread"),
+    ],
+)
+def test_a_spread_that_cannot_be_drawn_is_refused(text: str, words: str):
+    with pytest.raises(UsageError, match=words):
+        CliRunner().invoke(predict_command, [*COMMAND, "--spread", text], catch_exceptions=False)
