@@ -9,7 +9,7 @@ import numpy as np
 
 from .._columns import spans
 from ..readers import HostTrace, Ops
-from ._window import Window
+from ._steps import Window
 
 __all__ = ["of_records", "repeated_copies"]
 
