@@ -195,6 +195,14 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
         f"{measured()['mscclpp_allreduce']['source']}"
     )
     yield ""
+    yield (
+        "NCCL's NVLS copies in, reduces and copies out with the warps that NCCL gives each part (8, 5 and 7 "
+        "of 20 among 8 ranks; NCCL 2.30, `src/device/all_reduce.h`), four loads in flight per thread that "
+        "reduces (`ncclNvlsUnrollBytes`, `src/include/device.h`). Its copies have the machine's "
+        "`compute.unroll` lines in flight per warp, although NCCL unrolls further. Between 2 and 32 MiB it "
+        "is still too fast; the cause of the rest is unknown."
+    )
+    yield ""
     yield "| curve | mean error | worst | at |"
     yield "|---|---|---|---|"
     for name, points in curves.items():

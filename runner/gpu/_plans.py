@@ -61,11 +61,11 @@ class PlanLowering:
                 self.ranks[rank.rank].counter(("semaphore", number), value)
             for block in rank.thread_blocks:
                 self._find_packets(rank.rank, block)
-        threads = self.program.threads_per_block or self.machine.compute.wavefront_threads
-        wavefronts = max(1, threads // self.machine.compute.wavefront_threads)
+        per_wavefront = self.machine.compute.wavefront_threads
         for rank in self.program.ranks:
             for block in rank.thread_blocks:
-                self.ranks[rank.rank].begin_block(wavefronts)
+                threads = block.threads or self.program.threads_per_block or per_wavefront
+                self.ranks[rank.rank].begin_block(max(1, threads // per_wavefront))
                 for op, turn in self.sizes.unrolled(rank.rank, block):
                     self._op(self.ranks[rank.rank], block, op, turn)
         return self.ranks

@@ -140,13 +140,17 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlock:
-    """Ops in order; one of an XML has at most one peer to *send* to, one to *receive* from (-1: none)."""
+    """Ops in order; one of an XML has at most one peer to *send* to, one to *receive* from (-1: none).
+
+    *threads* is its number of threads (0: the program's ``threads_per_block``).
+    """
 
     id: int
     ops: tuple[Op, ...]
     send: int = -1
     receive: int = -1
     channel: int = 0
+    threads: int = 0
 
     def walk(self) -> Iterator[Op]:
         """Yield every op once; ops of a pipeline follow it."""

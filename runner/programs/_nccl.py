@@ -24,7 +24,14 @@ _SLICES = 2
 _ALIGNMENT_BYTES = 16
 _NVLS_UNITS_AHEAD = 8
 _NVLS_UNIT_BYTES = 131_072
-_NVLS_THREADS = 640
+# Of a channel's 20 warps within a node, those that reduce by the number of ranks; the others copy in and out
+# (NCCL 2.30, src/device/all_reduce.h).
+_NVLS_WARPS = 20
+_NVLS_FEW_RANKS, _NVLS_REDUCE_WARPS_OF_FEW, _NVLS_REDUCE_WARPS = 6, 7, 5
+# 16-byte loads in flight per thread that reduces (ncclNvlsUnrollBytes, src/include/device.h). A thread
+# has one on the GPU model, so there are as many more of them.
+_NVLS_LOADS = 4
+_WARP_THREADS = 32
 _MOST_CHANNELS = 64
 
 
@@ -194,7 +201,6 @@ def _nvls(name: str, ranks: int, channels: int, unit_bytes: int) -> Program:
         ranks * channels,
         tuple(programs),
         alignment_bytes=_ALIGNMENT_BYTES,
-        threads_per_block=_NVLS_THREADS,
         reuses_scratch=True,
     )
 
@@ -245,8 +251,16 @@ def _nvls_blocks(rank: int, everybody: tuple[int, ...], channel: int, unit_bytes
         ],
     ]
     return [
-        ThreadBlock(3 * channel + number, (_pipeline(ops, unit_bytes),)) for number, ops in enumerate(parts)
+        ThreadBlock(3 * channel + number, (_pipeline(ops, unit_bytes),), threads=_WARP_THREADS * wavefronts)
+        for number, (ops, wavefronts) in enumerate(zip(parts, _nvls_wavefronts(ranks), strict=True))
     ]
+
+
+def _nvls_wavefronts(ranks: int) -> tuple[int, int, int]:
+    """Return the wavefronts of a channel that copy in, reduce and copy out."""
+    reduce = _NVLS_REDUCE_WARPS_OF_FEW if ranks <= _NVLS_FEW_RANKS else _NVLS_REDUCE_WARPS
+    copy_in = (_NVLS_WARPS - reduce + 1) // 2
+    return copy_in, reduce * _NVLS_LOADS, _NVLS_WARPS - reduce - copy_in
 
 
 def _pipeline(ops: list[Op], unit_bytes: int) -> Op:

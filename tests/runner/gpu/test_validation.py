@@ -55,10 +55,11 @@ def test_mscclpp_on_8_h100(report, h100):
 def test_nccl_on_8_h100(report, h100):
     points = report.nccl_points(h100, [KIB, 64 * KIB, 512 * KIB, 4 * MIB])
     assert [point.way for point in points] == ["ring LL"] * 3 + ["nvls Simple"]
-    # 4 MiB by NVLS is the worst of the curve, 37 % short on the slow fabric and 38 % here.
+    # NVLS between 2 and 32 MiB is the worst of the curve.
     assert max(abs(point.error) for point in points[:-1]) < 0.1
-    assert report.mean_error(points) < 0.25
-    golden = [15_924, 17_602, 18_495, 30_601]
+    assert abs(points[-1].error) < 0.25
+    assert report.mean_error(points) < 0.1
+    golden = [15_924, 17_602, 18_495, 39_390]
     assert [point.predicted_ns for point in points] == pytest.approx(golden, rel=0.01)
     slow = report.nccl_points(h100, [16 * MIB], report.SLOW_NCCL)
     assert (slow[0].way, abs(slow[0].error) < 0.3) == ("ring Simple", True)
