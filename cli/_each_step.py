@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
@@ -9,23 +10,26 @@ from ..support import duration_text
 from ._output import console, print_frame, print_json, print_next, print_rows, stage
 
 if TYPE_CHECKING:
-    from ..runner import Study
+    from ..converter import Workload
+    from ..runner import Experiment, Result, Study
     from ..tracer import TraceSet
-    from ._run import Target
 
 __all__ = ["print_each_step"]
 
 _QUANTILES = (0.5, 0.9)
 
 
-def print_each_step(study: Study, target: Target, output_format: str) -> None:
-    """Convert and simulate each step of the newest capture of *study*; nothing is stored.
+def print_each_step(
+    study: Study,
+    simulated: Callable[[Workload], Iterable[tuple[Experiment, Result]]],
+    output_format: str,
+) -> None:
+    """Convert each step of the newest capture of *study*, and print what is *simulated*; nothing is stored.
 
     Raises `UsageError` if no step was captured on every rank, and the errors of `convert` and `prepare`.
     """
     from ..converter import convert
     from ..tracer import TraceSet
-    from ._run import simulate
 
     folder = study.latest_trace_set()
     trace_set = TraceSet.load(folder)
@@ -33,7 +37,7 @@ def print_each_step(study: Study, target: Target, output_format: str) -> None:
     for step, measured_ns in _measured_ns(trace_set).items():
         with stage(f"converted step {step}"):
             workload = convert(folder, step=step)
-        for experiment, result in simulate(target.experiments(workload), target.backends):
+        for experiment, result in simulated(workload):
             makespans = {"makespan_ns": result.makespan_ns, "measured_ns": measured_ns}
             rows.append({"step": step, "backend": experiment.backend, **makespans})
     if not rows:

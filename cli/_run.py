@@ -417,7 +417,11 @@ def run_command(
     if steps is not None:
         if study_folder is None or workload is not None or queue or only_check:
             raise UsageError("--steps all goes with a STUDY, without --workload, --queue and --check.")
-        print_each_step(Study.open(study_folder), target, output_format)
+        print_each_step(
+            Study.open(study_folder),
+            lambda one: simulate(target.experiments(one), target.backends),
+            output_format,
+        )
         return 0
     if only_check:
         return _only_check(study_folder, workload, target, output_format)

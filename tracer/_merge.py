@@ -229,9 +229,8 @@ def _died(rank: int) -> str:
 
 
 def _nothing(statuses: Sequence[Status], exit_code: int, options: Mapping[str, Any], died: set[int]) -> str:
-    """Return the error message for a capture without any recorded rank."""
+    """Return the error message for a capture with *options* and without any recorded rank."""
     warmup = int(options["warmup"])
-    whole = "--warmup 0" + ("" if options["steps"] else " and without --steps 0")
     ended = (
         f"The training command ended with exit code {exit_code}" if exit_code else "The training command ran"
     )
@@ -252,10 +251,11 @@ def _nothing(statuses: Sequence[Status], exit_code: int, options: Mapping[str, A
             f"{ended} for {seen} training steps, but the capture starts after {warmup} of warm-up and needs "
             "one whole step then. Let it run longer, or lower --warmup: 0 captures from the first step."
         )
+    # Without steps, a recording of step times is empty, while a profile may be of all that the script does.
+    whole = "Capture all that the script does with --warmup 0, or mark" if int(options["steps"]) else "Mark"
     return (
         f"{ended}, but no training step was seen: no optimizer of torch.optim stepped, nor, in a script "
-        "without one, was a module with parameters called more than once. Capture all that the script does "
-        f"with {whole}, or mark the steps yourself: "
+        f"without one, was a module with parameters called more than once. {whole} the steps yourself: "
         "`with chakrascope.tracer.capture(out) as c:` around the loop and `c.step()` after each step; do not "
         "start python with -S, -I or -E, which switch the capture off."
     )

@@ -24,9 +24,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from causes import CAUSES, Cause
 from followed import FOLLOWED
-from recorded import RECORDED
 
-JOBS = CAUSES | FOLLOWED | RECORDED
+JOBS = CAUSES | FOLLOWED
 
 
 class Net(nn.Module):

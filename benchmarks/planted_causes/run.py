@@ -4,15 +4,13 @@
     python benchmarks/planted_causes/run.py regex gil -o rows.jsonl
     python benchmarks/planted_causes/run.py --healthy          # the same scripts without their causes
     python benchmarks/planted_causes/run.py --followed         # writes docs/validation/advice.md
-    python benchmarks/planted_causes/run.py --recorded         # writes docs/validation/stragglers.md
 
 For each job the script runs without and with its cause, unprofiled, which gives the true gain of removing the
 cause: the difference of the median steps, or of the mean steps where the cause is not in every step. Then the
 slow variant is profiled. The cause is named if headline and first advice match what the table below expects,
 and its gain is right if it is within 20 % of the truth. A healthy script must not be given one of the causes.
 With ``--followed`` the fast variant does what the advice says (followed.py), and the promise is that of the
-first advice which matches the table below. With ``--recorded`` all steps of jobs of several ranks are
-recorded, with their cause and without, and `chakrascope diagnose` is asked which rank is slow and why.
+first advice which matches the table below.
 """
 
 from __future__ import annotations
@@ -98,18 +96,6 @@ FOLLOWED = {
     "frozen_heap": (Expected("garbage"), "large heap collected at every step: `gc.freeze()`"),
     "dynamic_shapes": (Expected("compilation"), "recompiled for each shape: `dynamic=True`"),
 }
-# Jobs of several ranks with a straggler, the kinds and the rank of the cause to be named.
-RECORDED = {
-    "straggler": (2, ("worker", "host"), 1),
-    "seldom_straggler": (2, ("worker", "host"), 1),
-    "late_straggler": (2, ("worker", "host"), 1),
-    "larger_batch": (2, ("worker",), 1),
-    "slow_forward": (2, ("worker",), 1),
-    "slow_storage": (2, ("input",), 1),
-    "rank_dataset": (4, ("input",), 3),
-    "rank_collections": (2, ("gc",), 1),
-}
-RECORDED_STEPS = 120
 # What must not be reported of a script without a cause.
 BLAMED = re.compile(
     "garbage|lock|sleep|I/O|checkpoint|validation|logging|[Cc]ompilation|comes last|input pipeline|worker"
@@ -122,12 +108,8 @@ def main() -> None:
     parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"of {', '.join(JOBS)} [default: all]")
     parser.add_argument("--healthy", action="store_true", help="profile the scripts without their causes")
     parser.add_argument("--followed", action="store_true", help=f"follow advice; jobs: {', '.join(FOLLOWED)}")
-    parser.add_argument("--recorded", action="store_true", help=f"of jobs {', '.join(RECORDED)}")
     parser.add_argument("-o", "--output", type=Path, help="append a JSON line per job")
     options = parser.parse_args()
-    if options.recorded:
-        print_recorded(options.jobs)
-        return
     rows = []
     print("job                  off      on   truth  promised  named  right  first advice")
     for name in options.jobs or (FOLLOWED if options.followed else JOBS):
@@ -149,56 +131,6 @@ def write_page(name: str, text: str) -> None:
     """Write a page of the documentation."""
     wrapped = runpy.run_path(str(PAGES.parents[1] / "scripts" / "prose.py"))["wrapped"]
     (PAGES / name).write_text(wrapped(text), encoding="utf-8")
-
-
-def print_recorded(jobs: list[str]) -> None:
-    """Record each job with its cause and without, and print which causes are named; write the page of all."""
-    rows = []
-    for name in jobs or RECORDED:
-        _, kinds, rank = RECORDED[name]
-        for slow in (True, False):
-            answer = recorded(name, slow)
-            causes = [(cause["kind"], cause["rank"]) for cause in answer["causes"]]
-            named = any((kind, rank) in causes[:1] for kind in kinds) if slow else not causes
-            texts = [f"{cause['kind']}: {cause['where']}, {cause['when']}" for cause in answer["causes"]]
-            median = answer["step_ns"]["p50"] / 1e6
-            row = [name if slow else f"{name}, healthy", f"{median:.1f}", f"{answer['slowdown']:.2f}"]
-            rows.append([*row, "yes" if named else "no", "; ".join(texts) or "none"])
-            print(" | ".join(rows[-1]), flush=True)
-    if not jobs:
-        write_page("stragglers.md", recorded_page(rows))
-
-
-def recorded(name: str, slow: bool) -> dict[str, Any]:
-    """Return what `chakrascope diagnose` says of all steps of a job."""
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RECORDED[name][0])]
-    launch += ["--master-port", str(20_000 + os.getpid() % 10_000), str(JOB), name]
-    chakrascope = [sys.executable, "-m", "chakrascope.cli"]
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        job = [*launch, "--steps", str(RECORDED_STEPS), *(["--slow"] if slow else [])]
-        _run([*chakrascope, "trace", "--steps", "0", "-o", "study", "--", *job], folder, environment)
-        output = _run([*chakrascope, "diagnose", "study", "--format", "json"], folder, environment)
-    answer: dict[str, Any] = json.loads(output)
-    return answer
-
-
-def recorded_page(rows: list[list[str]]) -> str:
-    """Return the page of documentation about stragglers planted into recorded jobs."""
-    right = sum(row[3] == "yes" for row in rows)
-    return "\n".join([
-        "# Planted stragglers",
-        "",
-        "Written by `python benchmarks/planted_causes/run.py --recorded`; do not edit. All steps of training",
-        "scripts on two CPU cores were recorded (`trace --steps 0`), with one slow rank and without, and",
-        "`diagnose` was asked. A slow job is right if the first cause is of the right kind and rank, a",
-        f"healthy one if no cause is named: {right} of {len(rows)}.",
-        "",
-        "| job | median step, ms | slowdown | right | causes |",
-        "|---|---|---|---|---|",
-        *(f"| {' | '.join(row)} |" for row in rows),
-        "",
-    ])  # fmt: skip
 
 
 def planted_row(name: str) -> dict[str, Any]:

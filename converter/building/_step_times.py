@@ -133,7 +133,7 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
 
 
 def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:
-    """Return how much (ns) a *counter* grew in the mean of *steps*; 0 if it was not read."""
+    """Return how much (ns) a *counter* grew on average of *steps*; 0 if it was not read."""
     columns = {rank: getattr(own.steps, counter) for rank, own in evidence.items()}
     pairs = [(columns[step.rank][step.begin], columns[step.rank][step.end]) for step in steps]
     return round(mean(end - begin for begin, end in pairs)) if all(min(pair) >= 0 for pair in pairs) else 0

@@ -242,10 +242,10 @@ def test_a_workload_that_cannot_be_saved_whole_leaves_no_file(pattern, tmp_path,
     module = Workload.save.__globals__
     write = module["_write_graph"]
 
-    def fails(graph, path, others):
+    def fails(graph, path, others, **options):
         if graph.rank == 0:
             raise OSError("No space left on device")
-        return write(graph, path, others)
+        return write(graph, path, others, **options)
 
     monkeypatch.setitem(module, "_write_graph", fails)
     with pytest.raises(OSError, match="No space"):

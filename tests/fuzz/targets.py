@@ -36,6 +36,7 @@ from chakrascope.converter.readers import (
     read_host_trace,
     read_linked,
     read_operation_table,
+    recorded_operations,
 )
 from chakrascope.errors import BackendError, ConfigError
 from chakrascope.runner import (
@@ -67,9 +68,10 @@ __all__ = ["TARGETS", "Target", "saved_cases"]
 _CORPUS = Path(__file__).parent / "corpus"
 _TESTS = Path(__file__).parents[1]
 _DATA = _TESTS / "data"
-sys.path[:0] = [str(_TESTS / "converter"), str(_TESTS / "runner")]
+sys.path[:0] = [str(_TESTS), str(_TESTS / "converter"), str(_TESTS / "runner")]
 
 import log_files  # noqa: E402 - beside other tests
+import step_times  # noqa: E402
 import training_job  # noqa: E402
 import workloads  # noqa: E402
 
@@ -172,6 +174,11 @@ def _operations() -> list[Files]:
 def _use_operations(folder: Path) -> None:
     if is_operation_table(folder / "operations.csv"):
         find_stragglers(read_operation_table(folder / "operations.csv"))
+
+
+def _recorded_steps() -> list[Files]:
+    with tempfile.TemporaryDirectory() as folder:
+        return [_folder(step_times.data_parallel_job(Path(folder), ranks=2, count=8))]
 
 
 def _pickled() -> list[Files]:
@@ -399,6 +406,9 @@ TARGETS = {
     "pickle": Target(_pickled, lambda folder: read_logs([folder])),
     "inspector": Target(_logs("inspector"), lambda folder: read_logs([folder])),
     "operations": Target(_operations, _use_operations, weight=2),
+    "steps": Target(
+        _recorded_steps, lambda folder: find_stragglers(recorded_operations(TraceSet.load(folder))), weight=3
+    ),
     "text": Target(_texts({"w.txt": _TEXT_WORKLOAD}), lambda folder: read_text_workload(folder / "w.txt", 4)),
     "system": Target(
         lambda: [

@@ -44,6 +44,14 @@ def test_a_script_that_never_steps_is_told_what_to_do(script, run_ranks):
     assert "Traceback" not in done.stderr
 
 
+def test_a_recording_without_steps_does_not_suggest_a_shorter_warm_up(script, run_trace):
+    done = run_trace(sys.executable, script("train(0)"), steps=0)
+    assert done.returncode == 11
+    assert "no training step was seen" in done.stderr
+    assert "Mark the steps yourself" in done.stderr
+    assert "--warmup" not in done.stderr
+
+
 def test_a_script_shorter_than_the_warm_up_is_told_how_far_it_came(script, run_ranks):
     done = run_ranks(script("train(2)"), warmup=2)
     assert done.returncode == 11

@@ -36,6 +36,17 @@ _KINDS = {
     "descheduled": "Descheduled",
     "host": "Late host",
 }
+_ACTIONS = {
+    "sequence": "pack or sort sequences so that micro-batches have equal lengths",
+    "stage": "move layers from this stage to the others",
+    "worker": "compare clock rates, temperature and other processes of this rank with its peers'; replace "
+    "the machine if it stays slow",
+    "network": "check the error counters and rates of the NICs and links between these ranks",
+    "input": "give the data loader more workers or more prefetching, and check the storage it reads from",
+    "gc": "call gc.freeze() before training, and collect on all ranks in the same steps",
+    "descheduled": "give each rank cores of its own, and check the limits of its container",
+    "host": "profile some of these steps (`chakrascope trace`) to see what the host does meanwhile",
+}
 _QUANTILES = (0.5, 0.9, 0.99)
 _LEAST_CHANGE = 1.03
 _MOST_ERROR = 0.05  # of a replay without changes, beyond which figures are in doubt
@@ -99,7 +110,7 @@ class Stragglers:
         return (
             f"{_KINDS[cause.kind]}: {cause.where}, {cause.when}. Alone, it makes these steps "
             f"{cause.slowdown:.2f} times as long; without it, the mean step takes "
-            f"{duration_text(cause.without_ns)}. Evidence: {cause.evidence}."
+            f"{duration_text(cause.without_ns)}. Evidence: {cause.evidence}. Next: {_ACTIONS[cause.kind]}."
         )
 
     def to_json(self) -> dict[str, Any]:
