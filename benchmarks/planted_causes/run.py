@@ -198,12 +198,9 @@ def planted_page(rows: list[dict[str, Any]]) -> str:
         f"{sum(row['named'] for row in rows)} of {len(rows)} causes are named by the headline or the first",
         f"advice; {sum(row['right'] for row in rows)} promises are within 20 % of the measured gain.",
         "",
-        "| cause | with | without | gain | promised | error | named | first advice |",
-        "|---|---|---|---|---|---|---|---|",
-        *(
-            f"| {row['job']} | {_cells(row)} | {'yes' if row['named'] else 'no'} | {row['first']} |"
-            for row in rows
-        ),
+        "| cause | with | without | gain | promised | error | named |",
+        "|---|---|---|---|---|---|---|",
+        *(f"| {row['job']} | {_cells(row)} | {'yes' if row['named'] else 'no'} |" for row in rows),
         "",
     ])  # fmt: skip
 
