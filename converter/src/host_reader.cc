@@ -37,8 +37,7 @@ constexpr std::string_view kRootNode = "[pytorch|profiler|execution_";
 constexpr std::size_t kTensorFields = 6;
 constexpr std::size_t kDeepest = 512;
 
-bool is_tensor(const std::array<Token, kTensorFields>& fields, std::int64_t& storage,
-               std::int64_t& offset) {
+bool is_tensor(const std::array<Token, kTensorFields>& fields, std::int64_t& storage, std::int64_t& offset) {
     std::int64_t ignored = 0;
     if (!fields[2].is_true_integer(offset)) offset = 0;
     return fields[5].kind == Kind::String && fields[1].is_true_integer(storage) &&

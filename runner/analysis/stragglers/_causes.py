@@ -3,10 +3,12 @@
 A cause is named if the ideal step with it alone is 3 % longer on average (the threshold of "Understanding
 Stragglers in Large Model Training Using What-if Analysis", OSDI 2025), or 10 % longer in some steps, if that
 is a tenth of the slowdown of these steps, and if it is longer than delays by an operating system's scheduler.
+Steps without a pattern (every n-th, since a step) count only if the average is so without its longest tenth.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,7 +21,7 @@ from ._host import host_delay
 from ._loads import micro_batch_factors, stage_factors, worker_factors
 from ._network import joined, slow_transfers
 from ._replay import Replay
-from ._series import when_text
+from ._series import pattern_text, when_text
 from ._slowdowns import Slowdowns, mask
 
 __all__ = ["StragglerCause", "causes"]
@@ -44,7 +46,8 @@ class StragglerCause:
     *kind* is ``sequence``, ``stage``, ``worker``, ``input``, ``gc``, ``descheduled``, ``network`` or
     ``host``. *slowdown* is that of the ideal step with this cause alone, on average over *steps*, those that
     it makes slow; *without_ns* is the mean of all steps of the job without it. *when* describes the steps,
-    and *evidence* says why it is this cause. *replica*, *stage* and *rank* are -1 where it has no such place.
+    and *evidence* says why it is this cause. *replica*, *stage* and *rank* are -1 where it has no such place;
+    *is_regular* tells whether *steps* are all, or have a pattern.
     """
 
     kind: str
@@ -57,6 +60,7 @@ class StragglerCause:
     replica: int = -1
     stage: int = -1
     rank: int = -1
+    is_regular: bool = True
 
 
 def causes(replay: Replay, slowdowns: Slowdowns) -> list[StragglerCause]:
@@ -66,6 +70,9 @@ def causes(replay: Replay, slowdowns: Slowdowns) -> list[StragglerCause]:
         *finder.sequence(), *finder.stages(), *finder.workers(), *finder.pauses(), *finder.network(),
         *finder.host(),
     ]  # fmt: skip
+    if any(cause.kind == "descheduled" for cause in every):
+        # Where processors are short, all that a rank does is late now and then.
+        every = [cause for cause in every if cause.is_regular or cause.kind == "descheduled"]
     return sorted(every, key=lambda cause: -(cause.slowdown - 1) * len(cause.steps))
 
 
@@ -201,6 +208,7 @@ class _Finder:
             when=when_text(steps, slow),
             evidence=evidence,
             steps=tuple(int(step) for step in steps[slow]),
+            is_regular=self._is_regular(slow),
             **place,
         )
 
@@ -213,8 +221,14 @@ class _Finder:
         slow = (alone >= least) & ((alone - 1) * self.slowdowns.ideal_ns >= _LEAST_DELAY_NS)
         if slow.sum() < min(len(slow), max(_FEWEST_STEPS, _LEAST_SHARE_OF_STEPS * len(slow))):
             return None
+        usual = np.sort(alone)[: math.ceil((1 - _LEAST_PART) * len(alone))].mean()
+        if usual < _LEAST_SLOWDOWN and not self._is_regular(slow):
+            return None
         total = self.slowdowns.recorded_ns[slow].mean() / self.slowdowns.ideal_ns - 1
         return _Effect(alone, slow) if alone[slow].mean() - 1 >= _LEAST_PART * total else None
+
+    def _is_regular(self, slow: npt.NDArray[np.bool_]) -> bool:
+        return bool(slow.all()) or bool(pattern_text(self.layout.steps, slow))
 
     def _alone(self, factors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the slowdown of each step where the ideal durations are multiplied with *factors*."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 __all__ = ["Change", "level_change", "when_text"]
 
 _CHANCE = 0.001  # of a change point where there is none
+_CHANCE_OF_PERIOD = 0.01
 _MOST_STEPS = 8  # named in a sentence
 _LEAST_REPEATS = 3
 _LEAST_SIDE, _MOST_EXCEPTIONS = 3, 0.2  # steps before or after an onset, and the share of them that differs
@@ -56,18 +58,38 @@ def _best_split(values: npt.NDArray[np.float64]) -> int:
 
 def when_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
     """Return which *steps* are *slow*: all, from a step on, every so many, or a list."""
-    numbers, places = steps[slow].tolist(), np.flatnonzero(slow)
-    count = f"in {len(numbers)} of {len(steps)} steps"
     if slow.all():
         return "in all steps"
+    numbers = steps[slow].tolist()
+    count = f"in {len(numbers)} of {len(steps)} steps"
+    if pattern := pattern_text(steps, slow):
+        return f"{count}, {pattern}"
+    named = ", ".join(map(str, numbers[:_MOST_STEPS])) + (", ..." if len(numbers) > _MOST_STEPS else "")
+    return f"{count} ({named})"
+
+
+def pattern_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
+    """Return from or to which of *steps*, or at which period, they are *slow*; "" without a pattern."""
     for word, other in (("since", slow), ("until", ~slow)):
         exceptions = np.cumsum(other)[:-1] + np.cumsum(~other[::-1])[::-1][1:]
         at = int(exceptions.argmin()) + 1 if len(exceptions) else 0
         side = min(at, len(steps) - at)
         if side >= _LEAST_SIDE and exceptions[at - 1] <= _MOST_EXCEPTIONS * side:
-            return f"{count}, {word} step {steps[at]}"
-    gaps = set(np.diff(places).tolist())
-    if len(numbers) >= _LEAST_REPEATS and len(gaps) == 1 and gaps != {1}:
-        return f"{count}, every {gaps.pop()}th"
-    named = ", ".join(map(str, numbers[:_MOST_STEPS])) + (", ..." if len(numbers) > _MOST_STEPS else "")
-    return f"{count} ({named})"
+            return f"{word} step {steps[at]}"
+    period = _period(slow)
+    return f"every {period}th" if period else ""
+
+
+def _period(slow: npt.NDArray[np.bool_]) -> int:
+    """Return the period of the *slow* steps, of which a few may be missing or more; 0 if there is none."""
+    gaps = set(np.diff(np.flatnonzero(slow)).tolist())
+    if slow.sum() >= _LEAST_REPEATS and len(gaps) == 1:
+        return int(gaps.pop()) if gaps != {1} else 0
+    share, best, tests = float(slow.mean()), (_CHANCE_OF_PERIOD, 0), 0
+    for period in range(2, len(slow) // _LEAST_REPEATS + 1):
+        for phase in range(period):
+            own = slow[phase::period]
+            hits, tests = int(own.sum()), tests + 1
+            if hits > _LEAST_REPEATS and hits >= (1 - _MOST_EXCEPTIONS) * len(own):
+                best = min(best, (math.comb(len(own), hits) * share**hits, period))
+    return best[1] if best[0] * tests <= _CHANCE_OF_PERIOD else 0

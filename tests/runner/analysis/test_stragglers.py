@@ -13,6 +13,7 @@ from training_job import TrainingJob
 from chakrascope.converter.readers import read_operation_table
 from chakrascope.errors import TraceError
 from chakrascope.runner.analysis import STRAGGLER_TABLES, find_stragglers
+from chakrascope.runner.analysis.stragglers._series import pattern_text
 
 DATA = Path(__file__).parents[2] / "data" / "runner" / "stragglers"
 MODEST = settings(max_examples=15, deadline=None)
@@ -199,6 +200,28 @@ def test_the_step_at_which_step_times_change(answer):
     assert change.step == 27
     assert change.after > 1.2 * change.before
     assert answer(**BASE).change is None
+
+
+@pytest.mark.parametrize(
+    ("slow", "text"),
+    [
+        ({5, 15, 25, 35, 45, 55}, "every 10th"),
+        ({5, 15, 22, 25, 35, 45, 55}, "every 10th"),  # and one more
+        ({4, 8, 12, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56}, "every 4th"),  # but one
+        ({*range(40, 60)}, "since step 40"),
+        ({3, 4, 9, 17, 29, 30, 44, 58}, ""),
+        ({10, 39}, ""),
+    ],
+)
+def test_steps_with_a_pattern(slow, text):
+    steps = np.arange(60)
+    assert pattern_text(steps, np.isin(steps, [*slow])) == text
+
+
+def test_few_long_steps_at_random_have_no_cause(answer):
+    late = {4, 17, 21}
+    answer = answer(**BASE, compute=lambda step, *_: 1.6 if step - 10 in late else 1.0)
+    assert answer.causes == ()
 
 
 # Tables
