@@ -282,6 +282,25 @@ def test_what_does_not_fit_fits_with_each_of_its_remedies(options: list[str]):
         assert after["step_ns"] / before["step_ns"] == pytest.approx(remedy["times_as_long"], rel=0.1)
 
 
+def test_a_stall_of_equal_ranks_is_no_end_of_the_prediction():
+    """Stages across nodes stall while only one of their equal ranks is simulated."""
+    model = replace(find_model("llama3-8b"), layers=12)
+    plan = Plan(tp=2, pp=3, dp=4, zero=3, global_batch=236)
+    steps = {
+        nodes: predict(
+            Setting(
+                model,
+                plan,
+                find_chip("h100"),
+                replace(NetworkConfig.preset("hgx-h100-2x8"), npus_count=nodes),
+                "megatron",
+            )
+        ).step_ns
+        for nodes in ((6, 4), (8, 3))
+    }
+    assert steps[8, 3] < steps[6, 4] < 2 * steps[8, 3]
+
+
 def test_faster_links_do_not_slow_a_step_down():
     slower = replace(HGX, bandwidth=(HGX.bandwidth[0] / 4, HGX.bandwidth[1]))
     assert predict(replace(SMALL, network=slower)).step_ns > predict(SMALL).step_ns

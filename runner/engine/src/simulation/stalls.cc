@@ -1,5 +1,6 @@
 #include "stalls.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -69,12 +70,16 @@ std::string waits_of_collective(const Cluster& cluster, const std::deque<Rank>& 
            "algorithm that nobody expects";
 }
 
-std::string waits_of_message(const std::deque<Rank>& ranks, const Node& node) {
+std::string waits_of_message(const Cluster& cluster, const std::deque<Rank>& ranks, const Node& node) {
     const bool sends = node.type == NodeType::Send;
-    const std::int64_t peer = sends ? node.comm_dst : node.comm_src;
+    const auto peer = static_cast<std::int32_t>(sends ? node.comm_dst : node.comm_src);
+    // Of a fold that the workload gives, only representatives are simulated.
+    const std::int32_t simulated = cluster.fold != nullptr ? cluster.fold->representative(peer) : peer;
+    const auto found = std::find_if(ranks.begin(), ranks.end(),
+                                    [simulated](const Rank& rank) { return rank.id() == simulated; });
     return "a " + std::string(sends ? "recv" : "send") + " of " + std::to_string(node.comm_size) +
            " bytes with tag " + std::to_string(node.comm_tag) + " by " +
-           state_of(ranks[static_cast<std::size_t>(peer)]);
+           (found != ranks.end() ? state_of(*found) : "rank " + std::to_string(peer));
 }
 
 }  // namespace
@@ -133,7 +138,7 @@ std::vector<Stall> find_stalls(Cluster& cluster, const std::deque<Rank>& ranks) 
             const std::string waits = node.type == NodeType::Coll
                                           ? waits_of_collective(cluster, ranks, rank, node)
                                       : node.type == NodeType::Send || node.type == NodeType::Recv
-                                          ? waits_of_message(ranks, node)
+                                          ? waits_of_message(cluster, ranks, node)
                                           : std::string("an event that never comes");
             stalls.push_back(
                 {rank.id(), static_cast<std::int64_t>(node.id), node.name, operation_of(node), waits});
