@@ -105,11 +105,11 @@ def _register_exports(server: Flask, view: StudyView) -> None:
         return table_file(lambda: SWEEP_TABLES[part](points, against), "sweep", extension, is_small=True)
 
     @server.get("/export/stragglers-<part>.<extension>")
-    def stragglers(part: str, extension: str) -> Response:
-        found = stragglers_of(view.study)
-        if found is None or part not in STRAGGLER_TABLES:
+    def straggler_table(part: str, extension: str) -> Response:
+        stragglers = stragglers_of(view.study)
+        if stragglers is None or part not in STRAGGLER_TABLES:
             abort(404)
-        return table_file(lambda: STRAGGLER_TABLES[part](found), f"stragglers-{part}", extension)
+        return table_file(lambda: STRAGGLER_TABLES[part](stragglers), f"stragglers-{part}", extension)
 
     @server.get("/export/imports.<extension>")
     def imports(extension: str) -> Response:

@@ -49,12 +49,12 @@ _STEP_NOTE = "Its slowest workers, the slowest on top."
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     """Return the page, or how to record many steps."""
-    found = stragglers_of(view.study)
-    if found is None:
+    stragglers = stragglers_of(view.study)
+    if stragglers is None:
         return dmc.Stack([dmc.Title(TITLE, order=2), _nothing()], gap="md")
-    matrix = slowdown_matrix(found)
+    matrix = slowdown_matrix(stragglers)
     tables = [
-        table_card(title, f"stragglers-{name}", STRAGGLER_TABLES[name](found), columns, scheme, query={})
+        table_card(title, f"stragglers-{name}", STRAGGLER_TABLES[name](stragglers), columns, scheme, query={})
         for title, name, columns in (
             ("Types", "types", _TYPES), ("Workers", "workers", _WORKERS), ("Steps", "steps", _STEPS),
         )
@@ -63,22 +63,22 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     return dmc.Stack(
         [
             dmc.Title(TITLE, order=2),
-            html.Div([dmc.Text(text, mb=4) for text in found.sentences], id="stragglers-text"),
-            *(dmc.Text(f"Note: {remark}.", size="sm", c="dimmed") for remark in found.remarks),
+            html.Div([dmc.Text(text, mb=4) for text in stragglers.sentences], id="stragglers-text"),
+            *(dmc.Text(f"Note: {remark}.", size="sm", c="dimmed") for remark in stragglers.remarks),
             card("Workers and steps", drawn, note=_MAP_NOTE),
-            html.Div(_step_card(found, selection, scheme), id=_STEP),
+            html.Div(_step_card(stragglers, selection, scheme), id=_STEP),
             *tables,
         ],
         gap="md",
     )
 
 
-def _step_card(found: Stragglers, selection: Selection, scheme: str) -> Any:
+def _step_card(stragglers: Stragglers, selection: Selection, scheme: str) -> Any:
     """Return the operations of the step in the address, by default the one with the largest slowdown."""
-    slowest = int(found.layout.steps[found.slowdowns.by_step.argmax()])
+    slowest = int(stragglers.layout.steps[stragglers.slowdowns.by_step.argmax()])
     text = selection.option("step")
     step = int(text) if text.isdecimal() else slowest
-    operations = step_operations(found, step)
+    operations = step_operations(stragglers, step)
     if operations.empty:
         return card("Step", empty(f"Step {step} was not recorded, or was left out. Select a cell above."))
     return card(f"Step {step}", graph(step_bars(operations, scheme), mode_bar=True), note=_STEP_NOTE)
@@ -108,18 +108,18 @@ def register(app: Dash, view: StudyView) -> None:
     )
     def show_step(search: str | None, dark: bool) -> Any:
         """Draw the step in the address."""
-        found = stragglers_of(view.study)
-        return found and _step_card(found, Selection.parse(search), "dark" if dark else "light")
+        stragglers = stragglers_of(view.study)
+        return stragglers and _step_card(stragglers, Selection.parse(search), "dark" if dark else "light")
 
     @app.callback(
         Input(_MAP, "clickData"), State("run", "data"), State("url", "search"), prevent_initial_call=True
     )
     def choose_step(clicked: dict[str, Any] | None, run: str | None, search: str | None) -> None:
         """Write the worst step of the cell into the address."""
-        found = stragglers_of(view.study)
-        if not clicked or found is None:
+        stragglers = stragglers_of(view.study)
+        if not clicked or stragglers is None:
             return
         point = clicked["points"][0]
-        step = worst_step(found, str(point.get("y")), str(point.get("x")))
+        step = worst_step(stragglers, str(point.get("y")), str(point.get("x")))
         if step >= 0:
             set_option(PATH, search, run, "step", str(step))

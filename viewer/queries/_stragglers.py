@@ -32,38 +32,40 @@ def _stragglers(folder: Path, _times: tuple[int, ...]) -> Stragglers | None:
     return None if table is None else find_stragglers(table)
 
 
-def slowdown_matrix(found: Stragglers) -> Matrix:
+def slowdown_matrix(stragglers: Stragglers) -> Matrix:
     """Return the slowdown by ranks and steps, less one; a cell of several has the largest."""
-    values, ranks = _by_rank(found)
-    rows, columns = _bounds(len(values), _MOST_ROWS), _bounds(len(found.layout.steps), _MOST_COLUMNS)
+    values, ranks = _by_rank(stragglers)
+    rows, columns = _bounds(len(values), _MOST_ROWS), _bounds(len(stragglers.layout.steps), _MOST_COLUMNS)
     largest = np.maximum.reduceat(np.maximum.reduceat(values, rows, axis=0), columns, axis=1)
-    return Matrix(_labels("rank", ranks, rows), _labels("step", found.layout.steps, columns), largest - 1)
+    return Matrix(
+        _labels("rank", ranks, rows), _labels("step", stragglers.layout.steps, columns), largest - 1
+    )
 
 
-def worst_step(found: Stragglers, row: str, column: str) -> int:
+def worst_step(stragglers: Stragglers, row: str, column: str) -> int:
     """Return the step with the largest slowdown in a cell of `slowdown_matrix`; -1 without the cell."""
-    matrix = slowdown_matrix(found)
+    matrix = slowdown_matrix(stragglers)
     if row not in matrix.rows or column not in matrix.columns:
         return -1
-    values, _ = _by_rank(found)
+    values, _ = _by_rank(stragglers)
     rows = _part(len(values), _MOST_ROWS, matrix.rows.index(row))
-    columns = _part(len(found.layout.steps), _MOST_COLUMNS, matrix.columns.index(column))
-    return int(found.layout.steps[columns][values[rows, columns].max(axis=0).argmax()])
+    columns = _part(len(stragglers.layout.steps), _MOST_COLUMNS, matrix.columns.index(column))
+    return int(stragglers.layout.steps[columns][values[rows, columns].max(axis=0).argmax()])
 
 
-def step_operations(found: Stragglers, step: int) -> pd.DataFrame:
+def step_operations(stragglers: Stragglers, step: int) -> pd.DataFrame:
     """Return the operations of a step on its slowest workers, the slowest last: rank, type, start, duration.
 
     Times are in ns from the begin of the step; empty if there is no such step.
     """
-    layout = found.layout
+    layout = stragglers.layout
     place = int(np.searchsorted(layout.steps, step))
     if place == len(layout.steps) or layout.steps[place] != step:
         nothing: pd.DataFrame = pd.DataFrame()
         return nothing
     stages = np.array([operation.stage for operation in layout.operations])
     types = np.array([OPERATION_TYPES.index(operation.type) for operation in layout.operations])
-    slowdown = np.where(layout.ranks >= 0, found.slowdowns.by_worker[:, :, place], 0)
+    slowdown = np.where(layout.ranks >= 0, stragglers.slowdowns.by_worker[:, :, place], 0)
     slowest = np.argsort(-slowdown, axis=None, kind="stable")[: min(_MOST_WORKERS, (layout.ranks >= 0).sum())]
     begin = layout.start_ns[:, place].min()
     parts = []
@@ -80,12 +82,12 @@ def step_operations(found: Stragglers, step: int) -> pd.DataFrame:
     return table
 
 
-def _by_rank(found: Stragglers) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+def _by_rank(stragglers: Stragglers) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Return the slowdown by rank and step, and the ranks, in ascending order."""
-    replicas, stages = np.nonzero(found.layout.ranks >= 0)
-    ranks = found.layout.ranks[replicas, stages]
+    replicas, stages = np.nonzero(stragglers.layout.ranks >= 0)
+    ranks = stragglers.layout.ranks[replicas, stages]
     order = np.argsort(ranks)
-    return found.slowdowns.by_worker[replicas[order], stages[order]], ranks[order]
+    return stragglers.slowdowns.by_worker[replicas[order], stages[order]], ranks[order]
 
 
 def _bounds(count: int, most: int) -> npt.NDArray[np.int64]:
