@@ -276,16 +276,16 @@ def _use_model(folder: Path) -> None:
 
 def _framed(content: bytes) -> Any:
     """Return what a channel makes of *content*, whose signature no attacker could have made."""
-    from chakrascope.runner.emulation import _channel
+    from chakrascope.runner.emulation import _wire
 
     ours, theirs = socket.socketpair()
     with ours, theirs:
         channel = Channel(ours, b"k", b"k")
         head = int.from_bytes(content[:4], "big")
         body = content[4:]
-        length = _channel._LENGTH.pack(len(body), min(head, len(body)))
+        length = _wire._LENGTH.pack(len(body), min(head, len(body)))
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
-        sealed = _channel.signature(b"k", (0).to_bytes(8, "big"), length, body)
+        sealed = _wire.signature(b"k", (0).to_bytes(8, "big"), length, body)
         theirs.setblocking(False)
         theirs.send(length + sealed + body)
         return channel.receive(0.05)

@@ -23,6 +23,7 @@ from chakrascope.runner import (
     simulate,
 )
 from chakrascope.runner.config import PacketPart
+from chakrascope.support.table import Table
 
 
 def model():
@@ -65,12 +66,15 @@ def test_ranks_of_one_program_are_one_place():
     """Which of ranks that do the same a path goes through is chance, and no divergence."""
     one = model().scale_out(16)
     base = critical_path(simulate(one, "default", "cpu-cluster-16"), one)
-    moved = base.segments.assign(rank=(base.segments["rank"] + 8) % 16)
-    found = divergence(base, dataclasses.replace(base, segments=moved))
+
+    def moved(ranks):
+        columns = base.columns | {"rank": (base.columns["rank"] + ranks) % 16}
+        return dataclasses.replace(base, table=Table.of(columns))
+
+    found = divergence(base, moved(8))
     assert found.same
     assert found.on_both == 1.0
-    elsewhere = base.segments.assign(rank=(base.segments["rank"] + 1) % 16)
-    assert not divergence(base, dataclasses.replace(base, segments=elsewhere)).same
+    assert not divergence(base, moved(1)).same
 
 
 @pytest.mark.parametrize("count", [0, 1])

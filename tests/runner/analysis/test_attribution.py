@@ -50,23 +50,28 @@ def test_players_that_do_not_interact_get_what_they_add(added):
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
     """Return a function that makes and simulates an experiment on a network of these figures."""
-    rows = [
+    folder = tmp_path_factory.mktemp("attribution")
+    network = folder / "n.yml"
+    compute, all_reduce = (
         {"node_id": 0, "name": "compute", "type": NodeType.COMP, "kind": "compute", "duration_ns": 1_000},
         {"node_id": 1, "name": "all_reduce", "type": NodeType.COMM_COLL, "kind": "communication",
-         "comm_type": CollectiveType.ALL_REDUCE, "comm_size_bytes": 8 << 20},
-    ]  # fmt: skip
-    graphs = tuple(Graph.build(rank, rows, [(0, 1, 0)]) for rank in range(8))
-    folder = tmp_path_factory.mktemp("attribution")
-    prefix = folder / "job"
-    Workload(graphs, np.arange(8, dtype=np.int32)).save(prefix)
-    network = folder / "n.yml"
+         "comm_type": CollectiveType.ALL_REDUCE},
+    )  # fmt: skip
+
+    def job(size_bytes):
+        prefix = folder / f"job-{size_bytes}"
+        rows = [compute, all_reduce | {"comm_size_bytes": size_bytes}]
+        graphs = tuple(Graph.build(rank, rows, [(0, 1, 0)]) for rank in range(8))
+        Workload(graphs, np.arange(8, dtype=np.int32)).save(prefix)
+        return prefix
 
     def make(
-        bandwidth, latency, backend="analytical-unaware", *, topology="Switch", ranks="8", system="default"
-    ):
+        bandwidth, latency, backend="analytical-unaware", *, topology="Switch", ranks="8", system="default",
+        size_bytes=8 << 20,
+    ):  # fmt: skip
         text = f"topology: [{topology}]\nnpus_count: [{ranks}]\nbandwidth: [{bandwidth}]\n"
         network.write_text(f"{text}latency: [{latency}]\n", encoding="utf-8")
-        experiment = prepare(prefix, system, network, backend=backend)
+        experiment = prepare(job(size_bytes), system, network, backend=backend)
         return experiment, get_backend(backend).run(experiment).makespan_ns
 
     return make
@@ -109,7 +114,9 @@ def test_settings_that_cannot_be_mixed_count_as_one(simulated):
 
 
 def test_the_simulation_in_progress_ends_when_asked(simulated):
-    (base, before), (other, after) = (simulated(each, 500, "packet") for each in (10, 20))
+    (base, before), (other, after) = (
+        simulated(each, 500, "packet", size_bytes=128 << 20) for each in (10, 20)
+    )
     asked = []
     with pytest.raises(Cancelled):
         difference_by_setting(base, other, goes_on=lambda: bool(asked.append(0)))
