@@ -33,6 +33,7 @@ def print_each_step(
 
     folder = study.latest_trace_set()
     trace_set = TraceSet.load(folder)
+    trace_set.check_usable()
     rows: list[dict[str, Any]] = []
     for step, measured_ns in _measured_ns(trace_set).items():
         with stage(f"converted step {step}"):

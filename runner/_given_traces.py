@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..converter.building import Progress
-from ..converter.readers import is_operation_table
+from ..converter.readers import is_operation_table, read_operation_table
 from ..errors import StudyError
 from ..support import is_temporary, new_folder, package_version, remove_folder
 from ._simulate import prepare
@@ -69,7 +69,8 @@ def _cached_study(cached: Path, fill: Callable[[Study], object]) -> Study:
 
 
 def _study_of_table(path: Path) -> Study:
-    """Return the cached study of the table of operations at *path*."""
+    """Return the cached study of the table of operations at *path*, which is read to check it."""
+    read_operation_table(path)
     digest = hashlib.blake2b(package_version().encode() + path.read_bytes(), digest_size=12)
     cached = traces_folder() / digest.hexdigest() / safe_name(path.stem, "table")
     return _cached_study(cached, lambda study: shutil.copyfile(path, study.operations_file))

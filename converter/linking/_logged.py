@@ -352,9 +352,9 @@ def _by_ends(collectives: Sequence[_Ops]) -> dict[tuple[int, int], tuple[int, in
     for (one, other), shared in _pairs(collectives).items():
         if len(shared) < _FEWEST:
             continue
-        apart = sorted(ops[other].ended_ns - ops[one].ended_ns for ops in shared)
-        low, _, high = quantiles(apart, n=4, method="inclusive")
-        ahead, spread = round(median(apart)), round(high - low)
+        differences_ns = sorted(ops[other].ended_ns - ops[one].ended_ns for ops in shared)
+        low, _, high = quantiles(differences_ns, n=4, method="inclusive")
+        ahead, spread = round(median(differences_ns)), round(high - low)
         found[one, other] = (ahead, spread) if abs(ahead) > spread else (0, max(spread, abs(ahead)))
     return found
 

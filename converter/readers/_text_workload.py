@@ -386,9 +386,9 @@ class _Unrolled(GraphBuilder):
         placed = {**columns, "module": layer.name, "step": self.step}
         return self.add(placed, dict.fromkeys(waits, EdgeKind.DATA))
 
-    def forward(self, first: int, last: int, *, again: bool = False) -> None:
+    def forward(self, first: int, last: int, *, recomputed: bool = False) -> None:
         """Append the forward passes of layers *first* to *last*, in sequence."""
-        loop, what = self.loop, "forward again" if again else "forward"
+        loop, what = self.loop, "forward again" if recomputed else "forward"
         embedding: int | None = None
         for index in range(first, last + 1):
             layer = loop.layers[index]
@@ -408,7 +408,7 @@ class _Unrolled(GraphBuilder):
         for index in reversed(range(len(loop.layers))):
             if index in loop.initiates:
                 self.forward(
-                    max([at for at in loop.checkpoints if at <= index], default=0), index, again=True
+                    max([at for at in loop.checkpoints if at <= index], default=0), index, recomputed=True
                 )
             if loop.last_bottom is not None and index == 0 and embedding is not None:
                 self.tail.append(embedding)

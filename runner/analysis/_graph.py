@@ -101,11 +101,11 @@ def rank_groups(nodes: pd.DataFrame, path: pd.DataFrame) -> Groups:
         }
     )
     sums = pairs[pairs["waited_ns"] > 0].groupby(["src", "dst"], as_index=False)["waited_ns"].sum()
-    kept = table.nlargest(_MOST_RANKS, "on_path_ns")["group"]
-    sums = sums[sums["src"].isin(kept) & sums["dst"].isin(kept)]
+    largest = table.nlargest(_MOST_RANKS, "on_path_ns")["group"]
+    sums = sums[sums["src"].isin(largest) & sums["dst"].isin(largest)]
     edges = sums.assign(label=["waited " + duration_text(ns) for ns in sums["waited_ns"]])
     return Groups(
-        table[table["group"].isin(kept)].sort_values("rank", ignore_index=True),
+        table[table["group"].isin(largest)].sort_values("rank", ignore_index=True),
         edges[["src", "dst", "label"]],
         group_of,
     )
@@ -185,11 +185,11 @@ def neighbourhood(
             cut = cut or more
     ids = np.array(list(distance), dtype=np.int64)
     inside = np.isin(src, ids) & np.isin(dst, ids)
-    kept = edges[inside].reset_index(drop=True)
-    layers = _layers(ids, kept["src"].to_numpy(np.int64), kept["dst"].to_numpy(np.int64))
+    among = edges[inside].reset_index(drop=True)
+    layers = _layers(ids, among["src"].to_numpy(np.int64), among["dst"].to_numpy(np.int64))
     nodes = pd.DataFrame({"node_id": ids, "hops": list(distance.values()), "layer": layers})
     nodes = nodes.sort_values(["layer", "hops", "node_id"], kind="stable").reset_index(drop=True)
-    return Neighbourhood(nodes, kept, cut)
+    return Neighbourhood(nodes, among, cut)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from command_line import run_and_read
 from chakrascope.converter import convert
 from chakrascope.runner import Study, simulate
 
+from ..step_times import part, recording
+
 NETWORK = ("--network", "cpu-cluster-2")
 
 
@@ -45,6 +47,14 @@ def test_the_longest_step_is_next(capfd, study):
     longest = max(steps, key=lambda row: int(row[2]))[0]
     _, out, _ = run_and_read(capfd, "run", study.path, "--steps", "all", *NETWORK)
     assert f"convert {study.path} --step {longest}" in out
+
+
+def test_a_recording_without_traces_leads_to_diagnose(capfd, study):
+    shutil.rmtree(study.latest_trace_set())
+    recording(study.path / "traces" / "capture-2", [part(0, [(1, 2, 3, 4, 5, 15)] * 3)])
+    code, _, err = run_and_read(capfd, "run", study.path, "--steps", "all", *NETWORK)
+    assert code != 0
+    assert "chakrascope diagnose" in err
 
 
 def test_what_does_not_go_with_it(capfd, study):

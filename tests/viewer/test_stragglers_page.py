@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from chakrascope.converter.readers import read_operation_table
-from chakrascope.runner import Study, clear_kept_traces, study_of_traces
+from chakrascope.errors import TraceFormatError
+from chakrascope.runner import Study, clear_kept_traces, kept_traces, study_of_traces
 from chakrascope.runner.analysis import find_stragglers, operations_of
 from chakrascope.viewer import create_app
 from chakrascope.viewer.queries import slowdown_matrix, step_operations, stragglers_of, worst_step
@@ -63,6 +64,14 @@ def test_a_table_is_a_study_without_runs(study, table):
     assert study_of_traces([table]).path == study.path
     assert operations_of(study.path).columns["row"].size == read_operation_table(table).columns["row"].size
     assert stragglers_of(study) is stragglers_of(study)
+
+
+def test_a_damaged_table_is_refused_before_it_is_cached(study, table, tmp_path):
+    cut = tmp_path / "cut.parquet"
+    cut.write_bytes(table.read_bytes()[:300])
+    with pytest.raises(TraceFormatError, match="cannot be read as a table"):
+        study_of_traces([cut])
+    assert [path.name for path, _ in kept_traces()] == [study.path.name]
 
 
 def test_a_study_without_recorded_steps_has_none(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from ...errors import Cancelled
@@ -10,20 +11,20 @@ __all__ = ["Simulations", "Work"]
 
 
 @dataclass(kw_only=True)
-class Work:
+class Work(ABC):
     """Slow work: *share* of it that is done, the same in words, and whether it was cancelled."""
 
     is_cancelled: bool = False
 
     @property
+    @abstractmethod
     def share(self) -> float:
         """How much is done, from 0 to 1."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def text(self) -> str:
         """How much is done, in words."""
-        raise NotImplementedError
 
     def go_on(self) -> None:
         """Raise `Cancelled` if the work is to end."""
