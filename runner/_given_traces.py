@@ -12,6 +12,7 @@ from ..converter.building import Progress
 from ..converter.readers import is_operation_table, read_operation_table
 from ..errors import StudyError
 from ..support import is_temporary, new_folder, package_version, remove_folder
+from ._memory import check_operations
 from ._simulate import prepare
 from .backends import get_backend
 from .study import ImportItem, Study, find_items, import_found, proposed_name, safe_name
@@ -70,6 +71,7 @@ def _cached_study(cached: Path, fill: Callable[[Study], object]) -> Study:
 
 def _study_of_table(path: Path) -> Study:
     """Return the cached study of the table of operations at *path*, which is read to check it."""
+    check_operations(path)
     read_operation_table(path)
     digest = hashlib.blake2b(package_version().encode() + path.read_bytes(), digest_size=12)
     cached = traces_folder() / digest.hexdigest() / safe_name(path.stem, "table")

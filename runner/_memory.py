@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..converter.chakra import saved_node_count
-from ..errors import BackendError, ConfigError, StudyError
+from ..errors import BackendError, ConfigError, StudyError, TraceError
 from ..support import bytes_text, parse_size
+from ..support.table import ParquetFile
 
 if TYPE_CHECKING:
     from ._experiment import WorkloadSource
 
-__all__ = ["check_simulation", "check_table", "memory_limit", "within_memory"]
+__all__ = ["check_operations", "check_simulation", "check_table", "memory_limit", "within_memory"]
 
 _VARIABLE = "CHAKRASCOPE_MEMORY"
 # Measured on a hundred million nodes: what a process has before it begins, a node of a program, what is
@@ -25,6 +26,8 @@ _PROGRAM_NODE_BYTES = 20
 _RECORD_BYTES = 18
 _TABLE_ROW_BYTES = 420
 _ENCODED_BYTES = 100  # of a node in a file that has no node tables
+_OPERATION_BYTES = 330  # of a timed operation in memory, with what the what-ifs need
+_CSV_OPERATION_BYTES = 60  # of its row in a CSV file
 
 
 def memory_limit() -> int:
@@ -81,6 +84,23 @@ def check_table(rows: int) -> None:
             f"The table of the run's {rows:,} nodes needs about {bytes_text(needed)} of memory, and "
             f"{_whose(limit)}. 'summary' and 'critical-path' read what they need of it; for the rest use a "
             f"larger machine{_or_raise()}."
+        )
+
+
+def check_operations(path: Path) -> None:
+    """Raise `TraceError` if reading and replaying the table of operations at *path* exceeds the memory limit.
+
+    A damaged table passes: its reader names the damage.
+    """
+    try:
+        rows = ParquetFile(path).num_rows
+    except ValueError:
+        rows = path.stat().st_size // _CSV_OPERATION_BYTES
+    needed, limit = _START_BYTES + rows * _OPERATION_BYTES, memory_limit()
+    if needed > limit:
+        raise TraceError(
+            f"{path}: about {rows:,} operations need {bytes_text(needed)} of memory, and {_whose(limit)}. "
+            f"Next: export fewer steps, such as every tenth, or use a larger machine{_or_raise()}."
         )
 
 

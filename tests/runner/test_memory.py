@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from training_job import TrainingJob
 
 from chakrascope.converter import microbenchmark
-from chakrascope.errors import BackendError, ConfigError, StudyError
+from chakrascope.errors import BackendError, ConfigError, StudyError, TraceError
 from chakrascope.runner import NetworkConfig, Study, get_backend, prepare, simulate
-from chakrascope.runner.analysis import analyse_run
+from chakrascope.runner.analysis import analyse_run, operations_of
 
 NETWORK = NetworkConfig(("Switch",), (4,), (100.0,), (500.0,))
 
@@ -45,6 +46,18 @@ def test_a_table_that_would_not_fit_is_refused_and_the_path_is_not(study, monkey
     assert run.summary.makespan_ns > 0
     with pytest.raises(StudyError, match=r"table of the run's 20 nodes .* 'summary'"):
         _ = run.nodes
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_a_table_of_operations_that_would_not_fit_is_refused(tmp_path, monkeypatch, suffix):
+    path = TrainingJob(replicas=4, steps=8).write(tmp_path / f"job.{suffix}")
+    monkeypatch.setenv("CHAKRASCOPE_MEMORY", "150100kB")
+    with pytest.raises(TraceError, match=rf"job.{suffix}: about \d[,\d]+ operations need .* every tenth"):
+        operations_of(path)
+    monkeypatch.setenv("CHAKRASCOPE_MEMORY", "4GB")
+    table = operations_of(path)
+    assert table is not None
+    assert len(table.columns["step"]) > 1000
 
 
 @pytest.mark.parametrize("text", ["much", "-1GB", "0"])

@@ -39,7 +39,8 @@ def slow_transfers(replay: Replay, ideal_step_ns: int) -> list[Transfers]:
     excess = np.maximum(replay.work_ns - replay.ideal_ns[:, None, None], 0)
     costs = []
     for transfers in _places(replay):
-        by_step = (excess * transfers.measured[:, None, :]).max(axis=2).sum(axis=0)
+        own = transfers.measured.any(axis=0)
+        by_step = (excess[:, :, own] * transfers.measured[:, None, own]).max(axis=2, initial=0).sum(axis=0)
         if by_step.max() >= _LEAST_EXCESS * ideal_step_ns:
             costs.append((float(by_step.mean()), transfers))
     costs.sort(key=lambda cost: -cost[0])

@@ -38,21 +38,49 @@ class Replay:
 
         *measured* has the shape (what-ifs, operations, replicas); all other operations take `ideal_ns`.
         """
-        count, operations, replicas = measured.shape
-        steps = len(self.layout.steps)
-        columns = max(1, _MOST_NUMBERS // (operations * replicas))
-        many = max(1, min(count, columns // steps))
-        results = np.empty((count, steps), np.int64)
-        for first in range(0, count, many):
-            masks = measured[first : first + many]
-            for start in range(0, steps, columns // many):
-                window = slice(start, start + columns // many)
-                results[first : first + many, window] = self._replay(_Mixed(self, masks, window))
-        return results
+
+        def block(what_ifs: slice, steps: slice) -> npt.NDArray[np.int64]:
+            return self._replay(_Mixed(self, measured[what_ifs], steps))
+
+        return self._in_blocks(len(measured), self.layout.replicas, block)
+
+    def step_ns_of_replicas(self) -> npt.NDArray[np.int64]:
+        """Return the step times (replicas, steps) where only operations of one replica take what they took.
+
+        All other replicas are alike, so that one of them stands for all.
+        """
+
+        def block(replicas: slice, steps: slice) -> npt.NDArray[np.int64]:
+            def durations(place: int) -> npt.NDArray[np.int64]:
+                own = self.work_ns[place, steps, replicas].T
+                others = np.broadcast_to(self.ideal_ns[place], own.shape)
+                return np.stack([own, others] if self.layout.replicas > 1 else [own], axis=2)
+
+            return self._replay(durations)
+
+        return self._in_blocks(self.layout.replicas, 2, block)
 
     def step_ns_with(self, durations_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the step times where operations take *durations_ns* (operations, steps, replicas)."""
-        return np.asarray(self._replay(lambda place: durations_ns[place, None])[0])
+
+        def block(_: slice, steps: slice) -> npt.NDArray[np.int64]:
+            return self._replay(lambda place: durations_ns[place, None, steps])
+
+        return np.asarray(self._in_blocks(1, durations_ns.shape[2], block)[0])
+
+    def _in_blocks(
+        self, what_ifs: int, replicas: int, block: Callable[[slice, slice], npt.NDArray[np.int64]]
+    ) -> npt.NDArray[np.int64]:
+        """Return the step times of *what_ifs* by *block* of some of them and some steps, to bound memory."""
+        steps = len(self.layout.steps)
+        columns = max(1, _MOST_NUMBERS // (len(self.layout.operations) * replicas))
+        many = max(1, min(what_ifs, columns // steps))
+        results = np.empty((what_ifs, steps), np.int64)
+        for first in range(0, what_ifs, many):
+            for start in range(0, steps, columns // many):
+                place = slice(first, first + many), slice(start, start + columns // many)
+                results[place] = block(*place)
+        return results
 
     def _replay(self, durations: Callable[[int], npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
         """Return the end of each step, from its begin; *durations* are of (what-ifs, steps, replicas)."""

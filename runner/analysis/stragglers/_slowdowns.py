@@ -77,7 +77,6 @@ def slowdowns(replay: Replay) -> Slowdowns:
         mask(layout),
         ~mask(layout),
         *(mask(layout, [kind == name for kind in kinds]) for name in types),
-        *(mask(layout, replica=replica) for replica in range(layout.replicas)),
         *(mask(layout, [op.stage == stage for op in layout.operations]) for stage in range(layout.stages)),
     ]
     times = replay.step_ns(np.array(what_ifs))
@@ -85,8 +84,7 @@ def slowdowns(replay: Replay) -> Slowdowns:
     if ideal <= 0 or replayed.min() <= 0:
         raise TraceError("The operations of a step take no time. Next: check duration, which is in seconds.")
     ratios = times[2:] / ideal
-    by_replica = ratios[len(types) : len(types) + layout.replicas]
-    by_stage = ratios[len(types) + layout.replicas :]
+    by_replica, by_stage = replay.step_ns_of_replicas() / ideal, ratios[len(types) :]
     slowest = _slowest_workers(layout, by_replica.mean(axis=1), by_stage.mean(axis=1))
     last = mask(layout, [op.stage == layout.stages - 1 for op in layout.operations])
     removed = replay.step_ns(np.array([~slowest, ~last]))

@@ -16,6 +16,7 @@ from ....converter.readers import (
 )
 from ....support import change_text, duration_text, share_text
 from ....tracer import MANIFEST_NAME, TraceSet
+from ..._memory import check_operations
 from ...study import Study
 from ._causes import StragglerCause, causes
 from ._dependencies import dependencies
@@ -135,20 +136,26 @@ def operations_of(target: Path) -> OperationTable | None:
     """Return the operations of many steps at *target*, or None where there are none.
 
     *target* is a table, a trace set of `trace --steps 0`, or a study of either: then its newest one. Raises
-    what `read_operation_table` and `recorded_operations` raise.
+    what `read_operation_table`, `recorded_operations` and `check_operations` raise.
     """
     if is_operation_table(target):
-        return read_operation_table(target)
+        return _table(target)
     if Study.is_study(target):
         study = Study.open(target)
         if not study.trace_sets():
             file = study.operations_file
-            return read_operation_table(file) if file.is_file() else None
+            return _table(file) if file.is_file() else None
         target = study.latest_trace_set()
     if not (target / MANIFEST_NAME).is_file():
         return None
     trace_set = TraceSet.load(target)
     return recorded_operations(trace_set) if any(entry.step_times for entry in trace_set.ranks) else None
+
+
+def _table(path: Path) -> OperationTable:
+    """Return the table at *path* if the memory suffices for its answer."""
+    check_operations(path)
+    return read_operation_table(path)
 
 
 def find_stragglers(table: OperationTable) -> Stragglers:

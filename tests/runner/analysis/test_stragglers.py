@@ -13,7 +13,11 @@ from training_job import TrainingJob
 from chakrascope.converter.readers import read_operation_table
 from chakrascope.errors import TraceError
 from chakrascope.runner.analysis import STRAGGLER_TABLES, find_stragglers
+from chakrascope.runner.analysis.stragglers import _replay
+from chakrascope.runner.analysis.stragglers._dependencies import dependencies
+from chakrascope.runner.analysis.stragglers._layout import lay_out
 from chakrascope.runner.analysis.stragglers._series import pattern_text
+from chakrascope.runner.analysis.stragglers._slowdowns import mask
 
 DATA = Path(__file__).parents[2] / "data" / "runner" / "stragglers"
 MODEST = settings(max_examples=15, deadline=None)
@@ -117,6 +121,21 @@ def test_a_slow_worker_slows_the_step_by_what_a_replay_says(tmp_path_factory, jo
     slowest = np.unravel_index(slow.slowdowns.by_worker.mean(axis=2).argmax(), slow.layout.ranks.shape)
     if job["replicas"] > 1 and job["stages"] > 1 and slow.slowdowns.overall > 1.05:
         assert tuple(map(int, slowest)) == (replica, stage)
+
+
+@MODEST
+@given(jobs, st.sampled_from([1, 64, 2**24]), st.integers(0, 2**32 - 1))
+def test_one_replica_alone_is_what_masks_of_all_say(tmp_path_factory, job, numbers, seed):
+    table = read_operation_table(
+        TrainingJob(**job, noise=0.3, seed=seed).write(tmp_path_factory.mktemp("alone") / "job.parquet")
+    )
+    layout = lay_out(table)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_replay, "_MOST_NUMBERS", numbers)  # a block of one what-if and step, of some, of all
+        replay = _replay.Replay(layout, dependencies(layout))
+        alone = replay.step_ns_of_replicas()
+        masks = np.array([mask(layout, replica=replica) for replica in range(layout.replicas)])
+        assert (alone == replay.step_ns(masks)).all()
 
 
 def test_scaling_all_times_changes_no_slowdown(answer):
