@@ -117,10 +117,11 @@ def summarize(
     ranks = _rank_columns(result)
     bound = _bound(result, kinds, ranks, advised, workload) if len(kinds["key"]) else _Bound("")
     took = _took(result.makespan_ns, workload)
-    headline = _headline(path, kinds, bound, advised, took)
-    if about_backend(result.backend).network and len(path.columns["rank"]):
+    measured = not about_backend(result.backend).network
+    headline = _headline(path, kinds, bound, advised, took, measured=measured)
+    if not measured and len(path.columns["rank"]):
         headline += _network_cannot_matter(path, kinds, ranks)
-    times = None if about_backend(result.backend).network else step_times(workload.metadata)
+    times = step_times(workload.metadata) if measured else None
     if times is not None and times.matters:
         headline += f" {times.text}"
     qualifiers = _qualifiers(result, workload, bound.kind)
@@ -227,14 +228,32 @@ def _measured_text(workload: Workload) -> str:
     return f" (measured{profiled}{which}: {duration_text(measured_ns)})"
 
 
-def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advised, took: str) -> str:
+def _headline(
+    path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advised, took: str, *, measured: bool
+) -> str:
     if not len(path.columns["rank"]):
         return "The step takes no time: every node has a duration of 0."
+    late = [one for one in advised.advice[:1] if one.key.startswith("skew:") and not one.is_bound]
+    top = advised.contributor
+    if late and late[0].gain_ns > max(advised.half_kinds_ns.values(), default=0):
+        return f"{took} bound by {_late_rank(path, late[0], top, measured=measured)}."
     cause = _PHRASES.get(bound.kind, bound.kind)
     share = f": {share_text(float(kinds['share'][0]))} of the critical path"
-    late = [one for one in advised.advice[:1] if one.key.startswith("skew:") and not one.is_bound]
-    parts = [_contributor(path, advised.contributor), *(_lower(one.what) for one in late)]
+    parts = [_contributor(path, top), *(_lower(one.what) for one in late)]
     return f"{took} bound by {cause}{bound.why or share}; {'; '.join(parts)}."
+
+
+def _late_rank(path: CriticalPath, late: Advice, top: Cause | None, *, measured: bool) -> str:
+    """Return which rank is late, by what, and where the others wait, as text."""
+    rank, excess = late.what.split(" is late", 1)
+    text, gain = f"{_lower(rank)}, which is late{excess}", duration_text(late.gain_ns)
+    if top is None or top.kind != "communication" or not measured:  # simulated, a path holds no waits
+        return f"{text}; an even load would gain {gain}; {_contributor(path, top)}"
+    waited = f"{duration_text(top.path_ns)}, {share_text(top.path_ns / max(1, path.makespan_ns))}"
+    return (
+        f"{text}; the others wait for it in {top.what} ({waited} of the critical path); an even load would "
+        f"gain {gain}"
+    )
 
 
 def _took(makespan_ns: int, workload: Workload) -> str:
