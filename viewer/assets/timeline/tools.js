@@ -14,10 +14,11 @@ export class Tools {
     this.timeline = timeline;
     this.controls = {};
     const choices = Object.entries(CHOICES).map(([name, [title, options]]) => this.choice(name, title, options));
-    const fold = this.box("same", "timeline-same", "fold equal ranks,", { on: "", off: "apart" });
+    const fold = this.box("same", "timeline-same", "equal ranks", { on: "", off: "apart" });
     const foldEmpty = this.box("empty", "timeline-empty", "empty rows", { on: "folded", off: "" });
+    fold.title = "one row for ranks that do the same";
     foldEmpty.title = "fold rows with nothing in the window";
-    document.getElementById("timeline-tools").replaceChildren(timeline.search.element, ...choices, this.rankFilter(), fold, foldEmpty);
+    document.getElementById("timeline-tools").replaceChildren(timeline.search.element, ...choices, this.rankFilter(), "Fold", fold, foldEmpty);
     const measured = this.box("measured", "timeline-measured", "Measured above simulated", { on: "1", off: "" });
     this.controls.measured.disabled = !timeline.isMeasured;
     if (!timeline.isMeasured) { measured.title = "this workload was not captured"; }
