@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ...converter import CollectiveType
 from ...support.table import CodedColumns, Columns, TextColumn, frame_of
+from .._clocks import arrivals_on_one_clock
 from .._framed import coded, rows_coded
 from .._result import Result
 from .._traits import about_backend
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "arrivals_on_one_clock",
     "collective_arrivals",
     "collective_overview",
     "operation_name",
@@ -28,38 +28,14 @@ __all__ = [
 ]
 
 Ints = npt.NDArray[np.int64]
-_ROUNDS = 8
 
 
-def arrivals_on_one_clock(result: Result, calls: Columns) -> Ints:
-    """Return when each of *calls*, collectives of *result*, started; in a replay on a clock of all ranks.
-
-    All ranks leave a collective together, so that a rank's clock is ahead by the median of what its
-    collectives end later there than on the median rank. Other runs have one clock.
-    """
-    starts: Ints = calls["start_ns"].astype(np.int64)
-    if about_backend(result.backend).network or not len(starts):
+def _arrivals(result: Result, calls: Columns) -> Ints:
+    """Return when each of *calls*, collectives of *result*, started; in a replay on a clock of all ranks."""
+    if about_backend(result.backend).network:
+        starts: Ints = calls["start_ns"].astype(np.int64)
         return starts
-    ends = calls["end_ns"].astype(np.int64)
-    _, ranks = np.unique(calls["rank"], return_inverse=True)
-    _, numbers = np.unique(calls["collective"], return_inverse=True)
-    ahead = np.zeros(int(ranks.max()) + 1, np.int64)
-    for _ in range(_ROUNDS):  # one would do, were all collectives of all ranks
-        left = ends - ahead[ranks]
-        change = _medians(left - _medians(left, numbers)[numbers], ranks)
-        ahead += change
-        if not change.any():
-            break
-    return starts - ahead[ranks]
-
-
-def _medians(values: Ints, keys: Ints) -> Ints:
-    """Return the median of the values of each key, which count from 0; of an even number the lower one."""
-    order = np.lexsort((values, keys))
-    counts = np.bincount(keys)
-    firsts = np.cumsum(counts) - counts
-    middle: Ints = values[order][firsts + (counts - 1) // 2]
-    return middle
+    return arrivals_on_one_clock(calls)
 
 
 _KEYS = ["collective", "comm_type", "group", "size_bytes"]
@@ -141,7 +117,7 @@ def _calls(result: Result) -> tuple[Columns, Ints]:
     sizes = np.ones(int(calls["rank"].max(initial=0)) + 1, np.int64)
     if distinct is not table:
         sizes = np.bincount(result.columns("ranks")["representative"])
-    return {**calls, "arrival_ns": arrivals_on_one_clock(result, calls)}, sizes
+    return {**calls, "arrival_ns": _arrivals(result, calls)}, sizes
 
 
 def _sizes(result: Result, groups: Ints, recorded: Ints) -> Ints:
@@ -218,7 +194,7 @@ def collective_arrivals(result: Result, nodes: pd.DataFrame) -> pd.DataFrame:
     calls = result.collectives[
         ["collective", "comm_type", "rank", "node_id", "start_ns", "end_ns"]
     ].reset_index(drop=True)
-    arrivals = pd.Series(arrivals_on_one_clock(result, result.columns("collectives")))
+    arrivals = pd.Series(_arrivals(result, result.columns("collectives")))
     of_one = arrivals.groupby(calls["collective"])
     calls = calls.assign(late_ns=arrivals - of_one.transform("min"), ranks=of_one.transform("size"))
     calls = calls[calls["ranks"] > 1].assign(operation=calls["comm_type"].map(operation_name))

@@ -9,6 +9,7 @@ import numpy as np
 from ...support import package_version
 from ...support.table import Columns, Table
 from .. import engine
+from .._clocks import with_measured_waits
 from .._experiment import Detail, Experiment
 from .._framed import typed
 from .._node_tables import RecordedNodes, calls_of_all, nodes_of_all
@@ -106,7 +107,9 @@ def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
         for name in ("src", "dst", "bytes", "busy_ns", "queue_ns", "messages")
     }
     link_use = typed(output.fabric.intervals, COLUMNS["link_use"])
-    calls = Table.of(arranged_calls(output.collectives(of_all and not equal)))
+    columns = arranged_calls(output.collectives(of_all and not equal))
+    replays = about_backend(result.backend).replays
+    calls = Table.of(with_measured_waits(columns) if replays else columns)
     # The columns of few nodes are built now, so that the engine's records can be freed.
     recorded = Table(RecordedNodes(output))
     nodes = Table.of(recorded.read()) if recorded.num_rows < MANY_NODES else recorded
