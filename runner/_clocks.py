@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..support.table import Columns
+from ._framed import rows_coded
 
-__all__ = ["arrivals_on_one_clock", "with_measured_waits"]
+__all__ = ["arrivals_on_one_clock", "waits_of", "with_measured_waits"]
 
 Ints = npt.NDArray[np.int64]
 _ROUNDS = 8
@@ -46,6 +47,31 @@ def with_measured_waits(calls: Columns) -> Columns:
     lasted = calls["end_ns"] - calls["start_ns"]
     wait_ns = np.minimum(last[numbers] - arrivals, lasted)
     return calls | {"wait_ns": wait_ns, "transfer_ns": lasted - wait_ns}
+
+
+def waits_of(calls: Columns, ranks: Ints, node_ids: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return how long each node waited in its collective, for which rank and for which node of that rank.
+
+    *calls* are the measured collectives of all ranks; nodes that are none of them waited 0 ns for rank -1.
+    """
+    count = len(calls["rank"])
+    if not count:
+        return np.zeros(len(ranks), np.int64), np.full(len(ranks), -1), np.full(len(ranks), -1)
+    numbers, firsts = rows_coded(
+        np.append(calls["rank"].astype(np.int64), ranks), np.append(calls["node_id"], node_ids)
+    )
+    call_of = np.full(len(firsts), -1)
+    call_of[numbers[:count]] = np.arange(count)
+    own = call_of[numbers[count:]]
+    order = np.lexsort([-calls["rank"].astype(np.int64), arrivals_on_one_clock(calls)])
+    last_of = np.zeros(int(calls["collective"].max()) + 1, np.int64)
+    last_of[calls["collective"][order]] = order  # of a collective the row written last: the last arrival
+    last = last_of[calls["collective"][own]]
+    return (
+        np.where(own >= 0, calls["wait_ns"][own], 0),
+        np.where(own >= 0, calls["rank"][last], -1),
+        np.where(own >= 0, calls["node_id"][last], -1),
+    )
 
 
 def _medians(values: Ints, keys: Ints) -> Ints:

@@ -13,9 +13,11 @@ from ...converter import NodeType, Workload
 from ...errors import BackendError, ConfigError, did_you_mean
 from ...support import count_text, duration_text, share_text
 from ...support.table import CodedColumns, Columns, Table, TextColumn, frame_of
+from .._clocks import waits_of
 from .._framed import sums_by
 from .._notebook import Bar, Figure, bars, block, html_table
 from .._result import Result
+from .._traits import about_backend
 from ._choices import BREAKDOWNS
 from ._labels import short_name
 from ._path_facts import NodeFacts, describe_collectives
@@ -85,12 +87,12 @@ class CriticalPath:
 
     @classmethod
     def of_steps(
-        cls, steps: Steps, makespan_ns: int, workload: Workload, texts: dict[str, TextColumn] | None = None
+        cls, steps: Steps, makespan_ns: int, workload: Workload, texts: dict[str, TextColumn]
     ) -> CriticalPath:
-        """Return the path of *steps*, none of which is empty; *texts* are its :attr:`texts`, if known."""
-        columns = _segments(steps, texts or _path_texts(steps, workload))
-        walk = _Walk(steps, workload, None if texts is None else texts["awaited"])
-        return cls(Table.of(columns), makespan_ns, np.asarray(workload.program_of_rank, np.int32), walk)
+        """Return the path of *steps*, none of which is empty; *texts* are its :attr:`texts`."""
+        walk = _Walk(steps, workload, texts.get("awaited"))
+        programs = np.asarray(workload.program_of_rank, np.int32)
+        return cls(Table.of(_segments(steps, texts)), makespan_ns, programs, walk)
 
     @cached_property
     def segments(self) -> pd.DataFrame:
@@ -216,7 +218,33 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
     steps = path_steps(result)
     lasting = steps["end_ns"] > steps["start_ns"]
     kept = {name: column[lasting] for name, column in steps.items()}
-    return CriticalPath.of_steps(kept, result.makespan_ns, workload)
+    if not about_backend(result.backend).replays:
+        return CriticalPath.of_steps(kept, result.makespan_ns, workload, _path_texts(kept, workload))
+    kept, waits = _with_waits(kept, result)
+    texts = _path_texts(kept, workload)
+    kinds = texts["kind"]
+    numbers = np.where(waits, len(kinds.texts), kinds.numbers).astype(np.int32)
+    texts["kind"] = TextColumn(numbers, [*kinds.texts, "wait"])
+    return CriticalPath.of_steps(kept, result.makespan_ns, workload, texts)
+
+
+def _with_waits(steps: Steps, result: Result) -> tuple[Steps, npt.NDArray[np.bool_]]:
+    """Return the *steps* of a measured run with the waits in collectives as pieces, and which these are.
+
+    A rank's measured collective includes the wait for the last member; the rest of it has that as its origin.
+    """
+    wait_ns, rank, node = waits_of(result.columns("collectives"), steps["rank"], steps["node_id"])
+    begun_ns, lasts_ns = steps["start_ns"] - steps["own_start_ns"], steps["end_ns"] - steps["start_ns"]
+    wait_ns = np.clip(wait_ns - begun_ns, 0, lasts_ns)
+    row = np.repeat(np.arange(len(wait_ns)), 1 + ((wait_ns > 0) & (wait_ns < lasts_ns)))
+    is_first = np.append(True, row[1:] != row[:-1])[: len(row)]
+    waits = is_first & (wait_ns[row] > 0)
+    divided = {name: column[row] for name, column in steps.items()}
+    divided["end_ns"] = np.where(waits, divided["start_ns"] + wait_ns[row], divided["end_ns"])
+    divided["start_ns"] = divided["start_ns"] + np.where(is_first, 0, wait_ns[row])
+    divided["origin_rank"] = np.where(is_first, divided["origin_rank"], rank[row])
+    divided["origin_node"] = np.where(is_first, divided["origin_node"], node[row])
+    return divided, waits
 
 
 def _segments(steps: Steps, texts: dict[str, TextColumn]) -> CodedColumns:

@@ -118,7 +118,7 @@ def summarize(
     bound = _bound(result, kinds, ranks, advised, workload) if len(kinds["key"]) else _Bound("")
     took = _took(result.makespan_ns, workload)
     measured = not about_backend(result.backend).network
-    headline = _headline(path, kinds, bound, advised, took, measured=measured)
+    headline = _headline(path, kinds, bound, advised, took)
     if not measured and len(path.columns["rank"]):
         headline += _network_cannot_matter(path, kinds, ranks)
     times = step_times(workload.metadata) if measured else None
@@ -228,32 +228,28 @@ def _measured_text(workload: Workload) -> str:
     return f" (measured{profiled}{which}: {duration_text(measured_ns)})"
 
 
-def _headline(
-    path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advised, took: str, *, measured: bool
-) -> str:
+def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advised, took: str) -> str:
     if not len(path.columns["rank"]):
         return "The step takes no time: every node has a duration of 0."
     late = [one for one in advised.advice[:1] if one.key.startswith("skew:") and not one.is_bound]
     top = advised.contributor
     if late and late[0].gain_ns > max(advised.half_kinds_ns.values(), default=0):
-        return f"{took} bound by {_late_rank(path, late[0], top, measured=measured)}."
+        return f"{took} bound by {_late_rank(path, kinds, late[0], top)}."
     cause = _PHRASES.get(bound.kind, bound.kind)
     share = f": {share_text(float(kinds['share'][0]))} of the critical path"
     parts = [_contributor(path, top), *(_lower(one.what) for one in late)]
     return f"{took} bound by {cause}{bound.why or share}; {'; '.join(parts)}."
 
 
-def _late_rank(path: CriticalPath, late: Advice, top: Cause | None, *, measured: bool) -> str:
-    """Return which rank is late, by what, and where the others wait, as text."""
+def _late_rank(path: CriticalPath, kinds: Columns, late: Advice, top: Cause | None) -> str:
+    """Return which rank is late, by what, and how long the others wait for it, as text."""
     rank, excess = late.what.split(" is late", 1)
     text, gain = f"{_lower(rank)}, which is late{excess}", duration_text(late.gain_ns)
-    if top is None or top.kind != "communication" or not measured:  # simulated, a path holds no waits
+    row = np.flatnonzero(kinds["key"] == "wait")
+    if not len(row):  # simulated: the path is that of the late rank
         return f"{text}; an even load would gain {gain}; {_contributor(path, top)}"
-    waited = f"{duration_text(top.path_ns)}, {share_text(top.path_ns / max(1, path.makespan_ns))}"
-    return (
-        f"{text}; the others wait for it in {top.what} ({waited} of the critical path); an even load would "
-        f"gain {gain}"
-    )
+    waited, share = duration_text(int(kinds["duration_ns"][row[0]])), share_text(kinds["share"][row[0]])
+    return f"{text}; waiting for peers takes {waited}, {share} of the step; an even load would gain {gain}"
 
 
 def _took(makespan_ns: int, workload: Workload) -> str:

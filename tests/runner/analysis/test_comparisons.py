@@ -154,7 +154,7 @@ def test_comparison_aligns_nodes_of_the_common_ranks(run, other):
 def test_paths_diverge_where_they_do(run, other):
     assert divergence_text(run.path, other.path) == "Both critical paths go through the same 18 segments."
     segments = run.path.segments
-    elsewhere = segments.assign(rank=segments["rank"].where(segments["segment"] < 12, 0))
+    elsewhere = segments.assign(rank=segments["rank"].where(segments["node_id"] < 12, 0))
     path = dataclasses.replace(run.path, table=Table.of(elsewhere), walk=None)
     text = divergence_text(run.path, path)
     assert "share their first 12 segments, until 3.28 ms" in text

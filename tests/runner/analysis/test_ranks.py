@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from workloads import coll, comp, workload
 
 from chakrascope.converter import convert_files
 from chakrascope.runner import Study, get_backend, prepare
@@ -16,6 +17,8 @@ from chakrascope.runner.analysis import (
     rank_standings,
     slowest_rank,
 )
+
+MS = 1_000_000
 
 
 class Recorded:
@@ -92,6 +95,40 @@ def test_waiting_is_what_collectives_say(run):
     table = rank_standings(run.result, run.workload).set_index("rank")
     waits = run.result.collectives.groupby("rank")["wait_ns"].sum()
     assert table["waiting_ns"].to_dict() == waits.to_dict()
+
+
+def measured(tmp_path, *, ahead_ns=0):
+    """Analyse the replay of three ranks, of which rank 1 computes 6 ms longer and has a clock of its own."""
+
+    def rank(late_ns, waited_ns, begin_ns=0):
+        nodes = [comp(0, 3 * MS + late_ns + begin_ns), coll(1, 1 << 20, (0,), duration_ns=MS + waited_ns)]
+        return [*nodes, comp(2, MS, (1,)), coll(3, 1 << 20, (2,), duration_ns=2 * MS)]
+
+    study = Study.create(tmp_path / "study")
+    ranks = rank(0, 6 * MS), rank(6 * MS, 0, ahead_ns), rank(2 * MS, 4 * MS)
+    prefix = study.add_workload(workload(*ranks), "job")
+    experiment = prepare(prefix, "default", None, backend="replay", semantics="trace")
+    study.add_run(experiment, get_backend("replay").run(experiment), workload="job")
+    return analyse_run(study)
+
+
+@pytest.mark.parametrize("ahead_ns", [0, 4 * MS])
+def test_a_measured_collective_is_divided_at_the_last_arrival(tmp_path, ahead_ns):
+    run = measured(tmp_path, ahead_ns=ahead_ns)
+    calls = run.result.collectives.sort_values(["collective", "rank"])
+    assert calls["wait_ns"].tolist() == [6 * MS, 0, 4 * MS, 0, 0, 0]
+    assert calls["transfer_ns"].tolist() == [MS] * 3 + [2 * MS] * 3
+    assert rank_standings(run.result, run.workload)["waiting_ns"].tolist() == [6 * MS, 0, 4 * MS]
+
+
+def test_the_path_of_a_measured_run_has_its_waits(tmp_path):
+    run = measured(tmp_path)
+    path = run.path
+    assert path.segments["duration_ns"].sum() == path.makespan_ns == 13 * MS
+    by_kind = path.breakdown("kind").set_index("key")["duration_ns"]
+    assert by_kind.to_dict() == {"compute": 4 * MS, "communication": 3 * MS, "wait": 6 * MS}
+    after = path.segments["reason"][path.segments["kind"].tolist().index("wait") + 1]
+    assert after == "Waited 6.00 ms for rank 1 to reach 'coll1' (node 1)."
 
 
 def test_arrivals_are_counted_from_the_first(run):
