@@ -286,7 +286,7 @@ _OTHER_RECIPES: dict[tuple[str, str], dict[str, object]] = {
     ("Grok1 314b", "GB200"): {"model": "grok1", "sequence": 8192, "tp": 4, "ep": 8},
     ("Grok1 314b", "H100"): {
         "model": "grok1", "sequence": 8192, "tp": 4, "pp": 8, "cp": 2, "ep": 8, "chunks": 8,
-        "schedule": "interleaved", "tensor_overlap": True, "whole_experts": True,
+        "schedule": "interleaved", "tensor_overlap": True, "expert_tp": 1,
     },
 }  # fmt: skip
 

@@ -74,11 +74,11 @@ def main() -> None:
 
 _FLAGS = (
     "sequence_parallel", "fused_attention", "overlap", "tensor_overlap", "deduplicate", "expert_overlap",
-    "cuda_graphs", "whole_experts",
+    "cuda_graphs",
 )  # fmt: skip
 _NUMBERS = {
     "tp": 1, "pp": 1, "dp": 0, "cp": 1, "ep": 1, "micro_batch": 1, "global_batch": 0, "sequence": 0,
-    "zero": -1, "document": 0,
+    "zero": -1, "document": 0, "expert_tp": 0,
 }  # fmt: skip
 
 

@@ -48,6 +48,7 @@ AMOUNTS = (
 _PLACE = {name: place for place, name in enumerate(AMOUNTS)}
 _DATA_LANES = range(40, 44)
 _TENSOR_LANES = range(20, 22)
+_ACTIVATION_AXES = ("tp", "cp", "ep", "etp")  # along which ranks exchange activations
 _OVERLAPPED_LANES = (*_TENSOR_LANES, *_DATA_LANES)
 
 
@@ -229,7 +230,7 @@ def _of_layers(model: Transformer, layers: int, is_expert: bool) -> Transformer:
 def _spreads(plan: Plan, links: Links, stage: int) -> tuple[tuple[tuple[str, ...], Spread], ...]:
     """Return how the groups that exchange activations stand in nodes."""
     place = Stage(plan, _UnitPrices(), links.node_size, stage)
-    return tuple(((axis,), place.where((axis,))) for axis in ("tp", "cp", "ep") if getattr(plan, axis) > 1)
+    return tuple(((axis,), place.where((axis,))) for axis in _ACTIVATION_AXES if plan.degree(axis) > 1)
 
 
 @dataclass(frozen=True)

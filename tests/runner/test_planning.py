@@ -118,6 +118,26 @@ def test_no_plan_that_was_left_out_is_faster_than_the_best(
     assert few.error <= everything.error < 0.15
 
 
+def test_experts_are_on_all_ranks_of_tensor_parallelism_or_on_one():
+    degrees, _ = possible_degrees(replace(REQUEST, model=EXPERTS))
+    usual = {(each.tp, each.expert_tp) for each in degrees}
+    assert {(1, 0), (2, 0), (2, 1), (4, 0), (4, 1)} <= usual
+    assert {split for _, split in usual} == {0, 1}
+    asked, refused = possible_degrees(replace(REQUEST, model=EXPERTS, only={"expert_tp": (2,)}))
+    assert {(each.tp, each.expert_tp) for each in asked} == {(2, 0), (4, 2), (8, 2)}
+    assert refused["--expert-tp divides neither --tp nor the columns of an expert"] > 0
+    widest = max(each.ep for each in asked if each.tp == 8 and each.pp == 1)
+    assert widest == EXPERTS.experts == 8
+
+
+def test_widths_that_tensor_parallelism_does_not_divide_are_counted():
+    odd = replace(SMALL, ffn=SMALL.heads * 3 // 4)
+    degrees, refused = possible_degrees(replace(REQUEST, model=odd))
+    assert degrees
+    assert all(odd.ffn % each.tp == 0 for each in degrees)
+    assert any("columns of a feed-forward part" in reason for reason in refused)
+
+
 @settings(max_examples=10, deadline=None)
 @given(
     tp=st.sampled_from([1, 2, 4]),
@@ -324,6 +344,7 @@ def test_the_command_says_what_was_left_out():
         (["--gpus", "8", "--price", "a100-80=2"], "--price h100=NUMBER"),
         ([], "--gpus 512"),
         (["--gpus", "64", "--chip", "tpu-v2"], "--network NAME"),
+        (["--gpus", "8", "--expert-tp", "1"], "has no experts"),
     ],
 )
 def test_a_wrong_search_says_what_to_change(arguments: list[str], words: str):

@@ -19,7 +19,7 @@ GroupKey = tuple[tuple[str, ...], str]
 
 # Streams of the device: what shares one happens one after the other.
 LANES = {"compute": 0, "host": 1, "send": 30, "receive": 31}
-AXIS_LANES = {"tp": 10, "cp": 12, "ep": 14, "overlap": 20, "gather": 40, "scatter": 42}
+AXIS_LANES = {"tp": 10, "cp": 12, "ep": 14, "etp": 16, "overlap": 20, "gather": 40, "scatter": 42}
 
 
 class Prices(Protocol):

@@ -297,7 +297,7 @@ def _expert_params(model: Transformer, plan: Plan, layer: int) -> float:
     """Return the parameters of the experts of *layer* on one rank."""
     if not model.is_expert_layer(layer):
         return 0.0
-    return model.experts * model.expert_params / plan.ep / plan.expert_tp
+    return model.experts * model.expert_params / plan.ep / plan.expert_split
 
 
 def _output_bytes(model: Transformer, plan: Plan) -> float:

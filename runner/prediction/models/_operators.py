@@ -118,22 +118,25 @@ class _Sizes:
     def pointwise(self, name: str, elements: float, touches: float, module: str) -> Operator:
         return Operator(name, "pointwise", elements, touches * elements * self.plan.element_bytes, module)
 
-    def joined(self, name: str, module: str, *, gather: bool, alone: bool = False) -> list[Item]:
-        """Return what tensor parallelism exchanges in front of (*gather*) or behind its matrices.
+    def joined(
+        self, name: str, module: str, *, gather: bool, alone: bool = False, axis: str = "tp"
+    ) -> list[Item]:
+        """Return what ranks along *axis* exchange in front of (*gather*) or behind the matrices they split.
 
         *alone* is what no software overlaps with them.
         """
         plan = self.plan
-        if plan.tp == 1 or (gather and not plan.sequence_parallel):
+        ranks = plan.degree(axis)
+        if ranks == 1 or (gather and not plan.sequence_parallel):
             return []
-        whole = self.tokens * self.model.hidden * plan.element_bytes
+        whole = self.tokens * ranks / plan.tp * self.model.hidden * plan.element_bytes
         kind = CollectiveType.ALL_REDUCE
         if plan.sequence_parallel:
             kind = CollectiveType.ALL_GATHER if gather else CollectiveType.REDUCE_SCATTER
         overlapped = plan.tensor_overlap and plan.sequence_parallel and not alone
         return [
             Exchange(
-                f"{name} {kind.name.lower()}", kind, ("tp",), whole * _part(plan, kind), module, overlapped
+                f"{name} {kind.name.lower()}", kind, (axis,), whole * _part(plan, kind), module, overlapped
             )
         ]
 
@@ -256,16 +259,15 @@ def _feed_forward(
 def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     """Yield a layer of experts; each rank gets as many tokens as it gives away (balanced).
 
-    Where tensor parallelism does not cut experts, each of its ranks gives away the tokens it keeps.
+    The ranks that share an expert gather the tokens that they keep, and each gives away its share of them.
     """
     model, plan = sizes.model, sizes.plan
-    whole = plan.whole_experts
+    split, axis = plan.expert_split, plan.expert_axis
     yield sizes.pointwise("norm", sizes.kept_tokens * model.hidden, 2, module)
     yield sizes.half_gemm("router", sizes.kept_tokens, model.hidden, model.experts, module)
-    if not whole:
-        yield from sizes.joined("mlp", module, gather=True, alone=True)
-    routed = (sizes.kept_tokens if whole else sizes.tokens) * model.top_k
-    sent = routed / plan.expert_tp
+    yield from sizes.joined("mlp", module, gather=True, alone=True, axis=axis)
+    routed = sizes.tokens * split / plan.tp * model.top_k
+    sent = routed / split
     exchange = Exchange(
         "dispatch",
         CollectiveType.ALL_TO_ALL,
@@ -280,16 +282,19 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     if plan.ep > 1:
         yield exchange
     yield sizes.pointwise("permute", sent * model.hidden, 4, module)
-    width = model.expert_ffn / plan.expert_tp
+    width = model.expert_ffn / split
     yield from _feed_forward(sizes, routed, width, module, model.experts / plan.ep)
     if plan.ep > 1:
         yield replace(exchange, name="combine")
+    shares_rows = axis == "tp"  # the shared experts read the rows that the others have gathered
+    if not shares_rows:
+        yield from sizes.joined("mlp", module, gather=False, alone=True, axis=axis)
     if model.shared_experts:
-        if whole:
+        if not shares_rows:
             yield from sizes.joined("shared", module, gather=True, alone=True)
         width = model.shared_experts * model.expert_ffn / plan.tp
         yield from _feed_forward(sizes, sizes.tokens, width, f"{module}.shared")
-    if not whole or model.shared_experts:
+    if shares_rows or model.shared_experts:
         yield from sizes.joined("mlp", module, gather=False, alone=True)
     yield sizes.pointwise("residual", sizes.kept_tokens * model.hidden, 2, module)
 
@@ -324,7 +329,7 @@ def _gradients(forward: Sequence[Item], plan: Plan) -> list[Item]:
         if isinstance(item, Exchange):
             kind = _OPPOSITE.get(item.kind, item.kind)
             size = item.size_bytes
-            if item.axes == ("tp",):
+            if item.axes in {("tp",), ("etp",)}:
                 size *= _part(plan, kind) / _part(plan, item.kind)
             items.append(replace(item, name=name, kind=kind, size_bytes=size))
         else:

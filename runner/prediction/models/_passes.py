@@ -207,7 +207,7 @@ class Passes:
         """Return collectives of the parameters of *layer*; those of experts have ranks of their own."""
         plan, module = self.plan, f"layers.{layer}"
         params, experts = self._unit_params(layer), self._expert_params(layer)
-        if plan.ep == 1 and not plan.whole_experts:
+        if plan.ep == 1 and plan.expert_split == plan.tp:
             params, experts = params + experts, 0.0
         parts = [(name, params, plan.data_axes), (f"{name} of experts", experts, ("edp",))]
         return [
@@ -264,7 +264,7 @@ class Passes:
         """Return the parameters of the experts of *layer* on this rank."""
         if not self.model.is_expert_layer(layer):
             return 0.0
-        return self.model.experts / self.plan.ep * self.model.expert_params / self.plan.expert_tp
+        return self.model.experts / self.plan.ep * self.model.expert_params / self.plan.expert_split
 
     def _unit_params(self, layer: int) -> float:
         """Return the parameters gathered with *layer*, those in front of or behind the layers too."""

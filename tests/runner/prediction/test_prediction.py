@@ -440,7 +440,7 @@ def test_a_calibrated_network_is_not_slowed_down_once_more():
         (["--schedule", "zero-bubble"], "changes nothing without --pp"),
         (["--tensor-overlap"], "changes nothing without --tp"),
         (["--interleave", "2"], "there is one stage"),
-        (["--whole-experts", "--tp", "2"], "has no experts"),
+        (["--expert-tp", "1", "--tp", "2"], "has no experts"),
         (["--precision", "bf8"], "did you mean 'bf16'"),
         (["--precision", "nvfp4"], "no peak for the precision"),
         (["--keep", "qkv"], "changes nothing without --recompute full"),

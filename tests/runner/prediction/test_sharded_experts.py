@@ -50,11 +50,11 @@ class Prices:
 def plans(draw: st.DrawFn) -> Plan:
     powers = st.sampled_from([1, 2, 4])
     tp, cp, dp = draw(powers), draw(st.sampled_from([1, 2])), draw(powers)
-    whole = draw(st.booleans()) and tp > 1
-    fitting = [ep for ep in (1, 2, 4, 8) if (tp * cp * dp if whole else dp) % ep == 0]
+    split = draw(st.sampled_from([size for size in (1, 2, 4) if size <= tp]))
+    fitting = [ep for ep in (1, 2, 4, 8) if tp * cp * dp // split % ep == 0]
     return Plan(
         tp=tp, cp=cp, dp=dp, ep=draw(st.sampled_from(fitting)), zero=draw(st.sampled_from([1, 2, 3])),
-        pp=draw(st.sampled_from([1, 2])), whole_experts=whole, sequence_parallel=tp > 1,
+        pp=draw(st.sampled_from([1, 2])), expert_tp=split, sequence_parallel=tp > 1,
         global_batch=dp * 4, overlap=draw(st.booleans()),
     )  # fmt: skip
 
@@ -81,7 +81,7 @@ def params_of(plan: Plan) -> float:
     experts = sum(map(MODEL.is_expert_layer, stage)) * MODEL.experts * MODEL.expert_params
     shared = sum(map(MODEL.layer_params, stage)) - experts + MODEL.embedding_params
     shared += MODEL.output_params if plan.pp == 1 else 0
-    of_rank = experts / plan.ep / plan.expert_tp
+    of_rank = experts / plan.ep / plan.expert_split
     has_copies = plan.degree(*plan.data_axes) > 1, plan.degree("edp") > 1
     return shared / plan.tp * has_copies[0] + of_rank * has_copies[1]
 
