@@ -9,7 +9,6 @@ what a constant utilisation says, the median of the same rows.
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from measured_steps import Step, every_step, left_out, unfitted_steps
+from prediction_distance import Point, described, drawing, points, table
 from prose import wrapped
 
 from chakrascope.cli._predict import plan_of, predict_command
@@ -30,11 +30,9 @@ from chakrascope.runner.prediction import (
     uncertainty,
 )
 from chakrascope.runner.prediction.models import Plan
-from chakrascope.support import element, picture
 
 ROOT = Path(__file__).resolve().parent.parent
 ODD = 0.12  # rows that are farther off are listed, and left out of the second count
-_COLOURS = ("#2f6fde", "#d9731a", "#2a9d5c", "#b8439b", "#7a5c3e", "#5a6b7b")
 
 
 class Row(NamedTuple):
@@ -67,8 +65,9 @@ def main() -> None:
         row for steps in _by(unfitted_steps(), lambda step: step.data).values() for row in predicted(steps)
     ]
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    (folder / "images" / "predictions.svg").write_text(scatter(rows), encoding="utf-8")
-    (folder / "predictions.md").write_text(wrapped(page(rows, never)), encoding="utf-8")
+    found = points([row.step for row in never])
+    (folder / "images" / "predictions.svg").write_text(drawing(found), encoding="utf-8")
+    (folder / "predictions.md").write_text(wrapped(page(rows, never, found)), encoding="utf-8")
     (folder / "predictions.csv").write_text("\n".join([*_every(rows), ""]), encoding="utf-8")
 
 
@@ -129,7 +128,7 @@ def predicted(steps: Sequence[Step]) -> Iterator[Row]:
         yield Row(step, time, need / usual, estimated_ns(setting), (time * low, time * high))
 
 
-def page(rows: Sequence[Row], never: Sequence[Row]) -> str:
+def page(rows: Sequence[Row], never: Sequence[Row], found: Sequence[Point]) -> str:
     """Return the whole page."""
     return "\n".join([
         "# Predicted and measured training steps", "",
@@ -139,12 +138,12 @@ def page(rows: Sequence[Row], never: Sequence[Row]) -> str:
         "error of the fit. *Unseen families* are sizes of a model or recipes, left out of the fit in turn "
         "with all their rows.", "",
         *_overview(rows), "",
-        "![predicted against measured](images/predictions.svg)", "",
         f"An odd row has an error above {ODD:.0%}. *Constant utilisation* applies the median utilisation of "
         "the same rows. *In their range* is the share of rows between `step_low_ns` and `step_high_ns` of "
         "costs fitted without their family.",
         "",
         "## Other labs, never fitted", "", *_never(never), "",
+        "## Error against distance", "", *_distance(found), "",
         "## By parallelism", "", *_parallelism(rows), "",
         "## Which configuration is best", "", *_best(rows), "",
         "## Odd rows", "",
@@ -180,6 +179,20 @@ def _never(rows: Sequence[Row]) -> Iterator[str]:
         yield _line(row)
     inside = sum(row.range[0] <= row.step.measured_ns <= row.range[1] for row in rows)
     yield (f"\nThe mean error is {_mean(rows):.1%}; {inside} of {len(rows)} are in their range.")
+
+
+def _distance(found: Sequence[Point]) -> Iterator[str]:
+    yield (
+        "The distance of a step is to the nearest step that its costs were fitted on: the doublings of "
+        "ranks, of parameters, or of operations in a layer, whichever are most, and one for each part (such "
+        "as a precision) that no fitted step has. The errors of families left out of the fit and of other "
+        "labs are those of the estimate that ranks the plans of `predict search`. Rings are outside their "
+        "range, lines are medians."
+    )
+    yield ""
+    yield f"![{described(found)}](images/predictions.svg)"
+    yield ""
+    yield from table(found)
 
 
 def _parallelism(rows: Sequence[Row]) -> Iterator[str]:
@@ -295,41 +308,6 @@ def _mean(rows: Sequence[Row]) -> float:
 
 def _constant(rows: Sequence[Row]) -> float:
     return statistics.mean(abs(row.constant / row.step.measured_ns - 1) for row in rows)
-
-
-def scatter(rows: Sequence[Row]) -> str:
-    """Return predicted over measured, against measured on a logarithmic axis, as SVG."""
-    width, height, left, top, right, bottom = 760, 380, 60, 16, 190, 46
-    low, high = math.log10(0.3), math.log10(400)
-
-    def across(row: Row) -> float:
-        return left + (math.log10(row.step.measured_ns / 1e9) - low) / (high - low) * (width - left - right)
-
-    def down(ratio: float) -> float:
-        return top + (1.4 - min(max(ratio, 0.6), 1.4)) / 0.8 * (height - top - bottom)
-
-    grey, bottom_y = {"fill": "#444444"}, height - bottom
-    parts = [element("rect", width="100%", height="100%", fill="#ffffff")]
-    for ratio in (0.6, 0.8, 1.0, 1.2, 1.4):
-        y, heavy = down(ratio), "#444444" if ratio == 1.0 else "#dddddd"
-        parts.append(element("line", x1=left, x2=width - right, y1=y, y2=y, stroke=heavy))
-        parts.append(element("text", f"{ratio:.1f}", x=left - 8, y=y + 4, text_anchor="end", **grey))
-    for seconds in (1, 10, 100):
-        x = left + (math.log10(seconds) - low) / (high - low) * (width - left - right)
-        parts.append(element("line", x1=x, x2=x, y1=top, y2=bottom_y, stroke="#eeeeee"))
-        parts.append(element("text", f"{seconds} s", x=x, y=height - 28, text_anchor="middle", **grey))
-    parts.append(element("text", "measured step", x=left, y=height - 8, **grey))
-    parts.append(element("text", "predicted / measured", x=left + 6, y=top + 12, **grey))
-    for place, (data, part) in enumerate(_by(rows, lambda row: row.step.data).items()):
-        colour = _COLOURS[place % len(_COLOURS)]
-        parts += [
-            element("circle", cx=across(row), cy=down(row.error + 1), r=3.2, fill=colour, fill_opacity=0.65)
-            for row in part
-        ]
-        x, y = width - right + 14, top + 14 + 20 * place
-        parts.append(element("circle", cx=x, cy=y - 4, r=4, fill=colour))
-        parts.append(element("text", data, x=x + 10, y=y, fill="#222222"))
-    return picture(width, height, *parts, font_family="sans-serif", font_size=12) + "\n"
 
 
 if __name__ == "__main__":
