@@ -49,14 +49,6 @@ def _degree(name: str, help_text: str, default: int | None = 1) -> Callable[[Com
     )
 
 
-def _refuse_offload(_ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    if value:
-        raise UsageError(
-            "CPU offload of activations and optimizer is not modelled. Next: --recompute N, a higher --zero "
-            "or --pp hold less."
-        )
-
-
 def plan_options(command: Command) -> Command:
     """Add the options that say how a model is trained, which `plan_of` reads."""
     from ..runner.prediction.models import AXES, RECOMPUTATIONS, SCHEDULES
@@ -76,11 +68,12 @@ def plan_options(command: Command) -> Command:
         click.option("--zero", type=click.IntRange(0, 3),
                      help="ZeRO stage; 3 is FSDP. [default: the software's]"),
         click.option("--recompute", metavar="MODE|N", default="none", show_default=True,
-                     help=f"{', '.join(RECOMPUTATIONS)}; N: the first N layers of each stage; uniform:N."),
+                     help=f"{', '.join(RECOMPUTATIONS)}; N: the first N layers of each stage; uniform:N; "
+                     "offload, offload:N: activations wait in the host's memory."),
         click.option("--keep", "saved", metavar="A,B", default="",
                      help="Products that full recomputation leaves out: qkv, projection, up, down."),
-        click.option("--cpu-offload", is_flag=True, hidden=True, expose_value=False,
-                     callback=_refuse_offload),
+        click.option("--offload-optimizer", is_flag=True, default=None,
+                     help="The host keeps the state of the optimizer, and computes its step."),
         click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
         _degree("interleave", "Model chunks per pipeline stage (interleaved schedule)."),
         click.option("--precision", help="Compute precision. [default: the chip's]"),

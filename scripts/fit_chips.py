@@ -102,14 +102,14 @@ TASKS = (
     ),
     Task(
         "a100-40", "fsdp", "MPT FSDP a100-40", _LLM_FOUNDRY, _FSDP,
-        habits={"grad_bytes": 2},
+        habits={"grad_bytes": 2, "eager": True},
     ),
     # The same multiprocessors and software with other memory.
     Task(
         "a100-80", "fsdp", "MPT FSDP a100-80", _LLM_FOUNDRY, dict.fromkeys(_FSDP, 0.1),
-        like=("a100-40", "fsdp"),
+        like=("a100-40", "fsdp"), habits={"eager": True},
     ),
-    Task("h100", "fsdp", "MPT FSDP h100", _LLM_FOUNDRY, _FSDP),
+    Task("h100", "fsdp", "MPT FSDP h100", _LLM_FOUNDRY, _FSDP, habits={"eager": True}),
     Task(
         "h100", "megatron", "NVIDIA recipes megatron", f"{_RECIPES}: Llama 3 with NeMo",
         {"gemm": 0.3, "attention": 0.15, "layer_ns": 1, "step_ns": 1, "across_share": 0.2,

@@ -124,7 +124,7 @@ def test_experts_are_on_all_ranks_of_tensor_parallelism_or_on_one():
     assert {(1, 0), (2, 0), (2, 1), (4, 0), (4, 1)} <= usual
     assert {split for _, split in usual} == {0, 1}
     asked, refused = possible_degrees(replace(REQUEST, model=EXPERTS, only={"expert_tp": (2,)}))
-    assert {(each.tp, each.expert_tp) for each in asked} == {(2, 0), (4, 2), (8, 2)}
+    assert {(each.tp, each.expert_tp) for each in asked} == {(2, 0), (4, 2), (8, 2), (16, 2)}
     assert refused["--expert-tp divides neither --tp nor the columns of an expert"] > 0
     widest = max(each.ep for each in asked if each.tp == 8 and each.pp == 1)
     assert widest == EXPERTS.experts == 8
@@ -370,7 +370,7 @@ def test_presets_have_nodes_as_they_are_sold():
     assert usual_network("gb200", 144).npus_count == (72, 2)
     assert usual_network("b200", 1024).npus_count == (8, 128)
     assert usual_network("v100", 32).npus_count == (16, 2)
-    row = {"chip": "h100", "gpus": 16, "tp": 2, "pp": 2, "dp": 4, "cp": 1, "ep": 1, "zero": 1,
+    row = {"chip": "h100", "gpus": 16, "tp": 2, "pp": 2, "dp": 4, "cp": 1, "ep": 1, "expert_tp": 0, "zero": 1,
            "schedule": "interleaved", "chunks": 2, "micro_batch": 1, "recompute": "none"}  # fmt: skip
     command = plan_command(REQUEST, row)
     assert "--tp 2 --pp 2 --dp 4 --zero 1 --schedule interleaved --interleave 2" in command

@@ -9,6 +9,7 @@ from ....converter.chakra import CollectiveType
 from ._convolutions import Convolution
 from ._groups import Routing
 from ._plan import Plan
+from ._recomputation import OFFLOAD
 from ._transformer import Transformer
 
 __all__ = [
@@ -44,9 +45,10 @@ class Operator:
     """One operator, or several of a kind, of a rank.
 
     *kind* is one of `PRODUCTS`, ``attention`` (the whole of it, scores in memory), ``flash`` (fused),
-    ``pointwise``, ``cast`` (to a low precision) or ``overhead`` (what each layer takes in addition to its
-    work). *flops* and *moved_bytes* are its work; of an overhead, *flops* is the number of passes over a
-    dense layer that take as long.
+    ``pointwise``, ``cast`` (to a low precision), ``overhead`` (what each layer takes in addition to its
+    work), ``copy`` (to the host or from it) or ``host`` (the memory traffic of work on the host). *flops* and
+    *moved_bytes* are its work; of an overhead, *flops* is the number of passes over a dense layer that take
+    as long.
     """
 
     name: str
@@ -155,7 +157,7 @@ def pass_over_layer(model: Transformer, plan: Plan, layer: int, *, backward: boo
     ]
     if not backward:
         return items
-    again = _recomputed(plan, items[1:])
+    again = _recomputed(model, plan, items[1:])
     passes = 3 if plan.recompute == "full" else 2
     overhead = Operator("layer", "overhead", passes * launches, 0, f"layers.{layer}")
     return [overhead, *again, *_gradients(items[1:], plan)]
@@ -186,9 +188,19 @@ def pass_over_output(model: Transformer, plan: Plan, *, backward: bool = False) 
     return _gradients(items, plan) if backward else items
 
 
-def optimizer_step(params: float, plan: Plan) -> Operator:
-    """Return Adam on *params* in single precision: weight, gradient and two moments read, three written."""
-    return Operator("optimizer", "pointwise", 0, params * (28 + plan.element_bytes), "optimizer")
+def optimizer_step(params: float, plan: Plan) -> list[Item]:
+    """Return Adam on *params* in single precision: weight, gradient and two moments read, three written.
+
+    On the host, gradients go there before, and weights come back.
+    """
+    moved, module = params * (28 + plan.element_bytes), "optimizer"
+    if not plan.offload_optimizer:
+        return [Operator("optimizer", "pointwise", 0, moved, module)]
+    return [
+        Operator("gradients to the host", "copy", 0, params * plan.grad_bytes, module),
+        Operator("optimizer", "host", 0, moved, module),
+        Operator("weights from the host", "copy", 0, params * plan.element_bytes, module),
+    ]
 
 
 def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
@@ -299,13 +311,28 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     yield sizes.pointwise("residual", sizes.kept_tokens * model.hidden, 2, module)
 
 
-def _recomputed(plan: Plan, forward: Sequence[Item]) -> list[Item]:
+def _unsaved(model: Transformer, again: Operator) -> Iterator[Operator]:
+    """Yield the part of *again* that is not saved: keys, the projection, and every second later product."""
+    shares = {
+        "qkv again": model.kv_size / (model.query_size + 2 * model.kv_size),
+        "projection again": 1.0,
+        "up again": 0.5 if model.gated else 0.0,
+        "down again": 0.0 if model.gated else 1.0,
+    }
+    share = 1.0 if again.kind == "pointwise" else shares.get(again.name, 0.0)
+    if share:
+        yield replace(again, flops=again.flops * share, moved_bytes=again.moved_bytes * share)
+
+
+def _recomputed(model: Transformer, plan: Plan, forward: Sequence[Item]) -> list[Item]:
     """Return what the backward pass computes again."""
-    if plan.recompute == "none":
+    if plan.recompute in {"none", OFFLOAD}:
         return []
     again = [replace(item, name=f"{item.name} again") for item in forward]
     if plan.recompute == "full":
         return [item for item, first in zip(again, forward, strict=True) if first.name not in plan.saved]
+    if plan.recomputes_products:
+        return [part for item in again if isinstance(item, Operator) for part in _unsaved(model, item)]
     kind = "pointwise" if plan.fused_attention else "attention"
     return [item for item in again if isinstance(item, Operator) and item.kind == kind]
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ....errors import UsageError
 from ...chips import LOW_PRECISIONS
-from ._recomputation import Recomputation, recomputation_of
+from ._recomputation import OFFLOAD, Recomputation, recomputation_of
 from ._transformer import Transformer
 
 __all__ = ["AXES", "PRODUCT_NAMES", "SCHEDULES", "Plan", "Rank"]
@@ -34,7 +34,8 @@ class Plan:
     """A way to train a model on ``tp * cp * dp * pp`` ranks.
 
     *ep* ranks of those along ``cp`` and ``dp`` share the experts of a layer, neighbours first. *zero* 1
-    to 3 shards the optimizer, the gradients and the weights over data parallelism (3 is FSDP). *chunks*
+    to 3 shards the optimizer, the gradients and the weights over data parallelism (3 is FSDP, which keeps
+    weights and gradients whole during a step of several pipeline stages, as PyTorch does). *chunks*
     is how many parts of the model each pipeline stage has (the schedule ``interleaved``). *placement* lists
     the axes, innermost first. *overlap* lets gradients be reduced during the backward pass. *fused_attention*
     never writes the scores to memory. *grad_bytes* is the size of a gradient as it is reduced. With *frozen*
@@ -46,7 +47,10 @@ class Plan:
     too, and each group has tokens of its own. A token attends to at most *document* tokens, where sequences
     are packed from shorter ones. With *deduplicate* a token is sent once to a node and once to a rank,
     whatever the number of its experts there; with *expert_overlap* that runs during the computation of
-    another micro-batch. *cuda_graphs* replay the launches of kernels, which then take the host no time.
+    another micro-batch. *cuda_graphs* replay the launches of kernels, which then take the host no time. With
+    *offload_optimizer* the host keeps the state of the optimizer, and computes its step. *eager* frameworks
+    run PyTorch's own operators: they keep more for them, and compute every second product again under
+    selective recomputation (torchtitan).
     """
 
     tp: int = 1
@@ -76,6 +80,8 @@ class Plan:
     deduplicate: bool = True
     expert_overlap: bool = False
     cuda_graphs: bool = False
+    offload_optimizer: bool = False
+    eager: bool = False
 
     @property
     def world(self) -> int:
@@ -97,15 +103,30 @@ class Plan:
         mode = self.recomputation.mode_at(place)
         if mode == self.recompute:
             return self
-        return self._recomputed if mode == "full" else self._unrecomputed
+        return self._unrecomputed if mode == "none" else self._recomputed
 
     @cached_property
     def _recomputed(self) -> Plan:
-        return replace(self, recompute="full")
+        return replace(self, recompute=self.recomputation.mode)
 
     @cached_property
     def _unrecomputed(self) -> Plan:
         return replace(self, recompute="none", saved=())
+
+    @property
+    def recomputes_products(self) -> bool:
+        """Whether selective recomputation computes every second product again."""
+        return self.eager and self.fused_attention and self.recompute == "selective"
+
+    @property
+    def shards_each_pass(self) -> bool:
+        """Whether each micro-batch gathers weights and reduces gradients of its own."""
+        return self.zero == 2 or (self.zero == 3 and self.pp == 1)
+
+    @property
+    def needs_host(self) -> bool:
+        """Whether it moves anything between a chip and its host."""
+        return self.offload_optimizer or self.recomputation.mode == OFFLOAD
 
     @cached_property
     def of_one_sequence(self) -> Plan:
@@ -268,9 +289,10 @@ class Plan:
         mode, layers, unit = self.recomputation
         most = self.longest_part(model.layers)
         if max(layers, unit) > most:
+            every = OFFLOAD if mode == OFFLOAD else "full"
             raise UsageError(
                 f"--recompute {self.recompute} is more than the {most} layers of a pipeline stage"
-                f"{' and chunk' if self.chunks > 1 else ''}. Next: --recompute full, which is all of them."
+                f"{' and chunk' if self.chunks > 1 else ''}. Next: --recompute {every}, which is all of them."
             )
         for name in self.saved:
             if name not in PRODUCT_NAMES:
