@@ -196,7 +196,7 @@ def _never(rows: Sequence[Row]) -> Iterator[str]:
     close = sum(abs(error) <= 0.1 for error in memory)
     yield (
         f"\nThe mean error of all rows is {_mean(rows):.1%}, that of memory {_mean_of(memory):.1%}; {close} "
-        f"of {len(memory)} peaks are within 10%. Stages keep more than is counted."
+        f"of {len(memory)} peaks are within 10%. Buffers of pipeline stages are not counted."
     )
 
 
