@@ -102,18 +102,19 @@ def _state(
     owned = (params - experts) / plan.degree(*plan.data_axes) + experts / plan.degree("edp")
     size = plan.element_bytes
     each = plan.shards_each_pass
+    # The host takes the moments; Megatron leaves the weights in single precision on the chip.
+    moments = 0 if plan.offload_optimizer else _ADAM
+    masters = 0 if plan.offload_optimizer and plan.eager else _MASTER
     # Weights in single precision are their own master.
-    master = 0 if size == _MASTER else _MASTER
-    weights, gradients, optimizer = params * size, params * plan.grad_bytes, params * (master + _ADAM)
+    master = 0 if size == _MASTER else masters
+    weights, gradients, optimizer = params * size, params * plan.grad_bytes, params * (master + moments)
     if plan.zero == 1:
-        optimizer = owned * (master + _ADAM)
+        optimizer = owned * (master + moments)
     if plan.zero >= 2:
         # Sharded weights are kept in single precision alone.
-        gradients, optimizer = (owned if each else params) * 4, owned * (_MASTER + _ADAM)
-        weights = 0.0 if plan.zero == 3 and each else weights
-    if plan.offload_optimizer:
-        optimizer = 0.0
-        weights = owned * size if plan.zero == 3 and each else weights
+        gradients, optimizer = (owned if each else params) * 4, owned * (masters + moments)
+    if plan.zero == 3 and each:
+        weights = 0.0 if masters else owned * size
     if plan.frozen:
         # Frozen weights are kept as they are computed with.
         if plan.zero == 3:
@@ -122,7 +123,7 @@ def _state(
         share = 1 / plan.degree(*plan.data_axes)
         weights += adapters * size
         gradients = adapters * plan.grad_bytes * (share if plan.zero >= 2 else 1)
-        optimizer = adapters * (master + _ADAM) * (share if plan.zero else 1) * (not plan.offload_optimizer)
+        optimizer = adapters * (master + moments) * (share if plan.zero else 1)
     return weights, gradients, optimizer
 
 
