@@ -64,7 +64,7 @@ def _choices(command: Command) -> Command:
         _only("dp", "dp", "Data-parallel sizes to try."),
         _only("cp", "cp", "Context-parallel sizes to try."),
         _only("ep", "ep", "Expert-parallel sizes to try."),
-        _only("expert-tp", "expert_tp", "Ranks that share an expert, to try. [default: --tp and 1]"),
+        _only("expert-tp", "expert_tp", "Ranks per expert to try. [default: --tp; within nodes also 1]"),
         _only("zero", "zero", "ZeRO stages to try; 3 is FSDP."),
         _only("micro-batch", "micro_batch", "Micro-batch sizes to try, in sequences."),
         _only("recompute", "recompute", "Recomputation to try: none, selective, full, N, uniform:N."),

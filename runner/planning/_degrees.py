@@ -40,7 +40,7 @@ def possible_degrees(request: Request) -> tuple[list[Degrees], Counter[str]]:
             if reason:
                 refused[reason] += 1
                 continue
-            splits = _expert_splits(request, tp)
+            splits = _expert_splits(request, tp, cluster.network.npus_count[0])
             if not splits:
                 refused["--expert-tp divides neither --tp nor the columns of an expert"] += 1
             for split in splits:
@@ -52,14 +52,14 @@ def possible_degrees(request: Request) -> tuple[list[Degrees], Counter[str]]:
     return found, refused
 
 
-def _expert_splits(request: Request, tp: int) -> list[int]:
-    """Return how many ranks may share an expert: all of tensor parallelism (0) or one, if that is open."""
+def _expert_splits(request: Request, tp: int, node_size: int) -> list[int]:
+    """Return how many ranks may share an expert: all of tensor parallelism (0), or within nodes one."""
     model = request.model
     if not model.experts:
         return [0]
     sizes = {
         size
-        for size in request.only.get("expert_tp", (tp, 1))
+        for size in request.only.get("expert_tp", (tp, 1) if tp <= node_size else (tp,))
         if size and tp % size == 0 and model.expert_ffn % size == 0
     }
     return sorted(0 if size == tp else size for size in sizes)

@@ -123,6 +123,8 @@ def test_experts_are_on_all_ranks_of_tensor_parallelism_or_on_one():
     usual = {(each.tp, each.expert_tp) for each in degrees}
     assert {(1, 0), (2, 0), (2, 1), (4, 0), (4, 1)} <= usual
     assert {split for _, split in usual} == {0, 1}
+    assert (8, 1) in usual
+    assert (16, 1) not in usual  # across nodes
     asked, refused = possible_degrees(replace(REQUEST, model=EXPERTS, only={"expert_tp": (2,)}))
     assert {(each.tp, each.expert_tp) for each in asked} == {(2, 0), (4, 2), (8, 2), (16, 2)}
     assert refused["--expert-tp divides neither --tp nor the columns of an expert"] > 0
