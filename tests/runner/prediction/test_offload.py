@@ -64,7 +64,10 @@ def test_sharded_weights_stay_in_half_precision_if_the_host_has_their_masters():
 
 
 def test_megatron_frees_what_its_documentation_has_measured():
-    """15.3 GB a GPU for Qwen3-30B-A3B with TP 2, PP 2 and EP 4 (Megatron Bridge, training/cpu-offloading)."""
+    """15.3 GB a GPU for Qwen3-30B-A3B with TP 2, PP 2 and EP 4 (Megatron Bridge, training/cpu-offloading).
+
+    The page does not say on how many GPUs: 16 is inferred from the figure.
+    """
     model = Transformer(
         name="qwen3-30b-a3b", layers=48, hidden=2048, heads=32, kv_heads=4, head_size=128, ffn=6144,
         vocab=151936, sequence=4096, gated=True, experts=128, top_k=8, expert_ffn=768,
