@@ -49,14 +49,6 @@ def _degree(name: str, help_text: str, default: int | None = 1) -> Callable[[Com
     )
 
 
-def _refuse_offload(_ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    if value:
-        raise UsageError(
-            "CPU offload of activations and optimizer is not modelled. Next: --recompute N, a higher --zero "
-            "or --pp hold less."
-        )
-
-
 def plan_options(command: Command) -> Command:
     """Add the options that say how a model is trained, which `plan_of` reads."""
     from ..runner.prediction.models import AXES, RECOMPUTATIONS, SCHEDULES
@@ -67,6 +59,8 @@ def plan_options(command: Command) -> Command:
         _degree("dp", "Data-parallel size. [default: the remaining ranks]", None),
         _degree("cp", "Context-parallel size."),
         _degree("ep", "Expert-parallel size, over data and context parallelism."),
+        _degree("expert-tp", "Ranks that share an expert; if fewer than --tp, --ep is over TP, too. "
+                "[default: --tp]", None),
         _degree("micro-batch", "Sequences per micro-batch and data-parallel rank."),
         _degree("global-batch", "Sequences per step. [default: 4 micro-batches per pipeline stage]", None),
         _degree("sequence", "Tokens per sequence. [default: the model's]", None),
@@ -74,11 +68,12 @@ def plan_options(command: Command) -> Command:
         click.option("--zero", type=click.IntRange(0, 3),
                      help="ZeRO stage; 3 is FSDP. [default: the software's]"),
         click.option("--recompute", metavar="MODE|N", default="none", show_default=True,
-                     help=f"{', '.join(RECOMPUTATIONS)}; N: the first N layers of each stage; uniform:N."),
+                     help=f"{', '.join(RECOMPUTATIONS)}; N: the first N layers of each stage; uniform:N; "
+                     "offload, offload:N: activations wait in the host's memory."),
         click.option("--keep", "saved", metavar="A,B", default="",
                      help="Products that full recomputation leaves out: qkv, projection, up, down."),
-        click.option("--cpu-offload", is_flag=True, hidden=True, expose_value=False,
-                     callback=_refuse_offload),
+        click.option("--offload-optimizer", is_flag=True, default=None,
+                     help="The host keeps the state of the optimizer, and computes its step."),
         click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
         _degree("interleave", "Model chunks per pipeline stage (interleaved schedule)."),
         click.option("--precision", help="Compute precision. [default: the chip's]"),
@@ -92,8 +87,6 @@ def plan_options(command: Command) -> Command:
         click.option("--tensor-overlap/--no-tensor-overlap", "tensor_overlap", default=None,
                      help="Overlap tensor-parallel collectives with matrix products."),
         _degree("lora", "Train only LoRA adapters of this rank, on queries, keys and values.", None),
-        click.option("--whole-experts", is_flag=True,
-                     help="Distribute whole experts over tensor-parallel ranks instead of splitting each."),
         click.option("--deduplicate/--no-deduplicate", "deduplicate", default=None,
                      help="Send a token once to a node, not to each of its experts. [default: on]"),
         click.option("--expert-overlap", is_flag=True, default=None,
@@ -128,8 +121,9 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
     if (schedule == "interleaved") != (given["interleave"] > 1):
         raise UsageError("The interleaved schedule goes with --interleave 2 or more, and no other does.")
     plan = Plan(
-        **{key: given[key] for key in ("tp", "pp", "cp", "ep", "micro_batch", "recompute", "whole_experts")},
-        dp=dp, global_batch=batch, sequence=given["sequence"] or 0, chunks=given["interleave"], zero=zero,
+        **{key: given[key] for key in ("tp", "pp", "cp", "ep", "micro_batch", "recompute")},
+        expert_tp=given["expert_tp"] or 0, dp=dp, global_batch=batch,
+        sequence=given["sequence"] or 0, chunks=given["interleave"], zero=zero,
         saved=tuple(name for name in given["saved"].split(",") if name), document=given["document"] or 0,
         schedule=schedule, frozen=given["lora"] is not None, lora=given["lora"] or 0,
         precision=given["precision"] or chip.precision, placement=placement,
@@ -146,7 +140,7 @@ def _refuse_without_effect(given: dict[str, Any]) -> None:
     needs = {
         "sequence_parallel": ("--sequence-parallel", "tp"),
         "tensor_overlap": ("--tensor-overlap", "tp"),
-        "whole_experts": ("--whole-experts", "tp"),
+        "expert_tp": ("--expert-tp", "tp"),
     }
     needs |= {
         key: (option, "ep")
@@ -408,6 +402,7 @@ def _spread_rows(prediction: Prediction) -> list[tuple[str, str]]:
 def _plan_text(plan: Plan) -> str:
     """Return the choices of a plan, defaults included, without degrees of 1."""
     degrees = [f"{name} {size}" for name in ("tp", "pp", "cp", "ep") if (size := getattr(plan, name)) > 1]
+    degrees += [f"expert tp {plan.expert_split}"] * bool(plan.expert_tp)
     batches = [
         f"ZeRO {plan.zero}",
         f"global batch {plan.global_batch:,}",

@@ -64,6 +64,7 @@ def _choices(command: Command) -> Command:
         _only("dp", "dp", "Data-parallel sizes to try."),
         _only("cp", "cp", "Context-parallel sizes to try."),
         _only("ep", "ep", "Expert-parallel sizes to try."),
+        _only("expert-tp", "expert_tp", "Ranks per expert to try. [default: --tp; within nodes also 1]"),
         _only("zero", "zero", "ZeRO stages to try; 3 is FSDP."),
         _only("micro-batch", "micro_batch", "Micro-batch sizes to try, in sequences."),
         _only("recompute", "recompute", "Recomputation to try: none, selective, full, N, uniform:N."),
@@ -330,6 +331,7 @@ def _row(found: Plans, row: dict[str, Any]) -> dict[str, Any]:
 def _plan_text(row: dict[str, Any]) -> str:
     """Return the choices of a plan, without degrees of 1."""
     degrees = [f"{key}{row[key]}" for key in ("tp", "pp", "dp", "cp", "ep") if row[key] > 1]
+    degrees += [f"etp{row['expert_tp']}"] * bool(row["expert_tp"])
     schedules = {"interleaved": f"interleaved {row['chunks']}", "zero-bubble": "zero-bubble", "1f1b": "1f1b"}
     schedule = [schedules[row["schedule"]]] if row["pp"] > 1 else []
     zero = [f"zero{row['zero']}"] if row["zero"] else []

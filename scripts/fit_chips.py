@@ -11,7 +11,7 @@ left out of the fit in turn go into the files, and the range in which nine of te
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,14 +102,14 @@ TASKS = (
     ),
     Task(
         "a100-40", "fsdp", "MPT FSDP a100-40", _LLM_FOUNDRY, _FSDP,
-        habits={"grad_bytes": 2},
+        habits={"grad_bytes": 2, "eager": True},
     ),
     # The same multiprocessors and software with other memory.
     Task(
         "a100-80", "fsdp", "MPT FSDP a100-80", _LLM_FOUNDRY, dict.fromkeys(_FSDP, 0.1),
-        like=("a100-40", "fsdp"),
+        like=("a100-40", "fsdp"), habits={"eager": True},
     ),
-    Task("h100", "fsdp", "MPT FSDP h100", _LLM_FOUNDRY, _FSDP),
+    Task("h100", "fsdp", "MPT FSDP h100", _LLM_FOUNDRY, _FSDP, habits={"eager": True}),
     Task(
         "h100", "megatron", "NVIDIA recipes megatron", f"{_RECIPES}: Llama 3 with NeMo",
         {"gemm": 0.3, "attention": 0.15, "layer_ns": 1, "step_ns": 1, "across_share": 0.2,
@@ -182,6 +182,22 @@ def fitted_costs(task: Task, chip: Chip, steps: Sequence[Step], *, checks_ranges
 def _inside(task: Task, chip: Chip, steps: Sequence[Step]) -> float:
     """Return the share of *steps* in the ranges of costs that were fitted without their family."""
     are_inside = []
+    for step, setting, _ in unseen_steps(task, chip, steps):
+        low, high = uncertainty(setting)
+        are_inside.append(low <= step.measured_ns / estimated_ns(setting) <= high)
+    return round(float(np.mean(are_inside)), 4)
+
+
+class Unseen(NamedTuple):
+    """A *step* whose family was left out: *setting* has costs that were fitted on the *others*."""
+
+    step: Step
+    setting: Setting
+    others: Sequence[Step]
+
+
+def unseen_steps(task: Task, chip: Chip, steps: Sequence[Step]) -> Iterator[Unseen]:
+    """Yield each of *steps* at costs that were fitted without its family."""
     for family in dict.fromkeys(step.family for step in steps):
         others = [step for step in steps if step.family != family]
         costs = fitted_costs(task, chip, others, checks_ranges=False)
@@ -189,9 +205,7 @@ def _inside(task: Task, chip: Chip, steps: Sequence[Step]) -> float:
         for step in steps:
             if step.family == family:
                 setting = Setting(step.model, step.plan, fitted, step.network, step.software)
-                low, high = uncertainty(setting)
-                are_inside.append(low <= step.measured_ns / estimated_ns(setting) <= high)
-    return round(float(np.mean(are_inside)), 4)
+                yield Unseen(step, setting, others)
 
 
 def _summary(

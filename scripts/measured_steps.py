@@ -27,7 +27,10 @@ FABRICS = {
 
 @dataclass(frozen=True)
 class Step:
-    """A measured step: what ran, where, and how long it took. *family* is left out as a whole in checks."""
+    """A measured step: what ran, where, and how long it took. *family* is left out as a whole in checks.
+
+    *memory_gib* is the peak of the fullest rank, if it is published.
+    """
 
     data: str
     row: str
@@ -38,6 +41,7 @@ class Step:
     model: Transformer
     plan: Plan
     measured_ns: float
+    memory_gib: float | None = None
 
     @property
     def network(self) -> NetworkConfig:
@@ -120,6 +124,7 @@ def mpt_steps(folder: Path = TRAINING) -> Iterator[Step]:
             zero=2 if row["Sharding Strategy"] == "SHARD_GRAD_OP" else 3,
             precision="fp8" if row["fp8"] == "True" else "bf16",
             grad_bytes=2 if row["MP Mode"] == "PURE" else 4,
+            eager=True,
         )
         name = f"{row['Model']} {sequence} on {row['# GPUs']} mb{row['MicroBatchSize']} {plan.precision}"
         yield Step(
@@ -251,29 +256,55 @@ def unfitted_steps(folder: Path = TRAINING) -> Iterator[Step]:
     yield from (step for step in other_recipe_steps(folder) if step.chip != "gb200")
 
 
-# pytorch/torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3: Llama 3.1 8B with FSDP, two
-# sequences of 8,192 tokens a GPU; tokens per second and GPU. These GPUs have slower memory and 500 W at most.
-_TORCHTITAN = (
-    (8, "eager", "bf16", 5762), (8, "compiled", "bf16", 6667), (8, "compiled", "fp8", 8532),
-    (128, "eager", "bf16", 5605), (128, "compiled", "bf16", 6514), (128, "compiled", "fp8", 8380),
+# pytorch/torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 to 6: degrees, sequence, sequences
+# of a data-parallel rank and step, precision, tokens per second and GPU, and the peak of the memory in GiB
+# that PyTorch has reserved. These GPUs have slower memory and 500 W at most.
+_TORCHTITAN: tuple[tuple[str, str, dict[str, int], int, int, str, int, float], ...] = (
+    ("llama3-8b", "eager", {"dp": 8}, 8192, 2, "bf16", 5762, 82.4),
+    ("llama3-8b", "compiled", {"dp": 8}, 8192, 2, "bf16", 6667, 77.0),
+    ("llama3-8b", "compiled", {"dp": 8}, 8192, 2, "fp8", 8532, 76.8),
+    ("llama3-8b", "eager", {"dp": 128}, 8192, 2, "bf16", 5605, 67.0),
+    ("llama3-8b", "compiled", {"dp": 128}, 8192, 2, "bf16", 6514, 62.0),
+    ("llama3-8b", "compiled", {"dp": 128}, 8192, 2, "fp8", 8380, 61.8),
+    ("llama3-8b", "compiled", {"dp": 8}, 32768, 1, "fp8", 3890, 83.9),
+    ("llama3-8b", "compiled", {"dp": 4, "cp": 2}, 65536, 1, "fp8", 2540, 84.2),
+    ("llama3-8b", "compiled", {"dp": 2, "cp": 4}, 131072, 1, "fp8", 1071, 84.0),
+    ("llama3-8b", "compiled", {"dp": 1, "cp": 8}, 262144, 1, "fp8", 548, 84.5),
+    ("llama3-70b", "compiled", {"dp": 32, "tp": 8}, 8192, 16, "fp8", 829, 71.9),
+    ("llama3-70b", "async TP", {"dp": 32, "tp": 8}, 8192, 16, "fp8", 876, 67.6),
+    ("llama3-405b", "async TP", {"dp": 8, "tp": 8, "pp": 8}, 8192, 32, "fp8", 100, 82.5),
+    ("llama3-405b", "async TP", {"dp": 8, "tp": 8, "pp": 8, "chunks": 2}, 8192, 32, "fp8", 128, 72.7),
+    ("llama3-405b", "async TP", {"dp": 8, "tp": 8, "pp": 8}, 32768, 8, "fp8", 76, 75.3),
+    ("llama3-405b", "async TP", {"dp": 4, "cp": 2, "tp": 8, "pp": 8}, 65536, 8, "fp8", 47, 75.9),
+    ("llama3-405b", "async TP", {"dp": 2, "cp": 4, "tp": 8, "pp": 8}, 131072, 8, "fp8", 31, 77.1),
+    ("llama3-405b", "async TP", {"dp": 1, "cp": 8, "tp": 8, "pp": 8}, 262144, 8, "fp8", 16, 84.9),
 )  # fmt: skip
 
 
 def _torchtitan_steps() -> Iterator[Step]:
-    model = find_model("llama3-8b")
-    for ranks, how, precision, speed in _TORCHTITAN:
+    for name, how, degrees, sequence, batch, precision, speed, memory in _TORCHTITAN:
+        stages = degrees.get("pp", 1)
         plan = Plan(
-            dp=ranks,
-            micro_batch=2,
-            global_batch=2 * ranks,
-            sequence=8192,
+            **degrees,  # type: ignore[arg-type]
+            # A batch is cut into as many micro-batches as there are stages.
+            micro_batch=batch // stages,
+            global_batch=batch * degrees["dp"],
+            sequence=sequence,
+            schedule="interleaved" if "chunks" in degrees else "1f1b",
+            sequence_parallel="tp" in degrees,
+            tensor_overlap=how == "async TP",
             zero=3,
-            recompute="selective",
+            eager=True,
+            recompute="selective" if sequence == 8192 and name == "llama3-8b" else "full",
             precision=precision,
         )
-        label = f"llama3-8b FSDP on {ranks}, {how}, {precision}"
-        yield Step("H100 torchtitan", label, "llama3-8b", "h100-96", "fsdp", "h100", model, plan,
-                   2 * 8192 / speed * 1e9)  # fmt: skip
+        sizes = " ".join(f"{key}{size}" for key, size in degrees.items() if key != "dp" and size > 1)
+        label = f"{name} FSDP {sizes} on {plan.world}, {sequence} tokens, {how}, {precision}".replace(
+            "  ", " "
+        )
+        tokens = plan.global_batch * sequence / plan.world
+        yield Step("H100 torchtitan", label, name, "h100-96", "fsdp", "h100", find_model(name), plan,
+                   tokens / speed * 1e9, memory)  # fmt: skip
 
 
 # What the launch scripts (nemotron/launch.sh of 25.07, grok1/launch.sh of 25.10) start, with NeMo's defaults
@@ -286,7 +317,7 @@ _OTHER_RECIPES: dict[tuple[str, str], dict[str, object]] = {
     ("Grok1 314b", "GB200"): {"model": "grok1", "sequence": 8192, "tp": 4, "ep": 8},
     ("Grok1 314b", "H100"): {
         "model": "grok1", "sequence": 8192, "tp": 4, "pp": 8, "cp": 2, "ep": 8, "chunks": 8,
-        "schedule": "interleaved", "tensor_overlap": True, "whole_experts": True,
+        "schedule": "interleaved", "tensor_overlap": True, "expert_tp": 1,
     },
 }  # fmt: skip
 

@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from measured_steps import Step, every_step, left_out, unfitted_steps
+from measured_steps import GIB, Step, every_step, left_out, unfitted_steps
+from prediction_distance import Point, described, drawing, points, table
 from prose import wrapped
 
 from chakrascope.cli._predict import plan_of, predict_command
@@ -29,12 +30,10 @@ from chakrascope.runner.prediction import (
     needed_ns,
     uncertainty,
 )
-from chakrascope.runner.prediction.models import Plan
-from chakrascope.support import element, picture
+from chakrascope.runner.prediction.models import Plan, fullest_memory
 
 ROOT = Path(__file__).resolve().parent.parent
-ODD = 0.12  # rows that are farther off are listed, and left out of the second count
-_COLOURS = ("#2f6fde", "#d9731a", "#2a9d5c", "#b8439b", "#7a5c3e", "#5a6b7b")
+ODD = 0.12  # rows that are farther off are left out of the second count
 
 
 class Row(NamedTuple):
@@ -54,6 +53,16 @@ class Row(NamedTuple):
         """How far off the prediction is, relative to the measurement."""
         return self.predicted / self.step.measured_ns - 1
 
+    @property
+    def memory_gib(self) -> float:
+        """The predicted memory of the fullest rank."""
+        return fullest_memory(self.step.model, self.step.plan).total / GIB
+
+    @property
+    def memory_error(self) -> float:
+        """How far off the memory is, relative to the published peak."""
+        return self.memory_gib / (self.step.memory_gib or math.nan) - 1
+
 
 def main() -> None:
     """Read the command line, predict every step and write the page."""
@@ -67,18 +76,19 @@ def main() -> None:
         row for steps in _by(unfitted_steps(), lambda step: step.data).values() for row in predicted(steps)
     ]
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    (folder / "images" / "predictions.svg").write_text(scatter(rows), encoding="utf-8")
-    (folder / "predictions.md").write_text(wrapped(page(rows, never)), encoding="utf-8")
-    (folder / "predictions.csv").write_text("\n".join([*_every(rows), ""]), encoding="utf-8")
+    found = points([row.step for row in never])
+    (folder / "images" / "predictions.svg").write_text(drawing(found), encoding="utf-8")
+    (folder / "predictions.md").write_text(wrapped(page(rows, never, found)), encoding="utf-8")
+    (folder / "predictions.csv").write_text("\n".join([*_every([*rows, *never]), ""]), encoding="utf-8")
 
 
 _FLAGS = (
     "sequence_parallel", "fused_attention", "overlap", "tensor_overlap", "deduplicate", "expert_overlap",
-    "cuda_graphs", "whole_experts",
+    "cuda_graphs",
 )  # fmt: skip
 _NUMBERS = {
     "tp": 1, "pp": 1, "dp": 0, "cp": 1, "ep": 1, "micro_batch": 1, "global_batch": 0, "sequence": 0,
-    "zero": -1, "document": 0,
+    "zero": -1, "document": 0, "expert_tp": 0,
 }  # fmt: skip
 
 
@@ -129,27 +139,26 @@ def predicted(steps: Sequence[Step]) -> Iterator[Row]:
         yield Row(step, time, need / usual, estimated_ns(setting), (time * low, time * high))
 
 
-def page(rows: Sequence[Row], never: Sequence[Row]) -> str:
+def page(rows: Sequence[Row], never: Sequence[Row], found: Sequence[Point]) -> str:
     """Return the whole page."""
     return "\n".join([
         "# Predicted and measured training steps", "",
         f"Written by `scripts/predictions_report.py`; do not edit. It predicts {len(rows)} published "
-        "measurements by options of `chakrascope predict`; [predictions.csv](predictions.csv) lists them. "
+        "measurements by options of `chakrascope predict`; [predictions.csv](predictions.csv) lists them "
+        "and those of other labs. "
         "`scripts/fit_chips.py` fitted the chip files in `runner/chips` on these rows, so *fitted* is the "
         "error of the fit. *Unseen families* are sizes of a model or recipes, left out of the fit in turn "
         "with all their rows.", "",
         *_overview(rows), "",
-        "![predicted against measured](images/predictions.svg)", "",
         f"An odd row has an error above {ODD:.0%}. *Constant utilisation* applies the median utilisation of "
         "the same rows. *In their range* is the share of rows between `step_low_ns` and `step_high_ns` of "
         "costs fitted without their family.",
         "",
         "## Other labs, never fitted", "", *_never(never), "",
-        "## By parallelism", "", *_parallelism(rows), "",
+        "## Error against distance", "", *_distance(found), "",
         "## Which configuration is best", "", *_best(rows), "",
         "## Odd rows", "",
         *_neighbours(), "",
-        *_odd(rows), "",
         "## What is not modelled", "", *_missing(), "",
     ])  # fmt: skip
 
@@ -170,38 +179,43 @@ def _overview(rows: Sequence[Row]) -> Iterator[str]:
 
 def _never(rows: Sequence[Row]) -> Iterator[str]:
     yield (
-        "Table 5 of Korthikanti et al. (2022), torchtitan's Llama 3 8B with FSDP, and NVIDIA's recipe for "
-        "Grok-1 on H100."
+        "Table 5 of Korthikanti et al. (2022), torchtitan's tables of Llama 3 with FSDP (with as many "
+        "micro-batches as pipeline stages), and NVIDIA's recipe for Grok-1. Memory is the fullest rank "
+        "against what PyTorch reserved, fragments included."
     )
     yield ""
-    yield "| steps | row | measured | predicted | error |"
-    yield "|---|---|---|---|---|"
-    for row in rows:
-        yield _line(row)
-    inside = sum(row.range[0] <= row.step.measured_ns <= row.range[1] for row in rows)
-    yield (f"\nThe mean error is {_mean(rows):.1%}; {inside} of {len(rows)} are in their range.")
+    yield "| steps | rows | mean error | largest | in their range | memory: mean | largest |"
+    yield "|---|---|---|---|---|---|---|"
+    for name, part in _by(rows, lambda row: f"{row.step.data}, {row.step.family}").items():
+        inside = sum(row.range[0] <= row.step.measured_ns <= row.range[1] for row in part)
+        memory = [row.memory_error for row in part if row.step.memory_gib]
+        ends = f"{_mean_of(memory):.1%} | {_largest(memory):+.1%}" if memory else " | "
+        largest = _largest([row.error for row in part])
+        yield f"| {name} | {len(part)} | {_mean(part):.1%} | {largest:+.1%} | {inside} | {ends} |"
+    memory = [row.memory_error for row in rows if row.step.memory_gib]
+    close = sum(abs(error) <= 0.1 for error in memory)
+    yield (
+        f"\nThe mean error of all rows is {_mean(rows):.1%}, that of memory {_mean_of(memory):.1%}; {close} "
+        f"of {len(memory)} peaks are within 10%. Buffers of pipeline stages are not counted."
+    )
 
 
-def _parallelism(rows: Sequence[Row]) -> Iterator[str]:
-    yield "| parallelism | rows | error | constant utilisation |"
-    yield "|---|---|---|---|"
-    for name, part in sorted(_by(rows, _kind).items()):
-        yield f"| {name} | {len(part)} | {_mean(part):.1%} | {_constant(part):.1%} |"
+def _largest(errors: Sequence[float]) -> float:
+    return max(errors, key=abs)
 
 
-def _kind(row: Row) -> str:
-    plan = row.step.plan
-    names = [
-        name
-        for name, present in (
-            ("sharded weights", plan.zero >= 2),
-            ("tensor", plan.tp > 1),
-            ("tensor across nodes", plan.tp > row.step.network.npus_count[0]),
-            ("pipeline", plan.pp > 1),
-        )
-        if present and not (name == "tensor" and plan.tp > row.step.network.npus_count[0])
-    ]
-    return " and ".join(names) or "data alone"
+def _distance(found: Sequence[Point]) -> Iterator[str]:
+    yield (
+        "The distance of a step is to the nearest step that its costs were fitted on: the doublings of "
+        "ranks, of parameters, or of operations in a layer, whichever are most, and one for each part (such "
+        "as a precision) that no fitted step has. The errors of families left out of the fit and of other "
+        "labs are those of the estimate that ranks the plans of `predict search`. Rings are outside their "
+        "range, lines are medians."
+    )
+    yield ""
+    yield f"![{described(found)}](images/predictions.svg)"
+    yield ""
+    yield from table(found)
 
 
 def _best(rows: Sequence[Row]) -> Iterator[str]:
@@ -243,14 +257,6 @@ def _neighbours() -> Iterator[str]:
         yield f"* {line}"
 
 
-def _odd(rows: Sequence[Row]) -> Iterator[str]:
-    yield "| steps | row | measured | predicted | error |"
-    yield "|---|---|---|---|---|"
-    for row in sorted(rows, key=lambda row: -abs(row.error)):
-        if abs(row.error) > ODD:
-            yield _line(row)
-
-
 def _missing() -> Iterator[str]:
     for line in (
         "Stragglers, failures and input; the range covers the usual scatter.",
@@ -261,6 +267,7 @@ def _missing() -> Iterator[str]:
         "Collectives that share a link: use `--all-ranks --backend flow`.",
         "State-space layers (Mamba), and what only one vendor's compiler does.",
         "Eager pointwise kernels: they count as fused, so torchtitan's eager steps are predicted too short.",
+        "Fragments of memory, and the buffers of pipeline stages and libraries.",
         "NVIDIA's recipes omit sequence length, recomputation and overlap; `measured_steps.py` takes them "
         "from launch scripts and NeMo.",
     ):
@@ -270,16 +277,15 @@ def _missing() -> Iterator[str]:
 
 
 def _every(rows: Sequence[Row]) -> Iterator[str]:
-    yield "steps,row,measured_s,predicted_s,error,options"
+    yield "steps,row,measured_s,predicted_s,error,reserved_gib,predicted_gib,options"
     for row in rows:
         measured, predicted = row.step.measured_ns / 1e9, row.predicted / 1e9
+        memory = f"{row.step.memory_gib},{row.memory_gib:.1f}" if row.step.memory_gib else ","
         words = " ".join(options(row.step))
-        yield f'{row.step.data},"{row.step.row}",{measured:.3f},{predicted:.3f},{row.error:+.1%},"{words}"'
-
-
-def _line(row: Row) -> str:
-    measured, predicted = row.step.measured_ns / 1e9, row.predicted / 1e9
-    return f"| {row.step.data} | {row.step.row} | {measured:.3f} s | {predicted:.3f} s | {row.error:+.1%} |"
+        yield (
+            f'{row.step.data},"{row.step.row}",{measured:.3f},{predicted:.3f},{row.error:+.1%},{memory},'
+            f'"{words}"'
+        )
 
 
 def _by(items: Iterable, key: Callable) -> dict:  # type: ignore[type-arg]
@@ -290,46 +296,15 @@ def _by(items: Iterable, key: Callable) -> dict:  # type: ignore[type-arg]
 
 
 def _mean(rows: Sequence[Row]) -> float:
-    return statistics.mean(abs(row.error) for row in rows) if rows else 0.0
+    return _mean_of([row.error for row in rows])
+
+
+def _mean_of(errors: Sequence[float]) -> float:
+    return statistics.mean(map(abs, errors)) if errors else 0.0
 
 
 def _constant(rows: Sequence[Row]) -> float:
     return statistics.mean(abs(row.constant / row.step.measured_ns - 1) for row in rows)
-
-
-def scatter(rows: Sequence[Row]) -> str:
-    """Return predicted over measured, against measured on a logarithmic axis, as SVG."""
-    width, height, left, top, right, bottom = 760, 380, 60, 16, 190, 46
-    low, high = math.log10(0.3), math.log10(400)
-
-    def across(row: Row) -> float:
-        return left + (math.log10(row.step.measured_ns / 1e9) - low) / (high - low) * (width - left - right)
-
-    def down(ratio: float) -> float:
-        return top + (1.4 - min(max(ratio, 0.6), 1.4)) / 0.8 * (height - top - bottom)
-
-    grey, bottom_y = {"fill": "#444444"}, height - bottom
-    parts = [element("rect", width="100%", height="100%", fill="#ffffff")]
-    for ratio in (0.6, 0.8, 1.0, 1.2, 1.4):
-        y, heavy = down(ratio), "#444444" if ratio == 1.0 else "#dddddd"
-        parts.append(element("line", x1=left, x2=width - right, y1=y, y2=y, stroke=heavy))
-        parts.append(element("text", f"{ratio:.1f}", x=left - 8, y=y + 4, text_anchor="end", **grey))
-    for seconds in (1, 10, 100):
-        x = left + (math.log10(seconds) - low) / (high - low) * (width - left - right)
-        parts.append(element("line", x1=x, x2=x, y1=top, y2=bottom_y, stroke="#eeeeee"))
-        parts.append(element("text", f"{seconds} s", x=x, y=height - 28, text_anchor="middle", **grey))
-    parts.append(element("text", "measured step", x=left, y=height - 8, **grey))
-    parts.append(element("text", "predicted / measured", x=left + 6, y=top + 12, **grey))
-    for place, (data, part) in enumerate(_by(rows, lambda row: row.step.data).items()):
-        colour = _COLOURS[place % len(_COLOURS)]
-        parts += [
-            element("circle", cx=across(row), cy=down(row.error + 1), r=3.2, fill=colour, fill_opacity=0.65)
-            for row in part
-        ]
-        x, y = width - right + 14, top + 14 + 20 * place
-        parts.append(element("circle", cx=x, cy=y - 4, r=4, fill=colour))
-        parts.append(element("text", data, x=x + 10, y=y, fill="#222222"))
-    return picture(width, height, *parts, font_family="sans-serif", font_size=12) + "\n"
 
 
 if __name__ == "__main__":

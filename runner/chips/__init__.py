@@ -6,6 +6,7 @@ from ._chip import LOW_PRECISIONS as LOW_PRECISIONS
 from ._chip import Chip as Chip
 from ._chip import Costs as Costs
 from ._chip import Fit as Fit
+from ._chip import Host as Host
 from ._chip import LinkCosts as LinkCosts
 from ._files import chip_of_device as chip_of_device
 from ._files import find_chip as find_chip
@@ -18,6 +19,7 @@ __all__ = [
     "Chip",
     "Costs",
     "Fit",
+    "Host",
     "LinkCosts",
     "chip_of_device",
     "find_chip",

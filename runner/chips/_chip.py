@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ...errors import ConfigError, did_you_mean
 
-__all__ = ["LOW_PRECISIONS", "Chip", "Costs", "Fit", "LinkCosts"]
+__all__ = ["LOW_PRECISIONS", "Chip", "Costs", "Fit", "Host", "LinkCosts"]
 
 LOW_PRECISIONS: Mapping[str, float] = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
 """Bytes of an operand of a matrix product, with the scales of its blocks.
@@ -22,6 +22,14 @@ class LinkCosts:
 
     share: float = 1.0
     latency_ns: float = 0.0
+
+
+@dataclass(frozen=True)
+class Host:
+    """A chip's part of its host: its link's bytes per second each way, and those of the host's memory."""
+
+    link_bytes_per_s: float
+    memory_bytes_per_s: float
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ class Costs:
     *across_nodes* are what collectives reach on the links of a node and between nodes. The software by
     itself has *fused_attention*, *overlap* of gradients with the backward pass, *sequence_parallel*
     regions, *tensor_overlap* of their collectives with matrix products, a *sharded_optimizer* (ZeRO 1),
-    and reduces gradients of *grad_bytes*.
+    reduces gradients of *grad_bytes*, and runs PyTorch's own operators (*eager*).
     """
 
     gemm: Mapping[str, float]
@@ -88,6 +96,7 @@ class Costs:
     tensor_overlap: bool = False
     sharded_optimizer: bool = False
     grad_bytes: int = 4
+    eager: bool = False
     fit: Fit = Fit("assumed")
 
     def share(self, kind: str, precision: str) -> float:
@@ -104,9 +113,9 @@ class Costs:
 class Chip:
     """A chip: *peak_flops* per second by precision, memory, and *costs* by software.
 
-    *source* names where the peaks come from. *precision* is the default of training.
-    *devices* are the names that traces give it. Without measured steps of its own, it has the costs of the
-    shipped chip that *like* names for the software.
+    *source* names where the peaks come from. *precision* is the default of training. *devices* are the names
+    that traces give it. *host* is that of the usual node, for CPU offload. Without measured steps of its own,
+    it has the costs of the shipped chip that *like* names for the software.
     """
 
     name: str
@@ -119,6 +128,7 @@ class Chip:
     costs: Mapping[str, Costs]
     devices: tuple[str, ...] = ()
     like: Mapping[str, str] = field(default_factory=dict)
+    host: Host | None = None
 
     def peak(self, precision: str) -> float:
         """Return the operations per second in *precision*; raises `ConfigError` for one it has not."""

@@ -13,11 +13,13 @@ import yaml
 from ...errors import ConfigError, did_you_mean
 from ...support import write_file
 from ..config import Shipped, read_yaml, shown
-from ._chip import Chip, Costs, Fit, LinkCosts
+from ._chip import Chip, Costs, Fit, Host, LinkCosts
 
 __all__ = ["chip_of_device", "find_chip", "list_chips", "load_chip", "save_chip"]
 
-_HABITS = ("fused_attention", "overlap", "sequence_parallel", "tensor_overlap", "sharded_optimizer")
+_HABITS = (
+    "fused_attention", "overlap", "sequence_parallel", "tensor_overlap", "sharded_optimizer", "eager",
+)  # fmt: skip
 _OTHER_NAMES = {"a100": "a100-80", "a100-80gb": "a100-80", "a100-40gb": "a100-40", "h100-80gb": "h100"}
 _CHIPS = Shipped("chip", Path(__file__).parent, other_names=_OTHER_NAMES)
 
@@ -52,6 +54,9 @@ def load_chip(path: str | Path) -> Chip:
     known["memory_bytes_per_s"] = part.number("memory_bytes_per_s")
     known["memory_bytes"] = int(part.number("memory_bytes"))
     known["peak_flops"] = part.numbers("peak_flops")
+    if known.get("host") is not None:
+        host = _Part(known["host"], f"{file}: host")
+        known["host"] = Host(**{key: host.number(key) for key in host.take(Host, set())})
     for key in ("title", "source", "precision"):
         if not isinstance(known[key], str):
             raise ConfigError(f"{file}: '{key}' must be a text, not {shown(known[key])}; correct the value.")
@@ -69,6 +74,8 @@ def save_chip(chip: Chip, path: str | Path) -> None:
         costs["fit"] = {key: value for key, value in costs["fit"].items() if value is not None}
         costs["fit"]["covers"] = list(costs["fit"]["covers"])
     data["devices"] = list(data["devices"])
+    if chip.host is None:
+        del data["host"]
     write_file(path, yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True))
 
 

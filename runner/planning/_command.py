@@ -14,7 +14,8 @@ from ._request import CHOICES, Request
 __all__ = ["plan_command", "usual_network"]
 
 _NETWORKS = Path(__file__).with_name("networks.yml")
-_USUAL = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "schedule": "1f1b", "chunks": 1, "recompute": "none"}
+_USUAL = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "expert_tp": 0, "schedule": "1f1b", "chunks": 1,
+          "recompute": "none"}  # fmt: skip
 
 
 def usual_network(chip: str, ranks: int) -> NetworkConfig:

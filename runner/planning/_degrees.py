@@ -15,7 +15,7 @@ __all__ = ["Degrees", "PlanRow", "possible_degrees", "possible_plans"]
 
 
 class Degrees(NamedTuple):
-    """The degrees of parallelism on the *cluster* with that number."""
+    """The degrees of parallelism on the *cluster* with that number; *expert_tp* as in `Plan`."""
 
     cluster: int
     tp: int
@@ -23,6 +23,7 @@ class Degrees(NamedTuple):
     dp: int
     cp: int
     ep: int
+    expert_tp: int
 
 
 def possible_degrees(request: Request) -> tuple[list[Degrees], Counter[str]]:
@@ -39,9 +40,29 @@ def possible_degrees(request: Request) -> tuple[list[Degrees], Counter[str]]:
             if reason:
                 refused[reason] += 1
                 continue
-            experts = _divisors(math.gcd(request.model.experts, cp * dp)) if request.model.experts else [1]
-            found += [Degrees(number, tp, pp, dp, cp, ep) for ep in experts if request.allows("ep", ep)]
+            splits = _expert_splits(request, tp, cluster.network.npus_count[0])
+            if not splits:
+                refused["--expert-tp divides neither --tp nor the columns of an expert"] += 1
+            for split in splits:
+                ranks = cp * dp * tp // (split or tp)
+                counts = _divisors(math.gcd(request.model.experts, ranks)) if request.model.experts else [1]
+                found += [
+                    Degrees(number, tp, pp, dp, cp, ep, split) for ep in counts if request.allows("ep", ep)
+                ]
     return found, refused
+
+
+def _expert_splits(request: Request, tp: int, node_size: int) -> list[int]:
+    """Return how many ranks may share an expert: all of tensor parallelism (0), or within nodes one."""
+    model = request.model
+    if not model.experts:
+        return [0]
+    sizes = {
+        size
+        for size in request.only.get("expert_tp", (tp, 1) if tp <= node_size else (tp,))
+        if size and tp % size == 0 and model.expert_ffn % size == 0
+    }
+    return sorted(0 if size == tp else size for size in sizes)
 
 
 def _refusal(request: Request, tp: int, pp: int, cp: int, dp: int) -> str:
@@ -51,6 +72,8 @@ def _refusal(request: Request, tp: int, pp: int, cp: int, dp: int) -> str:
         return "convolutions are predicted with data parallelism alone"
     if model.heads % tp:
         return f"--tp does not divide {model.heads} attention heads"
+    if model.ffn % tp:
+        return f"--tp does not divide {model.ffn} columns of a feed-forward part"
     if pp > model.layers:
         return f"--pp is more than {model.layers} layers"
     if sequence % cp or cp > sequence:
@@ -83,7 +106,7 @@ def possible_plans(request: Request, degrees: Degrees) -> Iterator[PlanRow]:
             for recompute in _recomputations(request):
                 if request.allows("zero", zero):
                     plan = Plan(
-                        **{key: getattr(degrees, key) for key in ("tp", "pp", "dp", "cp", "ep")},
+                        **{key: getattr(degrees, key) for key in ("tp", "pp", "dp", "cp", "ep", "expert_tp")},
                         micro_batch=min(even, default=1), global_batch=request.global_batch,
                         sequence=request.sequence, chunks=chunks, zero=zero, recompute=recompute,
                         schedule=schedule, precision=request.precision or cluster.chip.precision,
@@ -91,6 +114,8 @@ def possible_plans(request: Request, degrees: Degrees) -> Iterator[PlanRow]:
                     )  # fmt: skip
                     software = request.software or software_of(cluster.chip, plan)
                     habitual = with_habits(plan, cluster.chip.costs_of(software), request.habits)
+                    if plan.expert_tp and not habitual.sequence_parallel:
+                        continue
                     yield PlanRow(habitual, software, even, len(sizes) - len(even))
 
 

@@ -109,7 +109,7 @@ class _Works:
         more = plan.micro_batch - 1
         grown = {
             name: getattr(one, name) + (getattr(two, name) - getattr(one, name)) * more
-            for name in ("stages", "overlapped", "data", "end", "message")
+            for name in ("stages", "overlapped", "offloaded", "data", "end", "message")
         }
         return replace(
             one,

@@ -15,7 +15,9 @@ from ..prediction.models import AXES, SCHEDULES, Transformer, recomputation_of
 
 __all__ = ["CHOICES", "Cluster", "Limits", "Request"]
 
-CHOICES = ("tp", "pp", "dp", "cp", "ep", "zero", "schedule", "chunks", "micro_batch", "recompute")
+CHOICES = (
+    "tp", "pp", "dp", "cp", "ep", "expert_tp", "zero", "schedule", "chunks", "micro_batch", "recompute",
+)  # fmt: skip
 """What a plan chooses, the names of the fields of `Plan`, in the order of tables."""
 _USABLE = 0.95  # of the memory; libraries and fragments take the rest
 
@@ -64,6 +66,8 @@ class Request:
             raise UsageError(f"--global-batch must be 1 or more, not {self.global_batch}.")
         for text in self.only.get("recompute", ()):
             recomputation_of(text)
+        if "expert_tp" in self.only and not self.model.experts:
+            raise UsageError(f"{self.model.name} has no experts. Next: leave out --expert-tp.")
         known = {"schedule": SCHEDULES, "zero": (0, 1, 2, 3)}
         for key, values in self.only.items():
             for value in values:

@@ -252,6 +252,7 @@ def parts_of(setting: Setting) -> list[str]:
         "context parallelism": plan.cp > 1,
         "zero bubble": plan.schedule == "zero-bubble",
         "CUDA graphs": plan.cuda_graphs,
+        "CPU offload": plan.needs_host,
         "a sharded optimizer": plan.zero == 1 and not plan.frozen,
         "adapters": plan.frozen,
         "tensor parallelism with sharded weights": plan.zero >= 2 and plan.tp * plan.pp > 1,
@@ -366,6 +367,12 @@ def assumptions(setting: Setting) -> list[str]:
             "A token is sent once to each node, and there to each rank, with experts of it"
             if plan.deduplicate
             else "A copy of a token is sent to each of its experts"
+        )
+    if plan.needs_host and setting.chip.host:
+        host = setting.chip.host
+        assumptions.append(
+            f"A rank has {bytes_text(host.link_bytes_per_s)}/s each way to its host, and "
+            f"{bytes_text(host.memory_bytes_per_s)}/s of the host's memory, which is large enough"
         )
     if plan.pp > 1 and setting.model.tied:
         assumptions.append(

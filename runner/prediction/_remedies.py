@@ -11,13 +11,12 @@ from ...errors import UsageError
 from ._links import Links
 from ._setting import Setting, software_of, with_habits
 from ._work import Batch, coefficients, work_of
-from .models import RECOMPUTATIONS, Plan, fullest_memory, least_recomputation
+from .models import OFFLOAD, RECOMPUTATIONS, Plan, fullest_memory, least_recomputation
 
 __all__ = ["Remedy", "estimated_ns", "remedies"]
 
 _SHOWN = 3
 _LEAST = "as few layers as it takes"
-_OPTIONS = {"micro_batch": "--micro-batch", "recompute": "--recompute", "zero": "--zero"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ def estimated_ns(setting: Setting) -> float:
 
 def remedies(setting: Setting) -> list[Remedy]:
     """Return the changes after which *setting* fits, the cheapest first: one, or two if no one is enough."""
-    changes = list(_changes(setting.plan))
+    changes = list(_changes(setting.plan, offloads=setting.chip.host is not None))
     for count in (1, 2):
         found: list[Remedy] = []
         for chosen in itertools.combinations(changes, count):
@@ -51,12 +50,16 @@ def remedies(setting: Setting) -> list[Remedy]:
     return []
 
 
-def _changes(plan: Plan) -> Iterator[dict[str, Any]]:
-    """Yield what could be changed of *plan* to hold less, the fields by name."""
+def _changes(plan: Plan, *, offloads: bool) -> Iterator[dict[str, Any]]:
+    """Yield what could be changed of *plan* to hold less, the fields by name; CPU offload if *offloads*."""
     mode, layers, _ = plan.recomputation
-    stronger = ("full",) if plan.recompute not in RECOMPUTATIONS else RECOMPUTATIONS
-    for recompute in stronger[stronger.index(mode) + (mode == plan.recompute) :]:
+    place = RECOMPUTATIONS.index(plan.recompute) if plan.recompute in RECOMPUTATIONS else 1
+    for recompute in RECOMPUTATIONS[place + 1 :]:
         yield {"recompute": recompute}
+    if offloads and mode != OFFLOAD:
+        yield {"recompute": OFFLOAD}
+    if offloads and not plan.offload_optimizer:
+        yield {"offload_optimizer": True}
     if mode == "none" or layers:
         yield {"recompute": _LEAST}
     for zero in range(plan.zero + 1, 4):
@@ -88,7 +91,12 @@ def _tried(setting: Setting, changes: dict[str, Any]) -> Iterator[Remedy]:
     memory = fullest_memory(setting.model, plan).total
     if memory <= setting.chip.memory_bytes:
         longer = estimated_ns(replace(setting, plan=plan)) / estimated_ns(setting)
-        options = [f"{_OPTIONS.get(key, '--' + key)} {value}" for key, value in changes.items()]
+        options = [_option(key, value) for key, value in changes.items()]
         if software_of(setting.chip, plan) != setting.software:
             options.append(f"--software {setting.software}")
         yield Remedy(" ".join(options), memory, longer)
+
+
+def _option(key: str, value: Any) -> str:
+    name = f"--{key.replace('_', '-')}"
+    return name if value is True else f"{name} {value}"

@@ -15,7 +15,7 @@ from .models import Plan, Transformer
 
 __all__ = ["Setting", "software_of", "with_habits"]
 
-OPTIONS = ("deduplicate", "expert_overlap", "cuda_graphs")
+OPTIONS = ("deduplicate", "expert_overlap", "cuda_graphs", "offload_optimizer")
 _KERNELS = 0.1  # of a convolution with what is pointwise behind it, relative to a transformer's layer
 
 
@@ -49,6 +49,11 @@ class Setting:
         """Raise `UsageError` for a plan that the model or the network does not allow."""
         self.plan.check(self.model)
         self.chip.peak(self.plan.precision)
+        if self.plan.needs_host and self.chip.host is None:
+            raise UsageError(
+                f"CPU offload needs the bandwidths of a host, which the chip '{self.chip.name}' has not. "
+                "Next: a chip file with 'host: {link_bytes_per_s: 6.4e+10, memory_bytes_per_s: 7.7e+10}'."
+            )
         if self.plan.world != self.network.num_ranks:
             raise UsageError(
                 f"The plan needs {self.plan.world} ranks (tp {self.plan.tp} x pp {self.plan.pp} x dp "
@@ -82,6 +87,7 @@ def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, Any]) -> Plan:
         sequence_parallel=plan.tp > 1 and habit("sequence_parallel"),
         fused_attention=habit("fused_attention"),
         overlap=habit("overlap"),
+        eager=costs.eager,
         tensor_overlap=plan.tp > 1 and habit("sequence_parallel") and habit("tensor_overlap"),
         grad_bytes=max(int(chosen.get("gradient_bytes") or costs.grad_bytes), plan.element_bytes),
     )

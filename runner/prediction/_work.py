@@ -14,8 +14,10 @@ import numpy.typing as npt
 from ...converter import CollectiveType, NodeType
 from ..chips import Chip, Costs
 from ._links import Links
-from ._prices import FLASH_BACKWARD
+from ._prices import FLASH_BACKWARD, host_prices
 from .models import (
+    LANES,
+    OFFLOAD,
     PRODUCTS,
     Exchange,
     Item,
@@ -44,10 +46,14 @@ AMOUNTS = (
     "within_ns",
     "across_ns",
     "hops_ns",
+    "copy_bytes",
+    "host_bytes",
 )
 _PLACE = {name: place for place, name in enumerate(AMOUNTS)}
+_ROWS = ("stages", "overlapped", "offloaded", "data", "end")  # of `StepWork`, those with a row for each stage
 _DATA_LANES = range(40, 44)
-_TENSOR_LANES = range(20, 22)
+_TENSOR_LANES = (20, 21, LANES["store"], LANES["load"])
+_ACTIVATION_AXES = ("tp", "cp", "ep", "etp")  # along which ranks exchange activations
 _OVERLAPPED_LANES = (*_TENSOR_LANES, *_DATA_LANES)
 
 
@@ -55,9 +61,10 @@ _OVERLAPPED_LANES = (*_TENSOR_LANES, *_DATA_LANES)
 class StepWork:
     """The amounts of a step, in the order of `AMOUNTS`.
 
-    *stages* has those of a micro-batch on each pipeline stage, *overlapped* those of collectives during its
-    computation, *data* those of collectives once a step, *end* the rest of a step; *message* is one message
-    between stages. Of *data*, the share *hidden* runs during the passes of a micro-batch.
+    *stages* has those of a micro-batch on each pipeline stage, *overlapped* those of collectives and copies
+    during its computation, *offloaded* those of the forward pass of layers whose activations the host keeps,
+    *data* those of collectives once a step, *end* the rest of a step; *message* is one message between
+    stages. Of *data*, the share *hidden* runs during the passes of a micro-batch.
     """
 
     micro_batches: int
@@ -65,6 +72,7 @@ class StepWork:
     zero_bubble: bool
     stages: Floats
     overlapped: Floats
+    offloaded: Floats
     data: Floats
     end: Floats
     message: Floats
@@ -90,7 +98,9 @@ def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
     """Return the amounts of a step of *model* by *plan*; raises `UsageError` for one that cannot be."""
     plan.check(model)
     rows = _stage_works(model, plan, links)
-    stages, overlapped, data, end = (np.stack([row[place] for row in rows]) for place in range(4))
+    stages, overlapped, offloaded, data, end = (
+        np.stack([row[place] for row in rows]) for place in range(len(_ROWS))
+    )
     message = np.zeros(len(AMOUNTS))
     if plan.pp > 1:
         size = _message_bytes(model, plan)
@@ -104,10 +114,11 @@ def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
         zero_bubble=plan.schedule == "zero-bubble",
         stages=stages,
         overlapped=overlapped,
+        offloaded=offloaded,
         data=data,
         end=end,
         message=message,
-        hidden=plan.overlap and plan.zero < 2,
+        hidden=plan.overlap and not plan.shards_each_pass,
     )
 
 
@@ -167,7 +178,7 @@ def _layer_counts(model: Transformer, pp: int, chunks: int, recomputed: int, sta
 
 
 def _stage_work(model: Transformer, passes: _Passes, links: Links, place: int, counts: Counts) -> Floats:
-    """Return the amounts per micro-batch, those overlapped with it, per step overlapped, and at its end.
+    """Return a row of amounts for each of `_ROWS`.
 
     Layers of a kind are alike, so the stage at *place* is one with a layer, and as many more of each kind as
     *counts* says.
@@ -186,7 +197,7 @@ def _stage_work(model: Transformer, passes: _Passes, links: Links, place: int, c
 def _sample(  # noqa: PLR0917 - all of the key
     model: Transformer, passes: _Passes, links: Links, stage: int, kind: tuple[bool, bool], layers: int
 ) -> Floats:
-    """Return the work of a *stage* with *layers* layers of a kind, a row for each of the four kinds.
+    """Return the work of a *stage* with *layers* layers of a kind, a row for each of `_ROWS`.
 
     What a micro-batch adds, each sequence of it adds. How data parallelism shards does not change what a rank
     computes, and micro-batches and recomputation do not change what data parallelism exchanges: plans share
@@ -217,7 +228,7 @@ def _sample(  # noqa: PLR0917 - all of the key
 
 
 def _joined(line: Floats, exchanges: Floats) -> Floats:
-    return np.stack([line[0], line[1] + exchanges[0], exchanges[1], exchanges[2]])
+    return np.stack([line[0], line[1] + exchanges[0], line[2], exchanges[1], exchanges[2]])
 
 
 @lru_cache(1 << 8)
@@ -229,7 +240,7 @@ def _of_layers(model: Transformer, layers: int, is_expert: bool) -> Transformer:
 def _spreads(plan: Plan, links: Links, stage: int) -> tuple[tuple[tuple[str, ...], Spread], ...]:
     """Return how the groups that exchange activations stand in nodes."""
     place = Stage(plan, _UnitPrices(), links.node_size, stage)
-    return tuple(((axis,), place.where((axis,))) for axis in ("tp", "cp", "ep") if getattr(plan, axis) > 1)
+    return tuple(((axis,), place.where((axis,))) for axis in _ACTIVATION_AXES if plan.degree(axis) > 1)
 
 
 @dataclass(frozen=True)
@@ -245,11 +256,15 @@ class _PlacedStage(Stage):
 
 @lru_cache(1 << 15)
 def _line(model: Transformer, plan: Plan, links: Links, stage: int, spreads: tuple[Any, ...]) -> Floats:
-    """Return the work of the passes of a *stage* of one chunk, and the collectives that overlap with it."""
+    """Return the work of the passes of a *stage* of one chunk, what overlaps with it and is offloaded."""
     place = _PlacedStage(plan, _UnitPrices(), links.node_size, stage, spreads)
     passes = Passes(model, place)
-    nodes = [*passes.forward(0).nodes, *passes.backward(0).nodes]
-    return np.stack([_sum(nodes, place, links), _sum(nodes, place, links, _TENSOR_LANES)])
+    forward = passes.forward(0).nodes
+    nodes = [*forward, *passes.backward(0).nodes]
+    of_layers = [node for node in forward if node.get("module", "").startswith("layers.")]
+    offloaded = of_layers if plan.recompute == OFFLOAD else []
+    rows = _sum(nodes, place, links), _sum(nodes, place, links, _TENSOR_LANES), _sum(offloaded, place, links)
+    return np.stack(rows)
 
 
 class _Exchanges(Passes):
@@ -270,7 +285,7 @@ def _exchanges(model: Transformer, plan: Plan, links: Links, stage: int) -> Floa
     place = Stage(plan, _UnitPrices(), links.node_size, stage)
     passes = _Exchanges(model, place)
     overlapped = data = np.zeros(len(AMOUNTS))
-    if plan.zero >= 2:
+    if plan.shards_each_pass:
         nodes = [*passes.forward(0).nodes, *passes.backward(0).nodes]
         overlapped = _sum(nodes, place, links, _DATA_LANES)
     else:
@@ -307,6 +322,8 @@ def _amounts(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple[
         return [("attention_flops", node["num_ops"] / (FLASH_BACKWARD if backward else 1))]
     if operator in ("pointwise", "cast"):
         return [("pointwise_bytes", node["tensor_size_bytes"])]
+    if operator in ("copy", "host"):
+        return [(f"{operator}_bytes", node["tensor_size_bytes"])]
     if operator == "overhead":
         return [("passes", node["num_ops"])]
     if operator == "launch":
@@ -326,6 +343,7 @@ def _transfer(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple
 def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
     """Return what one of each of `AMOUNTS` takes, in ns; of host work, nothing."""
     memory = chip.memory_bytes_per_s / 1e9
+    offload = host_prices(chip)
     return np.array([
         1e9 / chip.flops_per_s(costs, "gemm", precision),
         1e9 / chip.flops_per_s(costs, "gemm", chip.precision),
@@ -339,6 +357,7 @@ def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
         1 / costs.within_node.share,
         1 / costs.across_nodes.share,
         1.0,
+        *offload,
     ])  # fmt: skip
 
 
@@ -348,9 +367,8 @@ class Batch:
     def __init__(self, works: Sequence[StepWork]) -> None:
         self._starts = np.cumsum([0, *(len(work.stages) for work in works)])[:-1]
         self._count = np.array([len(work.stages) for work in works])
-        self._stages, self._overlapped, self._data, self._end = (
-            np.concatenate([getattr(work, name) for work in works])
-            for name in ("stages", "overlapped", "data", "end")
+        self._stages, self._overlapped, self._offloaded, self._data, self._end = (
+            np.concatenate([getattr(work, name) for work in works]) for name in _ROWS
         )
         self._message = np.stack([work.message for work in works])
         self._turns = np.array([work.micro_batches for work in works]) - 1.0
@@ -361,15 +379,16 @@ class Batch:
     def step_ns(self, price: Floats, host_ns: float, rest_ns: float, exposed: float) -> Floats:
         """Return the time of each step: *price* as `coefficients` has it, and other figures of `Costs`."""
         transfers = price.copy()
-        transfers[[_PLACE["starts_within"], _PLACE["starts_across"], _PLACE["hops_ns"]]] = 0
+        transfers[[_PLACE[name] for name in ("starts_within", "starts_across", "hops_ns", "copy_bytes")]] = 0
         # Transfers within nodes overlap those between nodes, of another layer.
         within, across = (
             self._overlapped[:, _PLACE[name]] * price[_PLACE[name]] for name in ("within_ns", "across_ns")
         )
-        overlapped = self._overlapped @ price - np.minimum(within, across)
+        copies = self._overlapped[:, _PLACE["copy_bytes"]] * price[_PLACE["copy_bytes"]]
+        overlapped = self._overlapped @ price - copies - np.minimum(within, across)
         computed = self._stages @ price + exposed * (self._overlapped @ transfers)
         computed = np.maximum(computed, self._stages[:, _PLACE["host"]] * host_ns)
-        each = np.maximum(computed, overlapped)
+        each = np.maximum(computed + self._awaited_ns(copies / 2, price), overlapped)
         slowest, every = np.maximum.reduceat(each, self._starts), np.add.reduceat(each, self._starts)
         message = (self._message @ price) * 2
         # A message delays the next turn unless the stage that gets it is behind anyway.
@@ -389,6 +408,17 @@ class Batch:
         end = self._end @ price + np.where(self._hidden, left, data + alone)
         longest: Floats = self._turns * turn + first + np.maximum.reduceat(end, self._starts)
         return longest + rest_ns
+
+    def _awaited_ns(self, each_way: Floats, price: Floats) -> Floats:
+        """Return how long the layers of a micro-batch wait for their copies, which take *each_way* so long.
+
+        A backward pass takes twice as long as its forward pass; the last layer's copy delays nothing.
+        """
+        forward = self._offloaded @ price
+        last = 1 / np.maximum(self._offloaded[:, _PLACE["passes"]], 1)
+        awaited: Floats = np.maximum(each_way - forward, 0) + np.maximum(each_way - 2 * forward, 0)
+        awaited *= 1 - last
+        return awaited
 
 
 # Gradients of all layers but one can be reduced during the passes of a micro-batch; what is left is a bucket.

@@ -118,6 +118,28 @@ def test_no_plan_that_was_left_out_is_faster_than_the_best(
     assert few.error <= everything.error < 0.15
 
 
+def test_experts_are_on_all_ranks_of_tensor_parallelism_or_on_one():
+    degrees, _ = possible_degrees(replace(REQUEST, model=EXPERTS))
+    usual = {(each.tp, each.expert_tp) for each in degrees}
+    assert {(1, 0), (2, 0), (2, 1), (4, 0), (4, 1)} <= usual
+    assert {split for _, split in usual} == {0, 1}
+    assert (8, 1) in usual
+    assert (16, 1) not in usual  # across nodes
+    asked, refused = possible_degrees(replace(REQUEST, model=EXPERTS, only={"expert_tp": (2,)}))
+    assert {(each.tp, each.expert_tp) for each in asked} == {(2, 0), (4, 2), (8, 2), (16, 2)}
+    assert refused["--expert-tp divides neither --tp nor the columns of an expert"] > 0
+    widest = max(each.ep for each in asked if each.tp == 8 and each.pp == 1)
+    assert widest == EXPERTS.experts == 8
+
+
+def test_widths_that_tensor_parallelism_does_not_divide_are_counted():
+    odd = replace(SMALL, ffn=SMALL.heads * 3 // 4)
+    degrees, refused = possible_degrees(replace(REQUEST, model=odd))
+    assert degrees
+    assert all(odd.ffn % each.tp == 0 for each in degrees)
+    assert any("columns of a feed-forward part" in reason for reason in refused)
+
+
 @settings(max_examples=10, deadline=None)
 @given(
     tp=st.sampled_from([1, 2, 4]),
@@ -324,6 +346,7 @@ def test_the_command_says_what_was_left_out():
         (["--gpus", "8", "--price", "a100-80=2"], "--price h100=NUMBER"),
         ([], "--gpus 512"),
         (["--gpus", "64", "--chip", "tpu-v2"], "--network NAME"),
+        (["--gpus", "8", "--expert-tp", "1"], "has no experts"),
     ],
 )
 def test_a_wrong_search_says_what_to_change(arguments: list[str], words: str):
@@ -349,7 +372,7 @@ def test_presets_have_nodes_as_they_are_sold():
     assert usual_network("gb200", 144).npus_count == (72, 2)
     assert usual_network("b200", 1024).npus_count == (8, 128)
     assert usual_network("v100", 32).npus_count == (16, 2)
-    row = {"chip": "h100", "gpus": 16, "tp": 2, "pp": 2, "dp": 4, "cp": 1, "ep": 1, "zero": 1,
+    row = {"chip": "h100", "gpus": 16, "tp": 2, "pp": 2, "dp": 4, "cp": 1, "ep": 1, "expert_tp": 0, "zero": 1,
            "schedule": "interleaved", "chunks": 2, "micro_batch": 1, "recompute": "none"}  # fmt: skip
     command = plan_command(REQUEST, row)
     assert "--tp 2 --pp 2 --dp 4 --zero 1 --schedule interleaved --interleave 2" in command

@@ -31,6 +31,7 @@ from ._plan import AXES as AXES
 from ._plan import PRODUCT_NAMES as PRODUCT_NAMES
 from ._plan import SCHEDULES as SCHEDULES
 from ._plan import Plan as Plan
+from ._recomputation import OFFLOAD as OFFLOAD
 from ._recomputation import RECOMPUTATIONS as RECOMPUTATIONS
 from ._recomputation import recomputation_of as recomputation_of
 from ._schedule import Turn as Turn
@@ -44,6 +45,7 @@ __all__ = [
     "AXES",
     "AXIS_LANES",
     "LANES",
+    "OFFLOAD",
     "PRODUCTS",
     "PRODUCT_NAMES",
     "RECOMPUTATIONS",

@@ -18,8 +18,11 @@ GroupKey = tuple[tuple[str, ...], str]
 """The axes of a group, and whether it is the part of it ``within`` a node, ``across`` nodes, or ``all``."""
 
 # Streams of the device: what shares one happens one after the other.
-LANES = {"compute": 0, "host": 1, "send": 30, "receive": 31}
-AXIS_LANES = {"tp": 10, "cp": 12, "ep": 14, "overlap": 20, "gather": 40, "scatter": 42}
+LANES = {"compute": 0, "host": 1, "store": 24, "load": 26, "send": 30, "receive": 31}
+AXIS_LANES = {"tp": 10, "cp": 12, "ep": 14, "etp": 16, "overlap": 20, "gather": 40, "scatter": 42}
+
+
+_KINDS = {"overhead": "host", "host": "host", "copy": "copy"}
 
 
 class Prices(Protocol):
@@ -48,7 +51,8 @@ class Block:
     """Nodes of a part of a program, numbered from 0, and the edges between them.
 
     *first* and *last* are the ends of its computation, *receive* is the node that waits for another stage,
-    *late* is where its last layer begins, *open* are nodes that the end of the step waits for.
+    *late* is where its last layer begins, *early* are nodes that wait for that of the block before, *open*
+    those that the end of the step waits for. *stored* are the layers' copies to the host.
     """
 
     nodes: list[dict[str, Any]] = field(default_factory=list)
@@ -57,8 +61,9 @@ class Block:
     last: int = -1
     receive: int = -1
     late: int = -1
-    gather: int = -1
+    early: list[int] = field(default_factory=list)
     open: list[int] = field(default_factory=list)
+    stored: list[int] = field(default_factory=list)
 
     def add(self, waits: Sequence[int], **columns: Any) -> int:
         """Append a node after *waits* and return its number."""
@@ -142,7 +147,23 @@ class Stage:
             operator=operator.kind,
             module=operator.module,
             phase=phase,
-            kind="host" if operator.kind == "overhead" else "compute",
+            kind=_KINDS.get(operator.kind, "compute"),
+        )
+
+    def copied(self, block: Block, operator: Operator, waits: Sequence[int], lane: str, phase: str) -> int:
+        """Append a copy to the host or from it behind *waits*, next to computation; return its node."""
+        return block.add(
+            waits,
+            name=operator.name,
+            type=NodeType.COMP,
+            duration_ns=round(self.prices.operator_ns(operator)),
+            stream=LANES[lane],
+            num_ops=1,
+            tensor_size_bytes=max(1, round(operator.moved_bytes)),
+            operator=operator.kind,
+            module=operator.module,
+            phase=phase,
+            kind="copy",
         )
 
     def exchange(self, block: Block, exchange: Exchange, waits: Sequence[int], lane: int) -> int:

@@ -24,9 +24,21 @@ _KEYS = {
     "sequence": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx"),
     "head_size": ("head_dim", "v_head_dim"),
     "experts": ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts"),
-    "top_k": ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_k", "moe_top_k"),
+    "top_k": (
+        "num_experts_per_tok",
+        "experts_per_token",
+        "num_experts_per_token",
+        "moe_k",
+        "moe_top_k",
+        "moe_topk",
+    ),
     "expert_ffn": ("moe_intermediate_size",),
-    "shared_experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
+    "shared_experts": (
+        "n_shared_experts",
+        "num_shared_experts",
+        "num_shared_expert",
+        "moe_num_shared_experts",
+    ),
     "dense_layers": ("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"),
     "expert_every": ("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq"),
     "expert_groups": ("n_group",),
@@ -65,8 +77,19 @@ _ENCODERS = (
     "bert", "roberta", "xlm-roberta", "distilbert", "electra", "deberta", "modernbert", "camembert",
 )  # fmt: skip
 _IMAGES = ("vit", "deit", "dinov2")
-# Types of models with code of their own, which transformers does not have.
-_OWN_CODE = ("chatglm", "internlm", "internlm2", "baichuan", "qwen", "deepseek", "yi", "hunyuan")
+# Types whose defaults are not in the table. Published parameters confirm that their layers are read right.
+_UNTIED = (
+    "chatglm", "internlm", "internlm2", "baichuan", "qwen", "deepseek", "yi", "hunyuan", "hunyuan_v1_moe",
+    "dbrx", "nemotron", "kimi_k2", "bailing_moe", "dots1",
+)  # fmt: skip
+_TIED = ("bloom", "minicpm")
+_NO_SIZES = (
+    "window", "token", "rope", "rotary", "norm", "dropout", "pdrop", "eps", "scal", "init", "coef", "index",
+    "_id", "quant", "cache", "interval", "parallel", "dtype", "temperature", "limit", "offset", "length",
+    "architectures", "vision", "image", "audio", "max_", "pretraining_tp", "ep_size", "group", "labels",
+    "layer_types", "mask", "version", "bias", "theta", "loss", "logit", "alibi", "base",
+)  # fmt: skip
+_FURTHER_TOKENS = ("num_nextn_predict_layers", "num_mtp_modules")
 _PATTERNS = ("sliding_window_pattern", "global_attn_every_n_layers", "no_rope_layer_interval")
 
 
@@ -120,6 +143,8 @@ def _defaults() -> dict[str, Any]:
 
 def _text_part(data: Mapping[str, Any], remarks: list[str]) -> dict[str, Any]:
     """Return the configuration of the text part of a model that has several."""
+    thinker = data.get("thinker_config")  # of models that also speak
+    data = thinker if isinstance(thinker, Mapping) else data
     kind = str(data.get("model_type", "")).lower()
     key = next((key for key in _TEXT_PARTS if isinstance(data.get(key), Mapping)), "text_config")
     part = data.get(key)
@@ -152,11 +177,33 @@ def _of_kind(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks:
         found["learned_positions"] = not data.get("alibi")
     if kind.startswith(_ENCODERS) and not data.get("is_decoder"):
         found["causal"] = False
-    if kind not in _defaults()["types"] and kind not in _OWN_CODE:
+    if kind in _defaults()["types"]:
+        return
+    found.setdefault("tied", kind not in _UNTIED)
+    if kind not in _UNTIED + _TIED:
+        unread = ", ".join(_unread_sizes(data))
         remarks.append(
             f"The model type '{kind}' is not known; its layers are taken for attention and a feed-forward "
-            f"part of {3 if found['gated'] else 2} matrices"
+            f"part of {3 if found['gated'] else 2} matrices{unread and f', without the keys {unread}'}"
         )
+
+
+def _unread_sizes(data: Mapping[str, Any]) -> list[str]:
+    """Return the keys that are not read, and whose values may be sizes."""
+    read = {key for keys in _KEYS.values() for key in keys} | {
+        *_SHARED_WIDTHS,
+        *_PATTERNS,
+        "qk_nope_head_dim",
+    }
+    return [
+        key
+        for key, value in data.items()
+        if key not in read
+        and isinstance(value, (int, list))
+        and not isinstance(value, bool)
+        and value
+        and not any(word in key for word in _NO_SIZES)
+    ]
 
 
 def _attention(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str]) -> None:
@@ -282,7 +329,7 @@ def _which_layers(found: dict[str, Any], data: Mapping[str, Any], file: Path) ->
 def _left_out(data: Mapping[str, Any]) -> list[str]:
     """Return what of the model costs time and is not predicted."""
     remarks = []
-    more = data.get("num_nextn_predict_layers")
+    more = next((data[key] for key in _FURTHER_TOKENS if data.get(key)), 0)
     if more:
         remarks.append(f"Layers that predict further tokens ({more}) are left out")
     if data.get("quantization_config"):

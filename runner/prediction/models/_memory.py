@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ._plan import Plan
-from ._recomputation import Recomputation
+from ._recomputation import OFFLOAD, Recomputation
 from ._transformer import Transformer
 
 __all__ = [
@@ -53,17 +53,23 @@ def rank_memory(
     fixed = _fixed(model, single, stage)
     layers = _Layers(model, single, recomputation, kinds)
     kept = layers.activations(stage) * plan.micro_batch * in_flight(plan, stage)
-    output, working = fixed.output * plan.micro_batch, fixed.gathered + layers.recomputed * plan.micro_batch
+    output = fixed.output * plan.micro_batch + fixed.ends
+    working = fixed.gathered + layers.recomputed * plan.micro_batch
     return Memory(stage, *(round(part) for part in (*fixed[:3], kept, output, working)))
 
 
 class _Fixed(NamedTuple):
-    """Bytes that do not depend on the micro-batch, and the *output* of one sequence."""
+    """Bytes that do not depend on the micro-batch, and the *output* of one sequence.
+
+    *ends* are the weights of the embedding and the output that PyTorch leaves whole, *gathered* those of two
+    layers.
+    """
 
     weights: float
     gradients: float
     optimizer: float
     output: float
+    ends: float
     gathered: float
 
 
@@ -78,13 +84,14 @@ def _fixed(model: Transformer, plan: Plan, stage: int) -> _Fixed:
     last = stage == plan.pp - 1
     if last and not (model.tied and plan.pp == 1):
         ends += (model.classes or model.vocab) * model.hidden / plan.tp
-    gathered = 0.0
-    if plan.zero == 3:  # two layers are whole at a time
+    gathered = whole_ends = 0.0
+    if plan.zero == 3 and plan.shards_each_pass:  # two layers are whole at a time
         largest = max(_params(model, plan, kind.layer) for kind in kinds)
         gathered = 2 * max(largest, ends) * plan.element_bytes
+        whole_ends = ends * plan.element_bytes * plan.eager
     layers = sum(kind.layers for kind in kinds)
     state = _state(model, plan, params + ends, experts, layers)
-    return _Fixed(*state, _output_bytes(model, plan) if last else 0.0, gathered)
+    return _Fixed(*state, _output_bytes(model, plan) if last else 0.0, whole_ends, gathered)
 
 
 def _state(
@@ -94,24 +101,29 @@ def _state(
     # Ranks with the same experts are fewer than those with the same other weights.
     owned = (params - experts) / plan.degree(*plan.data_axes) + experts / plan.degree("edp")
     size = plan.element_bytes
+    each = plan.shards_each_pass
+    # The host takes the moments; Megatron leaves the weights in single precision on the chip.
+    moments = 0 if plan.offload_optimizer else _ADAM
+    masters = 0 if plan.offload_optimizer and plan.eager else _MASTER
     # Weights in single precision are their own master.
-    master = 0 if size == _MASTER else _MASTER
-    weights, gradients, optimizer = params * size, params * plan.grad_bytes, params * (master + _ADAM)
+    master = 0 if size == _MASTER else masters
+    weights, gradients, optimizer = params * size, params * plan.grad_bytes, params * (master + moments)
     if plan.zero == 1:
-        optimizer = owned * (master + _ADAM)
+        optimizer = owned * (master + moments)
     if plan.zero >= 2:
         # Sharded weights are kept in single precision alone.
-        gradients, optimizer = owned * 4, owned * (_MASTER + _ADAM)
-        weights = 0.0 if plan.zero == 3 else weights
+        gradients, optimizer = (owned if each else params) * 4, owned * (masters + moments)
+    if plan.zero == 3 and each:
+        weights = 0.0 if masters else owned * size
     if plan.frozen:
         # Frozen weights are kept as they are computed with.
         if plan.zero == 3:
-            weights = owned * size
+            weights = owned * size + (0.0 if each else params * size)
         adapters = layers * model.adapter_params(plan.lora) / plan.tp
         share = 1 / plan.degree(*plan.data_axes)
         weights += adapters * size
         gradients = adapters * plan.grad_bytes * (share if plan.zero >= 2 else 1)
-        optimizer = adapters * (master + _ADAM) * (share if plan.zero else 1)
+        optimizer = adapters * (master + moments) * (share if plan.zero else 1)
     return weights, gradients, optimizer
 
 
@@ -136,7 +148,8 @@ class _Layers(NamedTuple):
     def recomputed(self) -> float:
         """What a unit of layers holds while it is computed again, beyond what is kept of it.
 
-        Layers that keep everything come behind them, and have released it by then.
+        Activations from the host come a layer ahead. Layers that keep everything come behind them, and have
+        released it by then.
         """
         if self.recomputation.mode == "none":
             return 0.0
@@ -144,7 +157,8 @@ class _Layers(NamedTuple):
         whole = max(activation_bytes(self.model, self.plan, kind.layer, "none") for kind in again)
         released = sum(kind.layers * self._kept(kind) for kind in self.kinds if not kind.is_recomputed)
         kept = max(map(self._kept, again))
-        return max(0.0, whole * self.recomputation.unit - kept - released / self.plan.chunks)
+        unit = 2 if self.recomputation.mode == OFFLOAD else self.recomputation.unit
+        return max(0.0, whole * unit - kept - released / self.plan.chunks)
 
     def _kept(self, kind: _Kind) -> float:
         mode = self.recomputation.mode if kind.is_recomputed else "none"
@@ -225,7 +239,7 @@ def _kinds(model: Transformer, pp: int, chunks: int, recomputed: int, stage: int
 
 @lru_cache(1 << 12)
 def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str) -> float:
-    """Return what *layer* keeps of a micro-batch for its backward pass, by the mode of *recompute*.
+    """Return what a chip keeps of *layer* and a micro-batch for its backward pass, by the mode *recompute*.
 
     As Korthikanti et al. count it (34 + 5 a s / h bytes a token and hidden number of a GPT in half precision,
     10 of them whole on every tensor-parallel rank), for other feed-forward parts and heads too; eager
@@ -234,6 +248,8 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
     their operands in it, that of attention's output in addition to the output. Products with *frozen* weights
     keep no inputs: behind the norm and the activation of a feed-forward part.
     """
+    if recompute == OFFLOAD:
+        return 0.0
     if model.convolutions:
         found = model.convolutions[layer]
         # The product and its normalisation keep their inputs, the activation is done in place.
@@ -255,12 +271,16 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
         }
         return tokens * 2 * (hidden * kept + sum(columns[name] for name in plan.saved))
     heads = (2 * model.query_size + 2 * kv_size) / hidden  # queries, keys, values, and what comes out
+    if recompute == "selective" and plan.fused_attention and plan.eager:
+        # The inputs of a layer and what attention, queries, values and every second later product put out.
+        ends = 2 if model.gated else 1
+        return tokens * 2 * (hidden * kept * ends + (2 * model.query_size + kv_size + wide) / tp)
     if recompute == "selective" and plan.fused_attention:
         products = 2 + heads + wide / hidden * (model.matrices - 1) + 1
         return tokens * hidden * 2 * products * (kept if tp > 1 else 1)
     # Norms and positions in single precision; fused attention comes without dropout, whose masks are two
     # bytes.
-    eager = _is_eager(plan) and not model.learned_positions
+    eager = plan.eager and not model.learned_positions
     whole = 16.0 if eager else 8.0 if plan.fused_attention else 10.0
     split = 2 * heads + 2 * wide / hidden * ((4 if eager else 3) if model.gated else 2)
     operand = min(plan.operand_bytes, 2.0)
@@ -278,10 +298,6 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
     return tokens * hidden * (whole * kept + (split + scores) / tp)
 
 
-def _is_eager(plan: Plan) -> bool:
-    return plan.zero >= 2
-
-
 def _feed_forward_width(model: Transformer, layer: int) -> float:
     if not model.is_expert_layer(layer):
         return model.ffn
@@ -297,12 +313,17 @@ def _expert_params(model: Transformer, plan: Plan, layer: int) -> float:
     """Return the parameters of the experts of *layer* on one rank."""
     if not model.is_expert_layer(layer):
         return 0.0
-    return model.experts * model.expert_params / plan.ep / plan.expert_tp
+    return model.experts * model.expert_params / plan.ep / plan.expert_split
 
 
 def _output_bytes(model: Transformer, plan: Plan) -> float:
-    """Return what the end of the model keeps of its logits, by default three times: two of them in fp32."""
+    """Return what the end of the model keeps of its logits: in half precision, and in fp32 twice.
+
+    Eager frameworks have buffers for logits in half precision and in fp32, their softmax and its gradient,
+    and two more for a softmax over tensor-parallel ranks.
+    """
     if model.classes:
         return plan.micro_batch * model.classes * 10
     tokens = plan.micro_batch * (plan.sequence or model.sequence) / plan.cp
-    return tokens * model.vocab / plan.tp * model.loss_bytes
+    usual = 10 if not plan.eager else 14 if plan.tp == 1 else 22
+    return tokens * model.vocab / plan.tp * (model.loss_bytes or usual)

@@ -9,6 +9,7 @@ from ....converter.chakra import CollectiveType
 from ._convolutions import Convolution
 from ._groups import Routing
 from ._plan import Plan
+from ._recomputation import OFFLOAD
 from ._transformer import Transformer
 
 __all__ = [
@@ -44,9 +45,10 @@ class Operator:
     """One operator, or several of a kind, of a rank.
 
     *kind* is one of `PRODUCTS`, ``attention`` (the whole of it, scores in memory), ``flash`` (fused),
-    ``pointwise``, ``cast`` (to a low precision) or ``overhead`` (what each layer takes in addition to its
-    work). *flops* and *moved_bytes* are its work; of an overhead, *flops* is the number of passes over a
-    dense layer that take as long.
+    ``pointwise``, ``cast`` (to a low precision), ``overhead`` (what each layer takes in addition to its
+    work), ``copy`` (to the host or from it) or ``host`` (the memory traffic of work on the host). *flops* and
+    *moved_bytes* are its work; of an overhead, *flops* is the number of passes over a dense layer that take
+    as long.
     """
 
     name: str
@@ -118,22 +120,25 @@ class _Sizes:
     def pointwise(self, name: str, elements: float, touches: float, module: str) -> Operator:
         return Operator(name, "pointwise", elements, touches * elements * self.plan.element_bytes, module)
 
-    def joined(self, name: str, module: str, *, gather: bool, alone: bool = False) -> list[Item]:
-        """Return what tensor parallelism exchanges in front of (*gather*) or behind its matrices.
+    def joined(
+        self, name: str, module: str, *, gather: bool, alone: bool = False, axis: str = "tp"
+    ) -> list[Item]:
+        """Return what ranks along *axis* exchange in front of (*gather*) or behind the matrices they split.
 
         *alone* is what no software overlaps with them.
         """
         plan = self.plan
-        if plan.tp == 1 or (gather and not plan.sequence_parallel):
+        ranks = plan.degree(axis)
+        if ranks == 1 or (gather and not plan.sequence_parallel):
             return []
-        whole = self.tokens * self.model.hidden * plan.element_bytes
+        whole = self.tokens * ranks / plan.tp * self.model.hidden * plan.element_bytes
         kind = CollectiveType.ALL_REDUCE
         if plan.sequence_parallel:
             kind = CollectiveType.ALL_GATHER if gather else CollectiveType.REDUCE_SCATTER
         overlapped = plan.tensor_overlap and plan.sequence_parallel and not alone
         return [
             Exchange(
-                f"{name} {kind.name.lower()}", kind, ("tp",), whole * _part(plan, kind), module, overlapped
+                f"{name} {kind.name.lower()}", kind, (axis,), whole * _part(plan, kind), module, overlapped
             )
         ]
 
@@ -152,7 +157,7 @@ def pass_over_layer(model: Transformer, plan: Plan, layer: int, *, backward: boo
     ]
     if not backward:
         return items
-    again = _recomputed(plan, items[1:])
+    again = _recomputed(model, plan, items[1:])
     passes = 3 if plan.recompute == "full" else 2
     overhead = Operator("layer", "overhead", passes * launches, 0, f"layers.{layer}")
     return [overhead, *again, *_gradients(items[1:], plan)]
@@ -183,9 +188,19 @@ def pass_over_output(model: Transformer, plan: Plan, *, backward: bool = False) 
     return _gradients(items, plan) if backward else items
 
 
-def optimizer_step(params: float, plan: Plan) -> Operator:
-    """Return Adam on *params* in single precision: weight, gradient and two moments read, three written."""
-    return Operator("optimizer", "pointwise", 0, params * (28 + plan.element_bytes), "optimizer")
+def optimizer_step(params: float, plan: Plan) -> list[Item]:
+    """Return Adam on *params* in single precision: weight, gradient and two moments read, three written.
+
+    On the host, gradients go there before, and weights come back.
+    """
+    moved, module = params * (28 + plan.element_bytes), "optimizer"
+    if not plan.offload_optimizer:
+        return [Operator("optimizer", "pointwise", 0, moved, module)]
+    return [
+        Operator("gradients to the host", "copy", 0, params * plan.grad_bytes, module),
+        Operator("optimizer", "host", 0, moved, module),
+        Operator("weights from the host", "copy", 0, params * plan.element_bytes, module),
+    ]
 
 
 def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
@@ -256,16 +271,15 @@ def _feed_forward(
 def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     """Yield a layer of experts; each rank gets as many tokens as it gives away (balanced).
 
-    Where tensor parallelism does not cut experts, each of its ranks gives away the tokens it keeps.
+    The ranks that share an expert gather the tokens that they keep, and each gives away its share of them.
     """
     model, plan = sizes.model, sizes.plan
-    whole = plan.whole_experts
+    split, axis = plan.expert_split, plan.expert_axis
     yield sizes.pointwise("norm", sizes.kept_tokens * model.hidden, 2, module)
     yield sizes.half_gemm("router", sizes.kept_tokens, model.hidden, model.experts, module)
-    if not whole:
-        yield from sizes.joined("mlp", module, gather=True, alone=True)
-    routed = (sizes.kept_tokens if whole else sizes.tokens) * model.top_k
-    sent = routed / plan.expert_tp
+    yield from sizes.joined("mlp", module, gather=True, alone=True, axis=axis)
+    routed = sizes.tokens * split / plan.tp * model.top_k
+    sent = routed / split
     exchange = Exchange(
         "dispatch",
         CollectiveType.ALL_TO_ALL,
@@ -280,27 +294,45 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     if plan.ep > 1:
         yield exchange
     yield sizes.pointwise("permute", sent * model.hidden, 4, module)
-    width = model.expert_ffn / plan.expert_tp
+    width = model.expert_ffn / split
     yield from _feed_forward(sizes, routed, width, module, model.experts / plan.ep)
     if plan.ep > 1:
         yield replace(exchange, name="combine")
+    shares_rows = axis == "tp"  # the shared experts read the rows that the others have gathered
+    if not shares_rows:
+        yield from sizes.joined("mlp", module, gather=False, alone=True, axis=axis)
     if model.shared_experts:
-        if whole:
+        if not shares_rows:
             yield from sizes.joined("shared", module, gather=True, alone=True)
         width = model.shared_experts * model.expert_ffn / plan.tp
         yield from _feed_forward(sizes, sizes.tokens, width, f"{module}.shared")
-    if not whole or model.shared_experts:
+    if shares_rows or model.shared_experts:
         yield from sizes.joined("mlp", module, gather=False, alone=True)
     yield sizes.pointwise("residual", sizes.kept_tokens * model.hidden, 2, module)
 
 
-def _recomputed(plan: Plan, forward: Sequence[Item]) -> list[Item]:
+def _unsaved(model: Transformer, again: Operator) -> Iterator[Operator]:
+    """Yield the part of *again* that is not saved: keys, the projection, and every second later product."""
+    shares = {
+        "qkv again": model.kv_size / (model.query_size + 2 * model.kv_size),
+        "projection again": 1.0,
+        "up again": 0.5 if model.gated else 0.0,
+        "down again": 0.0 if model.gated else 1.0,
+    }
+    share = 1.0 if again.kind == "pointwise" else shares.get(again.name, 0.0)
+    if share:
+        yield replace(again, flops=again.flops * share, moved_bytes=again.moved_bytes * share)
+
+
+def _recomputed(model: Transformer, plan: Plan, forward: Sequence[Item]) -> list[Item]:
     """Return what the backward pass computes again."""
-    if plan.recompute == "none":
+    if plan.recompute in {"none", OFFLOAD}:
         return []
     again = [replace(item, name=f"{item.name} again") for item in forward]
     if plan.recompute == "full":
         return [item for item, first in zip(again, forward, strict=True) if first.name not in plan.saved]
+    if plan.recomputes_products:
+        return [part for item in again if isinstance(item, Operator) for part in _unsaved(model, item)]
     kind = "pointwise" if plan.fused_attention else "attention"
     return [item for item in again if isinstance(item, Operator) and item.kind == kind]
 
@@ -324,7 +356,7 @@ def _gradients(forward: Sequence[Item], plan: Plan) -> list[Item]:
         if isinstance(item, Exchange):
             kind = _OPPOSITE.get(item.kind, item.kind)
             size = item.size_bytes
-            if item.axes == ("tp",):
+            if item.axes in {("tp",), ("etp",)}:
                 size *= _part(plan, kind) / _part(plan, item.kind)
             items.append(replace(item, name=name, kind=kind, size_bytes=size))
         else:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ....converter.chakra import CollectiveType, NodeType
 from ._blocks import AXIS_LANES, LANES, Block, Stage
+from ._memory import activation_bytes
 from ._operators import (
     PRODUCTS,
     Exchange,
@@ -16,6 +17,7 @@ from ._operators import (
     pass_over_output,
     relative_launches,
 )
+from ._recomputation import OFFLOAD
 from ._transformer import Transformer
 
 __all__ = ["Passes"]
@@ -50,10 +52,10 @@ class Passes:
     def forward(self, chunk: int, *, is_first: bool = False) -> Block:
         """Return the forward pass of a micro-batch through *chunk*.
 
-        In the first of a step (*is_first*), weights whose optimizer is sharded are gathered during it.
+        In the first of a step (*is_first*), weights are gathered that stay whole for the others.
         """
         block = Block()
-        gathers = self.plan.zero >= 2 or (is_first and self.gathers_late)
+        gathers = self.plan.shards_each_pass or (is_first and self.gathers_late)
         self._receive(block, is_end=self.is_first(chunk), step=-1)
         units: list[tuple[Sequence[Item], int]] = [(self.layer(layer), layer) for layer in self.parts[chunk]]
         if self.is_last(chunk):
@@ -76,10 +78,10 @@ class Passes:
             units.insert(0, (self.output(backward=True), -1))
         for place, (items, layer) in enumerate(units or [self._embedding]):
             done = items if half == "B" else _half(items, half, frozen=self.plan.frozen)
-            gathers = self.plan.zero == 3 and half != "W"
+            gathers = self.plan.zero == 3 and self.plan.shards_each_pass and half != "W"
             self._unit(block, done, layer, place, "backward", gathers=gathers, half=half)
             if layer >= 0 and half != "I" and not self.plan.frozen:
-                self._reduce(block, layer, every=self.plan.zero >= 2, last=reduces)
+                self._reduce(block, layer, every=self.plan.shards_each_pass, last=reduces)
         if half != "W":
             self._send(block, is_end=self.is_first(chunk), step=-1)
         return block
@@ -89,7 +91,7 @@ class Passes:
         block, plan = Block(), self.plan
         block.compute("end of backward", 1, operator="end", phase="optimizer", kind="compute", num_ops=1,
                       tensor_size_bytes=1)  # fmt: skip
-        if plan.zero < 2:
+        if not plan.shards_each_pass:
             parts = [
                 ("weights", self._dense_params(every=not plan.overlap), plan.data_axes),
                 *self._experts(every=not plan.overlap),
@@ -102,7 +104,7 @@ class Passes:
         if plan.lora:
             owned = self._adapters(block)
         if plan.lora or not plan.frozen:
-            self.stage.append(block, [optimizer_step(owned, plan)], "optimizer")
+            self.stage.append(block, optimizer_step(owned, plan), "optimizer")
         if plan.zero == 1 and not plan.frozen and not plan.overlap:
             whole = ("weights", self._dense_params(every=True), plan.data_axes)
             for name, params, axes in (whole, *self._experts(every=True)):
@@ -127,8 +129,11 @@ class Passes:
 
     @property
     def gathers_late(self) -> bool:
-        """Whether the weights that a sharded optimizer leaves are gathered when they are first used."""
-        return self.plan.zero == 1 and self.plan.overlap and not self.plan.frozen
+        """Whether weights are gathered once a step, when they are first used."""
+        plan = self.plan
+        if plan.zero == 3:
+            return not plan.shards_each_pass
+        return plan.zero == 1 and plan.overlap and not plan.frozen
 
     def _unit(
         self,
@@ -145,8 +150,14 @@ class Passes:
         waits = [self._host(block, layer, phase, half)] if layer >= 0 else []
         if gathers and layer >= 0:
             waits.append(self._gather(block, layer, place))
+        offloads = layer >= 0 and self._plans[layer].recompute == OFFLOAD
+        if offloads and half != "W":
+            waits += self._waits_for_copies(block, layer, place, phase)
         before = len(block.nodes)
         self._begin(block, items, waits, phase)
+        if offloads and phase == "forward":
+            stored = self._activations_of(layer, "activations to the host")
+            block.stored.append(self.stage.copied(block, stored, [block.last], "store", phase))
         if before < len(block.nodes):
             block.late = before
         overlapped = self._slowed_ns(layer, phase, half) if layer >= 0 else 0
@@ -159,6 +170,24 @@ class Passes:
         if overlapped >= 1:
             block.compute("slowed by collectives", overlapped, operator="overhead", module=f"layers.{layer}",
                           phase=phase, kind="compute", num_ops=1, tensor_size_bytes=1)  # fmt: skip
+
+    def _waits_for_copies(self, block: Block, layer: int, place: int, phase: str) -> list[int]:
+        """Return what *layer* waits for: the copy of the last layer but one, or that of its activations.
+
+        They are copied back while the layer in front of it works.
+        """
+        if phase == "forward":
+            return block.stored[-2:-1]
+        waits = [block.late] if place > 0 else []
+        loaded = self._activations_of(layer, "activations from the host")
+        node = self.stage.copied(block, loaded, waits, "load", phase)
+        if place == 0:
+            block.early.append(node)
+        return [node]
+
+    def _activations_of(self, layer: int, name: str) -> Operator:
+        size = activation_bytes(self.model, self.plan, layer, "none")
+        return Operator(name, "copy", 0, size, f"layers.{layer}")
 
     def _begin(self, block: Block, items: Sequence[Item], waits: list[int], phase: str) -> None:
         start = len(block.nodes)
@@ -187,7 +216,7 @@ class Passes:
     def _slowed_ns(self, layer: int, phase: str, half: str) -> float:
         """Return by how much concurrent collectives slow a pass over *layer* down."""
         plan = self.plan
-        if plan.zero < 2:
+        if not plan.shards_each_pass:
             return 0
         gathers = phase == "forward" or (plan.zero == 3 and half != "W")
         exchanges = self._weights(layer) if gathers else []
@@ -207,7 +236,7 @@ class Passes:
         """Return collectives of the parameters of *layer*; those of experts have ranks of their own."""
         plan, module = self.plan, f"layers.{layer}"
         params, experts = self._unit_params(layer), self._expert_params(layer)
-        if plan.ep == 1 and not plan.whole_experts:
+        if plan.ep == 1 and plan.expert_split == plan.tp:
             params, experts = params + experts, 0.0
         parts = [(name, params, plan.data_axes), (f"{name} of experts", experts, ("edp",))]
         return [
@@ -227,7 +256,7 @@ class Passes:
         for exchange in self._weights(layer):
             node = self.stage.exchange(block, exchange, [*waits, node], AXIS_LANES["gather"])
         if place == 0 and node >= 0:
-            block.gather = node
+            block.early.append(node)
         return node
 
     def _reduce(self, block: Block, layer: int, *, every: bool, last: bool) -> None:
@@ -264,7 +293,7 @@ class Passes:
         """Return the parameters of the experts of *layer* on this rank."""
         if not self.model.is_expert_layer(layer):
             return 0.0
-        return self.model.experts / self.plan.ep * self.model.expert_params / self.plan.expert_tp
+        return self.model.experts / self.plan.ep * self.model.expert_params / self.plan.expert_split
 
     def _unit_params(self, layer: int) -> float:
         """Return the parameters gathered with *layer*, those in front of or behind the layers too."""

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ....errors import UsageError
 from ...chips import LOW_PRECISIONS
-from ._recomputation import Recomputation, recomputation_of
+from ._recomputation import OFFLOAD, Recomputation, recomputation_of
 from ._transformer import Transformer
 
 __all__ = ["AXES", "PRODUCT_NAMES", "SCHEDULES", "Plan", "Rank"]
@@ -34,20 +34,23 @@ class Plan:
     """A way to train a model on ``tp * cp * dp * pp`` ranks.
 
     *ep* ranks of those along ``cp`` and ``dp`` share the experts of a layer, neighbours first. *zero* 1
-    to 3 shards the optimizer, the gradients and the weights over data parallelism (3 is FSDP). *chunks*
-    is how many parts of the model each pipeline stage has (the schedule ``interleaved``). *placement*
-    lists the axes, innermost first. *overlap* lets gradients be reduced during the backward pass.
-    *fused_attention* never writes the scores to memory. *grad_bytes* is the size of a gradient as it is
-    reduced. With *frozen* weights only adapters are trained (LoRA): there are no gradients of weights.
-    Adapters on queries, keys and values are of rank *lora*, or too small to count (0). With
-    *tensor_overlap* the collectives of tensor parallelism overlap the products they belong to. *recompute*
-    is read by `recomputation_of`; under full recomputation, *saved* names the products that are not computed
-    again. With *whole_experts* tensor
-    parallelism does not cut experts (Megatron's expert tensor parallelism of 1): its ranks share them out
-    too, each with tokens of its own. A token attends to at most *document* tokens, where sequences are
-    packed from shorter ones. With *deduplicate* a token is sent once to a node and once to a rank, whatever
-    the number of its experts there; with *expert_overlap* that runs during the computation of another
-    micro-batch. *cuda_graphs* replay the launches of kernels, which then take the host no time.
+    to 3 shards the optimizer, the gradients and the weights over data parallelism (3 is FSDP, which keeps
+    weights and gradients whole during a step of several pipeline stages, as PyTorch does). *chunks*
+    is how many parts of the model each pipeline stage has (the schedule ``interleaved``). *placement* lists
+    the axes, innermost first. *overlap* lets gradients be reduced during the backward pass. *fused_attention*
+    never writes the scores to memory. *grad_bytes* is the size of a gradient as it is reduced. With *frozen*
+    weights only adapters are trained (LoRA): there are no gradients of weights. Adapters on queries, keys and
+    values are of rank *lora*, or too small to count (0). With *tensor_overlap* the collectives of tensor
+    parallelism overlap the products they belong to. *recompute* is read by `recomputation_of`; under full
+    recomputation, *saved* names the products that are not computed again. *expert_tp* ranks share an expert,
+    neighbours along ``tp`` (0: all of them). Where they are fewer than *tp*, the *ep* ranks lie along ``tp``
+    too, and each group has tokens of its own. A token attends to at most *document* tokens, where sequences
+    are packed from shorter ones. With *deduplicate* a token is sent once to a node and once to a rank,
+    whatever the number of its experts there; with *expert_overlap* that runs during the computation of
+    another micro-batch. *cuda_graphs* replay the launches of kernels, which then take the host no time. With
+    *offload_optimizer* the host keeps the state of the optimizer, and computes its step. *eager* frameworks
+    run PyTorch's own operators: they keep more for them, and compute every second product again under
+    selective recomputation (torchtitan).
     """
 
     tp: int = 1
@@ -73,10 +76,12 @@ class Plan:
     tensor_overlap: bool = False
     saved: tuple[str, ...] = ()
     document: int = 0
-    whole_experts: bool = False
+    expert_tp: int = 0
     deduplicate: bool = True
     expert_overlap: bool = False
     cuda_graphs: bool = False
+    offload_optimizer: bool = False
+    eager: bool = False
 
     @property
     def world(self) -> int:
@@ -98,15 +103,30 @@ class Plan:
         mode = self.recomputation.mode_at(place)
         if mode == self.recompute:
             return self
-        return self._recomputed if mode == "full" else self._unrecomputed
+        return self._unrecomputed if mode == "none" else self._recomputed
 
     @cached_property
     def _recomputed(self) -> Plan:
-        return replace(self, recompute="full")
+        return replace(self, recompute=self.recomputation.mode)
 
     @cached_property
     def _unrecomputed(self) -> Plan:
         return replace(self, recompute="none", saved=())
+
+    @property
+    def recomputes_products(self) -> bool:
+        """Whether selective recomputation computes every second product again."""
+        return self.eager and self.fused_attention and self.recompute == "selective"
+
+    @property
+    def shards_each_pass(self) -> bool:
+        """Whether each micro-batch gathers weights and reduces gradients of its own."""
+        return self.zero == 2 or (self.zero == 3 and self.pp == 1)
+
+    @property
+    def needs_host(self) -> bool:
+        """Whether it moves anything between a chip and its host."""
+        return self.offload_optimizer or self.recomputation.mode == OFFLOAD
 
     @cached_property
     def of_one_sequence(self) -> Plan:
@@ -114,9 +134,14 @@ class Plan:
         return replace(self, micro_batch=1, global_batch=self.dp, recompute="none", schedule="1f1b")
 
     @property
-    def expert_tp(self) -> int:
+    def expert_split(self) -> int:
         """How many ranks share one expert."""
-        return 1 if self.whole_experts else self.tp
+        return self.expert_tp or self.tp
+
+    @property
+    def expert_axis(self) -> str:
+        """The axis of the ranks that share one expert."""
+        return "tp" if self.expert_split == self.tp else "etp"
 
     @property
     def _stage_ranks(self) -> int:
@@ -143,7 +168,7 @@ class Plan:
     @cached_property
     def layout(self) -> Plan:
         """The plan without the options that do not affect the placement of ranks."""
-        keys = ("tp", "pp", "dp", "cp", "ep", "placement", "whole_experts")
+        keys = ("tp", "pp", "dp", "cp", "ep", "placement", "expert_tp")
         return Plan(**{key: getattr(self, key) for key in keys})
 
     def rank_of(self, place: Rank) -> int:
@@ -157,8 +182,9 @@ class Plan:
     def group(self, rank: int, *axes: str) -> tuple[int, ...]:
         """Return the ranks that differ from *rank* along *axes* only, in the order of their numbers.
 
-        In addition to the axes of a plan there are ``ep``, the ranks that share experts (neighbours along
-        ``cp``, then ``dp``, as in Megatron), and ``edp``, those that have the same experts.
+        In addition to the axes of a plan there are ``ep``, the ranks that share experts out (neighbours along
+        ``cp``, then ``dp``, as in Megatron), ``edp``, those that have the same experts, and ``etp``, those
+        that share one expert.
         """
         place = self.place_of(rank)
         origin, steps = rank, []
@@ -173,10 +199,13 @@ class Plan:
         if axis in {"ep", "edp"}:
             # The ranks that share out experts side by side, those with different ones innermost.
             stride = min((self.strides[each] for each in self._expert_plane), default=self.strides["dp"])
+            stride *= self.expert_split if "tp" in self._expert_plane else 1
             number = self.rank_of(place) // stride % self.expert_ranks
             if axis == "ep":
                 return stride, self.ep, number % self.ep
             return stride * self.ep, self.expert_ranks // self.ep, number // self.ep
+        if axis == "etp":
+            return self.strides["tp"], self.expert_split, place.tp % self.expert_split
         return self.strides[axis], getattr(self, axis), getattr(place, axis)
 
     @property
@@ -187,17 +216,17 @@ class Plan:
     @property
     def expert_ranks(self) -> int:
         """How many ranks of a stage experts can be shared out over, each with tokens of its own."""
-        return self.cp * self.dp * (self.tp if self.whole_experts else 1)
+        return self.cp * self.dp * self.tp // self.expert_split
 
     @property
     def _expert_plane(self) -> tuple[str, ...]:
         """The axes of the ranks that experts can be shared out over, without those of one rank."""
-        axes = ("tp", "cp", "dp") if self.whole_experts else ("cp", "dp")
+        axes = ("tp", "cp", "dp") if self.expert_split < self.tp else ("cp", "dp")
         return tuple(axis for axis in axes if getattr(self, axis) > 1)
 
     def degree(self, *axes: str) -> int:
         """Return how many ranks a group along *axes* has."""
-        sizes = {"ep": self.ep, "edp": self.expert_ranks // self.ep}
+        sizes = {"ep": self.ep, "edp": self.expert_ranks // self.ep, "etp": self.expert_split}
         return math.prod(sizes.get(axis) or getattr(self, axis) for axis in axes)
 
     def ends_count(self, layers: int) -> bool:
@@ -260,9 +289,10 @@ class Plan:
         mode, layers, unit = self.recomputation
         most = self.longest_part(model.layers)
         if max(layers, unit) > most:
+            every = OFFLOAD if mode == OFFLOAD else "full"
             raise UsageError(
                 f"--recompute {self.recompute} is more than the {most} layers of a pipeline stage"
-                f"{' and chunk' if self.chunks > 1 else ''}. Next: --recompute full, which is all of them."
+                f"{' and chunk' if self.chunks > 1 else ''}. Next: --recompute {every}, which is all of them."
             )
         for name in self.saved:
             if name not in PRODUCT_NAMES:
@@ -302,16 +332,10 @@ class Plan:
 
     def _check_experts(self, model: Transformer) -> None:
         """Raise `UsageError` for experts that the ranks cannot share out, with what divides them."""
-        if not model.experts and (self.whole_experts or self.ep > 1):
-            option = "--whole-experts" if self.whole_experts else f"--ep {self.ep}"
+        if not model.experts and (self.expert_tp or self.ep > 1):
+            option = f"--expert-tp {self.expert_tp}" if self.expert_tp else f"--ep {self.ep}"
             raise UsageError(f"{model.name} has no experts. Next: leave out {option}.")
-        if self.whole_experts and (
-            self.placement[-1] != "pp" or (self.tp > 1 and not self.sequence_parallel)
-        ):
-            raise UsageError(
-                "Experts that tensor parallelism does not cut need sequence parallelism, and pipeline stages "
-                "outermost (--placement tp-cp-dp-pp)."
-            )
+        self._check_expert_split(model)
         if self.ep == 1:
             return
         if model.experts % self.ep:
@@ -323,11 +347,12 @@ class Plan:
             fitting = _divisor(math.gcd(model.experts, self.expert_ranks), self.ep)
             every = self._stage_ranks
             whole = (
-                f", or --whole-experts, which shares experts out over all {every} ranks of a stage"
-                if not self.whole_experts and every % self.ep == 0
+                f", or --expert-tp 1, which shares experts out over all {every} ranks of a stage"
+                if self.expert_split > 1 and every % self.ep == 0
                 else ""
             )
             over = " x ".join(f"--{axis} {getattr(self, axis)}" for axis in self._expert_plane)
+            over += f" / --expert-tp {self.expert_tp}" if 1 < self.expert_split < self.tp else ""
             raise UsageError(
                 f"Experts are shared out over {over or '--dp 1'}, {self.expert_ranks} ranks, which --ep "
                 f"{self.ep} does not divide. Next: --ep {fitting}{whole}."
@@ -340,6 +365,27 @@ class Plan:
             raise UsageError(
                 f"Experts are shared out over {' and '.join(self._expert_plane)}, which --placement "
                 f"{'-'.join(self.placement)} does not put side by side. Next: --placement tp-cp-dp-pp."
+            )
+
+    def _check_expert_split(self, model: Transformer) -> None:
+        """Raise `UsageError` for ranks that cannot share an expert."""
+        split = self.expert_split
+        if split < 1 or self.tp % split:
+            near = _divisor(self.tp, max(1, min(split, self.tp)))
+            raise UsageError(f"--expert-tp {split} does not divide --tp {self.tp}. Next: --expert-tp {near}.")
+        if model.expert_ffn % split:
+            raise UsageError(
+                f"{model.name} has experts of {model.expert_ffn} columns, which --expert-tp {split} does not "
+                f"divide. Next: --expert-tp {_divisor(math.gcd(model.expert_ffn, self.tp), split)}."
+            )
+        if split < self.tp and (
+            not self.sequence_parallel
+            or self.placement[-1] != "pp"
+            or (split > 1 and self.placement[0] != "tp")
+        ):
+            raise UsageError(
+                "Experts on fewer ranks than tensor parallelism has need sequence parallelism, and pipeline "
+                "stages outermost (--placement tp-cp-dp-pp)."
             )
 
 

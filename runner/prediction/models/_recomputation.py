@@ -1,4 +1,4 @@
-"""What the backward pass computes again, as ``--recompute`` spells it."""
+"""What the backward pass computes again or gets from the host, as ``--recompute`` spells it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import NamedTuple
 
 from ....errors import UsageError
 
-__all__ = ["RECOMPUTATIONS", "Recomputation", "recomputation_of"]
+__all__ = ["OFFLOAD", "RECOMPUTATIONS", "Recomputation", "recomputation_of"]
 
 RECOMPUTATIONS = ("none", "selective", "full")
-_UNIFORM = "uniform:"
+OFFLOAD = "offload"
+"""The mode of layers whose activations wait in the memory of the host instead."""
+_UNIFORM = "uniform"
 
 
 class Recomputation(NamedTuple):
-    """The *mode*, one of `RECOMPUTATIONS`, of the first *layers* of each part of a stage (0: of all).
+    """The *mode*, of `RECOMPUTATIONS` or `OFFLOAD`, of the first *layers* of each part of a stage (0: all).
 
     Other layers keep all activations. Each *unit* of layers keeps its input alone.
     """
@@ -30,19 +32,20 @@ class Recomputation(NamedTuple):
 
 @lru_cache(256)
 def recomputation_of(text: str) -> Recomputation:
-    """Read ``none``, ``selective``, ``full``, ``N`` or ``uniform:N``; raises `UsageError` for others.
+    """Read a mode, ``N``, ``uniform:N`` or ``offload:N``; raises `UsageError` for others.
 
     ``N`` and ``uniform:N`` are Megatron's full recomputation of ``--recompute-num-layers`` N by the methods
-    ``block`` and ``uniform``.
+    ``block`` and ``uniform``, ``offload:N`` its ``--cpu-offloading-num-layers`` N.
     """
-    if text in RECOMPUTATIONS:
+    if text in {*RECOMPUTATIONS, OFFLOAD}:
         return Recomputation(text)
-    count = text.removeprefix(_UNIFORM)
-    if not (count.isascii() and count.isdecimal() and len(count) < 10 and int(count)):
+    method, colon, count = text.rpartition(":")
+    is_method = method in {_UNIFORM, OFFLOAD} if colon else True
+    if not (is_method and count.isascii() and count.isdecimal() and len(count) < 10 and int(count)):
         raise UsageError(
-            f"--recompute can be {', '.join(RECOMPUTATIONS)}, a number of layers or uniform:N, "
-            f"and not '{text}'."
+            f"--recompute can be {', '.join(RECOMPUTATIONS)}, {OFFLOAD}, a number of layers, uniform:N or "
+            f"{OFFLOAD}:N, and not '{text}'."
         )
-    if text.startswith(_UNIFORM):
+    if method == _UNIFORM:
         return Recomputation("full", unit=int(count))
-    return Recomputation("full", layers=int(count))
+    return Recomputation(method or "full", layers=int(count))

@@ -137,8 +137,8 @@ class _Assembly:
                 self.between.append((base + block.receive, base + block.first, int(EdgeKind.DATA)))
             if self._begin >= 0:
                 self.between.append((self._begin, base + block.receive, int(EdgeKind.COMM_ISSUE)))
-        if block.gather >= 0 and self._late >= 0:
-            self.between.append((self._late, base + block.gather, int(EdgeKind.COMM_ISSUE)))
+        if self._late >= 0:
+            self.between += [(self._late, base + node, int(EdgeKind.COMM_ISSUE)) for node in block.early]
         self.open += [base + node for node in block.open if node >= 0]
         if block.last >= 0:
             self._last, self._begin = base + block.last, base + block.first

@@ -12,6 +12,8 @@ __all__ = ["refuse_unmodelled"]
 
 _LINEAR, _STATE_SPACE = "linear attention", "state-space layers"
 _SPARSE, _CONVOLUTION = "sparse attention", "short convolutions"
+_SHARED_KEYS = "keys and values that layers share"
+_RESIDUAL = "a feed-forward part next to the experts"
 _STATE_KEYS = ("mamba_d_state", "mamba_d_ssm", "mamba_d_conv", "mamba_expand", "ssm_state_size", "state_size",
                "ssm_cfg", "attn_layer_period", "hybrid_override_pattern", "hybrid_layer_ids")  # fmt: skip
 # Any value but nothing, zero or false means that some layers are of this kind.
@@ -19,16 +21,22 @@ _KEYS = {
     "full_attention_interval": _LINEAR,
     "linear_attn_config": _LINEAR,
     "linear_num_value_heads": _LINEAR,
-    "attn_type_list": _LINEAR,
+    "attention_hidden_size": _LINEAR,
     **dict.fromkeys(_STATE_KEYS, _STATE_SPACE),
     **dict.fromkeys(("index_topk", "index_topk_blocks", "index_n_heads", "num_landmarks"), _SPARSE),
     "compress_ratios": _SPARSE,
     "sparse_config": _SPARSE,
     "sparse_attention_config": _SPARSE,
+    "blocksparse_block_size": _SPARSE,
     "attention_window": _SPARSE,
     "conv_L_cache": _CONVOLUTION,
     "conv_kernel_size": _CONVOLUTION,
-    "num_kv_shared_layers": "keys and values that layers share",
+    "num_kv_shared_layers": _SHARED_KEYS,
+    "use_cla": _SHARED_KEYS,
+    "cross_attention_layers": "layers that attend to an image",
+    "block_configs": "layers of different sizes",
+    "parallel_attn_mlp_res": _RESIDUAL,
+    "residual_moe": _RESIDUAL,
     "hidden_size_per_layer_input": "embeddings of each layer",
     "altup_num_inputs": "several predictions of a layer",
     "zero_expert_num": "experts without computation",
@@ -37,7 +45,7 @@ _KEYS = {
     "num_loops": "layers that run several times",
 }
 _ATTENTION = ("sliding_attention", "full_attention", "chunked_attention", "attention")
-_EMBEDDINGS = ("embedding_size", "input_embedding_size")
+_EMBEDDINGS = ("embedding_size", "input_embedding_size", "word_embed_proj_dim")
 _NEXT = "Next: predict its script with `chakrascope predict --script`."
 
 
@@ -71,6 +79,9 @@ def _reason(data: Mapping[str, Any]) -> str:
     for key, what in _KEYS.items():
         if data.get(key):
             return f"'{key}: {_short(data[key])}' means {what}"
+    types = data.get("attn_type_list") or []
+    if isinstance(types, list) and any(each != 1 for each in types):  # MiniMax: 0 is linear, 1 is softmax
+        return f"'attn_type_list: {_short(types)}' means {_LINEAR}"
     if data.get("attention_type") == "block_sparse":
         return "'attention_type: block_sparse' means sparse attention"
     hidden = data.get("hidden_size")

@@ -115,7 +115,7 @@ def test_all_ranks_together_hold_the_weights_once(model: Transformer, plan: Plan
     weights = sum(rank_memory(model, plan, stage).weights for stage in range(plan.pp)) * plan.tp
     experts = sum(map(model.is_expert_layer, range(model.layers))) * model.experts * model.expert_params
     copied = 2 * model.hidden * model.kv_size * max(0.0, plan.tp / model.kv_heads - 1) * model.layers
-    if plan.zero == 3:
+    if plan.zero == 3 and plan.pp == 1:
         assert weights == 0
         weights = sum(rank_memory(model, plan, stage).gradients for stage in range(plan.pp)) / 2 * plan.world
         assert weights / plan.pp == pytest.approx(BYTES * (model.params() + copied), rel=1e-3)

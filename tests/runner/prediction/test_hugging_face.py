@@ -40,6 +40,7 @@ def sizes(  # noqa: PLR0917 - in the order of the models' tables
     }  # fmt: skip
 
 
+DATA = Path(__file__).parents[2] / "data" / "runner"
 EXPERTS = {"num_experts_per_tok": 4, "hidden_act": "silu"}
 # As the models are published, without the keys that transformers leaves out for being its defaults. The
 # parameters are what transformers' models of these configurations have, in units of 10^9.
@@ -154,6 +155,28 @@ def test_models_that_are_not_one_stack_of_layers_are_refused_by_the_key_that_dec
 ):
     with pytest.raises(UsageError, match=re.escape(words)):
         read(tmp_path, **config)
+
+
+HUB = [json.loads(line) for line in (DATA / "hub_models.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("entry", HUB, ids=[entry["name"] for entry in HUB])
+def test_models_of_a_hub_are_read_or_refused_by_the_key_that_decides(entry: dict[str, Any], tmp_path: Path):
+    if "refused" in entry:
+        with pytest.raises(UsageError, match=f"'{entry['refused']}\\b"):
+            read(tmp_path, **entry["config"])
+        return
+    assert read(tmp_path, **entry["config"]).params() / 1e9 == pytest.approx(entry["billions"], rel=0.01)
+
+
+def test_unread_keys_of_unknown_types_are_named(tmp_path: Path):
+    config = sizes("step3_text", 61, 7168, 64, 1, 18432, 128815)
+    shared = {"share_expert_dim": 5120, "share_q_dim": 2048, "rope_theta": 500000, "use_cache": True}
+    (remark,) = read(tmp_path, **config, **shared).remarks
+    assert remark.endswith("of 2 matrices, without the keys share_expert_dim, share_q_dim")
+    # Output matrices are shared unless a configuration says otherwise, as in the library.
+    assert read(tmp_path, **config).tied
+    assert not read(tmp_path, **config, tie_word_embeddings=False).tied
 
 
 def test_keys_left_out_are_the_defaults_of_the_library(tmp_path: Path):

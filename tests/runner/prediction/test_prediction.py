@@ -285,7 +285,7 @@ def test_what_does_not_fit_fits_with_each_of_its_remedies(options: list[str]):
 def test_a_stall_of_equal_ranks_is_no_end_of_the_prediction():
     """Stages across nodes stall while only one of their equal ranks is simulated."""
     model = replace(find_model("llama3-8b"), layers=12)
-    plan = Plan(tp=2, pp=3, dp=4, zero=3, global_batch=236)
+    plan = Plan(tp=2, pp=3, dp=4, zero=2, global_batch=236)
     steps = {
         nodes: predict(
             Setting(
@@ -440,7 +440,7 @@ def test_a_calibrated_network_is_not_slowed_down_once_more():
         (["--schedule", "zero-bubble"], "changes nothing without --pp"),
         (["--tensor-overlap"], "changes nothing without --tp"),
         (["--interleave", "2"], "there is one stage"),
-        (["--whole-experts", "--tp", "2"], "has no experts"),
+        (["--expert-tp", "1", "--tp", "2"], "has no experts"),
         (["--precision", "bf8"], "did you mean 'bf16'"),
         (["--precision", "nvfp4"], "no peak for the precision"),
         (["--keep", "qkv"], "changes nothing without --recompute full"),

@@ -50,11 +50,11 @@ class Prices:
 def plans(draw: st.DrawFn) -> Plan:
     powers = st.sampled_from([1, 2, 4])
     tp, cp, dp = draw(powers), draw(st.sampled_from([1, 2])), draw(powers)
-    whole = draw(st.booleans()) and tp > 1
-    fitting = [ep for ep in (1, 2, 4, 8) if (tp * cp * dp if whole else dp) % ep == 0]
+    split = draw(st.sampled_from([size for size in (1, 2, 4) if size <= tp]))
+    fitting = [ep for ep in (1, 2, 4, 8) if tp * cp * dp // split % ep == 0]
     return Plan(
         tp=tp, cp=cp, dp=dp, ep=draw(st.sampled_from(fitting)), zero=draw(st.sampled_from([1, 2, 3])),
-        pp=draw(st.sampled_from([1, 2])), whole_experts=whole, sequence_parallel=tp > 1,
+        pp=draw(st.sampled_from([1, 2])), expert_tp=split, sequence_parallel=tp > 1,
         global_batch=dp * 4, overlap=draw(st.booleans()),
     )  # fmt: skip
 
@@ -81,7 +81,7 @@ def params_of(plan: Plan) -> float:
     experts = sum(map(MODEL.is_expert_layer, stage)) * MODEL.experts * MODEL.expert_params
     shared = sum(map(MODEL.layer_params, stage)) - experts + MODEL.embedding_params
     shared += MODEL.output_params if plan.pp == 1 else 0
-    of_rank = experts / plan.ep / plan.expert_tp
+    of_rank = experts / plan.ep / plan.expert_split
     has_copies = plan.degree(*plan.data_axes) > 1, plan.degree("edp") > 1
     return shared / plan.tp * has_copies[0] + of_rank * has_copies[1]
 
@@ -95,12 +95,21 @@ def test_every_parameter_has_one_owner(plan: Plan):
 
 @given(plans())
 def test_sharded_weights_are_gathered_and_all_gradients_reduced(plan: Plan):
-    micro_batches = plan.micro_batches if plan.zero >= 2 else 1
+    micro_batches = plan.micro_batches if plan.shards_each_pass else 1
     shared = params_of(plan)
-    gathered = shared * plan.element_bytes * micro_batches * (2 if plan.zero == 3 else 1)
+    gathered = shared * plan.element_bytes * micro_batches * (2 if plan.zero == 3 and plan.pp == 1 else 1)
     assert moved(plan, CollectiveType.ALL_GATHER) == pytest.approx(gathered, rel=1e-3)
     reduced = shared * plan.grad_bytes * micro_batches
     assert moved(plan, CollectiveType.REDUCE_SCATTER) == pytest.approx(reduced, rel=1e-3)
+
+
+def test_fsdp_with_pipeline_stages_keeps_weights_and_gradients_whole():
+    """As PyTorch: weights are gathered once a step, and gradients reduced after the last micro-batch."""
+    one, two = (rank_memory(MODEL, Plan(dp=8, pp=pp, global_batch=32, zero=3), 0) for pp in (1, 2))
+    held = sum(map(MODEL.layer_params, range(2))) + MODEL.embedding_params
+    assert (one.weights, two.weights) == (0, 2 * held)
+    assert two.gradients == 4 * held
+    assert two.optimizer == pytest.approx(12 * held / 8, rel=1e-6)
 
 
 def test_experts_of_fsdp_cost_what_their_weights_weigh():
