@@ -52,6 +52,7 @@ from ._overhead import cost_of_recording, without_recording
 from ._rank_graph import OpenRank, RankGraph
 from ._repeated import of_records, repeated_copies
 from ._sampled_causes import host_causes
+from ._shared_inputs import shared_inputs
 from ._steps import Window
 
 __all__ = ["LEFT_OUT", "host_graph"]
@@ -355,6 +356,7 @@ def _assembled(
         step_shares=window.own_times(),
         operators=host_operators(ops, _counted(ops), host),
         repeated=_repeated(builder, ops, host),
+        shared_inputs=_shared_inputs(builder, ops, host),
     )
 
 
@@ -457,6 +459,15 @@ def _repeated(builder: _Builder, ops: Ops, host: HostTrace) -> list[int]:
     repeated = of_records(ops, repeated_copies([ops], host, builder.window))
     numbers = (builder.node_of_op.get(op, -1) for op in np.flatnonzero(repeated).tolist())
     return sorted(number for number in numbers if number >= 0)
+
+
+def _shared_inputs(builder: _Builder, ops: Ops, host: HostTrace) -> list[list[int]]:
+    """Return pairs of nodes that read the same, with the bytes."""
+    counted = np.flatnonzero(_counted(ops)).tolist()
+    nodes = [builder.node_of_op.get(op, -1) for op in counted]
+    rows = shared_inputs(ops.record_id[counted], host).tolist()
+    pairs = ([nodes[later], nodes[earlier], size_bytes] for later, earlier, size_bytes in rows)
+    return [pair for pair in pairs if min(pair) >= 0]
 
 
 def _accounting(graph: Graph, window: Window, wait_ns: int) -> dict[str, int]:
