@@ -75,7 +75,7 @@ def device_graph(
     costs = work_costs(trace, linked.launches, lanes, host)
     builder.add_works([*waits, *coinciding], held_ns, data_edges(linked.launches, lanes, host), costs)
     events = {lane.number: trace.events.take(trace.events.thread == lane.thread) for lane in lanes}
-    cost_ns = cost_of_recording(evidence, events[0], opened.steps)
+    cost_ns = cost_of_recording(evidence, events[0], window.steps)
     own = replace(
         builder.graph(opened.traces.rank, host),
         operators=device_operators(trace, linked.launches, lanes, host),

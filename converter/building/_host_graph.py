@@ -103,7 +103,7 @@ def host_graph(
         arrivals=arrivals(trace, own, opened.steps),
     )
     events = trace.events.take(own)
-    return without_recording(result, {0: events}, window, cost_of_recording(evidence, events, opened.steps))
+    return without_recording(result, {0: events}, window, cost_of_recording(evidence, events, window.steps))
 
 
 def _why_outside(opened: OpenRank) -> str:
