@@ -227,7 +227,8 @@ class _Builder:
                 parts = [Part(done_ns if rest else piece.end_ns, "", parts[0].place), *rest]
             return parts
         before, after = (self.names[op] if op >= 0 else "" for op in (self.last_op, piece.next_op))
-        return self.causes.of_gap(begin_ns, piece.end_ns, before, after)
+        parts = self.causes.of_gap(begin_ns, piece.end_ns, before, after)
+        return [part if part.place else part._replace(place=self.places[piece.place]) for part in parts]
 
     def _add_part(self, piece: _Piece, begin_ns: int, part: Part, waits: Sequence[int]) -> None:
         ready = before = self.host_end_ns()
