@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -167,8 +168,8 @@ class _Piece:
 class _Builder:
     """A graph under construction, with the ends of its nodes in the replay.
 
-    *names*, *modules* and *phases* are those of the operators; *costs* are by piece; *computes* marks pieces
-    that are purely their operator's own time, *places* their places in the script.
+    *names*, *modules* and *phases* are those of operators, *works_of_op* their nodes that compute; *costs*
+    are by piece, *computes* marks those that are their operator's own time, *places* are in the script.
     """
 
     window: Window
@@ -182,6 +183,7 @@ class _Builder:
     places: list[str]
     built: GraphBuilder = field(default_factory=GraphBuilder)
     node_of_op: dict[int, int] = field(default_factory=dict)
+    works_of_op: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     start_ns: list[int] = field(default_factory=list)
     end_ns: list[int] = field(default_factory=list)
     last_host: int = -1
@@ -244,6 +246,8 @@ class _Builder:
         if piece.op >= 0:
             self.last_op = piece.op
             self.node_of_op.setdefault(piece.op, number)
+            if node["kind"] == "compute":
+                self.works_of_op[piece.op].append(number)
 
     def extend_host(self, piece: _Piece) -> bool:
         """Add a short later piece of an operator to the newest node; return False if it needs its own."""
@@ -457,18 +461,16 @@ def _tie_data(builder: _Builder, ops: Ops, host: HostTrace) -> None:
 
 def _repeated(builder: _Builder, ops: Ops, host: HostTrace) -> list[int]:
     """Return the nodes of copies that repeat an earlier one."""
-    repeated = of_records(ops, repeated_copies([ops], host, builder.window))
-    numbers = (builder.node_of_op.get(op, -1) for op in np.flatnonzero(repeated).tolist())
-    return sorted(number for number in numbers if number >= 0)
+    repeated = np.flatnonzero(of_records(ops, repeated_copies([ops], host, builder.window)))
+    return sorted(node for op in repeated.tolist() for node in builder.works_of_op.get(op, ()))
 
 
 def _shared_inputs(builder: _Builder, ops: Ops, host: HostTrace) -> list[list[int]]:
     """Return pairs of nodes that read the same, with the bytes."""
-    counted = np.flatnonzero(_counted(ops)).tolist()
-    nodes = [builder.node_of_op.get(op, -1) for op in counted]
+    counted = np.flatnonzero(_counted(ops))
+    nodes = [builder.node_of_op.get(op, -1) for op in counted.tolist()]
     rows = shared_inputs(ops.record_id[counted], host).tolist()
-    pairs = ([nodes[later], nodes[earlier], size_bytes] for later, earlier, size_bytes in rows)
-    return [pair for pair in pairs if min(pair) >= 0]
+    return [[nodes[a], nodes[b], size] for a, b, size in rows if min(nodes[a], nodes[b]) >= 0]
 
 
 def _accounting(graph: Graph, window: Window, wait_ns: int) -> dict[str, int]:

@@ -253,6 +253,24 @@ def test_a_wait_for_a_peer_is_no_wait_for_the_interpreter_lock(tmp_path):
     assert host_us(converted(tmp_path, thread, evidence)) == {}
 
 
+def test_all_parts_of_a_repeated_copy_are_listed(tmp_path):
+    """The second of two casts lost its processor now and then, which cuts it into several nodes."""
+    thread, evidence = Thread(0), EvidenceFile()
+    for start in (START, START + 50_000):
+        thread.op("aten::_to_copy", start, start + 50_000, 1)
+    for count, time in enumerate(range(START, END + 10_000, 10_000)):
+        delay = 0 if time < START + 60_000 else 4_000 * (count - 5)
+        evidence.sample(time, STEP, cpu=time - START - delay, delay=delay)
+    entry = thread.write(tmp_path, [(START, END)]) | {"process_groups": []}
+    evidence.write(tmp_path / "rank0.evidence.json.gz")
+    write_trace_set(tmp_path, [entry | {"evidence": "rank0.evidence.json.gz"}])
+    workload = convert(tmp_path, step=0)
+    nodes = workload.graphs[0].nodes
+    second = nodes[(nodes["kind"] == "compute") & (nodes["measured_start_ns"] >= 50_000_000)]
+    assert len(second) > 1
+    assert workload.metadata["repeated"]["0"] == second["node_id"].tolist()
+
+
 def test_time_without_a_processor_is_no_computation(tmp_path):
     thread = Thread(0)
     thread.op("aten::mm", START, END, 1)
