@@ -67,6 +67,9 @@ _GIVEN_OUTPUTS = frozenset({
     "rmsnorm", "rms_norm", "add_rmsnorm", "rmsnorm2d_fwd_with_add", "rmsnorm2d_fwd_with_add_ck",
     "silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul",
 })  # fmt: skip
+# Where a tensor to write to stands among the arguments of an operator that may be given one (``out=``), as in
+# PyTorch's native_functions.yaml.
+_OUT_AT = {"mul": 2, "div": 2, "add": 3, "sub": 3, "addcmul": 4, "addcdiv": 4}
 # Of these arguments all elements are read and written again, whatever the others are.
 _REWRITTEN = {"rotary_embedding": (1, 2), "store_cache": (0, 1), "reshape_and_cache_flash": (0, 1),
               "reshape_and_cache": (0, 1)}  # fmt: skip
@@ -314,6 +317,9 @@ def _bytes(name: str, op: HostOp) -> tuple[int, int]:
         return once, once
     if name in _GIVEN_OUTPUTS and (class_of(name) != "normalization" or op.shapes[0] in op.shapes[1:]):
         return _size(op.inputs[1:]), _size(op.inputs[:1])
+    given = _size(op.inputs[_OUT_AT[name] :]) if name in _OUT_AT else 0
+    if given:
+        return _size(op.inputs) - given, given
     if class_of(name) == TRITON:
         return _size(op.inputs), _overwritten(op)
     if not written and "!" in op.schema:

@@ -98,6 +98,8 @@ def test_bytes_count_what_is_read_and_written():
     assert operator_cost(add)[1] == 3 * 65536 * 4
     embedding = HostOp("aten::embedding", [weight, index], [row], "")
     assert operator_cost(embedding)[1] == 2 * 65536 * 4 + 512 * 8
+    given = HostOp("aten::mul", [row, row, row], [row], "mul.out(Tensor self, Tensor other, Tensor(a!) out)")
+    assert operator_cost(given)[1] == 3 * 65536 * 4
     in_place = HostOp("aten::_foreach_mul_", [[row, row]], [], "_foreach_mul_(Tensor(a!)[] self)")
     assert operator_cost(in_place)[1] == 4 * 65536 * 4
 
