@@ -13,6 +13,7 @@ import numpy as np
 
 from ...errors import UsageError
 from ...support import duration_text
+from .._columns import which
 from ..chakra import COMM_LANE, Graph, NodeType, Workload
 
 if TYPE_CHECKING:  # answers need no traces
@@ -54,6 +55,7 @@ _MOST_NS = 10_000
 # PyTorch allocates its events in blocks (`BlockSize` in torch/csrc/profiler/collection.h): the first one of a
 # block costs much more than the others.
 _BLOCK = 512
+_WAITS = ("sync", "wait", "idle")
 
 
 class ProfilerOverhead(NamedTuple):
@@ -264,7 +266,8 @@ def without_recording(
     The profiler works before it notes an event's start and after it notes its end: half of the cost is taken
     from the node that ran until the start, and half from the one that ran from the end on. What exceeds a
     node's duration is taken from the nodes after it in the same place of the script, as recording also slows
-    down what touches the recorded tensors later; in other places at most the cost of a block of events.
+    down what touches the recorded tensors later; in other places at most the cost of a block of events. Nodes
+    that wait pay for their own events alone.
     """
     if not cost_ns:
         return own
@@ -282,22 +285,25 @@ def without_recording(
             + np.searchsorted(after, ends[rows])
             - np.searchsorted(after, starts[rows])
         )
+        costs = np.rint(halves * cost_ns / 2)
+        waits = which(nodes["kind"].texts, _WAITS.__contains__)[nodes["kind"].numbers[rows]]
+        payable = np.maximum(durations[rows] - 1, 0)  # one without time is on no critical path, though it ran
+        payable = np.where(waits, np.minimum(costs, payable), payable)
         most = np.where(_stays(nodes["place"].numbers[rows], nodes["place"].texts), np.inf, _BLOCK * cost_ns)
-        removed[rows] = _paid(np.rint(halves * cost_ns / 2), durations[rows], most)
+        removed[rows] = _paid(costs, payable, most)
     accounting = {**own.accounting, _REMOVED: int(removed.sum())}
     return replace(own, graph=own.graph.with_columns(duration_ns=durations - removed), accounting=accounting)
 
 
 def _stays(places: np.ndarray, texts: Sequence[str]) -> np.ndarray:
     """Return whether the node after each one is in the same place, of those with a name."""
-    named = np.array([bool(text) for text in texts] or [False], dtype=bool)[places]
+    named = which(texts, bool)[places]
     stays: np.ndarray = named & (places == np.append(places[1:], -1))
     return stays
 
 
-def _paid(costs: np.ndarray, durations: np.ndarray, most: np.ndarray) -> np.ndarray:
+def _paid(costs: np.ndarray, payable: np.ndarray, most: np.ndarray) -> np.ndarray:
     """Return how much of the *costs* each node pays; of what is left, later nodes pay up to *most*."""
-    payable = np.maximum(durations - 1, 0)  # a node without time is on no critical path, though it ran
     excess = zip((costs - payable).tolist(), most.tolist(), strict=True)
     unpaid = [*accumulate(excess, lambda left, more: min(more[1], max(0.0, left + more[0])), initial=0.0)]
     paid: np.ndarray = np.minimum(payable, costs + unpaid[:-1]).astype(np.int64)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import command_line
 import numpy as np
@@ -11,6 +12,10 @@ from gloo_thread import Thread, write_trace_set
 
 from chakrascope.converter import NodeType, Workload, convert, doctor
 from chakrascope.converter.building import profiler_overhead
+from chakrascope.converter.building._overhead import without_recording
+from chakrascope.converter.building._rank_graph import RankGraph
+from chakrascope.converter.building._steps import Window
+from chakrascope.converter.chakra import GraphBuilder
 from chakrascope.errors import UsageError
 from chakrascope.runner import Study, analyse_run
 
@@ -231,6 +236,20 @@ def test_a_cost_beyond_a_gap_is_taken_from_what_follows(tmp_path):
     workload = converted(tmp_path, [1_000] * 8, 1_400, gaps=(1,) * 9 + (91,))
     assert profiler_overhead(workload.metadata).removed_ns == OPERATORS * 4_000
     assert workload.graphs[0].nodes["duration_ns"].min() == 1
+
+
+@pytest.mark.parametrize(("kind", "left_ns"), [("host", 995_490), ("sync", 999_500)])
+def test_a_wait_for_the_device_pays_for_no_other_event(kind, left_ns):
+    """Ten events of 1 us in 500 ns each, then 1 ms."""
+    built = GraphBuilder()
+    for number in range(11):
+        node = {"type": NodeType.COMP, "stream": 0, "kind": kind if number == 10 else "host"}
+        node |= {"measured_start_ns": 500 * number, "duration_ns": 1_000_000 if number == 10 else 500}
+        built.add(node, {})
+    starts = 500 * np.arange(10)
+    events = SimpleNamespace(start_ns=starts, end_ns=starts + 500)
+    own = without_recording(RankGraph(built.graph(0)), {0: events}, Window(0, 1_005_000, ()), 1_000.0)
+    assert own.graph.nodes["duration_ns"].tolist() == [1] * 10 + [left_ns]
 
 
 def test_a_cost_that_a_block_of_events_cannot_have_is_dropped(tmp_path):
