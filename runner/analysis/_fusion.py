@@ -52,8 +52,8 @@ class Chains(NamedTuple):
     """Nodes of a graph that one kernel could do with their neighbours, by ascending row of the graph.
 
     *chain* numbers the chains. Of the *moved_bytes* of a node, *saved_bytes* are those that it exchanges with
-    its neighbours in the chain, and those that another node of the chain has read. *fused_ns* is its fused
-    duration at the present rate.
+    its neighbours in the chain, and those that another node of the chain has read; both are 0 for the later
+    parts of an operator that lost its processor. *fused_ns* is its fused duration at the present rate.
     """
 
     rows: Ints
@@ -78,8 +78,9 @@ def fusible_chains(graph: Graph, known: Accesses) -> Chains:
     moved, written, is_copy = _amounts(graph, known)
     stream, operator = np.asarray(nodes["stream"]), nodes["operator"].numbers
     scalars = (stream < DEVICE_LANE) & (moved <= _SCALAR_BYTES)
-    worked = np.flatnonzero(texts_where(nodes, "kind", _WORK.__contains__) & ~scalars)
-    order = worked[np.lexsort((np.asarray(nodes["measured_start_ns"])[worked], stream[worked]))]
+    worked = np.flatnonzero(texts_where(nodes, "kind", _WORK.__contains__))
+    worked = worked[np.lexsort((np.asarray(nodes["measured_start_ns"])[worked], stream[worked]))]
+    order = worked[~scalars[worked]]
     first, then = order[:-1], order[1:]
     repeats = texts_where(nodes, "operator", lambda name: name.endswith("_"))[then]
     repeats &= operator[first] == operator[then]
@@ -96,9 +97,18 @@ def fusible_chains(graph: Graph, known: Accesses) -> Chains:
     number[order] = np.cumsum(begins)
     rows = np.flatnonzero(saved)
     saved = np.minimum(moved, saved + _read_before(graph, number, known))
-    durations = np.asarray(nodes["duration_ns"])[rows]
-    fused_ns = np.rint(durations * (1 - saved[rows] / np.maximum(1, moved[rows]))).astype(np.int64)
-    return Chains(rows, number[rows], moved[rows], saved[rows], fused_ns)
+    left = 1 - saved / np.maximum(1, moved)
+    # What costs nothing continues the operator of the node before it, if it has its name.
+    heads = worked[np.maximum.accumulate(np.where(scalars[worked], 0, np.arange(len(worked))))]
+    continues = scalars[worked] & (moved[worked] <= 1) & (saved[heads] > 0)
+    for column in (operator, stream):
+        continues &= column[worked] == column[heads]
+    parts = np.concatenate([rows, worked[continues]])
+    heads = np.concatenate([rows, heads[continues]])[np.argsort(parts)]
+    parts = np.sort(parts)
+    fused_ns = np.rint(np.asarray(nodes["duration_ns"])[parts] * left[heads]).astype(np.int64)
+    whole = parts == heads
+    return Chains(parts, number[heads], moved[parts] * whole, saved[parts] * whole, fused_ns)
 
 
 def chains_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> tuple[Ints, Chains]:

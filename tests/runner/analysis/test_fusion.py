@@ -83,6 +83,16 @@ def test_neighbours_that_pass_nothing_on_are_no_chain(operators):
     assert not len(chains_of(program(*operators)).rows)
 
 
+def test_all_parts_of_an_operator_that_lost_its_processor_are_fused():
+    made = program("aten::mul", "aten::relu", "aten::relu", "aten::mul", "aten::to")
+    made.graphs[0].node_columns["tensor_size_bytes"][[2, 4]] = 1
+    found = chains_of(made)
+    assert found.rows.tolist() == [0, 1, 2, 3]
+    assert found.moved_bytes.tolist() == [300, 200, 0, 300]
+    assert found.saved_bytes.tolist() == [100, 200, 0, 100]
+    assert found.fused_ns.tolist() == [1_000_000, 0, 0, 1_000_000]
+
+
 def test_a_product_ends_a_chain():
     found = chains_of(program("aten::mul", "aten::relu", "aten::mm", "aten::relu", "aten::mul"))
     assert len(np.unique(found.chain)) == 2
