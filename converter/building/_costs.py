@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._columns import which
 from ..linking import KERNEL, Lane, Launches, host_rows
-from ..readers import DeviceTrace, HostOp, HostTrace, tensors
+from ..readers import DeviceTrace, HostOp, HostTrace, Ops, tensors
 from ._operator_classes import (
     ATTENTIONS,
     COPY,
@@ -37,7 +38,15 @@ from ._operator_classes import (
     plain_name,
 )
 
-__all__ = ["Work", "counts_whole", "operator_cost", "operator_work", "returned_shapes", "work_costs"]
+__all__ = [
+    "Work",
+    "counted_operators",
+    "counts_whole",
+    "operator_cost",
+    "operator_work",
+    "returned_shapes",
+    "work_costs",
+]
 
 
 Shape = Sequence[int]
@@ -366,3 +375,27 @@ def work_costs(trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], ho
     share = times / total[operator]
     costs[own] = np.maximum(1, np.rint(whole.reshape(-1, 2)[kind] * share[:, None])).astype(np.int64)
     return costs
+
+
+def counted_operators(ops: Ops) -> np.ndarray:
+    """Return the operators with a cost, so that no work is counted twice.
+
+    Matrix products and the like are counted as a whole, and elementwise operators, which may convert scalars
+    first; if they are nested, the innermost counts. Elsewhere leaf operators count.
+    """
+    whole = which(ops.trace.texts, _is_whole)[ops.name].tolist()
+    parents = ops.parent.tolist()
+    holds_whole = [False] * len(ops)
+    for index in reversed(range(len(ops))):
+        if parents[index] >= 0:
+            holds_whole[parents[index]] |= whole[index] or holds_whole[index]
+    inside = [False] * len(ops)
+    for index, parent in enumerate(parents):
+        inside[index] = parent >= 0 and (inside[parent] or (whole[parent] and not holds_whole[parent]))
+    outermost = ~np.array(inside, dtype=bool) & ~np.array(holds_whole, dtype=bool)
+    counted: np.ndarray = outermost & (np.array(whole, dtype=bool) | ops.is_leaf.astype(bool))
+    return counted
+
+
+def _is_whole(name: str) -> bool:
+    return counts_whole(name) or class_of(plain_name(name)) == "elementwise"

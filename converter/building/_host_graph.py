@@ -44,7 +44,7 @@ from ..readers import (
     with_inferred_groups,
 )
 from ._cause_rules import OPERATORS
-from ._costs import counts_whole, operator_cost
+from ._costs import counted_operators, operator_cost
 from ._dependencies import Gaps, data_dependencies, uses_of, wait_pieces, with_settled_messages
 from ._host_causes import LEAST_NS, HostCauses, Part
 from ._late_ranks import arrivals, flights_of
@@ -359,7 +359,7 @@ def _assembled(
         notes=_notes(comms, group_ids),
         began_ns=window.start_ns,
         step_shares=window.own_times(),
-        operators=host_operators(ops, _counted(ops), host),
+        operators=host_operators(ops, counted_operators(ops), host),
         repeated=_repeated(builder, ops, host),
         shared_inputs=_shared_inputs(builder, ops, host),
     )
@@ -386,7 +386,7 @@ def _builder(
 
 def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, int]]:
     """Return the costs of operators, by the piece whose node gets the cost: the operator's longest one."""
-    counted = _counted(ops)
+    counted = counted_operators(ops)
     lengths = (pieces.end_ns - pieces.start_ns).tolist()
     bearers: dict[int, int] = {}
     for place, op in enumerate(pieces.op.tolist()):
@@ -405,26 +405,6 @@ def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, in
                 known[kind] = operator_cost(host.kinds[kind])
             costs[place] = known[kind]
     return costs
-
-
-def _counted(ops: Ops) -> np.ndarray:
-    """Return the operators with a cost, so that no work is counted twice.
-
-    Some, such as a matrix product, are counted as a whole; if they are nested, the innermost counts.
-    Elsewhere leaf operators count.
-    """
-    whole = which(ops.trace.texts, counts_whole)[ops.name].tolist()
-    parents = ops.parent.tolist()
-    holds_whole = [False] * len(ops)
-    for index in reversed(range(len(ops))):
-        if parents[index] >= 0:
-            holds_whole[parents[index]] |= whole[index] or holds_whole[index]
-    inside = [False] * len(ops)
-    for index, parent in enumerate(parents):
-        inside[index] = parent >= 0 and (inside[parent] or (whole[parent] and not holds_whole[parent]))
-    outermost = ~np.array(inside, dtype=bool) & ~np.array(holds_whole, dtype=bool)
-    counted: np.ndarray = outermost & (np.array(whole, dtype=bool) | ops.is_leaf.astype(bool))
-    return counted
 
 
 def _waits(
@@ -467,7 +447,7 @@ def _repeated(builder: _Builder, ops: Ops, host: HostTrace) -> list[int]:
 
 def _shared_inputs(builder: _Builder, ops: Ops, host: HostTrace) -> list[list[int]]:
     """Return pairs of nodes that read the same, with the bytes."""
-    counted = np.flatnonzero(_counted(ops))
+    counted = np.flatnonzero(counted_operators(ops))
     nodes = [builder.node_of_op.get(op, -1) for op in counted.tolist()]
     rows = shared_inputs(ops.record_id[counted], host).tolist()
     return [[nodes[a], nodes[b], size] for a, b, size in rows if min(nodes[a], nodes[b]) >= 0]

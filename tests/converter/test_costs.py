@@ -1,7 +1,9 @@
 """Operation counts agree with torch.utils.flop_counter; bytes with hand-computed cases."""
 
 import pytest
+from gloo_thread import Thread, write_trace_set
 
+from chakrascope.converter import convert
 from chakrascope.converter.building._costs import operator_cost, returned_shapes
 from chakrascope.converter.readers import HostOp, read_host_trace
 
@@ -90,6 +92,17 @@ def _op(name, shapes, outputs, inputs=(), schema=""):
 )
 def test_operations_of_one_operator(op, operations):
     assert operator_cost(op)[0] == operations
+
+
+def test_an_elementwise_operator_that_converts_a_scalar_has_its_own_cost(tmp_path):
+    thread = Thread(0)
+    thread.op("aten::mul", 1_000, 2_000, 1)
+    thread.op("aten::copy_", 1_100, 1_200, 2, length=1)
+    entry = thread.write(tmp_path, [(1_000, 3_000)]) | {"process_groups": []}
+    write_trace_set(tmp_path, [entry])
+    nodes = convert(tmp_path, step=0).graphs[0].nodes
+    sizes = nodes.groupby("operator")["tensor_size_bytes"].max()
+    assert (sizes["aten::mul"], sizes["aten::copy_"]) == (2 * 4096, 1)
 
 
 def test_bytes_count_what_is_read_and_written():
