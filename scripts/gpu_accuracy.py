@@ -24,6 +24,7 @@ from typing import Any
 from gpu_accuracy_page import page, traces_csv
 from gpu_checks import Row
 from gpu_intervals import DeviceEvents, device_events, read_trace, times_of, trimmed
+from gpu_operators import agreements
 from gpu_ours import Ours, measure
 from gpu_syncs import compare_edges
 from gpu_tracelens import expected_of
@@ -118,6 +119,7 @@ def row_of(name: str, path: Path, trace: Mapping[str, Any], events: DeviceEvents
         hta=theirs,
         expected=expected_of(path),
         edges=edges,
+        operators=agreements(ours.workload.metadata, path) if ours.workload is not None else (),
     )
 
 

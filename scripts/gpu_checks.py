@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_intervals import Times
+from gpu_operators import Agreement
 from gpu_ours import Ours
 from gpu_syncs import Edges
 from gpu_tracelens import Expected
@@ -46,6 +47,7 @@ class Row:
     hta: Mapping[str, Any] | None
     expected: Expected | None
     edges: Edges | None
+    operators: Sequence[Agreement] = ()
 
     @property
     def is_usable(self) -> bool:
@@ -128,6 +130,12 @@ def _tracelens(row: Row) -> Iterator[Finding]:
         yield Finding("TraceLens", close, "kernels", f"{answer.kernels:,}", f"{theirs:,}")
 
 
+def _operators(row: Row) -> Iterator[Finding]:
+    for one in row.operators:
+        close = one.alike >= (1 - OF_PEER) * one.rows
+        yield Finding("TraceLens's operators", close, one.figure, f"{one.alike:,} rows", f"{one.rows:,} rows")
+
+
 def _complete(row: Row) -> Iterator[Finding]:
     if row.ours.answer is not None:
         count, every = row.ours.answer.count, row.converted.count
@@ -179,6 +187,7 @@ DEMANDS: Mapping[str, Callable[[Row], Iterator[Finding]]] = {
     "Computation, communication, copies, idle and overlap equal plain sums within 0.5 % of the span": _plain,
     "The same equal HTA's, where HTA counts as plain sums do": _hta,
     "Busy time, exposed communication and kernels equal TraceLens's tables within 1 %": _tracelens,
+    "Time, FLOPs and bytes of operators equal TraceLens's within 1 % on 99 % of the rows": _operators,
     "All work of the device is converted, that of CUDA and HIP graphs too": _complete,
     "Kernels of graphs have operators if the capture's traces are available, all but 1 %": _attributed,
     "HTA's synchronisation edges are in the graph": _edges,

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Expected", "expected_of"]
+__all__ = ["Expected", "expected_of", "rows_of_table"]
+
+csv.field_size_limit(1 << 30)  # a cell lists the kernels of an operator
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ def expected_of(trace: Path) -> Expected | None:
             kernels = sum(int(float(count)) for count in counts if count) if counts else -1
             return Expected(_times(rows), _ns(rows, "total_time"), kernels)
     return None
+
+
+def rows_of_table(trace: Path, name: str) -> list[dict[str, str]]:
+    """Return the rows of the table *name* of *trace*; none without it."""
+    return next(filter(None, (list(_rows(folder / name)) for folder in _folders(trace))), [])
 
 
 def _times(rows: Sequence[Mapping[str, str]]) -> dict[str, int]:

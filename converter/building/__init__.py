@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ._host_graph import LEFT_OUT as LEFT_OUT
     from ._late_ranks import is_usually_late as is_usually_late
     from ._logs import convert_logs as convert_logs
+    from ._operator_classes import FUSIBLE_CLASSES as FUSIBLE_CLASSES
     from ._operator_classes import MATRIX_CLASSES as MATRIX_CLASSES
     from ._operator_classes import class_of as class_of
     from ._operator_classes import plain_name as plain_name
@@ -50,6 +51,7 @@ else:
 
 
 __all__ = [
+    "FUSIBLE_CLASSES",
     "LEFT_OUT",
     "MATRIX_CLASSES",
     "MAX_PROGRAMS",

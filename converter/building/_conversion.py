@@ -295,5 +295,6 @@ def _metadata(
         "chips": {str(one.rank): one.chip for one in ranks},
         "operators": joined_operators({one.rank: one.operators for one in ranks}),
         "repeated": {str(one.rank): [*one.repeated] for one in ranks if one.repeated},
+        "shared_inputs": {str(one.rank): [*one.shared_inputs] for one in ranks if len(one.shared_inputs)},
         "assumptions": [*notes, *noted],
     }

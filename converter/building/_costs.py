@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._columns import which
 from ..linking import KERNEL, Lane, Launches, host_rows
-from ..readers import DeviceTrace, HostOp, HostTrace, tensors
+from ..readers import DeviceTrace, HostOp, HostTrace, Ops, tensors
 from ._operator_classes import (
     ATTENTIONS,
     COPY,
@@ -37,7 +38,15 @@ from ._operator_classes import (
     plain_name,
 )
 
-__all__ = ["Work", "counts_whole", "operator_cost", "operator_work", "returned_shapes", "work_costs"]
+__all__ = [
+    "Work",
+    "counted_operators",
+    "counts_whole",
+    "operator_cost",
+    "operator_work",
+    "returned_shapes",
+    "work_costs",
+]
 
 
 Shape = Sequence[int]
@@ -67,6 +76,9 @@ _GIVEN_OUTPUTS = frozenset({
     "rmsnorm", "rms_norm", "add_rmsnorm", "rmsnorm2d_fwd_with_add", "rmsnorm2d_fwd_with_add_ck",
     "silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul",
 })  # fmt: skip
+# Where a tensor to write to stands among the arguments of an operator that may be given one (``out=``), as in
+# PyTorch's native_functions.yaml.
+_OUT_AT = {"mul": 2, "div": 2, "add": 3, "sub": 3, "addcmul": 4, "addcdiv": 4}
 # Of these arguments all elements are read and written again, whatever the others are.
 _REWRITTEN = {"rotary_embedding": (1, 2), "store_cache": (0, 1), "reshape_and_cache_flash": (0, 1),
               "reshape_and_cache": (0, 1)}  # fmt: skip
@@ -314,6 +326,9 @@ def _bytes(name: str, op: HostOp) -> tuple[int, int]:
         return once, once
     if name in _GIVEN_OUTPUTS and (class_of(name) != "normalization" or op.shapes[0] in op.shapes[1:]):
         return _size(op.inputs[1:]), _size(op.inputs[:1])
+    given = _size(op.inputs[_OUT_AT[name] :]) if name in _OUT_AT else 0
+    if given:
+        return _size(op.inputs) - given, given
     if class_of(name) == TRITON:
         return _size(op.inputs), _overwritten(op)
     if not written and "!" in op.schema:
@@ -360,3 +375,27 @@ def work_costs(trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], ho
     share = times / total[operator]
     costs[own] = np.maximum(1, np.rint(whole.reshape(-1, 2)[kind] * share[:, None])).astype(np.int64)
     return costs
+
+
+def counted_operators(ops: Ops) -> np.ndarray:
+    """Return the operators with a cost, so that no work is counted twice.
+
+    Matrix products and the like are counted as a whole, and elementwise operators, which may convert scalars
+    first; if they are nested, the innermost counts. Elsewhere leaf operators count.
+    """
+    whole = which(ops.trace.texts, _is_whole)[ops.name].tolist()
+    parents = ops.parent.tolist()
+    holds_whole = [False] * len(ops)
+    for index in reversed(range(len(ops))):
+        if parents[index] >= 0:
+            holds_whole[parents[index]] |= whole[index] or holds_whole[index]
+    inside = [False] * len(ops)
+    for index, parent in enumerate(parents):
+        inside[index] = parent >= 0 and (inside[parent] or (whole[parent] and not holds_whole[parent]))
+    outermost = ~np.array(inside, dtype=bool) & ~np.array(holds_whole, dtype=bool)
+    counted: np.ndarray = outermost & (np.array(whole, dtype=bool) | ops.is_leaf.astype(bool))
+    return counted
+
+
+def _is_whole(name: str) -> bool:
+    return counts_whole(name) or class_of(plain_name(name)) == "elementwise"

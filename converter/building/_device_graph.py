@@ -33,6 +33,7 @@ from ._overhead import cost_of_recording, without_recording
 from ._rank_graph import OpenRank, RankGraph
 from ._repeated import of_records, repeated_copies
 from ._sampled_causes import host_causes
+from ._shared_inputs import shared_inputs
 from ._steps import Extent, Window
 
 __all__ = ["device_graph"]
@@ -74,7 +75,7 @@ def device_graph(
     costs = work_costs(trace, linked.launches, lanes, host)
     builder.add_works([*waits, *coinciding], held_ns, data_edges(linked.launches, lanes, host), costs)
     events = {lane.number: trace.events.take(trace.events.thread == lane.thread) for lane in lanes}
-    cost_ns = cost_of_recording(evidence, events[0], opened.steps)
+    cost_ns = cost_of_recording(evidence, events[0], window.steps)
     own = replace(
         builder.graph(opened.traces.rank, host),
         operators=device_operators(trace, linked.launches, lanes, host),
@@ -299,6 +300,7 @@ class _Builder:
             groups=list(self.nodes.groups),
             splits={int(number[node]): sizes for node, sizes in self.nodes.splits.items()},
             repeated=sorted(number[self._repeated(host)].tolist()),
+            shared_inputs=self._shared_inputs(host, number),
             accounting=self._accounting(graph, shares),
             notes=sorted(self.nodes.notes | self.linked.launches.notes | notes),
             began_ns=int(begin_ns),
@@ -317,6 +319,22 @@ class _Builder:
             chosen[mine] = of_records(lane.ops, records)[launches.op[mine]]
         works = np.flatnonzero(chosen & ~launches.is_comm)
         return spans(nodes.first[works], nodes.count[works])
+
+    def _shared_inputs(self, host: HostTrace, number: np.ndarray) -> list[list[int]]:
+        """Return pairs of nodes that read the same, with the bytes; nodes get a new *number*."""
+        nodes, launches = self.works, self.linked.launches
+        if nodes is None:
+            return []
+        records = np.full(len(launches), -1, dtype=np.int64)
+        for lane in self.lanes:
+            mine = np.flatnonzero((launches.lane == lane.number) & (launches.op >= 0))
+            records[mine] = lane.ops.record_id[launches.op[mine]]
+        works = np.flatnonzero((records >= 0) & ~launches.is_comm & (nodes.count > 0))
+        works = works[np.argsort(launches.call_start_ns[works], kind="stable")]
+        rows = shared_inputs(records[works], host)
+        pairs = number[nodes.first[works[rows[:, :2]]]]
+        listed: list[list[int]] = np.column_stack([pairs, rows[:, 2]]).tolist()
+        return listed
 
     def _issued(self, starts: np.ndarray) -> np.ndarray:
         """Return when the host issued each node; host nodes are issued when they begin."""

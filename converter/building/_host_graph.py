@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -43,7 +44,7 @@ from ..readers import (
     with_inferred_groups,
 )
 from ._cause_rules import OPERATORS
-from ._costs import counts_whole, operator_cost
+from ._costs import counted_operators, operator_cost
 from ._dependencies import Gaps, data_dependencies, uses_of, wait_pieces, with_settled_messages
 from ._host_causes import LEAST_NS, HostCauses, Part
 from ._late_ranks import arrivals, flights_of
@@ -52,6 +53,7 @@ from ._overhead import cost_of_recording, without_recording
 from ._rank_graph import OpenRank, RankGraph
 from ._repeated import of_records, repeated_copies
 from ._sampled_causes import host_causes
+from ._shared_inputs import shared_inputs
 from ._steps import Window
 
 __all__ = ["LEFT_OUT", "host_graph"]
@@ -102,7 +104,7 @@ def host_graph(
         arrivals=arrivals(trace, own, opened.steps),
     )
     events = trace.events.take(own)
-    return without_recording(result, {0: events}, window, cost_of_recording(evidence, events, opened.steps))
+    return without_recording(result, {0: events}, window, cost_of_recording(evidence, events, window.steps))
 
 
 def _why_outside(opened: OpenRank) -> str:
@@ -166,8 +168,8 @@ class _Piece:
 class _Builder:
     """A graph under construction, with the ends of its nodes in the replay.
 
-    *names*, *modules* and *phases* are those of the operators; *costs* are by piece; *computes* marks pieces
-    that are purely their operator's own time, *places* their places in the script.
+    *names*, *modules* and *phases* are those of operators, *works_of_op* their nodes that compute; *costs*
+    are by piece, *computes* marks those that are their operator's own time, *places* are in the script.
     """
 
     window: Window
@@ -181,6 +183,7 @@ class _Builder:
     places: list[str]
     built: GraphBuilder = field(default_factory=GraphBuilder)
     node_of_op: dict[int, int] = field(default_factory=dict)
+    works_of_op: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     start_ns: list[int] = field(default_factory=list)
     end_ns: list[int] = field(default_factory=list)
     last_host: int = -1
@@ -226,7 +229,8 @@ class _Builder:
                 parts = [Part(done_ns if rest else piece.end_ns, "", parts[0].place), *rest]
             return parts
         before, after = (self.names[op] if op >= 0 else "" for op in (self.last_op, piece.next_op))
-        return self.causes.of_gap(begin_ns, piece.end_ns, before, after)
+        parts = self.causes.of_gap(begin_ns, piece.end_ns, before, after)
+        return [part if part.place else part._replace(place=self.places[piece.place]) for part in parts]
 
     def _add_part(self, piece: _Piece, begin_ns: int, part: Part, waits: Sequence[int]) -> None:
         ready = before = self.host_end_ns()
@@ -242,6 +246,8 @@ class _Builder:
         if piece.op >= 0:
             self.last_op = piece.op
             self.node_of_op.setdefault(piece.op, number)
+            if node["kind"] == "compute":
+                self.works_of_op[piece.op].append(number)
 
     def extend_host(self, piece: _Piece) -> bool:
         """Add a short later piece of an operator to the newest node; return False if it needs its own."""
@@ -353,8 +359,9 @@ def _assembled(
         notes=_notes(comms, group_ids),
         began_ns=window.start_ns,
         step_shares=window.own_times(),
-        operators=host_operators(ops, _counted(ops), host),
+        operators=host_operators(ops, counted_operators(ops), host),
         repeated=_repeated(builder, ops, host),
+        shared_inputs=_shared_inputs(builder, ops, host),
     )
 
 
@@ -379,7 +386,7 @@ def _builder(
 
 def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, int]]:
     """Return the costs of operators, by the piece whose node gets the cost: the operator's longest one."""
-    counted = _counted(ops)
+    counted = counted_operators(ops)
     lengths = (pieces.end_ns - pieces.start_ns).tolist()
     bearers: dict[int, int] = {}
     for place, op in enumerate(pieces.op.tolist()):
@@ -398,26 +405,6 @@ def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, in
                 known[kind] = operator_cost(host.kinds[kind])
             costs[place] = known[kind]
     return costs
-
-
-def _counted(ops: Ops) -> np.ndarray:
-    """Return the operators with a cost, so that no work is counted twice.
-
-    Some, such as a matrix product, are counted as a whole; if they are nested, the innermost counts.
-    Elsewhere leaf operators count.
-    """
-    whole = which(ops.trace.texts, counts_whole)[ops.name].tolist()
-    parents = ops.parent.tolist()
-    holds_whole = [False] * len(ops)
-    for index in reversed(range(len(ops))):
-        if parents[index] >= 0:
-            holds_whole[parents[index]] |= whole[index] or holds_whole[index]
-    inside = [False] * len(ops)
-    for index, parent in enumerate(parents):
-        inside[index] = parent >= 0 and (inside[parent] or (whole[parent] and not holds_whole[parent]))
-    outermost = ~np.array(inside, dtype=bool) & ~np.array(holds_whole, dtype=bool)
-    counted: np.ndarray = outermost & (np.array(whole, dtype=bool) | ops.is_leaf.astype(bool))
-    return counted
 
 
 def _waits(
@@ -454,9 +441,16 @@ def _tie_data(builder: _Builder, ops: Ops, host: HostTrace) -> None:
 
 def _repeated(builder: _Builder, ops: Ops, host: HostTrace) -> list[int]:
     """Return the nodes of copies that repeat an earlier one."""
-    repeated = of_records(ops, repeated_copies([ops], host, builder.window))
-    numbers = (builder.node_of_op.get(op, -1) for op in np.flatnonzero(repeated).tolist())
-    return sorted(number for number in numbers if number >= 0)
+    repeated = np.flatnonzero(of_records(ops, repeated_copies([ops], host, builder.window)))
+    return sorted(node for op in repeated.tolist() for node in builder.works_of_op.get(op, ()))
+
+
+def _shared_inputs(builder: _Builder, ops: Ops, host: HostTrace) -> list[list[int]]:
+    """Return pairs of nodes that read the same, with the bytes."""
+    counted = np.flatnonzero(counted_operators(ops))
+    nodes = [builder.node_of_op.get(op, -1) for op in counted.tolist()]
+    rows = shared_inputs(ops.record_id[counted], host).tolist()
+    return [[nodes[a], nodes[b], size] for a, b, size in rows if min(nodes[a], nodes[b]) >= 0]
 
 
 def _accounting(graph: Graph, window: Window, wait_ns: int) -> dict[str, int]:

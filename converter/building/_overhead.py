@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from statistics import median, median_low, quantiles
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from ...errors import UsageError
 from ...support import duration_text
+from .._columns import which
 from ..chakra import COMM_LANE, Graph, NodeType, Workload
 
 if TYPE_CHECKING:  # answers need no traces
@@ -50,6 +52,10 @@ _MEDIAN_ERROR = 0.93
 _MOST_ERROR, _ERRORS = 0.1, 2
 # PyTorch's profiler takes 1 to 5 us for an event, with its Python part; what is beyond has other reasons.
 _MOST_NS = 10_000
+# PyTorch allocates its events in blocks (`BlockSize` in torch/csrc/profiler/collection.h): the first one of a
+# block costs much more than the others.
+_BLOCK = 512
+_WAITS = ("sync", "wait", "idle")
 
 
 class ProfilerOverhead(NamedTuple):
@@ -222,11 +228,12 @@ def _assuming(workload: Workload, assumption: str, changed: Mapping[str, Any]) -
     )
 
 
-def cost_of_recording(evidence: Evidence | None, events: Events, captured: Sequence[StepRange]) -> float:
+def cost_of_recording(evidence: Evidence | None, events: Events, converted: Sequence[StepRange]) -> float:
     """Return what recording one of the *events* of the stepping thread adds to it (ns), 0.0 if unknown.
 
-    That is the processor time of the *captured* steps beyond that of steps that nothing recorded, over the
-    events in them. It is unknown without *evidence*, or where such steps are few or too different.
+    That is the processor time of the *converted* steps beyond that of steps that nothing recorded, over the
+    events in them: what exceeds the upper quartile, as a step may be one of the slower ones anyway. It is
+    unknown without *evidence*, or where such steps are few or too different.
     """
     if evidence is None:
         return 0.0
@@ -242,15 +249,13 @@ def cost_of_recording(evidence: Evidence | None, events: Events, captured: Seque
     error = _MEDIAN_ERROR * (high - low) / len(usual) ** 0.5
     if error > _MOST_ERROR * middle:
         return 0.0
-    costs, excesses = [], []
-    for step in captured:
-        count = int(np.diff(np.searchsorted(events.start_ns, [step.start_ns, step.end_ns]))[0])
-        if step.index in used and count:
-            excesses.append(used[step.index] - middle)
-            costs.append((used[step.index] - middle) / count)
-    if not costs or median(excesses) < _ERRORS * error:
+    own = [step for step in converted if step.index in used]
+    excess = sum(used[step.index] - high for step in own)
+    bounds = [(step.start_ns, step.end_ns) for step in own]
+    count = int(np.diff(np.searchsorted(events.start_ns, bounds)).sum()) if own else 0
+    if not count or excess < _ERRORS * error * len(own):
         return 0.0
-    return min(median(costs), _MOST_NS)
+    return min(excess / count, _MOST_NS)
 
 
 def without_recording(
@@ -259,23 +264,47 @@ def without_recording(
     """Return *own* with *cost_ns* taken from its host nodes for each of the *events* of their lane.
 
     The profiler works before it notes an event's start and after it notes its end: half of the cost is taken
-    from the node that ran until the start, and half from the one that ran from the end on.
+    from the node that ran until the start, and half from the one that ran from the end on. What exceeds a
+    node's duration is taken from the nodes after it in the same place of the script, as recording also slows
+    down what touches the recorded tensors later; in other places at most the cost of a block of events. Nodes
+    that wait pay for their own events alone.
     """
     if not cost_ns:
         return own
     nodes = own.graph.node_columns
     durations = np.array(nodes["duration_ns"])
     starts = nodes["measured_start_ns"] + window.start_ns
-    ends, halves = starts + durations, np.zeros(len(durations), dtype=np.int64)
+    ends, removed = starts + durations, np.zeros(len(durations), dtype=np.int64)
     for lane, recorded in events.items():
         rows = np.flatnonzero((nodes["stream"] == lane) & (nodes["type"] == NodeType.COMP))
+        rows = rows[np.argsort(starts[rows], kind="stable")]
         before, after = recorded.start_ns, np.sort(recorded.end_ns)
-        halves[rows] = (
+        halves = (
             np.searchsorted(before, ends[rows], side="right")
             - np.searchsorted(before, starts[rows], side="right")
             + np.searchsorted(after, ends[rows])
             - np.searchsorted(after, starts[rows])
         )
-    removed = np.minimum(durations, np.rint(halves * cost_ns / 2).astype(np.int64))
+        costs = np.rint(halves * cost_ns / 2)
+        waits = which(nodes["kind"].texts, _WAITS.__contains__)[nodes["kind"].numbers[rows]]
+        payable = np.maximum(durations[rows] - 1, 0)  # one without time is on no critical path, though it ran
+        payable = np.where(waits, np.minimum(costs, payable), payable)
+        most = np.where(_stays(nodes["place"].numbers[rows], nodes["place"].texts), np.inf, _BLOCK * cost_ns)
+        removed[rows] = _paid(costs, payable, most)
     accounting = {**own.accounting, _REMOVED: int(removed.sum())}
     return replace(own, graph=own.graph.with_columns(duration_ns=durations - removed), accounting=accounting)
+
+
+def _stays(places: np.ndarray, texts: Sequence[str]) -> np.ndarray:
+    """Return whether the node after each one is in the same place, of those with a name."""
+    named = which(texts, bool)[places]
+    stays: np.ndarray = named & (places == np.append(places[1:], -1))
+    return stays
+
+
+def _paid(costs: np.ndarray, payable: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Return how much of the *costs* each node pays; of what is left, later nodes pay up to *most*."""
+    excess = zip((costs - payable).tolist(), most.tolist(), strict=True)
+    unpaid = [*accumulate(excess, lambda left, more: min(more[1], max(0.0, left + more[0])), initial=0.0)]
+    paid: np.ndarray = np.minimum(payable, costs + unpaid[:-1]).astype(np.int64)
+    return paid

@@ -72,8 +72,9 @@ class RankGraph:
     node, of the collectives whose splits the traces list. *accounting* says where the measured steps went
     (ns), *step_shares* which time is each step's own: number, start and end (ns from *began_ns*, which is in
     the trace's clock). *arrivals* are when each captured step issued communications (Unix ns). *operators*
-    are the calls of each operator, *repeated* the nodes of copies that repeat an earlier one. *chip* names
-    the device, *identity* is where the traces come from.
+    are the calls of each operator, *repeated* the nodes of copies that repeat an earlier one, *shared_inputs*
+    rows of two nodes and the bytes that the first reads after the second. *chip* names the device, *identity*
+    is where the traces come from.
     """
 
     graph: Graph
@@ -86,6 +87,7 @@ class RankGraph:
     arrivals: Mapping[int, Sequence[int]] = field(default_factory=dict)
     operators: Sequence[OperatorCalls] = ()
     repeated: Sequence[int] = ()
+    shared_inputs: Sequence[Sequence[int]] = ()
     chip: str = ""
     identity: Identity | None = None
 

@@ -347,13 +347,21 @@ def _of_other_steps(
     """Yield what *others*, steps by their phases and states, show of sections that none of *own* is in.
 
     A sample of another step is in a section if it is as long after the start of its phase in the one step as
-    in the other, and also as long before the end. *steps* are the phases of those to describe.
+    in the other, and also as long before the end; or if all samples of the phase, which is one section here,
+    show one place. *steps* are the phases of those to describe.
     """
     seen = {bisect_right(edges, state.time_ns) for state in own if steps and state.time_ns < steps[-1][-1]}
     for phases, (other, states) in product(steps, others):
         here, there = phases, other
         if len(here) != len(there):  # steps of other phases are compared as a whole
             here, there = [here[0], here[-1]], [there[0], there[-1]]
+        else:
+            yield from (
+                state
+                for number, state in _alike_in_phases(here, there, states)
+                if seen.isdisjoint({bisect_right(edges, state.time_ns)})
+                and bisect_right(edges, here[number]) == bisect_left(edges, here[number + 1])
+            )
         for state in states:
             number = bisect_right(there, state.time_ns) - 1
             if not 0 <= number < len(there) - 1:
@@ -364,6 +372,21 @@ def _of_other_steps(
             if is_inside and len(sections) == 1 and sections.isdisjoint(seen):
                 time_ns = sum(times) // 2
                 yield _State(time_ns, time_ns, False, state.cause, state.place)
+
+
+def _alike_in_phases(
+    here: Sequence[int], there: Sequence[int], states: Sequence[_State]
+) -> Iterator[tuple[int, _State]]:
+    """Yield the number of each phase in which all *states* of another step are at one place, and that state.
+
+    *here* and *there* are the edges of the phases in the two steps.
+    """
+    for number, (start, end) in enumerate(pairwise(there)):
+        own = [state for state in states if start <= state.time_ns < end]
+        if len(own) > 1 and len({state.place for state in own}) == 1:
+            cause = Counter(state.cause for state in own).most_common(1)[0][0]
+            middle = (here[number] + here[number + 1]) // 2
+            yield number, _State(middle, middle, False, cause, own[0].place)
 
 
 def _lines_of_loops(steps: Sequence[Sequence[_State]]) -> dict[str, str]:
@@ -401,7 +424,7 @@ def _section_edges(ops: Ops, *, has_modules: bool = True) -> list[int]:
     """Return when modules, backward passes, optimizers and data loaders begin and end on the thread."""
     outer = ops.parent < 0
     phases, starts, ends = ops.phase[outer], ops.start_ns[outer], ops.end_ns[outer]
-    outside = -1
+    outside = len(PHASES)
     is_forward = phases == PHASES.index("forward")
     kinds = np.where(is_forward & ((ops.module[outer] == 0) | (not has_modules)), outside, phases)
     first = np.flatnonzero(np.diff(kinds, prepend=outside) != 0)

@@ -155,7 +155,7 @@ def _fusible(path: CriticalPath, workload: Workload, computed: Ints) -> Iterator
     if not len(own):
         return
     what = f"{count_text(len(np.unique(chained.chain)), 'chain')} of "
-    what += count_text(len(own), "elementwise operator")
+    what += count_text(int(np.count_nonzero(chained.moved_bytes)), "elementwise operator")
     what += f", most for {largest(segments, own, 'operator')[0]}{in_place(segments, own)}"
     saved, moved = (bytes_text(int(one.sum())) for one in (chained.saved_bytes, chained.moved_bytes))
     how = f"{REMEDIES['fusion']}: {saved} of {moved} need not be moved"

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ...converter import Graph, Workload
+from ...converter.chakra import DEVICE_LANE
 from ._host_time import texts_where
 from ._operator_rates import written_bytes
 
-__all__ = ["FUSIBLE", "Chains", "Written", "chains_of_nodes", "fusible_chains"]
+__all__ = ["FUSIBLE", "Accesses", "Chains", "accesses", "chains_of_nodes", "fusible_chains"]
 
 Ints = npt.NDArray[np.int64]
-Written = Mapping[tuple[str, int], tuple[str, int]]
 
 FUSIBLE = "elementwise"
 """The name of all chains as a `Target` of ``fusion``."""
@@ -24,11 +25,35 @@ _SCALAR_BYTES = 64
 _WORK = ("compute", "communication", "copy")
 
 
+class Accesses(NamedTuple):
+    """What the operators of a workload read and write.
+
+    *written* has class and written bytes by operator and all bytes of a call, *shared* by rank rows of two
+    nodes and the bytes that the first reads after the second.
+    """
+
+    written: Mapping[tuple[str, int], tuple[str, int]]
+    shared: Mapping[int, Ints]
+
+
+def accesses(metadata: Mapping[str, Any]) -> Accesses:
+    """Return what the *metadata* of a workload says of reads and writes; anything odd counts as absent."""
+    try:
+        rows = msgspec.convert(
+            metadata.get("shared_inputs", {}), dict[int, list[tuple[int, int, int]]], strict=False
+        )
+    except msgspec.ValidationError:
+        rows = {}
+    shared = {rank: np.array(own, dtype=np.int64).reshape(-1, 3) for rank, own in rows.items()}
+    return Accesses(written_bytes(metadata), shared)
+
+
 class Chains(NamedTuple):
     """Nodes of a graph that one kernel could do with their neighbours, by ascending row of the graph.
 
-    *chain* numbers the chains. Of the *moved_bytes* of a node, *saved_bytes* are those that it
-    exchanges with its neighbours in the chain. *fused_ns* is its fused duration at the present rate.
+    *chain* numbers the chains. Of the *moved_bytes* of a node, *saved_bytes* are those that it exchanges with
+    its neighbours in the chain, and those that another node of the chain has read; both are 0 for the later
+    parts of an operator that lost its processor. *fused_ns* is its fused duration at the present rate.
     """
 
     rows: Ints
@@ -38,24 +63,25 @@ class Chains(NamedTuple):
     fused_ns: Ints
 
 
-def fusible_chains(graph: Graph, written_by: Written) -> Chains:
-    """Return the chains of elementwise operators and copies of *graph*, by `written_bytes` of its workload.
+def fusible_chains(graph: Graph, known: Accesses) -> Chains:
+    """Return the chains of elementwise operators and copies of *graph*, by the `accesses` of its workload.
 
     A chain is of operators that follow each other on a stream with no other work between them. Each reads as
-    much as the one before it writes, at least: that is neither written nor read once they are one kernel.
+    much as the one before it writes, at least: that is neither written nor read once they are one kernel. Nor
+    is a tensor read twice that several of them read.
     Left out are the optimizer, whose neighbours work on different parameters, copies that follow copies and
     operators that repeat in place, for the same reason.
     """
-    if not written_by:
+    if not known.written:
         return Chains(*np.zeros((5, 0), np.int64))
     nodes = graph.node_columns
-    moved, written, is_copy = _amounts(graph, written_by)
-    scalars = np.asarray(nodes["is_cpu_op"]) & (moved <= _SCALAR_BYTES)
-    worked = np.flatnonzero(texts_where(nodes, "kind", _WORK.__contains__) & ~scalars)
-    streams, began = (np.asarray(nodes[name])[worked] for name in ("stream", "measured_start_ns"))
-    order = worked[np.lexsort((began, streams))]
-    first, then = order[:-1], order[1:]
+    moved, written, is_copy = _amounts(graph, known)
     stream, operator = np.asarray(nodes["stream"]), nodes["operator"].numbers
+    scalars = (stream < DEVICE_LANE) & (moved <= _SCALAR_BYTES)
+    worked = np.flatnonzero(texts_where(nodes, "kind", _WORK.__contains__))
+    worked = worked[np.lexsort((np.asarray(nodes["measured_start_ns"])[worked], stream[worked]))]
+    order = worked[~scalars[worked]]
+    first, then = order[:-1], order[1:]
     repeats = texts_where(nodes, "operator", lambda name: name.endswith("_"))[then]
     repeats &= operator[first] == operator[then]
     optimizer = texts_where(nodes, "phase", "optimizer".__eq__)
@@ -70,18 +96,28 @@ def fusible_chains(graph: Graph, written_by: Written) -> Chains:
     number = np.zeros(len(moved), np.int64)
     number[order] = np.cumsum(begins)
     rows = np.flatnonzero(saved)
-    durations = np.asarray(nodes["duration_ns"])[rows]
-    fused_ns = np.rint(durations * (1 - saved[rows] / np.maximum(1, moved[rows]))).astype(np.int64)
-    return Chains(rows, number[rows], moved[rows], saved[rows], fused_ns)
+    saved = np.minimum(moved, saved + _read_before(graph, number, known))
+    left = 1 - saved / np.maximum(1, moved)
+    # What costs nothing continues the operator of the node before it, if it has its name.
+    heads = worked[np.maximum.accumulate(np.where(scalars[worked], 0, np.arange(len(worked))))]
+    continues = scalars[worked] & (moved[worked] <= 1) & (saved[heads] > 0)
+    for column in (operator, stream):
+        continues &= column[worked] == column[heads]
+    parts = np.concatenate([rows, worked[continues]])
+    heads = np.concatenate([rows, heads[continues]])[np.argsort(parts)]
+    parts = np.sort(parts)
+    fused_ns = np.rint(np.asarray(nodes["duration_ns"])[parts] * left[heads]).astype(np.int64)
+    whole = parts == heads
+    return Chains(parts, number[heads], moved[parts] * whole, saved[parts] * whole, fused_ns)
 
 
 def chains_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> tuple[Ints, Chains]:
     """Return which of some nodes, each of a program of *workload*, are in chains, and these nodes' chains."""
-    written_by = written_bytes(workload.metadata)
+    known = accesses(workload.metadata)
     places, parts, chains = [np.zeros(0, np.int64)], [np.zeros((5, 0), np.int64)], 0
     for program in np.unique(programs).tolist():
         graph, own = workload.graphs[program], np.flatnonzero(programs == program)
-        found = fusible_chains(graph, written_by)
+        found = fusible_chains(graph, known)
         ids = np.asarray(graph.node_columns["node_id"])[found.rows]
         chained = np.isin(node_ids[own], ids)
         there = np.searchsorted(ids, node_ids[own][chained])
@@ -91,13 +127,24 @@ def chains_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> tuple
     return np.concatenate(places), Chains(*np.concatenate(parts, axis=1))
 
 
-def _amounts(graph: Graph, written_by: Written) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+def _read_before(graph: Graph, chain: Ints, known: Accesses) -> Ints:
+    """Return the bytes that each node reads after another one of the same *chain*, by number; 0 is none."""
+    ids, size_bytes = np.asarray(graph.node_columns["node_id"]), np.zeros(len(chain), np.int64)
+    rows = known.shared.get(graph.rank, np.zeros((0, 3), np.int64))
+    rows = rows[np.isin(rows[:, :2], ids).all(axis=1)]
+    reader, earlier = np.searchsorted(ids, rows[:, :2].T)
+    same = (chain[reader] == chain[earlier]) & (chain[reader] > 0)
+    np.add.at(size_bytes, reader[same], rows[same, 2])
+    return size_bytes
+
+
+def _amounts(graph: Graph, known: Accesses) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
     """Return the bytes that each node moves, those that it writes (0 unless it can be fused), and copies."""
     moved = np.asarray(graph.node_columns["tensor_size_bytes"]).astype(np.int64)
     operator = graph.node_columns["operator"]
     written, is_copy = np.zeros(len(moved), np.int64), np.zeros(len(moved), bool)
     sizes: dict[str, list[tuple[int, str, int]]] = {}
-    for (name, size_bytes), (kind, amount) in written_by.items():
+    for (name, size_bytes), (kind, amount) in known.written.items():
         sizes.setdefault(name, []).append((size_bytes, kind, amount))
     for number, name in enumerate(operator.texts):
         rows = np.flatnonzero(operator.numbers == number) if name in sizes else np.zeros(0, np.int64)

@@ -37,6 +37,8 @@ __all__ = ["host_work", "loop", "loops", "synchronisations"]
 # A loop in a script calls an operator at least so often, and most of its operators are shorter than that.
 _LOOP_CALLS, _SHORT_NS = 100, 50_000
 _SYNCHRONISATION = "synchronisation"
+# A loop of more waiting operators than that for each piece of Python between them is one of waits.
+_PER_PYTHON = 4
 _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
 
 
@@ -46,7 +48,9 @@ def loops(segments: Columns, rows: Ints) -> Iterator[tuple[str, Ints]]:
     worked = segments["cause"] != DELAYED
     everything = sums_by(segments["duration_ns"][worked], segments["place"][worked])
     delayed = rows[causes == DELAYED]
-    rows = rows[~np.isin(phases, CALLED_PHASES) & np.isin(causes, _LOOP_CAUSES)]
+    # What runs before the first operator of a called phase may be the end of the loop.
+    is_its_own = ~np.isin(phases, CALLED_PHASES) | _is_gap(segments, rows)
+    rows = rows[is_its_own & np.isin(causes, _LOOP_CAUSES)]
     placed = rows[segments["place"][rows] != ""]
     for place, own in grouped(placed, segments["place"][placed]):
         if sum_ns(segments, own) < MOST_OF_IT * int(everything[place]):
@@ -71,10 +75,13 @@ def loop(segments: Columns, place: str, own: Ints) -> Candidate:
     worked = own[segments["cause"][own] != DELAYED]
     path_ns, calls = sum_ns(segments, own), int((~_is_gap(segments, worked)).sum())
     cause, cause_ns = largest(segments, worked, "cause")
-    if cause == "python" and 2 * cause_ns > sum_ns(segments, worked):
+    # Of operators that wait the number counts: their time is hardly more than that of recording them.
+    causes = segments["cause"][worked]
+    waits, between = (np.count_nonzero(causes == one) for one in (_SYNCHRONISATION, "python"))
+    if cause == "python" and 2 * cause_ns > sum_ns(segments, worked) and _PER_PYTHON * between >= waits:
         what = f"{HOST_CAUSES[cause]} in {place}"
     else:
-        cause = cause if cause == _SYNCHRONISATION else "dispatch"
+        cause = _SYNCHRONISATION if 2 * waits > len(worked) else "dispatch"
         what = f"{HOST_CAUSES[cause]} of {count_text(calls, 'short operator')} in {place}"
     target, remedy = Target("place", place), "operators" if cause == "dispatch" else cause
     return Candidate(what, "host", cause, remedy, target, GONE, own, path_ns, path_ns)

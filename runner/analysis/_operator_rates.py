@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...converter.building import MATRIX_CLASSES, TRANSFER
+from ...converter.building import FUSIBLE_CLASSES, MATRIX_CLASSES, TRANSFER
 from ...support import share_text
 from ..chips import Chip, chip_of_device
 
@@ -47,9 +47,6 @@ _STREAMS = "contiguous inputs of one layout, or fusing it with its neighbours (t
 _STREAMING = frozenset(
     {"elementwise", "copy", "normalization", "softmax", "reduction", "optimizer", "triton"}
 )
-
-
-_FUSIBLE = frozenset({"elementwise", "copy"})
 
 
 @lru_cache(64)
@@ -169,7 +166,7 @@ def written_bytes(metadata: Mapping[str, Any]) -> dict[tuple[str, int], tuple[st
     return {
         (one.operator, one.read_bytes + one.written_bytes): (one.kind, one.written_bytes)
         for one in _recorded(metadata).kinds
-        if one.kind in _FUSIBLE
+        if one.kind in FUSIBLE_CLASSES
     }
 
 

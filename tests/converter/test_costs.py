@@ -1,7 +1,9 @@
 """Operation counts agree with torch.utils.flop_counter; bytes with hand-computed cases."""
 
 import pytest
+from gloo_thread import Thread, write_trace_set
 
+from chakrascope.converter import convert
 from chakrascope.converter.building._costs import operator_cost, returned_shapes
 from chakrascope.converter.readers import HostOp, read_host_trace
 
@@ -92,12 +94,25 @@ def test_operations_of_one_operator(op, operations):
     assert operator_cost(op)[0] == operations
 
 
+def test_an_elementwise_operator_that_converts_a_scalar_has_its_own_cost(tmp_path):
+    thread = Thread(0)
+    thread.op("aten::mul", 1_000, 2_000, 1)
+    thread.op("aten::copy_", 1_100, 1_200, 2, length=1)
+    entry = thread.write(tmp_path, [(1_000, 3_000)]) | {"process_groups": []}
+    write_trace_set(tmp_path, [entry])
+    nodes = convert(tmp_path, step=0).graphs[0].nodes
+    sizes = nodes.groupby("operator")["tensor_size_bytes"].max()
+    assert (sizes["aten::mul"], sizes["aten::copy_"]) == (2 * 4096, 1)
+
+
 def test_bytes_count_what_is_read_and_written():
     weight, index, row = [1, 2, 0, 128000, 4, "cpu"], [3, 4, 0, 512, 8, "cpu"], [5, 6, 0, 65536, 4, "cpu"]
     add = HostOp("aten::add", [row, row], [row], "")
     assert operator_cost(add)[1] == 3 * 65536 * 4
     embedding = HostOp("aten::embedding", [weight, index], [row], "")
     assert operator_cost(embedding)[1] == 2 * 65536 * 4 + 512 * 8
+    given = HostOp("aten::mul", [row, row, row], [row], "mul.out(Tensor self, Tensor other, Tensor(a!) out)")
+    assert operator_cost(given)[1] == 3 * 65536 * 4
     in_place = HostOp("aten::_foreach_mul_", [[row, row]], [], "_foreach_mul_(Tensor(a!)[] self)")
     assert operator_cost(in_place)[1] == 4 * 65536 * 4
 

@@ -206,6 +206,22 @@ def test_a_sample_of_a_loader_says_nothing_of_the_backward_pass(tmp_path, name):
     assert not loading["operator"].str.startswith(BACKWARD).any()
 
 
+def test_a_function_between_two_phases_owns_the_gaps_before_and_after_its_operators(tmp_path):
+    """As what it allocated is freed when it returns."""
+    thread, evidence = Thread(0), EvidenceFile()
+    thread.op(f"{BACKWARD}MmBackward0", START, START + 20_000, 1)
+    thread.op("aten::sum", START + 30_000, START + 50_000, 2)
+    thread.mark("Optimizer.step#SGD.step", START + 70_000, START + 80_000)
+    thread.op("aten::add_", START + 71_000, START + 79_000, 3)
+    audit = ("audit", "train.py", 9, "script")
+    evidence.sample(START - 1_000, STEP, cpu=0)
+    evidence.sample(START + 40_000, audit, STEP, cpu=41_000)
+    evidence.sample(END + 1_000, STEP, cpu=102_000)
+    nodes = converted(tmp_path, thread, evidence).nodes
+    gaps = nodes[(nodes["place"] == "audit (train.py:9)") & (nodes["cause"] == "python")]
+    assert gaps["duration_ns"].sum() == 30_000_000
+
+
 def starved(evidence, times, cpu):
     """Sample a thread that waits for the interpreter lock, which another one has; *cpu* of a time in us."""
     for time in times:
@@ -235,6 +251,24 @@ def test_a_wait_for_a_peer_is_no_wait_for_the_interpreter_lock(tmp_path):
         evidence.sample(time, wait, STEP, cpu=time // 50, wait="futex")
         evidence.sample(time, ("publish", "metrics.py", 7, "script"), thread=1, cpu=time)
     assert host_us(converted(tmp_path, thread, evidence)) == {}
+
+
+def test_all_parts_of_a_repeated_copy_are_listed(tmp_path):
+    """The second of two casts lost its processor now and then, which cuts it into several nodes."""
+    thread, evidence = Thread(0), EvidenceFile()
+    for start in (START, START + 50_000):
+        thread.op("aten::_to_copy", start, start + 50_000, 1)
+    for count, time in enumerate(range(START, END + 10_000, 10_000)):
+        delay = 0 if time < START + 60_000 else 4_000 * (count - 5)
+        evidence.sample(time, STEP, cpu=time - START - delay, delay=delay)
+    entry = thread.write(tmp_path, [(START, END)]) | {"process_groups": []}
+    evidence.write(tmp_path / "rank0.evidence.json.gz")
+    write_trace_set(tmp_path, [entry | {"evidence": "rank0.evidence.json.gz"}])
+    workload = convert(tmp_path, step=0)
+    nodes = workload.graphs[0].nodes
+    second = nodes[(nodes["kind"] == "compute") & (nodes["measured_start_ns"] >= 50_000_000)]
+    assert len(second) > 1
+    assert workload.metadata["repeated"]["0"] == second["node_id"].tolist()
 
 
 def test_time_without_a_processor_is_no_computation(tmp_path):
@@ -282,6 +316,26 @@ def test_a_section_without_a_sample_is_what_another_captured_step_shows(tmp_path
     nodes = converted(tmp_path, thread, evidence).nodes
     last = nodes[nodes["measured_start_ns"] >= (END - START - 20_000) * 1000]
     assert set(last["place"]) == {"audit (train.py:9)" if is_known else ""}
+
+
+@pytest.mark.parametrize(("other", "is_known"), [("audit", True), ("save", False)])
+def test_a_phase_without_a_sample_is_where_another_captured_step_always_is(tmp_path, other, is_known):
+    """Recording made the other step several times as slow, so that times in it say nothing."""
+    thread, evidence = Thread(0), EvidenceFile()
+    for begin, times in ((START, 1), (END, 5)):
+        thread.op(f"{BACKWARD}MmBackward0", begin, begin + times * 20_000, begin)
+        thread.mark("Optimizer.step#SGD.step", begin + times * 60_000, begin + times * 80_000)
+        thread.op("aten::add_", begin + times * 61_000, begin + times * 79_000, begin)
+    next_end = END + 5 * (END - START)
+    for index, time in enumerate((START, END, next_end)):
+        evidence.step(index, time, recorded=index)
+    evidence.sample(START - 1_000, STEP, cpu=0)
+    evidence.sample(START + 10_000, STEP, cpu=10_000)
+    for time, function in ((120_000, "audit"), (180_000, "audit"), (280_000, other)):
+        evidence.sample(END + time, (function, "train.py", 9, "script"), STEP, cpu=END + time)
+    nodes = converted(tmp_path, thread, evidence).nodes
+    between = nodes[nodes["measured_start_ns"].between(20_000_000, 59_000_000)]
+    assert ("audit (train.py:9)" in set(between["place"])) == is_known
 
 
 def test_a_sample_of_a_captured_step_with_another_forward_pass_is_in_the_same_phase(tmp_path):
@@ -354,11 +408,25 @@ def test_operators_of_a_model_have_the_place_of_its_call_without_gradients(tmp_p
         thread.op("aten::addmm", begin + 1_000, begin + 20_000, begin)
         for time in range(begin, begin + 50_000, 5_000):
             evidence.sample(time, forward, STEP, cpu=time)
-    thread.mark("chakrascope::call track (train.py:50)", START + 500, START + 21_000, "cpu_op")
+    thread.mark("chakrascope::call track (train.py:50)", START + 600, START + 21_000, "cpu_op")
     nodes = converted(tmp_path, thread, evidence).nodes
     computed = nodes[nodes["kind"] == "compute"].sort_values("measured_start_ns")
     assert [*computed["place"]] == ["track (train.py:50)", "Net.forward (model.py:7)"]
     assert {*nodes["place"][nodes["kind"] == "host"]} <= {"Net.forward (model.py:7)", ""}
+
+
+def test_what_runs_between_operators_of_a_model_has_the_place_of_its_call(tmp_path):
+    thread = Thread(0)
+    for number in range(4):
+        begin = START + 10_000 * number
+        thread.op("aten::addmm", begin + 1_000, begin + 4_000, 2 * number)
+        thread.op("aten::relu", begin + 4_040, begin + 5_000, 2 * number + 1)
+        thread.mark("chakrascope::call track (train.py:50)", begin + 900, begin + 5_100, "cpu_op")
+    nodes = converted(tmp_path, thread).nodes
+    inside = nodes["name"] == "host before aten::relu"
+    assert inside.sum() == 4
+    assert set(nodes["place"][inside]) == {"track (train.py:50)"}
+    assert set(nodes["place"][nodes["name"] == "host before aten::addmm"]) == {""}
 
 
 @pytest.mark.parametrize(("name", "place"), [("", "share (train.py:60)"), (BACKWARD, "")])

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import command_line
 import numpy as np
@@ -11,6 +12,10 @@ from gloo_thread import Thread, write_trace_set
 
 from chakrascope.converter import NodeType, Workload, convert, doctor
 from chakrascope.converter.building import profiler_overhead
+from chakrascope.converter.building._overhead import without_recording
+from chakrascope.converter.building._rank_graph import RankGraph
+from chakrascope.converter.building._steps import Window
+from chakrascope.converter.chakra import GraphBuilder
 from chakrascope.errors import UsageError
 from chakrascope.runner import Study, analyse_run
 
@@ -165,14 +170,16 @@ START, END = 100_000, 102_000  # microseconds
 OPERATORS = 100
 
 
-def converted(folder, plain, recorded):
-    """Convert a step of 100 operators, 10 us each and 10 us apart, that used *recorded* us of a processor.
+def converted(folder, plain, recorded, gaps=(10,)):
+    """Convert a step of 100 operators of 10 us that used *recorded* us of a processor.
 
-    *plain* lists what the unprofiled steps after it used.
+    *plain* lists what the unprofiled steps after it used, *gaps* how far apart operators are, repeatedly.
     """
     thread, evidence = Thread(0), EvidenceFile()
+    start = START + 5
     for number in range(OPERATORS):
-        thread.op("aten::mm", START + 5 + 20 * number, START + 15 + 20 * number, number + 1)
+        thread.op("aten::mm", start, start + 10, number + 1)
+        start += 10 + gaps[number % len(gaps)]
     entry = thread.write(folder, [(START, END)]) | {"process_groups": []}
     entry["unprofiled_steps"] = [{"index": 1 + n, "start_ns": 0, "end_ns": 1_500_000} for n in range(8)]
     cpu, time = 0, START
@@ -218,7 +225,45 @@ def test_steps_that_also_save_are_left_out_of_the_baseline(tmp_path):
     assert profiler_overhead(workload.metadata).removed_ns == OPERATORS * 4_000
 
 
-def test_no_operator_gets_shorter_than_nothing_and_no_event_costs_beyond_reason(tmp_path):
+def test_no_operator_gets_shorter_than_a_nanosecond_and_no_event_costs_beyond_reason(tmp_path):
     workload = converted(tmp_path, [1_000] * 8, 9_000)
-    assert profiler_overhead(workload.metadata).removed_ns == OPERATORS * 10_000
-    assert workload.graphs[0].nodes["duration_ns"].min() == 0
+    assert profiler_overhead(workload.metadata).removed_ns == OPERATORS * 10_000 - 1
+    assert workload.graphs[0].nodes["duration_ns"].min() == 1
+
+
+def test_a_cost_beyond_a_gap_is_taken_from_what_follows(tmp_path):
+    """Some events cost more than others, as PyTorch allocates in blocks: the sum is right, none is lost."""
+    workload = converted(tmp_path, [1_000] * 8, 1_400, gaps=(1,) * 9 + (91,))
+    assert profiler_overhead(workload.metadata).removed_ns == OPERATORS * 4_000
+    assert workload.graphs[0].nodes["duration_ns"].min() == 1
+
+
+@pytest.mark.parametrize(("kind", "left_ns"), [("host", 995_490), ("sync", 999_500)])
+def test_a_wait_for_the_device_pays_for_no_other_event(kind, left_ns):
+    """Ten events of 1 us in 500 ns each, then 1 ms."""
+    built = GraphBuilder()
+    for number in range(11):
+        node = {"type": NodeType.COMP, "stream": 0, "kind": kind if number == 10 else "host"}
+        node |= {"measured_start_ns": 500 * number, "duration_ns": 1_000_000 if number == 10 else 500}
+        built.add(node, {})
+    starts = 500 * np.arange(10)
+    events = SimpleNamespace(start_ns=starts, end_ns=starts + 500)
+    own = without_recording(RankGraph(built.graph(0)), {0: events}, Window(0, 1_005_000, ()), 1_000.0)
+    assert own.graph.nodes["duration_ns"].tolist() == [1] * 10 + [left_ns]
+
+
+def test_a_cost_that_a_block_of_events_cannot_have_is_dropped(tmp_path):
+    """Of 3,000 events in 3 ms that cost 1.5 us each, a later operator of 5 ms pays for one block alone."""
+    thread, evidence = Thread(0), EvidenceFile()
+    for number in range(3_000):
+        thread.op("aten::add", START + number, START + number + 1, 1)
+    thread.op("aten::mm", START + 3_000, START + 8_000, 2)
+    entry = thread.write(tmp_path, [(START, START + 8_000)]) | {"process_groups": []}
+    evidence.step(0, START)
+    for index in range(1, 10):
+        evidence.step(index, START + 8_000 * index, cpu=4_501 + 3_000 * index, recorded=int(index == 1))
+    evidence.write(tmp_path / "rank0.evidence.json.gz")
+    write_trace_set(tmp_path, [entry | {"evidence": "rank0.evidence.json.gz"}])
+    nodes = convert(tmp_path, step=0).graphs[0].nodes
+    product_ns = nodes.loc[nodes["name"] == "aten::mm", "duration_ns"].sum()
+    assert product_ns == pytest.approx(5_000_000 - 512 * 1_500, rel=0.01)

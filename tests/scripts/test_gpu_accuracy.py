@@ -83,6 +83,33 @@ def test_tables_beside_a_trace(module_of, folder):
     assert module_of("gpu_tracelens").expected_of(folder / "other.json.gz") is None
 
 
+def test_operators_are_held_against_the_rows_of_the_table(module_of, folder):
+    (folder / "job_perf_report_csvs" / "unified_perf_summary.csv").write_text(
+        "name,Input Dims,op category,operation_count,has_perf_model,Kernel Time (µs)_sum,GFLOPS,"
+        "Data Moved (MB)\n"
+        'aten::mm,"((8, 4), (4, 2))",GEMM,3,True,30,1e-06,1\n'
+        'aten::mul,"((8, 4), ())",elementwise,1,True,5,0,2\n'
+        'aten::mul,"((8, 8), ())",elementwise,1,False,5,,\n'
+        'aten::odd,"((8, 8),)",other,1,True,5,1,1\n',
+        encoding="utf-8",
+    )
+    kinds = [
+        ["aten::mm", "gemm", "bf16", "bf16[8,4] [4,2]", 1_000, 2**19, 2**19],
+        ["aten::mul", "elementwise", "bf16", "bf16[8,4]", 1, 2**20, 2**19],
+        ["aten::mul", "elementwise", "bf16", "bf16[8,8]", 1, 1, 1],
+        ["aten::odd", "", "", "bf16[8,8]", 0, 0, 0],
+    ]
+    calls = [[0, 3, 3, 30_100], [1, 1, 1, 5_200], [2, 1, 1, 5_000], [3, 1, 1, 5_000]]
+    metadata = {"operators": {"kinds": kinds, "ranks": {"0": calls}}}
+    found = module_of("gpu_operators").agreements(metadata, folder / "job.json.gz")
+    assert [(one.figure, one.alike, one.rows) for one in found] == [
+        ("time of operators", 1, 2),
+        ("FLOPs of products", 1, 1),
+        ("bytes of operators", 1, 2),
+    ]
+    assert module_of("gpu_operators").agreements(metadata, folder / "other.json.gz") == []
+
+
 def test_recomputed_kernels_count_as_computation(module_of, folder):
     (folder / "job_perf_report_csvs" / "gpu_timeline.csv").write_text(
         "type,time ms,percent,is_recompute\ncomputation_time,0.1,50,False\ntotal_comm_time,0.08,40,False\n"

@@ -16,10 +16,9 @@ from ....converter.chakra import EDGE_COLUMNS
 from ....errors import UsageError, did_you_mean
 from ..._traits import about_backend, backends_that
 from ...config import NetworkConfig, PacketPart, TcpPart, fabric_of, written_out
-from .._fusion import FUSIBLE, Written, fusible_chains
+from .._fusion import FUSIBLE, Accesses, accesses, fusible_chains
 from .._host_time import STALL_TIMES, diffuse_host, texts_where, typical_host_ns
 from .._labels import function_of
-from .._operator_rates import written_bytes
 from .._path_facts import collective_label, copy_direction
 from .._repeated import REPEATED, repeated_copies
 from ._skew import waits_for_late_ranks
@@ -137,12 +136,12 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
     keeps_waits = communicates and measured
     waits = waits_for_late_ranks(workload) if keeps_waits else [_NO_WAIT] * len(workload.graphs)
     graphs, found, changed = [], 0, 0
-    written_by = written_bytes(workload.metadata) if target.what == "fusion" else {}
+    known = accesses(workload.metadata if target.what == "fusion" else {})
     for graph, waited_ns in zip(workload.graphs, waits, strict=True):
         if target.what == "repeated":
             chosen = repeated_copies(graph, workload.metadata) & (target.name == REPEATED)
         else:
-            chosen = _nodes_of(graph, target, written_by)
+            chosen = _nodes_of(graph, target, known)
         found += int(chosen.sum())
         if not (is_data or measured):
             chosen &= np.asarray(graph.node_columns["type"]) < NodeType.COMM_SEND
@@ -150,7 +149,7 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
         graphs.append(
             _with_less_data(graph, chosen, times)
             if is_data
-            else _faster(graph, target, chosen, times, written_by=written_by, waited_ns=waited_ns)
+            else _faster(graph, target, chosen, times, known=known, waited_ns=waited_ns)
         )
     if not found and target == Target("fusion", FUSIBLE):
         raise UsageError("The workload has no chains of elementwise operators that could be fused.")
@@ -175,7 +174,7 @@ def _faster(
     chosen: Flags,
     times: float,
     *,
-    written_by: Written,
+    known: Accesses,
     waited_ns: npt.NDArray[np.int64],
 ) -> Graph:
     """Return *graph* with the *chosen* nodes faster, but for the time that each *waited_ns*."""
@@ -185,7 +184,7 @@ def _faster(
     if target.what == "stall":
         least = np.minimum(durations, typical_host_ns(graph))
     elif target.what == "fusion":
-        chains = fusible_chains(graph, written_by)
+        chains = fusible_chains(graph, known)
         least[chains.rows] = chains.fused_ns
     scaled = waits[chosen] + np.rint((durations - waits)[chosen] / times).astype(np.int64)
     durations[chosen] = np.maximum(scaled, least[chosen])
@@ -218,7 +217,7 @@ def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return units
 
 
-def _nodes_of(graph: Graph, target: Target, written_by: Written) -> Flags:
+def _nodes_of(graph: Graph, target: Target, known: Accesses) -> Flags:
     nodes, is_it = graph.node_columns, target.name.__eq__
     if target.what == "module":
         inside = texts_where(nodes, "module", lambda name: f"{name}.".startswith(f"{target.name}."))
@@ -233,7 +232,7 @@ def _nodes_of(graph: Graph, target: Target, written_by: Written) -> Flags:
         return _communications(graph, target.name)
     if target.what == "fusion":
         fusible: Flags = np.zeros(len(types), bool)
-        fusible[fusible_chains(graph, written_by).rows] = target.name == FUSIBLE
+        fusible[fusible_chains(graph, known).rows] = target.name == FUSIBLE
         return fusible
     if target.what == "kernel":
         is_kernel: Flags = types == NodeType.COMP

@@ -31,7 +31,7 @@ def with_chip(workload: Workload, operations_per_ns: float, bytes_per_ns: float,
         f"computation takes what the peaks of {name} allow: operations or bytes, whichever takes longer"
     )
     metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), assumption]}
-    for measured in ("accounting", "operators", "repeated", "chips"):
+    for measured in ("accounting", "operators", "repeated", "shared_inputs", "chips"):
         metadata.pop(measured, None)
     return replace(workload, graphs=graphs, metadata=metadata)
 

@@ -224,6 +224,20 @@ def test_a_loop_with_long_calls_between_its_operators_is_python(tmp_path):
     assert first.gain_ns == 300 * 8_000 + 150 * 60_000
 
 
+def test_a_loop_of_waiting_operators_contains_what_its_function_frees(tmp_path):
+    """The operators take hardly any time, and the optimizer comes next."""
+    place, end = "norms (train.py:12)", {"name": "host before aten::add_", "phase": "optimizer"}
+    nodes = looping(place)
+    for node in (node for number, node in enumerate(nodes[1:], 1) if number % 3):
+        node |= {"kind": "host", "cause": "synchronisation", "duration_ns": 1}
+    nodes.append(host(451, 3 * MS, (450,), cause="python", place=place) | end)
+    run = analysed(tmp_path, workload(nodes))
+    first = run.advices()[0]
+    assert first.what == f"Host-device synchronisation of 300 short operators in {place}"
+    assert first.gain_ns == 300 + 150 * 4_000 + 3 * MS
+    assert not any(item.key == f"host:{place}=inf" for item in run.advices())
+
+
 def test_an_operator_that_a_script_calls_is_named_with_its_line(tmp_path):
     place, line = "conditions (train.py:15)", "train (train.py:30)"
     nodes = [

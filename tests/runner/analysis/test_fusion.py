@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from workloads import comp, workload
 
+from chakrascope.converter.chakra import DEVICE_LANE
 from chakrascope.errors import UsageError
 from chakrascope.runner import Study, get_backend, prepare
 from chakrascope.runner.analysis import Target, analyse_run, what_if
-from chakrascope.runner.analysis._fusion import chains_of_nodes, fusible_chains
-from chakrascope.runner.analysis._operator_rates import written_bytes
+from chakrascope.runner.analysis._fusion import accesses, chains_of_nodes, fusible_chains
 
 # Operator -> class, bytes read, bytes written.
 MODELS = {
@@ -44,7 +44,7 @@ def program(*operators, **facts):
 
 
 def chains_of(made):
-    return fusible_chains(made.graphs[0], written_bytes(made.metadata))
+    return fusible_chains(made.graphs[0], accesses(made.metadata))
 
 
 def test_intermediate_results_of_a_chain_are_neither_written_nor_read():
@@ -53,6 +53,20 @@ def test_intermediate_results_of_a_chain_are_neither_written_nor_read():
     assert found.moved_bytes.tolist() == [300, 200, 300]
     assert found.saved_bytes.tolist() == [100, 200, 100]
     assert found.fused_ns.tolist() == [1_000_000, 0, 1_000_000]
+
+
+@pytest.mark.parametrize(("rank", "saved"), [("0", 200), ("1", 100)])
+def test_a_chain_reads_a_tensor_once_that_several_of_its_operators_read(rank, saved):
+    made = program("aten::mul", "aten::relu", "aten::mul", "aten::mm", "aten::mul")
+    shared = [[2, 0, 100], [4, 2, 100], [7, 2, 100]]  # in the chain, outside of it, of no node
+    metadata = METADATA | {"shared_inputs": {rank: shared}}
+    found = fusible_chains(made.graphs[0], accesses(metadata))
+    assert found.saved_bytes.tolist() == [100, 200, saved]
+
+
+@pytest.mark.parametrize("shared", [None, 7, {"0": [[1, 2]]}, {"x": []}, {"0": [["a", 1, 2]]}])
+def test_edited_metadata_shares_nothing(shared):
+    assert not accesses(METADATA | {"shared_inputs": shared}).shared
 
 
 @pytest.mark.parametrize(
@@ -67,6 +81,16 @@ def test_intermediate_results_of_a_chain_are_neither_written_nor_read():
 )
 def test_neighbours_that_pass_nothing_on_are_no_chain(operators):
     assert not len(chains_of(program(*operators)).rows)
+
+
+def test_all_parts_of_an_operator_that_lost_its_processor_are_fused():
+    made = program("aten::mul", "aten::relu", "aten::relu", "aten::mul", "aten::to")
+    made.graphs[0].node_columns["tensor_size_bytes"][[2, 4]] = 1
+    found = chains_of(made)
+    assert found.rows.tolist() == [0, 1, 2, 3]
+    assert found.moved_bytes.tolist() == [300, 200, 0, 300]
+    assert found.saved_bytes.tolist() == [100, 200, 0, 100]
+    assert found.fused_ns.tolist() == [1_000_000, 0, 0, 1_000_000]
 
 
 def test_a_product_ends_a_chain():
@@ -90,9 +114,9 @@ def test_work_between_two_operators_on_another_stream_does_not_end_a_chain():
     )
 
 
-@pytest.mark.parametrize(("on_host", "chained"), [(True, 2), (False, 0)])
-def test_conversions_of_scalars_on_a_host_do_not_end_a_chain(on_host, chained):
-    made = program("aten::mul", "aten::to", "aten::relu", is_cpu_op=on_host)
+@pytest.mark.parametrize(("stream", "chained"), [(0, 2), (DEVICE_LANE + 7, 0)])
+def test_conversions_of_scalars_on_a_host_do_not_end_a_chain(stream, chained):
+    made = program("aten::mul", "aten::to", "aten::relu", stream=stream)
     made.graphs[0].node_columns["tensor_size_bytes"][1] = 12
     assert len(chains_of(made).rows) == chained
 
