@@ -27,7 +27,8 @@ def print_critical_path(summary: Summary, *, segments: int = 8) -> None:
     print_columns(summary.columns("kinds"), title="Critical path by kind")
     durations = columns["duration_ns"]
     longest = (-durations).argsort(kind="stable")[:segments]
-    shown = {name: columns[name][longest] for name in ("rank", "name", "kind", "start_ns", "duration_ns", "module")}
+    names = ("rank", "name", "kind", "start_ns", "duration_ns", "module")
+    shown = {name: columns[name][longest] for name in names}
     print_columns(shown, title=f"Longest of its {count_text(len(durations), 'segment')}")
     console.print("[dim]Why each of them waited: --format csv. By operator, module or collective: --by.[/]")
 
