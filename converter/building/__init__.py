@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ._stand_ins import MAX_PROGRAMS as MAX_PROGRAMS
     from ._stand_ins import captured_steps as captured_steps
     from ._stand_ins import computed_on_host as computed_on_host
+    from ._stand_ins import group_name as group_name
     from ._stand_ins import groups_like as groups_like
     from ._stand_ins import stand_in_of as stand_in_of
     from ._stand_ins import step_choice_text as step_choice_text
@@ -75,6 +76,7 @@ __all__ = [
     "doubts_of_pair",
     "doubts_of_ranks",
     "finished_ranks",
+    "group_name",
     "groups_like",
     "is_usually_late",
     "operator_cost",

@@ -14,7 +14,14 @@ from ...errors import TraceError, TraceFormatError
 from ...support import duration_text
 from ...tracer import RankEntry, TraceSet
 from ..chakra import Workload
-from ..readers import Files, RankTraces, find_rank_traces, with_archives_open, with_capture_traces
+from ..readers import (
+    Files,
+    RankTraces,
+    find_rank_traces,
+    group_labels,
+    with_archives_open,
+    with_capture_traces,
+)
 from ._conversion import Conversion, Progress
 from ._finished import FinishedRanks, finished_ranks
 from ._overhead import measured_overhead, usual_step_ns, with_overhead_noted, without_overhead
@@ -199,6 +206,9 @@ def _traces(trace_set: TraceSet, entry: RankEntry, *, timed: bool) -> RankTraces
         flight_path=folder / entry.flight_record if entry.flight_record else None,
         evidence_path=folder / entry.evidence if entry.evidence else None,
         groups={group.name: tuple(group.ranks) for group in entry.process_groups},
+        group_labels=group_labels(
+            (group.name, group.description, tuple(group.ranks)) for group in entry.process_groups
+        ),
         steps=tuple(steps),
         structure=structure if timed else None,
         device=entry.device,

@@ -49,7 +49,7 @@ from ._host_causes import LEAST_NS, HostCauses, Part
 from ._late_ranks import arrivals, flights_of
 from ._operator_table import host_operators
 from ._overhead import cost_of_recording, without_recording
-from ._rank_graph import OpenRank, RankGraph
+from ._rank_graph import Group, OpenRank, RankGraph
 from ._repeated import of_records, repeated_copies
 from ._sampled_causes import host_causes
 from ._steps import Window
@@ -90,8 +90,9 @@ def host_graph(
     comms = communications(ops, host, groups, flights_of(traces), opened.last_entries)
     comms, notes = with_inferred_groups(comms, rank, groups, world_size)
     everyone = tuple(range(world_size))
-    own_groups = sorted({comm.group_ranks for comm in comms} - {(), everyone})
-    ids = {(): 0, everyone: 0, **{ranks: number for number, ranks in enumerate(own_groups, start=1)}}
+    own_groups = sorted({(comm.group_ranks or everyone, comm.group_label) for comm in comms})
+    ids = {group: number for number, group in enumerate(own_groups, start=1)}
+    ids |= {((), label): number for (ranks, label), number in ids.items() if ranks == everyone}
     causes = host_causes(trace, own, ops, window, evidence)
     assembled = _assembled(traces.rank, window, ops, comms, host, group_ids=ids, causes=causes)
     left_out = _left_out(trace.events, own, window, trace.texts)
@@ -312,7 +313,7 @@ def _assembled(
     comms: Sequence[Communication],
     host: HostTrace,
     *,
-    group_ids: Mapping[tuple[int, ...], int],
+    group_ids: Mapping[Group, int],
     causes: HostCauses,
 ) -> RankGraph:
     """Return the graph of one rank; *causes* are those of its thread's time outside operators.
@@ -342,7 +343,7 @@ def _assembled(
             builder.add_host(piece, piece.start_ns, ())
         if last_piece.get(piece.op) == place:
             comm = issued[piece.op]
-            group = group_ids.get(comms[comm].group_ranks, 0)
+            group = group_ids[comms[comm].group_ranks, comms[comm].group_label]
             node_of_comm[comm] = builder.add_comm(comms[comm], group, builder.places[place])
     _tie_data(builder, ops, host)
     graph = builder.graph(rank)
@@ -350,7 +351,7 @@ def _assembled(
         graph,
         splits=builder.splits,
         accounting=_accounting(graph, window, builder.wait_ns),
-        notes=_notes(comms, group_ids),
+        notes=_notes(comms),
         began_ns=window.start_ns,
         step_shares=window.own_times(),
         operators=host_operators(ops, _counted(ops), host),
@@ -474,12 +475,9 @@ def _accounting(graph: Graph, window: Window, wait_ns: int) -> dict[str, int]:
     }
 
 
-def _notes(comms: Sequence[Communication], group_ids: Mapping[tuple[int, ...], int]) -> list[str]:
+def _notes(comms: Sequence[Communication]) -> list[str]:
     """Return the assumptions about *comms*."""
     notes = {comm.spec.note for comm in comms if comm.spec.note}
     if any(comm.spec.collective is CollectiveType.BROADCAST for comm in comms):
         notes.add("broadcasts take their measured time on any network, as in ASTRA-sim")
-    unlisted = sum(comm.group_ranks not in group_ids for comm in comms)
-    if unlisted:
-        notes.add(f"{unlisted} communications used a group the manifest does not list: all ranks are assumed")
     return sorted(notes)

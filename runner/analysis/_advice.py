@@ -152,7 +152,7 @@ def advise(
     *link_bytes_per_ns* is what a link of the slowest dimension carries, 0 if unknown: a collective, or one of
     *messages* (as `messages_on_path` has them), that is far below is not helped by smaller messages.
     """
-    slow = _slow(collectives, messages, link_bytes_per_ns)
+    slow = _slow(collectives, messages, link_bytes_per_ns, workload.metadata)
     found = candidates(path, result, workload, slow.__contains__)
     least_ns = _LEAST_SHARE * max(1, path.makespan_ns)
     mattering = [one for one in found if one.is_advised and one.bound_ns >= least_ns]
@@ -405,14 +405,17 @@ def advice_table(items: Sequence[Advice]) -> pd.DataFrame:
     return table
 
 
-def _slow(collectives: Columns, messages: Columns | None, link_bytes_per_ns: float) -> set[str]:
+def _slow(
+    collectives: Columns, messages: Columns | None, link_bytes_per_ns: float, metadata: Mapping[str, Any]
+) -> set[str]:
     """Return the communications, as the path names them, that are far from using the network's bandwidth.
 
     Where nothing is known of the network, it carries at least what the fastest of them reached.
     """
     keys = [collectives[name] for name in ("operation", "size_bytes", "group")]
     fastest = {
-        collective_label(*key): rate for key, rate in _largest(collectives["bus_bytes_per_ns"], *keys).items()
+        collective_label(metadata, *key): rate
+        for key, rate in _largest(collectives["bus_bytes_per_ns"], *keys).items()
     }
     if messages is not None:
         fastest |= _largest(messages["bytes_per_ns"], messages["name"])

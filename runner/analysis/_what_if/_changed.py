@@ -142,7 +142,7 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
         if target.what == "repeated":
             chosen = repeated_copies(graph, workload.metadata) & (target.name == REPEATED)
         else:
-            chosen = _nodes_of(graph, target, written_by)
+            chosen = _nodes_of(graph, target, workload.metadata, written_by)
         found += int(chosen.sum())
         if not (is_data or measured):
             chosen &= np.asarray(graph.node_columns["type"]) < NodeType.COMM_SEND
@@ -218,7 +218,7 @@ def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return units
 
 
-def _nodes_of(graph: Graph, target: Target, written_by: Written) -> Flags:
+def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], written_by: Written) -> Flags:
     nodes, is_it = graph.node_columns, target.name.__eq__
     if target.what == "module":
         inside = texts_where(nodes, "module", lambda name: f"{name}.".startswith(f"{target.name}."))
@@ -230,7 +230,7 @@ def _nodes_of(graph: Graph, target: Target, written_by: Written) -> Flags:
     if target.what == "place":
         return texts_where(nodes, "place", lambda place: target.name in (place, function_of(place)))
     if target.what == "collective":
-        return _communications(graph, target.name)
+        return _communications(graph, target.name, metadata)
     if target.what == "fusion":
         fusible: Flags = np.zeros(len(types), bool)
         fusible[fusible_chains(graph, written_by).rows] = target.name == FUSIBLE
@@ -267,18 +267,20 @@ def _nodes_of(graph: Graph, target: Target, written_by: Written) -> Flags:
     return diffuse_host(graph) & ~is_long & (target.name == "dispatch")
 
 
-def _communications(graph: Graph, name: str) -> Flags:
+def _communications(graph: Graph, name: str, metadata: Mapping[str, Any]) -> Flags:
     types = np.asarray(graph.node_columns["type"])
     if name == "send_recv":
         messages: Flags = np.isin(types, [NodeType.COMM_SEND, NodeType.COMM_RECV])
         return messages
     found: Flags = np.zeros(len(types), bool)
-    for facts, rows in _collectives(graph):
+    for facts, rows in _collectives(graph, metadata):
         found[rows] = name in facts
     return found
 
 
-def _collectives(graph: Graph) -> list[tuple[tuple[str, str], npt.NDArray[np.int64]]]:
+def _collectives(
+    graph: Graph, metadata: Mapping[str, Any]
+) -> list[tuple[tuple[str, str], npt.NDArray[np.int64]]]:
     """Return for each kind of collective its type and its description, with the rows of its nodes."""
     rows = np.flatnonzero(graph.nodes["type"] == NodeType.COMM_COLL)
     groups = graph.nodes[_FACTS].iloc[rows].groupby(_FACTS, sort=False).indices
@@ -286,7 +288,7 @@ def _collectives(graph: Graph) -> list[tuple[tuple[str, str], npt.NDArray[np.int
     for key, places in groups.items():
         facts = dict(zip(_FACTS, (int(value) for value in key), strict=True))
         kind = CollectiveType(facts["comm_type"]).name.lower()
-        names = kind, collective_label(kind, facts["comm_size_bytes"], facts["group"])
+        names = kind, collective_label(metadata, kind, facts["comm_size_bytes"], facts["group"])
         found.append((names, rows[places]))
     return found
 
@@ -294,7 +296,12 @@ def _collectives(graph: Graph) -> list[tuple[tuple[str, str], npt.NDArray[np.int
 def _names(workload: Workload, target: Target) -> list[str]:
     if target.what == "collective":
         return sorted(
-            {name for graph in workload.graphs for names, _ in _collectives(graph) for name in names}
+            {
+                name
+                for graph in workload.graphs
+                for names, _ in _collectives(graph, workload.metadata)
+                for name in names
+            }
         )
     if target.what == "fusion":
         return [FUSIBLE]
