@@ -35,7 +35,7 @@ from ._candidate import (
 )
 from ._critical_path import CriticalPath
 from ._fusion import FUSIBLE, chains_of_nodes
-from ._host_candidates import host_work, loop, loops, synchronisations
+from ._host_candidates import collective_loops, host_work, loop, loops, synchronisations
 from ._host_time import DIFFUSE_CAUSES
 from ._labels import function_of, short_name
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
@@ -90,6 +90,7 @@ def candidates(
         *_optimizer(segments, computed, hosted),
         *(loop(segments, place, own) for place, own in of_loops.items()),
         *_communications(segments, rows_of.get("communication", nothing), result, is_slow),
+        *collective_loops(segments, rows_of.get("communication", nothing)),
         *_copies(segments, rows_of.get("copy", nothing)),
         *_remote_memory(segments, rows_of.get("memory", nothing)),
         *synchronisations(path, workload, rows_of.get("sync", nothing), _uncomputed_ns(result)),

@@ -17,7 +17,7 @@ from ....errors import UsageError, did_you_mean
 from ..._traits import about_backend, backends_that
 from ...config import NetworkConfig, PacketPart, TcpPart, fabric_of, written_out
 from .._fusion import FUSIBLE, Written, fusible_chains
-from .._host_time import STALL_TIMES, diffuse_host, texts_where, typical_host_ns
+from .._host_time import DELAYED, STALL_TIMES, diffuse_host, texts_where, typical_host_ns
 from .._labels import function_of
 from .._operator_rates import written_bytes
 from .._path_facts import collective_label, copy_direction
@@ -121,7 +121,6 @@ _FACTS = ["type", "comm_type", "comm_size_bytes", "group"]
 # Kinds of nodes of an operator other than its work: its dispatch, and waits.
 _NOT_WORK = frozenset({"host", "sync", "wait", "idle"})
 _NO_WAIT = np.zeros(1, np.int64)
-_DELAYED = "descheduled"  # the machine's time, whatever ran then
 
 
 def with_faster_nodes(workload: Workload, target: Target, times: float, *, measured: bool) -> Workload:
@@ -222,7 +221,7 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], written
     nodes, is_it = graph.node_columns, target.name.__eq__
     if target.what == "module":
         inside = texts_where(nodes, "module", lambda name: f"{name}.".startswith(f"{target.name}."))
-        return inside & ~texts_where(nodes, "cause", _DELAYED.__eq__)
+        return inside & ~texts_where(nodes, "cause", DELAYED.__eq__)
     types: npt.NDArray[np.integer] = np.asarray(nodes["type"])
     if target.key == "kind:communication":
         is_message: Flags = types >= NodeType.COMM_SEND
