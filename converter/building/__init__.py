@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ._finished import finished_ranks as finished_ranks
     from ._host_graph import LEFT_OUT as LEFT_OUT
     from ._late_ranks import is_usually_late as is_usually_late
+    from ._late_ranks import usually_late_ns as usually_late_ns
     from ._logs import convert_logs as convert_logs
     from ._operator_classes import MATRIX_CLASSES as MATRIX_CLASSES
     from ._operator_classes import class_of as class_of
@@ -90,4 +91,5 @@ __all__ = [
     "step_names",
     "step_times",
     "stood_in",
+    "usually_late_ns",
 ]

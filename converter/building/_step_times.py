@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ...support import duration_text
 from ...tracer import Evidence, RankEntry, read_evidence
 from ..chakra import HOST_CAUSES
+from ._late_ranks import waited_less
 from ._sampled_causes import SampledCauses
 
 __all__ = ["StepTimes", "measured_steps", "step_times"]
@@ -111,8 +112,8 @@ class _Step(NamedTuple):
 def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]:
     """Return the workload's metadata on the steps of a run; {} if too few were timed."""
     evidence = {
-        number: read_evidence(folder / entry.evidence)
-        for number, entry in enumerate(entries[:_MOST_RANKS])
+        entry.rank: read_evidence(folder / entry.evidence)
+        for entry in entries[:_MOST_RANKS]
         if entry.evidence
     }
     slowest = _slowest(evidence)
@@ -129,7 +130,8 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
         collection_ns=_mean_counted(usual, evidence, "gc_ns"),
         worker_wait_ns=_mean_counted(usual, evidence, "loader_ns") if has_workers else 0,
     )
-    return {_KEY: times._asdict()}
+    late = waited_less(evidence) if len(evidence) == len(entries) else {}
+    return {_KEY: times._asdict(), **late}
 
 
 def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:

@@ -383,6 +383,111 @@ def test_a_rank_is_late_if_most_steps_say_so(tmp_path, lateness, named):
     assert sum(item.key == "skew:1=inf" for item in advices) == named
 
 
+def unprofiled(median_ns, error_ns=0):
+    """Return metadata with this median unprofiled step."""
+    figures = {"captured_step_ns": 10 * MS, "unprofiled_step_ns": median_ns, "unprofiled_error_ns": error_ns}
+    return {"profiler_overhead": figures | {"unprofiled_quartiles_ns": [median_ns // 2, 2 * median_ns]}}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "factor"),
+    [
+        (unprofiled(20 * MS, MS), 2),
+        (unprofiled(5 * MS), 0.5),
+        (unprofiled(20 * MS, 3 * MS), 1),  # the median is not well known
+        (unprofiled(10 * MS + MS // 2), 1),
+        ({}, 1),
+    ],
+)
+def test_a_cause_gains_its_share_of_the_median_unprofiled_step(tmp_path, metadata, factor):
+    """Steps may scatter: their median is known all the same, and one captured step is one of them."""
+    nodes = [comp(0, 4 * MS), host(1, 6 * MS, (0,), cause="lock", place="Feed.run (a.py:5)")]
+    lock, work = analysed(tmp_path, workload(nodes, metadata=metadata)).advices()
+    assert (lock.gain_ns, lock.share, lock.key) == (6 * MS * factor, 0.6, "cause:lock=inf")
+    assert (work.gain_ns, work.half_ns) == (4 * MS * factor, 2 * MS * factor)
+    assert ("in the median step of" in lock.what) == (factor != 1)
+
+
+def test_work_of_a_device_takes_its_time_whatever_the_profiler_costs(tmp_path):
+    nodes = [host(0, MS), kernel(1, 4 * MS, (0,)) | {"stream": 1007}]
+    (item, *_) = analysed(tmp_path, workload(nodes, metadata=unprofiled(4 * MS))).advices()
+    assert (item.gain_ns, "median step" in item.what) == (4 * MS, False)
+
+
+@pytest.mark.parametrize(
+    ("less_ns", "gain_ns"),
+    [([3 * MS] * 8, 3 * MS), ([5 * MS] * 8, 5 * MS), ([9 * MS, -MS] * 4, None), ([0] * 8, None)],
+)
+def test_a_rank_gains_what_it_is_late_in_unprofiled_steps(tmp_path, less_ns, gain_ns):
+    punctual = [comp(0, MS), coll(1, 1024, (0,), duration_ns=5 * MS + 1000)]
+    late = [comp(0, 6 * MS), coll(1, 1024, (0,))]
+    stated = {"waited_less_ns": {"0": [-ns for ns in less_ns], "1": less_ns}, "lateness_ns": {"1": [0, 0, 0]}}
+    advices = analysed(tmp_path, workload(punctual, late, metadata=stated)).advices()
+    assert [item.gain_ns for item in advices if item.key == "skew:1=inf"] == ([gain_ns] if gain_ns else [])
+
+
+def waiting_for_a_processor(delay_ns, work_ns):
+    return [
+        comp(0, work_ns),
+        host(1, delay_ns, (0,), cause="descheduled"),
+        coll(2, 1024, (1,), duration_ns=1000),
+    ]
+
+
+@pytest.mark.parametrize(("work_ns", "first"), [(8 * MS, ""), (4 * MS, "descheduled")])
+def test_a_busy_machine_comes_after_what_takes_the_script_more_time(tmp_path, work_ns, first):
+    """Necessary work is worth half of its time, which would put it second."""
+    run = analysed(tmp_path, workload(waiting_for_a_processor(6 * MS, work_ns)[:2]))
+    assert run.advices()[0].cause == first
+    assert {item.cause for item in run.advices()} == {"", "descheduled"}
+
+
+@pytest.mark.parametrize(("other_ns", "is_the_machine"), [(5 * MS, True), (MS, False)])
+def test_a_machine_on_which_all_ranks_wait_is_a_caveat(tmp_path, other_ns, is_the_machine):
+    ranks = [waiting_for_a_processor(delay_ns, 4 * MS) for delay_ns in (6 * MS, other_ns)]
+    run = analysed(tmp_path, workload(*ranks))
+    sentence = "Every rank waited for a processor, 5.00 ms to 6.00 ms: the machine of the capture was busy."
+    assert (sentence in run.summary.qualifiers) == is_the_machine
+    assert ("descheduled" in {item.cause for item in run.advices()}) != is_the_machine
+
+
+def test_a_loop_that_fetches_values_synchronises(tmp_path):
+    """Most of its time may be in the operators that it calls."""
+    place = "norms (train.py:7)"
+    nodes = [comp(0, 3 * MS)]
+    for number in range(1, 601, 3):
+        nodes += [
+            comp(number, 20_000, (number - 1,), operator="aten::linalg_vector_norm", place=place),
+            host(number + 1, 5_000, (number,), cause="dispatch", place=place),
+            host(
+                number + 2,
+                9_000,
+                (number + 1,),
+                name="aten::item",
+                operator="aten::item",
+                cause="synchronisation",
+                place=place,
+            ),
+        ]
+    first = analysed(tmp_path, workload(nodes)).advices()[0]
+    assert first.what == f"Host-device synchronisation of 400 short operators in {place}"
+    assert (first.cause, first.gain_ns) == ("synchronisation", 200 * 34_000)
+
+
+@pytest.mark.parametrize(
+    ("count", "phase", "is_entry"), [(100, "forward", 1), (99, "forward", 0), (100, "backward", 0)]
+)
+def test_collectives_one_by_one_are_one_entry_with_what_is_around_them(tmp_path, count, phase, is_entry):
+    place, nodes = "share (train.py:9)", [comp(0, MS)]
+    for number in range(1, 2 * count, 2):
+        calling = host(number, 30_000, (number - 1,), cause="communication_call", place=place, phase=phase)
+        nodes += [calling, coll(number + 1, 64, (number,), duration_ns=50_000, place=place, phase=phase)]
+    advices = analysed(tmp_path, workload(nodes, nodes)).advices()
+    found = [item for item in advices if item.what == f"100 collectives one by one in {place}"]
+    assert [item.gain_ns for item in found] == [100 * 80_000] * is_entry
+    assert all(item.how == REMEDIES["latency"] and item is advices[0] for item in found)
+
+
 @pytest.mark.parametrize("returns_after_ns", [5_000, 0])
 def test_a_synchronisation_names_its_operator_and_what_it_waits_for(tmp_path, returns_after_ns):
     nodes = []
