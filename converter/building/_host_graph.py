@@ -14,6 +14,7 @@ from ...tracer import Evidence
 from .._columns import which
 from ..chakra import (
     COMM_LANE,
+    GRADIENT_BUCKETS,
     HOST_BEFORE,
     HOST_END,
     MESSAGE_LANE,
@@ -62,6 +63,11 @@ LEFT_OUT = (
 )
 # Whose operators start communications or wait for them: they compute nothing.
 _COMM_LIBRARIES = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::")
+# The ranges of torch/csrc/distributed/c10d/reducer.cpp in which gradients are copied to and from buckets.
+_BUCKET_COPIES = (
+    "torch::distributed::reducer::mul_out",
+    "torch.distributed.ddp.reducer::copy_bucket_to_grad",
+)
 # A later piece of an operator this short is added to its first one instead of becoming a node.
 _MERGED_BELOW_NS = 2_000
 
@@ -168,7 +174,8 @@ class _Builder:
     """A graph under construction, with the ends of its nodes in the replay.
 
     *names*, *modules* and *phases* are those of the operators; *costs* are by piece; *computes* marks pieces
-    that are purely their operator's own time, *places* their places in the script.
+    that are purely their operator's own time, *places* their places in the script. Operators that copy
+    gradients to or from buckets are marked in *copies_buckets*, of which the last one is none.
     """
 
     window: Window
@@ -179,6 +186,7 @@ class _Builder:
     phases: list[str]
     causes: HostCauses
     computes: list[bool]
+    copies_buckets: list[bool]
     places: list[str]
     built: GraphBuilder = field(default_factory=GraphBuilder)
     node_of_op: dict[int, int] = field(default_factory=dict)
@@ -254,8 +262,8 @@ class _Builder:
     def _host_node(self, piece: _Piece, part: Part) -> dict[str, Any]:
         about = piece.op if piece.op >= 0 else piece.next_op
         node: dict[str, Any] = {"type": NodeType.COMP, "stream": 0, "num_ops": 1, "tensor_size_bytes": 1}
-        if part.place:
-            node["place"] = part.place
+        if part.place or self.copies_buckets[piece.op]:
+            node["place"] = GRADIENT_BUCKETS if self.copies_buckets[piece.op] else part.place
         if about >= 0:
             node |= {"module": self.modules[about], "phase": self.phases[about]}
         if piece.op < 0:
@@ -374,8 +382,18 @@ def _builder(
         phases=[PHASES[number] for number in ops.phase.tolist()],
         causes=causes,
         computes=computes.tolist(),
+        copies_buckets=[*_inside(ops, which(names, _BUCKET_COPIES.__contains__)[ops.name]).tolist(), False],
         places=causes.places((pieces.start_ns + pieces.end_ns) // 2),
     )
+
+
+def _inside(ops: Ops, chosen: np.ndarray) -> np.ndarray:
+    """Return which of *ops* are *chosen* or have a chosen operator around them."""
+    inside, outer = np.zeros_like(chosen), chosen
+    while (outer & ~inside).any():
+        inside = inside | outer
+        outer = (ops.parent >= 0) & inside[ops.parent]
+    return inside
 
 
 def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, int]]:

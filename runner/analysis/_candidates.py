@@ -12,7 +12,7 @@ import numpy as np
 
 from ...converter import Workload
 from ...converter.building import computed_on_host
-from ...converter.chakra import GAP, HOST_CAUSES
+from ...converter.chakra import GAP, GRADIENT_BUCKETS, HOST_CAUSES
 from ...support import bytes_text, count_text, duration_text
 from ...support.table import CodedColumns, Columns
 from .._framed import coded, sums_by
@@ -42,7 +42,7 @@ from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, 
 from ._path_facts import copy_direction
 from ._remedies import REMEDIES
 from ._repeated import REPEATED, copies_of_nodes
-from ._what_if import Excess, Target, late_ranks
+from ._what_if import BUCKETED, Excess, Target, late_ranks
 
 __all__ = ["candidates"]
 
@@ -89,7 +89,7 @@ def candidates(
         *_functions(segments, computed[~np.isin(computed, in_loops)]),
         *_optimizer(segments, computed, hosted),
         *(loop(segments, place, own) for place, own in of_loops.items()),
-        *_communications(segments, rows_of.get("communication", nothing), result, is_slow),
+        *_communications(segments, rows_of.get("communication", nothing), computed, result, is_slow),
         *collective_loops(segments, rows_of.get("communication", nothing)),
         *_copies(segments, rows_of.get("copy", nothing)),
         *_remote_memory(segments, rows_of.get("memory", nothing)),
@@ -243,10 +243,14 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
 
 
 def _communications(
-    segments: CodedColumns, rows: Ints, result: Result, is_slow: Callable[[str], bool]
+    segments: CodedColumns, rows: Ints, computed: Ints, result: Result, is_slow: Callable[[str], bool]
 ) -> Iterator[Candidate]:
-    """Yield collectives over all sizes and groups, sends with receives, and kernels of unknown messages."""
+    """Yield collectives over all sizes and groups, sends with receives, and kernels of unknown messages.
+
+    The copies of gradients to and from buckets are in proportion to what is reduced, and part of it.
+    """
     labels = segments["collective"]
+    buckets = computed[segments["place"][computed] == GRADIENT_BUCKETS]
     types = labels[rows].mapped(_type_of)
     kernels = types == ""
     for name, own in grouped(rows[kernels], segments["name"][rows[kernels]]):
@@ -268,7 +272,9 @@ def _communications(
         if slow and about_backend(result.backend).network:
             target = _slowest_dimension(result) or target
         remedy = "latency" if slow else "communication"
-        yield scaled(segments, what, "communication", target, own, remedy=remedy)
+        copies = buckets if name == BUCKETED else buckets[:0]
+        what += ", with the copies of gradients" * bool(len(copies))
+        yield scaled(segments, what, "communication", target, _union(own, copies), remedy=remedy)
 
 
 def _type_of(label: str) -> str:

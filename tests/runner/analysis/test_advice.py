@@ -11,6 +11,7 @@ import pytest
 from studies import LAYERS
 from workloads import coll, comp, workload
 
+from chakrascope.converter import CollectiveType
 from chakrascope.converter.building import StepTimes
 from chakrascope.converter.chakra import HOST_CAUSES
 from chakrascope.runner import Study, advice, get_backend, prepare, summarize
@@ -472,6 +473,21 @@ def test_a_loop_that_fetches_values_synchronises(tmp_path):
     first = analysed(tmp_path, workload(nodes)).advices()[0]
     assert first.what == f"Host-device synchronisation of 400 short operators in {place}"
     assert (first.cause, first.gain_ns) == ("synchronisation", 200 * 34_000)
+
+
+def test_copies_of_gradients_are_part_of_what_is_reduced(tmp_path):
+    place = "gradient buckets of DistributedDataParallel"
+    nodes = [
+        comp(0, 3 * MS),
+        comp(1, 2 * MS, (0,), operator="aten::mul", phase="backward", place=place),
+        coll(2, 40 << 20, (1,), duration_ns=9 * MS),
+        comp(3, MS, (2,), operator="aten::copy_", phase="backward", place=place),
+        coll(4, 40 << 20, (3,), CollectiveType.ALL_GATHER, duration_ns=4 * MS),
+    ]
+    reduced, gathered, *_ = analysed(tmp_path, workload(nodes, nodes)).advices()
+    assert reduced.what == "all_reduce of 40.0 MiB, all ranks, with the copies of gradients"
+    assert (reduced.gain_ns, reduced.half_ns, reduced.key) == (12 * MS, 6 * MS, "collective:all_reduce=inf")
+    assert (gathered.what, gathered.gain_ns) == ("all_gather of 40.0 MiB, all ranks", 4 * MS)
 
 
 @pytest.mark.parametrize(
