@@ -15,9 +15,9 @@ from ..chakra import HOST_CAUSES
 from ._late_ranks import waited_less
 from ._sampled_causes import SampledCauses
 
-__all__ = ["StepTimes", "measured_steps", "step_times"]
+__all__ = ["StepTimes", "measured_steps", "run_delays", "step_times"]
 
-_KEY = "step_times"
+_KEY, _DELAYS = "step_times", "run_delay_ns"
 # Fewer steps have no distribution; of more the first ones, which allocate and compile, are left out.
 _FEWEST, _FIRST = 6, 3
 # A step this many times the median is another kind of step, by the time in which it did not wait for a
@@ -131,7 +131,9 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
         worker_wait_ns=_mean_counted(usual, evidence, "loader_ns") if has_workers else 0,
     )
     late = waited_less(evidence) if len(evidence) == len(entries) else {}
-    return {_KEY: times._asdict(), **late}
+    delays = {"median": round(median(step.delay_ns for step in slowest.values()))}
+    delays |= {str(index): step.delay_ns for index, step in _slowest(evidence, recorded=True).items()}
+    return {_KEY: times._asdict(), _DELAYS: delays, **late}
 
 
 def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:
@@ -141,14 +143,16 @@ def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], coun
     return round(mean(end - begin for begin, end in pairs)) if all(min(pair) >= 0 for pair in pairs) else 0
 
 
-def _slowest(evidence: Mapping[int, Evidence]) -> dict[int, _Step]:
-    """Return, by number, each step that no profiler recorded, of the rank where it took longest."""
+def _slowest(evidence: Mapping[int, Evidence], *, recorded: bool = False) -> dict[int, _Step]:
+    """Return, by number, each step that a profiler *recorded*, or not, of the rank where it took longest."""
     slowest: dict[int, _Step] = {}
     for rank, own in evidence.items():
         steps = own.steps
         for index, begin, end in steps.steps():
             took = steps.time_ns[end] - steps.time_ns[begin]
-            if not steps.recorded[end] and (index not in slowest or took > slowest[index].took_ns):
+            if bool(steps.recorded[end]) == recorded and (
+                index not in slowest or took > slowest[index].took_ns
+            ):
                 delay = steps.delay_ns[end] - steps.delay_ns[begin]
                 is_read = min(steps.delay_ns[begin], steps.delay_ns[end]) >= 0
                 slowest[index] = _Step(rank, begin, end, took, min(delay, took) if is_read else 0)
@@ -235,6 +239,20 @@ def _explained(
         return times
     place = max((key for key in excess if key[0] == cause), key=excess.__getitem__)[1]
     return times._replace(cause=cause, place=place)
+
+
+def run_delays(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return how long the thread waited for a processor in the median unprofiled step, and in those shown.
+
+    In nanoseconds; None if that is unknown.
+    """
+    stated, steps = metadata.get(_DELAYS), metadata.get("steps")
+    if not isinstance(stated, Mapping) or not isinstance(steps, list):
+        return None
+    usual, shown = stated.get("median"), [stated.get(str(step)) for step in steps]
+    if not all(type(value) is int for value in (usual, *shown)):
+        return None
+    return usual * len(steps), sum(shown)
 
 
 def step_times(metadata: Mapping[str, Any]) -> StepTimes | None:

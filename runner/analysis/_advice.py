@@ -16,6 +16,7 @@ from ...converter.building import (
     captured_steps,
     computed_on_host,
     profiler_overhead,
+    run_delays,
     step_times,
     usually_late_ns,
 )
@@ -277,11 +278,16 @@ def _over_the_run(one: Candidate, item: Advice, result: Result, workload: Worklo
 def _in_the_median_step(one: Candidate, item: Advice, result: Result, workload: Workload) -> Advice:
     """Return advice with its gain in the median unprofiled step, if that is well known and another one.
 
-    A rank gains what it is usually late, which does not depend on what all ranks do. Other causes of a host
-    take the same share of each step; work of a device takes the same time.
+    A rank gains what it is usually late, which does not depend on what all ranks do, and a busy machine what
+    the thread usually waits for a processor. Other causes of a host take the same share of each step; work of
+    a device takes the same time.
     """
     steps = captured_steps(workload.metadata)
-    if one.remedy == "skew":
+    delays = run_delays(workload.metadata) if one.cause == DELAYED else None
+    if delays is not None:
+        usual_ns, shown_ns = max(1, delays[0]), max(1, delays[1])
+        which = f"{duration_text(round(one.path_ns * usual_ns / shown_ns))} in the median step"
+    elif one.remedy == "skew":
         usual_ns, shown_ns = usually_late_ns(workload.metadata, int(one.target.name)) * steps, one.bound_ns
         which = f"{duration_text(usual_ns)} in the median step"
     else:
@@ -291,7 +297,7 @@ def _in_the_median_step(one: Candidate, item: Advice, result: Result, workload: 
     if not usual_ns or abs(usual_ns - shown_ns) <= _NEAR * shown_ns:
         return item
     gain_ns, half_ns = (round(ns * usual_ns / shown_ns) for ns in (item.gain_ns, item.half_ns))
-    share = gain_ns / result.makespan_ns if one.remedy == "skew" else item.share
+    share = item.share if shown_ns == result.makespan_ns else gain_ns / max(gain_ns, result.makespan_ns)
     return replace(item, what=f"{item.what}, {which}", gain_ns=gain_ns, half_ns=half_ns, share=share)
 
 
