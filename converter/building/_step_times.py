@@ -249,10 +249,9 @@ def run_delays(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
     stated, steps = metadata.get(_DELAYS), metadata.get("steps")
     if not isinstance(stated, Mapping) or not isinstance(steps, list):
         return None
-    usual, shown = stated.get("median"), [stated.get(str(step)) for step in steps]
-    if not all(type(value) is int for value in (usual, *shown)):
-        return None
-    return usual * len(steps), sum(shown)
+    values = [stated.get(key) for key in ("median", *map(str, steps))]
+    usual, *shown = [value for value in values if isinstance(value, int)] or [0]
+    return (usual * len(steps), sum(shown)) if len(shown) == len(steps) else None
 
 
 def step_times(metadata: Mapping[str, Any]) -> StepTimes | None:

@@ -52,6 +52,9 @@ _LATE_RANKS = 2
 # A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in one pass;
 # operators on whole tensors read two and write one each.
 _FUSED_STREAMS, _OPERATOR_STREAMS, _MOST_FUSED = 7, 3, 10.0
+# The place of an optimizer that the script implements, which has no fused variant.
+_OWN_STEP = re.compile(r"\.step \(")
+_OWN_OPTIMIZER = "states in lower precision, foreach operators, torch.compile, or an optimizer of torch.optim"
 # Operators that only wait for others, whatever a trace takes them for.
 _WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
 _DIRECTIONS = {
@@ -230,16 +233,18 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
     rows = _union(own, hosted[segments["cause"][hosted] == "optimizer"])
     if not len(rows):
         return
-    times, what = HALF, f"{HOST_CAUSES['optimizer']}{where(segments, rows)}"
+    times, what, how = HALF, f"{HOST_CAUSES['optimizer']}{where(segments, rows)}", ""
     if len(own):
         calls = np.unique(coded(segments["name"][own])[0], return_counts=True)[1]
         passes = len(own) / float(np.median(calls))
         times = min(max(HALF, passes * _OPERATOR_STREAMS / _FUSED_STREAMS), _MOST_FUSED)
         what = f"The optimizer{where(segments, rows)}, most for {short_name(kernel)}"
+        if _OWN_STEP.search(what):
+            times, how = HALF, _OWN_OPTIMIZER
     path_ns = sum_ns(segments, rows)
     kind, bound_ns = "compute" if len(own) else "host", round(path_ns * (1 - 1 / times))
     target = Target("phase", "optimizer")
-    yield Candidate(what, kind, "optimizer", "optimizer", target, times, rows, path_ns, bound_ns)
+    yield Candidate(what, kind, "optimizer", "optimizer", target, times, rows, path_ns, bound_ns, how=how)
 
 
 def _communications(

@@ -313,20 +313,31 @@ def test_operators_at_one_line_that_does_more_are_no_loop(tmp_path):
     assert not any(item.key.startswith("place:") for item in run.advices())
 
 
-def test_the_optimizer_is_one_entry_without_the_work_before_it(tmp_path):
+def optimizing(place):
+    """Return the nodes of a sleep, and of an optimizer of eight operators on each of four parameters."""
     names = ("mul_", "add_", "sqrt", "div", "addcdiv_", "lerp_", "mul", "sub")
     nodes = [host(0, 3 * MS, cause="sleep", phase="optimizer", place="limit (train.py:7)")]
     for number in range(1, 33):
         facts = {"operator": f"aten::{names[number % 8]}", "name": f"aten::{names[number % 8]}"}
-        nodes.append(comp(number, MS // 2, (number - 1,), phase="optimizer", **facts))
-        nodes[-1]["place"] = "DoubleAdam.step (train.py:20)"
-    nodes.append(host(33, 2 * MS, (32,), cause="optimizer", place="DoubleAdam.step (train.py:20)"))
-    first, *others = analysed(tmp_path, workload(nodes)).advices()
-    assert first.what.startswith("The optimizer in DoubleAdam.step (train.py:20), most for aten::")
+        nodes.append(comp(number, MS // 2, (number - 1,), phase="optimizer", place=place, **facts))
+    return [*nodes, host(33, 2 * MS, (32,), cause="optimizer", place=place)]
+
+
+def test_the_optimizer_is_one_entry_without_the_work_before_it(tmp_path):
+    first, *others = analysed(tmp_path, workload(optimizing("train (train.py:20)"))).advices()
+    assert first.what.startswith("The optimizer in train (train.py:20), most for aten::")
     passes = 8 * 3 / 7  # eight operators of three streams each, for one pass over seven
     assert first.gain_ns == pytest.approx(18 * MS * (1 - 1 / passes), rel=0.001)
     assert first.path_ns == 18 * MS
+    assert "fused=True" in first.how
     assert any(item.cause == "sleep" for item in others)
+
+
+def test_an_optimizer_of_the_script_has_no_fused_variant(tmp_path):
+    first = analysed(tmp_path, workload(optimizing("DoubleAdam.step (train.py:20)"))).advices()[0]
+    assert first.what.startswith("The optimizer in DoubleAdam.step (train.py:20), most for aten::")
+    assert (first.gain_ns, first.half_ns) == (18 * MS, 9 * MS)
+    assert "fused=True" not in first.how
 
 
 def recurring(**changed):
