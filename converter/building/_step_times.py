@@ -15,9 +15,11 @@ from ..chakra import HOST_CAUSES
 from ._late_ranks import waited_less
 from ._sampled_causes import SampledCauses
 
-__all__ = ["StepTimes", "measured_steps", "run_delays", "step_times"]
+__all__ = ["RUN_DELAYS", "StepTimes", "measured_steps", "run_delays", "step_times"]
 
-_KEY, _DELAYS = "step_times", "run_delay_ns"
+_KEY = "step_times"
+# How long a thread waited for a processor in the median unprofiled step, and in captured ones by number.
+RUN_DELAYS = "run_delay_ns"
 # Fewer steps have no distribution; of more the first ones, which allocate and compile, are left out.
 _FEWEST, _FIRST = 6, 3
 # A step this many times the median is another kind of step, by the time in which it did not wait for a
@@ -133,7 +135,7 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
     late = waited_less(evidence) if len(evidence) == len(entries) else {}
     delays = {"median": round(median(step.delay_ns for step in slowest.values()))}
     delays |= {str(index): step.delay_ns for index, step in _slowest(evidence, recorded=True).items()}
-    return {_KEY: times._asdict(), _DELAYS: delays, **late}
+    return {_KEY: times._asdict(), RUN_DELAYS: delays, **late}
 
 
 def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:
@@ -246,7 +248,7 @@ def run_delays(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
 
     In nanoseconds; None if that is unknown.
     """
-    stated, steps = metadata.get(_DELAYS), metadata.get("steps")
+    stated, steps = metadata.get(RUN_DELAYS), metadata.get("steps")
     if not isinstance(stated, Mapping) or not isinstance(steps, list):
         return None
     values = [stated.get(key) for key in ("median", *map(str, steps))]

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from evidence_file import EvidenceFile
 from gloo_thread import Thread, write_trace_set
 
@@ -107,6 +108,29 @@ def test_the_step_nearest_to_unprofiled_ones_is_converted_and_says_so(tmp_path):
     reason = "of 3 captured steps the nearest to the median unprofiled one (11.0 ms)"
     assert step_choice_text(metadata) == f"Step 2 is shown: {reason}."
     assert step_choice_text(convert(tmp_path, step=0).metadata) == ""
+
+
+@pytest.mark.parametrize(("delays", "shown"), [([0, 0, 0], 1), ([12_000, 0, 0], 0), ([20_000, 0, 0], 2)])
+def test_the_median_step_is_that_without_what_a_step_waited_for_a_processor(tmp_path, delays, shown):
+    """The steps take 30, 20 and 12 ms; the unprofiled ones are too different to have a median."""
+    thread, evidence, total = Thread(0), EvidenceFile(), 0
+    spans = [(1_000, 31_000), (31_000, 51_000), (51_000, 63_000)]
+    evidence.step(0, 1_000)
+    for number, ((start, end), delay) in enumerate(zip(spans, delays, strict=True), 1):
+        thread.op("aten::mm", start, end, number)
+        total += delay
+        evidence.step(number, end, recorded=1, delay=total)
+    for number in range(4, 24):
+        end += 10_000 * (1 + number % 4)
+        evidence.step(number, end, delay=total)
+    evidence.write(tmp_path / "rank0.evidence.json.gz")
+    files = {"evidence": "rank0.evidence.json.gz", "process_groups": [], "structure_step": None}
+    write_trace_set(tmp_path, [thread.write(tmp_path, spans) | files])
+    metadata = convert(tmp_path).metadata
+    assert metadata["steps"] == [shown]
+    assert step_choice_text(metadata).endswith(
+        "the median of 3 captured steps, without what they waited for a processor."
+    )
 
 
 def test_lines_of_a_loop_are_one_place_and_those_around_it_are_not(tmp_path):
