@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ._stand_ins import step_choice_text as step_choice_text
     from ._stand_ins import stood_in as stood_in
     from ._step_times import StepTimes as StepTimes
+    from ._step_times import rank_delays as rank_delays
     from ._step_times import run_delays as run_delays
     from ._step_times import step_times as step_times
     from ._steps import StepChoice as StepChoice
@@ -84,6 +85,7 @@ __all__ = [
     "operator_cost",
     "plain_name",
     "profiler_overhead",
+    "rank_delays",
     "read_rank",
     "run_delays",
     "settle",

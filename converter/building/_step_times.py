@@ -15,11 +15,11 @@ from ..chakra import HOST_CAUSES
 from ._late_ranks import waited_less
 from ._sampled_causes import SampledCauses
 
-__all__ = ["RUN_DELAYS", "StepTimes", "measured_steps", "run_delays", "step_times"]
+__all__ = ["RUN_DELAYS", "StepTimes", "measured_steps", "rank_delays", "run_delays", "step_times"]
 
 _KEY = "step_times"
 # How long a thread waited for a processor in the median unprofiled step, and in captured ones by number.
-RUN_DELAYS = "run_delay_ns"
+RUN_DELAYS, _RANK_DELAYS = "run_delay_ns", "rank_delays_ns"
 # Fewer steps have no distribution; of more the first ones, which allocate and compile, are left out.
 _FEWEST, _FIRST = 6, 3
 # A step this many times the median is another kind of step, by the time in which it did not wait for a
@@ -135,7 +135,11 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
     late = waited_less(evidence) if len(evidence) == len(entries) else {}
     delays = {"median": round(median(step.delay_ns for step in slowest.values()))}
     delays |= {str(index): step.delay_ns for index, step in _slowest(evidence, recorded=True).items()}
-    return {_KEY: times._asdict(), RUN_DELAYS: delays, **late}
+    of_ranks = {str(rank): _slowest({rank: own}).values() for rank, own in evidence.items()}
+    usual = {
+        rank: round(median(step.delay_ns for step in steps)) for rank, steps in of_ranks.items() if steps
+    }
+    return {_KEY: times._asdict(), RUN_DELAYS: delays, _RANK_DELAYS: usual, **late}
 
 
 def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:
@@ -241,6 +245,13 @@ def _explained(
         return times
     place = max((key for key in excess if key[0] == cause), key=excess.__getitem__)[1]
     return times._replace(cause=cause, place=place)
+
+
+def rank_delays(metadata: Mapping[str, Any]) -> list[int]:
+    """Return how long each rank waited for a processor in its median unprofiled step (ns); [] if unknown."""
+    stated = metadata.get(_RANK_DELAYS)
+    values = list(stated.values()) if isinstance(stated, Mapping) else []
+    return values if all(type(value) is int for value in values) else []
 
 
 def run_delays(metadata: Mapping[str, Any]) -> tuple[int, int] | None:

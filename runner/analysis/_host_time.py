@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Graph, Workload
+from ...converter.building import rank_delays
 from ...converter.chakra import TextColumn
 from ...support import duration_text
 
@@ -67,9 +68,10 @@ def cause_ns(graph: Graph, cause: str) -> int:
 def contention(workload: Workload, makespan_ns: int) -> str:
     """Return a sentence if all ranks waited about equally long for a processor; "" otherwise.
 
-    Then the machine was busy, and no rank of the script is the reason.
+    Then the machine was busy, and no rank of the script is the reason. The median unprofiled steps of the
+    ranks tell, if they are known.
     """
-    delays = [cause_ns(graph, DELAYED) for graph in workload.graphs]
+    delays = rank_delays(workload.metadata) or [cause_ns(graph, DELAYED) for graph in workload.graphs]
     if len(delays) < 2 or 2 * min(delays) < max(delays) or min(delays) < _MATTERS * makespan_ns:
         return ""
     least, most = duration_text(min(delays)), duration_text(max(delays))

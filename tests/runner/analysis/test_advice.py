@@ -464,10 +464,21 @@ def test_waiting_for_a_processor_gains_what_usual_steps_have_of_it(tmp_path, usu
     assert gains == ([gain_ns] if gain_ns else [])
 
 
-@pytest.mark.parametrize(("other_ns", "is_the_machine"), [(5 * MS, True), (MS, False)])
-def test_a_machine_on_which_all_ranks_wait_is_a_caveat(tmp_path, other_ns, is_the_machine):
+USUAL = {"rank_delays_ns": {"0": 5 * MS, "1": 6 * MS}}
+
+
+@pytest.mark.parametrize(
+    ("other_ns", "stated", "is_the_machine"),
+    [
+        (5 * MS, {}, True),
+        (MS, {}, False),
+        (MS, USUAL, True),
+        (5 * MS, {"rank_delays_ns": {"0": 0, "1": MS}}, False),
+    ],
+)
+def test_a_machine_on_which_all_ranks_wait_is_a_caveat(tmp_path, other_ns, stated, is_the_machine):
     ranks = [waiting_for_a_processor(delay_ns, 4 * MS) for delay_ns in (6 * MS, other_ns)]
-    run = analysed(tmp_path, workload(*ranks))
+    run = analysed(tmp_path, workload(*ranks, metadata=stated))
     sentence = "Every rank waited for a processor, 5.00 ms to 6.00 ms: the machine of the capture was busy."
     assert (sentence in run.summary.qualifiers) == is_the_machine
     assert ("descheduled" in {item.cause for item in run.advices()}) != is_the_machine
