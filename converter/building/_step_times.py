@@ -135,11 +135,9 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
     late = waited_less(evidence) if len(evidence) == len(entries) else {}
     delays = {"median": round(median(step.delay_ns for step in slowest.values()))}
     delays |= {str(index): step.delay_ns for index, step in _slowest(evidence, recorded=True).items()}
-    of_ranks = {str(rank): _slowest({rank: own}).values() for rank, own in evidence.items()}
-    usual = {
-        rank: round(median(step.delay_ns for step in steps)) for rank, steps in of_ranks.items() if steps
-    }
-    return {_KEY: times._asdict(), RUN_DELAYS: delays, _RANK_DELAYS: usual, **late}
+    by_rank = {str(rank): _slowest({rank: own}).values() for rank, own in evidence.items()}
+    of_ranks = {rank: round(median(one.delay_ns for one in own)) for rank, own in by_rank.items() if own}
+    return {_KEY: times._asdict(), RUN_DELAYS: delays, _RANK_DELAYS: of_ranks, **late}
 
 
 def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:
