@@ -70,9 +70,7 @@ def loop(segments: Columns, place: str, own: Ints) -> Candidate:
     """Return a loop of operators as one, with the host work between them."""
     worked = own[segments["cause"][own] != DELAYED]
     path_ns, calls = sum_ns(segments, own), int((~_is_gap(segments, worked)).sum())
-    # Operators that compute have no cause: those that fetch values, and the gaps, tell what the loop is for.
-    caused = worked[segments["cause"][worked] != ""]
-    cause, cause_ns = largest(segments, caused, "cause") if len(caused) else ("", 0)
+    cause, cause_ns = largest(segments, worked, "cause")
     if cause == "python" and 2 * cause_ns > sum_ns(segments, worked):
         what = f"{HOST_CAUSES[cause]} in {place}"
     else:

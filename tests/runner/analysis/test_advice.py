@@ -484,29 +484,6 @@ def test_a_machine_on_which_all_ranks_wait_is_a_caveat(tmp_path, other_ns, state
     assert ("descheduled" in {item.cause for item in run.advices()}) != is_the_machine
 
 
-def test_a_loop_that_fetches_values_synchronises(tmp_path):
-    """Most of its time may be in the operators that it calls."""
-    place = "norms (train.py:7)"
-    nodes = [comp(0, 3 * MS)]
-    for number in range(1, 601, 3):
-        nodes += [
-            comp(number, 20_000, (number - 1,), operator="aten::linalg_vector_norm", place=place),
-            host(number + 1, 5_000, (number,), cause="dispatch", place=place),
-            host(
-                number + 2,
-                9_000,
-                (number + 1,),
-                name="aten::item",
-                operator="aten::item",
-                cause="synchronisation",
-                place=place,
-            ),
-        ]
-    first = analysed(tmp_path, workload(nodes)).advices()[0]
-    assert first.what == f"Host-device synchronisation of 400 short operators in {place}"
-    assert (first.cause, first.gain_ns) == ("synchronisation", 200 * 34_000)
-
-
 def test_copies_of_gradients_are_part_of_what_is_reduced(tmp_path):
     place = "gradient buckets of DistributedDataParallel"
     nodes = [
