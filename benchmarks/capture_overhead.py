@@ -122,7 +122,7 @@ def window_of_ours(step, optimizer, stacks):
         times = []
         for index in range(WINDOW + 1):
             times.append(step(optimizer.step))
-            recorder.close_step()
+            recorder.close_step(time.time_ns())
             if index < WINDOW:
                 recorder.open_step(index + 1)
         recorder.discard()

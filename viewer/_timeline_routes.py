@@ -254,9 +254,7 @@ def _node(
         "end_ns": end,
         "cause": int(found["cause_node"]),
         "details": [
-            *node_details(
-                found, slack, run.measured_among(rank, node_id), stand_in_of(run.workload.metadata, rank)
-            ),
+            *node_details(found, slack, run.measured_among(rank, node_id), run.workload.metadata),
             *(("Called in", text) for text in called),
         ],
         "flows": [] if edges is None else flows(edges, index, found),

@@ -102,6 +102,7 @@ def main() -> None:
     if cause.rank == 0 and "STEP_TIMES" in os.environ:
         Path(os.environ["STEP_TIMES"]).write_text(json.dumps(times), encoding="utf-8")
     if dist.is_initialized():
+        dist.barrier()  # gloo aborts a rank whose peer has gone
         dist.destroy_process_group()
 
 

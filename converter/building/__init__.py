@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ._finished import finished_ranks as finished_ranks
     from ._host_graph import LEFT_OUT as LEFT_OUT
     from ._late_ranks import is_usually_late as is_usually_late
+    from ._late_ranks import usually_late_ns as usually_late_ns
     from ._logs import convert_logs as convert_logs
     from ._operator_classes import FUSIBLE_CLASSES as FUSIBLE_CLASSES
     from ._operator_classes import MATRIX_CLASSES as MATRIX_CLASSES
@@ -35,11 +36,14 @@ if TYPE_CHECKING:
     from ._stand_ins import MAX_PROGRAMS as MAX_PROGRAMS
     from ._stand_ins import captured_steps as captured_steps
     from ._stand_ins import computed_on_host as computed_on_host
+    from ._stand_ins import group_name as group_name
     from ._stand_ins import groups_like as groups_like
     from ._stand_ins import stand_in_of as stand_in_of
     from ._stand_ins import step_choice_text as step_choice_text
     from ._stand_ins import stood_in as stood_in
     from ._step_times import StepTimes as StepTimes
+    from ._step_times import rank_delays as rank_delays
+    from ._step_times import run_delays as run_delays
     from ._step_times import step_times as step_times
     from ._steps import StepChoice as StepChoice
     from ._steps import annotated_steps as annotated_steps
@@ -77,12 +81,15 @@ __all__ = [
     "doubts_of_pair",
     "doubts_of_ranks",
     "finished_ranks",
+    "group_name",
     "groups_like",
     "is_usually_late",
     "operator_cost",
     "plain_name",
     "profiler_overhead",
+    "rank_delays",
     "read_rank",
+    "run_delays",
     "settle",
     "stand_in_of",
     "step_choice",
@@ -90,4 +97,5 @@ __all__ = [
     "step_names",
     "step_times",
     "stood_in",
+    "usually_late_ns",
 ]

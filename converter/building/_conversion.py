@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,8 +21,9 @@ from ._belonging import doubts_of_ranks, doubts_of_work, settle
 from ._late_ranks import lateness
 from ._operator_table import joined_operators
 from ._rank import open_rank, open_ranks
-from ._rank_graph import OpenRank, RankGraph, Selection
+from ._rank_graph import Group, OpenRank, RankGraph, Selection
 from ._stand_ins import (
+    GROUP_NAMES,
     STAND_IN_OF,
     STAND_INS,
     STEP_CHOICE,
@@ -147,8 +149,9 @@ class Conversion:
     ) -> Workload:
         """Return the workload of the *measured* ranks, with common group numbers."""
         facts, world_size = {**self.facts, **self._derived_facts(opened, measured)}, selection.world_size
-        notes = [*self.notes, *self._belonging(opened, measured, selection), *_step_notes(opened, selection)]
-        ranks, groups = _with_common_groups(measured)
+        ranks, groups, labels = _with_common_groups(measured, world_size)
+        notes = [*self.notes, *self._belonging(opened, ranks, selection), *_step_notes(opened, selection)]
+        facts |= {GROUP_NAMES: labels} if labels else {}
         if self.job_size > len(ranks):
             ranks, groups, stand_ins = with_stand_ins(ranks, groups, self.job_size, self.why_missing)
             replicas = replicas_text(stand_ins)
@@ -257,15 +260,27 @@ def _step_notes(opened: Sequence[OpenRank], selection: Selection) -> list[str]:
     return notes
 
 
-def _with_common_groups(ranks: Sequence[RankGraph]) -> tuple[list[RankGraph], dict[int, tuple[int, ...]]]:
-    """Give the groups the same numbers on all ranks."""
-    members = sorted({group for one in ranks for group in one.groups})
-    ids = {group: number for number, group in enumerate(members, start=1)}
+def _with_common_groups(
+    ranks: Sequence[RankGraph], world_size: int
+) -> tuple[list[RankGraph], dict[int, tuple[int, ...]], dict[str, str]]:
+    """Give the groups the same numbers on all ranks; return also the ranks and the labels of each number.
+
+    The group of all ranks is number 0. Others of the same ranks have numbers of their own if both are used.
+    """
+    everyone = tuple(range(world_size))
+    used = sorted({group for one in ranks for group in one.groups})
+    shared = {members for members, count in Counter(members for members, _ in used).items() if count > 1}
+    ids: dict[Group, int] = {}
+    for members, label in used:
+        is_default = members == everyone and (label == "" or members not in shared)
+        ids[members, label] = 0 if is_default else 1 + len([number for number in ids.values() if number])
     result = []
     for one in ranks:
         table = np.array([0, *(ids[group] for group in one.groups)], dtype=np.int64)
-        result.append(replace(one, graph=one.graph.derived(group=partial(_numbered, table)), groups=members))
-    return result, {number: group for group, number in ids.items()}
+        result.append(replace(one, graph=one.graph.derived(group=partial(_numbered, table))))
+    numbered = {number: group for group, number in ids.items() if number}
+    labels = {str(number): label for number, (_, label) in numbered.items() if label}
+    return result, {number: members for number, (members, _) in numbered.items()}, labels
 
 
 def _numbered(table: np.ndarray, columns: Mapping[str, Any]) -> np.ndarray:

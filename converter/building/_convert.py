@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,13 +14,21 @@ from ...errors import TraceError, TraceFormatError
 from ...support import duration_text
 from ...tracer import RankEntry, TraceSet
 from ..chakra import Workload
-from ..readers import Files, RankTraces, find_rank_traces, with_archives_open, with_capture_traces
+from ..readers import (
+    HOST_DEVICES,
+    Files,
+    RankTraces,
+    find_rank_traces,
+    group_labels,
+    with_archives_open,
+    with_capture_traces,
+)
 from ._conversion import Conversion, Progress
 from ._finished import FinishedRanks, finished_ranks
 from ._overhead import measured_overhead, usual_step_ns, with_overhead_noted, without_overhead
 from ._rank import StepsDiffer, read_rank
 from ._stand_ins import STEP_CHOICE, pose_for_all
-from ._step_times import measured_steps
+from ._step_times import RUN_DELAYS, measured_steps
 from ._steps import StepChoice, is_annotation, typical_steps
 from ._workers import Workers, workers_at
 
@@ -124,30 +132,40 @@ class _Capture:
         """
         entries = [entry for entry in self.trace_set.ranks if entry.rank not in self.lost]
         structured = {entry.structure_step is not None for entry in entries}
+        measured = measured_steps(entries, self.trace_set.path)
         choices: list[StepChoice] = [self.step]
-        usual_ns = 0
+        why = ""
         if self.step == "median" and len(structured) == 1:
             usual_ns = usual_step_ns(entries)
-            ordered = typical_steps([entry.steps for entry in entries], usual_ns)
-            choices = [*ordered] if usual_ns and ordered else [self.step, *ordered[1:]]
-        why = _near(usual_ns, len(choices))
+            # Of several ranks the others may wait meanwhile, and a device may work.
+            is_alone = len(entries) == 1 and entries[0].device in HOST_DEVICES
+            delays = measured.get(RUN_DELAYS, {}) if is_alone else {}
+            ordered = typical_steps([entry.steps for entry in entries], usual_ns, delays)
+            choices = [*ordered] if ordered and (usual_ns or delays) else [self.step, *ordered[1:]]
+            why = _why(usual_ns, delays, len(choices))
         if is_annotation(self.step) or structured != {True}:
-            return [self._conversion(choices[0], entries, why=why, timed=False)]
-        timed = [self._conversion(choice, entries, why=why, timed=True) for choice in choices]
-        return [*timed, self._conversion("median", entries, why="", timed=False)]
+            return [self._conversion(choices[0], entries, measured, why=why, timed=False)]
+        timed = [self._conversion(choice, entries, measured, why=why, timed=True) for choice in choices]
+        return [*timed, self._conversion("median", entries, measured, why="", timed=False)]
 
     def _conversion(
-        self, step: StepChoice, entries: Sequence[RankEntry], *, why: str, timed: bool
+        self,
+        step: StepChoice,
+        entries: Sequence[RankEntry],
+        measured: Mapping[str, Any],
+        *,
+        why: str,
+        timed: bool,
     ) -> Conversion:
         """Return the conversion of *step* of the ranks of *entries*, chosen for the reason *why*, if known.
 
-        Unless *timed*, it has only the steps with a host trace.
+        *measured* is what is known of all steps. Unless *timed*, it has only the steps with a host trace.
         """
         folder = self.trace_set.path
         ranks = [_traces(self.trace_set, entry, timed=timed) for entry in entries]
         facts: dict[str, Any] = {"trace_set": folder.name, "torch_version": self.trace_set.torch_version}
         facts |= {STEP_CHOICE: why} if why else {}
-        facts |= measured_steps(entries, folder)
+        facts |= measured
         facts |= measured_overhead(entries, [rank.steps for rank in ranks])
         notes = list(self.trace_set.notes)
         if self.trace_set.partial:
@@ -173,11 +191,15 @@ class _Capture:
         )
 
 
-def _near(usual_ns: int, count: int) -> str:
-    """Return why a step of *count* captured ones was chosen, if it is the one nearest to *usual_ns*."""
-    if not usual_ns or count < 2:
+def _why(usual_ns: int, delays: Mapping[str, int], count: int) -> str:
+    """Return why a step of *count* captured ones was chosen, if not as their median."""
+    if count < 2 or not (usual_ns or delays):
         return ""
-    return f"of {count} captured steps the nearest to the median unprofiled one ({duration_text(usual_ns)})"
+    if usual_ns:
+        return (
+            f"of {count} captured steps the nearest to the median unprofiled one ({duration_text(usual_ns)})"
+        )
+    return f"the median of {count} captured steps, without what they waited for a processor"
 
 
 def _is_readable(traces: RankTraces) -> bool:
@@ -199,6 +221,9 @@ def _traces(trace_set: TraceSet, entry: RankEntry, *, timed: bool) -> RankTraces
         flight_path=folder / entry.flight_record if entry.flight_record else None,
         evidence_path=folder / entry.evidence if entry.evidence else None,
         groups={group.name: tuple(group.ranks) for group in entry.process_groups},
+        group_labels=group_labels(
+            (group.name, group.description, tuple(group.ranks)) for group in entry.process_groups
+        ),
         steps=tuple(steps),
         structure=structure if timed else None,
         device=entry.device,

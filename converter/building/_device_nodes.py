@@ -25,6 +25,7 @@ from ..chakra import (
 from ..linking import KERNEL, Bursts, Lane, Launches
 from ..readers import PHASES, DeviceComm, DeviceTrace
 from ._host_causes import HostCauses
+from ._rank_graph import Group
 
 __all__ = ["DeviceNodes", "HostNodes", "Marks", "WorkNodes", "host_nodes"]
 
@@ -126,7 +127,7 @@ class DeviceNodes(GraphBuilder):
     def __init__(self, trace: DeviceTrace, everyone: tuple[int, ...]) -> None:
         super().__init__()
         self._trace, self._everyone = trace, everyone
-        self.groups: dict[tuple[int, ...], int] = {}
+        self.groups: dict[Group, int] = {}
         self.notes: set[str] = set()
         self.splits: dict[int, tuple[int, ...]] = {}
 
@@ -259,8 +260,7 @@ class DeviceNodes(GraphBuilder):
                 return None
             if comm.collective is CollectiveType.BROADCAST:
                 self.notes.add("broadcasts take their measured time on any network, as in ASTRA-sim")
-            if ranks != self._everyone:
-                group = self.groups.setdefault(ranks, len(self.groups) + 1)
+            group = self.groups.setdefault((ranks, comm.group_label), len(self.groups) + 1)
         columns = communication(
             comm.node_type, comm.collective, comm.size_bytes, group=group, peer=comm.peer, tag=comm.tag
         )

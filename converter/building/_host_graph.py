@@ -15,6 +15,7 @@ from ...tracer import Evidence
 from .._columns import which
 from ..chakra import (
     COMM_LANE,
+    GRADIENT_BUCKETS,
     HOST_BEFORE,
     HOST_END,
     MESSAGE_LANE,
@@ -50,7 +51,7 @@ from ._host_causes import LEAST_NS, HostCauses, Part
 from ._late_ranks import arrivals, flights_of
 from ._operator_table import host_operators
 from ._overhead import cost_of_recording, without_recording
-from ._rank_graph import OpenRank, RankGraph
+from ._rank_graph import Group, OpenRank, RankGraph
 from ._repeated import of_records, repeated_copies
 from ._sampled_causes import host_causes
 from ._shared_inputs import shared_inputs
@@ -64,6 +65,11 @@ LEFT_OUT = (
 )
 # Whose operators start communications or wait for them: they compute nothing.
 _COMM_LIBRARIES = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::")
+# The ranges of torch/csrc/distributed/c10d/reducer.cpp in which gradients are copied to and from buckets.
+_BUCKET_COPIES = (
+    "torch::distributed::reducer::mul_out",
+    "torch.distributed.ddp.reducer::copy_bucket_to_grad",
+)
 # A later piece of an operator this short is added to its first one instead of becoming a node.
 _MERGED_BELOW_NS = 2_000
 
@@ -92,8 +98,9 @@ def host_graph(
     comms = communications(ops, host, groups, flights_of(traces), opened.last_entries)
     comms, notes = with_inferred_groups(comms, rank, groups, world_size)
     everyone = tuple(range(world_size))
-    own_groups = sorted({comm.group_ranks for comm in comms} - {(), everyone})
-    ids = {(): 0, everyone: 0, **{ranks: number for number, ranks in enumerate(own_groups, start=1)}}
+    own_groups = sorted({(comm.group_ranks or everyone, comm.group_label) for comm in comms})
+    ids = {group: number for number, group in enumerate(own_groups, start=1)}
+    ids |= {((), label): number for (ranks, label), number in ids.items() if ranks == everyone}
     causes = host_causes(trace, own, ops, window, evidence)
     assembled = _assembled(traces.rank, window, ops, comms, host, group_ids=ids, causes=causes)
     left_out = _left_out(trace.events, own, window, trace.texts)
@@ -170,6 +177,7 @@ class _Builder:
 
     *names*, *modules* and *phases* are those of operators, *works_of_op* their nodes that compute; *costs*
     are by piece, *computes* marks those that are their operator's own time, *places* are in the script.
+    *copies_buckets* marks operators that copy gradients to or from buckets; its last is none.
     """
 
     window: Window
@@ -180,6 +188,7 @@ class _Builder:
     phases: list[str]
     causes: HostCauses
     computes: list[bool]
+    copies_buckets: list[bool]
     places: list[str]
     built: GraphBuilder = field(default_factory=GraphBuilder)
     node_of_op: dict[int, int] = field(default_factory=dict)
@@ -259,8 +268,8 @@ class _Builder:
     def _host_node(self, piece: _Piece, part: Part) -> dict[str, Any]:
         about = piece.op if piece.op >= 0 else piece.next_op
         node: dict[str, Any] = {"type": NodeType.COMP, "stream": 0, "num_ops": 1, "tensor_size_bytes": 1}
-        if part.place:
-            node["place"] = part.place
+        if part.place or self.copies_buckets[piece.op]:
+            node["place"] = GRADIENT_BUCKETS if self.copies_buckets[piece.op] else part.place
         if about >= 0:
             node |= {"module": self.modules[about], "phase": self.phases[about]}
         if piece.op < 0:
@@ -318,7 +327,7 @@ def _assembled(
     comms: Sequence[Communication],
     host: HostTrace,
     *,
-    group_ids: Mapping[tuple[int, ...], int],
+    group_ids: Mapping[Group, int],
     causes: HostCauses,
 ) -> RankGraph:
     """Return the graph of one rank; *causes* are those of its thread's time outside operators.
@@ -348,7 +357,7 @@ def _assembled(
             builder.add_host(piece, piece.start_ns, ())
         if last_piece.get(piece.op) == place:
             comm = issued[piece.op]
-            group = group_ids.get(comms[comm].group_ranks, 0)
+            group = group_ids[comms[comm].group_ranks, comms[comm].group_label]
             node_of_comm[comm] = builder.add_comm(comms[comm], group, builder.places[place])
     _tie_data(builder, ops, host)
     graph = builder.graph(rank)
@@ -356,7 +365,7 @@ def _assembled(
         graph,
         splits=builder.splits,
         accounting=_accounting(graph, window, builder.wait_ns),
-        notes=_notes(comms, group_ids),
+        notes=_notes(comms),
         began_ns=window.start_ns,
         step_shares=window.own_times(),
         operators=host_operators(ops, counted_operators(ops), host),
@@ -380,8 +389,18 @@ def _builder(
         phases=[PHASES[number] for number in ops.phase.tolist()],
         causes=causes,
         computes=computes.tolist(),
+        copies_buckets=[*_inside(ops, which(names, _BUCKET_COPIES.__contains__)[ops.name]).tolist(), False],
         places=causes.places((pieces.start_ns + pieces.end_ns) // 2),
     )
+
+
+def _inside(ops: Ops, chosen: np.ndarray) -> np.ndarray:
+    """Return which of *ops* are *chosen* or have a chosen operator around them."""
+    inside, outer = np.zeros_like(chosen), chosen
+    while (outer & ~inside).any():
+        inside = inside | outer
+        outer = (ops.parent >= 0) & inside[ops.parent]
+    return inside
 
 
 def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, int]]:
@@ -468,12 +487,9 @@ def _accounting(graph: Graph, window: Window, wait_ns: int) -> dict[str, int]:
     }
 
 
-def _notes(comms: Sequence[Communication], group_ids: Mapping[tuple[int, ...], int]) -> list[str]:
+def _notes(comms: Sequence[Communication]) -> list[str]:
     """Return the assumptions about *comms*."""
     notes = {comm.spec.note for comm in comms if comm.spec.note}
     if any(comm.spec.collective is CollectiveType.BROADCAST for comm in comms):
         notes.add("broadcasts take their measured time on any network, as in ASTRA-sim")
-    unlisted = sum(comm.group_ranks not in group_ids for comm in comms)
-    if unlisted:
-        notes.add(f"{unlisted} communications used a group the manifest does not list: all ranks are assumed")
     return sorted(notes)

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
 
-from ...tracer import StepRange
+from ...tracer import Evidence, StepRange
 from .._columns import which
 from ..readers import COMM_OPS, HOST_DEVICES, DeviceTrace, Entry, Flight, RankTraces, read_flight_record
 
-__all__ = ["arrivals", "flights_of", "is_usually_late", "last_entries", "lateness"]
+__all__ = [
+    "arrivals",
+    "flights_of",
+    "is_usually_late",
+    "last_entries",
+    "lateness",
+    "usually_late_ns",
+    "waited_less",
+]
 
 
-_KEY = "lateness_ns"
-# Of the captured steps, and of the time in question, so much makes a rank late.
+_KEY, _WAITED_LESS = "lateness_ns", "waited_less_ns"
+# Of the steps, and of the time in question, so much makes a rank late.
 _MOST_STEPS, _MOST_OF_IT = 0.75, 0.5
 _FEWEST_STEPS = 2
+# Of unprofiled steps, of which the first ones allocate; and the least share of them that ranks wait.
+_FIRST, _FEWEST_UNPROFILED, _LEAST_WAIT = 3, 6, 0.02
 
 
 def arrivals(trace: DeviceTrace, own: np.ndarray, steps: Sequence[StepRange]) -> dict[int, list[int]]:
@@ -49,13 +60,68 @@ def lateness(of_ranks: Mapping[int, Mapping[int, Sequence[int]]]) -> dict[str, A
     return {_KEY: late} if late[str(ranks[0])] else {}
 
 
+def waited_less(of_ranks: Mapping[int, Evidence]) -> dict[str, Any]:
+    """Return the workload's metadata on how much less each rank waited for collectives than its peers.
+
+    The last rank to come waits for none. For each unprofiled step, that is the median wait of the others less
+    the rank's own (ns). {} without several ranks, of too few steps, or where they hardly waited: collectives
+    of devices do not hold up the host.
+    """
+    waits = {rank: _waits(evidence) for rank, evidence in of_ranks.items()}
+    steps = sorted(set.intersection(*map(set, waits.values()))) if len(waits) > 1 else []
+    steps = steps[_FIRST:]
+    if len(steps) < _FEWEST_UNPROFILED:
+        return {}
+    waited, took = np.array([[own[step] for own in waits.values()] for step in steps], dtype=np.int64).T
+    if np.median(waited.max(axis=0)) < _LEAST_WAIT * np.median(took):
+        return {}
+    less = {
+        str(rank): np.median(np.delete(waited, place, axis=0), axis=0) - waited[place]
+        for place, rank in enumerate(waits)
+    }
+    return {_WAITED_LESS: {rank: own.astype(int).tolist() for rank, own in less.items()}}
+
+
+def _waits(evidence: Evidence) -> dict[int, tuple[int, int]]:
+    """Return for each unprofiled step how long it waited for collectives, and how long it took (ns)."""
+    steps = evidence.steps
+    return {
+        index: (
+            steps.collective_ns[end] - steps.collective_ns[begin],
+            steps.time_ns[end] - steps.time_ns[begin],
+        )
+        for index, begin, end in steps.steps()
+        if steps.collective_ns and not steps.recorded[end]
+    }
+
+
 def is_usually_late(metadata: Mapping[str, Any], rank: int, late_ns: int) -> bool:
-    """Return whether *rank* was late by about *late_ns* in most captured steps; True if that is unknown."""
-    stated = metadata.get(_KEY)
-    own = stated.get(str(rank)) if isinstance(stated, Mapping) else None
-    if not isinstance(own, list) or len(own) < _FEWEST_STEPS:
+    """Return whether *rank* was late in most steps; True if that is unknown.
+
+    Most unprofiled steps have to agree with `usually_late_ns`. Where these are unknown, it has to be late by
+    about *late_ns* in most captured steps.
+    """
+    own = _of_rank(metadata, _WAITED_LESS, rank)
+    if own:
+        late_ns = usually_late_ns(metadata, rank)
+    else:
+        own = _of_rank(metadata, _KEY, rank)
+    if len(own) < _FEWEST_STEPS:
         return True
-    return bool(sum(ns >= _MOST_OF_IT * late_ns for ns in own) >= _MOST_STEPS * len(own))
+    return late_ns > 0 and sum(ns >= _MOST_OF_IT * late_ns for ns in own) >= _MOST_STEPS * len(own)
+
+
+def usually_late_ns(metadata: Mapping[str, Any], rank: int) -> int:
+    """Return how late *rank* was in the median unprofiled step (ns), 0 if that is unknown."""
+    own = _of_rank(metadata, _WAITED_LESS, rank)
+    return max(0, round(median(own))) if own else 0
+
+
+def _of_rank(metadata: Mapping[str, Any], key: str, rank: int) -> list[int]:
+    """Return the stated times of *rank*, one a step; [] if there are none."""
+    stated = metadata.get(key)
+    own = stated.get(str(rank)) if isinstance(stated, Mapping) else None
+    return own if isinstance(own, list) and all(type(ns) is int for ns in own) else []
 
 
 def flights_of(traces: RankTraces) -> Sequence[Flight]:

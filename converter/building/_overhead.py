@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _CAPTURED, _UNPROFILED, _RESCALED = "captured_step_ns", "unprofiled_step_ns", "host_rescaled"
-_SCATTER = "unprofiled_quartiles_ns"
+_SCATTER, _ERROR = "unprofiled_quartiles_ns", "unprofiled_error_ns"
 _KEY, _REMOVED = "profiler_overhead", "profiler_ns"
 # Fewer steps are no baseline: the first ones of a job, or one that also saves, would decide.
 _LEAST_STEPS = 5
@@ -63,7 +63,8 @@ class ProfilerOverhead(NamedTuple):
 
     *removed_ns* is the cost of recording operators, already subtracted from the workload's host time.
     *host_rescaled* means that the remaining difference was subtracted, too. *quartiles_ns* are those of
-    unprofiled steps, None in workloads of versions that did not record them.
+    unprofiled steps, None in workloads of versions that did not record them; *error_ns* is the standard error
+    of their median, -1 in such workloads.
     """
 
     captured_ns: int
@@ -71,12 +72,18 @@ class ProfilerOverhead(NamedTuple):
     removed_ns: int = 0
     host_rescaled: bool = False
     quartiles_ns: tuple[int, int] | None = None
+    error_ns: int = -1
 
     @property
     def is_scattered(self) -> bool:
         """Whether unprofiled steps differ too much for a comparison."""
         low, high = self.quartiles_ns or (0, 0)
         return high - low > _MOST_SCATTER * self.unprofiled_ns
+
+    @property
+    def usual_ns(self) -> int:
+        """The median unprofiled step, 0 if it is not well known. Steps may scatter: many have a median."""
+        return self.unprofiled_ns if 0 <= self.error_ns <= _MOST_ERROR * self.unprofiled_ns else 0
 
     @property
     def ratio(self) -> float:
@@ -123,14 +130,21 @@ def measured_overhead(
             _CAPTURED: max(map(median_low, recorded)),
             _UNPROFILED: median_low(slowest),
             _SCATTER: [round(low), round(high)],
+            _ERROR: round(_error_of_median(slowest)),
         }
     }
 
 
 def usual_step_ns(entries: Sequence[RankEntry]) -> int:
-    """Return the median unprofiled step of the slowest rank (ns); 0 if steps are too few or too different."""
+    """Return the median unprofiled step of the slowest rank (ns); 0 if it is not well known."""
     overhead = profiler_overhead(measured_overhead(entries, [entry.steps for entry in entries]))
-    return 0 if overhead is None or overhead.is_scattered else overhead.unprofiled_ns
+    return 0 if overhead is None else overhead.usual_ns
+
+
+def _error_of_median(values: Sequence[int]) -> float:
+    """Return the standard error of the median of *values*, as if they were distributed normally."""
+    low, _, high = quantiles(values, n=4, method="inclusive")
+    return float(_MEDIAN_ERROR * (high - low) / len(values) ** 0.5)
 
 
 def _durations_ns(steps: Sequence[StepRange]) -> list[int]:
@@ -149,9 +163,14 @@ def profiler_overhead(metadata: Mapping[str, Any]) -> ProfilerOverhead | None:
     if not (isinstance(quartiles, list) and [type(value) for value in quartiles] == [int, int]):
         quartiles = None
     scatter = (quartiles[0], quartiles[1]) if quartiles else None
-    rescaled = stated.get(_RESCALED) is True
+    error = stated.get(_ERROR)
     return ProfilerOverhead(
-        int(captured or 0), int(unprofiled or 0), _removed_ns(metadata), rescaled, scatter
+        int(captured or 0),
+        int(unprofiled or 0),
+        _removed_ns(metadata),
+        host_rescaled=stated.get(_RESCALED) is True,
+        quartiles_ns=scatter,
+        error_ns=error if type(error) is int else -1,
     )
 
 
@@ -245,8 +264,8 @@ def cost_of_recording(evidence: Evidence | None, events: Events, converted: Sequ
     usual = [one for one in plain if one <= _LONG * median(plain)]
     if len(usual) < _LEAST_STEPS:
         return 0.0
-    low, middle, high = quantiles(usual, n=4, method="inclusive")
-    error = _MEDIAN_ERROR * (high - low) / len(usual) ** 0.5
+    error = _error_of_median(usual)
+    _, middle, high = quantiles(usual, n=4, method="inclusive")
     if error > _MOST_ERROR * middle:
         return 0.0
     own = [step for step in converted if step.index in used]

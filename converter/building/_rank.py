@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from ...errors import TraceError, TraceFormatError
@@ -125,6 +126,8 @@ def rank_graph(opened: OpenRank, selection: Selection) -> RankGraph:
     if traces.structure is not None:
         trace, host = _with_lent_records(trace, host, traces.structure, window)
     groups = {**host.groups, **trace.groups, **traces.groups}
+    labels = {**host.group_labels, **trace.group_labels, **traces.group_labels}
+    host = msgspec.structs.replace(host, group_labels=labels)
     evidence = None if traces.evidence_path is None else read_evidence(traces.evidence_path)
     if len(trace.works):
         linked = with_records(trace, host)

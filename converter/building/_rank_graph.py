@@ -14,7 +14,10 @@ from ._belonging import Identity
 from ._operator_table import OperatorCalls
 from ._steps import StepChoice
 
-__all__ = ["OpenRank", "RankGraph", "Selection"]
+__all__ = ["Group", "OpenRank", "RankGraph", "Selection"]
+
+# The ranks of a process group, and its label.
+Group = tuple[tuple[int, ...], str]
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ class OpenRank(msgspec.Struct):
 class RankGraph:
     """The graph of one rank, and the facts of its traces for which a graph has no column.
 
-    The column ``group`` counts *groups* from 1 on; 0 is all ranks. *splits* are the bytes for each member by
+    The column ``group`` counts *groups* from 1 on, each of ranks and a label (see `group_labels`); 0 is all
+    ranks. *splits* are the bytes for each member by
     node, of the collectives whose splits the traces list. *accounting* says where the measured steps went
     (ns), *step_shares* which time is each step's own: number, start and end (ns from *began_ns*, which is in
     the trace's clock). *arrivals* are when each captured step issued communications (Unix ns). *operators*
@@ -78,7 +82,7 @@ class RankGraph:
     """
 
     graph: Graph
-    groups: Sequence[tuple[int, ...]] = ()
+    groups: Sequence[Group] = ()
     splits: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     accounting: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()

@@ -253,13 +253,15 @@ class SampledCauses:
         pieces = _Elements.of(ops, window, nested=True)
         for before, row in pairwise(self._scheduled_rows()):
             start, end = samples.time_ns[before], samples.time_ns[row]
-            if end > window.start_ns and start < window.end_ns:
-                lost, holder = self._lost(before, row)
-                if lost < max(_DELAY_NS, _DELAY_SHARE * (end - start)):
-                    continue
-                cause = "descheduled" if holder is None else "lock"
-                for begin, stop in pieces.longest(start, end, lost):
-                    delayed.append(Span(begin, stop, cause, holder or "", MOMENTS))
+            if end <= window.start_ns or start >= window.end_ns:
+                continue
+            lost, holder = self._lost(before, row)
+            cause = "descheduled" if holder is None else "lock"
+            intervals = self._delays(before, row) if holder is None else [(start, end, lost)]
+            for begin, stop, lost in intervals:
+                if lost >= max(_DELAY_NS, _DELAY_SHARE * (stop - begin)):
+                    moments = pieces.longest(begin, stop, lost)
+                    delayed += [Span(*moment, cause, holder or "", MOMENTS) for moment in moments]
         return layered(delayed, sorted(collected))
 
     def _lost(self, before: int, row: int) -> tuple[int, str | None]:
@@ -275,6 +277,21 @@ class SampledCauses:
         lost = delay if busy < 0 or waits else max(delay, wall - busy)
         holder = self._holder(before, row, lost)
         return delay if holder is None else lost, holder
+
+    def _delays(self, before: int, row: int) -> list[tuple[int, int, int]]:
+        """Return the time between two samples, divided where steps end, with the run delay in each part."""
+        samples, steps = self._evidence.samples, self._evidence.steps
+        first, after = (bisect_right(steps.time_ns, samples.time_ns[one]) for one in (before, row))
+        readings = [
+            (samples.time_ns[before], samples.delay_ns[before]),
+            *((steps.time_ns[end], steps.delay_ns[end]) for end in range(first, after)),
+            (samples.time_ns[row], samples.delay_ns[row]),
+        ]
+        read = [reading for reading in readings if reading[1] >= 0]
+        return [
+            (start, end, min(later - earlier, end - start))
+            for (start, earlier), (end, later) in pairwise(read)
+        ]
 
     def _scheduled_rows(self) -> list[int]:
         """Return the samples of the thread but those that it spent waiting for a processor throughout.

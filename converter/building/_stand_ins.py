@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # answers need no traces
 
 __all__ = [
     "FROM_LOGS",
+    "GROUP_NAMES",
     "MAX_PROGRAMS",
     "STAND_INS",
     "STAND_IN_OF",
@@ -36,6 +37,8 @@ FROM_LOGS = "logs"
 STAND_INS = "stand_ins"
 # Which rank's program each of these ranks has, where a replica stands in for single ones.
 STAND_IN_OF = "stand_in_of"
+# What the script calls process groups, by number.
+GROUP_NAMES = "group_names"
 # Why this step of several was converted.
 STEP_CHOICE = "step_choice"
 _NAMED_AT_MOST = 8
@@ -56,6 +59,15 @@ def step_choice_text(metadata: Mapping[str, Any]) -> str:
     if not isinstance(steps, list) or len(steps) != 1 or not isinstance(why, str):
         return ""
     return f"Step {steps[0]} is shown: {why}."
+
+
+def group_name(metadata: Mapping[str, Any], number: int) -> str:
+    """Return what a workload with this *metadata* calls a process group, such as ``group 2 (dp)``."""
+    if number == 0:
+        return "all ranks"
+    names = metadata.get(GROUP_NAMES)
+    name = names.get(str(number), "") if isinstance(names, Mapping) else ""
+    return f"group {number}" + (f" ({name})" if name and isinstance(name, str) else "")
 
 
 def computed_on_host(workload: Workload) -> bool:
@@ -192,6 +204,8 @@ def _as_rank(graph: Graph, rank: int, moved: _Moved, known: dict[int, tuple[int,
     communications = np.isin(nodes["type"], [NodeType.COMM_COLL, *MESSAGES])
     for number in np.unique(nodes["group"][communications]).tolist():
         ranks = moved.group(known[number])
+        if ranks == known[number]:
+            continue
         if ranks not in numbers:
             numbers[ranks] = max(known) + 1
             known[numbers[ranks]] = ranks
@@ -278,13 +292,20 @@ def pose_for_all(
             "the limit. Capture a fake world of fewer ranks."
         )
     index = {program: position for position, program in enumerate(programs)}
+    names = workload.metadata.get(GROUP_NAMES, {})
+    renamed = {
+        str(numbers[ranks]): names[str(number)]
+        for number, family in families.items()
+        for ranks in family
+        if str(number) in names and numbers[ranks]
+    }
     return Workload(
         graphs=tuple(
             _renumbered(graph, sorted(families), program, own.index(program)) for program in programs
         ),
         program_of_rank=np.array([index[program] for program in own], dtype=np.int32),
         groups={number: ranks for ranks, number in numbers.items() if number},
-        metadata=workload.metadata,
+        metadata={**workload.metadata, **({GROUP_NAMES: renamed} if names else {})},
     )
 
 

@@ -12,11 +12,14 @@ from typing import Any, NamedTuple
 from ...support import duration_text
 from ...tracer import Evidence, RankEntry, read_evidence
 from ..chakra import HOST_CAUSES
+from ._late_ranks import waited_less
 from ._sampled_causes import SampledCauses
 
-__all__ = ["StepTimes", "measured_steps", "step_times"]
+__all__ = ["RUN_DELAYS", "StepTimes", "measured_steps", "rank_delays", "run_delays", "step_times"]
 
 _KEY = "step_times"
+# How long a thread waited for a processor in the median unprofiled step, and in captured ones by number.
+RUN_DELAYS, _RANK_DELAYS = "run_delay_ns", "rank_delays_ns"
 # Fewer steps have no distribution; of more the first ones, which allocate and compile, are left out.
 _FEWEST, _FIRST = 6, 3
 # A step this many times the median is another kind of step, by the time in which it did not wait for a
@@ -111,8 +114,8 @@ class _Step(NamedTuple):
 def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]:
     """Return the workload's metadata on the steps of a run; {} if too few were timed."""
     evidence = {
-        number: read_evidence(folder / entry.evidence)
-        for number, entry in enumerate(entries[:_MOST_RANKS])
+        entry.rank: read_evidence(folder / entry.evidence)
+        for entry in entries[:_MOST_RANKS]
         if entry.evidence
     }
     slowest = _slowest(evidence)
@@ -129,7 +132,12 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
         collection_ns=_mean_counted(usual, evidence, "gc_ns"),
         worker_wait_ns=_mean_counted(usual, evidence, "loader_ns") if has_workers else 0,
     )
-    return {_KEY: times._asdict()}
+    late = waited_less(evidence) if len(evidence) == len(entries) else {}
+    delays = {"median": round(median(step.delay_ns for step in slowest.values()))}
+    delays |= {str(index): step.delay_ns for index, step in _slowest(evidence, recorded=True).items()}
+    by_rank = {str(rank): _slowest({rank: own}).values() for rank, own in evidence.items()}
+    of_ranks = {rank: round(median(one.delay_ns for one in own)) for rank, own in by_rank.items() if own}
+    return {_KEY: times._asdict(), RUN_DELAYS: delays, _RANK_DELAYS: of_ranks, **late}
 
 
 def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:
@@ -139,14 +147,16 @@ def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], coun
     return round(mean(end - begin for begin, end in pairs)) if all(min(pair) >= 0 for pair in pairs) else 0
 
 
-def _slowest(evidence: Mapping[int, Evidence]) -> dict[int, _Step]:
-    """Return, by number, each step that no profiler recorded, of the rank where it took longest."""
+def _slowest(evidence: Mapping[int, Evidence], *, recorded: bool = False) -> dict[int, _Step]:
+    """Return, by number, each step that a profiler *recorded*, or not, of the rank where it took longest."""
     slowest: dict[int, _Step] = {}
     for rank, own in evidence.items():
         steps = own.steps
         for index, begin, end in steps.steps():
             took = steps.time_ns[end] - steps.time_ns[begin]
-            if not steps.recorded[end] and (index not in slowest or took > slowest[index].took_ns):
+            if bool(steps.recorded[end]) == recorded and (
+                index not in slowest or took > slowest[index].took_ns
+            ):
                 delay = steps.delay_ns[end] - steps.delay_ns[begin]
                 is_read = min(steps.delay_ns[begin], steps.delay_ns[end]) >= 0
                 slowest[index] = _Step(rank, begin, end, took, min(delay, took) if is_read else 0)
@@ -233,6 +243,26 @@ def _explained(
         return times
     place = max((key for key in excess if key[0] == cause), key=excess.__getitem__)[1]
     return times._replace(cause=cause, place=place)
+
+
+def rank_delays(metadata: Mapping[str, Any]) -> list[int]:
+    """Return how long each rank waited for a processor in its median unprofiled step (ns); [] if unknown."""
+    stated = metadata.get(_RANK_DELAYS)
+    values = list(stated.values()) if isinstance(stated, Mapping) else []
+    return values if all(type(value) is int for value in values) else []
+
+
+def run_delays(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return how long the thread waited for a processor in the median unprofiled step, and in those shown.
+
+    In nanoseconds; None if that is unknown.
+    """
+    stated, steps = metadata.get(RUN_DELAYS), metadata.get("steps")
+    if not isinstance(stated, Mapping) or not isinstance(steps, list):
+        return None
+    values = [stated.get(key) for key in ("median", *map(str, steps))]
+    usual, *shown = [value for value in values if isinstance(value, int)] or [0]
+    return (usual * len(steps), sum(shown)) if len(shown) == len(steps) else None
 
 
 def step_times(metadata: Mapping[str, Any]) -> StepTimes | None:

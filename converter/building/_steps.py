@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from operator import attrgetter
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
@@ -233,23 +234,33 @@ def own_steps(device: DeviceTrace, steps: Sequence[StepRange]) -> list[StepRange
     return [step for step in own if step.index in busy] or own
 
 
-def typical_steps(steps: Sequence[Sequence[StepRange]], usual_ns: int = 0) -> list[int]:
+def typical_steps(
+    steps: Sequence[Sequence[StepRange]], usual_ns: int = 0, delays: Mapping[str, int] = MappingProxyType({})
+) -> list[int]:
     """Return the numbers of the steps that every rank has, the most typical first.
 
     That is the one nearest to *usual_ns*, what a step usually takes; if that is unknown (0), the median one.
+    *delays*, by number, do not count, nor does their ``median`` in *usual_ns*: they are the machine's.
     """
-    return _from_the_typical(steps, _common(steps), usual_ns)
+    return _from_the_typical(steps, _common(steps), usual_ns, delays)
 
 
 def _common(steps: Sequence[Sequence[StepRange]]) -> set[int]:
     return set.intersection(*({item.index for item in own if item.end_ns > item.start_ns} for own in steps))
 
 
-def _from_the_typical(steps: Sequence[Sequence[StepRange]], common: set[int], usual_ns: int = 0) -> list[int]:
+def _from_the_typical(
+    steps: Sequence[Sequence[StepRange]],
+    common: set[int],
+    usual_ns: int = 0,
+    delays: Mapping[str, int] = MappingProxyType({}),
+) -> list[int]:
     slowest = dict.fromkeys(common, 0)
     for item in (item for own in steps for item in own if item.index in common):
         slowest[item.index] = max(slowest[item.index], item.end_ns - item.start_ns)
+    slowest = {index: took_ns - delays.get(str(index), 0) for index, took_ns in slowest.items()}
     if usual_ns:
+        usual_ns -= delays.get("median", 0)
         return sorted(common, key=lambda index: (abs(slowest[index] - usual_ns), index))
     ordered = sorted(common, key=lambda index: (slowest[index], index))
     middle = (len(ordered) - 1) // 2

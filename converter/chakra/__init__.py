@@ -22,6 +22,7 @@ from ._graph import TextColumn as TextColumn
 from ._kinds import COMM_LANE as COMM_LANE
 from ._kinds import DEVICE_LANE as DEVICE_LANE
 from ._kinds import GAP as GAP
+from ._kinds import GRADIENT_BUCKETS as GRADIENT_BUCKETS
 from ._kinds import HOST_BEFORE as HOST_BEFORE
 from ._kinds import HOST_CAUSES as HOST_CAUSES
 from ._kinds import HOST_END as HOST_END
@@ -51,6 +52,7 @@ __all__ = [
     "DEVICE_LANE",
     "EDGE_COLUMNS",
     "GAP",
+    "GRADIENT_BUCKETS",
     "HOST_BEFORE",
     "HOST_CAUSES",
     "HOST_END",

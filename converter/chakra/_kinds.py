@@ -14,6 +14,7 @@ __all__ = [
     "COMM_LANE",
     "DEVICE_LANE",
     "GAP",
+    "GRADIENT_BUCKETS",
     "HOST_BEFORE",
     "HOST_CAUSES",
     "HOST_END",
@@ -66,6 +67,8 @@ HOST_CAUSES: Mapping[str, str] = {
 COMM_LANE, MESSAGE_LANE = 100, 500
 # Stream s of device d is lane DEVICE_LANE x (d + 1) + s.
 DEVICE_LANE = 1000
+# The place of what copies gradients to and from the buckets that DistributedDataParallel reduces.
+GRADIENT_BUCKETS = "gradient buckets of DistributedDataParallel"
 # The time between the collectives of production logs.
 GAP = "gap between collectives, not profiled"
 # Before the name of the operator that follows host work outside any operator.

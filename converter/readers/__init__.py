@@ -30,6 +30,7 @@ from ._file_sets import find_sides as find_sides
 from ._file_sets import host_ranks as host_ranks
 from ._file_sets import with_archives_open as with_archives_open
 from ._file_sets import with_capture_traces as with_capture_traces
+from ._group_labels import group_labels as group_labels
 from ._host_calls import HostCalls as HostCalls
 from ._host_calls import host_calls as host_calls
 from ._host_calls import read_host_calls as read_host_calls
@@ -126,6 +127,7 @@ __all__ = [
     "dtype_bytes",
     "find_rank_traces",
     "find_sides",
+    "group_labels",
     "group_of",
     "holds_traces",
     "host_calls",

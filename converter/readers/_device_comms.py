@@ -40,15 +40,16 @@ _MAY_BE_UNEVEN = (CollectiveType.ALL_TO_ALL, CollectiveType.REDUCE_SCATTER)
 class DeviceComm(msgspec.Struct, frozen=True):
     """One communication on a device: a collective, or a send or receive with a *peer* (a global rank).
 
-    *group_ranks* is () for all ranks; *sequence* is the number by which the program waits for it, -1 if
-    unknown; *storages* are those of its tensors. *notes* are assumptions. *splits* are the bytes for each
-    member, if the trace lists them.
+    *group_ranks* is () for all ranks, *group_label* as `group_labels` has it; *sequence* is the number by
+    which the program waits for it, -1 if unknown; *storages* are those of its tensors. *notes* are
+    assumptions. *splits* are the bytes for each member, if the trace lists them.
     """
 
     node_type: NodeType
     collective: CollectiveType | None
     size_bytes: int
     group_ranks: tuple[int, ...]
+    group_label: str = ""
     peer: int = -1
     tag: int = -1
     sequence: int = -1
@@ -135,6 +136,7 @@ def describe(
         library.kind,
         size,
         ranks,
+        host.group_labels.get(_group_name(arguments, stated), ""),
         sequence=stated.sequence if stated else -1,
         storages=host.storages_of(holder) if holder is not None else frozenset(),
         notes=(*notes, library.note) if library.note else notes,
@@ -192,6 +194,11 @@ def _by_kernel(kernel: str) -> str:
     return pattern.operation if pattern is not None and pattern.operation in _BY_KERNEL else ""
 
 
+def _group_name(arguments: CommArguments | None, stated: Parameters | None) -> str:
+    """Return the name of the group, "" if it is unknown."""
+    return (arguments.group_name if arguments else "") or (stated.group_name if stated else "")
+
+
 def _members(
     arguments: CommArguments | None,
     stated: Parameters | None,
@@ -201,7 +208,7 @@ def _members(
     """Return the ranks of the group, () for all, and the assumption made."""
     if arguments is not None and arguments.group_ranks:
         return arguments.group_ranks, ()
-    name = (arguments.group_name if arguments else "") or (stated.group_name if stated else "")
+    name = _group_name(arguments, stated)
     if name in groups:
         return groups[name], ()
     size = arguments.group_size if arguments else stated.world if stated else 0

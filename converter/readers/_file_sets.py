@@ -264,9 +264,9 @@ def _refuse(path: Path, side: str) -> None:
 class RankTraces(msgspec.Struct, frozen=True):
     """The trace files of one rank, with their facts.
 
-    *groups* maps names to global ranks, () meaning all. *steps* are empty if only the trace has them; a host
-    trace covers all of them, or *structure* alone. *evidence_path* is the file of the tracer's other
-    observations. *device* is the device of the rank, such as ``cuda:0`` ("" if unknown). *linked* means that
+    *groups* maps names to global ranks, () meaning all, *group_labels* to labels. *steps* are empty if only
+    the trace has them; a host trace covers all of them, or *structure* alone. *evidence_path* is the file of
+    the tracer's other observations. *device* is that of the rank, such as ``cuda:0``. *linked* means that
     the host trace is the public linker's; if it is the device trace too, there is no other. *process* is the
     recorded process (0 if unknown), *host* its machine ("" if unknown). *capture_paths* are traces of the
     capture of the graphs that this trace launches; unreadable ones are omitted unless *captures_given*.
@@ -279,6 +279,7 @@ class RankTraces(msgspec.Struct, frozen=True):
     flight_path: Path | None = None
     evidence_path: Path | None = None
     groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    group_labels: dict[str, str] = msgspec.field(default_factory=dict)
     steps: tuple[StepRange, ...] = ()
     structure: StepRange | None = None
     device: str = ""

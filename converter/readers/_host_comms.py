@@ -74,6 +74,7 @@ class Communication(msgspec.Struct):
     spec: CommOp
     size_bytes: int
     group_ranks: tuple[int, ...]
+    group_label: str
     peer: int
     tag: int
     end_ns: int
@@ -113,9 +114,10 @@ def communications(
         spec = _SPECS[op.name]
         is_p2p = spec.collective is None
         flight = in_order[is_p2p].get(op.record_id) or _flight(op, flights_of[is_p2p])
-        group = _group(index, ops, host, groups, flight)
-        comm = _communication(index, op, record, group or (), ends.measured(op))
-        comm.named, comm.members = group is not None, _members(record, comm)
+        name = _group_name(index, ops, host, flight)
+        comm = _communication(index, op, record, groups.get(name, ()), ends.measured(op))
+        comm.group_label = host.group_labels.get(name, "")
+        comm.named, comm.members = name in groups, _members(record, comm)
         entry = flight.entry if flight is not None else None
         entered_ns = last_entries.get(entry, 0) if entry is not None else 0
         # Another rank's clock that contradicts this rank's measurement tells nothing.
@@ -198,6 +200,7 @@ def _communication(index: int, op: Op, record: HostOp, group: tuple[int, ...], e
         spec=spec,
         size_bytes=_size_bytes(spec, record),
         group_ranks=group,
+        group_label="",
         peer=peer,
         tag=tag,
         end_ns=end_ns,
@@ -270,14 +273,8 @@ def _argument(values: list[Any], index: int) -> Any:
     return value if isinstance(value, (int, list)) else 0
 
 
-def _group(
-    index: int,
-    ops: Ops,
-    host: HostTrace,
-    groups: Mapping[str, tuple[int, ...]],
-    flight: Flight | None,
-) -> tuple[int, ...] | None:
-    """Return the ranks of the group of operator *index*; () means all ranks, None unknown.
+def _group_name(index: int, ops: Ops, host: HostTrace, flight: Flight | None) -> str:
+    """Return the name of the group of operator *index*, "" if it is unknown.
 
     With gloo the operator itself does not name the group: the enclosing functional collective does (its last
     text argument), or else the flight record.
@@ -289,7 +286,7 @@ def _group(
         if record is not None and record.name.startswith(FUNCTIONAL):
             name = next((str(value) for value in reversed(record.inputs) if isinstance(value, str)), None)
         outer = ops[outer].parent
-    return groups.get(name or (flight.process_group[0] if flight is not None else ""))
+    return name or (flight.process_group[0] if flight is not None else "")
 
 
 def _in_order(ops: Ops, flights: Sequence[Flight], *, is_p2p: bool) -> dict[int, Flight]:

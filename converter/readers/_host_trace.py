@@ -15,6 +15,7 @@ from ...errors import TraceFormatError
 from .._columns import positions
 from .._files import stream
 from .._native import HostReader
+from ._group_labels import DescribedGroup, described_groups, group_labels
 
 __all__ = ["HostOp", "HostTrace", "Kinds", "Tensor", "host_trace", "read_host_trace", "tensors"]
 
@@ -81,7 +82,7 @@ class Kinds:
 
 
 class HostTrace(msgspec.Struct, frozen=True):
-    """The operators of one rank by record-function id, and the groups it listed (empty ranks: all).
+    """The operators of one rank by record-function id, and the groups it listed (empty ranks: all), labelled.
 
     *records* are the ids in order, and row i of the other columns is about record i: *kind* is its place in
     *kinds* (what an operator was called with, and whether its schema says that it changes an argument),
@@ -102,6 +103,7 @@ class HostTrace(msgspec.Struct, frozen=True):
     kinds: Kinds
     offsets: np.ndarray = msgspec.field(default_factory=lambda: np.empty(0, dtype=np.int64))
     groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    group_labels: dict[str, str] = msgspec.field(default_factory=dict)
     schema: str = ""
     process: int = -1
 
@@ -183,9 +185,7 @@ def read_host_trace(path: Path) -> HostTrace:
     stream(path, reader)
     texts, kinds, columns = reader.texts(), reader.kinds(), reader.operators()
     bounds, records = columns.pop("bounds"), columns.pop("record_id")
-    groups: dict[str, tuple[int, ...]] = {}
-    for listed in reader.group_lists():
-        groups.update(_listed_groups(listed))
+    groups = [group for listed in reader.group_lists() for group in _listed_groups(listed)]
     trace = HostTrace(
         records=records,
         begin=bounds[:-1],
@@ -196,7 +196,8 @@ def read_host_trace(path: Path) -> HostTrace:
             [texts[number] for number in kinds["arguments"].tolist()],
             str(path),
         ),
-        groups=groups,
+        groups={name: ranks for name, _, ranks in groups},
+        group_labels=group_labels(groups),
         schema=reader.schema(),
         process=reader.process(),
         **columns,
@@ -273,12 +274,11 @@ def _is_tensor(item: list[Any]) -> bool:
     )
 
 
-def _listed_groups(arguments: bytes) -> dict[str, tuple[int, ...]]:
+def _listed_groups(arguments: bytes) -> list[DescribedGroup]:
     """Return the groups that PyTorch lists when an observer starts; unexpected values count as absent."""
     try:
         inputs = json.loads(arguments)
         values = inputs if isinstance(inputs, list) else inputs["values"]
-        listed = json.loads(values[0])
-        return {str(group["pg_name"]): tuple(int(rank) for rank in group["ranks"]) for group in listed}
+        return described_groups(json.loads(values[0]))
     except (IndexError, KeyError, TypeError, ValueError, RecursionError):
-        return {}
+        return []

@@ -15,6 +15,7 @@ from ...errors import TraceFormatError
 from .._columns import Columns, which
 from .._files import stream
 from .._native import DeviceReader
+from ._group_labels import described_groups, group_labels
 
 __all__ = [
     "MODULE_FRAME",
@@ -223,11 +224,11 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     """One rank's host events (in order of start, enclosing ones first), calls and device work.
 
     *rank* and *world_size* are -1 and 0 in traces of jobs that were not distributed; *groups* are the process
-    groups the trace lists, by name. *arguments* are those of operators, if requested: JSON arrays of shapes,
-    types and values. *process* is the process number, -1 if unknown. *unread* counts the events of each
-    unsupported kind, such as those of another accelerator. *frames*
-    are Python calls in order of start, enclosing ones first. *devices* are the names of devices by number, as
-    far as the trace has them.
+    groups the trace lists, by name, with *group_labels*. *arguments* are those of operators, if requested:
+    JSON arrays of shapes, types and values. *process* is the process number, -1 if unknown. *unread* counts
+    the events of each unsupported kind, such as those of another accelerator. *frames* are Python calls in
+    order of start, enclosing ones first. *devices* are the names of devices by number, as far as the trace
+    has them.
     """
 
     events: Events
@@ -239,6 +240,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     rank: int = -1
     world_size: int = 0
     groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    group_labels: dict[str, str] = msgspec.field(default_factory=dict)
     arguments: Sequence[str] = ()
     process: int = -1
     unread: dict[str, int] = msgspec.field(default_factory=dict)
@@ -308,12 +310,13 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
             "ran while it was taken. Capture again, with CPU activities on."
         )
     trace = DeviceTrace(events, calls, works, Syncs(**reader.syncs()), Comms(**reader.comms()), texts)
-    groups = _listed_groups(info)
+    groups = described_groups(info.pg_config if isinstance(info.pg_config, list) else [])
     return replace(
         _sorted(trace),
         rank=info.rank,
         world_size=info.world_size,
-        groups=groups,
+        groups={name: ranks for name, _, ranks in groups},
+        group_labels=group_labels(groups),
         arguments=reader.arguments(),
         process=reader.process(),
         unread=reader.unread(),
@@ -423,16 +426,6 @@ def _devices(about: Mapping[str, str]) -> dict[int, str]:
     except msgspec.MsgspecError:
         return {}
     return {device.id: device.name for device in found if device.name}
-
-
-def _listed_groups(info: _Distributed) -> dict[str, tuple[int, ...]]:
-    """Return the groups that the trace lists; unexpected values count as absent."""
-    listed = info.pg_config if isinstance(info.pg_config, list) else []
-    groups = {}
-    for item in listed:
-        if isinstance(item, Mapping) and isinstance(item.get("ranks"), list):
-            groups[str(item.get("pg_name"))] = tuple(r for r in item["ranks"] if isinstance(r, int))
-    return groups
 
 
 def _ranks(text: str) -> tuple[int, ...]:

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...converter import Graph, Workload
-from ...converter.building import StepTimes, captured_steps, step_times
+from ...converter import Workload
+from ...converter.building import (
+    StepTimes,
+    captured_steps,
+    computed_on_host,
+    profiler_overhead,
+    run_delays,
+    step_times,
+    usually_late_ns,
+)
 from ...converter.chakra import KINDS
 from ...errors import ChakrascopeError
 from ...support import duration_text, share_text
@@ -22,7 +30,7 @@ from .._traits import about_backend
 from ._candidate import HALF, Candidate
 from ._candidates import candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
-from ._host_time import texts_where
+from ._host_time import DELAYED, cause_ns, contention
 from ._path_facts import collective_label
 from ._remedies import REMEDIES, UNKNOWN
 from ._what_if import Target
@@ -54,6 +62,7 @@ _SLOW = 0.1  # of what the network carries: below, something else than its bandw
 _LEAST_RATE = 0.125  # bytes/ns: an Ethernet of 1 Gb/s, where nothing else is known of the network
 _COVERED = 0.5
 _ALIKE = 0.2  # of a cause's time in the shown step: the mean step of the run is no other
+_NEAR = 0.1  # of the shown step: the median step of the run is no other
 _NAMED_SHARE = 0.1
 _MOST_CAUSES = 10
 
@@ -66,9 +75,9 @@ class Advice:
     its part of the step; where *is_bound*, nothing was replayed and it is the most that the change can gain.
     Work without a known best time is removed entirely, and *half_ns* is the gain of halving it, else 0.
     Recurring steps, and causes that take another time in the run's mean step than in this one, have no key:
-    their gain is measured. *then* says what bounds the replay, *overlaps* which
-    other advice counts the same time. *rank* and *node_id* are the longest piece, -1 if no node stands for
-    it; *place* its function, file and line.
+    their gain is measured. Where *what* names the median unprofiled step, the gain of the replay is scaled to
+    it. *then* says what bounds the replay, *overlaps* which other advice counts the same time. *rank* and
+    *node_id* are the longest piece, -1 if no node stands for it; *place* its function, file and line.
     """
 
     what: str
@@ -152,10 +161,13 @@ def advise(
     *link_bytes_per_ns* is what a link of the slowest dimension carries, 0 if unknown: a collective, or one of
     *messages* (as `messages_on_path` has them), that is far below is not helped by smaller messages.
     """
-    slow = _slow(collectives, messages, link_bytes_per_ns)
+    slow = _slow(collectives, messages, link_bytes_per_ns, workload.metadata)
     found = candidates(path, result, workload, slow.__contains__)
     least_ns = _LEAST_SHARE * max(1, path.makespan_ns)
-    mattering = [one for one in found if one.is_advised and one.bound_ns >= least_ns]
+    machines = (DELAYED,) if contention(workload, path.makespan_ns) else ()
+    mattering = [
+        one for one in found if one.is_advised and one.bound_ns >= least_ns and one.cause not in machines
+    ]
     halves = _halves(path, simulate, result)
     chosen = _distinct(mattering)[:_MOST_REPLAYED]
     total = max(1, path.makespan_ns)
@@ -167,13 +179,24 @@ def advise(
         for one, item in _without_covered(helpful, path)[:_MOST_ADVICE]
     ]
     shown = [(one, _over_the_run(one, item, result, workload)) for one, item in shown]
+    shown = [(one, item) for one, item in shown if item.share >= _LEAST_SHARE]
     of_the_run = {item.cause for _, item in shown if not item.key}
     recurring = [item for item in _recurring(result, workload) if item.cause not in of_the_run]
     items = [*recurring, *_with_overlaps(shown, path)]
-    items = sorted(items, key=lambda item: -item._likely_ns)[:_MOST_ADVICE]
+    items = _ordered(items)[:_MOST_ADVICE]
     top = _contributor(found)
     causes = tuple(_cause(one, path) for one in _distinct(found)[:_MOST_CAUSES])
     return Advised(tuple(items), None if top is None else _cause(top, path), causes, halves)
+
+
+def _ordered(items: Sequence[Advice]) -> list[Advice]:
+    """Return advice by the gain to expect; that of a busy machine after what takes the script more time."""
+    ordered = sorted(items, key=lambda item: -item._likely_ns)
+    for item in [item for item in ordered if item.cause == DELAYED and item.key]:
+        ordered.remove(item)
+        place = max((row for row, one in enumerate(ordered, 1) if one.gain_ns > item.gain_ns), default=0)
+        ordered.insert(place, item)
+    return ordered
 
 
 def _cause(one: Candidate, path: CriticalPath) -> Cause:
@@ -233,14 +256,18 @@ def _of_the_whole(
 
 
 def _over_the_run(one: Candidate, item: Advice, result: Result, workload: Workload) -> Advice:
-    """Return advice on a cause of which the mean step of the run has much more or less, with its gain there.
+    """Return advice with its gain in the run, where that is known and is another than in the step shown.
 
-    Unprofiled steps count, of the slowest rank each.
+    Causes that are counted in every step gain their mean. Unprofiled steps count, of the slowest rank each.
     """
-    times = _step_times(result, workload)
-    mean_ns = 0 if times is None else times.mean_ns(one.cause) * captured_steps(workload.metadata)
-    own_ns = max((_cause_ns(graph, one.cause) for graph in workload.graphs), default=0) if mean_ns else 0
-    if not own_ns or abs(mean_ns - own_ns) <= _ALIKE * own_ns:
+    if about_backend(result.backend).network:
+        return item
+    times, steps = step_times(workload.metadata), captured_steps(workload.metadata)
+    mean_ns = 0 if times is None else times.mean_ns(one.cause) * steps
+    own_ns = max((cause_ns(graph, one.cause) for graph in workload.graphs), default=0) if mean_ns else 0
+    if not own_ns:
+        return _in_the_median_step(one, item, result, workload)
+    if abs(mean_ns - own_ns) <= _ALIKE * own_ns:
         return item
     gain_ns = round(item.gain_ns * mean_ns / own_ns)
     share = gain_ns / max(gain_ns, result.makespan_ns + mean_ns - own_ns)
@@ -248,9 +275,30 @@ def _over_the_run(one: Candidate, item: Advice, result: Result, workload: Worklo
     return replace(item, what=what, gain_ns=gain_ns, share=share, key="", then="")
 
 
-def _cause_ns(graph: Graph, cause: str) -> int:
-    nodes = graph.node_columns
-    return int(np.asarray(nodes["duration_ns"])[texts_where(nodes, "cause", cause.__eq__)].sum())
+def _in_the_median_step(one: Candidate, item: Advice, result: Result, workload: Workload) -> Advice:
+    """Return advice with its gain in the median unprofiled step, if that is well known and another one.
+
+    A rank gains what it is usually late, which does not depend on what all ranks do, and a busy machine what
+    the thread usually waits for a processor. Other causes of a host take the same share of each step; work of
+    a device takes the same time.
+    """
+    steps = captured_steps(workload.metadata)
+    delays = run_delays(workload.metadata) if one.cause == DELAYED else None
+    if delays is not None:
+        usual_ns, shown_ns = max(1, delays[0]), max(1, delays[1])
+        which = f"{duration_text(round(one.path_ns * usual_ns / shown_ns))} in the median step"
+    elif one.remedy == "skew":
+        usual_ns, shown_ns = usually_late_ns(workload.metadata, int(one.target.name)) * steps, one.bound_ns
+        which = f"{duration_text(usual_ns)} in the median step"
+    else:
+        overhead = profiler_overhead(workload.metadata) if computed_on_host(workload) else None
+        usual_ns, shown_ns = 0 if overhead is None else overhead.usual_ns * steps, result.makespan_ns
+        which = f"in the median step of {duration_text(usual_ns)}"
+    if not usual_ns or abs(usual_ns - shown_ns) <= _NEAR * shown_ns:
+        return item
+    gain_ns, half_ns = (round(ns * usual_ns / shown_ns) for ns in (item.gain_ns, item.half_ns))
+    share = item.share if shown_ns == result.makespan_ns else gain_ns / max(gain_ns, result.makespan_ns)
+    return replace(item, what=f"{item.what}, {which}", gain_ns=gain_ns, half_ns=half_ns, share=share)
 
 
 def _step_times(result: Result, workload: Workload) -> StepTimes | None:
@@ -405,14 +453,17 @@ def advice_table(items: Sequence[Advice]) -> pd.DataFrame:
     return table
 
 
-def _slow(collectives: Columns, messages: Columns | None, link_bytes_per_ns: float) -> set[str]:
+def _slow(
+    collectives: Columns, messages: Columns | None, link_bytes_per_ns: float, metadata: Mapping[str, Any]
+) -> set[str]:
     """Return the communications, as the path names them, that are far from using the network's bandwidth.
 
     Where nothing is known of the network, it carries at least what the fastest of them reached.
     """
     keys = [collectives[name] for name in ("operation", "size_bytes", "group")]
     fastest = {
-        collective_label(*key): rate for key, rate in _largest(collectives["bus_bytes_per_ns"], *keys).items()
+        collective_label(metadata, *key): rate
+        for key, rate in _largest(collectives["bus_bytes_per_ns"], *keys).items()
     }
     if messages is not None:
         fastest |= _largest(messages["bytes_per_ns"], messages["name"])

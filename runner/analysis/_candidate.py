@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ...support.table import Columns
 from .._framed import coded, sums_by
+from ._host_time import DELAYED
 from ._labels import function_of
 from ._what_if import Target
 
@@ -39,8 +40,6 @@ HALF, GONE = 2.0, math.inf
 MOST_OF_IT = 2 / 3
 CALLED_PHASES = ("backward", "optimizer")
 """Phases in which a script has one line for all operators."""
-DELAYED = "descheduled"
-"""The cause of time in which a thread had no processor, whatever it ran then."""
 
 
 @dataclass(frozen=True, eq=False)

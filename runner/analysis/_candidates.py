@@ -12,7 +12,7 @@ import numpy as np
 
 from ...converter import Workload
 from ...converter.building import computed_on_host
-from ...converter.chakra import GAP, HOST_CAUSES
+from ...converter.chakra import GAP, GRADIENT_BUCKETS, HOST_CAUSES
 from ...support import bytes_text, count_text, duration_text
 from ...support.table import CodedColumns, Columns
 from .._framed import coded, sums_by
@@ -35,14 +35,14 @@ from ._candidate import (
 )
 from ._critical_path import CriticalPath
 from ._fusion import FUSIBLE, chains_of_nodes
-from ._host_candidates import host_work, loop, loops, synchronisations
+from ._host_candidates import collective_loops, host_work, loop, loops, synchronisations
 from ._host_time import DIFFUSE_CAUSES
 from ._labels import function_of, short_name
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
 from ._path_facts import copy_direction
 from ._remedies import REMEDIES
 from ._repeated import REPEATED, copies_of_nodes
-from ._what_if import Excess, Target, late_ranks
+from ._what_if import BUCKETED, Excess, Target, late_ranks
 
 __all__ = ["candidates"]
 
@@ -52,6 +52,9 @@ _LATE_RANKS = 2
 # A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in one pass;
 # operators on whole tensors read two and write one each.
 _FUSED_STREAMS, _OPERATOR_STREAMS, _MOST_FUSED = 7, 3, 10.0
+# The place of an optimizer that the script implements, which has no fused variant.
+_OWN_STEP = re.compile(r"\.step \(")
+_OWN_OPTIMIZER = "states in lower precision, foreach operators, torch.compile, or an optimizer of torch.optim"
 # Operators that only wait for others, whatever a trace takes them for.
 _WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
 _DIRECTIONS = {
@@ -89,7 +92,8 @@ def candidates(
         *_functions(segments, computed[~np.isin(computed, in_loops)]),
         *_optimizer(segments, computed, hosted),
         *(loop(segments, place, own) for place, own in of_loops.items()),
-        *_communications(segments, rows_of.get("communication", nothing), result, is_slow),
+        *_communications(segments, rows_of.get("communication", nothing), computed, result, is_slow),
+        *collective_loops(segments, rows_of.get("communication", nothing)),
         *_copies(segments, rows_of.get("copy", nothing)),
         *_remote_memory(segments, rows_of.get("memory", nothing)),
         *synchronisations(path, workload, rows_of.get("sync", nothing), _uncomputed_ns(result)),
@@ -229,23 +233,29 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
     rows = _union(own, hosted[segments["cause"][hosted] == "optimizer"])
     if not len(rows):
         return
-    times, what = HALF, f"{HOST_CAUSES['optimizer']}{where(segments, rows)}"
+    times, what, how = HALF, f"{HOST_CAUSES['optimizer']}{where(segments, rows)}", ""
     if len(own):
         calls = np.unique(coded(segments["name"][own])[0], return_counts=True)[1]
         passes = len(own) / float(np.median(calls))
         times = min(max(HALF, passes * _OPERATOR_STREAMS / _FUSED_STREAMS), _MOST_FUSED)
         what = f"The optimizer{where(segments, rows)}, most for {short_name(kernel)}"
+        if _OWN_STEP.search(what):
+            times, how = HALF, _OWN_OPTIMIZER
     path_ns = sum_ns(segments, rows)
     kind, bound_ns = "compute" if len(own) else "host", round(path_ns * (1 - 1 / times))
     target = Target("phase", "optimizer")
-    yield Candidate(what, kind, "optimizer", "optimizer", target, times, rows, path_ns, bound_ns)
+    yield Candidate(what, kind, "optimizer", "optimizer", target, times, rows, path_ns, bound_ns, how=how)
 
 
 def _communications(
-    segments: CodedColumns, rows: Ints, result: Result, is_slow: Callable[[str], bool]
+    segments: CodedColumns, rows: Ints, computed: Ints, result: Result, is_slow: Callable[[str], bool]
 ) -> Iterator[Candidate]:
-    """Yield collectives over all sizes and groups, sends with receives, and kernels of unknown messages."""
+    """Yield collectives over all sizes and groups, sends with receives, and kernels of unknown messages.
+
+    The copies of gradients to and from buckets are in proportion to what is reduced, and part of it.
+    """
     labels = segments["collective"]
+    buckets = computed[segments["place"][computed] == GRADIENT_BUCKETS]
     types = labels[rows].mapped(_type_of)
     kernels = types == ""
     for name, own in grouped(rows[kernels], segments["name"][rows[kernels]]):
@@ -267,7 +277,9 @@ def _communications(
         if slow and about_backend(result.backend).network:
             target = _slowest_dimension(result) or target
         remedy = "latency" if slow else "communication"
-        yield scaled(segments, what, "communication", target, own, remedy=remedy)
+        copies = buckets if name == BUCKETED else buckets[:0]
+        what += ", with the copies of gradients" * bool(len(copies))
+        yield scaled(segments, what, "communication", target, _union(own, copies), remedy=remedy)
 
 
 def _type_of(label: str) -> str:

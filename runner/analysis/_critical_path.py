@@ -269,7 +269,9 @@ def _path_texts(steps: Steps, workload: Workload) -> dict[str, TextColumn]:
         "kind": _kinds(types, facts.texts("kind")),
         "operator": facts.texts("operator").filled(described["name"]),
         "collective": describe_collectives(
-            types, *(facts.numbers(name) for name in ("comm_type", "comm_size_bytes", "group"))
+            workload.metadata,
+            types,
+            *(facts.numbers(name) for name in ("comm_type", "comm_size_bytes", "group")),
         ),
     }
     return {

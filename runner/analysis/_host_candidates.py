@@ -32,7 +32,7 @@ from ._labels import short_name
 from ._path_facts import NodeFacts, copy_direction
 from ._what_if import Target
 
-__all__ = ["host_work", "loop", "loops", "synchronisations"]
+__all__ = ["collective_loops", "host_work", "loop", "loops", "synchronisations"]
 
 # A loop in a script calls an operator at least so often, and most of its operators are shorter than that.
 _LOOP_CALLS, _SHORT_NS = 100, 50_000
@@ -85,6 +85,18 @@ def loop(segments: Columns, place: str, own: Ints) -> Candidate:
         what = f"{HOST_CAUSES[cause]} of {count_text(calls, 'short operator')} in {place}"
     target, remedy = Target("place", place), "operators" if cause == "dispatch" else cause
     return Candidate(what, "host", cause, remedy, target, GONE, own, path_ns, path_ns)
+
+
+def collective_loops(segments: Columns, rows: Ints) -> Iterator[Candidate]:
+    """Yield places at which a script issues many collectives among *rows*, with all that runs there."""
+    rows = rows[~np.isin(segments["phase"][rows], CALLED_PHASES) & (segments["place"][rows] != "")]
+    for place, issued in grouped(rows, segments["place"][rows]):
+        if len(issued) >= _LOOP_CALLS:
+            own = np.flatnonzero(segments["place"] == place)
+            path_ns, target = sum_ns(segments, own), Target("place", place)
+            what = f"{count_text(len(issued), 'collective')} one by one in {place}"
+            kind, cause = "communication", "communication_call"
+            yield Candidate(what, kind, cause, "latency", target, GONE, own, path_ns, path_ns)
 
 
 def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:

@@ -1,4 +1,4 @@
-"""Tell stalls of a host thread from its usual work: Python, dispatch and launches of some microseconds."""
+"""Tell stalls of a host thread from its usual work, and a busy machine from a busy script."""
 
 from __future__ import annotations
 
@@ -8,17 +8,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...converter import Graph
+from ...converter import Graph, Workload
+from ...converter.building import rank_delays
 from ...converter.chakra import TextColumn
+from ...support import duration_text
 
-__all__ = ["DIFFUSE_CAUSES", "STALL_TIMES", "diffuse_host", "texts_where", "typical_host_ns"]
+__all__ = [
+    "DELAYED",
+    "DIFFUSE_CAUSES",
+    "STALL_TIMES",
+    "cause_ns",
+    "contention",
+    "diffuse_host",
+    "texts_where",
+    "typical_host_ns",
+]
 
 Flags = npt.NDArray[np.bool_]
 
 DIFFUSE_CAUSES = ("", "dispatch", "python")
 """Causes of the many short pieces of host work; a long piece with one of them is a stall."""
+DELAYED = "descheduled"
+"""The cause of time in which a thread had no processor, whatever it ran then."""
 STALL_TIMES = 10
 """A piece of host work is a stall if it takes this many times as long as the rank's median piece."""
+
+_MATTERS = 0.05  # of the step
 
 
 def texts_where(nodes: Mapping[str, Any], column: str, test: Callable[[str], bool]) -> Flags:
@@ -42,3 +57,22 @@ def typical_host_ns(graph: Graph) -> int:
     durations = np.asarray(graph.node_columns["duration_ns"])[diffuse_host(graph)]
     durations = durations[durations > 0]
     return int(np.median(durations)) if len(durations) else 0
+
+
+def cause_ns(graph: Graph, cause: str) -> int:
+    """Return how long the nodes of *graph* with this cause take (ns)."""
+    nodes = graph.node_columns
+    return int(np.asarray(nodes["duration_ns"])[texts_where(nodes, "cause", cause.__eq__)].sum())
+
+
+def contention(workload: Workload, makespan_ns: int) -> str:
+    """Return a sentence if all ranks waited about equally long for a processor; "" otherwise.
+
+    Then the machine was busy, and no rank of the script is the reason. The median unprofiled steps of the
+    ranks tell, if they are known.
+    """
+    delays = rank_delays(workload.metadata) or [cause_ns(graph, DELAYED) for graph in workload.graphs]
+    if len(delays) < 2 or 2 * min(delays) < max(delays) or min(delays) < _MATTERS * makespan_ns:
+        return ""
+    least, most = duration_text(min(delays)), duration_text(max(delays))
+    return f"Every rank waited for a processor, {least} to {most}: the machine of the capture was busy."

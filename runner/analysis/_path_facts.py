@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...converter import NODE_COLUMNS, CollectiveType, Graph, NodeType, Workload
+from ...converter.building import group_name
 from ...converter.chakra import TextColumn
 from ...errors import BackendError
 from ...support import bytes_text
@@ -106,24 +107,25 @@ def _rows(graph: Graph | None, node_ids: Ints) -> tuple[Ints, npt.NDArray[np.boo
     return rows, ids[rows] == node_ids
 
 
-def describe_collectives(types: Ints, comm_types: Ints, sizes: Ints, groups: Ints) -> TextColumn:
+def describe_collectives(
+    metadata: Mapping[str, Any], types: Ints, comm_types: Ints, sizes: Ints, groups: Ints
+) -> TextColumn:
     """Return e.g. ``all_reduce of 12.3 MiB, all ranks`` of each node, or "" for those that are no message."""
     rows = np.flatnonzero(types >= NodeType.COMM_SEND)
     numbers, facts = coded(*(column[rows] for column in (types, comm_types, sizes, groups)))
-    labels = TextColumn(numbers.astype(np.int32), [_label(*fact) for fact in facts])
+    labels = TextColumn(numbers.astype(np.int32), [_label(metadata, *fact) for fact in facts])
     return labels.placed(rows, len(types))
 
 
-def _label(node_type: int, comm_type: int, size: int, group: int) -> str:
+def _label(metadata: Mapping[str, Any], node_type: int, comm_type: int, size: int, group: int) -> str:
     if node_type == NodeType.COMM_COLL:
-        return collective_label(CollectiveType(comm_type).name.lower(), size, group)
+        return collective_label(metadata, CollectiveType(comm_type).name.lower(), size, group)
     return f"{'send' if node_type == NodeType.COMM_SEND else 'recv'} of {bytes_text(max(size, 0))}"
 
 
-def collective_label(operation: str, size_bytes: int, group: int) -> str:
+def collective_label(metadata: Mapping[str, Any], operation: str, size_bytes: int, group: int) -> str:
     """Return e.g. ``all_reduce of 12.3 MiB, all ranks``, as the path names a collective."""
-    where = "all ranks" if group == 0 else f"group {group}"
-    return f"{operation} of {bytes_text(max(size_bytes, 0))}, {where}"
+    return f"{operation} of {bytes_text(max(size_bytes, 0))}, {group_name(metadata, group)}"
 
 
 def copy_direction(name: str) -> str:

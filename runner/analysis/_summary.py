@@ -28,6 +28,7 @@ from ._advice import Advice, Advised, Cause, advise
 from ._collectives import overview_columns
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._foreign_times import foreign_compute, measured_ranks
+from ._host_time import contention
 from ._path_facts import NodeFacts
 from ._store_and_forward import store_and_forward
 
@@ -181,6 +182,7 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
         foreign_compute(result, workload),
         unsized.text if unsized else "",
         store_and_forward(result),
+        contention(workload, result.makespan_ns),
     ]
     if overhead is not None:
         texts = [line for line in texts if overhead.text not in line]

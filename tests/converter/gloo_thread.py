@@ -29,19 +29,19 @@ class Thread:
         self.nodes.append(node)
         self._event("cpu_op", name, (start, end), record, thread=7)
 
-    def all_reduce(self, start, end, storage, closes, entered=None):
+    def all_reduce(self, start, end, storage, closes, *, entered=None, group="0"):
         """Issue an all-reduce whose annotation *closes* on another thread."""
         self.op(ALL_REDUCE, start, end, storage)
         span = (start + 1, closes)
         self._event("user_annotation", "gloo:all_reduce", span, next(self.records), thread=8)
-        self.enter(start if entered is None else entered)
+        self.enter(start if entered is None else entered, group)
 
     def mark(self, name, start, end, category="user_annotation"):
         self._event(category, name, (start, end), next(self.records), thread=7)
 
-    def enter(self, time_us):
+    def enter(self, time_us, group="0"):
         number = len(self.flights) + 1
-        flight = {"collective_seq_id": number, "process_group": ["0", "default_pg"], "is_p2p": False}
+        flight = {"collective_seq_id": number, "process_group": [group, ""], "is_p2p": False}
         self.flights.append(flight | {"time_created_ns": time_us * 1000, "time_ended_ns": 0})
 
     def _event(self, category, name, times, record, *, thread):

@@ -292,6 +292,22 @@ def test_a_delay_is_as_long_as_the_kernel_says_once_it_ends(tmp_path):
     assert host_us(converted(tmp_path, thread, evidence)) == {"descheduled": 80_000}
 
 
+@pytest.mark.parametrize("before_us", [0, 10_000, 40_000])
+def test_a_delay_is_divided_where_steps_end(tmp_path, before_us):
+    """Between two samples, one in the step before, the thread waited 40 ms for a processor."""
+    thread, evidence, begin = Thread(0), EvidenceFile(), 61_000
+    thread.op("aten::mm", begin, begin + 100_000, 1)
+    evidence.sample(begin - 60_000, STEP, cpu=0, delay=0)
+    evidence.step(0, begin, cpu=60_000 - before_us, delay=before_us)
+    evidence.sample(begin + 60_000, STEP, cpu=80_000, delay=40_000)
+    evidence.sample(begin + 100_000, STEP, cpu=120_000, delay=40_000)
+    evidence.write(tmp_path / "rank0.evidence.json.gz")
+    files = {"evidence": "rank0.evidence.json.gz", "process_groups": []}
+    write_trace_set(tmp_path, [thread.write(tmp_path, [(begin, begin + 100_000)]) | files])
+    delayed = host_us(convert(tmp_path, step=0).graphs[0]).get("descheduled", 0)
+    assert delayed == 40_000 - before_us
+
+
 def test_a_step_between_two_samples_is_not_what_the_one_after_it_shows(tmp_path):
     evidence = EvidenceFile()
     for time in (START - 800, START - 400, END + 9_000, END + 29_000):

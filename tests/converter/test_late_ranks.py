@@ -2,11 +2,12 @@
 
 import json
 
+import pytest
 from evidence_file import EvidenceFile
 from gloo_thread import Thread, write_trace_set
 
 from chakrascope.converter import convert
-from chakrascope.converter.building import is_usually_late, step_choice_text
+from chakrascope.converter.building import is_usually_late, step_choice_text, usually_late_ns
 
 STEPS = [(1_000, 11_000), (12_000, 22_000), (23_000, 33_000)]  # microseconds
 
@@ -45,6 +46,48 @@ def test_clocks_of_two_machines_are_not_compared(tmp_path):
     assert is_usually_late(metadata, 1, 1)
 
 
+def waiting(folder, waits_us, *, steps=12, length_us=10_000):
+    """Write ranks that wait so long for collectives in each step, of which steps 3 to 5 are captured."""
+    entries = []
+    for rank, waits in enumerate(waits_us):
+        thread, evidence, waited = Thread(rank), EvidenceFile(), 0
+        evidence.step(0, 0)
+        for step in range(steps):
+            waited += waits[step % len(waits)]
+            is_captured = int(step in (3, 4, 5))
+            evidence.step(step + 1, (step + 1) * length_us, recorded=is_captured, collective=waited)
+        for number, (start, end) in enumerate(STEPS):
+            thread.op("aten::mm", start + rank, start + 1_000, 3 * number + 1)
+            thread.all_reduce(start + 1_000, start + 1_100, 3 * number + 2, end - 1_000)
+            thread.op("aten::add_", end - 900, end, 3 * number + 3)
+        evidence.write(folder / f"rank{rank}.evidence.json.gz", rank)
+        groups = [{"name": "0", "ranks": [*range(len(waits_us))]}]
+        files = {"evidence": f"rank{rank}.evidence.json.gz", "process_groups": groups}
+        entries.append(thread.write(folder, STEPS) | files)
+    write_trace_set(folder, entries)
+    return convert(folder).metadata
+
+
+def test_a_late_rank_waits_less_than_its_peers_in_unprofiled_steps(tmp_path):
+    metadata = waiting(tmp_path, [[4_000, 5_000], [3_000], [100, 600]])
+    assert metadata["waited_less_ns"]["2"] == [3_400_000] * 6  # without the first steps
+    assert usually_late_ns(metadata, 2) == 3_400_000
+    assert is_usually_late(metadata, 2, 50_000_000)
+    assert not is_usually_late(metadata, 0, 1)
+
+
+def test_a_rank_that_is_late_now_and_then_is_not_usually_late(tmp_path):
+    metadata = waiting(tmp_path, [[5_000], [100, 5_000, 4_000]])
+    assert not is_usually_late(metadata, 1, 1_000_000)
+
+
+def test_ranks_that_hardly_wait_for_collectives_say_nothing_of_their_lateness(tmp_path):
+    """Collectives of a device do not hold up the host."""
+    metadata = waiting(tmp_path, [[20], [10]])
+    assert "waited_less_ns" not in metadata
+    assert usually_late_ns(metadata, 1) == 0
+
+
 def test_the_step_nearest_to_unprofiled_ones_is_converted_and_says_so(tmp_path):
     thread = Thread(0)
     spans = [(1_000, 31_000), (32_000, 52_000), (53_000, 65_000)]
@@ -65,6 +108,29 @@ def test_the_step_nearest_to_unprofiled_ones_is_converted_and_says_so(tmp_path):
     reason = "of 3 captured steps the nearest to the median unprofiled one (11.0 ms)"
     assert step_choice_text(metadata) == f"Step 2 is shown: {reason}."
     assert step_choice_text(convert(tmp_path, step=0).metadata) == ""
+
+
+@pytest.mark.parametrize(("delays", "shown"), [([0, 0, 0], 1), ([12_000, 0, 0], 0), ([20_000, 0, 0], 2)])
+def test_the_median_step_is_that_without_what_a_step_waited_for_a_processor(tmp_path, delays, shown):
+    """The steps take 30, 20 and 12 ms; the unprofiled ones are too different to have a median."""
+    thread, evidence, total = Thread(0), EvidenceFile(), 0
+    spans = [(1_000, 31_000), (31_000, 51_000), (51_000, 63_000)]
+    evidence.step(0, 1_000)
+    for number, ((start, end), delay) in enumerate(zip(spans, delays, strict=True), 1):
+        thread.op("aten::mm", start, end, number)
+        total += delay
+        evidence.step(number, end, recorded=1, delay=total)
+    for number in range(4, 24):
+        end += 10_000 * (1 + number % 4)
+        evidence.step(number, end, delay=total)
+    evidence.write(tmp_path / "rank0.evidence.json.gz")
+    files = {"evidence": "rank0.evidence.json.gz", "process_groups": [], "structure_step": None}
+    write_trace_set(tmp_path, [thread.write(tmp_path, spans) | files])
+    metadata = convert(tmp_path).metadata
+    assert metadata["steps"] == [shown]
+    assert step_choice_text(metadata).endswith(
+        "the median of 3 captured steps, without what they waited for a processor."
+    )
 
 
 def test_lines_of_a_loop_are_one_place_and_those_around_it_are_not(tmp_path):

@@ -5,7 +5,7 @@ from evidence_file import EvidenceFile
 from gloo_thread import Thread, write_trace_set
 
 from chakrascope.converter import convert, doctor
-from chakrascope.converter.building import step_times
+from chakrascope.converter.building import run_delays, step_times
 
 START = 1_000  # microseconds
 TRAIN = ("train", "train.py", 40, "script")
@@ -125,6 +125,27 @@ def test_few_steps_are_no_distribution(tmp_path):
 @pytest.mark.parametrize("metadata", [{}, {"step_times": 3}, {"step_times": {"steps": 3}}])
 def test_metadata_of_something_else_has_no_step_times(metadata):
     assert step_times(metadata) is None
+
+
+def test_run_delays_are_those_of_the_median_step_and_of_the_shown_ones(tmp_path):
+    run(tmp_path, [50_000] * 24, delayed=lambda number: 30_000 if number == 9 else 1_000 * (number % 5))
+    metadata = convert(tmp_path).metadata
+    assert metadata["run_delay_ns"] == {"median": 2_000_000}  # no profiler recorded a step
+    stated = {"median": 2_000_000, "4": 7_000_000, "5": 9_000_000}
+    assert run_delays({"steps": [4, 5], "run_delay_ns": stated}) == (4_000_000, 16_000_000)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"run_delay_ns": {"median": 1}},
+        {"run_delay_ns": 5, "steps": [1]},
+        {"run_delay_ns": {"median": 1, "2": 1}, "steps": [1]},
+    ],
+)
+def test_run_delays_are_unknown_unless_stated(metadata):
+    assert run_delays(metadata) is None
 
 
 def test_the_mean_step_collects_garbage(tmp_path):

@@ -49,6 +49,23 @@ def test_a_wait_is_one_however_late_the_annotation_closes(tmp_path, late_us):
     assert graph.nodes.loc[graph.nodes["type"] == NodeType.COMM_COLL, "duration_ns"].item() <= 2_190_000
 
 
+def test_operators_that_copy_gradients_to_and_from_buckets_have_their_place(tmp_path):
+    thread = Thread(0)
+    thread.op("torch::distributed::reducer::mul_out", 1050, 1300, 5)
+    thread.op("aten::mul", 1100, 1250, 5)
+    thread.op("aten::div", 1350, 1450, 5)
+    thread.all_reduce(1500, 1510, 5, closes=2500)
+    thread.op("torch.distributed.ddp.reducer::copy_bucket_to_grad", 2600, 2900, 5)
+    thread.op("aten::copy_", 2650, 2850, 5)
+    graph, _ = converted(tmp_path, thread, peer_entered=[1500])
+    nodes = graph.nodes[graph.nodes["place"] == "gradient buckets of DistributedDataParallel"]
+    assert nodes.groupby("operator")["duration_ns"].sum().loc[["aten::copy_", "aten::mul"]].to_list() == [
+        200_000,
+        150_000,
+    ]
+    assert not {"aten::div", "c10d::allreduce_"} & {*nodes["operator"]}
+
+
 def test_nobody_waits_before_the_last_rank_has_entered(tmp_path):
     """What was taken at 1900 is a view of a result that rank 1 did not let be there before 2400."""
     thread = Thread(0)

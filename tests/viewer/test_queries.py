@@ -126,7 +126,7 @@ def test_flows_lead_to_the_rank_that_came_late(simulated):
 
 def test_details_say_how_measured_and_simulated_differ(simulated):
     facts = dict(details.node_details(simulated.node(0, 2), slack_ns=0))
-    stood_in = dict(details.node_details(simulated.node(0, 2), stand_in=1))
+    stood_in = dict(details.node_details(simulated.node(0, 2), metadata={"stand_in_of": {"0": 1}}))
     assert (facts["Rank"], stood_in["Rank"]) == ("0", "0, for which rank 1 stands in")
     assert facts["Measured"].startswith("300 µs from 0.420 ms (")
     assert facts["Collective"] == "all_reduce"

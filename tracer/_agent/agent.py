@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -237,13 +238,14 @@ class Agent:
         self._observation.time_step(self.steps_seen, recorded=self.recorder is not None)
 
     def _advance(self) -> None:
+        ended_ns = time.time_ns()  # what follows is not the script's
         self._time_step()
         if self._own is not None and self._own.recording:
             if not self._own.marked:
-                self._own.close_step()
+                self._own.close_step(ended_ns)
                 self._own.open_step(self.steps_seen)
         elif self.recorder is not None:
-            self.recorder.close_step()
+            self.recorder.close_step(ended_ns)
             if len(self.recorder.timed_steps) >= self.steps:
                 self.close()
             else:
@@ -344,7 +346,7 @@ class Agent:
                 if self._marked_at is None:
                     self._drop_own()
                 else:
-                    own.close_step()
+                    own.close_step(time.time_ns())
 
     def marked_step_begins(self) -> None:
         """Handle that the next marked step begins."""
@@ -465,7 +467,7 @@ class Agent:
                 recorder.discard()
                 return
             if self.warmup == 0 and recorder.structure_step is None and recorder is not self._own:
-                recorder.close_step()  # the script has ended, and with it its only step
+                recorder.close_step(time.time_ns())  # the script has ended, and with it its only step
                 self.trigger = self.trigger or "script"
             recorder.finish()
             if isinstance(recorder, OwnProfile):

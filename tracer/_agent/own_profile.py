@@ -61,12 +61,12 @@ class OwnProfile(Recorder):
         self._is_open = not self.full
         self._step_start_ns = time.time_ns()
 
-    def close_step(self) -> None:
-        """Record the open step as complete."""
+    def close_step(self, ended_ns: int) -> None:
+        """Record the open step as complete, at *ended_ns* (Unix)."""
         if not self._is_open:
             return
         self._is_open = False
-        times = {"index": self._step_index, "start_ns": self._step_start_ns, "end_ns": time.time_ns()}
+        times = {"index": self._step_index, "start_ns": self._step_start_ns, "end_ns": ended_ns}
         if self.structure_step is None:
             self.structure_step = times
             self._pause_observer()

@@ -119,11 +119,11 @@ class Recorder:
         self._step_start_ns = time.time_ns()
         self._step_range.__enter__()
 
-    def close_step(self) -> None:
-        """Close the running step's range; observer and modules stop after the first step."""
+    def close_step(self, ended_ns: int) -> None:
+        """Close the range of the step that ended at *ended_ns* (Unix); the observer stops after the first."""
         self._step_range.__exit__(None, None, None)
         self._step_range = None
-        times = {"index": self._step_index, "start_ns": self._step_start_ns, "end_ns": time.time_ns()}
+        times = {"index": self._step_index, "start_ns": self._step_start_ns, "end_ns": ended_ns}
         if self.structure_step is None:
             self.structure_step = times
             self._pause_observer()

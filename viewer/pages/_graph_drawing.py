@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from ...converter.building import stand_in_of
 from ...errors import StudyError
 from ...runner.analysis import Groups, Neighbour, causes, edges_of, folded, neighbourhood, neighbours
 from ...support import duration_text, share_text
@@ -87,8 +86,8 @@ def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int, 
     elements += _late_peer(run, node, nodes, middle)
     more = f" (nearest {len(nodes)} nodes)" if cut.cut else ""
     title = f"Around {_short(str(node['name']), 40)}, node {focus} of rank {rank}{more}"
-    stand_in = stand_in_of(run.workload.metadata, rank)
-    details = node_details(node, run.slack_of(rank, focus), run.measured_among(rank, focus), stand_in)
+    among, metadata = run.measured_among(rank, focus), run.workload.metadata
+    details = node_details(node, run.slack_of(rank, focus), among, metadata)
     return Drawing(
         elements, title, details, neighbours(edges, lambda near: str(described.at[near, "name"]), focus)
     )

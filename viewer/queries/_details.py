@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import pandas as pd
 
 from ...converter import CollectiveType, NodeType
-from ...converter.building import stand_in_of
+from ...converter.building import group_name, stand_in_of
 from ...support import bytes_text, change_text, duration_text, instant_text
 from .._theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR
 
@@ -43,17 +44,17 @@ def node_details(
     node: Mapping[str, Any],
     slack_ns: int | None = None,
     among: tuple[int, int] = (1, 1),
-    stand_in: int | None = None,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[tuple[str, str]]:
     """Return what is known of an executed *node* as (label, text) pairs; what is unknown is left out.
 
     *among* is among how many ranks a collective was measured, and among how many it was simulated;
-    *stand_in* is the rank whose program the node's rank has in place of its own.
+    *metadata* is that of the workload.
     """
-    comm_type = int(node.get("comm_type", -1))
+    comm_type, rank = int(node.get("comm_type", -1)), int(node["rank"])
     pairs = [
         ("Name", _text(node, "name")),
-        ("Rank", rank_text(int(node["rank"]), stand_in)),
+        ("Rank", rank_text(rank, stand_in_of(metadata, rank))),
         ("Node", f"{node['node_id']} ({_type(node)})"),
         ("Kind", KIND_LABELS.get(_text(node, "kind"), _text(node, "kind"))),
         *_times(node, among),
@@ -63,7 +64,7 @@ def node_details(
         ("Phase", _text(node, "phase")),
         ("Collective", CollectiveType(comm_type).name.lower() if comm_type >= 0 else ""),
         ("Message size", _size(node, "comm_size_bytes")),
-        ("Group", _group(int(node.get("group", 0))) if comm_type >= 0 else ""),
+        ("Group", group_name(metadata, int(node.get("group", 0))) if comm_type >= 0 else ""),
         ("From, to", _ends(node)),
         ("Operations", f"{_number(node, 'num_ops'):,}" if _number(node, "num_ops") > 0 else ""),
         ("Tensors", _size(node, "tensor_size_bytes")),
@@ -145,10 +146,6 @@ def _known(node: Mapping[str, Any], key: str) -> str:
 def _text(node: Mapping[str, Any], key: str) -> str:
     value = node.get(key, "")
     return value if isinstance(value, str) else ""
-
-
-def _group(number: int) -> str:
-    return "all ranks" if number == 0 else f"group {number}"
 
 
 def _cause(node: Mapping[str, Any]) -> str:

@@ -12,20 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from ....converter import CollectiveType, Graph, NodeType, Workload
-from ....converter.chakra import EDGE_COLUMNS
+from ....converter.chakra import EDGE_COLUMNS, GRADIENT_BUCKETS
 from ....errors import UsageError, did_you_mean
 from ..._traits import about_backend, backends_that
 from ...config import NetworkConfig, PacketPart, TcpPart, fabric_of, written_out
 from .._fusion import FUSIBLE, Accesses, accesses, fusible_chains
-from .._host_time import STALL_TIMES, diffuse_host, texts_where, typical_host_ns
+from .._host_time import DELAYED, STALL_TIMES, diffuse_host, texts_where, typical_host_ns
 from .._labels import function_of
 from .._path_facts import collective_label, copy_direction
 from .._repeated import REPEATED, repeated_copies
 from ._skew import waits_for_late_ranks
 from ._target import Target
 
-__all__ = ["with_faster_network", "with_faster_nodes", "without_edge"]
+__all__ = ["BUCKETED", "with_faster_network", "with_faster_nodes", "without_edge"]
 
+BUCKETED = "all_reduce"
+"""The collective to and from whose buffers DistributedDataParallel copies gradients."""
 _LINK = re.compile(r"(\d+)-(\d+)")
 
 
@@ -120,7 +122,6 @@ _FACTS = ["type", "comm_type", "comm_size_bytes", "group"]
 # Kinds of nodes of an operator other than its work: its dispatch, and waits.
 _NOT_WORK = frozenset({"host", "sync", "wait", "idle"})
 _NO_WAIT = np.zeros(1, np.int64)
-_DELAYED = "descheduled"  # the machine's time, whatever ran then
 
 
 def with_faster_nodes(workload: Workload, target: Target, times: float, *, measured: bool) -> Workload:
@@ -141,7 +142,7 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
         if target.what == "repeated":
             chosen = repeated_copies(graph, workload.metadata) & (target.name == REPEATED)
         else:
-            chosen = _nodes_of(graph, target, known)
+            chosen = _nodes_of(graph, target, workload.metadata, known)
         found += int(chosen.sum())
         if not (is_data or measured):
             chosen &= np.asarray(graph.node_columns["type"]) < NodeType.COMM_SEND
@@ -217,11 +218,11 @@ def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return units
 
 
-def _nodes_of(graph: Graph, target: Target, known: Accesses) -> Flags:
+def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: Accesses) -> Flags:
     nodes, is_it = graph.node_columns, target.name.__eq__
     if target.what == "module":
         inside = texts_where(nodes, "module", lambda name: f"{name}.".startswith(f"{target.name}."))
-        return inside & ~texts_where(nodes, "cause", _DELAYED.__eq__)
+        return inside & ~texts_where(nodes, "cause", DELAYED.__eq__)
     types: npt.NDArray[np.integer] = np.asarray(nodes["type"])
     if target.key == "kind:communication":
         is_message: Flags = types >= NodeType.COMM_SEND
@@ -229,7 +230,7 @@ def _nodes_of(graph: Graph, target: Target, known: Accesses) -> Flags:
     if target.what == "place":
         return texts_where(nodes, "place", lambda place: target.name in (place, function_of(place)))
     if target.what == "collective":
-        return _communications(graph, target.name)
+        return _communications(graph, target.name, metadata)
     if target.what == "fusion":
         fusible: Flags = np.zeros(len(types), bool)
         fusible[fusible_chains(graph, known).rows] = target.name == FUSIBLE
@@ -266,18 +267,22 @@ def _nodes_of(graph: Graph, target: Target, known: Accesses) -> Flags:
     return diffuse_host(graph) & ~is_long & (target.name == "dispatch")
 
 
-def _communications(graph: Graph, name: str) -> Flags:
+def _communications(graph: Graph, name: str, metadata: Mapping[str, Any]) -> Flags:
     types = np.asarray(graph.node_columns["type"])
     if name == "send_recv":
         messages: Flags = np.isin(types, [NodeType.COMM_SEND, NodeType.COMM_RECV])
         return messages
     found: Flags = np.zeros(len(types), bool)
-    for facts, rows in _collectives(graph):
+    for facts, rows in _collectives(graph, metadata):
         found[rows] = name in facts
+    if name == BUCKETED and found.any():
+        found |= texts_where(graph.node_columns, "place", GRADIENT_BUCKETS.__eq__)
     return found
 
 
-def _collectives(graph: Graph) -> list[tuple[tuple[str, str], npt.NDArray[np.int64]]]:
+def _collectives(
+    graph: Graph, metadata: Mapping[str, Any]
+) -> list[tuple[tuple[str, str], npt.NDArray[np.int64]]]:
     """Return for each kind of collective its type and its description, with the rows of its nodes."""
     rows = np.flatnonzero(graph.nodes["type"] == NodeType.COMM_COLL)
     groups = graph.nodes[_FACTS].iloc[rows].groupby(_FACTS, sort=False).indices
@@ -285,7 +290,7 @@ def _collectives(graph: Graph) -> list[tuple[tuple[str, str], npt.NDArray[np.int
     for key, places in groups.items():
         facts = dict(zip(_FACTS, (int(value) for value in key), strict=True))
         kind = CollectiveType(facts["comm_type"]).name.lower()
-        names = kind, collective_label(kind, facts["comm_size_bytes"], facts["group"])
+        names = kind, collective_label(metadata, kind, facts["comm_size_bytes"], facts["group"])
         found.append((names, rows[places]))
     return found
 
@@ -293,7 +298,12 @@ def _collectives(graph: Graph) -> list[tuple[tuple[str, str], npt.NDArray[np.int
 def _names(workload: Workload, target: Target) -> list[str]:
     if target.what == "collective":
         return sorted(
-            {name for graph in workload.graphs for names, _ in _collectives(graph) for name in names}
+            {
+                name
+                for graph in workload.graphs
+                for names, _ in _collectives(graph, workload.metadata)
+                for name in names
+            }
         )
     if target.what == "fusion":
         return [FUSIBLE]

@@ -65,9 +65,10 @@ class Target:
     its operators, too); ``fusion`` "elementwise", chains of such operators, which then pass on results
     without storing them; ``repeated`` "copies", casts and copies of data that the step has already cast or
     copied; the ``skew`` of a rank, whose work then takes as long as that of its peers. A ``collective`` by
-    its type, ``send_recv``, or as the critical path describes it; the ``bandwidth`` or ``latency`` of a
-    network dimension (from 0), a ``link`` ("0-8"), a figure of the ``machine`` of the GPU model
-    ("scale_up.latency_ns"), or one dependency, an ``edge`` ("0/17-23": of rank 0, from node 17 to node 23).
+    its type (``all_reduce`` with the copies of gradients to and from buckets), ``send_recv``, or as the
+    critical path describes it; the ``bandwidth`` or ``latency`` of a network dimension (from 0), a ``link``
+    ("0-8"), a figure of the ``machine`` of the GPU model ("scale_up.latency_ns"), or one dependency, an
+    ``edge`` ("0/17-23": of rank 0, from node 17 to node 23).
     """
 
     what: str

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ....converter import NODE_COLUMNS
+from ....converter.building import group_name
 from ....converter.chakra import TextColumn
 from ....errors import ChakrascopeError
 from ..._result import COLUMNS
@@ -142,8 +143,14 @@ def _with_kinds(program: int, edges: pd.DataFrame) -> pd.DataFrame:
 
 
 def _groups(run: RunAnalysis) -> pd.DataFrame:
-    pairs = [(group, rank) for group, ranks in run.workload.groups.items() for rank in ranks]
-    table: pd.DataFrame = pd.DataFrame(pairs, columns=["group", "rank"], dtype=np.int64)
+    rows = [
+        (group, group_name(run.workload.metadata, group), rank)
+        for group, ranks in run.workload.groups.items()
+        for rank in ranks
+    ]
+    table: pd.DataFrame = pd.DataFrame(rows, columns=["group", "name", "rank"]).astype(
+        {"group": "int64", "name": "object", "rank": "int64"}
+    )
     return table
 
 

@@ -68,7 +68,8 @@ def with_stages(
             *_assumptions(captured[0], shape, new, message_bytes),
         ],
     }
-    metadata.pop("accounting", None)
+    for stale in ("accounting", "group_names"):
+        metadata.pop(stale, None)
     return replace(
         workload,
         graphs=kept,

@@ -11,6 +11,7 @@ import pytest
 from studies import LAYERS
 from workloads import coll, comp, workload
 
+from chakrascope.converter import CollectiveType
 from chakrascope.converter.building import StepTimes
 from chakrascope.converter.chakra import HOST_CAUSES
 from chakrascope.runner import Study, advice, get_backend, prepare, summarize
@@ -326,20 +327,31 @@ def test_operators_at_one_line_that_does_more_are_no_loop(tmp_path):
     assert not any(item.key.startswith("place:") for item in run.advices())
 
 
-def test_the_optimizer_is_one_entry_without_the_work_before_it(tmp_path):
+def optimizing(place):
+    """Return the nodes of a sleep, and of an optimizer of eight operators on each of four parameters."""
     names = ("mul_", "add_", "sqrt", "div", "addcdiv_", "lerp_", "mul", "sub")
     nodes = [host(0, 3 * MS, cause="sleep", phase="optimizer", place="limit (train.py:7)")]
     for number in range(1, 33):
         facts = {"operator": f"aten::{names[number % 8]}", "name": f"aten::{names[number % 8]}"}
-        nodes.append(comp(number, MS // 2, (number - 1,), phase="optimizer", **facts))
-        nodes[-1]["place"] = "DoubleAdam.step (train.py:20)"
-    nodes.append(host(33, 2 * MS, (32,), cause="optimizer", place="DoubleAdam.step (train.py:20)"))
-    first, *others = analysed(tmp_path, workload(nodes)).advices()
-    assert first.what.startswith("The optimizer in DoubleAdam.step (train.py:20), most for aten::")
+        nodes.append(comp(number, MS // 2, (number - 1,), phase="optimizer", place=place, **facts))
+    return [*nodes, host(33, 2 * MS, (32,), cause="optimizer", place=place)]
+
+
+def test_the_optimizer_is_one_entry_without_the_work_before_it(tmp_path):
+    first, *others = analysed(tmp_path, workload(optimizing("train (train.py:20)"))).advices()
+    assert first.what.startswith("The optimizer in train (train.py:20), most for aten::")
     passes = 8 * 3 / 7  # eight operators of three streams each, for one pass over seven
     assert first.gain_ns == pytest.approx(18 * MS * (1 - 1 / passes), rel=0.001)
     assert first.path_ns == 18 * MS
+    assert "fused=True" in first.how
     assert any(item.cause == "sleep" for item in others)
+
+
+def test_an_optimizer_of_the_script_has_no_fused_variant(tmp_path):
+    first = analysed(tmp_path, workload(optimizing("DoubleAdam.step (train.py:20)"))).advices()[0]
+    assert first.what.startswith("The optimizer in DoubleAdam.step (train.py:20), most for aten::")
+    assert (first.gain_ns, first.half_ns) == (18 * MS, 9 * MS)
+    assert "fused=True" not in first.how
 
 
 def recurring(**changed):
@@ -395,6 +407,124 @@ def test_a_rank_is_late_if_most_steps_say_so(tmp_path, lateness, named):
     program = workload(punctual, late, metadata=stated)
     advices = analysed(tmp_path, program).advices()
     assert sum(item.key == "skew:1=inf" for item in advices) == named
+
+
+def unprofiled(median_ns, error_ns=0):
+    """Return metadata with this median unprofiled step."""
+    figures = {"captured_step_ns": 10 * MS, "unprofiled_step_ns": median_ns, "unprofiled_error_ns": error_ns}
+    return {"profiler_overhead": figures | {"unprofiled_quartiles_ns": [median_ns // 2, 2 * median_ns]}}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "factor"),
+    [
+        (unprofiled(20 * MS, MS), 2),
+        (unprofiled(5 * MS), 0.5),
+        (unprofiled(20 * MS, 3 * MS), 1),  # the median is not well known
+        (unprofiled(10 * MS + MS // 2), 1),
+        ({}, 1),
+    ],
+)
+def test_a_cause_gains_its_share_of_the_median_unprofiled_step(tmp_path, metadata, factor):
+    """Steps may scatter: their median is known all the same, and one captured step is one of them."""
+    nodes = [comp(0, 4 * MS), host(1, 6 * MS, (0,), cause="lock", place="Feed.run (a.py:5)")]
+    lock, work = analysed(tmp_path, workload(nodes, metadata=metadata)).advices()
+    assert (lock.gain_ns, lock.share, lock.key) == (6 * MS * factor, 0.6, "cause:lock=inf")
+    assert (work.gain_ns, work.half_ns) == (4 * MS * factor, 2 * MS * factor)
+    assert ("in the median step of" in lock.what) == (factor != 1)
+
+
+def test_work_of_a_device_takes_its_time_whatever_the_profiler_costs(tmp_path):
+    nodes = [host(0, MS), kernel(1, 4 * MS, (0,)) | {"stream": 1007}]
+    (item, *_) = analysed(tmp_path, workload(nodes, metadata=unprofiled(4 * MS))).advices()
+    assert (item.gain_ns, "median step" in item.what) == (4 * MS, False)
+
+
+@pytest.mark.parametrize(
+    ("less_ns", "gain_ns"),
+    [([3 * MS] * 8, 3 * MS), ([5 * MS] * 8, 5 * MS), ([9 * MS, -MS] * 4, None), ([0] * 8, None)],
+)
+def test_a_rank_gains_what_it_is_late_in_unprofiled_steps(tmp_path, less_ns, gain_ns):
+    punctual = [comp(0, MS), coll(1, 1024, (0,), duration_ns=5 * MS + 1000)]
+    late = [comp(0, 6 * MS), coll(1, 1024, (0,))]
+    stated = {"waited_less_ns": {"0": [-ns for ns in less_ns], "1": less_ns}, "lateness_ns": {"1": [0, 0, 0]}}
+    advices = analysed(tmp_path, workload(punctual, late, metadata=stated)).advices()
+    assert [item.gain_ns for item in advices if item.key == "skew:1=inf"] == ([gain_ns] if gain_ns else [])
+
+
+def waiting_for_a_processor(delay_ns, work_ns):
+    return [
+        comp(0, work_ns),
+        host(1, delay_ns, (0,), cause="descheduled"),
+        coll(2, 1024, (1,), duration_ns=1000),
+    ]
+
+
+@pytest.mark.parametrize(("work_ns", "first"), [(8 * MS, ""), (4 * MS, "descheduled")])
+def test_a_busy_machine_comes_after_what_takes_the_script_more_time(tmp_path, work_ns, first):
+    """Necessary work is worth half of its time, which would put it second."""
+    run = analysed(tmp_path, workload(waiting_for_a_processor(6 * MS, work_ns)[:2]))
+    assert run.advices()[0].cause == first
+    assert {item.cause for item in run.advices()} == {"", "descheduled"}
+
+
+@pytest.mark.parametrize(("usual_ns", "gain_ns"), [(6 * MS, 4 * MS), (3 * MS, 2 * MS), (0, 0)])
+def test_waiting_for_a_processor_gains_what_usual_steps_have_of_it(tmp_path, usual_ns, gain_ns):
+    """The shown step waited 6 ms, of which 2 ms count as the work that was delayed."""
+    stated = {"steps": [4], "run_delay_ns": {"3": 9 * MS, "4": 6 * MS, "median": usual_ns}}
+    nodes = waiting_for_a_processor(4 * MS, 8 * MS)[:2]
+    advices = analysed(tmp_path, workload(nodes, metadata=stated)).advices()
+    gains = [item.gain_ns for item in advices if item.cause == "descheduled"]
+    assert gains == ([gain_ns] if gain_ns else [])
+
+
+USUAL = {"rank_delays_ns": {"0": 5 * MS, "1": 6 * MS}}
+
+
+@pytest.mark.parametrize(
+    ("other_ns", "stated", "is_the_machine"),
+    [
+        (5 * MS, {}, True),
+        (MS, {}, False),
+        (MS, USUAL, True),
+        (5 * MS, {"rank_delays_ns": {"0": 0, "1": MS}}, False),
+    ],
+)
+def test_a_machine_on_which_all_ranks_wait_is_a_caveat(tmp_path, other_ns, stated, is_the_machine):
+    ranks = [waiting_for_a_processor(delay_ns, 4 * MS) for delay_ns in (6 * MS, other_ns)]
+    run = analysed(tmp_path, workload(*ranks, metadata=stated))
+    sentence = "Every rank waited for a processor, 5.00 ms to 6.00 ms: the machine of the capture was busy."
+    assert (sentence in run.summary.qualifiers) == is_the_machine
+    assert ("descheduled" in {item.cause for item in run.advices()}) != is_the_machine
+
+
+def test_copies_of_gradients_are_part_of_what_is_reduced(tmp_path):
+    place = "gradient buckets of DistributedDataParallel"
+    nodes = [
+        comp(0, 3 * MS),
+        comp(1, 2 * MS, (0,), operator="aten::mul", phase="backward", place=place),
+        coll(2, 40 << 20, (1,), duration_ns=9 * MS),
+        comp(3, MS, (2,), operator="aten::copy_", phase="backward", place=place),
+        coll(4, 40 << 20, (3,), CollectiveType.ALL_GATHER, duration_ns=4 * MS),
+    ]
+    reduced, gathered, *_ = analysed(tmp_path, workload(nodes, nodes)).advices()
+    assert reduced.what == "all_reduce of 40.0 MiB, all ranks, with the copies of gradients"
+    assert (reduced.gain_ns, reduced.half_ns, reduced.key) == (12 * MS, 6 * MS, "collective:all_reduce=inf")
+    assert (gathered.what, gathered.gain_ns) == ("all_gather of 40.0 MiB, all ranks", 4 * MS)
+
+
+@pytest.mark.parametrize(
+    ("count", "phase", "is_entry"), [(100, "forward", 1), (99, "forward", 0), (100, "backward", 0)]
+)
+def test_collectives_one_by_one_are_one_entry_with_what_is_around_them(tmp_path, count, phase, is_entry):
+    place, nodes = "share (train.py:9)", [comp(0, MS)]
+    for number in range(1, 2 * count, 2):
+        calling = host(number, 30_000, (number - 1,), cause="communication_call", place=place, phase=phase)
+        nodes += [calling, coll(number + 1, 64, (number,), duration_ns=50_000, place=place, phase=phase)]
+    advices = analysed(tmp_path, workload(nodes, nodes)).advices()
+    found = [item for item in advices if item.what == f"100 collectives one by one in {place}"]
+    assert [item.gain_ns for item in found] == [100 * 80_000] * is_entry
+    assert all(item.how == REMEDIES["latency"] and item is advices[0] for item in found)
 
 
 @pytest.mark.parametrize("returns_after_ns", [5_000, 0])
