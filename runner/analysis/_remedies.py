@@ -39,6 +39,8 @@ REMEDIES: Mapping[str, str] = {
     "checkpoint": "asynchronous checkpoints (torch.distributed.checkpoint.async_save), or fewer of them",
     "validation": "validate less often or on fewer batches, or in another job",
     "logging": "log less often, and format and write in another thread",
+    "anomaly_detection": "torch.autograd.set_detect_anomaly(False) outside of debugging: it stores the "
+    "Python stack of each operator of the forward pass",
     "synchronisation": "avoid .item(), .cpu() and printing of device values, or do them less often",
     "compilation": "stop recompiling: constant shapes or dynamic=True, padding to few sizes, a warm cache "
     "(TORCH_LOGS=recompiles names the reason)",
