@@ -9,6 +9,9 @@ __all__ = ["REMEDIES", "UNKNOWN"]
 REMEDIES: Mapping[str, str] = {
     "communication": "smaller messages (compression, lower precision), larger buckets if there are many, a "
     "faster network or another algorithm, or an earlier start so that computation covers it",
+    "accumulation": "communicate once a step: no_sync() of DistributedDataParallel, or for FSDP "
+    "set_requires_gradient_sync(False) and, if memory allows, set_reshard_after_backward(False), in all "
+    "micro-batches but the last",
     "latency": "fewer and larger messages (fusing, larger buckets), or less latency: its bytes are too few "
     "for its time, so neither bandwidth nor compression would help",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",
