@@ -22,10 +22,11 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from backward_causes import BACKWARD_CAUSES
 from causes import CAUSES, Cause
 from followed import FOLLOWED
 
-JOBS = CAUSES | FOLLOWED
+JOBS = CAUSES | BACKWARD_CAUSES | FOLLOWED
 
 
 class Net(nn.Module):

@@ -78,6 +78,8 @@ JOBS = {
     "sharded_sleep": Expected("(?i)sleep", ranks=2),
     "sharded_checkpoint": Expected("checkpoint", ranks=2, recurs=True),
     "trainer": Expected("logging"),
+    "anomaly_detection": Expected("Anomaly detection"),
+    "python_gradient": Expected(r"Python between operators in PairwiseLoss\.backward"),
 }
 # Jobs of followed.py, how their advice is to be recognised, and what was done.
 FOLLOWED = {
@@ -98,7 +100,8 @@ FOLLOWED = {
 }
 # What must not be reported of a script without a cause.
 BLAMED = re.compile(
-    "garbage|lock|sleep|I/O|checkpoint|validation|logging|[Cc]ompilation|comes last|input pipeline|worker"
+    r"garbage|\block|sleep|I/O|checkpoint|validation|logging|[Cc]ompilation|comes last|input pipeline|worker"
+    "|[Aa]nomaly"
 )
 
 

@@ -10,7 +10,16 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-__all__ = ["ACTIVITIES", "CALLS", "OPERATORS", "SYSTEM_CALLS", "Mark", "frame_cause", "mark_of"]
+__all__ = [
+    "ACTIVITIES",
+    "CALLS",
+    "OPERATORS",
+    "SYSTEM_CALLS",
+    "Mark",
+    "frame_cause",
+    "is_python_operator",
+    "mark_of",
+]
 
 _T = TypeVar("_T")
 
@@ -69,6 +78,7 @@ ACTIVITIES: Sequence[str] = (
     "compilation",
     "worker_wait",
     "input_pipeline",
+    "anomaly_detection",
     "logging",
 )
 """Causes that own whatever runs inside them, operators too; of nested ones the earlier here counts."""
@@ -88,6 +98,7 @@ _FRAMES = (
     (r"(webdataset|torchdata|datasets|ffcv|nvidia/dali|streaming)/", "input_pipeline"),
     (r"(numpy|scipy|pandas|polars|torch|transformers)/.*__getitem__$", ""),
     (r".*[:.]__getitem__$", "input_pipeline"),
+    (r"torch/fx/traceback\.py:format_stack$", "anomaly_detection"),
     (r"logging/|torch/_tensor_str\.py:|torch/utils/tensorboard/|traceback\.py:|pprint\.py:", "logging"),
     (r"(tqdm|rich|tensorboardX?|wandb|mlflow|loguru|structlog|comet_ml|neptune|aim)/", "logging"),
     (r"(multiprocessing/)?queues?\.py:", "lock"),
@@ -134,6 +145,16 @@ def mark_of(name: str, is_operator: bool) -> Mark | None:
 def frame_cause(path: str, function: str) -> str:
     """Return the cause that a function in the file at *path* indicates, "" for none."""
     return _first(_FRAMES, f"{path}:{function}") or ""
+
+
+def is_python_operator(operator: str, place: str) -> bool:
+    """Return whether *operator* runs a `torch.autograd.Function`, and *place* is in the function's own code.
+
+    The profiler names such an operator after the class, without or with ``Backward``.
+    """
+    name = operator.removesuffix("Backward")
+    method = "forward" if name == operator else "backward"
+    return f".{place.partition(' (')[0]}".endswith(f".{name}.{method}")
 
 
 def _first(table: Sequence[tuple[str, _T]], text: str) -> _T | None:

@@ -44,7 +44,7 @@ from ..readers import (
     lost_communications,
     with_inferred_groups,
 )
-from ._cause_rules import OPERATORS
+from ._cause_rules import OPERATORS, is_python_operator
 from ._costs import counted_operators, operator_cost
 from ._dependencies import Gaps, data_dependencies, uses_of, wait_pieces, with_settled_messages
 from ._host_causes import LEAST_NS, HostCauses, Part
@@ -278,6 +278,8 @@ class _Builder:
         cause = part.cause
         if cause in ("", "descheduled") and self.names[about].startswith(_COMM_LIBRARIES):
             cause = "communication_call"
+        elif not cause and is_python_operator(self.names[about], part.place):
+            cause = "python"
         if not part.cause:
             node["num_ops"], node["tensor_size_bytes"] = self.costs.pop(piece.place, (1, 1))
         node |= {"name": self.names[about], "operator": self.names[about]}

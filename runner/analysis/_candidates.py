@@ -18,6 +18,7 @@ from ...support.table import CodedColumns, Columns
 from .._framed import coded, sums_by
 from .._result import Result
 from .._traits import about_backend
+from ._accumulation import accumulation
 from ._candidate import (
     CALLED_PHASES,
     DELAYED,
@@ -94,6 +95,7 @@ def candidates(
         *(loop(segments, place, own) for place, own in of_loops.items()),
         *_communications(segments, rows_of.get("communication", nothing), computed, result, is_slow),
         *collective_loops(segments, rows_of.get("communication", nothing)),
+        *accumulation(path, workload, rows_of.get("communication", nothing)),
         *_copies(segments, rows_of.get("copy", nothing)),
         *_remote_memory(segments, rows_of.get("memory", nothing)),
         *synchronisations(path, workload, rows_of.get("sync", nothing), _uncomputed_ns(result)),

@@ -9,6 +9,9 @@ __all__ = ["REMEDIES", "UNKNOWN"]
 REMEDIES: Mapping[str, str] = {
     "communication": "smaller messages (compression, lower precision), larger buckets if there are many, a "
     "faster network or another algorithm, or an earlier start so that computation covers it",
+    "accumulation": "communicate once a step: no_sync() of DistributedDataParallel, or for FSDP "
+    "set_requires_gradient_sync(False) and, if memory allows, set_reshard_after_backward(False), in all "
+    "micro-batches but the last",
     "latency": "fewer and larger messages (fusing, larger buckets), or less latency: its bytes are too few "
     "for its time, so neither bandwidth nor compression would help",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",
@@ -39,6 +42,8 @@ REMEDIES: Mapping[str, str] = {
     "checkpoint": "asynchronous checkpoints (torch.distributed.checkpoint.async_save), or fewer of them",
     "validation": "validate less often or on fewer batches, or in another job",
     "logging": "log less often, and format and write in another thread",
+    "anomaly_detection": "torch.autograd.set_detect_anomaly(False) outside of debugging: it stores the "
+    "Python stack of each operator of the forward pass",
     "synchronisation": "avoid .item(), .cpu() and printing of device values, or do them less often",
     "compilation": "stop recompiling: constant shapes or dynamic=True, padding to few sizes, a warm cache "
     "(TORCH_LOGS=recompiles names the reason)",

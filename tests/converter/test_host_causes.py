@@ -129,6 +129,7 @@ USER, USER_PLACE = ("Images.__getitem__", "data.py", 12, "script"), "Images.__ge
 STEP_PLACE = "train (train.py:40)"
 BACKWARD = "autograd::engine::evaluate_function: "
 SAVE = ("save", "torch/serialization.py", 9, "library")
+ANOMALY = ("format_stack", "torch/fx/traceback.py", 1, "library")
 WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
 
 
@@ -140,6 +141,7 @@ WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
         ([("memmap.__getitem__", "numpy/_core/memmap.py", 1, "library")], "", "python", STEP_PLACE),
         ([("Logger.info", "logging/__init__.py", 1, "standard")], "", "logging", STEP_PLACE),
         ([("_write", "zip.py", 1, "standard"), SAVE], "", "checkpoint", STEP_PLACE),
+        ([("extract_stack", "traceback.py", 1, "standard"), ANOMALY], "", "anomaly_detection", STEP_PLACE),
         ([("evaluate", "train.py", 80, "script")], "", "validation", "evaluate (train.py:80)"),
         ([("report", "train.py", 50, "script", "print")], "", "logging", "report (train.py:50)"),
         ([("pause", "train.py", 60, "script", "sleep")], "unknown call", "sleep", "pause (train.py:60)"),
@@ -443,6 +445,30 @@ def test_what_runs_between_operators_of_a_model_has_the_place_of_its_call(tmp_pa
     assert inside.sum() == 4
     assert set(nodes["place"][inside]) == {"track (train.py:50)"}
     assert set(nodes["place"][nodes["name"] == "host before aten::addmm"]) == {""}
+
+
+@pytest.mark.parametrize(
+    ("operator", "function", "kind"),
+    [
+        ("RankingBackward", "losses.Ranking.backward", "host"),
+        ("Ranking", "Ranking.forward", "host"),
+        ("Ranking", "Ranking.backward", "compute"),
+        ("RankingBackward", "OtherRanking.backward", "compute"),
+        ("aten::mm", "Ranking.backward", "compute"),
+    ],
+)
+def test_the_code_of_an_autograd_function_is_python(tmp_path, operator, function, kind):
+    thread, evidence = Thread(0), EvidenceFile()
+    thread.op(operator, START, END, 1)
+    thread.op("aten::mul", START + 20_000, START + 21_000, 2)
+    for time in range(START, END + 5_000, 5_000):
+        evidence.sample(time, (function, "losses.py", 7, "script"), STEP, cpu=time)
+    nodes = converted(tmp_path, thread, evidence).nodes
+    own = nodes[nodes["operator"] == operator]
+    assert {*own["kind"]} == {kind}
+    assert own["duration_ns"].sum() == 99_000_000
+    assert {*own["cause"]} == {"python" if kind == "host" else ""}
+    assert {*nodes["kind"][nodes["operator"] == "aten::mul"]} == {"compute"}
 
 
 @pytest.mark.parametrize(("name", "place"), [("", "share (train.py:60)"), (BACKWARD, "")])

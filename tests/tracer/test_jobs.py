@@ -30,6 +30,17 @@ if __name__ == "__main__":
     torch.multiprocessing.spawn(work, nprocs=2)
 """
 
+LOADS = """
+class Lines(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        return sum(torch.linspace(0, 1, 8) for _ in range(9))
+def load(step):
+    for batch in torch.utils.data.DataLoader(Lines(), 4, num_workers=1, multiprocessing_context="fork"):
+        pass
+"""
+
 OWN_PROFILER = """
 from torch.profiler import profile, schedule
 with profile(schedule=schedule(wait=1, warmup=2, active=2, repeat=1)) as profiler:
@@ -55,6 +66,15 @@ def test_a_forked_worker_that_ends_early_saves_what_it_has(tmp_path, script, run
     trace_set = TraceSet.load(tmp_path / "out")
     assert trace_set.reasons == ["rank 0 ended after 2 of 9 captured steps"]
     assert trace_set.ranks[0].device_trace is not None
+
+
+def test_workers_that_start_in_a_captured_step_do_not_write_to_its_host_trace(tmp_path, script, run_trace):
+    path = script("train(6, load)", start=f"{TRAIN}\n{LOADS}")
+    done = run_trace(sys.executable, path, warmup=2, steps=2)
+    assert done.returncode == 0, done.stderr
+    graph = convert(tmp_path / "out").graphs[0]
+    assert "aten::linspace" not in set(graph.nodes["name"])
+    assert "aten::addmm" in set(graph.nodes["name"])
 
 
 def test_a_script_with_its_own_profiler_keeps_it_and_is_captured_after_it(tmp_path, script, run_ranks):

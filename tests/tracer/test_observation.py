@@ -11,7 +11,7 @@ from processes import wait_for
 
 from chakrascope.tracer import TraceSet, read_evidence
 from chakrascope.tracer._agent.evidence import EvidenceRecorder
-from chakrascope.tracer._agent.sources import callee
+from chakrascope.tracer._agent.sources import callee, line_of
 from chakrascope.tracer._agent.step_clock import MOST_ROWS
 
 CHECKPOINTS = """
@@ -168,6 +168,17 @@ def test_a_call_is_named_from_its_instructions(source, name):
     for opcode in ("CALL", "PRECALL"):  # Python 3.11 calls functions of C from either
         last = [one for one in dis.get_instructions(code) if one.opname.startswith(opcode)][-1:]
         assert callee(code, last[0].offset) == name if last else opcode == "PRECALL" or not name
+
+
+def test_the_jump_that_closes_a_loop_has_the_line_before_it():
+    import dis
+
+    lines = ["def count(values):", "for value in values:", "if value > 0:", "total += value"]
+    source = "\n".join(f"{' ' * depth}{line}" for depth, line in enumerate(lines))
+    code = next(one for one in compile(source, "script", "exec").co_consts if hasattr(one, "co_code"))
+    jumps = [one.offset for one in dis.get_instructions(code) if one.opname.startswith("JUMP_")]
+    assert jumps
+    assert {line_of(code, jump) for jump in jumps} <= {2, 3, 4}
 
 
 @pytest.mark.torch

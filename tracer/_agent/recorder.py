@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -22,6 +23,7 @@ from .process import compress, without_chatter, write_atomically
 __all__ = ["Recorder"]
 
 GRACE_SECONDS = 0.05  # longer than a thread can be blocked inside the observer or the profiler
+_open_traces: set[str] = set()  # the host trace that the observer of this process writes, while it does
 
 
 def _nothing() -> None:
@@ -93,6 +95,7 @@ class Recorder:
         if not self._raw_host.exists():
             observer._registered = False  # else its end would be that of the script's
             raise RuntimeError("the script records an execution trace of its own")
+        _open_traces.add(os.path.realpath(self._raw_host))
         return observer
 
     def _settings(self) -> Any:
@@ -166,6 +169,7 @@ class Recorder:
             if self._observer is not None:
                 self._observer.unregister_callback()
                 self._observer = None
+                _open_traces.clear()
 
     def _pause_observer(self) -> None:
         """Stop observing operators of any thread; some may still be inside the observer.
@@ -265,6 +269,23 @@ class Recorder:
     def _device(self) -> str:
         cuda = self.torch.cuda
         return f"cuda:{cuda.current_device()}" if cuda.is_available() and cuda.is_initialized() else "cpu"
+
+
+def _discard_in_fork() -> None:
+    """Discard what a fork observes, such as a data loader's worker: the open host trace is its parent's.
+
+    The observer itself may be in use by another thread at the fork, so that stopping it might never return.
+    """
+    for number in map(int, os.listdir("/proc/self/fd") if _open_traces else ()):
+        with contextlib.suppress(OSError):  # the listing's own descriptor is closed
+            if os.readlink(f"/proc/self/fd/{number}") in _open_traces:
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, number)
+                os.close(null)
+    _open_traces.clear()
+
+
+os.register_at_fork(after_in_child=_discard_in_fork)
 
 
 def _rank_and_world() -> tuple[int, int]:

@@ -74,13 +74,16 @@ def script_place(frame: FrameType | None) -> str:
 
 
 def line_of(code: CodeType, position: int) -> int:
-    """Return the line of the instruction at *position* (``f_lasti``) of *code*."""
+    """Return the line of the instruction at *position* (``f_lasti``) of *code*.
+
+    A jump back to the start of a loop may have none, and is where Python lets other threads run: it has that
+    of the instruction before it.
+    """
     line = code.co_firstlineno
-    for start, end, number in code.co_lines():
-        if start <= position < end and number is not None:
-            return number
+    for start, _, number in code.co_lines():
         if start > position:
             break
+        line = line if number is None else number
     return line
 
 

@@ -1,0 +1,93 @@
+"""Communication that each micro-batch repeats, though a step needs the sum of their gradients alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ...converter import CollectiveType, Graph, NodeType, Workload
+from ...support.table import CodedColumns
+from ._candidate import MOST_OF_IT, Candidate, Ints, sum_ns
+from ._critical_path import CriticalPath
+from ._host_time import texts_where
+from ._what_if import Target
+
+__all__ = ["accumulation"]
+
+_REDUCTIONS = (int(CollectiveType.ALL_REDUCE), int(CollectiveType.REDUCE_SCATTER))
+_TYPES = (*_REDUCTIONS, int(CollectiveType.ALL_GATHER))
+
+
+def accumulation(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
+    """Yield the reductions of gradients, and gathers of parameters, that all micro-batches repeat, as one.
+
+    *rows* are the communication of the path. It is needed once a step.
+    """
+    segments = path.columns
+    programs = path.program_of_rank[segments["rank"][rows]]
+    own, batches = np.zeros(len(rows), bool), 0
+    for program in np.unique(programs).tolist():
+        count, node_ids = _repeated_nodes(workload.graphs[program])
+        own |= (programs == program) & np.isin(segments["node_id"][rows], node_ids)
+        batches = max(batches, count)
+    if own.any():
+        yield _candidate(segments, rows[own], batches)
+
+
+def _candidate(segments: CodedColumns, own: Ints, batches: int) -> Candidate:
+    types = sorted({str(label).partition(" of ")[0] for label in segments["collective"][own].tolist()})
+    what = f"{' and '.join(types)} in each of {batches} micro-batches"
+    target = Target("collective", types[0]) if len(types) == 1 else Target("kind", "communication")
+    path_ns = sum_ns(segments, own)
+    return Candidate(
+        what, "communication", "", "accumulation", target, float(batches), own, path_ns,
+        round(path_ns * (1 - 1 / batches)),
+    )  # fmt: skip
+
+
+def _repeated_nodes(graph: Graph) -> tuple[int, Ints]:
+    """Return the number of micro-batches of *graph*, and the ids of the collectives that each one repeats.
+
+    A group reduces gradients if most of its reductions are in backward passes: those of tensor parallelism
+    are in forward passes as often.
+    """
+    nodes = graph.node_columns
+    batch, batches, is_backward = _micro_batches(graph)
+    nothing = np.zeros(0, np.int64)
+    if batches < 2 or len(np.unique(nodes["step"])) > 1:
+        return 0, nothing
+    types, groups = np.asarray(nodes["comm_type"]), np.asarray(nodes["group"])
+    rows = np.flatnonzero((np.asarray(nodes["type"]) == NodeType.COMM_COLL) & np.isin(types, _TYPES))
+    keys = np.column_stack([types[rows], np.asarray(nodes["comm_size_bytes"])[rows], groups[rows]])
+    if not len(keys):
+        return 0, nothing
+    names, key = np.unique(keys, axis=0, return_inverse=True)
+    pairs = np.unique(np.column_stack([key.ravel(), batch[rows]]), axis=0)
+    in_all = np.bincount(pairs[:, 0], minlength=len(names)) == batches
+    reduces = np.isin(types[rows], _REDUCTIONS)
+    chosen = np.zeros(len(rows), bool)
+    for group in np.unique(groups[rows][reduces & in_all[key.ravel()]]).tolist():
+        of_group = groups[rows] == group
+        if is_backward[rows][of_group & reduces].mean() >= MOST_OF_IT:
+            chosen |= of_group & in_all[key.ravel()]
+    return batches, np.asarray(nodes["node_id"])[rows[chosen]]
+
+
+def _micro_batches(graph: Graph) -> tuple[Ints, int, np.ndarray]:
+    """Return the micro-batch of each node, their number, and which nodes are in or after a backward pass.
+
+    A micro-batch ends where a module computes after a backward pass.
+    """
+    nodes = graph.node_columns
+    computes = np.asarray(nodes["type"]) < NodeType.COMM_SEND
+    backward = texts_where(nodes, "phase", "backward".__eq__) & computes
+    forward = texts_where(nodes, "phase", "forward".__eq__) & texts_where(nodes, "module", bool) & computes
+    marks = np.flatnonzero(backward | forward)
+    is_backward = backward[marks]
+    begins = marks[1:][is_backward[:-1] & ~is_backward[1:]]
+    every = np.arange(len(computes))
+    batch = np.searchsorted(begins, every, side="right")
+    passes = int((np.diff(is_backward.astype(np.int8), prepend=0) > 0).sum())
+    before = np.searchsorted(marks, every, side="right") - 1
+    return batch, passes, (before >= 0) & np.append(is_backward, False)[before]
