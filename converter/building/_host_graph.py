@@ -46,10 +46,9 @@ from ._cause_rules import OPERATORS
 from ._costs import counts_whole, operator_cost
 from ._dependencies import Gaps, data_dependencies, uses_of, wait_pieces, with_settled_messages
 from ._host_causes import LEAST_NS, HostCauses, Part
-from ._late_ranks import arrivals, flights_of
 from ._operator_table import host_operators
 from ._overhead import cost_of_recording, without_recording
-from ._rank_graph import OpenRank, RankGraph
+from ._rank_graph import OpenRank, RankGraph, arrivals, flights_of
 from ._repeated import of_records, repeated_copies
 from ._sampled_causes import host_causes
 from ._steps import Window

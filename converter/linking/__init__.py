@@ -17,7 +17,7 @@ from ._host_lanes import Bursts as Bursts
 from ._host_lanes import Lane as Lane
 from ._host_lanes import bursts as bursts
 from ._host_lanes import host_lanes as host_lanes
-from ._lending import lend_records as lend_records
+from ._host_lanes import lend_records as lend_records
 from ._logged import Clocks as Clocks
 from ._logged import LoggedMessage as LoggedMessage
 from ._logged import MatchedCollective as MatchedCollective

@@ -9,8 +9,6 @@ from ...support import exports_of
 if TYPE_CHECKING:
     from ._distribution import StepDistribution as StepDistribution
     from ._distribution import Variation as Variation
-    from ._kept import keep_prediction as keep_prediction
-    from ._kept import kept_result as kept_result
     from ._links import Links as Links
     from ._links import predicted_system as predicted_system
     from ._links import reached_network as reached_network
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
     from ._predict import uncertainty as uncertainty
     from ._prices import ChipPrices as ChipPrices
     from ._recorded import RecordedPrediction as RecordedPrediction
+    from ._recorded import keep_prediction as keep_prediction
+    from ._recorded import kept_result as kept_result
     from ._recorded import predict_recorded as predict_recorded
     from ._remedies import Remedy as Remedy
     from ._remedies import estimated_ns as estimated_ns

@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from ._choice import read_proved as read_proved
     from ._expand import demands_of as demands_of
     from ._expand import expand_workload as expand_workload
-    from ._graphs import graphs_of as graphs_of
-    from ._graphs import workload_of as workload_of
+    from ._expand import graphs_of as graphs_of
+    from ._expand import workload_of as workload_of
+    from ._inspection import ARROW_GAP as ARROW_GAP
     from ._inspection import Inspection as Inspection
     from ._inspection import Traffic as Traffic
+    from ._inspection import has_arrows as has_arrows
     from ._inspection import inspect_program as inspect_program
     from ._inspection import inspection_facts as inspection_facts
+    from ._inspection import program_picture as program_picture
+    from ._inspection import size_groups as size_groups
+    from ._inspection import traffic_sentence as traffic_sentence
     from ._lower import Lowered as Lowered
     from ._lower import Message as Message
     from ._lower import lower as lower
@@ -47,16 +52,11 @@ if TYPE_CHECKING:
     from ._nccl import nccl_program as nccl_program
     from ._nccl_choice import NcclChoice as NcclChoice
     from ._nccl_choice import nccl_choice as nccl_choice
-    from ._picture import ARROW_GAP as ARROW_GAP
-    from ._picture import has_arrows as has_arrows
-    from ._picture import program_picture as program_picture
-    from ._picture import size_groups as size_groups
-    from ._picture import traffic_sentence as traffic_sentence
     from ._problems import Problem as Problem
     from ._proof import Proof as Proof
     from ._proof import prove as prove
-    from ._rounds import SLOT_BYTES as SLOT_BYTES
-    from ._rounds import Rounds as Rounds
+    from ._sizes import SLOT_BYTES as SLOT_BYTES
+    from ._sizes import Rounds as Rounds
     from ._sizes import Sizes as Sizes
     from ._sizes import packet_sources as packet_sources
     from ._sizes import program_bytes as program_bytes

@@ -16,7 +16,7 @@ from ..._result import COLUMNS, Result
 from ...config import Fabric, NetworkConfig, TcpPart
 from .._base import Backend, Progress
 from .._engine import MOST_OVERTAKING, EngineBackend
-from .._flows import completion_times
+from .._outcome import completion_times
 from .._packet import packet_backend
 from .._process import backend_timeout_s
 from ._build import build_driver, start_build

@@ -8,7 +8,7 @@ from typing import Any
 
 from .... import errors
 from ... import engine
-from .._rank import JOIN_S, Rank
+from .._wire import JOIN_S, Rank
 
 __all__ = ["LibfabricEntrance", "fabric_transport", "join_fabric"]
 

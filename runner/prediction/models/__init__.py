@@ -29,13 +29,13 @@ from ._operators import pass_over_output as pass_over_output
 from ._passes import Passes as Passes
 from ._plan import AXES as AXES
 from ._plan import PRODUCT_NAMES as PRODUCT_NAMES
+from ._plan import RECOMPUTATIONS as RECOMPUTATIONS
 from ._plan import SCHEDULES as SCHEDULES
 from ._plan import Plan as Plan
-from ._recomputation import RECOMPUTATIONS as RECOMPUTATIONS
-from ._recomputation import recomputation_of as recomputation_of
-from ._schedule import Turn as Turn
-from ._schedule import schedule as schedule
+from ._plan import recomputation_of as recomputation_of
 from ._training import Span as Span
+from ._training import Turn as Turn
+from ._training import schedule as schedule
 from ._training import training_step as training_step
 from ._training import turn_spans as turn_spans
 from ._transformer import Transformer as Transformer
