@@ -22,8 +22,6 @@ from ._logged import Clocks as Clocks
 from ._logged import LoggedMessage as LoggedMessage
 from ._logged import MatchedCollective as MatchedCollective
 from ._logged import MatchedLogs as MatchedLogs
-from ._logged import Mismatch as Mismatch
-from ._logged import Unfinished as Unfinished
 from ._logged import match_logs as match_logs
 from ._logged import troubles_of as troubles_of
 
@@ -39,8 +37,6 @@ __all__ = [
     "LoggedMessage",
     "MatchedCollective",
     "MatchedLogs",
-    "Mismatch",
-    "Unfinished",
     "bursts",
     "captured_graphs",
     "data_edges",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ._degrees import possible_degrees as possible_degrees
-from ._request import CHOICES as CHOICES
 from ._request import Cluster as Cluster
 from ._request import Limits as Limits
 from ._request import Request as Request
@@ -14,7 +13,6 @@ from ._search import SearchProgress as SearchProgress
 from ._search import search_plans as search_plans
 
 __all__ = [
-    "CHOICES",
     "Cluster",
     "Limits",
     "Plans",

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ._answers import point_label as point_label
     from ._answers import setting_title as setting_title
     from ._answers import swept_settings as swept_settings
-    from ._answers import value_text as value_text
     from ._answers import worth_their_cost as worth_their_cost
     from ._goal import FIGURES as FIGURES
     from ._goal import Goal as Goal
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from ._pool import Places as Places
     from ._space import Range as Range
     from ._space import Search as Search
-    from ._space import Settings as Settings
     from ._space import Space as Space
     from ._space import grid as grid
     from ._space import multiply as multiply
@@ -61,7 +59,6 @@ __all__ = [
     "Prices",
     "Range",
     "Search",
-    "Settings",
     "Solver",
     "Space",
     "Sweep",
@@ -93,6 +90,5 @@ __all__ = [
     "sweep_names",
     "sweep_workload",
     "swept_settings",
-    "value_text",
     "worth_their_cost",
 ]

@@ -9,10 +9,8 @@ from ....support import exports_of
 if TYPE_CHECKING:
     from ._backend import AstraSimBackend as AstraSimBackend
     from ._backend import astra_sim_backend as astra_sim_backend
-    from ._find import KINDS as KINDS
     from ._find import AstraSimProgram as AstraSimProgram
     from ._find import find_astra_sim as find_astra_sim
-    from ._find import locate as locate
     from ._find import nearest_program as nearest_program
     from ._inputs import NETWORK_FORMATS as NETWORK_FORMATS
     from ._inputs import OUTPUTS as OUTPUTS
@@ -35,7 +33,6 @@ else:
 
 
 __all__ = [
-    "KINDS",
     "NETWORK_FORMATS",
     "OUTPUTS",
     "SHOWN_LINES",
@@ -48,7 +45,6 @@ __all__ = [
     "find_astra_sim",
     "lasting_fabric",
     "link_texts",
-    "locate",
     "nearest_program",
     "read_trace",
     "refuse_endless",

@@ -23,12 +23,9 @@ from ._operators import PRODUCTS as PRODUCTS
 from ._operators import Exchange as Exchange
 from ._operators import Item as Item
 from ._operators import Operator as Operator
-from ._operators import optimizer_step as optimizer_step
 from ._operators import pass_over_layer as pass_over_layer
-from ._operators import pass_over_output as pass_over_output
 from ._passes import Passes as Passes
 from ._plan import AXES as AXES
-from ._plan import PRODUCT_NAMES as PRODUCT_NAMES
 from ._plan import RECOMPUTATIONS as RECOMPUTATIONS
 from ._plan import SCHEDULES as SCHEDULES
 from ._plan import Plan as Plan
@@ -45,7 +42,6 @@ __all__ = [
     "AXIS_LANES",
     "LANES",
     "PRODUCTS",
-    "PRODUCT_NAMES",
     "RECOMPUTATIONS",
     "SCHEDULES",
     "Exchange",
@@ -67,9 +63,7 @@ __all__ = [
     "in_flight",
     "least_recomputation",
     "list_models",
-    "optimizer_step",
     "pass_over_layer",
-    "pass_over_output",
     "phases",
     "rank_memory",
     "read_model",
