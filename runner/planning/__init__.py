@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._degrees import possible_degrees as possible_degrees
+from ._estimate import possible_degrees as possible_degrees
 from ._request import Cluster as Cluster
 from ._request import Limits as Limits
 from ._request import Request as Request

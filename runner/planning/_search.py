@@ -19,8 +19,7 @@ from ...support import bytes_text, write_file, writing
 from ..prediction import Setting, needed_ns, uncertainty
 from ..study import Study, check_name
 from ..sweep import Answer, Places, PointTable, Work
-from ._degrees import possible_degrees
-from ._estimate import Candidate, EstimateWork
+from ._estimate import Candidate, EstimateWork, possible_degrees
 from ._request import CHOICES, Request
 from ._simulate import Chooser, SimulateWork, front, is_long, setting_of
 

@@ -11,10 +11,14 @@ if TYPE_CHECKING:
     from ._all_pairs import all_pairs_program as all_pairs_program
     from ._builtin import BUILTIN_PROGRAMS as BUILTIN_PROGRAMS
     from ._builtin import builtin_program as builtin_program
+    from ._choice import PROGRAM_NAMES as PROGRAM_NAMES
     from ._choice import Choice as Choice
     from ._choice import Demand as Demand
+    from ._choice import check_program_size as check_program_size
     from ._choice import choose_programs as choose_programs
+    from ._choice import is_program_name as is_program_name
     from ._choice import misfit as misfit
+    from ._choice import named_program as named_program
     from ._expand import demands_of as demands_of
     from ._expand import expand_workload as expand_workload
     from ._expand import graphs_of as graphs_of
@@ -39,10 +43,6 @@ if TYPE_CHECKING:
     from ._model import RankProgram as RankProgram
     from ._model import Region as Region
     from ._model import ThreadBlock as ThreadBlock
-    from ._names import PROGRAM_NAMES as PROGRAM_NAMES
-    from ._names import check_program_size as check_program_size
-    from ._names import is_program_name as is_program_name
-    from ._names import named_program as named_program
     from ._nccl import NCCL_ALGORITHMS as NCCL_ALGORITHMS
     from ._nccl import NCCL_PROTOCOLS as NCCL_PROTOCOLS
     from ._nccl import nccl_program as nccl_program
