@@ -20,9 +20,8 @@ from ._files import (
     writing,
 )
 from ._lifeline import Lifeline, end_with_parent, ends_with_us
-from ._plugins import load_plugin, plugin_names
+from ._plugins import load_plugin, package_version, plugin_names
 from ._svg import Svg, element, picture
-from ._text import spreadsheet_text, visible
 from ._units import (
     bandwidth_text,
     bytes_text,
@@ -37,8 +36,9 @@ from ._units import (
     parse_size,
     ranks_text,
     share_text,
+    spreadsheet_text,
+    visible,
 )
-from ._version import package_version
 
 __all__ = [
     "Lifeline",

@@ -1,4 +1,4 @@
-"""Plug-ins: named objects that installed distributions register as entry points."""
+"""Plug-ins: named objects that installed distributions register as entry points; and our own version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import ConfigError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["load_plugin", "plugin_names"]
+__all__ = ["load_plugin", "package_version", "plugin_names"]
 
 
 def plugin_names(group: str) -> list[str]:
@@ -55,3 +55,14 @@ def _entries(group: str) -> Mapping[str, EntryPoint]:
 
 def _distribution(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else "an unknown distribution"
+
+
+@cache
+def package_version() -> str:
+    """Return the installed version; "" if the package is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow, and rarely needed
+
+    try:
+        return version("chakrascope")
+    except PackageNotFoundError:
+        return ""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ._finished import FinishedRanks as FinishedRanks
     from ._finished import finished_ranks as finished_ranks
     from ._host_graph import LEFT_OUT as LEFT_OUT
-    from ._late_ranks import is_usually_late as is_usually_late
-    from ._late_ranks import usually_late_ns as usually_late_ns
     from ._logs import convert_logs as convert_logs
     from ._operator_classes import FUSIBLE_CLASSES as FUSIBLE_CLASSES
     from ._operator_classes import MATRIX_CLASSES as MATRIX_CLASSES
@@ -33,6 +31,8 @@ if TYPE_CHECKING:
     from ._overhead import ProfilerOverhead as ProfilerOverhead
     from ._overhead import profiler_overhead as profiler_overhead
     from ._rank import read_rank as read_rank
+    from ._rank_graph import is_usually_late as is_usually_late
+    from ._rank_graph import usually_late_ns as usually_late_ns
     from ._stand_ins import MAX_PROGRAMS as MAX_PROGRAMS
     from ._stand_ins import captured_steps as captured_steps
     from ._stand_ins import computed_on_host as computed_on_host

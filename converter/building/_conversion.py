@@ -18,10 +18,9 @@ from ...tracer import MAX_RANKS, StepRange
 from ..chakra import Graph, Workload, have_messages
 from ..readers import RankTraces
 from ._belonging import doubts_of_ranks, doubts_of_work, settle
-from ._late_ranks import lateness
 from ._operator_table import joined_operators
 from ._rank import open_rank, open_ranks
-from ._rank_graph import Group, OpenRank, RankGraph, Selection
+from ._rank_graph import Group, OpenRank, RankGraph, Selection, lateness
 from ._stand_ins import (
     GROUP_NAMES,
     STAND_IN_OF,

@@ -48,10 +48,9 @@ from ._cause_rules import OPERATORS, is_python_operator
 from ._costs import counted_operators, operator_cost
 from ._dependencies import Gaps, data_dependencies, uses_of, wait_pieces, with_settled_messages
 from ._host_causes import LEAST_NS, HostCauses, Part
-from ._late_ranks import arrivals, flights_of
 from ._operator_table import host_operators
 from ._overhead import cost_of_recording, without_recording
-from ._rank_graph import Group, OpenRank, RankGraph
+from ._rank_graph import Group, OpenRank, RankGraph, arrivals, flights_of
 from ._repeated import of_records, repeated_copies
 from ._sampled_causes import host_causes
 from ._shared_inputs import shared_inputs

@@ -30,8 +30,7 @@ from ..readers import (
 from ._belonging import Identity, doubts_of_pair, settle
 from ._device_graph import device_graph
 from ._host_graph import host_graph
-from ._late_ranks import last_entries
-from ._rank_graph import OpenRank, RankGraph, Selection
+from ._rank_graph import OpenRank, RankGraph, Selection, last_entries
 from ._recorded_shapes import read_recorded_host, with_own_records
 from ._repetition import repeated_steps
 from ._steps import MarkedSteps, Window, annotated_steps, named_steps, own_steps, whole_trace

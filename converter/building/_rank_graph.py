@@ -1,20 +1,45 @@
-"""A rank of a conversion: the steps of its open traces, and its graph with other facts from them."""
+"""A rank of a conversion: its open traces, its graph with other facts, and how late it came."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
 
 import msgspec
+import numpy as np
 
-from ...tracer import StepRange
+from ...tracer import Evidence, StepRange
+from .._columns import which
 from ..chakra import Graph
-from ..readers import DeviceTrace, Entry, HostTrace, RankTraces
+from ..readers import (
+    COMM_OPS,
+    HOST_DEVICES,
+    DeviceTrace,
+    Entry,
+    Flight,
+    HostTrace,
+    RankTraces,
+    read_flight_record,
+)
 from ._belonging import Identity
 from ._operator_table import OperatorCalls
 from ._steps import StepChoice
 
-__all__ = ["Group", "OpenRank", "RankGraph", "Selection"]
+__all__ = [
+    "Group",
+    "OpenRank",
+    "RankGraph",
+    "Selection",
+    "arrivals",
+    "flights_of",
+    "is_usually_late",
+    "last_entries",
+    "lateness",
+    "usually_late_ns",
+    "waited_less",
+]
 
 # The ranks of a process group, and its label.
 Group = tuple[tuple[int, ...], str]
@@ -99,3 +124,136 @@ class RankGraph:
     def rank(self) -> int:
         """The rank whose graph it is."""
         return self.graph.rank
+
+
+_KEY, _WAITED_LESS = "lateness_ns", "waited_less_ns"
+# Of the steps, and of the time in question, so much makes a rank late.
+_MOST_STEPS, _MOST_OF_IT = 0.75, 0.5
+_FEWEST_STEPS = 2
+# Of unprofiled steps, of which the first ones allocate; and the least share of them that ranks wait.
+_FIRST, _FEWEST_UNPROFILED, _LEAST_WAIT = 3, 6, 0.02
+
+
+def arrivals(trace: DeviceTrace, own: np.ndarray, steps: Sequence[StepRange]) -> dict[int, list[int]]:
+    """Return for each of *steps* when the thread of the events *own* issued communications (Unix ns)."""
+    events = trace.events.take(own)
+    issues = events.is_operator & which(trace.texts, COMM_OPS.__contains__)[events.name]
+    times = events.start_ns[issues]
+    return {step.index: times[(times >= step.start_ns) & (times < step.end_ns)].tolist() for step in steps}
+
+
+def lateness(of_ranks: Mapping[int, Mapping[int, Sequence[int]]]) -> dict[str, Any]:
+    """Return the workload's metadata on how late each rank was, from their `arrivals` by one clock.
+
+    For each captured step that is the most, over its collectives, that the rank came later than the median of
+    the others. Steps in which the ranks did not issue equally many are left out; {} without any other.
+    """
+    ranks = sorted(of_ranks)
+    if len(ranks) < 2:
+        return {}
+    late: dict[str, list[int]] = {str(rank): [] for rank in ranks}
+    for step in sorted(set.intersection(*(set(times) for times in of_ranks.values()))):
+        rows = [of_ranks[rank][step] for rank in ranks]
+        if not rows[0] or len({len(row) for row in rows}) > 1:
+            continue
+        times = np.array(rows, dtype=np.int64)
+        for place, rank in enumerate(ranks):
+            others = np.median(np.delete(times, place, axis=0), axis=0)
+            late[str(rank)].append(int((times[place] - others).max()))
+    return {_KEY: late} if late[str(ranks[0])] else {}
+
+
+def waited_less(of_ranks: Mapping[int, Evidence]) -> dict[str, Any]:
+    """Return the workload's metadata on how much less each rank waited for collectives than its peers.
+
+    The last rank to come waits for none. For each unprofiled step, that is the median wait of the others less
+    the rank's own (ns). {} without several ranks, of too few steps, or where they hardly waited: collectives
+    of devices do not hold up the host.
+    """
+    waits = {rank: _waits(evidence) for rank, evidence in of_ranks.items()}
+    steps = sorted(set.intersection(*map(set, waits.values()))) if len(waits) > 1 else []
+    steps = steps[_FIRST:]
+    if len(steps) < _FEWEST_UNPROFILED:
+        return {}
+    waited, took = np.array([[own[step] for own in waits.values()] for step in steps], dtype=np.int64).T
+    if np.median(waited.max(axis=0)) < _LEAST_WAIT * np.median(took):
+        return {}
+    less = {
+        str(rank): np.median(np.delete(waited, place, axis=0), axis=0) - waited[place]
+        for place, rank in enumerate(waits)
+    }
+    return {_WAITED_LESS: {rank: own.astype(int).tolist() for rank, own in less.items()}}
+
+
+def _waits(evidence: Evidence) -> dict[int, tuple[int, int]]:
+    """Return for each unprofiled step how long it waited for collectives, and how long it took (ns)."""
+    steps = evidence.steps
+    return {
+        index: (
+            steps.collective_ns[end] - steps.collective_ns[begin],
+            steps.time_ns[end] - steps.time_ns[begin],
+        )
+        for index, begin, end in steps.steps()
+        if steps.collective_ns and not steps.recorded[end]
+    }
+
+
+def is_usually_late(metadata: Mapping[str, Any], rank: int, late_ns: int) -> bool:
+    """Return whether *rank* was late in most steps; True if that is unknown.
+
+    Most unprofiled steps have to agree with `usually_late_ns`. Where these are unknown, it has to be late by
+    about *late_ns* in most captured steps.
+    """
+    own = _of_rank(metadata, _WAITED_LESS, rank)
+    if own:
+        late_ns = usually_late_ns(metadata, rank)
+    else:
+        own = _of_rank(metadata, _KEY, rank)
+    if len(own) < _FEWEST_STEPS:
+        return True
+    return late_ns > 0 and sum(ns >= _MOST_OF_IT * late_ns for ns in own) >= _MOST_STEPS * len(own)
+
+
+def usually_late_ns(metadata: Mapping[str, Any], rank: int) -> int:
+    """Return how late *rank* was in the median unprofiled step (ns), 0 if that is unknown."""
+    own = _of_rank(metadata, _WAITED_LESS, rank)
+    return max(0, round(median(own))) if own else 0
+
+
+def _of_rank(metadata: Mapping[str, Any], key: str, rank: int) -> list[int]:
+    """Return the stated times of *rank*, one a step; [] if there are none."""
+    stated = metadata.get(key)
+    own = stated.get(str(rank)) if isinstance(stated, Mapping) else None
+    return own if isinstance(own, list) and all(type(ns) is int for ns in own) else []
+
+
+def flights_of(traces: RankTraces) -> Sequence[Flight]:
+    """Return the flight record of a rank, empty if it has none."""
+    if traces.flight_path is None:
+        return ()
+    return read_flight_record(traces.flight_path)
+
+
+def last_entries(ranks: Sequence[RankTraces]) -> list[dict[Entry, int]]:
+    """Return, for each of *ranks*, when the last rank entered each collective of its flight record.
+
+    The times are Unix nanoseconds of the ranks' own clocks. Ranks that compute on a device have none: there
+    the device's work tells when a collective ran.
+    """
+    own = [_entries(rank) for rank in ranks]
+    latest: dict[tuple[tuple[int, ...], Entry], int] = {}
+    for entries in own:
+        for key, time_ns in entries.items():
+            latest[key] = max(time_ns, latest.get(key, 0))
+    return [{entry: latest[ranks_of, entry] for ranks_of, entry in entries} for entries in own]
+
+
+def _entries(rank: RankTraces) -> dict[tuple[tuple[int, ...], Entry], int]:
+    """Return when *rank* entered each collective, by the ranks of its group: names may not be unique."""
+    if rank.device not in HOST_DEVICES:
+        return {}
+    return {
+        (rank.groups.get(flight.process_group[0], ()), flight.entry): flight.time_created_ns
+        for flight in flights_of(rank)
+        if flight.entry is not None
+    }

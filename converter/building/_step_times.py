@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ...support import duration_text
 from ...tracer import Evidence, RankEntry, read_evidence
 from ..chakra import HOST_CAUSES
-from ._late_ranks import waited_less
+from ._rank_graph import waited_less
 from ._sampled_causes import SampledCauses
 
 __all__ = ["RUN_DELAYS", "StepTimes", "measured_steps", "rank_delays", "run_delays", "step_times"]

@@ -18,9 +18,8 @@ import numpy as np
 from ...errors import UsageError, WorkloadError, WorkloadFormatError
 from ...support import link_or_copy, new_file, remove_leftovers, sync_files, write_file
 from ...support.documents import unique_keys
-from ._codec import decode_graph, encode_graph, encoded_pieces, read_et
+from ._codec import bytes_of_messages, decode_graph, encode_graph, encoded_pieces, messages_of_bytes, read_et
 from ._graph import EDGE_COLUMNS, Column, EdgeKind, Graph, NodeType, TextColumn
-from ._messages import bytes_of_messages, messages_of_bytes
 from ._scaling import replicate
 from ._tables import Tables, load_tables, save_tables, tables_paths, unchanged_files
 

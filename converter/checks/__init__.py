@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ._inspection import inspect_node as inspect_node
     from ._inspection import inspect_workload as inspect_workload
     from ._inspection import load_workload as load_workload
-    from ._step_figures import step_kinds as step_kinds
-    from ._step_figures import step_rows as step_rows
+    from ._inspection import step_kinds as step_kinds
+    from ._inspection import step_rows as step_rows
     from ._trace_checks import check_logs as check_logs
     from ._trace_checks import check_matched as check_matched
 else:

@@ -17,13 +17,11 @@ from ._host_lanes import Bursts as Bursts
 from ._host_lanes import Lane as Lane
 from ._host_lanes import bursts as bursts
 from ._host_lanes import host_lanes as host_lanes
-from ._lending import lend_records as lend_records
+from ._host_lanes import lend_records as lend_records
 from ._logged import Clocks as Clocks
 from ._logged import LoggedMessage as LoggedMessage
 from ._logged import MatchedCollective as MatchedCollective
 from ._logged import MatchedLogs as MatchedLogs
-from ._logged import Mismatch as Mismatch
-from ._logged import Unfinished as Unfinished
 from ._logged import match_logs as match_logs
 from ._logged import troubles_of as troubles_of
 
@@ -39,8 +37,6 @@ __all__ = [
     "LoggedMessage",
     "MatchedCollective",
     "MatchedLogs",
-    "Mismatch",
-    "Unfinished",
     "bursts",
     "captured_graphs",
     "data_edges",

@@ -9,6 +9,11 @@ from ._communications import FUNCTIONAL as FUNCTIONAL
 from ._communications import GLOO as GLOO
 from ._communications import MESSAGE_OPS as MESSAGE_OPS
 from ._communications import NCCL as NCCL
+from ._communications import dtype_bytes as dtype_bytes
+from ._communications import is_floating as is_floating
+from ._communications import kernel_width as kernel_width
+from ._communications import precision_of as precision_of
+from ._communications import short_type as short_type
 from ._device_comms import PARAMETERS as PARAMETERS
 from ._device_comms import DeviceComm as DeviceComm
 from ._device_comms import describe as describe
@@ -75,11 +80,6 @@ from ._timeline import Ops as Ops
 from ._timeline import Pieces as Pieces
 from ._timeline import Threads as Threads
 from ._timeline import cut_pieces as cut_pieces
-from ._types import dtype_bytes as dtype_bytes
-from ._types import is_floating as is_floating
-from ._types import kernel_width as kernel_width
-from ._types import precision_of as precision_of
-from ._types import short_type as short_type
 
 __all__ = [
     "CALL_RANGE",

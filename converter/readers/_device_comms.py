@@ -10,12 +10,11 @@ import msgspec
 
 from ..chakra import CollectiveType, NodeType
 from ..kernels import kernel_pattern
-from ._communications import COMM_OPS, MESSAGE_OPS, LibraryCollective, collective_named
+from ._communications import COMM_OPS, MESSAGE_OPS, LibraryCollective, collective_named, dtype_bytes
 from ._host_comms import shared_out, split_bytes
 from ._host_trace import HostOp, HostTrace, tensors
 from ._kineto import CommArguments, Work
 from ._timeline import Op
-from ._types import dtype_bytes
 
 __all__ = [
     "PARAMETERS",

@@ -8,7 +8,6 @@ from ...support import exports_of
 
 if TYPE_CHECKING:
     from ._analytical import refuse_linkless as refuse_linkless
-    from ._auto import AutoBackend as AutoBackend
     from ._base import Backend as Backend
     from ._base import Progress as Progress
     from ._base import backend_names as backend_names
@@ -18,15 +17,11 @@ if TYPE_CHECKING:
     from ._emulation import EmulationBackend as EmulationBackend
     from ._engine import EngineBackend as EngineBackend
     from ._engine import Model as Model
-    from ._engine import Scenario as Scenario
     from ._engine import compile_scenario as compile_scenario
     from ._fake import FakeBackend as FakeBackend
     from ._packet import packet_backend as packet_backend
     from ._report import backend_report as backend_report
     from .astra_sim import NETWORK_FORMATS as NETWORK_FORMATS
-    from .astra_sim import AstraSimBackend as AstraSimBackend
-    from .astra_sim import AstraSimProgram as AstraSimProgram
-    from .astra_sim import find_astra_sim as find_astra_sim
     from .astra_sim import write_inputs as write_inputs
     from .astra_sim import write_network as write_network
     from .ns3 import Ns3Backend as Ns3Backend
@@ -36,9 +31,6 @@ else:
 
 __all__ = [
     "NETWORK_FORMATS",
-    "AstraSimBackend",
-    "AstraSimProgram",
-    "AutoBackend",
     "Backend",
     "EmulationBackend",
     "EngineBackend",
@@ -46,11 +38,9 @@ __all__ = [
     "Model",
     "Ns3Backend",
     "Progress",
-    "Scenario",
     "backend_names",
     "backend_report",
     "compile_scenario",
-    "find_astra_sim",
     "get_backend",
     "packet_backend",
     "refuse_linkless",

@@ -33,8 +33,7 @@ from ..emulation import (
 from ._base import Progress
 from ._collectives import collective_table
 from ._engine import EngineBackend, compile_scenario
-from ._flows import completion_times
-from ._outcome import run_provenance
+from ._outcome import completion_times, run_provenance
 from ._process import backend_timeout_s
 
 __all__ = ["EmulationBackend", "emulation_backend"]

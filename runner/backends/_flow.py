@@ -13,7 +13,7 @@ from .._result import COLUMNS, Result
 from ..config import Fabric
 from ..engine import NetworkModel
 from ._engine import EngineBackend, Model, Run
-from ._flows import change_sentences, completion_times
+from ._outcome import change_sentences, completion_times
 
 if TYPE_CHECKING:
     import pandas as pd

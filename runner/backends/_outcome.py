@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...support import package_version
+from ...support import count_text, package_version
 from ...support.table import Columns, Table
 from .. import engine
 from .._clocks import with_measured_waits
@@ -15,9 +15,13 @@ from .._framed import typed
 from .._node_tables import RecordedNodes, calls_of_all, nodes_of_all
 from .._result import COLUMNS, MANY_NODES, Result
 from .._traits import about_backend, backends_that
+from ..config import Fabric
 from ._collectives import arranged_calls
 
-__all__ = ["ignored_keys", "result_of", "run_provenance"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["change_sentences", "completion_times", "ignored_keys", "result_of", "run_provenance"]
 
 
 def ignored_keys(experiment: Experiment) -> list[str]:
@@ -220,4 +224,40 @@ def _short_lists(experiment: Experiment) -> list[str]:
                 f"'{name.replace('_', '-')}-implementation' names {len(value)} of "
                 f"{experiment.network.dimensions} dimensions: the collective runs only inside these."
             )
+    return sentences
+
+
+def completion_times(flows: pd.DataFrame | Columns) -> dict[str, Any]:
+    """Return the durations of the messages in the table ``flows``, in ns; empty without messages."""
+    times = np.asarray(flows["end_ns"] - flows["start_ns"])
+    if not len(times):
+        return {}
+    return {
+        "count": len(times),
+        "min": int(times.min()),
+        "mean": float(times.mean()),
+        "median": float(np.median(times)),
+        "p99": float(np.quantile(times, 0.99)),
+        "max": int(times.max()),
+    }
+
+
+def change_sentences(fabric: Fabric, changed: dict[str, Any]) -> list[str]:
+    """Return the effect of each change of links on messages in flight."""
+    sentences = []
+    time_us, *ends = fabric.settings["LINK_DOWN"]
+    if time_us:
+        sentences.append(
+            f"LINK_DOWN: the link of nodes {ends[0]} and {ends[1]} is down from 2 s and {time_us} us on, as "
+            "in ASTRA-sim, which counts this time from 2 s."
+        )
+    columns = (changed[name].tolist() for name in ("time_ns", "lost", "rerouted", "waiting"))
+    for time_ns, lost, rerouted, waiting in zip(*columns, strict=True):
+        words = [f"{count_text(lost, 'packet')} lost", f"{count_text(rerouted, 'message')} took another way"]
+        if waiting:
+            words.append(f"{count_text(waiting, 'message')} without a way until a link comes back")
+        sentences.append(f"Links changed at {time_ns} ns: {', '.join(words)}.")
+    later = sorted({change.time_ns for change in fabric.changes} - set(changed["time_ns"].tolist()))
+    if later:
+        sentences.append(f"The job was done before links changed at {later[0]} ns.")
     return sentences

@@ -12,7 +12,7 @@ from .._result import COLUMNS, Result
 from ..config import NO_CONTROL, Fabric
 from ..engine import NetworkModel
 from ._engine import EngineBackend, Model, Run
-from ._flows import change_sentences, completion_times
+from ._outcome import change_sentences, completion_times
 
 __all__ = ["packet_backend"]
 

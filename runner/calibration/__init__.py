@@ -1,25 +1,20 @@
 """Calibration: fit a network configuration to measurements, with intervals and known gaps."""
 
 from ._calibrate import Calibration as Calibration
-from ._calibrate import Dimension as Dimension
-from ._calibrate import Point as Point
 from ._calibrate import calibrate_records as calibrate_records
-from ._compute import ClassFit as ClassFit
 from ._compute import calibrated_chip as calibrated_chip
 from ._compute import compute_fits as compute_fits
 from ._compute import operator_table as operator_table
 from ._compute import rescaled as rescaled
-from ._fit import Figure as Figure
-from ._fit import LinkFit as LinkFit
-from ._gloo_records import are_gloo_records as are_gloo_records
-from ._gloo_records import gloo_records as gloo_records
 from ._network import calibrated_network as calibrated_network
 from ._network import calibration_facts as calibration_facts
-from ._picture import picture as picture
+from ._network import picture as picture
 from ._probes import measure_network as measure_network
 from ._records import Call as Call
 from ._records import Records as Records
 from ._records import Transfer as Transfer
+from ._records import are_gloo_records as are_gloo_records
+from ._records import gloo_records as gloo_records
 from ._records import result_records as result_records
 from ._workload_records import log_records as log_records
 from ._workload_records import records_of_logs as records_of_logs
@@ -29,11 +24,6 @@ from ._workload_records import workload_records as workload_records
 __all__ = [
     "Calibration",
     "Call",
-    "ClassFit",
-    "Dimension",
-    "Figure",
-    "LinkFit",
-    "Point",
     "Records",
     "Transfer",
     "are_gloo_records",

@@ -8,11 +8,11 @@ from ._chip import Costs as Costs
 from ._chip import Fit as Fit
 from ._chip import Host as Host
 from ._chip import LinkCosts as LinkCosts
-from ._files import chip_of_device as chip_of_device
-from ._files import find_chip as find_chip
-from ._files import list_chips as list_chips
-from ._files import load_chip as load_chip
-from ._files import save_chip as save_chip
+from ._chip import chip_of_device as chip_of_device
+from ._chip import find_chip as find_chip
+from ._chip import list_chips as list_chips
+from ._chip import load_chip as load_chip
+from ._chip import save_chip as save_chip
 
 __all__ = [
     "LOW_PRECISIONS",

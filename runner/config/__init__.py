@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ...support import exports_of
 
 if TYPE_CHECKING:
-    from ._accelerators import accelerators_of as accelerators_of
     from ._algorithms import copied_into as copied_into
     from ._algorithms import digests as digests
     from ._algorithms import found_from_here as found_from_here
@@ -27,21 +26,19 @@ if TYPE_CHECKING:
     from ._fabric import Fabric as Fabric
     from ._fabric import FabricLink as FabricLink
     from ._facts import NetworkFacts as NetworkFacts
+    from ._facts import accelerators_of as accelerators_of
     from ._facts import network_facts as network_facts
     from ._facts import network_links as network_links
     from ._failures import Failure as Failure
     from ._failures import check_failures as check_failures
     from ._failures import failure_of_text as failure_of_text
     from ._failures import read_failures as read_failures
-    from ._groups import load_groups as load_groups
-    from ._limits import BANDWIDTH as BANDWIDTH
-    from ._limits import DELAY_NS as DELAY_NS
-    from ._limits import INTEGER as INTEGER
-    from ._links import Link as Link
     from ._memory import MemoryConfig as MemoryConfig
+    from ._memory import load_groups as load_groups
     from ._network import DIMENSION_KEYS as DIMENSION_KEYS
     from ._network import EXTENSIONS as EXTENSIONS
     from ._network import GIB as GIB
+    from ._network import Link as Link
     from ._network import NetworkConfig as NetworkConfig
     from ._network_fabric import fabric_of as fabric_of
     from ._network_fabric import written_out as written_out
@@ -52,6 +49,9 @@ if TYPE_CHECKING:
     from ._presets import preset_path as preset_path
     from ._system import SystemConfig as SystemConfig
     from ._tcp import TcpPart as TcpPart
+    from ._values import BANDWIDTH as BANDWIDTH
+    from ._values import DELAY_NS as DELAY_NS
+    from ._values import INTEGER as INTEGER
     from ._values import read_yaml as read_yaml
     from ._values import shown as shown
 else:

@@ -17,7 +17,7 @@ from typing import Any
 from ...converter import CollectiveType
 from ...errors import ConfigError, did_you_mean
 from ...support import parse_duration, parse_size
-from . import _limits as limits
+from . import _values as values
 from ._values import choice, shown
 
 __all__ = ["HANDSHAKES", "EfficiencyPart"]
@@ -146,7 +146,7 @@ def _duration(value: Any, where: str) -> int:
         number = round(parse_duration(value))
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None
-    limits.check_range(number, limits.DELAY_NS, "efficiency", where)
+    values.check_range(number, values.DELAY_NS, "efficiency", where)
     return number
 
 

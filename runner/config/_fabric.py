@@ -11,7 +11,7 @@ from ...errors import ConfigError, did_you_mean
 from ...support import parse_bandwidth, parse_duration
 from ..engine import CONGESTION_CONTROLS, PORT_RESERVE_BYTES
 from ..engine import SETTINGS as ENGINE_SETTINGS
-from . import _limits as limits
+from . import _values as values
 from ._values import shown
 
 __all__ = [
@@ -110,7 +110,7 @@ def read_setting(key: str, value: Any, where: str) -> Any:
     if kind == "flag" and number not in (0, 1):
         raise ConfigError(f"{where}: '{key}' must be 0 or 1, not {shown(value)}.")
     if key in ENGINE_SETTINGS:
-        limits.check_range(number, ENGINE_SETTINGS[key][-2:], key, where)
+        values.check_range(number, ENGINE_SETTINGS[key][-2:], key, where)
     return number
 
 

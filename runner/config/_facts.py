@@ -1,17 +1,21 @@
-"""Summary figures of a network: distances between ranks, switches, and bisection bandwidth."""
+"""Summary figures of a network: distances, switches, bisection bandwidth, and its accelerators."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from ._fabric import FabricLink
 from ._network import NetworkConfig
 from ._network_fabric import fabric_of
+from ._presets import list_presets
 from ._symmetry import distances
+from ._system import SystemConfig
 
-__all__ = ["NetworkFacts", "network_facts", "network_links"]
+__all__ = ["NetworkFacts", "accelerators_of", "network_facts", "network_links"]
 
 _MOST_CUT_LINKS = 20_000
 _MOST_STEPS = 8_000_000  # ranks times links, for distances from every rank
@@ -114,3 +118,53 @@ def _between_halves(ranks: int, links: Sequence[FabricLink]) -> float | None:
         graph.add_edge(*(("source", rank) if rank < half else (rank, "sink")))
     flow = nx.maximum_flow_value(graph, "source", "sink")
     return float(flow) / 8e9
+
+
+# Prefixes of preset names that name an accelerator; other presets say nothing about the chip.
+_OF_NETWORKS = {
+    "dgx-2-": "V100",
+    "dgx-a100-": "A100",
+    "gb200-": "GB200",
+    "hgx-h100-": "H100",
+    "mi300x-": "MI300X",
+    "tpu-v2-": "TPU v2",
+}
+_OF_SYSTEMS = {
+    "roofline-a100": "A100",
+    "roofline-gb200": "GB200",
+    "roofline-h100": "H100",
+    "roofline-mi300x": "MI300X",
+    "roofline-tpu-v2": "TPU v2",
+    "roofline-v100": "V100",
+}
+_CHIP = ("peak-perf", "local-mem-bw")
+
+
+def accelerators_of(network: Mapping[str, Any], system: Mapping[str, Any]) -> list[str]:
+    """Return the accelerators of *network*'s links and *system*'s chip, from their files' content, each once.
+
+    A network is recognised by the topology and bandwidth of its innermost dimension, a system by its peaks,
+    so that files derived from a preset are recognised too. Empty if no preset has these figures.
+    """
+    links, chips = _known()
+    try:
+        link = (network["topology"][0], float(network["bandwidth"][0]))
+    except (IndexError, KeyError, TypeError, ValueError):
+        link = ("", 0.0)
+    found = [links.get(link, ""), chips.get(tuple(system.get(key) for key in _CHIP), "")]
+    return [name for name in dict.fromkeys(found) if name]
+
+
+@lru_cache(1)
+def _known() -> tuple[dict[tuple[str, float], str], dict[tuple[Any, ...], str]]:
+    links = {}
+    for preset in list_presets("network"):
+        name = next((name for start, name in _OF_NETWORKS.items() if preset.startswith(start)), "")
+        if name:
+            network = NetworkConfig.preset(preset)
+            links[network.topology[0], network.bandwidth[0]] = name
+    chips = {}
+    for preset, name in _OF_SYSTEMS.items():
+        system = SystemConfig.preset(preset).to_dict()
+        chips[tuple(system[key] for key in _CHIP)] = name
+    return links, chips

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ...support import count_text, duration_text, parse_duration, share_text
 from .._traits import backends_that
-from . import _limits as limits
+from . import _values as values
 from ._fabric import FabricLink, LinkChange
 from ._values import shown
 
@@ -197,7 +197,7 @@ def _time(value: Any, key: str, where: str) -> int:
         time_ns = round(parse_duration(value))
     except ValueError as error:
         raise ConfigError(f"{where}: '{key}': {error}") from None
-    limits.check_range(time_ns, limits.DELAY_NS, key, where)
+    values.check_range(time_ns, values.DELAY_NS, key, where)
     return time_ns
 
 
@@ -208,7 +208,7 @@ def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[
     for device in devices:
         if isinstance(device, str) and device in number:
             found.append(number.get(f"{device}.router", number[device]))
-        elif type(device) is int and 0 <= device < limits.MOST_RANKS:
+        elif type(device) is int and 0 <= device < values.MOST_RANKS:
             found.append(device)
         elif isinstance(device, str) and names:
             raise ConfigError(f"{where}: there is no device {shown(device)}{did_you_mean(device, names)}")

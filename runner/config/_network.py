@@ -1,32 +1,97 @@
-"""The network configuration: ASTRA-sim's analytical network YAML."""
+"""The network configuration: ASTRA-sim's analytical network YAML, or links between devices."""
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from ...errors import ConfigError
 from ...support import write_file
 from ..engine import TOPOLOGIES
-from . import _limits as limits
 from . import _values as values
 from ._efficiency import EfficiencyPart
 from ._failures import Failure, read_failures
-from ._links import Link, check_devices, check_links, read_links
-from ._packet import PacketPart
-from ._packet_files import read_packet_files
+from ._packet import PacketPart, read_packet_files
 from ._presets import is_name, list_presets, preset_of_nodes, preset_path
 from ._tcp import TcpPart
 from ._values import shown
 from .infragraph import read_network
 
-__all__ = ["DIMENSION_KEYS", "EXTENSIONS", "GIB", "NetworkConfig"]
+__all__ = [
+    "DIMENSION_KEYS",
+    "EXTENSIONS",
+    "GIB",
+    "Link",
+    "NetworkConfig",
+    "check_devices",
+    "check_links",
+    "read_links",
+]
+
+
+class Link(NamedTuple):
+    """A full-duplex link of the devices *a* and *b*, numbered ranks first, then switches.
+
+    *bandwidth* is in units of 2^30 bytes per second, *latency* in ns. Numbers stay as the file has them, 10
+    or 10.0.
+    """
+
+    a: int
+    b: int
+    bandwidth: float
+    latency: float
+
+
+def read_links(data: Any, where: str) -> tuple[Link, ...]:
+    """Return the links of the list read from *where*; none for ``None``. Raises `ConfigError`."""
+    if data is None:
+        return ()
+    if not isinstance(data, (list, tuple)):
+        raise ConfigError(
+            f"{where}: 'links' must be a list of [device, device, bandwidth, latency], not {shown(data)}."
+        )
+    check_links(data, where)
+    return tuple(Link(*link) for link in data)
+
+
+def check_links(links: Sequence[Any], where: str) -> None:
+    """Raise `ConfigError` for an entry of *links* that joins no two devices."""
+    for link in links:
+        if not isinstance(link, (list, tuple)) or len(link) != 4 or not all(map(_is_number, link)):
+            raise ConfigError(
+                f"{where}: every entry of 'links' must be [device, device, bandwidth, latency], not "
+                f"{shown(link)}."
+            )
+        a, b, bandwidth, latency = link
+        valid = all(isinstance(device, int) and 0 <= device < values.MOST_RANKS for device in (a, b))
+        if not valid or a == b:
+            raise ConfigError(
+                f"{where}: a link of 'links' joins two devices by their numbers, ranks first and then "
+                f"switches, and not {shown(a)} and {shown(b)}."
+            )
+        values.check_range(bandwidth, values.BANDWIDTH, "links", where)
+        values.check_range(latency, values.DELAY_NS, "links", where)
+
+
+def check_devices(names: Sequence[str], links: Sequence[Link], where: str) -> None:
+    """Raise `ConfigError` unless *names* has every device of *links* exactly once."""
+    devices = 1 + max((max(link.a, link.b) for link in links), default=-1)
+    if names and (len(names) < devices or len(set(names)) < len(names)):
+        raise ConfigError(
+            f"{where}: 'devices' must name all {devices} devices of 'links', each once; it has "
+            f"{len(set(names))} names."
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
 
 DIMENSION_KEYS: tuple[str, ...] = ("topology", "npus_count", "bandwidth", "latency")
 # Keys of ours, which ASTRA-sim ignores.
@@ -234,15 +299,15 @@ class NetworkConfig:
                 f"{where}: every entry of 'npus_count' must be at least 2 (or [1] for a single rank), not "
                 f"{shown(list(self.npus_count))}."
             )
-        limits.check_range(self.num_ranks, (1, limits.MOST_RANKS), "npus_count", where)
+        values.check_range(self.num_ranks, (1, values.MOST_RANKS), "npus_count", where)
         for value in self.bandwidth:
             if value <= 0:
                 raise ConfigError(f"{where}: every entry of 'bandwidth' must be more than 0, not {value}.")
-            limits.check_range(value, limits.BANDWIDTH, "bandwidth", where)
+            values.check_range(value, values.BANDWIDTH, "bandwidth", where)
         for value in self.latency:
             if value < 0:
                 raise ConfigError(f"{where}: every entry of 'latency' must be 0 or more, not {value}.")
-            limits.check_range(value, limits.DELAY_NS, "latency", where)
+            values.check_range(value, values.DELAY_NS, "latency", where)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the file, including ignored keys."""

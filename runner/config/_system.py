@@ -11,7 +11,6 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ...support import write_file
 from ..engine import ALGORITHMS, COLLECTIVES, FIELDS, WHOLE_ALGORITHMS, is_algorithm
-from . import _limits as limits
 from . import _values as values
 from ._presets import preset_path
 
@@ -85,7 +84,7 @@ class SystemConfig:
         for key, engine in _ENGINE.items():
             value = getattr(self, engine.name)
             if isinstance(value, (int, float)):
-                limits.check_range(value, engine.limits, key, where)
+                values.check_range(value, engine.limits, key, where)
 
     @classmethod
     def load(cls, path: str | Path) -> SystemConfig:

@@ -1,4 +1,4 @@
-"""Check and convert JSON and YAML values of configurations.
+"""Check and convert JSON and YAML values of configurations, and their plausible ranges.
 
 ASTRA-sim converts a value to the type it needs (it truncates fractions, reads ``true`` as 1 and any text as a
 flag that is on); here such a value is an error. Each function takes the value, the key and its file, and
@@ -14,6 +14,25 @@ from typing import Any
 
 from ...errors import ConfigError, did_you_mean
 from ...support.documents import read_json, read_yaml
+
+__all__ = [
+    "BANDWIDTH",
+    "COMMENTS",
+    "DELAY_NS",
+    "INTEGER",
+    "MOST_RANKS",
+    "check_range",
+    "choice",
+    "flag",
+    "floating",
+    "integer",
+    "read_json",
+    "read_yaml",
+    "refuse_unknown",
+    "shown",
+    "text",
+    "texts",
+]
 
 
 class _Shown(reprlib.Repr):
@@ -33,20 +52,6 @@ _SHOWN.maxlevel = 3
 
 # Keys that mark comments: JSON has no comments, and YAML does not need these.
 COMMENTS = ("comment", "source")
-
-__all__ = [
-    "COMMENTS",
-    "choice",
-    "flag",
-    "floating",
-    "integer",
-    "read_json",
-    "read_yaml",
-    "refuse_unknown",
-    "shown",
-    "text",
-    "texts",
-]
 
 
 def _wrong(where: str, key: str, wanted: str, value: Any) -> ConfigError:
@@ -111,3 +116,19 @@ def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> Non
     for key in keys:
         if key not in names and key not in COMMENTS:
             raise ConfigError(f"{where}: there is no key {shown(key)}{did_you_mean(key, names)}")
+
+
+INTEGER = 2**31 - 1  # ASTRA-sim reads integers into 32 bits
+BANDWIDTH = (1e-6, 1e9)  # units of 2^30 bytes per second: from a modem to beyond any machine
+DELAY_NS = (0, 1e12)  # a thousand seconds: sums of some millions of them stay below 2^64 ns
+MOST_RANKS = 1 << 24
+
+
+def check_range(number: Any, limits: tuple[float, float], key: str, where: str) -> None:
+    """Raise `ConfigError` for a *number* outside *limits*, naming *key* and its file *where*."""
+    low, high = limits
+    if not low <= number <= high:
+        raise ConfigError(
+            f"{where}: '{key}' must be between {low:.15g} and {high:.15g}, but is {shown(number)}; correct "
+            "the value."
+        )

@@ -6,6 +6,7 @@ from ._clocks import HostClock as HostClock
 from ._clocks import estimate as estimate
 from ._coordinator import Measurement as Measurement
 from ._coordinator import Stalled as Stalled
+from ._coordinator import emulate as emulate
 from ._hosts import Host as Host
 from ._hosts import Place as Place
 from ._hosts import Setup as Setup
@@ -13,10 +14,9 @@ from ._hosts import parse_address as parse_address
 from ._hosts import parse_rate as parse_rate
 from ._hosts import read_setup as read_setup
 from ._hosts import read_token as read_token
-from ._lateness import Lateness as Lateness
 from ._namespaces import Namespaces as Namespaces
 from ._namespaces import what_namespaces_lack as what_namespaces_lack
-from ._run import emulate as emulate
+from ._tables import Lateness as Lateness
 from ._tables import MeasuredTables as MeasuredTables
 from ._tables import flow_interfaces as flow_interfaces
 from ._transports import transport_names as transport_names

@@ -16,8 +16,7 @@ from typing import Any
 
 from ...errors import BackendError, BackendUnavailable
 from ._clocks import clock_name
-from ._rank import Rank
-from ._wire import Channel, ChannelClosed, Message, algorithms_of, challenge, pair, signature
+from ._wire import Channel, ChannelClosed, Message, Rank, algorithms_of, challenge, pair, signature
 from ._worker import run_rank
 
 __all__ = ["PROTOCOL", "Agent", "join"]

@@ -20,7 +20,7 @@ from typing import Any
 
 from ...errors import BackendError, BackendUnavailable
 from .. import engine
-from ._rank import JOIN_S, Rank
+from ._wire import JOIN_S, Rank
 
 __all__ = ["GlooEntrance"]
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from ...errors import BackendError
 from .. import engine
-from ._rank import JOIN_S, Rank
-from ._wire import ChannelClosed, read_exactly, signature
+from ._wire import JOIN_S, ChannelClosed, Rank, read_exactly, signature
 
 __all__ = ["TcpEntrance"]
 

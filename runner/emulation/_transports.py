@@ -7,8 +7,8 @@ from collections.abc import Callable
 from ...errors import ConfigError, did_you_mean
 from ...support import load_plugin, plugin_names
 from ._gloo import GlooEntrance
-from ._rank import Entrance, Rank
 from ._tcp import TcpEntrance
+from ._wire import Entrance, Rank
 
 __all__ = ["check_transport", "entrance_of", "transport_names"]
 

@@ -1,4 +1,4 @@
-"""The wire of an emulation: authenticated messages over sockets, and jobs and measurements as plain values.
+"""The wire of an emulation: authenticated messages over sockets, ranks, jobs and measurements as values.
 
 Each end proves that it knows the secret without sending it: it signs a random challenge of the other end.
 From then on each message is signed and numbered, so that nobody in between can change, insert or repeat one.
@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,13 @@ from ...errors import BackendError
 from .. import engine
 
 __all__ = [
+    "JOIN_S",
     "Channel",
     "ChannelClosed",
     "EngineJob",
+    "Entrance",
     "Message",
+    "Rank",
     "Refused",
     "answer",
     "challenge",
@@ -319,3 +322,35 @@ def columns_from_wire(message: Message) -> dict[str, dict[str, npt.NDArray[Any]]
     except (KeyError, TypeError, ValueError) as error:
         raise BackendError(f"A rank sent measurements that cannot be read ({error}).") from error
     return tables
+
+
+JOIN_S = 20.0  # for all ranks to meet
+
+
+@dataclass(frozen=True)
+class Rank:
+    """The agent's instructions for one of its ranks: its number, its addresses, and its host's namespace.
+
+    *key* is known only to the ranks of one run. *transport* names the transport of messages.
+    """
+
+    number: int
+    addresses: tuple[str, ...]
+    key: bytes
+    transport: str = "tcp"
+    namespace: str | None = None
+
+
+class Entrance(Protocol):
+    """The preparation of a transport before a run: ranks exchange addresses, and then connect."""
+
+    def listen(self) -> Any:
+        """Return the addresses of this rank for other ranks, as plain JSON."""
+        ...
+
+    def connect(self, ends: dict[int, Any]) -> engine.Transport:
+        """Connect to the others, whose `listen` returned *ends* (including this rank's), by rank.
+
+        Raises `BackendError` after `JOIN_S`, or for a rank that does not know the key.
+        """
+        ...

@@ -17,9 +17,8 @@ import numpy as np
 
 from ...errors import BackendError, ChakrascopeError
 from .. import engine
-from ._rank import Rank
 from ._transports import entrance_of
-from ._wire import Channel, ChannelClosed, Message, columns_to_wire, config_of
+from ._wire import Channel, ChannelClosed, Message, Rank, columns_to_wire, config_of
 
 __all__ = ["PeerLost", "run_rank"]
 

@@ -1,13 +1,11 @@
 """Background simulations that outlive the process that submits them: submit, follow, cancel."""
 
-from ._job import ACTIVE as ACTIVE
 from ._job import ImportRequest as ImportRequest
 from ._job import Job as Job
 from ._job import SweepRequest as SweepRequest
 from ._store import JobStore as JobStore
 
 __all__ = [
-    "ACTIVE",
     "ImportRequest",
     "Job",
     "JobStore",

@@ -1,10 +1,10 @@
-"""Search all ways to train a model: estimate every plan, simulate those that may be best."""
+"""Search all ways to train a model: estimate every plan, simulate those that may be best, in one table."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +16,70 @@ import pandas as pd
 
 from ...errors import BackendError, StudyError, UsageError
 from ...support import bytes_text, write_file, writing
-from ..prediction import Setting
+from ..prediction import Setting, needed_ns, uncertainty
 from ..study import Study, check_name
 from ..sweep import Answer, Places, PointTable, Work
-from ._degrees import possible_degrees
-from ._estimate import Candidate, EstimateWork
+from ._estimate import Candidate, EstimateWork, possible_degrees
 from ._request import CHOICES, Request
-from ._rounds import is_long
-from ._simulate import Chooser, SimulateWork, setting_of
-from ._table import search_table
+from ._simulate import Chooser, SimulateWork, front, is_long, setting_of
 
-__all__ = ["Plans", "SearchProgress", "search_plans", "settings_of"]
+__all__ = ["Plans", "SearchProgress", "search_plans", "search_table", "settings_of"]
+
+_ROWS = 10_000
+
+
+def search_table(
+    request: Request, candidates: Sequence[Candidate], figures: np.ndarray, answers: Mapping[int, Answer]
+) -> tuple[pd.DataFrame, list[int]]:
+    """Return a row for each of the best *candidates*, and their numbers in that order.
+
+    Those that were simulated come first, the fastest on top, then those that were estimated alone, of these
+    10,000 at most and the front. Times are ns, memory bytes; ``cost`` is a price, or without prices the
+    seconds of all chips. ``front`` says which plans no other beats in step, memory and cost: *figures* has
+    their estimates.
+    """
+    done = [number for number, answer in answers.items() if answer["state"] == "done"]
+    simulated = np.zeros(len(candidates), dtype=bool)
+    simulated[done] = True
+    figures = figures.copy()
+    for number in done:
+        step = answers[number]["makespan_ns"]
+        figures[number, [0, 2]] = step, request.cost(request.clusters[candidates[number].cluster], step)
+    numbers = np.setdiff1d(np.arange(len(candidates)), [*(answers.keys() - set(done))])
+    order = numbers[np.lexsort((numbers, figures[numbers, 0], ~simulated[numbers]))]
+    on_front = np.zeros(len(candidates), dtype=bool)
+    on_front[order] = front(figures[order])
+    shown = order[(np.arange(len(order)) < _ROWS) | on_front[order]]
+    table = pd.DataFrame(
+        [
+            _row(request, candidates[number], int(figures[number, 0]), bool(simulated[number]))
+            for number in shown
+        ]
+    )
+    table.insert(table.columns.get_loc("simulated"), "front", on_front[shown])
+    return table, shown.tolist()
+
+
+def _row(request: Request, candidate: Candidate, step_ns: int, simulated: bool) -> dict[str, Any]:
+    cluster = request.clusters[candidate.cluster]
+    setting = setting_of(request, candidate)
+    low, high = uncertainty(setting)
+    tokens = request.global_batch * (request.sequence or request.model.sequence)
+    return {
+        "chip": cluster.chip.name,
+        "gpus": cluster.network.num_ranks,
+        **dict(zip(CHOICES, candidate.choices, strict=True)),
+        "software": candidate.software,
+        "step_ns": step_ns,
+        "step_low_ns": round(step_ns * low),
+        "step_high_ns": round(step_ns * high),
+        "tokens_per_s": tokens / step_ns * 1e9,
+        "utilisation": needed_ns(setting) / step_ns,
+        "memory_bytes": candidate.memory_bytes,
+        "cost": request.cost(cluster, step_ns),
+        "simulated": simulated,
+    }
+
 
 SearchProgress = Callable[[str, int, int], None]
 """Called with what is done now (``estimate`` or ``simulate``), how many are done, and how many there are."""

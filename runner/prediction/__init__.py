@@ -9,13 +9,8 @@ from ...support import exports_of
 if TYPE_CHECKING:
     from ._distribution import StepDistribution as StepDistribution
     from ._distribution import Variation as Variation
-    from ._kept import keep_prediction as keep_prediction
-    from ._kept import kept_result as kept_result
     from ._links import Links as Links
     from ._links import predicted_system as predicted_system
-    from ._links import reached_network as reached_network
-    from ._memory_curve import MemoryCurve as MemoryCurve
-    from ._memory_curve import memory_curves as memory_curves
     from ._predict import Prediction as Prediction
     from ._predict import experiment_of as experiment_of
     from ._predict import layer_flops as layer_flops
@@ -25,14 +20,14 @@ if TYPE_CHECKING:
     from ._predict import uncertainty as uncertainty
     from ._prices import ChipPrices as ChipPrices
     from ._recorded import RecordedPrediction as RecordedPrediction
+    from ._recorded import keep_prediction as keep_prediction
+    from ._recorded import kept_result as kept_result
     from ._recorded import predict_recorded as predict_recorded
-    from ._remedies import Remedy as Remedy
     from ._remedies import estimated_ns as estimated_ns
     from ._script import script_workload as script_workload
     from ._setting import Setting as Setting
     from ._setting import software_of as software_of
     from ._setting import with_habits as with_habits
-    from ._work import AMOUNTS as AMOUNTS
     from ._work import Batch as Batch
     from ._work import StepWork as StepWork
     from ._work import coefficients as coefficients
@@ -42,14 +37,11 @@ else:
 
 
 __all__ = [
-    "AMOUNTS",
     "Batch",
     "ChipPrices",
     "Links",
-    "MemoryCurve",
     "Prediction",
     "RecordedPrediction",
-    "Remedy",
     "Setting",
     "StepDistribution",
     "StepWork",
@@ -60,13 +52,11 @@ __all__ = [
     "keep_prediction",
     "kept_result",
     "layer_flops",
-    "memory_curves",
     "needed_ns",
     "parts_of",
     "predict",
     "predict_recorded",
     "predicted_system",
-    "reached_network",
     "script_workload",
     "software_of",
     "uncertainty",

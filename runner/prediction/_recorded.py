@@ -1,7 +1,8 @@
-"""Predict the step of a script that was recorded without devices, operators by class."""
+"""Predict the step of a script that was recorded without devices; store a prediction with its run."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,12 +17,13 @@ from .._traits import DEFAULT_BACKEND
 from ..backends import Progress, get_backend
 from ..chips import Chip
 from ..config import NetworkConfig
+from ..study import NAME_LENGTH, Study, safe_name
 from ._links import Links, costs_on, predicted_system, reached_network
-from ._predict import what_bounds
+from ._predict import Prediction, what_bounds
 from ._prices import ChipPrices
 from .models import Operator
 
-__all__ = ["RecordedPrediction", "predict_recorded"]
+__all__ = ["RecordedPrediction", "keep_prediction", "kept_result", "predict_recorded"]
 
 _ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
 _WIDER = 1.5  # no measured row was recorded from its script
@@ -164,3 +166,29 @@ def _kind_of(operator: str) -> str:
     if any(part in name for part in _ATTENTION):
         return "flash"
     return "gemm" if name in _PRODUCTS or "convolution" in name else "pointwise"
+
+
+def kept_result(prediction: Prediction | RecordedPrediction) -> Result:
+    """Return the result of *prediction* with the prediction itself in its provenance, for a run of a study.
+
+    Its key ``prediction`` holds what `to_json` says, the chip's title and its ``chip_memory_bytes``;
+    ``memory_over_time`` has the curves of a prediction by a model's sizes.
+    """
+    chip = prediction.setting.chip if isinstance(prediction, Prediction) else prediction.chip
+    document = {**prediction.to_json(), "chip": chip.title, "chip_memory_bytes": chip.memory_bytes}
+    del document["assumptions"]  # the provenance has them already
+    provenance = {**prediction.result.provenance, "prediction": document}
+    if isinstance(prediction, Prediction):
+        provenance["memory_over_time"] = [curve.to_json() for curve in prediction.memory_over_time]
+    return dataclasses.replace(prediction.result, provenance=provenance)
+
+
+def keep_prediction(prediction: Prediction, study: Study, label: str = "") -> str:
+    """Add the workload of *prediction* and its run, called *label*, to *study*; return the run's id."""
+    plan, model = prediction.setting.plan, prediction.setting.model
+    degrees = f"-tp{plan.tp}-pp{plan.pp}-dp{plan.dp}"
+    name = safe_name(model.name, "model")[: NAME_LENGTH - len(degrees)] + degrees
+    prefix = study.add_workload(prediction.workload, name)
+    return study.add_run(
+        prediction.experiment, kept_result(prediction), label=label, workload=prefix.parent.name
+    )

@@ -11,23 +11,28 @@ if TYPE_CHECKING:
     from ._all_pairs import all_pairs_program as all_pairs_program
     from ._builtin import BUILTIN_PROGRAMS as BUILTIN_PROGRAMS
     from ._builtin import builtin_program as builtin_program
+    from ._choice import PROGRAM_NAMES as PROGRAM_NAMES
     from ._choice import Choice as Choice
     from ._choice import Demand as Demand
+    from ._choice import check_program_size as check_program_size
     from ._choice import choose_programs as choose_programs
+    from ._choice import is_program_name as is_program_name
     from ._choice import misfit as misfit
-    from ._choice import read_proved as read_proved
+    from ._choice import named_program as named_program
     from ._expand import demands_of as demands_of
     from ._expand import expand_workload as expand_workload
-    from ._graphs import graphs_of as graphs_of
-    from ._graphs import workload_of as workload_of
+    from ._expand import graphs_of as graphs_of
+    from ._expand import workload_of as workload_of
+    from ._inspection import ARROW_GAP as ARROW_GAP
     from ._inspection import Inspection as Inspection
-    from ._inspection import Traffic as Traffic
+    from ._inspection import has_arrows as has_arrows
     from ._inspection import inspect_program as inspect_program
     from ._inspection import inspection_facts as inspection_facts
+    from ._inspection import program_picture as program_picture
+    from ._inspection import size_groups as size_groups
+    from ._inspection import traffic_sentence as traffic_sentence
     from ._lower import Lowered as Lowered
-    from ._lower import Message as Message
     from ._lower import lower as lower
-    from ._model import CONTROL_OPS as CONTROL_OPS
     from ._model import MESSAGE_OPS as MESSAGE_OPS
     from ._model import PACKET_OPS as PACKET_OPS
     from ._model import Buffer as Buffer
@@ -38,25 +43,14 @@ if TYPE_CHECKING:
     from ._model import RankProgram as RankProgram
     from ._model import Region as Region
     from ._model import ThreadBlock as ThreadBlock
-    from ._names import PROGRAM_NAMES as PROGRAM_NAMES
-    from ._names import check_program_size as check_program_size
-    from ._names import is_program_name as is_program_name
-    from ._names import named_program as named_program
     from ._nccl import NCCL_ALGORITHMS as NCCL_ALGORITHMS
     from ._nccl import NCCL_PROTOCOLS as NCCL_PROTOCOLS
     from ._nccl import nccl_program as nccl_program
-    from ._nccl_choice import NcclChoice as NcclChoice
     from ._nccl_choice import nccl_choice as nccl_choice
-    from ._picture import ARROW_GAP as ARROW_GAP
-    from ._picture import has_arrows as has_arrows
-    from ._picture import program_picture as program_picture
-    from ._picture import size_groups as size_groups
-    from ._picture import traffic_sentence as traffic_sentence
-    from ._problems import Problem as Problem
     from ._proof import Proof as Proof
     from ._proof import prove as prove
-    from ._rounds import SLOT_BYTES as SLOT_BYTES
-    from ._rounds import Rounds as Rounds
+    from ._sizes import SLOT_BYTES as SLOT_BYTES
+    from ._sizes import Rounds as Rounds
     from ._sizes import Sizes as Sizes
     from ._sizes import packet_sources as packet_sources
     from ._sizes import program_bytes as program_bytes
@@ -71,7 +65,6 @@ __all__ = [
     "ALL_PAIRS",
     "ARROW_GAP",
     "BUILTIN_PROGRAMS",
-    "CONTROL_OPS",
     "MESSAGE_OPS",
     "NCCL_ALGORITHMS",
     "NCCL_PROTOCOLS",
@@ -85,10 +78,7 @@ __all__ = [
     "Demand",
     "Inspection",
     "Lowered",
-    "Message",
-    "NcclChoice",
     "Op",
-    "Problem",
     "Program",
     "Proof",
     "RankProgram",
@@ -96,7 +86,6 @@ __all__ = [
     "Rounds",
     "Sizes",
     "ThreadBlock",
-    "Traffic",
     "all_pairs_program",
     "builtin_program",
     "check_program_size",
@@ -120,7 +109,6 @@ __all__ = [
     "program_picture",
     "prove",
     "read_program",
-    "read_proved",
     "size_groups",
     "traffic_sentence",
     "workload_of",

@@ -21,8 +21,7 @@ from dataclasses import dataclass, field
 from ...errors import ConfigError
 from ...support import bytes_text
 from ._model import CONTROL_OPS, MESSAGE_OPS, PACKET_OPS, Op, Program, Region, ThreadBlock
-from ._rounds import SLOT_BYTES, Rounds
-from ._sizes import Sizes, packet_sources
+from ._sizes import SLOT_BYTES, Rounds, Sizes, packet_sources
 
 __all__ = ["CONTROL_BYTES", "Lowered", "Message", "lower"]
 

@@ -6,12 +6,11 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ._doubts import doubtful_cells
 from ._execute import Run, execute
 from ._model import Program
 from ._outcomes import deadlocks, leftovers, wrong_results
 from ._problems import Problem
-from ._races import disorder, overlaps, races, strangers, unwritten
+from ._races import disorder, doubtful_cells, overlaps, races, strangers, unwritten
 from ._unroll import Unrolled, unroll
 
 __all__ = ["Proof", "prove"]

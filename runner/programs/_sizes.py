@@ -1,4 +1,4 @@
-"""The bytes that each op of a program moves in each round for one size of its collective."""
+"""The bytes that each op of a program moves for one size of its collective, and the rounds it takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...errors import ConfigError
 from ...support import bytes_text
 from ._model import Buffer, Op, Program, Region, ThreadBlock
 
-__all__ = ["Sizes", "divisor_of", "packet_sources", "program_bytes", "program_ops"]
+__all__ = ["SLOT_BYTES", "Rounds", "Sizes", "divisor_of", "packet_sources", "program_bytes", "program_ops"]
 
 _MOST_OPS = 1 << 20
 
@@ -117,3 +117,37 @@ class Sizes:
             size = max(0, min(self.unit_bytes, size - turn * self.unit_bytes))
         number, of = op.share
         return size * (number + 1) // of - size * number // of
+
+
+SLOT_BYTES = {"Simple": 1 << 20, "LL": 1 << 15, "LL128": 576_000}
+"""The data that a slot of NCCL holds, by protocol (2.30: buffers of 8 steps, two of which a message of Simple
+fills; 512 threads with 8 bytes of LL on 8 lines; 640 threads with 120 words of LL128)."""
+
+
+class Rounds:
+    """The rounds of a program for one size: *count* of them, with slots of *slot_bytes* of data.
+
+    NCCL and MSCCL's interpreter have a few slots per connection and repeat all steps until the buffer is
+    processed. A round takes one slot of data from every chunk.
+    """
+
+    def __init__(self, sizes: Sizes, slot_bytes: int) -> None:
+        largest = max(sizes.chunks)
+        self._sizes = sizes
+        self.slot_bytes = slot_bytes
+        self.piece_bytes = min(largest, slot_bytes)
+        self.count = -(-largest // self.piece_bytes)
+
+    def piece(self, op: Op, turn: int) -> int:
+        """Return how many bytes *op* moves in a round: one slot of each of its chunks."""
+        regions = op.sources or op.destinations
+        if not regions:
+            return 0
+        whole = self._sizes.of(op, regions[0], -1)
+        most = regions[0].count * self.piece_bytes
+        return min(whole, (turn + 1) * most) - min(whole, turn * most)
+
+    def messages(self, size_bytes: int) -> list[int]:
+        """Return the sizes of the messages of a step: full slots and the rest, or one empty message."""
+        full, rest = divmod(size_bytes, self.slot_bytes)
+        return [self.slot_bytes] * full + [rest] * (rest > 0 or full == 0)

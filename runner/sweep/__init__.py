@@ -5,35 +5,33 @@ from typing import TYPE_CHECKING
 from ...support import exports_of
 
 if TYPE_CHECKING:
+    from ._answers import SWEEP_TABLES as SWEEP_TABLES
     from ._answers import answered as answered
     from ._answers import best_by as best_by
     from ._answers import best_point as best_point
+    from ._answers import front_table as front_table
+    from ._answers import frontier as frontier
     from ._answers import known_goal as known_goal
+    from ._answers import more_is_cheaper as more_is_cheaper
+    from ._answers import objectives as objectives
+    from ._answers import pair_table as pair_table
     from ._answers import point_label as point_label
     from ._answers import setting_title as setting_title
     from ._answers import swept_settings as swept_settings
-    from ._answers import value_text as value_text
+    from ._answers import worth_their_cost as worth_their_cost
     from ._goal import FIGURES as FIGURES
     from ._goal import Goal as Goal
+    from ._goal import Prices as Prices
+    from ._goal import check_cost as check_cost
     from ._goal import parse_limits as parse_limits
-    from ._objectives import SWEEP_TABLES as SWEEP_TABLES
-    from ._objectives import front_table as front_table
-    from ._objectives import frontier as frontier
-    from ._objectives import more_is_cheaper as more_is_cheaper
-    from ._objectives import objectives as objectives
-    from ._objectives import pair_table as pair_table
-    from ._objectives import worth_their_cost as worth_their_cost
-    from ._places import Places as Places
     from ._point import Answer as Answer
     from ._point import Solver as Solver
     from ._point import Work as Work
     from ._point import measure as measure
-    from ._prices import Prices as Prices
-    from ._prices import check_cost as check_cost
-    from ._search import Range as Range
-    from ._search import Search as Search
-    from ._search import Space as Space
-    from ._space import Settings as Settings
+    from ._pool import Places as Places
+    from ._space import Range as Range
+    from ._space import Search as Search
+    from ._space import Space as Space
     from ._space import grid as grid
     from ._space import multiply as multiply
     from ._space import parse_axis as parse_axis
@@ -61,7 +59,6 @@ __all__ = [
     "Prices",
     "Range",
     "Search",
-    "Settings",
     "Solver",
     "Space",
     "Sweep",
@@ -93,6 +90,5 @@ __all__ = [
     "sweep_names",
     "sweep_workload",
     "swept_settings",
-    "value_text",
     "worth_their_cost",
 ]

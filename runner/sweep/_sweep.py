@@ -22,13 +22,11 @@ from ..backends import get_backend
 from ..config import MemoryConfig, NetworkConfig, SystemConfig
 from ..study import Study, check_name
 from ._answers import point_label, setting_title, swept_settings, value_text
-from ._goal import Goal
-from ._places import Places
+from ._goal import Goal, Prices, check_cost
 from ._point import Answer, Task, failure, measure
-from ._prices import Prices, check_cost
-from ._search import Range, Search, Space
+from ._pool import Places
 from ._settings import Base, Builder, check_keys
-from ._space import Settings, grid, point_key
+from ._space import Range, Search, Settings, Space, grid, point_key
 from ._start import finish_start, planned_points, write_start
 from ._table import PointTable, points_file, read_table
 

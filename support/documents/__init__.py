@@ -2,6 +2,160 @@
 
 from __future__ import annotations
 
-from ._read import read_json, read_text, read_yaml, unique_keys
+import json
+import re
+from collections.abc import Mapping
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ...errors import ConfigError
 
 __all__ = ["read_json", "read_text", "read_yaml", "unique_keys"]
+
+_NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
+_DEEPEST = 100  # PyYAML takes time quadratic in it
+_MOST_DIGITS = 3000
+_MERGE = "tag:yaml.org,2002:merge"
+_MOST_SHOWN = 100  # characters of a key in an error
+_MOST_ALIASED = 100_000  # values from aliases; ten lines of aliases can expand to more than fits into memory
+# PyYAML's further exceptions for a value that does not match its tag or its form.
+_OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+# Escapes of UTF-16 surrogates; in JSON, two of them form one character.
+_HALF_CHARACTER = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
+
+
+# A number with an exponent as in YAML 1.2; PyYAML requires a point and a sign, and reads ``1e30`` as text.
+_EXPONENT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the JSON object of *pairs*; raises `ValueError` for a duplicate key."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for place, key in enumerate(names) if key in names[:place])
+        raise ValueError(f"the key {twice[:_MOST_SHOWN]!a} occurs twice")
+    return made
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads YAML without duplicate keys, and with a bounded expansion of aliases (``*name``)."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__(content)
+        self._values = self._aliased = 0
+        self._of_node: dict[int, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Return the next node, and count its expanded values."""
+        before = self._values
+        event = self.peek_event()  # type: ignore[no-untyped-call]  # of PyYAML
+        node: yaml.Node | None = super().compose_node(parent, index)
+        if not isinstance(event, yaml.AliasEvent):
+            self._values += 1
+            self._of_node[id(node)] = self._values - before
+            return node
+        repeated = self._of_node.get(id(node), _MOST_ALIASED + 1)  # a recursive node has no end
+        self._values += repeated
+        self._aliased += repeated
+        if self._aliased > _MOST_ALIASED:
+            raise yaml.YAMLError(f"alias *{event.anchor} repeats too much {event.start_mark}")
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Return the next mapping without duplicate keys; ``<<`` merges, and may occur more than once."""
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                if key.value in seen:
+                    name = ascii(key.value[:_MOST_SHOWN])
+                    raise yaml.YAMLError(f"the key {name} occurs twice {key.start_mark}")
+                seen.add(key.value)
+        return node
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Put the pairs that *node* merges (``<<``) before its own, those of earlier mappings last.
+
+        The last pair of a key holds, as https://yaml.org/type/merge.html has it; PyYAML 6.0.4 differs.
+        """
+        own, merged = [], []
+        for key, value in node.value:
+            if key.tag != _MERGE:
+                own.append((key, value))
+                continue
+            for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if not isinstance(source, yaml.MappingNode):
+                    raise yaml.YAMLError(f"'<<' merges mappings only {source.start_mark}")
+                self.flatten_mapping(source)
+                merged.append(source.value)
+        node.value = [pair for pairs in reversed(merged) for pair in pairs] + own
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Return an integer in any base, with at most as many digits as Python reads and prints."""
+        if len(node.value) > _MOST_DIGITS:
+            raise yaml.YAMLError(f"a number of {len(node.value)} digits {node.start_mark}")
+        return int(super().construct_yaml_int(node))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
+
+
+def read_text(path: Path, what: str) -> str:
+    """Return the text in *path*; *what* describes the file in errors."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"The {what} {path} cannot be read ({error.strerror}); check the path.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"The {what} {path} is not text in UTF-8; is it the right file?") from error
+
+
+def _mapping(value: Any, path: Path, what: str, content: str) -> dict[str, Any]:
+    if _HALF_CHARACTER.search(content):
+        try:
+            json.dumps(value, ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError as error:
+            half = ascii(error.object[error.start])
+            raise ConfigError(f"The {what} {path} holds {half}, half a character; correct it.") from error
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"The {what} {path} must be a mapping of keys to values, but is {type(value).__name__}."
+        )
+    try:
+        return unique_keys([(str(key), item) for key, item in value.items()])
+    except ValueError as error:
+        raise ConfigError(f"The {what} {path} is ambiguous: {error}; leave one of the two.") from error
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """Return the JSON object in *path*; *what* describes the file in errors."""
+    content = read_text(path, what)
+    try:
+        value = json.loads(content, object_pairs_hook=unique_keys)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"The {what} {path} is not valid JSON ({error}); correct it at that place."
+        ) from error
+    return _mapping(value, path, what, content)
+
+
+def read_yaml(path: Path, what: str) -> dict[str, Any]:
+    """Return the YAML mapping in *path*; *what* describes the file in errors."""
+    content = read_text(path, what)
+    if max(accumulate(_NESTING[bracket] for bracket in re.findall(r"[][{}]", content)), default=0) > _DEEPEST:
+        raise ConfigError(f"The {what} {path} is nested too deeply; is it the right file?")
+    try:
+        value = yaml.load(content, _Loader)
+    except (yaml.YAMLError, *_OF_YAML) as error:
+        place = " ".join(str(error).split())
+        raise ConfigError(
+            f"The {what} {path} is not valid YAML ({place}); correct it at that place."
+        ) from error
+    return _mapping(value, path, what, content)

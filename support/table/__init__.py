@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from .._faces import exports_of
 
 if TYPE_CHECKING:
-    from ._frame import frame_bytes as frame_bytes
     from ._parquet import ParquetFile as ParquetFile
     from ._parquet import ParquetWriter as ParquetWriter
     from ._table import CodedColumns as CodedColumns
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from ._table import Memory as Memory
     from ._table import Table as Table
     from ._table import TableField as TableField
+    from ._table import frame_bytes as frame_bytes
     from ._table import frame_of as frame_of
     from ._table import ranks_of as ranks_of
     from ._text import TextColumn as TextColumn

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from chakrascope.converter import kernels as patterns
 from chakrascope.converter.kernels import VARIABLE, function_name, kernel_pattern, read_patterns
-from chakrascope.converter.kernels import _patterns as patterns
 from chakrascope.errors import ConfigError
 
 # Names as profilers write them, from public traces and from the libraries' sources; those that compute have

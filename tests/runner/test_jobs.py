@@ -29,9 +29,9 @@ from chakrascope.runner import (
     get_backend,
     prepare,
 )
-from chakrascope.runner.jobs._attempt import Attempt
 from chakrascope.runner.jobs._job import ACTIVE, read_request, request_of
 from chakrascope.runner.jobs._work import keep_run
+from chakrascope.runner.jobs.worker import Attempt
 from chakrascope.support import new_folder
 
 EXPERIMENTS = 3

@@ -28,8 +28,7 @@ from chakrascope.runner.planning import (
     search_plans,
     usual_network,
 )
-from chakrascope.runner.planning._rounds import simulated_step
-from chakrascope.runner.planning._simulate import front
+from chakrascope.runner.planning._simulate import front, simulated_step
 from chakrascope.runner.prediction import Setting, predict
 from chakrascope.runner.prediction.models import (
     RECOMPUTATIONS,

@@ -9,33 +9,30 @@ from ....support import exports_of
 if TYPE_CHECKING:
     from ._backend import AstraSimBackend as AstraSimBackend
     from ._backend import astra_sim_backend as astra_sim_backend
-    from ._find import KINDS as KINDS
     from ._find import AstraSimProgram as AstraSimProgram
     from ._find import find_astra_sim as find_astra_sim
-    from ._find import locate as locate
     from ._find import nearest_program as nearest_program
+    from ._inputs import NETWORK_FORMATS as NETWORK_FORMATS
+    from ._inputs import OUTPUTS as OUTPUTS
+    from ._inputs import lasting_fabric as lasting_fabric
+    from ._inputs import link_texts as link_texts
     from ._inputs import refuse_links as refuse_links
     from ._inputs import refuse_single as refuse_single
+    from ._inputs import setting_texts as setting_texts
     from ._inputs import write_inputs as write_inputs
+    from ._inputs import write_network as write_network
     from ._log import AstraSimLog as AstraSimLog
     from ._log import read_trace as read_trace
-    from ._network_files import NETWORK_FORMATS as NETWORK_FORMATS
-    from ._network_files import OUTPUTS as OUTPUTS
-    from ._network_files import lasting_fabric as lasting_fabric
-    from ._network_files import link_texts as link_texts
-    from ._network_files import setting_texts as setting_texts
-    from ._network_files import write_network as write_network
     from ._outcome import SHOWN_LINES as SHOWN_LINES
     from ._outcome import conclude as conclude
     from ._outcome import count_nodes as count_nodes
-    from ._packets import refuse_endless as refuse_endless
-    from ._packets import with_packets as with_packets
+    from ._outcome import refuse_endless as refuse_endless
+    from ._outcome import with_packets as with_packets
 else:
     __getattr__ = exports_of(__name__, __file__)
 
 
 __all__ = [
-    "KINDS",
     "NETWORK_FORMATS",
     "OUTPUTS",
     "SHOWN_LINES",
@@ -48,7 +45,6 @@ __all__ = [
     "find_astra_sim",
     "lasting_fabric",
     "link_texts",
-    "locate",
     "nearest_program",
     "read_trace",
     "refuse_endless",

@@ -11,11 +11,9 @@ from ...config import Fabric
 from .._base import Progress
 from .._process import backend_timeout_s, describe_exit, require_space, run_guarded, scratch_folder
 from ._find import AstraSimProgram, locate
-from ._inputs import TRACE_LIMIT_NODES, write_inputs
+from ._inputs import TRACE_LIMIT_NODES, lasting_fabric, write_inputs
 from ._log import AstraSimLog, log_lines, read_trace
-from ._network_files import lasting_fabric
-from ._outcome import SHOWN_LINES, conclude, count_nodes
-from ._packets import refuse_endless, with_packets
+from ._outcome import SHOWN_LINES, conclude, count_nodes, refuse_endless, with_packets
 
 __all__ = ["AstraSimBackend", "astra_sim_backend"]
 

@@ -5,25 +5,17 @@ separate program, connected through pipes.
 """
 
 from ._build import build_driver as build_driver
-from ._driver import PacketDriver as PacketDriver
-from ._install import Compiler as Compiler
-from ._install import Ns3Install as Ns3Install
-from ._install import find_compiler as find_compiler
-from ._install import find_ns3 as find_ns3
+from ._build import find_compiler as find_compiler
+from ._build import find_ns3 as find_ns3
 from ._tcp_backend import Ns3Backend as Ns3Backend
 from ._tcp_backend import TcpBackend as TcpBackend
 from ._tcp_backend import ns3_backend as ns3_backend
 from ._tcp_driver import TcpDriver as TcpDriver
-from ._tcp_driver import TcpTotals as TcpTotals
 
 __all__ = [
-    "Compiler",
     "Ns3Backend",
-    "Ns3Install",
-    "PacketDriver",
     "TcpBackend",
     "TcpDriver",
-    "TcpTotals",
     "build_driver",
     "find_compiler",
     "find_ns3",

@@ -16,12 +16,11 @@ from ..._result import COLUMNS, Result
 from ...config import Fabric, NetworkConfig, TcpPart
 from .._base import Backend, Progress
 from .._engine import MOST_OVERTAKING, EngineBackend
-from .._flows import completion_times
+from .._outcome import completion_times
 from .._packet import packet_backend
 from .._process import backend_timeout_s
 from ._build import build_driver, start_build
-from ._driver import Arrival, Message, PacketDriver
-from ._tcp_driver import TcpDriver, TcpTotals, mark_thresholds, open_before
+from ._tcp_driver import Arrival, Message, TcpDriver, TcpTotals, mark_thresholds, open_before
 
 __all__ = ["Flows", "Ns3Backend", "TcpBackend", "Watch", "eased", "ns3_backend"]
 
@@ -61,7 +60,7 @@ class Flows:
     *never* is the reason, for the error, if messages never arrive.
     """
 
-    def __init__(self, driver: PacketDriver, watch: Watch, never: str) -> None:
+    def __init__(self, driver: TcpDriver, watch: Watch, never: str) -> None:
         self._driver = driver
         self._never = never
         self._watch = watch

@@ -1,20 +1,251 @@
-"""ns-3's TCP as a running program: the commands that describe a network to it, and its own reports."""
+"""ns-3's TCP as a running program, in step with the caller's clock: commands, arrivals and reports."""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+import os
+import select
+import subprocess
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import IO, Any
 
+import numpy as np
 import pandas as pd
 
-from ....errors import ConfigError
+from ....errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError
+from ....support import Lifeline
+from ..._result import COLUMNS
 from ...config import Fabric, TcpPart
-from ._driver import PacketDriver
+from .._process import describe_exit
 
-__all__ = ["TcpDriver", "TcpTotals", "describe_tcp", "mark_thresholds", "open_before"]
+__all__ = ["Arrival", "Message", "TcpDriver", "TcpTotals", "describe_tcp", "mark_thresholds", "open_before"]
+
+Message = tuple[int, int, int, int, int]
+"""Id, source host, destination host, bytes, and when it is sent in ns."""
+
+Arrival = tuple[int, int]
+"""Id of a message and when it was complete in ns."""
+
+_POLL_S = 0.1
+_CHUNK = 1 << 16
+
+
+class TcpDriver:
+    """A program that simulates *fabric* with the TCP of *part*; a context manager that ends it.
+
+    Nodes are numbered ranks first. *keep_going* is called ten times a second while the program works; False
+    raises `Cancelled`. An answer that takes longer than *timeout_s* raises `BackendTimeout`.
+    """
+
+    def __init__(
+        self,
+        program: Path,
+        fabric: Fabric,
+        part: TcpPart,
+        *,
+        keep_going: Callable[[], bool] = lambda: True,
+        timeout_s: float = 3600.0,
+    ) -> None:
+        fabric = fabric.hosts_first()
+        commands = describe_tcp(fabric, part)
+        self._keep_going = keep_going
+        self._next_tick = time.monotonic()
+        self._deadline = self._next_tick + timeout_s
+        self._timeout_s = timeout_s
+        self._hosts = fabric.hosts
+        self._switches = sorted(fabric.switches)
+        self._rest = b""
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the program
+        self._lifeline = Lifeline()
+        try:
+            self._process = subprocess.Popen(
+                self._lifeline.command([str(program)]),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                pass_fds=(self._lifeline.reading,),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._lifeline.close()
+            self._errors.close()
+            raise BackendUnavailable(
+                f"The compiled model of TCP {program} cannot be started ({error.strerror}); delete it, "
+                "and it is compiled again."
+            ) from error
+        try:
+            if self._process.stdin is not None:
+                os.set_blocking(self._process.stdin.fileno(), False)
+            self._ask(commands, until="ready")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> TcpDriver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the program at once."""
+        self._lifeline.close()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def advance(self, messages: Sequence[Message], limit_ns: int) -> list[Arrival]:
+        """Send *messages* and simulate until a message arrives, but not past *limit_ns* (-1: no limit).
+
+        Returns all arrivals of that instant, rounded up to whole ns; none if the limit was reached, or if
+        nothing is in flight.
+        """
+        hosts = self._hosts
+        lines = [f"send {m} {hosts[a]} {hosts[b]} {size} {at * 1000}\n" for m, a, b, size, at in messages]
+        lines.append(f"run {limit_ns * 1000 if limit_ns >= 0 else -1}\n")
+        return [_arrival(line) for line in self._ask("".join(lines), until="now")]
+
+    def tcp_totals(self) -> TcpTotals:
+        """Return the statistics so far."""
+        rows, (segments, events, retransmissions, timeouts) = self._report()
+        monitored = [dict(zip(_FLOW_FIELDS, row, strict=True)) for row in rows["f"]]
+        again = {row[0]: row[1] for row in rows["r"]}
+        links, history = self._link_tables(rows, _LINK_FIELDS)
+        return TcpTotals(links, history, again, monitored, segments, events, retransmissions, timeouts)
+
+    def _report(self) -> tuple[dict[str, list[list[int]]], list[int]]:
+        """Return the numbers of all report lines by kind of line, and those of the last line."""
+        *lines, end = self._ask("links\n", until="end", keep_last=True)
+        rows: dict[str, list[list[int]]] = defaultdict(list)
+        for line in lines:
+            kind, *words = line.split(" ")
+            rows[kind].append([int(word) for word in words])
+        return rows, [int(word) for word in end.split(" ")[1:]]
+
+    def _link_tables(
+        self, rows: Mapping[str, list[list[int]]], fields: Sequence[str]
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return the *fields* of link traffic, and its intervals; nodes are the ranks, then the switches."""
+        links: pd.DataFrame = pd.DataFrame(rows["l"], columns=list(fields))
+        history = _history(rows["u"])
+        order = {node: rank for rank, node in enumerate(self._hosts)}
+        # A switch whose links are all down keeps its number.
+        order |= {node: len(self._hosts) + index for index, node in enumerate(self._switches)}
+        for table in (links, history):
+            table["src"], table["dst"] = table["src"].map(order), table["dst"].map(order)
+        return links, history
+
+    def _ask(self, text: str, *, until: str, keep_last: bool = False) -> list[str]:
+        """Send *text* and return the lines of the answer up to the one that starts with *until*."""
+        self._write(text.encode())
+        lines: list[str] = []
+        for line in self._read_lines():
+            if line.startswith("error "):
+                raise BackendError(f"The model of TCP refused the experiment: {line[6:]}.")
+            if line.split(" ", 1)[0] == until:
+                return [*lines, line] if keep_last else lines
+            lines.append(line)
+        raise self._died()
+
+    def _write(self, data: bytes) -> None:
+        """Write all of *data*, however slowly the program reads it."""
+        stream = self._process.stdin
+        if stream is None:
+            return
+        rest = memoryview(data)
+        while rest:
+            self._tick()
+            if select.select([], [stream], [], _POLL_S)[1]:
+                try:
+                    rest = rest[os.write(stream.fileno(), rest[:_CHUNK]) :]
+                except OSError:
+                    # Its last output explains more than the broken pipe.
+                    return
+
+    def _read_lines(self) -> Iterator[str]:
+        """Yield lines until the program closes its output."""
+        while True:
+            # Nothing follows the last line of an answer, so the caller reads all lines.
+            *lines, self._rest = self._rest.split(b"\n")
+            yield from (line.decode("utf-8", "replace") for line in lines)
+            chunk = self._read()
+            if not chunk:
+                return
+            self._rest += chunk
+
+    def _read(self) -> bytes:
+        """Return the next bytes of the program, empty at its end."""
+        stream = self._process.stdout
+        if stream is None:
+            return b""
+        self._tick()
+        while not select.select([stream], [], [], _POLL_S)[0]:
+            self._tick()
+        return os.read(stream.fileno(), _CHUNK)
+
+    def _tick(self) -> None:
+        """Check at most ten times a second whether to continue."""
+        now = time.monotonic()
+        if now < self._next_tick:
+            return
+        self._next_tick = now + _POLL_S
+        if not self._keep_going():
+            raise Cancelled("The packet-level simulation was cancelled.")
+        if now > self._deadline:
+            raise BackendTimeout(
+                f"The packet-level simulation did not finish within {self._timeout_s:g} s; allow more time "
+                "with CHAKRASCOPE_BACKEND_TIMEOUT, or simulate smaller messages or fewer ranks."
+            )
+
+    def _died(self) -> BackendError:
+        status = self._process.wait()
+        self._errors.seek(0)
+        output = self._errors.read()[-600:].decode("utf-8", "replace").strip()
+        last = f" It said: {' | '.join(output.splitlines()[-3:])}." if output else ""
+        return BackendError(
+            f"The model of TCP ended in the middle of a simulation: {describe_exit(status)}.{last} Simulate "
+            "a smaller network, or report this with the experiment."
+        )
+
+
+def _arrival(line: str) -> Arrival:
+    """Return the arrival in a line, its time rounded up to whole ns."""
+    try:
+        _, message, time_ps = line.split(" ")
+        return int(message), -(-int(time_ps) // 1000)
+    except ValueError as error:
+        raise BackendError(
+            f"The answer of the model of TCP cannot be understood ('{line[:80]}'); delete the folder "
+            "chakrascope/ns3 in your cache, and it is compiled again."
+        ) from error
+
+
+def _history(rows: list[list[int]]) -> pd.DataFrame:
+    """Return ``src, dst, start_ns, end_ns, bytes`` of the intervals with traffic, all equally long."""
+    widest = max((row[2] for row in rows), default=1)
+    parts = []
+    for src, dst, width, *counts in rows:
+        # Interval lengths are powers of two times each other, so shorter intervals fit into the longest.
+        sums = np.add.reduceat(counts, np.arange(0, len(counts), widest // width))
+        used = np.flatnonzero(sums)
+        start_ns = used * (widest // 1000)
+        times = {"start_ns": start_ns, "end_ns": start_ns + widest // 1000}
+        parts.append(pd.DataFrame({"src": src, "dst": dst, **times, "bytes": sums[used]}))
+    whole = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS["link_use"]))
+    table: pd.DataFrame = whole.astype(COLUMNS["link_use"])
+    return table
+
 
 _CONTROLS = {
     "bbr": "ns3::TcpBbr",
@@ -150,31 +381,3 @@ class TcpTotals:
     events: int
     retransmissions: int
     timeouts: int
-
-
-class TcpDriver(PacketDriver):
-    """A driver program simulating the hosts and switches of *fabric* with the TCP of *part*.
-
-    Nodes are numbered ranks first. Otherwise as `PacketDriver`.
-    """
-
-    def __init__(
-        self,
-        program: Path,
-        fabric: Fabric,
-        part: TcpPart,
-        *,
-        keep_going: Callable[[], bool] = lambda: True,
-        timeout_s: float = 3600.0,
-    ) -> None:
-        numbered = fabric.hosts_first()
-        commands = describe_tcp(numbered, part)
-        super().__init__(program, numbered, commands, keep_going=keep_going, timeout_s=timeout_s)
-
-    def tcp_totals(self) -> TcpTotals:
-        """Return the statistics so far."""
-        rows, (segments, events, retransmissions, timeouts) = self.report()
-        monitored = [dict(zip(_FLOW_FIELDS, row, strict=True)) for row in rows["f"]]
-        again = {row[0]: row[1] for row in rows["r"]}
-        links, history = self.link_tables(rows, _LINK_FIELDS)
-        return TcpTotals(links, history, again, monitored, segments, events, retransmissions, timeouts)

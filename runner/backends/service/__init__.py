@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from ....support import exports_of
 
 if TYPE_CHECKING:
-    from ._address import SCHEME as SCHEME
-    from ._address import ServiceAddress as ServiceAddress
-    from ._address import configured_services as configured_services
-    from ._address import parse_address as parse_address
     from ._backend import PLUGIN as PLUGIN
     from ._backend import ServiceBackend as ServiceBackend
+    from ._client import SCHEME as SCHEME
+    from ._client import ServiceAddress as ServiceAddress
     from ._client import ServiceClient as ServiceClient
+    from ._client import configured_services as configured_services
+    from ._client import parse_address as parse_address
 else:
     __getattr__ = exports_of(__name__, __file__)
 

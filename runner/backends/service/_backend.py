@@ -25,8 +25,7 @@ from ..astra_sim import (
     refuse_endless,
     with_packets,
 )
-from ._address import ServiceAddress, configured_services, parse_address
-from ._client import LOG_FILE, ServiceClient, plain, turn
+from ._client import LOG_FILE, ServiceAddress, ServiceClient, configured_services, parse_address, plain, turn
 from ._request import configuration, write_archive
 
 __all__ = ["PLUGIN", "ServiceBackend", "service_backend"]

@@ -1,7 +1,77 @@
 """A plug-in for messages over libfabric, with its providers verbs, EFA, Slingshot, TCP and shared memory."""
 
-from ._entrance import LibfabricEntrance as LibfabricEntrance
-from ._entrance import fabric_transport as fabric_transport
-from ._entrance import join_fabric as join_fabric
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .... import errors
+from ... import engine
+from .._wire import JOIN_S, Rank
 
 __all__ = ["LibfabricEntrance", "fabric_transport", "join_fabric"]
+
+
+class LibfabricEntrance:
+    """Joins a rank to the others by an endpoint for each network interface.
+
+    Providers with IP addresses bind their endpoints to those of the interfaces.
+    """
+
+    argument = "PROVIDER"
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank = rank
+        provider = rank.transport.partition(":")[2]
+        self._transport = fabric_transport(provider, rank.addresses, rank.number, rank.key)
+
+    def listen(self) -> list[str]:
+        """Return the name of each endpoint, in hexadecimal digits."""
+        return [name.hex() for name in self._transport.names()]
+
+    def connect(self, ends: dict[int, Any]) -> engine.Transport:
+        """Return the transport once all ranks have greeted each other."""
+        peers = {
+            peer: [bytes.fromhex(name) for name in names]
+            for peer, names in ends.items()
+            if peer != self.rank.number
+        }
+        deadline_ns = time.monotonic_ns() + round(JOIN_S * 1e9)
+        return join_fabric(self._transport, peers, deadline_ns)
+
+
+def fabric_transport(
+    provider: str, addresses: Iterable[str], rank: int, key: bytes
+) -> engine.FabricTransport:
+    """Return a *rank*'s transport over libfabric's *provider*: an endpoint for each address, with its name.
+
+    Not usable until `join_fabric` is called. All ranks of a job share *key*: others are ignored. Raises
+    `ConfigError` for an unknown provider, and `BackendUnavailable` where the engine was built without
+    libfabric.
+    """
+    if not engine.FabricTransport.is_built():
+        raise errors.BackendUnavailable(
+            "This engine was built without libfabric. Next: install libfabric-dev (or the headers of "
+            "your network's libfabric) on every host, and build again: pip install ."
+        )
+    try:
+        return engine.FabricTransport.open(errors, provider, list(addresses), rank, key)
+    except errors.ConfigError:
+        providers = engine.FabricTransport.providers(errors)
+        if provider.partition(";")[0] in providers:
+            raise
+        raise errors.ConfigError(
+            f"libfabric has no provider '{provider}' on this host{errors.did_you_mean(provider, providers)}"
+        ) from None
+
+
+def join_fabric(
+    transport: engine.FabricTransport, peers: Mapping[int, Sequence[bytes]], deadline_ns: int
+) -> engine.FabricTransport:
+    """Return *transport* after connecting to its *peers*, by rank and endpoint names.
+
+    Raises `BackendError` for a peer that has not answered by *deadline_ns* of the monotonic clock.
+    """
+    transport.join(errors, {peer: list(names) for peer, names in peers.items()}, deadline_ns)
+    return transport

@@ -23,20 +23,17 @@ from ._operators import PRODUCTS as PRODUCTS
 from ._operators import Exchange as Exchange
 from ._operators import Item as Item
 from ._operators import Operator as Operator
-from ._operators import optimizer_step as optimizer_step
 from ._operators import pass_over_layer as pass_over_layer
-from ._operators import pass_over_output as pass_over_output
 from ._passes import Passes as Passes
 from ._plan import AXES as AXES
-from ._plan import PRODUCT_NAMES as PRODUCT_NAMES
+from ._plan import OFFLOAD as OFFLOAD
+from ._plan import RECOMPUTATIONS as RECOMPUTATIONS
 from ._plan import SCHEDULES as SCHEDULES
 from ._plan import Plan as Plan
-from ._recomputation import OFFLOAD as OFFLOAD
-from ._recomputation import RECOMPUTATIONS as RECOMPUTATIONS
-from ._recomputation import recomputation_of as recomputation_of
-from ._schedule import Turn as Turn
-from ._schedule import schedule as schedule
+from ._plan import recomputation_of as recomputation_of
 from ._training import Span as Span
+from ._training import Turn as Turn
+from ._training import schedule as schedule
 from ._training import training_step as training_step
 from ._training import turn_spans as turn_spans
 from ._transformer import Transformer as Transformer
@@ -47,7 +44,6 @@ __all__ = [
     "LANES",
     "OFFLOAD",
     "PRODUCTS",
-    "PRODUCT_NAMES",
     "RECOMPUTATIONS",
     "SCHEDULES",
     "Exchange",
@@ -69,9 +65,7 @@ __all__ = [
     "in_flight",
     "least_recomputation",
     "list_models",
-    "optimizer_step",
     "pass_over_layer",
-    "pass_over_output",
     "phases",
     "rank_memory",
     "read_model",

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from ._plan import Plan
-from ._recomputation import OFFLOAD, Recomputation
+from ._plan import OFFLOAD, Plan, Recomputation
 from ._transformer import Transformer
 
 __all__ = [

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from ....converter.chakra import CollectiveType
 from ._convolutions import Convolution
 from ._groups import Routing
-from ._plan import Plan
-from ._recomputation import OFFLOAD
+from ._plan import OFFLOAD, Plan
 from ._transformer import Transformer
 
 __all__ = [

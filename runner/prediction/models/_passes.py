@@ -17,7 +17,7 @@ from ._operators import (
     pass_over_output,
     relative_launches,
 )
-from ._recomputation import OFFLOAD
+from ._plan import OFFLOAD
 from ._transformer import Transformer
 
 __all__ = ["Passes"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ._devices import with_chip as with_chip
-from ._devices import with_data_parallelism as with_data_parallelism
+from ._layers import with_chip as with_chip
+from ._layers import with_data_parallelism as with_data_parallelism
 from ._layers import with_layers as with_layers
-from ._micro_batches import with_micro_batches as with_micro_batches
+from ._layers import with_micro_batches as with_micro_batches
 from ._stages import with_stages as with_stages
 
 __all__ = [

@@ -1,19 +1,29 @@
-"""A deeper model: one of its equal layers more often, forwards and backwards."""
+"""A captured job with more layers or micro-batches, with other devices, or with more replicas."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ....converter.chakra import CollectiveType, EdgeKind, Graph, NodeType, Workload, have_messages, recognise
+from ....converter.building import computed_on_host
+from ....converter.chakra import (
+    DEVICE_LANE,
+    CollectiveType,
+    EdgeKind,
+    Graph,
+    NodeType,
+    Workload,
+    have_messages,
+    recognise,
+)
 from ....errors import UsageError, WorkloadError
-from ._numbered import Layers
-from ._periods import Periods, alike, repeated
+from ._periods import Layers, Periods, alike, repeated
 from ._stages import with_stages
 
-__all__ = ["with_layers"]
+__all__ = ["with_chip", "with_data_parallelism", "with_layers", "with_micro_batches"]
 
 _INSTEAD = "Capture the deeper model, or record its script."
 
@@ -128,3 +138,183 @@ def _without_saved_tensors(graph: Graph, forward: Periods) -> Graph:
         if not (inside and same and kind in (EdgeKind.DATA, EdgeKind.AUTOGRAD)):
             kept.append((src, dst, kind))
     return graph.with_edges(kept)
+
+
+def with_chip(workload: Workload, operations_per_ns: float, bytes_per_ns: float, name: str) -> Workload:
+    """Return *workload* with the times of its operators on a chip with the given peaks.
+
+    Each takes the longer of both (a roofline). What the host does stays where a device computed; where the
+    host computed itself, what is not an operator takes no time. Raises `WorkloadError` if no operator says
+    what it computes.
+    """
+    on_host = computed_on_host(workload)
+    graphs = tuple(_timed(graph, operations_per_ns, bytes_per_ns, on_host) for graph in workload.graphs)
+    if not any((graph.node_columns["num_ops"] > 1).any() for graph in workload.graphs):
+        raise WorkloadError(
+            "No operator of the workload says how much it computes, so another chip's time is not known. "
+            "Convert it from traces with shapes, or capture it anew."
+        )
+    assumption = (
+        f"computation takes what the peaks of {name} allow: operations or bytes, whichever takes longer"
+    )
+    metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), assumption]}
+    for measured in ("accounting", "operators", "repeated", "shared_inputs", "chips"):
+        metadata.pop(measured, None)
+    return replace(workload, graphs=graphs, metadata=metadata)
+
+
+def _timed(graph: Graph, operations_per_ns: float, bytes_per_ns: float, on_host: bool) -> Graph:
+    nodes = graph.node_columns
+    longest = np.maximum(nodes["num_ops"] / operations_per_ns, nodes["tensor_size_bytes"] / bytes_per_ns)
+    costs = (nodes["num_ops"] > 1) | (nodes["tensor_size_bytes"] > 1)
+    computes = (nodes["type"] == NodeType.COMP) & (on_host | (nodes["stream"] >= DEVICE_LANE))
+    times = np.where(costs, np.maximum(1, np.rint(longest)), 0).astype(np.int64)
+    return graph.with_columns(duration_ns=np.where(computes, times, nodes["duration_ns"]))
+
+
+_MOST_RANKS = 65_536
+
+
+def with_data_parallelism(workload: Workload, degree: int) -> Workload:
+    """Return *workload* with *degree* data-parallel replicas, a multiple of those it has.
+
+    Each replica computes what it did; what is exchanged keeps its size, in groups of more ranks. Raises
+    `UsageError` for another degree, and `WorkloadError` where nothing shows what replicas exchange.
+    """
+    found = recognise(workload.graphs, workload.program_of_rank, workload.groups)
+    if found.why_not:
+        raise WorkloadError(found.why_not)
+    sizes = {len(workload.groups.get(key, range(workload.num_ranks))) for key in found.replicas}
+    if not sizes:
+        raise WorkloadError(
+            f"The {workload.num_ranks} rank(s) of the workload exchange no gradients, so nothing shows what "
+            "more replicas would exchange. Capture the job with two data-parallel replicas, or record its "
+            "script as a job of more ranks."
+        )
+    now = max(sizes)
+    if degree < now or degree % now:
+        raise UsageError(
+            f"The captured job has {now} data-parallel replicas, and --dp {degree} is not a multiple of "
+            f"that. Ask for {now}, {2 * now}, {3 * now}, ...; for fewer, capture fewer."
+        )
+    ranks = workload.num_ranks * (degree // now)
+    if ranks > _MOST_RANKS:
+        raise UsageError(
+            f"--dp {degree:,} makes a job of {ranks:,} ranks, each with a file; at most {_MOST_RANKS:,} are "
+            f"made. Ask for --dp {_MOST_RANKS * now // workload.num_ranks} or less."
+        )
+    return workload.scale_out(workload.num_ranks * (degree // now))
+
+
+_ENDS = ((NodeType.COMM_SEND, "comm_dst"), (NodeType.COMM_RECV, "comm_src"))
+
+
+def with_micro_batches(workload: Workload, count: int) -> Workload:
+    """Return *workload*, a pipeline's, with *count* micro-batches, each as large as those it has.
+
+    In the steady part of a schedule with one forward and one backward pass in turn (1F1B), each stage repeats
+    the same; it repeats it more often. Fewer, or another schedule, are put together by `with_stages`. Raises
+    `WorkloadError` for graphs that show neither.
+    """
+    now = {_micro_batches(graph) for graph in workload.graphs}
+    if now == {0}:
+        raise WorkloadError(
+            "The ranks of the workload send each other nothing, so it is not a pipeline. Capture the job "
+            "with stages, or record its script with the option that cuts it into them."
+        )
+    if len(now) != 1 or 0 in now:
+        raise WorkloadError(
+            "The ranks of the workload do not exchange the same number of messages in each direction, so its "
+            "schedule is none of one forward and one backward pass in turn (1F1B). Capture the job with the "
+            "number of micro-batches you want."
+        )
+    (present,) = now
+    if count == present:
+        return workload
+    steady = [_steady(graph) for graph in workload.graphs] if count > present else []
+    if not steady or None in steady:
+        return _recut(workload, count)
+    graphs = tuple(
+        repeated(graph, periods, count - present)
+        for graph, periods in zip(workload.graphs, steady, strict=True)
+        if periods is not None
+    )
+    assumption = (
+        f"{count} micro-batches instead of {present}, each as large as before: every stage repeats what it "
+        "does between others, so a step has more samples"
+    )
+    metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), assumption]}
+    metadata.pop("accounting", None)
+    return replace(workload, graphs=graphs, metadata=metadata)
+
+
+def _recut(workload: Workload, count: int) -> Workload:
+    """Return the pipeline with *count* micro-batches, put together of its passes."""
+    try:
+        return with_stages(workload, micro_batches=count)
+    except WorkloadError as error:
+        raise WorkloadError(
+            "What other micro-batches add is not known: its stages do not repeat one forward and one "
+            "backward pass in the middle of a step (1F1B), and passes cannot be distinguished. "
+            f"{error.message}"
+        ) from error
+
+
+def _messages(graph: Graph) -> dict[tuple[int, int], np.ndarray]:
+    """Return the rows of messages by direction and partner."""
+    nodes = graph.node_columns
+    found = {}
+    for kind, end in _ENDS:
+        rows = np.flatnonzero(nodes["type"] == kind)
+        for partner in np.unique(nodes[end][rows]).tolist():
+            found[int(kind), partner] = rows[nodes[end][rows] == partner]
+    return found
+
+
+def _micro_batches(graph: Graph) -> int:
+    """Return how many messages the rank exchanges in each direction with each partner; 0 if they differ."""
+    counts = {len(rows) for rows in _messages(graph).values()}
+    return counts.pop() if len(counts) == 1 else 0
+
+
+def _steady(graph: Graph) -> Periods | None:
+    """Return the periods of one forward and one backward pass in the middle of the step."""
+    messages = _messages(graph)
+    cuts = _ends_of_backward_passes(graph)
+    found: Periods | None = None
+    run: list[int] = []
+    for begin, end in [*itertools.pairwise(cuts), (0, 0)]:
+        if end and all(((rows >= begin) & (rows < end)).sum() == 1 for rows in messages.values()):
+            run = [*(run or [begin]), end]
+            continue
+        one = alike(graph, run, _name_of(graph)) if run else None
+        if one is not None and (found is None or len(one.found) > len(found.found)):
+            found = one
+        run = []
+    return found
+
+
+def _ends_of_backward_passes(graph: Graph) -> list[int]:
+    """Return the rows behind each stretch of backward operators; messages end a stretch, too."""
+    nodes = graph.node_columns
+    phase, kind, operator = nodes["phase"], nodes["kind"], nodes["operator"]
+    backward = phase == "backward"
+    gap = kind == "host"
+    gap &= operator == ""
+    message = np.isin(nodes["type"], [kind for kind, _ in _ENDS])
+    computes = (nodes["type"] == NodeType.COMP) & ~gap
+    seen = np.flatnonzero(computes | message)
+    here, following = seen[:-1], seen[1:]
+    return (here[backward[here] & ~backward[following]] + 1).tolist()  # type: ignore[no-any-return]
+
+
+def _name_of(graph: Graph) -> Callable[[int], object]:
+    nodes = graph.node_columns
+    operator, phase, module = nodes["operator"], nodes["phase"], nodes["module"]
+
+    def name_of(row: int) -> object:
+        words = tuple(column.texts[column.numbers[row]] for column in (operator, phase, module))
+        numbers = ("type", "stream", "comm_type", "comm_size_bytes", "group", "num_ops", "tensor_size_bytes")
+        return (*words, *(int(nodes[name][row]) for name in numbers))
+
+    return name_of

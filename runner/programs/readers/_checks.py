@@ -1,6 +1,10 @@
-"""Limits of programs, and the checks that all readers share."""
+"""Limits of programs, and the checks of values that all readers share."""
 
 from __future__ import annotations
+
+import reprlib
+from collections.abc import Sequence
+from typing import Any
 
 from ....errors import ConfigError, did_you_mean
 from .._model import Op, Program, Region
@@ -10,6 +14,7 @@ __all__ = [
     "MOST_CHUNKS",
     "MOST_OPS",
     "MOST_RANKS",
+    "Fields",
     "check_regions",
     "collective_named",
     "require",
@@ -64,3 +69,70 @@ def _check_region(program: Program, rank: int, block: int, op: Op, region: Regio
             f"buffer of rank {owner}, which has {have} chunk{'s' * (have != 1)}; enlarge the buffer or "
             "correct the offset.",
         )
+
+
+_MISSING = object()
+
+
+class Fields:
+    """One object of a plan; *where* are the words for its place, *source* the file."""
+
+    def __init__(self, data: Any, source: str, where: str = "") -> None:
+        self.source = source
+        self.where = where or source
+        if not isinstance(data, dict):
+            raise ConfigError(f"{self.where}: there should be a JSON object, not {reprlib.repr(data)}.")
+        self.data: dict[str, Any] = data
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.data
+
+    def integer(self, key: str, least: int, most: int, default: int | None = None) -> int:
+        """Return a whole number from *least* to *most*."""
+        value = self.data.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self._wrong(key, f"a whole number from {least} to {most}", value)
+        return value
+
+    def integers(self, key: str, least: int, most: int) -> list[int]:
+        """Return a list of whole numbers."""
+        values = self.data.get(key, _MISSING)
+        if not isinstance(values, list) or not all(
+            isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+            for value in values
+        ):
+            raise self._wrong(key, f"a list of whole numbers from {least} to {most}", values)
+        return values
+
+    def text(self, key: str, default: str) -> str:
+        """Return a string."""
+        value = self.data.get(key, default)
+        if not isinstance(value, str):
+            raise self._wrong(key, "a string", value)
+        return value
+
+    def choice(self, key: str, allowed: Sequence[str]) -> str:
+        """Return one of *allowed*."""
+        value = self.text(key, "")
+        if value not in allowed:
+            raise ConfigError(f"{self.where}: '{key}' cannot be {value!r}{did_you_mean(value, allowed)}")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return true or false."""
+        value = self.data.get(key, default)
+        if not isinstance(value, bool):
+            raise self._wrong(key, "true or false", value)
+        return value
+
+    def list(self, key: str, *, optional: bool = False) -> list[Fields]:
+        """Return a list of objects."""
+        values = self.data.get(key, [] if optional else _MISSING)
+        if not isinstance(values, list):
+            raise self._wrong(key, "a list", values)
+        return [Fields(value, self.source, self.where) for value in values]
+
+    def _wrong(self, key: str, wanted: str, value: Any) -> ConfigError:
+        if value is _MISSING or value is None:
+            return ConfigError(f"{self.where}: '{key}' is missing; it must be {wanted}.")
+        return ConfigError(f"{self.where}: '{key}' must be {wanted}, but is {reprlib.repr(value)}.")

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from ....errors import ConfigError, did_you_mean
 from .._model import Buffer, Channel, ChannelType, Program, RankProgram, ThreadBlock
-from ._checks import MOST_CHUNKS, MOST_RANKS, collective_named, require
-from ._fields import Fields
+from ._checks import MOST_CHUNKS, MOST_RANKS, Fields, collective_named, require
 from ._plan_ops import Tables, read_op
 
 __all__ = ["read_mscclpp"]

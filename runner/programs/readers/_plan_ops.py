@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ....errors import ConfigError, did_you_mean
 from .._model import CONTROL_OPS, PACKET_OPS, Buffer, Channel, ChannelType, Op, Region
-from ._checks import MOST_CHUNKS, require
-from ._fields import Fields
+from ._checks import MOST_CHUNKS, Fields, require
 
 __all__ = ["OPS", "Tables", "read_op"]
 

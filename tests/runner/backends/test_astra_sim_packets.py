@@ -19,7 +19,7 @@ from chakrascope.errors import BackendError, BackendTimeout, ChakrascopeError, S
 from chakrascope.runner import NetworkConfig, Result, prepare, simulate
 from chakrascope.runner.backends import write_inputs
 from chakrascope.runner.backends.astra_sim import AstraSimBackend, AstraSimProgram, find_astra_sim
-from chakrascope.runner.backends.astra_sim._packets import read_flows, read_pauses
+from chakrascope.runner.backends.astra_sim._outcome import read_flows, read_pauses
 from chakrascope.runner.config import PacketPart, fabric_of
 
 FAKE = Path(__file__).with_name("fake_astra_sim.py")

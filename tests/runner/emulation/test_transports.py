@@ -24,8 +24,8 @@ from chakrascope.converter import NodeType
 from chakrascope.errors import BackendError, BackendUnavailable, ChakrascopeError, ConfigError
 from chakrascope.runner import engine, get_backend, prepare
 from chakrascope.runner.emulation import Setup, emulate, libfabric
-from chakrascope.runner.emulation._rank import Rank
 from chakrascope.runner.emulation._transports import entrance_of
+from chakrascope.runner.emulation._wire import Rank
 
 SEND, RECV = NodeType.COMM_SEND, NodeType.COMM_RECV
 MS = 1_000_000
