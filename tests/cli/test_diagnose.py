@@ -1,18 +1,25 @@
-"""``chakrascope diagnose`` on a run with a slow link, on a sound one, and on one without messages."""
+"""``chakrascope diagnose`` on runs, tables of operations and production logs."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+from pathlib import Path
 
 import command_line
 import pytest
+from command_line import run_and_read
+from log_files import Job, straggling_job
 from noisy_runs import star, training
 
-from chakrascope.converter import CollectiveType
+from chakrascope.cli import main
+from chakrascope.converter import CollectiveType, Workload
+from chakrascope.converter.chakra import GAP
 from chakrascope.runner import Study, get_backend, prepare
 from chakrascope.runner.analysis import TABLES, analyse_run
+
+from ..step_times import data_parallel_job
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +77,233 @@ def test_a_sound_run_has_none(study, capsys):
 def test_a_run_without_messages_says_so(study, capsys):
     text = shown(capsys, study, "--run", run_of(study, backend="analytical-unaware"))
     assert "no records of messages" in text
+
+
+# Tables of operations on the command line: what is printed, in which format, and what is refused.
+
+DATA = Path(__file__).parents[1] / "data" / "runner" / "stragglers"
+TABLE = DATA / "slow-worker.parquet"
+
+
+def run(capfd, *arguments):
+    """Return exit code, standard output and error of one command."""
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    out, err = capfd.readouterr()
+    return end.value.code, out, err
+
+
+def test_the_answer_names_the_slow_worker(capfd):
+    code, out, _ = run(capfd, "diagnose", TABLE)
+    assert code == 0
+    first, *lines = out.splitlines()
+    assert first == (
+        "Stragglers make the job 1.975 times as slow as it is without them "
+        "(16 workers: 4 replicas of 4 stages; 2 steps)."
+    )
+    assert "(M_W): 0.985, without the last stage (M_S): -0.001." in out
+    assert any(
+        line.startswith("1. Slow worker: rank 0 (dp_rank 0, stage 0), in all steps.") for line in lines
+    )
+    assert "    rank 0 ##" in lines
+    assert "   rank 60 -." in out
+    assert lines[-1] == f"Next: chakrascope diagnose {TABLE} --view steps"
+
+
+def test_json_and_csv(capfd):
+    _, out, _ = run(capfd, "diagnose", DATA / "long-stage.parquet", "--format", "json")
+    facts = json.loads(out)
+    expected = json.loads((DATA / "expected.json").read_text())["long-stage"]
+    assert facts["kind"] == "operations"
+    assert facts["slowdown"] == pytest.approx(expected["slowdown"], rel=1e-5)
+    assert facts["causes"][0]["kind"] == "stage"
+    assert facts["causes"][0]["steps"] == [23, 263, 1048]
+    assert {row["step"]: row["stage 3"] for row in facts["steps"]} == pytest.approx(
+        {int(step): by["3"] for step, by in expected["by_stage"].items()}, rel=1e-5
+    )
+    assert len(facts["heat-map"]) == len(facts["workers"]) == 8
+    _, out, _ = run(capfd, "diagnose", TABLE, "--view", "heat-map", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert len(rows) == 16
+    assert float(rows[0]["step 27"]) > 1.9
+    _, out, _ = run(capfd, "diagnose", TABLE, "--view", "workers", "--format", "json")
+    assert json.loads(out)[0]["rank"] == 0
+
+
+@pytest.mark.parametrize("view", ["causes", "types", "workers", "steps", "heat-map"])
+def test_every_view_is_printed(capfd, view):
+    code, out, _ = run(capfd, "diagnose", TABLE, "--view", view)
+    assert code == 0
+    assert "times as slow" not in out
+    assert out
+
+
+def test_refused(tmp_path, capfd):
+    code, _, err = run(capfd, "diagnose", TABLE, "--view", "speeds")
+    assert code == 2
+    assert "causes, types, workers, steps, heat-map" in err
+    for wrong in ([TABLE, TABLE], [TABLE, "--run", "measured"]):
+        code, _, err = run(capfd, "diagnose", *wrong)
+        assert code == 2
+        assert "name one TABLE without --run" in err
+    code, _, err = run(capfd, "diagnose", TABLE, "--format", "csv")
+    assert code == 2
+    assert "CSV holds one table" in err
+    (tmp_path / "bad.csv").write_text("step,optype\n1,forward-compute\n")
+    code, _, err = run(capfd, "diagnose", tmp_path / "bad.csv")
+    assert code == 21
+    assert "has no column 'dp_rank'" in err
+
+
+def every_tenth(number):
+    return number % 10 == 5
+
+
+@pytest.mark.parametrize(
+    ("planted", "sentence"),
+    [
+        ({"slow": 2}, "Slow worker: rank 2 (dp_rank 2, stage 0), in all steps."),
+        (
+            {"slow": 2, "wanted": every_tenth},
+            "Slow worker: rank 2 (dp_rank 2, stage 0), in 4 of 40 steps, every 10th.",
+        ),
+        ({"slow": 1, "phase": "loader"}, "Late input: rank 1 (dp_rank 1, stage 0), in all steps."),
+        (
+            {"slow": 3, "phase": "pause", "wanted": every_tenth},
+            "Garbage collection: rank 3 (dp_rank 3, stage 0), in 4 of 40 steps, every 10th.",
+        ),
+        (
+            {"slow": 9, "wanted": lambda number: number >= 20},
+            "Slow transfer: collectives of stage 0, in 20 of 40 steps, since step 20.",
+        ),
+        ({}, ""),
+    ],
+)
+def test_recorded_steps_name_the_cause_alone(capfd, tmp_path, planted, sentence):
+    study = tmp_path / "study"
+    Study.create(study)
+    data_parallel_job(study / "traces" / "capture-1", **planted)
+    _, out, _ = run(capfd, "diagnose", study)
+    assert (f"\n1. {sentence}" if sentence else "No worker, stage, link or host makes") in out
+    assert "\n2. " not in out
+    _, of_folder, _ = run(capfd, "diagnose", study / "traces" / "capture-1")
+    assert of_folder == out
+
+
+def test_a_run_is_explained_where_it_is_named(capfd, tmp_path):
+    Study.create(tmp_path / "study")
+    data_parallel_job(tmp_path / "study" / "traces" / "capture-1")
+    code, _, err = run(capfd, "diagnose", tmp_path / "study", "--run", "abc")
+    assert code != 0
+    assert "has no run yet" in err
+    code, _, err = run(capfd, "convert", tmp_path / "study")
+    assert code != 0
+    assert "chakrascope diagnose" in err
+
+
+# Production logs on the command line: what is printed, in which format, and what is refused.
+
+
+@pytest.fixture
+def logs(tmp_path):
+    return straggling_job().write(tmp_path / "logs")
+
+
+@pytest.fixture
+def hang(tmp_path):
+    job = Job(2)
+    job.collective()
+    job.collective(missing=(1,))
+    return job.write(tmp_path / "hang")
+
+
+def test_inspect_names_the_straggler_and_prints_all_tables(logs, capfd):
+    code, out, _ = run_and_read(capfd, "diagnose", logs)
+    assert code == 0
+    assert "Rank 3 comes last in " in out
+    for title in ("Who comes last", "Collectives", "Speed by size, for calibration"):
+        assert title in out
+    assert out.splitlines()[-1] == f"Next: chakrascope convert {logs} -o PREFIX"
+    code, out, _ = run_and_read(capfd, "diagnose", *sorted(logs.iterdir()), "--view", "speeds")
+    assert "Who comes last" not in out
+    assert "Speed by size" in out
+
+
+def test_inspect_as_json_and_csv(logs, capfd):
+    _, out, _ = run_and_read(capfd, "diagnose", logs, "--format", "json")
+    facts = json.loads(out)
+    assert facts["ranks"] == [0, 1, 2, 3]
+    assert facts["groups"]["tp-1"] == [2, 3]
+    assert facts["clocks"] == {"known_from": "ends", "ahead_ns": {}, "spread_ns": 0}
+    assert facts["stragglers"][0]["rank"] == 3
+    assert facts["findings"] == []
+    assert len(facts["collectives"]) == 20
+    for show, rows in (("collectives", 20), ("stragglers", len(facts["stragglers"])), ("speeds", 3)):
+        _, out, _ = run_and_read(capfd, "diagnose", logs, "--view", show, "--format", "csv")
+        assert len(list(csv.DictReader(io.StringIO(out)))) == rows
+    code, _, err = run_and_read(capfd, "diagnose", logs, "--format", "csv")
+    assert code == 2
+    assert "CSV holds one table" in err
+
+
+def test_a_hang_is_named_by_every_command(hang, capfd, tmp_path):
+    said = "did not complete: rank 0 issued it, rank 1 never did."
+    out = run_and_read(capfd, "diagnose", hang)[1]
+    assert said in out
+    assert "Next: " not in out  # what to do about it is among the findings
+    code, out, _ = run_and_read(capfd, "doctor", hang)
+    assert (code, said in out) == (1, True)
+    code, _, err = run_and_read(capfd, "convert", hang, "-o", tmp_path / "w")
+    assert (code, said in err) == (20, True)
+    assert run_and_read(capfd, "convert", hang, "-o", tmp_path / "w", "--cut-unfinished")[0] == 0
+    assert Workload.load(tmp_path / "w").num_ranks == 2
+
+
+def test_a_study_from_logs_answers(logs, capfd, tmp_path):
+    study = tmp_path / "study"
+    assert run_and_read(capfd, "convert", study, logs)[0] == 0
+    network = tmp_path / "net.yml"
+    network.write_text("topology: [ Ring ]\nnpus_count: [ 4 ]\nbandwidth: [ 50.0 ]\nlatency: [ 500.0 ]\n")
+    assert run_and_read(capfd, "run", study, "--network", network)[0] == 0
+    _, out, _ = run_and_read(capfd, "summary", study)
+    assert "gap between collectives, not profiled" in " ".join(out.split())
+    code, out, _ = run_and_read(capfd, "timeline", study, "--measured", "--format", "json")
+    assert code == 0
+    assert {row["operator"] for row in json.loads(out)} >= {"all_reduce", GAP}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["convert", "LOGS"], "is not a study but logs"),
+        (["convert", "STUDY", "--back-to-back"], "go with production logs"),
+        (["convert", "LOGS", "-o", "w", "--step", "3"], "--step does not go with production logs"),
+        (["convert", "LOGS", "-o", "w", "--rescale-host"], "--rescale-host does not go with"),
+        (["convert", "LOGS", "-o", "w", "--device-trace", "x"], "--device-trace does not go with"),
+        (["convert", "nowhere", "-o", "w"], "There is no file or folder nowhere"),
+        (["convert"], "Give a STUDY"),
+        (["inspect", "LOGS", "--node", "3"], "chakrascope diagnose"),
+        (["diagnose", "w", "--view", "speeds"], "holds no logs"),
+        (["diagnose", "LOGS", "--run", "measured"], "name LOGS without --run"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(logs, capfd, monkeypatch, arguments, said):
+    monkeypatch.chdir(logs.parent)
+    code, _, err = run_and_read(capfd, *(str(logs) if word == "LOGS" else word for word in arguments))
+    assert code == 2
+    assert said in " ".join(err.split())
+
+
+def test_a_log_where_a_graph_belongs_is_told(logs, capfd):
+    code, _, err = run_and_read(capfd, "run", "--workload-configuration", logs / "nccl_trace_rank_0.json")
+    assert code != 0
+    assert "Traceback" not in err
+
+
+def test_names_in_logs_do_not_reach_the_terminal(tmp_path, capfd):
+    job = Job(2, {"\x1b[31mred": [0, 1]})
+    for _ in range(3):
+        job.collective(group="\x1b[31mred")
+    _, out, err = run_and_read(capfd, "diagnose", job.write(tmp_path / "logs"))
+    assert "\x1b[31mred" not in out + err
+    assert "red" in out

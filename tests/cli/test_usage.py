@@ -1,19 +1,27 @@
-"""What the command line says to a newcomer and to wrong usage."""
+"""What the command line says to a newcomer, to wrong usage, and where the system refuses."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import click
 import command_line
 import pytest
+from studies import make_study
 
-from chakrascope.cli import cli
+import chakrascope.cli
+from chakrascope.cli import cli, main
+from chakrascope.cli import main as cli_main
 from chakrascope.cli._main import _ELSEWHERE
 from chakrascope.converter import Workload
-from chakrascope.runner import NetworkConfig
+from chakrascope.runner import NetworkConfig, Workspace
 
 
 def test_the_commands_are_a_frozen_surface() -> None:
@@ -218,3 +226,207 @@ def test_generate_tells_what_it_assumes_of_groups(tmp_path, capsys, monkeypatch,
     arguments = ["generate", "text", "--file", str(text), "-o", str(tmp_path / "o"), "--ranks", "4"]
     assert command_line.run(*arguments, *options) == 0
     assert told in capsys.readouterr().out
+
+
+# What commands say to go on with: a command to copy, about what they did and nothing newer.
+
+
+def answer(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    shown = capsys.readouterr()
+    assert stop.value.code == 0, shown.err
+    return shown.out
+
+
+def next_step(said):
+    (line,) = [line for line in said.splitlines() if line.startswith("Next: ")]
+    program, *arguments = shlex.split(line.removeprefix("Next: "))
+    assert program == "chakrascope"
+    return arguments
+
+
+def test_the_next_step_of_a_run_answers_about_it_after_others(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "40")
+    study = make_study(tmp_path / "a study $HOME").study
+    said = answer(capsys, "run", study.path, "--network", "ring-2")
+    first = {run.id for run in study.runs()}
+    again = next_step(said)
+    assert answer(capsys, "run", study.path, "--network", "cpu-cluster-2")
+    (made,) = [run for run in study.runs() if run.id == again[-1]]
+    assert made.id in first
+    told = json.loads(answer(capsys, *again, "--format", "json"))
+    assert told["makespan_ns"] == made.makespan_ns
+
+
+def test_the_next_step_of_a_conversion_names_the_workload(capsys, tmp_path, data_dir):
+    traces = data_dir / "converter" / "dlrm_v100_8" / "kineto_{rank}.json.gz"
+    said = answer(capsys, "convert", tmp_path / "s", "--device-trace", traces)
+    assert next_step(said) == [
+        "run", str(tmp_path / "s"), "--workload", "dlrm_v100_8", "--network", "PRESET"
+    ]  # fmt: skip
+    said = answer(capsys, "convert", "-o", tmp_path / "w", "--device-trace", traces)
+    assert next_step(said)[:3] == ["run", "--workload-configuration", str(tmp_path / "w")]
+
+
+def test_a_sweep_names_the_run_that_it_kept(capsys, tmp_path):
+    study = make_study(tmp_path / "s").study
+    axes = ("--network", "ring-2", "--over", "network.bandwidth=25,50", "--workers", "0")
+    said = answer(capsys, "sweep", study.path, *axes)
+    assert next_step(said) == ["view", str(study.path), "--run", study.runs()[-1].id]
+
+
+def test_the_viewer_opens_at_the_run_it_is_given(capsys, monkeypatch, tmp_path):
+    made = make_study(tmp_path / "s")
+    opened = []
+
+    def serve(_what, *, ready, **_options):
+        ready("http://127.0.0.1:1/?token=secret")
+        opened.append(True)
+
+    monkeypatch.setattr("chakrascope.viewer.serve", serve)
+    said = answer(capsys, "view", made.study.path, "--run", made.run_a[:6])
+    assert f"http://127.0.0.1:1/?token=secret&run={made.run_a}\n" in said
+    code = command_line.run("view", made.study.path, "--run", "none")
+    assert code != 0
+    assert opened == [True]
+
+
+def test_commands_to_copy_are_printed_by_one_function():
+    """It quotes them, keeps them on one line, and takes what they are about as words of their own."""
+    for file in Path(chakrascope.cli.__file__).parent.glob("*.py"):
+        found = re.findall(r'print\(\s*f"(?:Next|Open it): .*chakrascope', file.read_text())
+        assert not found, file.name
+
+
+# Calls that a system refuses, or whose reader goes away, end with a sentence or without a word.
+
+PROGRAM = [sys.executable, "-m", "chakrascope.cli"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return make_study(tmp_path_factory.mktemp("odd") / "study").study.path
+
+
+def ended(arguments, capsys):
+    """Return the exit code of a call and what it said to standard error."""
+    with pytest.raises(SystemExit) as stopped:
+        cli_main([str(argument) for argument in arguments])
+    return stopped.value.code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("timeline", "STUDY", "-o", "/"), 2, "/ cannot be written (Is a directory)"),
+        (("report", "STUDY", "-o", "/"), 60, "The report / cannot be written (Is a directory)"),
+        (("query", "STUDY", "select 1", "--timeout", "1e30"), 2, "1e30 is too large"),
+        (("query", "STUDY", "select 1", "--timeout", "2e6"), 2, "allow a day at most"),
+        (("generate", "all-reduce", "--ranks", "2", "--compute-ns", "1e30", "-o", "g"), 2, "too large"),
+        (("predict", "search", "--model", "m", "--dp", "9" * 5000), 2, "not a list of whole numbers"),
+        (("run", "STUDY", "--network", "ring-2", "--fail", "²@1us"), 40, "²"),
+        (("timeline", "STUDY", "--ranks", "9" * 5000), 2, "are no ranks; write 3, or 0-7"),
+        (("what-if", "STUDY", "--faster", "bandwidth:²=2"), 2, "has no dimension '²'"),
+        (("sweep", "STUDY", "--trials", "100001"), 2, "100001 is not in the range"),
+        (("sweep", "STUDY", "--over", "network=ring-2", "--cluster", "SCHEDULER"), 50, "does not answer"),
+        (("inspect", "."), 30, "No workload at ."),
+        (("demo", "--port", "65536"), 2, "65536 is not in the range"),
+    ],
+)
+def test_what_cannot_be_is_told_in_a_sentence(made, arguments, code, message, capsys):
+    scheduler = made.parent / "scheduler.json"
+    scheduler.write_text("[" * 5000)
+    files = {"STUDY": made, "SCHEDULER": scheduler}
+    found = ended([files.get(word, word) for word in arguments], capsys)
+    assert found[0] == code
+    assert message in found[1]
+
+
+@pytest.mark.parametrize(
+    "name", ["ring", "direct", "nccl-ring:Simple:2", "nccl", "all-pairs-put", "nccl-tree"]
+)
+@pytest.mark.parametrize("command", ["inspect", "prove", "export"])
+def test_a_program_without_an_end_is_refused_with_its_size(name, command, tmp_path, capsys):
+    collective = "all-gather" if name == "all-pairs-put" else "all-reduce"
+    asked = ["algorithm", command, name, "--collective", collective, "--ranks", "99999999999999"]
+    code, message = ended([*asked, *(["-o", tmp_path / "set"] if command == "export" else [])], capsys)
+    assert code == 40
+    assert "among 99,999,999,999,999 ranks has about" in message
+    assert "GB" in message
+
+
+def test_a_text_workload_without_an_end_is_refused_with_its_size(tmp_path, capsys):
+    text = tmp_path / "job.txt"
+    text.write_text("DATA\n1\nlayer -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1024 5\n")
+    asked = ["generate", "text", "--file", text, "-o", tmp_path / "job"]
+    code, message = ended([*asked, "--ranks", "2", "--repeats", "1000000000"], capsys)
+    assert code == 2
+    assert "make about 6,000,000,000 nodes a rank, which need about 6,000 GB" in message
+    code, message = ended([*asked, "--ranks", "999999999999"], capsys)
+    assert code == 2
+    assert "999,999,999,999 ranks are too many" in message
+
+
+def test_packets_without_an_end_are_refused(tmp_path, capsys):
+    prefix = tmp_path / "huge"
+    code, message = ended(
+        ["generate", "all-reduce", "--ranks", "2", "--size", "900000000000000000", "-o", prefix], capsys
+    )
+    assert code == 0, message
+    asked = ["run", "--workload-configuration", prefix, "--network-configuration", "ring-2"]
+    code, message = ended([*asked, "--backend", "packet"], capsys)
+    assert code == 50
+    assert "takes days" in message
+
+
+def test_a_full_disk_names_the_file_and_leaves_no_part_of_a_set(tmp_path):
+    code = (
+        "import resource, sys\n"
+        "from chakrascope.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))\n"
+        "main(sys.argv[1:])\n"
+    )
+    prefix = tmp_path / "set"
+    asked = ["algorithm", "export", "ring", "--collective", "all-reduce", "--ranks", "8", "-o", str(prefix)]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *asked], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert str(prefix) in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_the_system_names_the_file(made, monkeypatch, capsys):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied", "/some/file")
+
+    monkeypatch.setattr("chakrascope.runner.Study.open", refuse)
+    code, message = ended(["runs", made], capsys)
+    assert code == 1
+    assert message == (
+        "error: /some/file: Permission denied; check the path, and that you may read and write there.\n"
+    )
+
+
+@pytest.mark.parametrize("words", [["critical-path"], ["runs", "--format", "json"]])
+def test_a_reader_that_goes_away_ends_it_without_a_word(made, words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*PROGRAM, *words, str(made)]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_closed_standard_streams_are_no_error(made):
+    script = f"exec {' '.join([*PROGRAM, 'runs', str(made)])} <&- >&- 2>&-"
+    assert subprocess.run(["/bin/sh", "-c", script], check=False).returncode == 0
+
+
+def test_a_study_whose_name_is_no_text_breaks_no_list(made, tmp_path):
+    shutil.copytree(made, tmp_path / os.fsdecode(b"s\xff"))
+    table = Workspace(tmp_path).table()
+    assert table["name"].tolist() == ["s\ufffd"]
+    assert table["problem"].tolist() == [""]
