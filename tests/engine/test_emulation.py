@@ -1,19 +1,36 @@
-"""Ranks in real time: they send what a simulation would carry, and wait as long as they should."""
+"""Ranks in real time, over sockets, libfabric and threads: they send what a simulation would carry."""
 
 from __future__ import annotations
 
 import socket
+import threading
+import time
 
 import et
 import numpy as np
 import pytest
-from ranks import Job, connections, emulate, sent_messages, simulated_messages
+from ranks import Job, OverFabric, connections, emulate, over_sockets, sent_messages, simulated_messages
 
 from build import coll, comp, config, recv, send
 from chakrascope.errors import BackendError, ConfigError
 from chakrascope.runner import engine
+from chakrascope.runner.emulation.libfabric import fabric_transport, join_fabric
 
 MS = 1_000_000
+SECOND = 1_000_000_000
+KEY = b"k" * 16
+
+needs_libfabric = pytest.mark.skipif(
+    not engine.FabricTransport.is_built(), reason="the engine was built without libfabric (libfabric-dev)"
+)
+every_transport = pytest.mark.parametrize(
+    "enter",
+    [
+        pytest.param(over_sockets, id="sockets"),
+        pytest.param(OverFabric("tcp"), id="libfabric-tcp", marks=needs_libfabric),
+        pytest.param(OverFabric("shm"), id="libfabric-shm", marks=needs_libfabric),
+    ],
+)
 
 
 def programs(ranks):
@@ -26,15 +43,16 @@ def every_algorithm():
             yield pytest.param(kind, algorithm, id=f"{kind}-{algorithm}")
 
 
+@every_transport
 @pytest.mark.parametrize(("kind", "algorithm"), [*every_algorithm()])
-def test_a_collective_becomes_the_messages_of_its_simulation(kind, algorithm):
+def test_a_collective_becomes_the_messages_of_its_simulation(kind, algorithm, enter):
     name = kind.replace("-", "_")
     settings = {f"{name}_implementation": [algorithm], "preferred_dataset_splits": 2}
     job = programs([[coll(0, 40_000, comm_type=name.upper())]] * 4)
     if any(engine.refusals(config(**settings), engine.collectives(job))):
         pytest.skip(f"{algorithm} cannot run {kind}")
     expected = simulated_messages(job, config(**settings))
-    measured = [message[:3] for message in sent_messages(emulate(job, config(**settings)))]
+    measured = [message[:3] for message in sent_messages(emulate(job, config(**settings), enter=enter))]
     assert expected
     assert measured == expected
 
@@ -74,7 +92,8 @@ def test_members_with_different_amounts_send_what_they_have():
     assert measured == expected
 
 
-def test_a_message_that_comes_before_its_receive_waits_for_it():
+@every_transport
+def test_a_message_that_comes_before_its_receive_waits_for_it(enter):
     # The second message leaves once the first has arrived: were its receive needed for that, none would end.
     job = programs(
         [
@@ -82,7 +101,7 @@ def test_a_message_that_comes_before_its_receive_waits_for_it():
             [recv(0, 0, 1, tag=2), recv(1, 0, 1, tag=1, after=[0])],
         ]
     )
-    sender, receiver = emulate(job, config(npus_count=[2]))
+    sender, receiver = emulate(job, config(npus_count=[2]), enter=enter)
     early, late = receiver.received["received_ns"].tolist()
     assert early < late <= receiver.nodes["start_ns"].tolist()[1]
     assert sender.nodes["end_ns"].tolist()[0] <= sender.nodes["start_ns"].tolist()[1]
@@ -127,29 +146,32 @@ def test_compute_is_never_shorter_than_it_should_be():
     assert output.finish_ns == output.nodes["end_ns"].max()
 
 
-def test_large_messages_both_ways_at_once_do_not_block_each_other():
-    size = 48 << 20
+@every_transport
+def test_large_messages_from_all_to_all_at_once_do_not_block_each_other(enter):
+    size, ranks = 24 << 20, 3
     job = programs(
         [
-            [send(0, 0, 1, size), recv(1, 1, 0, size)],
-            [send(0, 1, 0, size), recv(1, 0, 1, size)],
+            [send(peer, rank, peer, size, tag=rank) for peer in range(ranks) if peer != rank]
+            + [recv(ranks + peer, peer, rank, size, tag=peer) for peer in range(ranks) if peer != rank]
+            for rank in range(ranks)
         ]
     )
-    outputs = emulate(job, config(npus_count=[2], semantics="trace"))
-    assert sent_messages(outputs) == [(0, 1, size, 1), (1, 0, size, 1)]
+    outputs = emulate(job, config(npus_count=[ranks], semantics="trace"), enter=enter)
+    assert sum(size for _, _, size, _ in sent_messages(outputs)) == size * ranks * (ranks - 1)
     for output in outputs:
-        assert output.sent["begun_ns"] <= output.sent["sent_ns"]
-        assert output.received["begun_ns"] <= output.received["received_ns"]
+        assert len(output.received["number"]) == ranks - 1
+        assert (output.sent["begun_ns"] <= output.sent["sent_ns"]).all()
 
 
-def test_several_interfaces_take_turns():
+@every_transport
+def test_several_interfaces_take_turns(enter):
     job = programs(
         [
             [send(number, 0, 1, 50_000, tag=number) for number in range(6)],
             [recv(number, 0, 1, 50_000, tag=number) for number in range(6)],
         ]
     )
-    sender, receiver = emulate(job, config(npus_count=[2], semantics="trace"), paths=2)
+    sender, receiver = emulate(job, config(npus_count=[2], semantics="trace"), paths=2, enter=enter)
     assert sorted(sender.sent["path"].tolist()) == [0, 0, 0, 1, 1, 1]
     by_number = dict(
         zip(receiver.received["number"].tolist(), receiver.received["path"].tolist(), strict=True)
@@ -214,14 +236,25 @@ def test_what_is_no_message_ends_the_rank():
             )
 
 
-def test_a_rank_without_a_way_to_its_peer_says_so():
+@pytest.mark.parametrize(
+    "transport",
+    [
+        pytest.param(lambda: engine.tcp_transport([]), id="sockets"),
+        pytest.param(
+            lambda: join_fabric(fabric_transport("tcp", ["127.0.0.1"], 0, KEY), {}, 0),
+            id="libfabric",
+            marks=needs_libfabric,
+        ),
+    ],
+)
+def test_a_rank_without_a_way_to_its_peer_says_so(transport):
     with pytest.raises(BackendError, match="no connection to rank 1"):
         engine.emulate(
             config(npus_count=[2]),
             programs([[send(0, 0, 1)], [recv(0, 0, 1)]]),
             [0, 1],
             0,
-            engine.tcp_transport([]),
+            transport(),
             0,
             keep_on,
         )
@@ -235,6 +268,94 @@ def test_a_network_of_another_size_is_refused():
 def test_what_is_no_socket_is_refused():
     with pytest.raises(BackendError, match="is lost"):
         engine.tcp_transport([(9999, 1, 0)])
+
+
+@needs_libfabric
+def test_strangers_are_not_met():
+    one = fabric_transport("tcp", ["127.0.0.1"], 0, KEY)
+    other = fabric_transport("tcp", ["127.0.0.1"], 1, b"x" * 16)
+    deadline_ns = time.monotonic_ns() + SECOND
+    errors = []
+
+    def meet(transport, peer, names):
+        try:
+            join_fabric(transport, {peer: names}, deadline_ns)
+        except BackendError as error:
+            errors.append(error.message)
+
+    threads = [
+        threading.Thread(target=meet, args=(one, 1, other.names())),
+        threading.Thread(target=meet, args=(other, 0, one.names())),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 2
+    assert all("cannot be reached through libfabric's provider tcp" in error for error in errors)
+
+
+@needs_libfabric
+def test_an_unknown_provider_or_address_is_named():
+    with pytest.raises(
+        ConfigError, match=r"no provider 'tpc' on this host - did you mean '\w+'\? Allowed: .*tcp"
+    ):
+        fabric_transport("tpc", ["127.0.0.1"], 0, KEY)
+    with pytest.raises(BackendError, match=r"endpoint of tcp.* at 192\.0\.2\.1: Cannot assign"):
+        fabric_transport("tcp", ["192.0.2.1"], 0, KEY)
+
+
+@pytest.fixture
+def ends():
+    """Return where transports are kept that call each other, and must not be kept for ever."""
+    found = {}
+    yield found
+    found.clear()
+
+
+def over_threads(ends):
+    """Return what joins two ranks by functions of Python."""
+
+    def post_to(peer):
+        def post(_, frame, _size, _urgent):
+            now_ns = time.monotonic_ns()
+            ends[1 - peer].sent(peer, 0, frame, now_ns)
+            ends[peer].came(1 - peer, 0, frame, now_ns)
+
+        return post
+
+    met = threading.Barrier(2)
+
+    def enter(rank):
+        ends[rank] = engine.threaded_transport(post_to(1 - rank))
+        met.wait(10)
+        return ends[rank]
+
+    return lambda _count, _paths: [lambda rank=rank: enter(rank) for rank in range(2)]
+
+
+def test_threads_of_python_carry_messages(ends):
+    job = programs([[coll(0, 40_000)]] * 2)
+    outputs = emulate(job, config(npus_count=[2]), enter=over_threads(ends))
+    assert [message[:3] for message in sent_messages(outputs)] == simulated_messages(
+        job, config(npus_count=[2])
+    )
+    assert sum(len(output.received["number"]) for output in outputs) == len(sent_messages(outputs))
+
+
+def test_threads_of_python_tell_of_a_lost_peer():
+    transport = engine.threaded_transport(lambda *_: None)
+    timer = threading.Timer(0.1, transport.lost, (1, "it was closed"))
+    timer.start()
+    with pytest.raises(BackendError, match="The connection to rank 1 is lost: it was closed"):
+        engine.emulate(
+            config(npus_count=[2]), programs([[recv(0, 1, 0)], [comp(0)]]), [0, 1], 0, transport, 0, keep_on
+        )
+    timer.join()
+
+
+def test_what_is_no_frame_is_told():
+    assert engine.ThreadedTransport.size_behind(1, b"GET / HTTP/1.1\r\n" * 3) == -1
 
 
 def keep_on(*_):

@@ -1,11 +1,13 @@
-"""Where the reference simulator aborts, hangs or loops: an obvious answer, or a diagnosis."""
+"""Where the reference simulator aborts, hangs or replays: an answer, or a diagnosis."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import build
-from chakrascope.errors import Cancelled, ConfigError
+from chakrascope.errors import Cancelled, ConfigError, WorkloadFormatError
 
 
 def test_a_group_before_all_ranks_does_not_hang():
@@ -119,3 +121,139 @@ def test_equal_simulations_are_equal():
     ends = [output.nodes(0, 8)["end_ns"].tolist() for output in (first, second)]
     assert ends[0] == ends[1]
     assert first.events == second.events
+
+
+# Broadcast, reduce, gather, scatter and barrier, which the reference simulator replays or refuses.
+
+UNIT = 1e9 / 1073741824
+
+
+def rooted_settings(ranks, **more):
+    defaults = {
+        "topology": ["FullyConnected"],
+        "bandwidth": [UNIT],
+        "latency": [100.0],
+        "endpoint_delay": 10,
+        "native_collectives": True,
+    }
+    return build.config(npus_count=[ranks], **(defaults | more))
+
+
+def finish(kind, ranks, size=1000, root=None, **more):
+    facts = {} if root is None else {"comm_src": root}
+    return build.finish(
+        [[build.coll(0, size, comm_type=kind, **facts)]] * ranks, rooted_settings(ranks, **more)
+    )
+
+
+def test_a_broadcast_goes_down_a_binomial_tree():
+    # A hop is 1100 ns and every end adds 10 ns; rank 7 is three hops away.
+    assert finish("BROADCAST", 8) == [10, 1120, 1120, 2230, 1120, 2230, 2230, 3340]
+
+
+def test_a_reduce_comes_up_the_same_tree():
+    times = finish("REDUCE", 8)
+    assert times[0] == 3 * 1110 + 10
+    assert [times[rank] for rank in (1, 3, 5, 7)] == [10] * 4
+
+
+def test_scatter_and_gather_are_direct():
+    assert finish("SCATTER", 4) == [10, 1120, 1120, 1120]
+    assert finish("GATHER", 4) == [1120, 10, 10, 10]
+
+
+def test_the_root_may_be_any_member():
+    assert finish("BROADCAST", 4, root=2) == [1120, 2230, 10, 1120]
+
+
+def test_without_them_a_broadcast_takes_its_recorded_time():
+    node = build.coll(0, 1000, comm_type="BROADCAST", duration_micros=7)
+    assert build.finish([[node]] * 4) == [7000] * 4
+
+
+def test_a_root_outside_the_group_is_refused():
+    node = build.coll(0, 1000, comm_type="BROADCAST", comm_src=3, pg_name="1")
+    with pytest.raises(WorkloadFormatError, match="not a member of its group"):
+        build.run([[node], [node], [build.comp(0)], [build.comp(0)]], rooted_settings(4, groups={1: [0, 1]}))
+
+
+@given(
+    st.sampled_from(["BROADCAST", "REDUCE", "GATHER", "SCATTER"]),
+    st.integers(2, 9),
+    st.integers(0, 1 << 20),
+    st.integers(1, 4),
+    st.data(),
+)
+def test_they_always_end(kind, ranks, size, splits, data):
+    root = data.draw(st.integers(0, ranks - 1))
+    times = finish(kind, ranks, size, root, preferred_dataset_splits=splits)
+    assert min(times) >= 0
+
+
+@pytest.mark.parametrize("kind", ["BROADCAST", "REDUCE", "GATHER", "SCATTER"])
+def test_chunks_take_as_long_as_the_whole(kind):
+    """Who sends waits for nobody, but its chunks share its link."""
+    whole = max(finish(kind, 2, 4_000_000))
+    assert max(finish(kind, 2, 4_000_000, preferred_dataset_splits=4)) == pytest.approx(whole, rel=1e-3)
+
+
+# What a rank's device does adds up: computation, exposed communication, exposed copies and idle time.
+
+KINDS = ["compute", "communication", "copy", "idle", "host", "sync", "", "something else"]
+_COUNTS_AS = {"": "compute", "something else": "compute"}
+
+
+@st.composite
+def streams(draw):
+    """Draw nodes on up to 4 streams: kind, duration and dependencies at random."""
+    count = draw(st.integers(1, 25))
+    nodes = []
+    for number in range(1, count + 1):
+        after = draw(st.lists(st.integers(1, number - 1), max_size=2, unique=True)) if number > 1 else []
+        facts = {"stream": draw(st.integers(1000, 1003)), "duration_ns": draw(st.integers(1, 9))}
+        facts |= {"kind": draw(st.sampled_from(KINDS)), "is_cpu_op": draw(st.booleans())}
+        nodes.append(build.comp(number, 1, tuple(after), **facts))
+    return nodes
+
+
+def figures(nodes, output):
+    """Return the figures of a rank, nanosecond by nanosecond."""
+    times = output.nodes(0, 1)
+    doing = [set() for _ in range(int(output.makespan_ns))]
+    for number, start, end in zip(times["node_id"], times["start_ns"], times["end_ns"], strict=True):
+        node = nodes[number - 1]
+        kind = "host" if node["is_cpu_op"] else _COUNTS_AS.get(node["kind"], node["kind"])
+        for moment in range(start, end):
+            doing[moment].add(kind)
+    at_work = [kinds & {"compute", "communication", "copy"} for kinds in doing]
+    return {
+        "compute": sum("compute" in kinds for kinds in at_work),
+        "comm": sum("communication" in kinds for kinds in at_work),
+        "overlap": sum({"compute", "communication"} <= kinds for kinds in at_work),
+        "exposed_comm": sum("communication" in kinds and "compute" not in kinds for kinds in at_work),
+        "copy": sum("copy" in kinds for kinds in at_work),
+        "exposed_copy": sum(kinds == {"copy"} for kinds in at_work),
+        "idle": sum(not kinds for kinds in at_work),
+    }
+
+
+@settings(deadline=None)
+@given(streams())
+def test_every_moment_of_a_rank_is_one_of_four(nodes):
+    output = build.run([nodes], semantics="trace", record_nodes=True)
+    expected = figures(nodes, output)
+    idle = expected.pop("idle")
+    got = {name: int(getattr(output, f"rank_{name}_ns")[0]) for name in expected}
+    assert got == expected
+    assert got["compute"] + got["exposed_comm"] + got["exposed_copy"] + idle == output.makespan_ns
+
+
+@pytest.mark.parametrize("semantics", ["astra-sim", "trace"])
+def test_communication_of_unknown_size_takes_its_measured_time_on_any_machine(semantics):
+    facts = {"num_ops": 10**9, "tensor_size": 10**6, "duration_ns": 7000, "stream": 1000}
+    machine = {"roofline_enabled": True, "peak_perf": 1000.0, "local_mem_bw": 100.0, "semantics": semantics}
+    times = {
+        kind: int(build.run([[build.comp(1, 7, kind=kind, **facts)]], **machine).makespan_ns)
+        for kind in ("compute", "communication")
+    }
+    assert times == {"compute": 10_000, "communication": 7_000}

@@ -1,12 +1,13 @@
-"""Parquet files: ours, those of other writers, tables of pandas, and damaged ones."""
+"""Tables and their columns: what is written, read, compared and refused."""
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
+import pickle
 import subprocess
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -19,7 +20,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from chakrascope.support.table import ParquetFile, ParquetWriter, frame_bytes
+from chakrascope.support.table import (
+    ParquetFile,
+    ParquetWriter,
+    Table,
+    TableField,
+    TextColumn,
+    frame_bytes,
+    frame_of,
+)
 
 DATA = Path(__file__).parents[1] / "data" / "support"
 KINDS = (
@@ -257,17 +266,6 @@ def test_a_damaged_page_is_an_error(tmp_path):
     assert refused > pages_end / 2
 
 
-@pytest.mark.parametrize("writer", ["ours", "arrow"])
-@given(data=st.data())
-def test_a_changed_file_is_read_or_refused(tmp_path_factory, writer, data):
-    path = tmp_path_factory.getbasetemp() / "changed.parquet"
-    content = bytearray(small_file(path, writer))
-    for _ in range(data.draw(st.integers(1, 4))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    with contextlib.suppress(ValueError):
-        ParquetFile(saved(path, bytes(content))).read()
-
-
 def test_reading_and_writing_numbers_imports_no_pandas(tmp_path):
     code = (
         "import sys, numpy as np; from chakrascope.support.table import ParquetFile, ParquetWriter\n"
@@ -291,3 +289,148 @@ def test_texts_and_a_note_are_read_as_they_were_written(tmp_path):
     assert read["name"].tolist() == columns["name"].tolist()
     assert read["name"][0] is read["name"][3]  # each text is in memory once
     assert read["time_ns"].tolist() == [0, 1, 2, 3]
+
+
+# Columns of texts read as arrays of texts, however the texts are numbered.
+
+words = st.lists(st.sampled_from(["", "a", "b", "cc"]), max_size=8)
+
+
+@st.composite
+def columns(draw):
+    """Return a column and its texts; some texts may be unused, or stand twice."""
+    texts = [*draw(words), "", "a"]
+    numbers = draw(st.lists(st.integers(0, len(texts) - 1), max_size=12))
+    return TextColumn(np.array(numbers, np.int32), texts), [texts[number] for number in numbers]
+
+
+@given(columns())
+def test_a_column_reads_as_the_array_of_its_texts(pair):
+    column, texts = pair
+    array = np.array([*texts, None], object)[:-1]
+    assert column.tolist() == [*column] == np.asarray(column).tolist() == texts
+    assert (column == "a").tolist() == (array == "a").tolist()
+    assert (column != "a").tolist() == (array != "a").tolist()
+    assert np.isin(column, ["a", "cc"]).tolist() == [text in ("a", "cc") for text in texts]
+    assert column[array == "a"].tolist() == array[array == "a"].tolist()
+    assert column[1:] == TextColumn.of(texts[1:])
+    assert frame_of({"text": column})["text"].tolist() == texts
+    if texts:
+        assert column[0] == texts[0]
+        assert column[np.int64(len(texts) - 1)] == texts[-1]
+
+
+@given(columns())
+def test_a_compact_column_has_each_text_once_in_order_of_first_rows(pair):
+    column, texts = pair
+    assert column.compact() == column
+    assert column.compact().texts == [*dict.fromkeys(texts)]
+
+
+@given(columns(), words)
+def test_columns_are_filled_mapped_and_placed(pair, other):
+    column, texts = pair
+    others = [*other, *["z"] * len(texts)][: len(texts)]
+    filled = column.filled(TextColumn.of(others))
+    assert filled.tolist() == [own or spare for own, spare in zip(texts, others, strict=True)]
+    assert column.mapped(str.upper).tolist() == [text.upper() for text in texts]
+    assert column.passes(str.isalpha).tolist() == [text.isalpha() for text in texts]
+    placed = column.placed(np.arange(len(texts)) + 1, len(texts) + 2, "idle")
+    assert placed.tolist() == ["idle", *texts, "idle"]
+
+
+def test_a_test_is_called_for_the_texts_in_use_alone():
+    asked = []
+    TextColumn(np.array([1, 1]), ["a", "b", "c"]).passes(lambda text: bool(asked.append(text)))
+    assert asked == ["b"]
+
+
+def test_a_column_compares_with_nothing_but_texts_and_columns():
+    column = TextColumn.of(["a"])
+    assert column != ["a"]
+    assert column != 1
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(column)
+
+
+# Tables in memory and in files, whole and by rank.
+
+COLUMNS_KINDS = {"rank": "int32", "node_id": "int64", "start_ns": "int64"}
+
+
+def columns_of(ranks, ids):
+    ids = np.array(ids)
+    return {"rank": np.array(ranks, np.int32), "node_id": ids, "start_ns": ids * 10}
+
+
+def in_file(path, *groups):
+    with ParquetWriter(path, COLUMNS_KINDS) as writer:
+        for group in groups:
+            writer.write(group)
+    return Table(ParquetFile(path))
+
+
+ORDERED = columns_of([0, 0, 1, 1], [1, 2, 1, 3]), columns_of([2, 3], [5, 6])
+SPLIT = columns_of([0, 1], [1, 1]), columns_of([1, 3], [3, 6])
+SHUFFLED = (columns_of([3, 0, 3], [6, 1, 2]),)
+
+
+@pytest.mark.parametrize("groups", [ORDERED, SPLIT, SHUFFLED])
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_ranks_are_the_same_from_memory_and_from_a_file(tmp_path, groups, in_memory):
+    whole = {name: np.concatenate([group[name] for group in groups]) for name in COLUMNS_KINDS}
+    expected = frame_of(whole).sort_values(["rank", "node_id"])
+    table = Table.of(whole) if in_memory else in_file(tmp_path / "t.parquet", *groups)
+    assert table.num_rows == len(expected)
+    by_rank = dict(table.by_rank(["start_ns"]))
+    assert [*by_rank] == sorted({*whole["rank"].tolist()})
+    for rank in range(5):
+        own = expected[expected["rank"] == rank]
+        one = table.of_rank(rank, ["start_ns"])
+        assert one["node_id"].tolist() == own["node_id"].tolist()
+        assert one["start_ns"].tolist() == own["start_ns"].tolist()
+        if rank in by_rank:
+            assert by_rank[rank]["start_ns"].tolist() == own["start_ns"].tolist()
+    assert [rank for rank, _ in table.by_rank([], lambda rank: rank == 3)] == [3]
+    assert table.frame().equals(frame_of(whole))
+
+
+def test_no_piece_is_read_for_ranks_that_nobody_wants(tmp_path, monkeypatch):
+    table, read = in_file(tmp_path / "t.parquet", *ORDERED), []
+    reading = ParquetFile.read
+    monkeypatch.setattr(ParquetFile, "read", lambda *asked: (read.append(asked[2]), reading(*asked))[1])
+    assert [rank for rank, _ in table.by_rank([], lambda rank: rank == 2)] == [2]
+    assert table.of_rank(1, ["start_ns"])["node_id"].tolist() == [1, 3]
+    assert table.of_rank(0, ["start_ns"])["node_id"].tolist() == [1, 2]
+    assert read == [[1], [0]]
+    assert not table.in_memory
+
+
+@dataclass(frozen=True)
+class Record:
+    nodes: TableField = TableField()
+    links: TableField = TableField({"src": "int32"})
+
+
+def test_a_field_takes_columns_and_tables_and_is_one_of_pandas():
+    frame = pd.DataFrame({"rank": [0], "name": ["a"]}, index=[7])
+    for value in (frame, {"rank": np.array([0]), "name": np.array(["a"], object)}, Table.of(frame)):
+        record = Record(value)
+        assert record.nodes["name"].tolist() == ["a"]
+        assert record.nodes is record.nodes
+        assert record.links.empty
+        assert record.links["src"].dtype == "int32"
+        assert replace(record, links=frame).nodes is record.nodes
+        assert pickle.loads(pickle.dumps(record)).nodes.equals(record.nodes)
+    assert Record(frame).nodes is frame
+    with pytest.raises(TypeError, match="nodes"):
+        Record()
+
+
+def test_a_table_may_be_changed_where_its_columns_may_not():
+    column = np.arange(3)
+    column.flags.writeable = False
+    frame = frame_of({"a": column})
+    frame.loc[0, "a"] = 5
+    assert frame["a"].tolist() == [5, 1, 2]
+    assert column.tolist() == [0, 1, 2]
