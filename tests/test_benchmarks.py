@@ -1,0 +1,279 @@
+"""The benchmarks measure what they say, on experiments and traces that are small enough for tests."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+
+import command_line
+import numpy as np
+import pytest
+
+from chakrascope.cli import _run as run_command
+from chakrascope.converter import NodeType
+from chakrascope.runner import Study
+from chakrascope.runner.emulation import what_namespaces_lack
+
+from .pages import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "benchmarks" / "planted_bottlenecks"))
+
+import astra_sim_fuzz
+import astra_sim_run
+import closed_loop
+import plants
+import random_experiments
+import random_programs
+import scale
+import trace_edits
+
+# The random experiments that are compared with the reference simulator by hand.
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_engine_has_an_answer_to_whatever_is_drawn(seed, tmp_path):
+    experiment = random_experiments.draw(seed)
+    random_experiments.write(experiment, tmp_path)
+    answer = astra_sim_fuzz.ours(tmp_path, "unaware", experiment["options"])
+    assert answer["status"] in {"finishes", "stalls", "refuses"}, answer["message"]
+
+
+def test_a_seed_gives_the_same_experiment_that_json_can_hold():
+    first, second = random_experiments.draw(7), random_experiments.draw(7)
+    assert json.loads(json.dumps(first)) == json.loads(json.dumps(second)) == first
+    assert random_experiments.features(first)
+
+
+def test_shrinking_keeps_what_differs():
+    experiment = random_experiments.draw(1)
+    kept = experiment["workload"][0][0]["id"]
+
+    def differs(candidate):
+        return any(node["id"] == kept for node in candidate["workload"][0])
+
+    small = astra_sim_fuzz.shrink(experiment, differs, tries=500)
+    assert [node["id"] for node in small["workload"][0]] == [kept]
+
+
+def test_what_the_reference_prints_is_read(tmp_path):
+    lines = [
+        "[workload] [info] sys[1] finished, 100 cycles, exposed communication 40 cycles.",
+        "[statistics] [info] sys[1], GPU time: 60",
+        "[workload] [info] sys[0] finished, 120 cycles, exposed communication 60 cycles.",
+        "[statistics] [info] sys[0], Compute bound percentage: 12.500%",
+    ]
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(lines) + "\nEND\n")
+    program.chmod(0o755)
+    answer = astra_sim_run.run(program, tmp_path)
+    assert answer.status(2) == "finishes"
+    assert answer.order == [1, 0]
+    assert answer.ranks[1] == {"cycles": 100, "exposed": 40, "gpu_time": 60}
+    assert answer.ranks[0]["compute_bound_pct"] == 12.5
+
+
+def test_a_program_that_never_ends_is_killed(tmp_path):
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    assert astra_sim_run.run(program, tmp_path, limit_s=0.2).status(1) == "loops"
+
+
+# Random programs that can run do run on the default system; the others are told as deadlocks.
+
+PROGRAMS = 100
+
+
+@pytest.mark.parametrize("network", random_programs.NETWORKS)
+def test_no_program_stalls_that_can_run(network):
+    eased = 0
+    for seed in range(PROGRAMS):
+        program = random_programs.draw(seed)
+        output = random_programs.simulate(program, network)
+        assert output.unfinished == [], f"seed {seed}"
+        assert output.nodes_executed == sum(map(len, program["ranks"])), f"seed {seed}"
+        eased += output.overtaking > 0
+    assert eased > PROGRAMS // 4  # else the programs do not show anything
+
+
+def test_folding_changes_no_answer():
+    for seed in range(0, PROGRAMS, 10):
+        program = random_programs.draw(seed)
+        folded, whole = (random_programs.simulate(program, fold=fold) for fold in (True, False))
+        assert folded.rank_finish_ns.tolist() == whole.rank_finish_ns.tolist(), f"seed {seed}"
+
+
+def test_what_cannot_run_is_told_as_the_cycle_that_stops_it():
+    for seed in range(PROGRAMS):
+        program = random_programs.draw(seed, possible=False)
+        output = random_programs.simulate(program)
+        assert output.unfinished, f"seed {seed}"
+        assert {step["name"] for step in output.deadlock} >= set(program["inverted"]), f"seed {seed}"
+
+
+def test_a_seed_gives_the_same_program():
+    assert random_programs.draw(3) == random_programs.draw(3) != random_programs.draw(4)
+
+
+def test_a_program_has_one_answer():
+    """Of this one, a rank has nothing to receive of a collective that others have not begun."""
+    program = random_programs.draw(8)
+    outputs = [random_programs.simulate(program, "analytical-aware") for _ in range(20)]
+    assert {output.rank_finish_ns.max() for output in outputs} == {11_580_605}
+    assert {int(output.overtaken) for output in outputs} == {101}
+
+
+# The workloads that the scale benchmark measures are what it says: large, and no two ranks alike.
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return scale.made(tmp_path_factory.mktemp("scale"), nodes=200, ranks=16, collectives=10)
+
+
+def test_every_rank_has_a_program_of_its_own_with_the_collectives_of_all(study):
+    workload = Study.open(study).workload()
+    assert len(workload.graphs) == workload.num_ranks == 16
+    for graph in workload.graphs:
+        assert graph.num_nodes == 200
+        assert (graph.node_columns["type"] == NodeType.COMM_COLL).sum() == 10
+        # Whatever a rank waits for comes before it, so that no rank stalls.
+        assert (graph.edge_columns["src"] < graph.edge_columns["dst"]).all()
+    first, second = (workload.graphs[rank].node_columns["duration_ns"] for rank in (0, 1))
+    assert not np.array_equal(first, second)
+
+
+def test_a_run_of_many_different_ranks_says_why_it_takes_long(study, capsys, monkeypatch):
+    monkeypatch.setattr(run_command, "_MANY_PROGRAMS", 16)
+    assert command_line.run("run", study, "--network", study / "network.yml") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "16 of 16 ranks have a program of their own, so each is simulated by itself" in said
+    assert "about" in said
+
+
+def test_a_command_that_fails_is_no_measurement():
+    with pytest.raises(RuntimeError, match="no such thing"):
+        scale.cost_of([sys.executable, "-c", "raise SystemExit('no such thing')"])
+
+
+# Edits of a real trace of GPUs keep its order, and what waits for a change comes later.
+
+TRACE = ROOT / "tests/data/converter/dlrm_v100_8/kineto_0.json.gz"
+
+
+@pytest.fixture(scope="module")
+def events():
+    timed = trace_edits.timed_events(json.loads(gzip.decompress(TRACE.read_bytes()))["traceEvents"])
+    timed = [event for event in timed if event.get("cat") != "gpu_user_annotation"]
+    first = min(event["ts"] for event in timed)
+    return [event | {"ts": event["ts"] - first} for event in timed]
+
+
+def in_order(events):
+    """Whether the device's events of each stream follow one another."""
+    streams = {}
+    for event in sorted((e for e in events if e.get("cat") in trace_edits.DEVICE), key=plants.starts):
+        if event["ts"] < streams.get(event["args"]["stream"], 0.0) - 1e-6:
+            return False
+        streams[event["args"]["stream"]] = event["ts"] + event["dur"]
+    return True
+
+
+def test_an_edit_that_changes_nothing_moves_nothing(events):
+    same = trace_edits.edited(events, trace_edits.Edit())
+    assert all(new["ts"] == pytest.approx(old["ts"]) for old, new in zip(events, same, strict=True))
+    assert all(new["dur"] == pytest.approx(old["dur"]) for old, new in zip(events, same, strict=True))
+
+
+def test_an_edit_keeps_the_order_of_the_trace(events):
+    middle = plants.leaves(events, plants.steps(events)[0])[100]["ts"]
+    later = trace_edits.edited(events, trace_edits.Edit([(middle, 500.0)], lambda event: 0.5 * event["dur"]))
+    assert in_order(later)
+    pairs = list(zip(events, later, strict=True))
+    assert all(new["ts"] >= old["ts"] - 1e-6 for old, new in pairs)
+    on_device = [pair for pair in pairs if pair[0]["cat"] in trace_edits.DEVICE]
+    assert all(new["dur"] == pytest.approx(1.5 * old["dur"]) for old, new in on_device)
+    assert any(new["ts"] >= old["ts"] + 500 for old, new in pairs)
+
+
+def test_an_added_synchronisation_returns_after_the_work_that_was_issued_before_it(events):
+    place = plants.outermost(events, plants.steps(events)[0])[-40]["ts"] - 1e-3
+    issued = trace_edits.launches_of(events)
+    before = {number for number, call in issued.items() if call["ts"] < place}
+    slow = [e for e in plants.kernels(events, communication=False) if e["args"]["correlation"] in before][-5:]
+
+    def synchronise(ts, number):
+        args = {"correlation": number, trace_edits.PLANTED: True}
+        own = {key: slow[0][key] for key in ("pid", "tid")}
+        call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaDeviceSynchronize", "ts": ts + 2, "dur": 4}
+        return [own | call | {"args": args}]
+
+    added = trace_edits.with_calls(events, [place], 24.0, synchronise)
+    later = plants.longer(added, [e for e in added if e["args"].get("correlation") in before], 5_000.0)
+    (call,) = [e for e in later if trace_edits.PLANTED in (e.get("args") or {})]
+    ends = [
+        event["ts"] + event["dur"]
+        for event in later
+        if event.get("cat") in trace_edits.DEVICE and event["args"].get("correlation") in before
+    ]
+    assert in_order(later)
+    assert call["ts"] + call["dur"] == pytest.approx(max(ends), abs=0.01)
+    assert call["dur"] > 100  # 4 us where nothing is to be waited for
+
+
+def test_a_kernel_waits_for_no_kernel_that_was_issued_after_it():
+    """A queued kernel that began just when a later-issued one had ended did not wait for that one."""
+    trace = []
+    for number, (call, start, stream) in enumerate([(0.0, 200.0, 20), (100.0, 110.0, 7)]):
+        shared = {"ph": "X", "pid": 1, "args": {"correlation": number + 1, "stream": stream}}
+        trace.append(shared | {"cat": "cuda_runtime", "name": "launch", "tid": 1, "ts": call, "dur": 5.0})
+        length = 85.0 if stream == 7 else 10.0
+        trace.append(shared | {"cat": "kernel", "name": "k", "tid": stream, "ts": start, "dur": length})
+    later = trace_edits.edited(trace, trace_edits.Edit([(50.0, 1000.0)]))
+    assert [event["ts"] for event in later] == [0.0, 200.0, 1100.0, 1100.0]
+
+
+# The closed loop in its short form: capture, calibrate, predict, run for real, and the page about it.
+
+RATE_MBIT = 50
+
+
+@pytest.mark.torch
+def test_a_job_is_predicted_where_it_was_not_captured_and_run_there(monkeypatch):
+    lacking = what_namespaces_lack()
+    if lacking:
+        pytest.skip(f"network namespaces need {' and '.join(lacking)}")
+    monkeypatch.setattr(closed_loop, "LARGEST", "256KiB")
+    monkeypatch.setattr(closed_loop, "REPEATS", 3)
+    ways = (closed_loop.CALIBRATED, closed_loop.FROM_RATE)
+    (outcome,) = closed_loop.closed_loop(["ddp"], [RATE_MBIT], steps=2, ways=ways)
+    # The gradients of eight layers of 512 x 512 cross the wire once in each direction; nothing is faster.
+    wire_ns = 8 * 512 * 512 * 4 * 8 / (RATE_MBIT * 1e6) * 1e9
+    assert outcome.measured_ns > wire_ns
+    assert set(outcome.predicted_ns) == set(ways)
+    assert min(outcome.predicted_ns.values()) > wire_ns
+
+
+def test_the_page_has_every_outcome_and_the_worst():
+    outcomes = [
+        closed_loop.Outcome(
+            "ddp",
+            100,
+            1_000_000,
+            500_000,
+            {closed_loop.CALIBRATED: 1_020_000, closed_loop.FROM_RATE: 900_000},
+        ),
+        closed_loop.Outcome(
+            "fsdp",
+            50,
+            2_000_000,
+            500_000,
+            {closed_loop.CALIBRATED: 1_880_000, closed_loop.FROM_RATE: 1_900_000},
+        ),
+    ]
+    page = closed_loop.page(outcomes)
+    assert "| ddp | 100 | 1.0 | 0.5 | +2.0% | -10.0% | +4.0% | 0.0% |" in page
+    assert "| worst | | | | 6.0% | 10.0% | | |" in page
+    assert "| median | | | | 4.0% | 7.5% | | |" in page
