@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -76,4 +77,5 @@ class Shipped:
 def is_name(name: str | Path) -> bool:
     """Return whether *name* is a plain word, and no file here."""
     path = Path(name)
-    return isinstance(name, str) and path.name == name and not path.suffix and not path.is_file()
+    # Of a name that no file can have, `Path.is_file` raises.
+    return isinstance(name, str) and path.name == name and not path.suffix and not os.path.isfile(name)

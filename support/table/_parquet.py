@@ -109,6 +109,7 @@ class ParquetFile:
         picked = [*range(len(self.rows))] if groups is None else [*groups]
         with self._opened() as file:
             table = file.read_row_groups(picked, columns=chosen, use_threads=False)
+            table.validate(full=True)  # damaged codes may name no text of their dictionary
         if table.num_rows != sum(self.rows[group] for group in picked):
             raise ValueError("its columns have another number of rows than its metadata says")
         return table.select(chosen)

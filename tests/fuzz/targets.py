@@ -24,10 +24,11 @@ import yaml
 from chakrascope.converter import (
     Workload,
     convert,
+    convert_files,
+    convert_logs,
     decode_graph,
     doctor,
     read_et,
-    read_logs,
     read_text_workload,
 )
 from chakrascope.converter.readers import (
@@ -156,6 +157,12 @@ def _captured() -> list[Files]:
     return [_folder(_DATA / "converter" / "ring_2")]
 
 
+def _gpu_job() -> list[Files]:
+    folder = _DATA / "converter" / "dlrm_v100_8"
+    sides = {"host.json": "et_0.json.gz", "kineto.json": "kineto_0.json.gz"}
+    return [{name: gzip.decompress((folder / file).read_bytes()) for name, file in sides.items()}]
+
+
 def _logs(kind: str) -> Callable[[], list[Files]]:
     def seeds() -> list[Files]:
         with tempfile.TemporaryDirectory() as folder:
@@ -182,8 +189,13 @@ def _recorded_steps() -> list[Files]:
 
 
 def _pickled() -> list[Files]:
-    return [{"nccl_trace_rank_0.pickle": pickle.dumps(json.loads(file["nccl_trace_rank_0.json"]), protocol=2)}
-            for file in _logs("flight")()]  # fmt: skip
+    return [
+        {
+            name.replace(".json", ".pickle"): pickle.dumps(json.loads(content), protocol=2)
+            for name, content in files.items()
+        }
+        for files in _logs("flight")()
+    ]
 
 
 def _presets(kind: str, name: str, *chosen: str) -> Callable[[], list[Files]]:
@@ -390,6 +402,9 @@ TARGETS = {
         _plain("linked.json", "converter/linked/linked_0.json.gz"),
         lambda folder: read_linked(folder / "linked.json"),
     ),
+    "gpu": Target(
+        _gpu_job, lambda folder: convert_files([folder / "host.json"], [folder / "kineto.json"]), weight=3
+    ),
     "compressed": Target(
         lambda: [{"d.json.gz": (_DATA / "converter/ring_2/rank0.device.json.gz").read_bytes()}],
         lambda folder: read_device_trace(folder / "d.json.gz"),
@@ -402,9 +417,9 @@ TARGETS = {
     "workload": Target(_saved_workload, _use_workload, weight=5),
     "capture": Target(_captured, convert, weight=3),
     "manifest": Target(_captured, TraceSet.load, ("manifest.json",)),
-    "flight": Target(_logs("flight"), lambda folder: read_logs([folder])),
-    "pickle": Target(_pickled, lambda folder: read_logs([folder])),
-    "inspector": Target(_logs("inspector"), lambda folder: read_logs([folder])),
+    "flight": Target(_logs("flight"), lambda folder: convert_logs([folder], back_to_back=True)),
+    "pickle": Target(_pickled, lambda folder: convert_logs([folder], back_to_back=True)),
+    "inspector": Target(_logs("inspector"), lambda folder: convert_logs([folder], back_to_back=True)),
     "operations": Target(_operations, _use_operations, weight=2),
     "steps": Target(
         _recorded_steps, lambda folder: find_stragglers(recorded_operations(TraceSet.load(folder))), weight=3

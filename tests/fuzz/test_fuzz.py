@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import random
 import subprocess
@@ -9,15 +10,22 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from chakrascope.errors import ConfigError
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import targets  # noqa: E402 - run as scripts, beside each other
+from mutate import damaged  # noqa: E402
+
+seeds_of = functools.cache(lambda name: targets.TARGETS[name].seeds())
 
 
 @pytest.fixture(scope="module")
 def fuzzer():
-    sys.path.insert(0, str(HERE))
     spec = importlib.util.spec_from_file_location("fuzzer", HERE / "__main__.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -25,11 +33,9 @@ def fuzzer():
 
 
 def test_what_was_found_once_is_refused_or_read(fuzzer, tmp_path):
-    from targets import TARGETS, saved_cases
-
     crashes, count = [], 0
-    for name, target in TARGETS.items():
-        for case, files in saved_cases(name).items():
+    for name, target in targets.TARGETS.items():
+        for case, files in targets.saved_cases(name).items():
             fuzzer.write(tmp_path / name / case, files)
             _, text = fuzzer.outcome(target.use, tmp_path / name / case)
             crashes += [f"{name}/{case}", text] * bool(text)
@@ -39,20 +45,30 @@ def test_what_was_found_once_is_refused_or_read(fuzzer, tmp_path):
 
 
 def test_what_it_starts_from_is_good(fuzzer, tmp_path):
-    from targets import TARGETS
-
     ended = {}
-    for name, target in TARGETS.items():
+    for name, target in targets.TARGETS.items():
         fuzzer.write(tmp_path / name, target.seeds()[0])
         ended[name] = fuzzer.outcome(target.use, tmp_path / name)
     # Who says hello without the secret is refused, as he should be.
     assert {name: end for name, end in ended.items() if end[0] != "read"} == {"handshake": ("Refused", "")}
 
 
+@pytest.mark.parametrize("name", targets.TARGETS)
+@given(seed=st.integers(0, 1 << 64))
+@settings(max_examples=15, deadline=None)
+def test_damaged_files_are_read_or_refused(fuzzer, tmp_path_factory, name, seed):
+    target, chance = targets.TARGETS[name], random.Random(seed)
+    files = dict(chance.choice(seeds_of(name)))
+    changed = chance.choice([each for each in files if not target.changed or each in target.changed])
+    files[changed] = damaged(changed, files[changed], chance)
+    folder = tmp_path_factory.getbasetemp() / name
+    fuzzer.write(folder, files)
+    _, crash = fuzzer.outcome(target.use, folder)
+    assert not crash, crash
+
+
 @pytest.mark.parametrize("name", ["a.json", "a.yml", "a.et", "a.txt"])
 def test_the_same_seed_damages_alike(fuzzer, name):
-    from mutate import damaged
-
     content = b'{"a": [1, 2, {"b": "text"}]}'
     made = [[damaged(name, content, random.Random(seed)) for seed in range(200)] for _ in range(2)]
     assert made[0] == made[1]
