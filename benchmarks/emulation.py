@@ -1,7 +1,7 @@
-"""Measure the emulator: its rate compared with iperf3's, the precision of its waits, and its memory.
+"""Measure the emulator: its rate compared with iperf3's, its waits, its memory, and its transports.
 
-As root, on a machine that does nothing else: ``python benchmarks/emulation.py``. Each figure is a line of
-JSON. Without iperf3 its rates are left out.
+On a machine that does nothing else: ``python benchmarks/emulation.py``, whose rates need root, and iperf3 to
+compare with; ``--only transports`` compares the transports over loopback. Each figure is a line of JSON.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from chakrascope.runner import get_backend, prepare
 from chakrascope.runner.emulation import Namespaces
 
 MIB = 1 << 20
+PARTS = ("waits", "rates", "transports")
+TRANSPORTS = ("tcp", "libfabric:tcp", "libfabric:shm", "gloo")
 
 
 def message(size_bytes: int, count: int) -> Workload:
@@ -103,10 +105,10 @@ def rates(rounds: int) -> Iterator[dict[str, Any]]:
         yield fact | {"message_mib": size, "rank_mib": max(memory) // MIB}
 
 
-def processor_s(workload: Workload) -> float:
+def processor_s(workload: Workload, place: str = "loopback") -> float:
     """Return the processor time of an emulation, of all its processes, in seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    emulated(workload, "loopback")
+    emulated(workload, place)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -125,17 +127,45 @@ def lateness(ranks: int) -> dict[str, Any]:
     }
 
 
+def transport_figures(transport: str, rounds: int) -> dict[str, Any]:
+    """Return what a *transport* does over loopback: rate, latency, waiting and memory."""
+    place = f"loopback,transport={transport}"
+    rates, latencies, peaks = [], [], []
+    for _ in range(rounds):
+        result = emulated(message(512 * MIB, 3), place)
+        flow = result.flows.sort_values("start_ns").iloc[1]
+        rates.append(8 * flow["bytes"] / (flow["end_ns"] - flow["begun_ns"]))
+        peaks.append(max(result.provenance["emulation"]["peak_bytes"]))
+        flows = emulated(message(1000, 300), place).flows
+        latencies.append((flows["end_ns"] - flows["start_ns"]).quantile([0.5, 0.99]))
+    short, long = (processor_s(waits([duration], 2), place) for duration in (1_000_000, 3_000_000_000))
+    return {
+        "transport": transport,
+        "gbit_per_s": round(statistics.median(rates), 1),
+        "latency_us": [round(statistics.median(each) / 1e3, 1) for each in zip(*latencies, strict=True)],
+        "cores_while_2_ranks_wait": round((long - short) / 3, 2),
+        "rank_mib": max(peaks) // MIB,
+    }
+
+
+def measured(part: str, rounds: int) -> Iterator[dict[str, Any]]:
+    """Yield the figures of one part of the measurements."""
+    if part == "waits":
+        yield from map(lateness, (1, 2, 4))
+    elif part == "rates":
+        yield from rates(rounds)
+    else:
+        yield from (transport_figures(transport, rounds) for transport in TRANSPORTS)
+
+
 def main() -> None:
-    """Measure everything, or the parts that are named."""
+    """Measure everything, or the part that is named."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=["rates", "waits"])
+    parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    if given.only != "rates":
-        for ranks in (1, 2, 4):
-            print(json.dumps(lateness(ranks)), flush=True)
-    if given.only != "waits":
-        for fact in rates(given.rounds):
+    for part in (given.only,) if given.only else PARTS:
+        for fact in measured(part, given.rounds):
             print(json.dumps(fact), flush=True)
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from gpu_intervals import Times
 from gpu_operators import Agreement
 from gpu_ours import Ours
-from gpu_syncs import Edges
-from gpu_tracelens import Expected
+from gpu_peers import Edges, Expected
 
 __all__ = ["DEMANDS", "PARTS", "Finding", "Row", "findings"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpu_tracelens import rows_of_table
+from gpu_peers import rows_of_table
 
 __all__ = ["Agreement", "agreements"]
 

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Write docs/validation/gpu-validation.md: the GPU model against measurements and ASTRA-sim 3.0.
 
 ``python scripts/gpu_report.py [-o FOLDER] [-j PROCESSES]`` simulates everything and draws it; minutes.
@@ -8,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -17,8 +17,7 @@ from typing import Any
 
 import gpu_crossings
 import yaml
-from gpu_drawing import Line, chart
-from gpu_times import generic, time_ns
+from gpu_crossings import generic, time_ns
 from prose import wrapped
 
 from chakrascope.runner.gpu import Machine, find_machine
@@ -29,7 +28,7 @@ from chakrascope.runner.programs import (
     nccl_program,
     read_program,
 )
-from chakrascope.support import bytes_text
+from chakrascope.support import bytes_text, element, picture
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs" / "validation"
@@ -80,8 +79,6 @@ def _made(number: int) -> tuple[list[str], dict[str, str]]:
 
 
 # Against measured hardware.
-
-
 @functools.cache
 def measured() -> dict[str, Any]:
     """Return what was measured, by name."""
@@ -259,8 +256,6 @@ def _others(pictures: dict[str, str]) -> Iterator[str]:
 
 
 # ASTRA-sim 3.0's findings.
-
-
 def curve(name: str, program: Program, sizes: Sequence[int], machine: Machine) -> Line:
     """Return the times of *program* by size, in us."""
     return Line(name, tuple((size, time_ns(program, size, machine) / 1e3) for size in sizes))
@@ -422,6 +417,62 @@ PARTS = (
     _outstanding,
     _scale,
 )
+_COLOURS = ("#1f6feb", "#d1572b", "#2a9d50", "#8250df", "#b08800", "#57606a")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve: its name and its points."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    dots: bool = False
+
+
+def chart(title: str, unit: str, lines: Sequence[Line]) -> str:
+    """Return a picture of curves over sizes, both axes logarithmic."""
+    width, height, left, top, right, bottom = 720, 400, 70, 40, 190, 45
+    points = [point for line in lines for point in line.points]
+    axes = [
+        (math.log2(min(p[axis] for p in points)), math.log2(max(p[axis] for p in points))) for axis in (0, 1)
+    ]
+
+    def across(x: float) -> float:
+        return left + (math.log2(x) - axes[0][0]) / ((axes[0][1] - axes[0][0]) or 1) * (width - left - right)
+
+    def up(y: float) -> float:
+        share = (math.log2(y) - axes[1][0]) / ((axes[1][1] - axes[1][0]) or 1)
+        return height - bottom - share * (height - top - bottom)
+
+    grid, middle, bottom_y = {"stroke": "#eaeef2"}, {"text_anchor": "middle"}, height - bottom
+    parts = [
+        element("rect", width=width, height=height, fill="white"),
+        element("text", title, x=left, y=22, font_size=14),
+    ]
+    for exponent in range(math.ceil(axes[0][0]), math.floor(axes[0][1]) + 1, 2):
+        x = across(2**exponent)
+        label = bytes_text(2**exponent).replace(".00", "").replace(".0", "")
+        parts.append(element("line", x1=x, y1=top, x2=x, y2=bottom_y, **grid))
+        parts.append(element("text", label, x=x, y=bottom_y + 16, **middle))
+    for exponent in range(math.ceil(axes[1][0]), math.floor(axes[1][1]) + 1):
+        y = up(2**exponent)
+        parts.append(element("line", x1=left, y1=y, x2=width - right, y2=y, **grid))
+        parts.append(element("text", f"{2**exponent:g} {unit}", x=left - 6, y=y + 4, text_anchor="end"))
+    for number, line in enumerate(lines):
+        colour = _COLOURS[
+            number // 2 % len(_COLOURS) if any(each.dots for each in lines) else number % len(_COLOURS)
+        ]
+        where = [(across(x), up(y)) for x, y in line.points]
+        if line.dots:
+            parts += [element("circle", cx=x, cy=y, r=3.5, fill=colour) for x, y in where]
+        else:
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in where)
+            parts.append(element("polyline", points=path, fill="none", stroke=colour, stroke_width=1.6))
+        x, y = width - right + 12, top + 16 * number + 8
+        parts.append(element("rect", x=x, y=y - 8, width=10, height=10, fill=colour))
+        parts.append(element("text", line.name, x=x + 16, y=y + 1))
+    return picture(width, height, *parts, font_family="sans-serif", font_size=11) + "\n"
+
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,8 @@
-"""InfraGraph files as networks: what becomes of them, to the picosecond, and what is said about it."""
+"""InfraGraph files as networks: what becomes of them, to the picosecond, and what is said about it.
+
+The samples in ``tests/data/runner/infragraph`` are blueprints of the package ``infragraph`` (MIT), as
+`make_blueprint` writes them.
+"""
 
 from __future__ import annotations
 

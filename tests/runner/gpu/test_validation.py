@@ -33,7 +33,7 @@ def report():
     module = importlib.util.module_from_spec(spec)
     sys.modules["gpu_report"] = module  # where dataclasses look for their module
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(SCRIPT.parent)  # gpu_drawing is beside it
+        patch.syspath_prepend(SCRIPT.parent)  # what it imports is beside it
         spec.loader.exec_module(module)
     return module
 
