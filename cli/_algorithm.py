@@ -11,8 +11,8 @@ from rich.markup import escape
 
 from ..errors import UsageError
 from ..support import bytes_text, count_text, parse_size, write_file, writing
+from ._options import quantity
 from ._output import console, format_option, print_frame, print_json, print_rows
-from ._parameters import quantity
 
 if TYPE_CHECKING:
     import pandas as pd

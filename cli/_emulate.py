@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import UsageError
-from ..support import count_text, duration_text, share_text
+from ..errors import BackendUnavailable, UsageError
+from ..support import count_text, duration_text, parse_duration, share_text
 from ._output import console, error_console, format_option, print_frame, print_json, print_next, stage
 from ._run import (
     Target,
@@ -23,7 +24,7 @@ from ._run import (
 if TYPE_CHECKING:
     from ..runner import Result, Study
 
-__all__ = ["emulate_command"]
+__all__ = ["emulate_agent_command", "emulate_command"]
 
 
 @click.command("emulate")
@@ -210,4 +211,43 @@ def _print_measured(result: Result) -> None:
         console.print(
             f"{count_text(count, 'repetition')}: median {duration_text(round(repetitions['median_ns']))}, "
             f"{share_text(repetitions['spread'])} between the fastest and the slowest."
+        )
+
+
+@click.command("emulate-agent")
+@click.option(
+    "--join", "address", metavar="HOST:PORT", required=True, help="Address on which `emulate` listens."
+)
+@click.option("--name", help="Name of this host in the hosts file. [default: its host name]")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The secret of `emulate`. [default: the environment's CHAKRASCOPE_EMULATION_TOKEN]",
+)
+@click.option("--wait", default="60s", show_default=True, help="How long to wait for `emulate`.")
+@click.option("--limit", default="3600s", show_default=True, help="End ranks that run for longer.")
+@click.option("--keep", is_flag=True, help="Join further emulations, until none starts within --wait.")
+def emulate_agent_command(
+    *, address: str, name: str | None, token_file: Path | None, wait: str, limit: str, keep: bool
+) -> None:
+    """Run this host's ranks of `chakrascope emulate --hosts`; started there as jobs are (ssh, srun, pdsh).
+
+    It accepts commands only with the token, and runs only the workload it receives.
+    """
+    from ..runner.emulation import join, parse_address, read_token
+
+    place = parse_address(address, "--join")
+    token = read_token(token_file)
+    host = name or socket.gethostname()
+    wait_s, limit_s = (float(parse_duration(text, bare="s")) / 1e9 for text in (wait, limit))
+    served = 0
+    while join(place, token, {host: None}, wait_s=wait_s, limit_s=limit_s):
+        served += 1
+        console.print(f"{host} served the emulation at {address}.")
+        if not keep:
+            return
+    if not served:
+        raise BackendUnavailable(
+            f"Nobody listens at {address} within {wait}. Next: start `chakrascope emulate --hosts FILE`, "
+            "whose 'listen' is this address, and check that this host can reach it."
         )

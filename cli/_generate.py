@@ -8,8 +8,8 @@ import click
 
 from ..errors import UsageError
 from ..support import count_text, parse_duration, parse_size
+from ._options import LateChoice, quantity
 from ._output import console, print_next
-from ._parameters import LateChoice, quantity
 
 __all__ = ["generate_command"]
 

@@ -9,8 +9,8 @@ import click
 
 from ..errors import UsageError
 from ..runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS
+from ._options import LateChoice
 from ._output import format_option, print_frame, print_json
-from ._parameters import LateChoice
 from ._studies import of_a_run, open_run
 
 __all__ = ["graph_command"]

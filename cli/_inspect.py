@@ -12,8 +12,8 @@ from ..errors import UsageError
 from ..support import ranks_text
 from ._doctor import print_findings
 from ._logs import are_logs
+from ._options import LateChoice
 from ._output import console, format_option, print_frame, print_json
-from ._parameters import LateChoice
 
 if TYPE_CHECKING:
     import pandas as pd

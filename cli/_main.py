@@ -105,7 +105,7 @@ _ELSEWHERE: Mapping[tuple[str, str], str] = {
 }
 
 # The modules of commands whose module has another name.
-_MODULES = {"studies": "workspace"}
+_MODULES = {"emulate_agent": "emulate", "studies": "workspace"}
 _TEXTS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
 _NAMES = [*_TEXTS, *_HIDDEN]
 

@@ -12,9 +12,8 @@ from rich.markup import escape
 
 from ..errors import UsageError
 from ..support import bandwidth_text, count_text, duration_text, writing
-from ._network_options import network_changes
+from ._options import LateChoice, network_changes
 from ._output import console, format_option, print_frame, print_json, print_rows
-from ._parameters import LateChoice
 from ._run import choose_network
 
 if TYPE_CHECKING:

@@ -13,10 +13,8 @@ from click.core import ParameterSource
 from ..errors import UsageError
 from ..runner import DEFAULT_BACKEND
 from ..support import bytes_text, count_text, duration_text, parse_number, share_text
-from ._more_commands import CommandWithMore
-from ._network_options import network_changes
+from ._options import CommandWithMore, network_changes, quantity
 from ._output import clock, console, print_json, print_next, print_rows, stage
-from ._parameters import quantity
 from ._predict_script import ScriptJob, predict_script
 from ._predict_search import search_command
 from ._run import choose_network

@@ -8,8 +8,8 @@ import click
 
 from ..errors import UsageError
 from ..support import parse_duration
+from ._options import quantity
 from ._output import console, error_console, format_option, print_frame
-from ._parameters import quantity
 from ._studies import of_a_run, open_run
 
 __all__ = ["query_command"]

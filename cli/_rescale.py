@@ -10,8 +10,8 @@ from rich.markup import escape
 
 from ..errors import UsageError, did_you_mean
 from ..support import count_text, parse_size
+from ._options import quantity
 from ._output import console, print_next
-from ._parameters import quantity
 
 if TYPE_CHECKING:
     from ..converter import Workload

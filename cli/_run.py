@@ -15,7 +15,7 @@ from ..errors import ChakrascopeError, UsageError
 from ..runner import DEFAULT_BACKEND, PACKET, about_backend, backends_that
 from ..support import count_text, duration_text
 from ._each_step import print_each_step
-from ._network_options import failed_links, link_defaults, network_changes
+from ._options import failed_links, link_defaults, network_changes
 from ._output import (
     clock,
     console,
@@ -462,7 +462,7 @@ def _only_check(study_folder: Path | None, workload: str | None, target: Target,
     start.
     """
     from ..runner import Study
-    from ._check import print_check
+    from ._doctor import print_check
 
     study = Study.open(study_folder) if study_folder is not None else None
     if study is None or (workload is not None and workload not in study.workloads()):

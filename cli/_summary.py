@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError
+from ._options import LateChoice
 from ._output import console, format_option, print_columns, print_frame, print_json, print_rows
-from ._parameters import LateChoice
 from ._studies import open_run, run_option
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import click
 
 from ..errors import UsageError
 from ..support import new_file, parse_duration, writing
+from ._options import quantity
 from ._output import console, format_option, print_frame
-from ._parameters import quantity
 from ._studies import of_a_run, open_run
 from ._views import print_stacks
 

@@ -12,7 +12,7 @@ import pytest
 from processes import descendants, is_running, wait_for
 from studies import make_study
 
-from chakrascope.cli._parameters import LateChoice
+from chakrascope.cli._options import LateChoice
 from chakrascope.converter import microbenchmark
 from chakrascope.runner import Study, simulate
 

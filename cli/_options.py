@@ -1,0 +1,155 @@
+"""What the options of several commands share: late choices, quantities, changes of a network, subcommands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, TypeVar
+
+import click
+
+from ..errors import ConfigError, UsageError
+from ..support import parse_bandwidth, parse_duration
+
+__all__ = ["CommandWithMore", "LateChoice", "failed_links", "link_defaults", "network_changes", "quantity"]
+
+
+class LateChoice(click.Choice[str]):
+    """A choice among the values of *known*, which is called on use or for the help.
+
+    Completion of other words, and the help of other commands, need no import.
+    """
+
+    def __init__(self, known: Callable[[], Iterable[str]]) -> None:
+        self._known = known
+        self.case_sensitive = True
+
+    @cached_property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]  # an attribute there
+        """The possible values."""
+        return tuple(self._known())
+
+
+_TOO_LARGE = 10**18  # bytes or ns: sums of a few still fit into 64 bits
+Read = Callable[[click.Context, click.Parameter, "str | None"], "float | None"]
+
+
+def quantity(read: Callable[[str], float]) -> Read:
+    """Return an option's callback that parses with *read*; its refusals become usage errors."""
+
+    def number(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+        try:
+            found = None if value is None else read(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+        if found is not None and found >= _TOO_LARGE:
+            raise click.BadParameter(f"{str(value)[:40]} is too large; give less than {_TOO_LARGE:.0e}.")
+        return found
+
+    return number
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_WIDTH = re.compile(r"x(\d{1,4})")
+
+
+def network_changes(command: Command) -> Command:
+    """Add the options, whose values `link_defaults` and `failed_links` parse."""
+    for decorate in (
+        click.option(
+            "--fail",
+            "failed",
+            multiple=True,
+            metavar="A,B[=SHARE][@TIME]",
+            help=(
+                "Fail a link, or reduce it to SHARE of its bandwidth (0.25); a device stands "
+                "for all its links. In effect from the start, from @5ms, or during @5ms..8ms. Repeatable."
+            ),
+        ),
+        click.option(
+            "--link-default",
+            "link_default",
+            multiple=True,
+            metavar="LINK=BANDWIDTH,LATENCY",
+            help="Figures of InfraGraph links that have none: pcie=32GB/s,500ns; '*' for all. Repeatable.",
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
+def failed_links(texts: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the failures in the options *texts*, as a network YAML has them."""
+    from ..runner.config import failure_of_text
+
+    try:
+        return [failure_of_text(text) for text in texts]
+    except ConfigError as error:
+        raise UsageError(f"--fail {error.message}") from None
+
+
+def link_defaults(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the options for `NetworkConfig.load` from *texts*; raises `UsageError` for an invalid one."""
+    defaults: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        name, equals, figures = text.partition("=")
+        if not equals or not name or not figures:
+            raise UsageError(
+                f"--link-default {text[:60]!r} is not LINK=BANDWIDTH,LATENCY, such as pcie=32GB/s,500ns."
+            )
+        defaults[name] = dict(_figure(part.strip(), text) for part in figures.split(","))
+    return {"link-defaults": defaults} if defaults else {}
+
+
+def _figure(part: str, text: str) -> tuple[str, Any]:
+    """Return the figure that *part* gives, by its unit."""
+    width = _WIDTH.fullmatch(part)
+    if width is not None:
+        return "width", int(width[1])
+    if not part.replace(".", "").isdigit():
+        for key, parse in (("bandwidth", parse_bandwidth), ("latency", parse_duration)):
+            if _reads(parse, part):
+                return key, part
+    raise UsageError(
+        f"--link-default {text[:60]!r}: '{part[:30]}' is no bandwidth (32GB/s, 100Gb/s), no latency (500ns) "
+        "and no width of giga-transfers (x16); write it with its unit."
+    )
+
+
+def _reads(parse: Callable[[str], object], text: str) -> bool:
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+class CommandWithMore(click.Group):
+    """A command with its own options and arguments, unless the first word names a subcommand."""
+
+    def __init__(self, name: str | None = None, **settings: Any) -> None:
+        super().__init__(name, no_args_is_help=False, **settings)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Return the context of this command, or of the subcommand with which *args* begin."""
+        if not args or args[0] not in self.commands:
+            return super().make_context(info_name, args, parent, **extra)
+        # Arguments of the command itself are not part of a subcommand's usage.
+        bare = click.Group(self.name)
+        here = click.Context(bare, parent=parent, info_name=info_name, **self.context_settings)
+        return self.commands[args[0]].make_context(args[0], args[1:], parent=here, **extra)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse options and arguments like a plain command."""
+        return click.Command.parse_args(self, ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command itself, or the subcommand with the context *ctx*."""
+        return click.Command.invoke(self, ctx) if ctx.command is self else ctx.command.invoke(ctx)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the usage of the command itself."""
+        return click.Command.collect_usage_pieces(self, ctx)
