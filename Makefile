@@ -35,7 +35,7 @@ JOBS ?= 2
 WORKERS := -n $(JOBS) --dist loadfile
 
 SANITIZED := tests/engine tests/converter tests/runner/gpu \
-	$(addprefix tests/runner/backends/test_,flow.py gpu_backend.py link_changes.py packet.py packet_flows.py packet_loss.py packet_trains.py)
+	$(addprefix tests/runner/backends/test_,flow.py gpu_backend.py link_changes.py packet.py packet_flows.py packet_trains.py)
 
 .PHONY: demo emulate test check fuzz lint types format clean docs man sanitize wheels check-wheel release
 

@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     """End what tests leave running, such as the jobs of an aborted one."""
-    from leftovers import ended_with_us
+    from processes import ended_with_us
 
     with ended_with_us():
         yield

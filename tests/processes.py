@@ -1,14 +1,39 @@
-"""Processes that tests start: whether they run, what they started, and waiting for what they do."""
+"""Processes that tests start: whether they run, what they started, and that they end with the tests."""
 
 from __future__ import annotations
 
 import os
+import resource
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
+from uuid import uuid4
 
 Value = TypeVar("Value")
+VARIABLE = "CHAKRASCOPE_TESTS"
+_END_S = 10.0
+
+# Reads until the tests are over, or gone, and kills what has their mark in its environment: jobs, which
+# outlive whoever asks for them, and what these have started. Twice: a process that has just begun has no
+# environment yet.
+_WATCH = """
+import os, signal, sys, time
+mark = sys.argv[1].encode()
+sys.stdin.buffer.read()
+for pause_s in (0, 0.1):
+    time.sleep(pause_s)
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{process}/environ", "rb") as file:
+                if mark in file.read().split(b"\\0"):
+                    os.kill(int(process), signal.SIGKILL)
+        except OSError:
+            pass
+"""
 
 
 def wait_for(condition: Callable[[], Value], seconds: float = 300.0) -> Value:
@@ -50,3 +75,35 @@ def descendants(parent: int) -> list[int]:
         fresh = [child for each in fresh for child in children(each)]
         found += fresh
     return found
+
+
+@contextmanager
+def ended_with_us() -> Iterator[None]:
+    """Mark all that is started within the block, and kill what is left of it afterwards, however we end."""
+    mark = f"{VARIABLE}={uuid4().hex}"
+    before = os.environ.pop(VARIABLE, None)
+    # Isolated and without packages: it is there in an instant, and takes little memory.
+    watch = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _WATCH, mark], stdin=subprocess.PIPE, start_new_session=True
+    )
+    os.environ[VARIABLE] = mark.partition("=")[2]
+    try:
+        yield
+    finally:
+        os.environ.pop(VARIABLE)
+        if before is not None:
+            os.environ[VARIABLE] = before
+        assert watch.stdin is not None
+        watch.stdin.close()
+        watch.wait(_END_S)
+
+
+@contextmanager
+def files_up_to(size_bytes: int) -> Iterator[None]:
+    """Let this process write no file beyond *size_bytes*, which ends like a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

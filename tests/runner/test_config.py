@@ -1,16 +1,31 @@
-"""Configuration files: conversions, round trips, and what is refused."""
+"""Configuration files: conversions, round trips, bounds, and what is lost beside the wire."""
 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import gzip
 import json
+import math
 import re
 
 import pytest
+import yaml
+from workloads import coll, workload
 
+from chakrascope.converter import microbenchmark
 from chakrascope.errors import ConfigError
-from chakrascope.runner import MemoryConfig, NetworkConfig, SystemConfig, list_presets, load_groups
+from chakrascope.runner import (
+    MemoryConfig,
+    NetworkConfig,
+    SystemConfig,
+    list_presets,
+    load_groups,
+    prepare,
+    simulate,
+)
+from chakrascope.runner.backends import write_network
+from chakrascope.runner.config import EfficiencyPart
 
 NETWORK = "topology: [Ring, Switch]\nnpus_count: [4, 2]\nbandwidth: [50, 25.5]\nlatency: [500, 0]\n"
 
@@ -203,3 +218,245 @@ def test_the_configurations_of_the_recorded_cases_round_trip(data_dir, tmp_path)
         assert SystemConfig.from_mapping(system.to_dict(), "copy") == system
         network = NetworkConfig.load(tmp_path / "network.yml")
         assert NetworkConfig.from_mapping(network.to_dict(), "copy") == network
+
+
+# Absurd numbers in configurations: refused where they are read, with the key and the file.
+
+DIMENSIONS = {"topology": ["Switch"], "npus_count": [4], "bandwidth": [50], "latency": [500]}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("active-chunks-per-dimension", 0),
+        ("active-chunks-per-dimension", 4294967296),
+        ("endpoint-delay", -1),
+        ("endpoint-delay", 1e30),
+        ("endpoint-delay", 2**31),
+        ("local-mem-bw", -1),
+        ("local-mem-bw", 1e300),
+        ("local-reduction-delay", 2**31),
+        ("model-shared-bus", 2**31),
+        ("peak-perf", 1e300),
+        ("preferred-dataset-splits", 0),
+        ("preferred-dataset-splits", 2_000_000_000),
+        ("G", 1e300),
+        ("L", -1),
+        ("g", 1e13),
+        ("o", 1e39),
+    ],
+)
+def test_absurd_systems_are_refused(key, value, tmp_path):
+    path = tmp_path / "system.json"
+    path.write_text(json.dumps({key: value}))
+    with pytest.raises(ConfigError, match=f"system.json: '{key}' must be between"):
+        SystemConfig.load(path)
+    with pytest.raises(ConfigError, match=f"'{key}' must be between"):
+        dataclasses.replace(SystemConfig(), **{key.replace("-", "_"): value})
+
+
+@pytest.mark.parametrize("key", ["remote-mem-latency", "remote-mem-bw", "num-nodes", "num-npus-per-node"])
+@pytest.mark.parametrize("value", [-1, 2**64, 1e300])
+def test_absurd_memories_are_refused(key, value, tmp_path):
+    path = tmp_path / "memory.json"
+    path.write_text(json.dumps({"memory-type": "MEMORY_POOL", key: value}))
+    with pytest.raises(ConfigError, match=f"memory.json: '{key}' must be between"):
+        MemoryConfig.load(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("bandwidth", [1e-300]),  # took 150 ns for a MiB
+        ("bandwidth", [1e300]),
+        ("latency", [1e18]),  # "stalled"
+        ("latency", [1e300]),
+        ("npus_count", [2**31]),
+        ("links", [[1, 4, 50, [[]]]]),
+        ("links", [[1, 4, 50]]),
+        ("links", [[1, 1, 50, 500]]),
+        ("links", [[1.5, 4, 50, 500]]),
+        ("links", [[-1, 4, 50, 500]]),
+        ("links", [[1, 2**40, 50, 500]]),
+        ("links", [[1, 4, 0, 500]]),
+        ("links", [[1, 4, math.nan, 500]]),
+        ("links", [[1, 4, 50, math.inf]]),
+        ("links", [[1, 4, True, "500"]]),
+        ("links", {"a": 1}),
+        ("links", "0-4"),
+        ("links", 7),
+    ],
+)
+def test_absurd_networks_are_refused(key, value, tmp_path):
+    path = tmp_path / "network.yml"
+    path.write_text(yaml.safe_dump(DIMENSIONS | {key: value}))
+    with pytest.raises(ConfigError, match=rf"network.yml: .*'{key}'"):
+        NetworkConfig.load(path)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("num-queues-per-dim", 0),
+        ("num-queues-per-dim", 4294967296),
+        ("injection-scale", math.nan),
+        ("injection-scale", math.inf),
+        ("injection-scale", -1.0),
+        ("injection-scale", 1e18),
+    ],
+)
+def test_absurd_options_are_refused(option, value):
+    with pytest.raises(ConfigError, match=option):
+        prepare(
+            workload(*[[coll(0, 1 << 20)]] * 4),
+            "default",
+            NetworkConfig.from_mapping(DIMENSIONS, "here"),
+            semantics="astra-sim",
+            **{option.replace("-", "_"): value},
+        )
+
+
+# What is lost beside the wire: its key in a network file, and what each backend makes of it.
+
+PLAIN = {"topology": ["Switch"], "npus_count": [2], "bandwidth": [1.0], "latency": [1000]}
+OURS = ("analytical-unaware", "analytical-aware", "flow", "packet")
+SIZE = 1 << 20
+REPEATS = 2
+MESSAGES = 8  # of a rank: four chunks in two steps each
+
+
+def network(**efficiency):
+    return NetworkConfig.from_mapping(PLAIN | ({"efficiency": efficiency} if efficiency else {}), "here")
+
+
+def run(backend="analytical-unaware", size=SIZE, **efficiency):
+    workload = microbenchmark("all-reduce", 2, size, repeats=REPEATS)
+    return simulate(workload, "default", network(**efficiency), backend=backend)
+
+
+@pytest.mark.parametrize("backend", OURS)
+def test_a_collectives_own_time_comes_on_top_on_every_backend(backend):
+    plain = run(backend).makespan_ns
+    own = run(backend, collectives={"all_reduce": [[SIZE, "1ms"]]}).makespan_ns
+    assert own - plain == pytest.approx(REPEATS * 1_000_000, rel=1e-4)
+    assert run(backend, collectives={"all_gather": [[SIZE, "1ms"]]}).makespan_ns == plain
+
+
+@pytest.mark.parametrize("backend", OURS)
+def test_a_message_keeps_its_sender_busy_on_every_backend(backend):
+    more = run(backend, **{"message-cost": "10us"}).makespan_ns - run(backend).makespan_ns
+    assert more == pytest.approx(REPEATS * MESSAGES * 10_000, rel=0.01)
+
+
+@pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware"])
+def test_the_wires_share_is_of_the_bandwidth(backend):
+    half = dict(PLAIN, bandwidth=[0.5])
+    workload = microbenchmark("all-reduce", 2, SIZE, repeats=REPEATS)
+    slow = simulate(workload, "default", NetworkConfig.from_mapping(half, "here"), backend=backend)
+    assert run(backend, wire=0.5).makespan_ns == slow.makespan_ns
+
+
+@pytest.mark.parametrize("backend", ["flow", "packet"])
+def test_packets_have_headers_of_their_own_and_the_result_says_so(backend):
+    result = run(backend, wire=0.5)
+    assert result.makespan_ns == run(backend).makespan_ns
+    assert any("'wire'" in text and backend in text for text in result.provenance["ignored_keys"])
+
+
+def test_between_sizes_the_time_is_linear_and_beyond_them_it_grows_on():
+    curve = {"all_reduce": [[1000, 500], [2000, 1500], [4000, 1500]]}
+
+    def own(size):
+        return (run(size=size, collectives=curve).makespan_ns - run(size=size).makespan_ns) / REPEATS
+
+    sizes = (10, 1000, 1500, 3000, 8000)
+    assert [own(size) for size in sizes] == [500, 500, 1000, 1500, 1500]
+    part = EfficiencyPart.from_mapping({"collectives": curve})
+    assert [part.cost_ns("all_reduce", size) for size in sizes] == [500, 500, 1000, 1500, 1500]
+    assert part.cost_ns("all_gather", 1000) == 0
+    growing = {"all_reduce": [[1000, 500], [2000, 1500]]}
+    plain, more = run(size=4000), run(size=4000, collectives=growing)
+    assert (more.makespan_ns - plain.makespan_ns) / REPEATS == 3500
+    assert EfficiencyPart.from_mapping({"collectives": growing}).cost_ns("all_reduce", 4000) == 3500
+
+
+def test_it_is_written_back_as_it_was():
+    known = {"wire": 0.9415, "message-cost": "12us", "collectives": {"all_reduce": [["1MiB", "35us"]]}}
+    config = NetworkConfig.from_mapping(PLAIN | {"efficiency": known, "calibration": {"of": "x"}}, "here")
+    assert config.to_dict()["efficiency"] == known
+    assert config.to_dict()["calibration"] == {"of": "x"}
+    made = EfficiencyPart(wire=0.5, message_cost_ns=3, collectives={"all_gather": ((8, 9),)})
+    assert EfficiencyPart.from_mapping(made.to_dict()) == made
+    prepared = prepare(microbenchmark("all-reduce", 2, SIZE), "default", config)
+    bare = prepare(
+        microbenchmark("all-reduce", 2, SIZE), "default", NetworkConfig.from_mapping(PLAIN, "here")
+    )
+    assert prepared.content_hash != bare.content_hash
+
+
+def test_files_of_astra_sim_say_that_they_lack_it(tmp_path):
+    _, remarks = write_network(network(wire=0.5), "ns3", tmp_path / "ns3")
+    assert any("without 'efficiency'" in text for text in remarks)
+    assert not any("efficiency" in text for text in write_network(network(), "ns3", tmp_path / "bare")[1])
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ([], "must be a mapping"),
+        ({"wires": 1}, "did you mean 'wire'"),
+        ({"wire": 1.2}, "between 0.01 and 1"),
+        ({"wire": True}, "between 0.01 and 1"),
+        ({"message-cost": "soon"}, "is not a duration"),
+        ({"message-cost": "9999999s"}, "must be between"),
+        ({"collectives": []}, "must map operations"),
+        ({"collectives": {"allreduce": [[1, 1]]}}, "did you mean 'all_reduce'"),
+        ({"collectives": {"all_reduce": []}}, "pairs"),
+        ({"collectives": {"all_reduce": [[1, 2, 3]]}}, "pairs"),
+        ({"collectives": {"all_reduce": [["x", 1]]}}, "is not a size"),
+        ({"collectives": {"all_reduce": [[2, 1], [2, 3]]}}, "must ascend"),
+    ],
+)
+def test_what_is_wrong_in_it_is_named(part, said):
+    with pytest.raises(ConfigError, match="'efficiency'") as caught:
+        NetworkConfig.from_mapping(PLAIN | {"efficiency": part}, "here.yml")
+    assert said in str(caught.value)
+    assert "here.yml" in str(caught.value)
+
+
+def test_the_calibration_must_be_a_mapping():
+    with pytest.raises(ConfigError, match="'calibration' must be a mapping"):
+        NetworkConfig.from_mapping(PLAIN | {"calibration": "yesterday"}, "here")
+
+
+def test_a_substitute_moves_the_bytes_of_what_is_really_run():
+    def makespan(collective, **efficiency):
+        workload = microbenchmark(collective, 2, SIZE, repeats=REPEATS)
+        return simulate(workload, "default", network(**efficiency), backend="analytical-unaware").makespan_ns
+
+    replaced = makespan("reduce-scatter", substitutes={"reduce_scatter": "all_reduce"})
+    assert replaced == makespan("all-reduce") > makespan("reduce-scatter")
+    assert makespan("all-reduce", substitutes={"reduce_scatter": "all_reduce"}) == makespan("all-reduce")
+
+
+@pytest.mark.parametrize(
+    ("substitutes", "said"),
+    [
+        ({"reduce_scater": "all_reduce"}, "did you mean 'reduce_scatter'"),
+        ({"broadcast": "all_reduce"}, "no operation 'broadcast'"),
+        (
+            {"reduce_scatter": "all_reduce", "all_reduce": "all_gather"},
+            "name the operation that is finally run",
+        ),
+        (["reduce_scatter"], "must map operations"),
+    ],
+)
+def test_substitutes_that_make_no_sense_are_refused(substitutes, said):
+    with pytest.raises(ConfigError, match="(?i)" + said):
+        network(substitutes=substitutes)
+
+
+def test_what_is_measured_has_losses_of_its_own():
+    result = run("emulation:loopback", size=4096, collectives={"all_reduce": [[1, "20s"]]})
+    assert result.makespan_ns < 20_000_000_000
+    assert any("losses of its own" in text for text in result.provenance["ignored_keys"])

@@ -1,21 +1,44 @@
-"""The parts of a network beside its dimensions: typed, written back as they were, in every hash as before."""
+"""Networks: parts with types, figures against closed forms, symmetries, and presets."""
 
 from __future__ import annotations
 
-import ast
-from graphlib import TopologicalSorter
+import json
+from dataclasses import replace
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from workloads import coll, comp, workload
 
+from chakrascope.converter import microbenchmark
 from chakrascope.errors import ConfigError
-from chakrascope.runner import Experiment, MemoryConfig, NetworkConfig, SystemConfig, config
+from chakrascope.runner import (
+    Experiment,
+    MemoryConfig,
+    NetworkConfig,
+    SystemConfig,
+    get_backend,
+    list_presets,
+    prepare,
+    simulate,
+)
 from chakrascope.runner._experiment import WorkloadSource
-from chakrascope.runner.config import Clos, Link, PacketPart
+from chakrascope.runner.backends import write_network
+from chakrascope.runner.config import (
+    Clos,
+    FabricLink,
+    Link,
+    PacketPart,
+    fabric_of,
+    network_facts,
+    preset_path,
+    read_failures,
+)
+from chakrascope.runner.config._symmetry import distances, find_dimensions
 
 DIMENSIONS = {"topology": ["Switch"], "npus_count": [4], "bandwidth": [50], "latency": [500.0]}
 STAR = [
@@ -168,17 +191,242 @@ def test_a_wrong_packet_part_is_refused_where_it_is_read(part, message, tmp_path
     assert PacketPart.from_mapping({}).settings == {}
 
 
-def test_no_module_of_the_configurations_imports_in_a_circle():
-    folder = Path(config.__file__).parent
-    modules = {path.stem: [path] for path in folder.glob("_*.py") if path.stem != "__init__"}
-    packages = {path.parent.name: [*path.parent.glob("*.py")] for path in folder.glob("*/__init__.py")}
-    names = modules.keys() | packages.keys()
-    imports = {}
-    for name, files in (modules | packages).items():
-        nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
-        level = 2 if name in packages else 1
-        siblings = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.level == level]
-        found = {node.module or alias.name for node in siblings for alias in node.names}
-        assert found <= names, f"{name} imports the face of its own package"
-        imports[name] = found
-    assert len(list(TopologicalSorter(imports).static_order())) == len(names)  # raises CycleError
+# Figures of networks against closed forms, and networks as files of other simulators.
+
+SAMPLES = Path(__file__).parents[1] / "data" / "runner" / "infragraph"
+DEFAULTS = {"link-defaults": {"*": {"bandwidth": "100Gb/s", "latency": "1us"}}}
+
+
+def graph(ranks, *links):
+    return NetworkConfig(("Switch",), (ranks,), (1.0,), (1.0,), links=tuple(Link(*link) for link in links))
+
+
+@pytest.mark.parametrize(
+    ("name", "tiers", "diameter", "half"),
+    [
+        ("cpu-cluster-16", (1,), 2, 8),
+        ("clos-2tier-64", (8, 8), 4, 32),
+        ("clos-2tier-64-2to1", (8, 4), 4, 16),
+        ("clos-3tier-128", (16, 32, 32), 6, 64),
+        ("clos-3tier-128-2to1", (16, 16, 8), 6, 16),
+        ("mi300x-8", (), 1, 16),
+    ],
+)
+def test_figures_of_regular_networks(name, tiers, diameter, half):
+    network = NetworkConfig.preset(name)
+    facts = network_facts(network)
+    assert (facts.tiers, facts.diameter_links, facts.unreachable) == (tiers, diameter, 0)
+    # Between halves: half the ranks at full speed, divided by the oversubscription; of a mesh, 4 x 4 links.
+    assert facts.halves_bytes_per_ns == pytest.approx(half * network.bandwidth_bytes_per_ns[0])
+    assert facts.diameter_ns == diameter * network.latency[0]
+
+
+def test_figures_count_what_is_left_of_a_network():
+    whole = NetworkConfig.preset("clos-2tier-64")
+    failed = replace(whole, failures=read_failures([{"device": 72}, {"link": [0, 64]}], (), "here"))
+    facts = network_facts(failed)
+    assert facts.links == 128 - 8 - 1
+    assert facts.unreachable == 63
+    assert facts.halves_bytes_per_ns == pytest.approx(28 * whole.bandwidth_bytes_per_ns[0])
+
+
+def test_figures_of_parallel_and_uneven_links():
+    facts = network_facts(graph(2, (0, 2, 8.0, 5), (0, 2, 8.0, 7), (1, 2, 4.0, 1)))
+    assert (facts.parallel, facts.links, facts.switches) == (1, 3, 1)
+    assert facts.diameter_ns == 8
+    assert facts.halves_bytes_per_ns == pytest.approx(4 * 2**30 / 1e9)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in SAMPLES.glob("*.json")))
+def test_networks_written_for_ns3_are_read_again(name, tmp_path):
+    network = NetworkConfig.load(SAMPLES / f"{name}.json", DEFAULTS)
+    files, _ = write_network(network, "ns3", tmp_path)
+    assert {file.name for file in files} >= {"config.txt", "topology.txt", "logical.json"}
+    again = NetworkConfig.load_packet(tmp_path / "config.txt", tmp_path / "logical.json")
+    assert again.npus_count == network.npus_count
+    assert fabric_of(again).links == fabric_of(network).links
+    assert fabric_of(again).settings["CC_MODE"] == fabric_of(network).settings["CC_MODE"]
+
+
+def test_what_ns3_cannot_say_is_said(tmp_path):
+    network = graph(2, (0, 2, 8.0, 5), (0, 2, 8.0, 5), (1, 2, 4.0, 0.5))
+    _, remarks = write_network(network, "ns3", tmp_path)
+    assert "1 pairs of devices have parallel links" in remarks[0]
+    assert "1 links have a latency between two of them" in remarks[1]
+
+
+def test_networks_written_as_yaml_are_the_same(tmp_path):
+    network = NetworkConfig.load(SAMPLES / "ironwood.json", DEFAULTS)
+    (path,), _ = write_network(network, "yaml", tmp_path)
+    assert NetworkConfig.load(path) == network
+
+
+def test_logical_dimensions_are_written(tmp_path):
+    write_network(NetworkConfig.preset("dgx-a100-2x8"), "ns3", tmp_path)
+    assert json.loads((tmp_path / "logical.json").read_text()) == {"logical-dims": ["8", "2"]}
+
+
+# Shortest ways between ranks, and dimensions proven from them, against all ways written out.
+
+RANKS = 4
+_WIRE = st.builds(
+    FabricLink,
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.sampled_from([10, 25, 40]),
+    st.sampled_from([0, 1, 7]),
+)
+
+
+def every_way(wires, source, target):
+    """Return latency and slowest link of every way with the fewest links that passes no other rank."""
+    graph = nx.MultiGraph()
+    graph.add_nodes_from(range(10))
+    graph.add_edges_from((wire.a, wire.b, number) for number, wire in enumerate(wires))
+    graph.remove_nodes_from(set(range(RANKS)) - {source, target})
+    if not nx.has_path(graph, source, target):
+        return 0, []
+    fewest = nx.shortest_path_length(graph, source, target)
+    ways = nx.all_simple_edge_paths(graph, source, target, cutoff=fewest)
+    used = [[wires[number] for _, _, number in way] for way in ways]
+    return fewest, [(sum(w.delay_ps for w in way), min(w.rate_bps for w in way)) for way in used]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(_WIRE.filter(lambda wire: wire.a != wire.b), min_size=1, max_size=14))
+def test_ways_are_the_extremes_of_all_shortest_ones(wires):
+    for source, row in distances(RANKS, wires):
+        for target, way in enumerate(row):
+            if source == target:
+                continue
+            fewest, figures = every_way(wires, source, target)
+            assert (way is None) == (not figures)
+            if way is None:
+                continue
+            latencies, rates = zip(*figures, strict=True)
+            assert way.hops == fewest
+            assert (way.least_ps, way.most_ps) == (min(latencies), max(latencies))
+            assert way.slowest_bps == min(rates)
+
+
+def torus(*sizes):
+    """Return rings of *sizes*, lowest dimension first, between ranks themselves: 10 bit/s and 5 ps a link."""
+    strides = [1]
+    for size in sizes:
+        strides.append(strides[-1] * size)
+    wires = set()
+    for rank in range(strides[-1]):
+        for size, stride in zip(sizes, strides, strict=False):
+            place = rank // stride % size
+            other = rank + ((place + 1) % size - place) * stride
+            wires.add((min(rank, other), max(rank, other)))
+    ranks = strides[-1]
+    own = [FabricLink(rank, ranks + rank, 80, 0) for rank in range(ranks)]
+    return ranks, own + [FabricLink(ranks + a, ranks + b, 10, 5) for a, b in sorted(wires)]
+
+
+@pytest.mark.parametrize("sizes", [(4,), (8,), (4, 4), (5, 4), (4, 2), (3, 4, 5), (2, 2, 2)])
+def test_tori_are_found(sizes):
+    ranks, wires = torus(*sizes)
+    found, reason = find_dimensions(ranks, wires, 2)
+    assert [item.count for item in found] == list(sizes), reason
+    assert all(item.shape == ("Ring" if item.count > 3 else "FullyConnected") for item in found)
+    assert all((item.rate_bps, item.delay_ps) == (10, 5) for item in found)
+
+
+@pytest.mark.parametrize("sizes", [(8,), (4, 4), (3, 4, 5)])
+def test_a_torus_with_one_odd_link_is_none(sizes):
+    ranks, wires = torus(*sizes)
+    for odd in (FabricLink(wires[-1].a, wires[-1].b, 10, 6), FabricLink(wires[-1].a, wires[-1].b, 9, 5)):
+        found, reason = find_dimensions(ranks, [*wires[:-1], odd], 2)
+        assert not found
+        assert reason
+    assert not find_dimensions(ranks, wires[:-1], 2)[0]
+
+
+def test_groups_out_of_order_are_none():
+    star = [FabricLink(rank, 4 + rank % 2, 10, 5) for rank in range(4)]
+    assert not find_dimensions(4, [*star, FabricLink(4, 6, 10, 5), FabricLink(5, 6, 10, 5)])[0]
+    nested = [FabricLink(rank, 4 + rank // 2, 10, 5) for rank in range(4)]
+    found, _ = find_dimensions(4, [*nested, FabricLink(4, 6, 10, 5), FabricLink(5, 6, 10, 5)])
+    assert [(item.shape, item.count, item.delay_ps) for item in found] == [
+        ("Switch", 2, 5),
+        ("Switch", 2, 10),
+    ]
+
+
+# The presets: where their figures come from, and that every backend takes them.
+
+GIB = 1 << 30
+ROOFLINES = [name for name in list_presets("system") if name.startswith("roofline-")]
+
+
+@pytest.mark.parametrize("name", list_presets("network"))
+@pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware", "packet"])
+def test_every_network_runs_on_every_backend(name, backend):
+    network = NetworkConfig.preset(name)
+    result = simulate(
+        microbenchmark("all-reduce", network.num_ranks, 4096), "default", network, backend=backend
+    )
+    assert len(result.ranks) == network.num_ranks
+    assert result.makespan_ns > 2 * min(network.latency)
+    assert result.provenance["ignored_keys"] == [
+        "'scheduling-policy' has no effect: chunks that compete always share a priority."
+    ]
+
+
+@pytest.mark.parametrize("name", list_presets("network"))
+def test_every_network_names_its_source_and_its_units(name):
+    text = preset_path("network", name).read_text()
+    comments = [line for line in text.splitlines() if line.startswith("#")]
+    assert any(word in text for word in ("white paper", "data sheet", "IEEE", "publication"))
+    assert "2^30 bytes per second" in " ".join(comments)
+    for exact, stated in zip(
+        _stated(text, "bandwidth"), NetworkConfig.preset(name).bandwidth_bytes_per_ns, strict=True
+    ):
+        assert stated == pytest.approx(exact / 1e9, rel=1e-3)
+
+
+def _stated(text, key):
+    line = next(line for line in text.splitlines() if line.startswith(key))
+    words = line.partition("#")[2].replace("B/s", "").replace("and", "")
+    return [float(word) for word in words.split()]
+
+
+@pytest.mark.parametrize("name", ROOFLINES)
+def test_every_chip_names_its_source_and_bounds_a_kernel(name):
+    data = json.loads(preset_path("system", name).read_text())
+    assert "data sheet" in data["source"] or "Communications of the ACM" in data["source"]
+    system = SystemConfig.preset(name)
+    assert system.ineffective() == SystemConfig.preset("default").ineffective()
+    heavy = {"num_ops": 10**12, "tensor_size_bytes": 10**6}
+    wide = {"num_ops": 10**6, "tensor_size_bytes": 10**9}
+    job = workload(*[[comp(0, 7, **heavy), comp(1, 7, (0,), **wide), coll(2, 4096, (1,))]] * 2)
+    nodes = simulate(job, system, "ring-2").nodes.set_index(["rank", "node_id"])
+    times = nodes["end_ns"] - nodes["start_ns"]
+    assert times[0, 0] == pytest.approx(10**12 / (data["peak-perf"] * 1e12) * 1e9, abs=1)
+    assert times[0, 1] == pytest.approx(10**9 / (data["local-mem-bw"] * 1e9) * 1e9, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "switches", "uplinks"),
+    [
+        ("clos-2tier-64", 8 + 8, 64),
+        ("clos-2tier-64-2to1", 8 + 4, 32),
+        ("clos-3tier-128", 16 + 32 + 32, 128 + 128),
+        ("clos-3tier-128-2to1", 16 + 16 + 8, 64 + 32),
+    ],
+)
+def test_clos_networks_have_the_switches_and_links_they_claim(name, switches, uplinks):
+    network = NetworkConfig.preset(name)
+    packet = fabric_of(network)
+    assert len(packet.switches) == switches
+    assert len(packet.links) == network.num_ranks + uplinks
+
+
+def test_oversubscription_shows_where_all_send_to_all():
+    times = {}
+    for name in ("clos-2tier-64", "clos-2tier-64-2to1"):
+        asked = prepare(microbenchmark("all-to-all", 64, 1 << 20), "default", name, backend="packet")
+        times[name] = get_backend("packet").run(asked).makespan_ns
+    assert times["clos-2tier-64-2to1"] > 1.2 * times["clos-2tier-64"]

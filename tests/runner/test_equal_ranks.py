@@ -1,22 +1,36 @@
-"""Of equal ranks one is recorded, and every answer is the one with all of them recorded."""
+"""What a result holds: totals, tables as columns, and one of equal ranks for all."""
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from workloads import coll, comp, workload
 
 from chakrascope.converter import Workload
 from chakrascope.errors import StudyError, WorkloadError
-from chakrascope.runner import NetworkConfig, Result, Study, critical_path, prepare, summarize
+from chakrascope.runner import (
+    Detail,
+    NetworkConfig,
+    Result,
+    Study,
+    critical_path,
+    get_backend,
+    prepare,
+    run_sweep,
+    summarize,
+)
+from chakrascope.runner._framed import coded, rows_of, sums_by
 from chakrascope.runner.analysis import collective_overview, layer_table
-from chakrascope.runner.backends import EngineBackend
-from chakrascope.support.table import Table
-
-from .workloads import coll, comp, workload
+from chakrascope.runner.backends import EngineBackend, FakeBackend, Ns3Backend, register
+from chakrascope.runner.backends._base import _BACKENDS
+from chakrascope.support.table import Table, TextColumn
 
 NETWORK = NetworkConfig(("Switch",), (6,), (100.0,), (500.0,))
 
@@ -146,3 +160,134 @@ def test_what_was_saved_is_imported_as_it_is_and_what_was_changed_is_read(tmp_pa
     with pytest.raises(WorkloadError, match=r"job\.5\.et is missing"):
         study.import_workload(prefix, name="incomplete")
     assert study.workloads() == ["copied", "read"]
+
+
+# Simulations for their totals alone, as sweeps ask for them.
+
+TABLES = ("nodes", "collectives", "links")
+
+
+def totals_job(late_ns=0):
+    return workload(
+        *[[comp(0, 500 + late_ns * rank), coll(1, 1 << 20, (0,)), comp(2, 9, (1,))] for rank in range(8)]
+    )
+
+
+def totals_both(backend, late_ns=0):
+    experiment = prepare(totals_job(late_ns), "default", "ring-8", backend=backend, semantics="trace")
+    asked = replace(experiment, detail=Detail.TOTALS)
+    assert asked.content_hash == experiment.content_hash
+    return get_backend(backend).run(experiment), get_backend(backend).run(asked)
+
+
+@pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware", "replay"])
+@pytest.mark.parametrize("late_ns", [0, 700])
+def test_totals_are_those_of_the_whole_result(backend, late_ns):
+    whole, totals = totals_both(backend, late_ns)
+    assert totals.makespan_ns == whole.makespan_ns
+    assert totals.ranks.equals(whole.ranks)
+    assert totals.provenance == whole.provenance
+    assert len(whole.nodes) == 24
+    assert all(len(getattr(totals, name)) == 0 for name in TABLES)
+
+
+def test_packets_have_totals_too():
+    whole, totals = totals_both("packet")
+    assert (totals.makespan_ns, len(totals.nodes)) == (whole.makespan_ns, 0)
+    assert totals.ranks.equals(whole.ranks)
+
+
+class Own:
+    """A backend of others: one method, and nothing known of details."""
+
+    def __init__(self):
+        self.asked = []
+
+    def run(self, experiment, progress=None):
+        self.asked.append(experiment.detail)
+        return FakeBackend(communication_ns=1000).run(experiment, progress)
+
+
+def test_a_backend_is_one_method(tmp_path, monkeypatch):
+    monkeypatch.setattr("chakrascope.runner.backends._base._BACKENDS", dict(_BACKENDS))
+    own = Own()
+    register("own", own)
+    study = Study.create(tmp_path / "study")
+    study.add_workload(totals_job(), "job")
+    network = NetworkConfig.preset("ring-8")
+    found = run_sweep(study, {"network.latency": [1, 2]}, network=network, backend="own", workers=0, keep=1)
+    assert found.points["makespan_ns"].tolist() == [1509, 1509]
+    assert own.asked.count(Detail.TOTALS) == 2
+    # What the study keeps of them is whole.
+    assert own.asked.count(Detail.EVERYTHING) == len(found.kept) > 0
+    assert len(study.result(found.kept[0]).nodes) == 24
+
+
+@pytest.mark.parametrize("kind", [FakeBackend, EngineBackend, Ns3Backend, *map(type, _BACKENDS.values())])
+def test_backends_have_no_second_way_to_simulate(kind):
+    assert not hasattr(kind, "totals")
+    assert callable(kind.run)
+
+
+# Tables held as columns: pandas' when asked for, summed by key.
+
+
+@given(st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 3), st.integers(0, 1 << 60)), max_size=30))
+def test_sums_are_those_of_pandas(rows):
+    frame = pd.DataFrame(rows, columns=["a", "b", "ns"]).astype({"a": object, "b": "int64", "ns": object})
+    frame["ns"] = frame["ns"].astype("int64") % (1 << 55)
+    sums = sums_by(frame["ns"].to_numpy(), frame["a"].to_numpy(), frame["b"].to_numpy())
+    assert [*sums.items()] == [*frame.groupby(["a", "b"])["ns"].sum().items()]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3) | st.integers(-(1 << 60), 1 << 60), st.integers(0, 3)), max_size=30)
+)
+def test_integers_are_coded_as_objects_are(rows):
+    columns = [np.array([row[place] for row in rows], np.int64) for place in (0, 1)]
+    for keys in (columns[:1], columns):
+        numbers, names = coded(*keys)
+        expected_numbers, expected_names = coded(*(key.astype(object) for key in keys))
+        assert numbers.tolist() == expected_numbers.tolist()
+        assert names == expected_names
+
+
+@pytest.fixture
+def result():
+    names = ["finish_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns"]
+    ranks = {"rank": np.array([0, 1]), **{name: np.array([1, 2]) for name in names}}
+    return Result("fake", 7, ranks)
+
+
+def test_a_result_given_columns_has_tables(result):
+    assert rows_of(result.columns("ranks"))[1]["rank"] == 1
+    assert isinstance(result.ranks, pd.DataFrame)
+    assert result.columns("ranks")["finish_ns"].tolist() == [1, 2]
+    assert result.links.empty
+    assert result.links["bytes"].dtype == "int64"
+    assert replace(result, makespan_ns=9).ranks.equals(result.ranks)
+    assert pickle.loads(pickle.dumps(result)).ranks.equals(result.ranks)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int64", "uint64"])
+def test_the_extremes_of_integers_are_coded(kind):
+    limits = np.iinfo(kind)
+    keys = np.array([limits.max, limits.min, limits.max, 3] * 70, kind)
+    numbers, names = coded(keys, keys)
+    assert numbers.tolist() == [0, 1, 0, 2] * 70
+    assert names == [(int(limits.max),) * 2, (int(limits.min),) * 2, (3, 3)]
+
+
+@given(st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 3)), max_size=30))
+def test_columns_of_texts_are_coded_as_objects_are(rows):
+    texts = [text for text, _ in rows]
+    numbers = np.array([number for _, number in rows], np.int64)
+    objects = np.array([*texts, None], object)[:-1]
+    for keys, others in (
+        ([TextColumn.of(texts)], [objects]),
+        ([TextColumn.of(texts), numbers], [objects, numbers]),
+    ):
+        indices, names = coded(*keys)
+        expected_indices, expected_names = coded(*others)
+        assert indices.tolist() == expected_indices.tolist()
+        assert names == expected_names

@@ -1,28 +1,41 @@
-"""Experiments, the fake backend, the critical path, summaries and studies."""
+"""Experiments and the traces they are made of: the critical path, memory, and every trace at hand."""
 
 from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import tarfile
 
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from training_job import TrainingJob
 from workloads import coll, comp, workload
 
-from chakrascope.converter import microbenchmark
-from chakrascope.errors import BackendError, ConfigError, StudyError, WorkloadError
+from chakrascope.cli import main
+from chakrascope.converter import convert_files, microbenchmark
+from chakrascope.errors import BackendError, ConfigError, StudyError, TraceError, WorkloadError
 from chakrascope.runner import (
     BREAKDOWNS,
     FakeBackend,
+    NetworkConfig,
     Result,
     Study,
+    analyse_run,
+    clear_kept_traces,
     critical_path,
     get_backend,
+    kept_traces,
     prepare,
+    read_side,
     register,
     simulate,
+    study_of_traces,
     summarize,
 )
-from chakrascope.runner.config import NetworkConfig
+from chakrascope.runner.analysis import operations_of
 
 RING = NetworkConfig(("Ring",), (4,), (46.566,), (500.0,))
 
@@ -200,3 +213,223 @@ def test_a_damaged_result_is_refused(tmp_path):
     (tmp_path / "r" / "nodes.parquet").write_bytes(b"PAR1")
     with pytest.raises(StudyError, match="damaged"):
         Result.load(tmp_path / "r")
+
+
+# A simulation or a table that would not fit is refused before it begins, with what it would need.
+
+NETWORK = NetworkConfig(("Switch",), (4,), (100.0,), (500.0,))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    made = Study.create(tmp_path_factory.mktemp("memory") / "study")
+    prefix = made.add_workload(microbenchmark("all-reduce", 4, 1 << 20, repeats=5), "job")
+    experiment = prepare(prefix, "default", NETWORK)
+    made.add_run(experiment, get_backend(experiment.backend).run(experiment))
+    return made
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_simulation_that_would_not_fit_says_what_it_needs(study, monkeypatch, loaded):
+    monkeypatch.setenv("CHAKRASCOPE_MEMORY", "1MB")
+    workload = study.workload() if loaded else study.workload_prefix()
+    with pytest.raises(BackendError, match=r"needs about .* of memory, and CHAKRASCOPE_MEMORY allows"):
+        simulate(workload, "default", NETWORK)
+    monkeypatch.setenv("CHAKRASCOPE_MEMORY", "4GB")
+    assert simulate(workload, "default", NETWORK).makespan_ns > 0
+
+
+def test_ranks_that_are_simulated_one_by_one_need_more(study, monkeypatch):
+    workload = microbenchmark("all-reduce", 4, 1 << 20, repeats=2000)
+    monkeypatch.setenv("CHAKRASCOPE_MEMORY", "150160kB")
+    assert simulate(workload, "default", NETWORK).makespan_ns > 0
+    with pytest.raises(BackendError, match="fewer ranks"):
+        simulate(workload, "default", NETWORK, backend="analytical-aware")
+
+
+def test_a_table_that_would_not_fit_is_refused_and_the_path_is_not(study, monkeypatch):
+    monkeypatch.setenv("CHAKRASCOPE_MEMORY", "1MB")
+    run = analyse_run(study)
+    assert run.summary.makespan_ns > 0
+    with pytest.raises(StudyError, match=r"table of the run's 20 nodes .* 'summary'"):
+        _ = run.nodes
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_a_table_of_operations_that_would_not_fit_is_refused(tmp_path, monkeypatch, suffix):
+    path = TrainingJob(replicas=4, steps=8).write(tmp_path / f"job.{suffix}")
+    monkeypatch.setenv("CHAKRASCOPE_MEMORY", "150100kB")
+    with pytest.raises(TraceError, match=rf"job.{suffix}: about \d[,\d]+ operations need .* every tenth"):
+        operations_of(path)
+    monkeypatch.setenv("CHAKRASCOPE_MEMORY", "4GB")
+    table = operations_of(path)
+    assert table is not None
+    assert len(table.columns["step"]) > 1000
+
+
+@pytest.mark.parametrize("text", ["much", "-1GB", "0"])
+def test_a_limit_that_is_none_is_refused(study, monkeypatch, text):
+    monkeypatch.setenv("CHAKRASCOPE_MEMORY", text)
+    with pytest.raises(ConfigError, match="CHAKRASCOPE_MEMORY is"):
+        simulate(study.workload_prefix(), "default", NETWORK)
+
+
+# Every trace that is at hand is converted and runs on the default system.
+
+CPU_SETS = (
+    "mlp_2",
+    "transformer_2",
+    "fsdp2_2",
+    "tp_2",
+    "pp_2",
+    "moe_2",
+    "tpdp_4",
+    "twoopt",
+    "noann",
+)
+
+
+# folder -> patterns of its host and device traces
+SETS = dict.fromkeys(CPU_SETS, ("et_{rank}.json.gz", "kineto_{rank}.json.gz"))
+SETS["gpu_resnet50_ddp2"] = ("et103_{rank}.json.gz", "kineto_{rank}.json.gz")
+SETS["."] = ("linear_1gpu_host_et.json.gz", "linear_1gpu_kineto.json.gz")
+
+
+def ends(workload, backend):
+    network = NetworkConfig(("Switch",), (workload.num_ranks,), (1.164,), (5000.0,))
+    result = simulate(workload, "default", network, backend=backend)
+    assert result.makespan_ns > 0
+    assert (result.ranks["finish_ns"] > 0).all()
+    assert result.provenance["nodes_executed"] == result.provenance["nodes_total"]
+
+
+@pytest.mark.parametrize("name", sorted(SETS))
+@pytest.mark.parametrize("with_host", [True, False])
+def test_every_trace_set_runs(shared, name, with_host):
+    host, device = (str(shared / "traces" / name / pattern) for pattern in SETS[name])
+    workload = convert_files(host if with_host else None, device)
+    for backend in ("analytical-unaware", "analytical-aware"):
+        ends(workload, backend)
+
+
+def test_eight_ranks_of_dlrm_run(shared, tmp_path):
+    for archive in ("dlrm_8gpu_host_et.tar.gz", "dlrm_8gpu_kineto.tar.gz"):
+        with tarfile.open(shared / "traces" / archive) as file:
+            file.extractall(tmp_path, filter="data")
+    folders = sorted({path.parent for path in tmp_path.rglob("*.json*")})
+    host = next(folder for folder in folders if folder.name.endswith("_et"))
+    device = next(folder for folder in folders if folder != host)
+    workload = convert_files(str(host), str(device))
+    assert workload.num_ranks == 8
+    for backend in ("analytical-unaware", "analytical-aware"):
+        ends(workload, backend)
+
+
+# Traces where a study goes: read, kept by their content, found again, and refused by name.
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def trace(data_dir, tmp_path):
+    return shutil.copy(data_dir / "converter/kineto/bert_small_h100.json.gz", tmp_path / "bert.json.gz")
+
+
+@pytest.fixture
+def ranks(data_dir, tmp_path):
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for rank in range(2):
+        shutil.copy(data_dir / f"converter/dlrm_v100_8/kineto_{rank}.json.gz", folder)
+    return folder
+
+
+def converted_ranks(paths):
+    """Return the study of *paths*, and how many ranks were converted for it."""
+    done = []
+    study = study_of_traces(paths, lambda number, _of: done.append(number))
+    return study, max(done, default=0)
+
+
+def test_a_trace_is_replayed_as_it_was_measured_and_found_again_by_its_content(trace, tmp_path):
+    study, count = converted_ranks([trace])
+    run = analyse_run(study, study.run_info().id)
+    assert (count, run.info.backend, run.info.num_ranks) == (1, "replay", 1)
+    assert run.info.workload == study.path.name == "bert"
+    (tmp_path / "bert.json.gz").touch()
+    again, count = converted_ranks([tmp_path / "bert.json.gz"])
+    assert (again.path, count) == (study.path, 0)
+
+
+def test_another_content_is_another_study(trace, tmp_path):
+    before = study_of_traces([trace])
+    document = json.loads(gzip.decompress((tmp_path / "bert.json.gz").read_bytes()))
+    (tmp_path / "bert.json.gz").write_bytes(gzip.compress(json.dumps(document, indent=1).encode()))
+    after = study_of_traces([trace])
+    assert after.path != before.path
+    assert after.run_info().makespan_ns == before.run_info().makespan_ns
+    assert [path for path, _ in kept_traces()] == [after.path, before.path]
+    assert clear_kept_traces() > 0
+    assert kept_traces() == []
+
+
+def test_the_files_of_a_job_and_their_folder_are_the_same_study(ranks):
+    by_name = study_of_traces(sorted(ranks.iterdir()))
+    assert by_name.run_info().num_ranks == 8  # the two stand for the others
+    assert study_of_traces([ranks]).path == by_name.path
+    one, _ = converted_ranks([ranks / "kineto_1.json.gz"])
+    assert one.path != by_name.path
+
+
+def test_what_cannot_be_read_is_refused_and_leaves_nothing(trace, tmp_path, ranks, cache):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(StudyError, match=r"notes.txt is neither a study nor a trace"):
+        study_of_traces([tmp_path / "notes.txt"])
+    with pytest.raises(StudyError, match=r"holds 2 things: bert.json.gz, job/kineto_.*import STUDY"):
+        study_of_traces([tmp_path])
+    with pytest.raises(StudyError, match=r"one folder; these lie in"):
+        study_of_traces([trace, ranks / "kineto_0.json.gz"])
+    (tmp_path / "cut.json.gz").write_bytes((tmp_path / "bert.json.gz").read_bytes()[:9000])
+    with pytest.raises(Exception, match=r"cut\.json\.gz"):
+        study_of_traces([tmp_path / "cut.json.gz"])
+    assert kept_traces() == []
+    shutil.rmtree(cache, ignore_errors=True)
+    cache.write_text("a file where the folder should be")
+    with pytest.raises(StudyError, match=r"cannot be used .*XDG_CACHE_HOME"):
+        study_of_traces([trace])
+
+
+def command(capsys, *words):
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    shown = capsys.readouterr()
+    return stop.value.code, shown.out, shown.err
+
+
+def test_commands_take_a_trace_for_a_study(trace, capsys, tmp_path):
+    code, out, err = command(capsys, "summary", trace)
+    assert (code, "The step takes" in out, "as measured" in out) == (0, True, True), err
+    assert f"chakrascope what-if {trace} --run" in out
+    code, out, err = command(
+        capsys, "what-if", trace, "--faster", "operator:aten::addmm=2", "--format", "csv"
+    )
+    assert code == 0, err
+    assert command(capsys, "report", trace, "-o", tmp_path / "r.html")[0] == 0
+    assert read_side(str(trace)).steps[0].makespan_ns == study_of_traces([trace]).run_info().makespan_ns
+    code, out, err = command(capsys, "diff", trace, trace, "--format", "csv", "--view", "figures")
+    assert code == 0, err
+    assert "Deleted" in command(capsys, "studies", "--clear-traces")[1]
+
+
+@pytest.mark.parametrize(
+    "words", [["TRACE"], ["convert", "TRACE"], ["profile", "-o", "STUDY", "--", "TRACE"]]
+)
+def test_other_first_commands_lead_to_the_answer(trace, tmp_path, capsys, words):
+    places = {"TRACE": trace, "STUDY": tmp_path / "s"}
+    code, _, err = command(capsys, *(places.get(word, word) for word in words))
+    assert code != 0
+    assert "chakrascope summary" in err

@@ -1,4 +1,4 @@
-"""Only `Study` builds paths inside a study, and what it builds is where format 0.1 has it."""
+"""Studies as folders: their layout, their tables, at another place, and of version 0.1.0."""
 
 from __future__ import annotations
 
@@ -6,13 +6,35 @@ import ast
 import json
 import os
 import shutil
+import signal
+import tarfile
+from dataclasses import replace
 from pathlib import Path
 
+import command_line
 import pytest
+from processes import wait_for
+from studies import make_study
 from workloads import coll, comp, workload
 
 from chakrascope.cli import main as cli_main
-from chakrascope.runner import Study, check_study
+from chakrascope.converter import convert
+from chakrascope.errors import StudyError
+from chakrascope.runner import (
+    ImportItem,
+    JobStore,
+    NetworkConfig,
+    Study,
+    check_study,
+    compare,
+    critical_path,
+    get_backend,
+    prepare,
+    read_sweep,
+    run_sweep,
+    sweep_names,
+)
+from chakrascope.runner.study import compared, item_table, proposed_name, run_table
 from chakrascope.runner.study._layout import StudyLayout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,3 +187,258 @@ def test_of_a_study_the_newest_capture_is_collected(tmp_path, data_dir):
     assert {file.name for file in study.trace_dir("z").iterdir()} == {
         file.name for file in collected.iterdir()
     }
+
+
+# A study that is moved, renamed or copied goes on as if nothing had happened, whatever is in it.
+
+OVER = {"network.latency": [1, 2, 3]}
+
+
+def experiment(study, latency, system="default"):
+    network = NetworkConfig(("Ring",), (2,), (50.0,), (float(latency),))
+    return prepare(study.workload_prefix(), system, network)
+
+
+def until(store, done, resume=False):
+    def look():
+        # A process whose study went away under it may be noticed only after a while.
+        if resume:
+            store.resume()
+        return done(store.jobs())
+
+    wait_for(look)
+    return store.jobs()
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory):
+    """A study that was worked with: runs, notes, a sweep, jobs that are done, waiting, and cut off."""
+    home = tmp_path_factory.mktemp("home-of-the-study")
+    study = Study.create(home / "study")
+    ranks = [[comp(0, 500), coll(1, 1 << 20, (0,)), comp(2, 20, (1,))]] * 2
+    study.add_workload(workload(*ranks, metadata={"measured_step_ns": {"0": 1}}), "job")
+    (home / "mine.yml").write_text("topology: [Ring]\nnpus_count: [2]\nbandwidth: [5]\nlatency: [9]\n")
+    for network in (str(home / "mine.yml"), "ring-2"):
+        asked = prepare(study.workload_prefix(), "default", network)
+        run = study.add_run(asked, get_backend(asked.backend).run(asked))
+        study.annotate(run, label="mine", note="kept", tags=["a"])
+    run_sweep(study, OVER, network=str(home / "mine.yml"), workers=1, keep=1)
+    store = JobStore(study)
+    store.submit(experiment(study, 100))
+    until(store, lambda jobs: jobs[0].state == "done")
+    cut_off = JobStore(study, slots=1, launch=lambda *_: 0)
+    cut_off.submit(experiment(study, 101))
+    cut_off.submit(experiment(study, 102))
+    return study
+
+
+def texts_with(folder: Path, words: bytes) -> list[str]:
+    return [
+        str(file.relative_to(folder))
+        for file in folder.rglob("*")
+        if file.is_file() and words in file.read_bytes()
+    ]
+
+
+def test_no_file_of_a_study_knows_where_the_study_is(used):
+    assert texts_with(used.path, str(used.path.parent).encode()) == []
+
+
+@pytest.mark.parametrize("way", ["copied", "renamed"])
+def test_everything_goes_on_at_another_place(used, tmp_path, way):
+    copy = tmp_path / "copy"
+    shutil.copytree(used.path, copy)
+    if way == "renamed":
+        copy = copy.rename(tmp_path / "a name with blanks, ünïcode")
+    study = Study.open(copy)
+    check_runs(study, used)
+    assert sweep_names(study) == sweep_names(used)
+    assert read_sweep(study, sweep_names(study)[0]).points["state"].tolist() == ["done"] * 3
+    store = JobStore(study)
+    assert [job.state for job in store.jobs()] == ["done", "running", "queued"]
+    store.resume()
+    jobs = until(store, lambda jobs: all(not job.is_active for job in jobs))
+    assert [job.state for job in jobs] == ["done"] * 3
+    assert {job.experiment for job in jobs} <= {info.id for info in study.runs()}
+    assert not (used.path / "runs" / jobs[-1].experiment).exists()
+
+
+def check_runs(study, original):
+    assert [info.id for info in study.runs()] == [info.id for info in original.runs()]
+    for info in study.runs():
+        again = study.experiment(info.id)
+        assert again.content_hash == info.id
+        assert get_backend(again.backend).run(again).makespan_ns == info.makespan_ns
+        assert (
+            critical_path(study.result(info.id), study.run_workload(info.id)).makespan_ns == info.makespan_ns
+        )
+    results = [study.result(info.id) for info in study.runs()]
+    assert len(compare(results, study.workload()).overview) == len(results)
+
+
+def test_a_job_whose_study_moves_while_it_works_leaves_no_damage(used, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(used.path, copy)
+    slow = workload(*[[comp(0, 5), *[coll(n, 1 << 20, (n - 1,)) for n in range(1, 800)]]] * 2)
+    study = Study.open(copy)
+    study.add_workload(slow, "slow")
+    store = JobStore(study, slots=4)
+    asked = prepare(study.workload_prefix("slow"), "default", "ring-2", backend="analytical-aware")
+    job = store.submit(asked, workload="slow")
+    until(store, lambda jobs: jobs[-1].pid > 1 or not jobs[-1].is_active)
+    moved = Study.open(copy.rename(tmp_path / "moved"))
+    store = JobStore(moved, slots=4)
+    pid = store.job(job.id).pid
+    if store.job(job.id).is_active and pid > 1:
+        os.killpg(pid, signal.SIGKILL)
+    until(store, lambda jobs: all(not job.is_active for job in jobs), resume=True)
+    assert store.job(job.id).state == "done"
+    assert moved.result(asked.content_hash).makespan_ns > 0
+    assert not list((moved.path / "runs").glob(".*"))
+
+
+def test_the_command_line_works_on_a_moved_study(used, tmp_path, capfd):
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(used.path, copy)
+    for command in (["runs"], ["summary"], ["compare"], ["jobs"], ["what-if", "--faster", "bandwidth:0=2"]):
+        code = command_line.run(command[0], copy, *command[1:])
+        assert code == 0, capfd.readouterr().err
+
+
+# A study that version 0.1.0 wrote opens, and answers as it did.
+
+MAKESPANS = {
+    "6125dec0ca488110": 6_737_297,
+    "7d518adac65b8669": 6_926_512,
+    "8132f9d470eefffe": 6_266_163,
+    "53a22d65de53dfef": 6_267_002,
+    "ce538d76edbca7ba": 6_160_088,
+    "dd5353830f5ba8b8": 6_206_351,
+}
+PACKETS = "53a22d65de53dfef"  # of the backend that was called ns3 then
+
+
+@pytest.fixture
+def study(data_dir, tmp_path):
+    """Unpack the study."""
+    with tarfile.open(data_dir / "runner" / "study-of-0.1.0.tgz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return Study.open(tmp_path / "study-of-0.1.0")
+
+
+def test_every_run_is_there_with_its_critical_path(study):
+    assert {info.id: info.makespan_ns for info in study.runs()} == MAKESPANS
+    for run, makespan_ns in MAKESPANS.items():
+        path = critical_path(study.result(run), study.run_workload(run))
+        assert path.segments["duration_ns"].sum() == makespan_ns
+
+
+@pytest.mark.parametrize("run", MAKESPANS)
+def test_every_run_simulated_again_takes_as_long(study, run):
+    """It is another run: since 0.3 host work and idle time are kinds of their own, which programs say."""
+    experiment = study.experiment(run)
+    result = get_backend(experiment.backend).run(experiment)
+    assert result.makespan_ns == MAKESPANS[run]
+    if run != PACKETS:
+        assert study.add_run(experiment, result) != run
+        assert study.result(run).makespan_ns == MAKESPANS[run]
+
+
+def test_what_was_called_ns3_is_packet_today(study):
+    info = study.run_info(PACKETS)
+    assert (info.backend, info.label, info.tags) == ("packet", "packets", ("kept",))
+    assert info.note == "as 0.1.0 wrote it"
+    assert study.result(PACKETS).backend == "packet"
+
+
+def test_a_run_of_another_model_with_the_same_name_is_another_run(study):
+    tcp = replace(study.experiment(PACKETS), backend="ns3")
+    assert not study.has_run(tcp)
+    kept = study.add_run(tcp, replace(study.result(PACKETS), backend="ns3", makespan_ns=1))
+    assert (study.run_info(kept).backend, study.run_info(kept).makespan_ns) == ("ns3", 1)
+
+
+def test_another_answer_to_the_same_experiment_is_refused(study):
+    experiment = study.experiment("dd5353830f5ba8b8")
+    result = study.result("dd5353830f5ba8b8")
+    run = study.add_run(experiment, result)
+    other = replace(result, makespan_ns=6_206_352)
+    with pytest.raises(StudyError, match=f"took 6,206,351 ns, and .* takes 6,206,352: .*--delete {run}"):
+        study.add_run(experiment, other)
+    assert study.run_info(run).makespan_ns == 6_206_351
+
+
+def test_the_answer_of_another_backend_is_refused(study):
+    experiment = replace(study.experiment(PACKETS), backend="flow")
+    with pytest.raises(
+        StudyError, match=r"answer of 'packet', and the experiment asks 'flow'.*backend='packet'"
+    ):
+        study.add_run(experiment, study.result(PACKETS))
+    assert {info.id for info in study.runs()} == set(MAKESPANS)
+
+
+def test_its_sweep_is_listed_and_its_kept_point_is_known(study):
+    (name,) = sweep_names(study)
+    table = read_sweep(study, name).points
+    assert sorted(table["makespan_ns"]) == [6_160_088, 6_214_940]
+    again = run_sweep(study, {"network.bandwidth": [10]}, network="cpu-cluster-2", workers=0)
+    assert (again.simulated, again.reused) == (0, 1)
+
+
+def test_its_traces_convert_to_the_graphs_it_has(study):
+    (trace_set,) = study.trace_set_dirs()
+    experiment = prepare(convert(trace_set), "default", "cpu-cluster-2", semantics="trace")
+    assert get_backend("analytical-unaware").run(experiment).makespan_ns == 6_206_351
+
+
+# The runs and the imports of a study as tables.
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return make_study(tmp_path_factory.mktemp("tables") / "study")
+
+
+def test_table_lists_the_newest_first(made):
+    table = run_table(made.study.runs())
+    assert table["id"].tolist() == [made.run_b, made.run_a]
+    assert table["label"].tolist() == ["run-b", "run-a"]
+    assert run_table([]).columns.tolist() == table.columns.tolist()
+
+
+def test_measurement_is_the_base_of_a_comparison(made):
+    assert compared(made.study.runs(), [made.run_b, made.run_a]) == (made.run_a, [made.run_b])
+    assert compared(made.study.runs(), [made.run_b]) == (made.run_b, [])
+
+
+def test_a_run_that_is_asked_for_again_is_the_newest_and_unchanged(tmp_path):
+    made = make_study(tmp_path / "study")
+    study, before = made.study, made.study.run_info(made.run_a)
+    assert study.run_info().id == made.run_b
+    again = study.add_run(study.experiment(made.run_a), study.result(made.run_a))
+    assert again == made.run_a
+    assert study.run_info() == before
+    assert [info.id for info in study.runs()] == [made.run_b, made.run_a]
+    study.delete_run(made.run_a)
+    assert study.run_info().id == made.run_b
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "name"),
+    [
+        ("trace set", "runs/llama 7b", "llama 7b"),
+        ("traces", "dlrm/kineto_{rank}.json.gz", "dlrm"),
+        ("traces", "kineto_{rank}.json.gz", "kineto_-rank"),
+        ("graphs", "a/<b>", "b"),
+        ("trace set", ".", "imported"),
+        ("graphs", "x" * 300, "x" * 80),
+    ],
+)
+def test_name_is_proposed_from_the_place(kind, place, name):
+    assert proposed_name(ImportItem("1", kind, place, 2, ("a",), 1)) == name
+
+
+def test_table_counts_the_files_of_both_sides():
+    item = ImportItem("1", "traces", "p", 2, ("a", "b"), 7, ("c", "d"))
+    assert item_table([item])["files"].tolist() == [4]
+    assert item_table([]).empty

@@ -1,4 +1,4 @@
-"""Labels, notes and the deletion of runs: what people do to a study that must never touch a result."""
+"""What people keep in a study: labels, notes, networks, and the workspace of several studies."""
 
 from __future__ import annotations
 
@@ -7,14 +7,26 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from studies import make_study
 from workloads import coll, comp, workload
 
-from chakrascope.errors import StudyError
-from chakrascope.runner import Study, get_backend, prepare
+from chakrascope.errors import ConfigError, StudyError
+from chakrascope.runner import Study, Workspace, describe_study, get_backend, prepare
+from chakrascope.runner.study import (
+    add_network,
+    add_timeline_note,
+    network_names,
+    read_network_file,
+    remove_timeline_note,
+    timeline_notes,
+)
 
 HOSTILE = '<img src=x onerror="alert(1)"> \u202eevil & \x00 "; DROP TABLE runs'
 
@@ -210,3 +222,242 @@ def test_notes_move_with_the_study(study, tmp_path):
     moved = Study.open(tmp_path / "moved")
     assert moved.annotate(run_id, label="there").note == "and there"
     assert str(tmp_path) not in (moved.path / "runs" / run_id / "note.json").read_text()
+
+
+# Notes on a run's timeline are kept beside the result, whole or not at all.
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return make_study(tmp_path_factory.mktemp("notes") / "study")
+
+
+@pytest.fixture
+def study_timeline_notes_study(made):
+    yield made.study
+    (made.study.run_dir(made.run_a) / "timeline-notes.json").unlink(missing_ok=True)
+
+
+def test_notes_come_back_in_order_of_time_and_change_nothing_else(study_timeline_notes_study, made):
+    folder = study_timeline_notes_study.run_dir(made.run_a)
+    before = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    later = add_timeline_note(study_timeline_notes_study, made.run_a, "  later ", (500, 900))
+    first = add_timeline_note(study_timeline_notes_study, made.run_a, "first\nof two", (100, 200), (1, 4))
+    assert timeline_notes(study_timeline_notes_study, made.run_a) == (first, later)
+    assert (first.rank, first.node, later.text) == (1, 4, "later")
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    assert timeline_notes(study_timeline_notes_study, made.run_b) == ()
+    remove_timeline_note(study_timeline_notes_study, made.run_a, first.id)
+    assert timeline_notes(study_timeline_notes_study, made.run_a) == (later,)
+
+
+def test_nobody_loses_a_note_to_somebody_else(study_timeline_notes_study, made):
+    with ThreadPoolExecutor(8) as pool:
+        list(
+            pool.map(
+                lambda i: add_timeline_note(study_timeline_notes_study, made.run_a, f"note {i}", (i, i)),
+                range(24),
+            )
+        )
+    assert {note.text for note in timeline_notes(study_timeline_notes_study, made.run_a)} == {
+        f"note {i}" for i in range(24)
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "span", "says"),
+    [
+        ("", (0, 1), "empty"),
+        ("x" * 4_001, (0, 1), "4,001"),
+        ("x", (2, 1), "no time"),
+        ("x", (0, 1 << 70), "no time"),
+    ],
+)
+def test_what_is_no_note_is_refused(study_timeline_notes_study, made, text, span, says):
+    with pytest.raises(StudyError, match=says):
+        add_timeline_note(study_timeline_notes_study, made.run_a, text, span)
+
+
+def test_unknown_runs_and_notes_are_refused(study_timeline_notes_study, made):
+    with pytest.raises(StudyError, match="begins with 'none'"):
+        timeline_notes(study_timeline_notes_study, "none")
+    with pytest.raises(StudyError, match="no note 'none'"):
+        remove_timeline_note(study_timeline_notes_study, made.run_a, "none")
+
+
+ROW = {"id": "a", "text": "b", "t0_ns": 0, "t1_ns": 1, "rank": -1, "node": -1, "created": ""}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "{}",
+        "[1]",
+        "[[]]",
+        "null",
+        "[" * 9_000,
+        json.dumps([ROW | {"t0_ns": 1.5}]),
+        json.dumps([{"id": "a"}]),
+    ],
+)
+def test_a_damaged_file_is_named(study_timeline_notes_study, made, content):
+    file = study_timeline_notes_study.run_dir(made.run_a) / "timeline-notes.json"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(StudyError, match=r"timeline-notes\.json is damaged"):
+        timeline_notes(study_timeline_notes_study, made.run_a)
+    with pytest.raises(StudyError, match="is damaged"):
+        add_timeline_note(study_timeline_notes_study, made.run_a, "x", (0, 1))
+    assert file.read_text(encoding="utf-8") == content
+
+
+# Network files that a study keeps: what is taken, what it becomes, and what is refused.
+
+SAMPLES = Path(__file__).parents[1] / "data" / "runner" / "infragraph"
+PLAIN = {"topology": ["Switch"], "npus_count": [4], "bandwidth": [10.0], "latency": [500.0]}
+
+
+@pytest.fixture
+def study_networks_study(tmp_path):
+    return Study.create(tmp_path / "s")
+
+
+def content(**more):
+    return yaml.safe_dump(PLAIN | more).encode()
+
+
+def test_a_network_yaml_is_kept_and_read_as_it_is(study_networks_study):
+    failures = [{"link": [0, 4], "at": "5ms"}]
+    assert network_names(study_networks_study) == []
+    assert add_network(study_networks_study, "mine.yaml", content(failures=failures)) == "mine.yml"
+    assert network_names(study_networks_study) == ["mine.yml"]
+    kept = read_network_file(study_networks_study, "mine.yml")
+    assert (kept.name, kept.to_dict()) == ("mine", PLAIN | {"failures": failures})
+    assert add_network(study_networks_study, "mine.yml", content(npus_count=[8])) == "mine-2.yml"
+    assert read_network_file(study_networks_study, "mine-2.yml").num_ranks == 8
+
+
+def test_json_is_one_too_and_an_infragraph_is_written_out(study_networks_study):
+    assert add_network(study_networks_study, "a.json", json.dumps(PLAIN).encode()) == "a.yml"
+    data = json.loads((SAMPLES / "mi300x.json").read_text(encoding="utf-8"))
+    with pytest.raises(ConfigError, match=r"^pod\.json: links without figures"):
+        add_network(study_networks_study, "pod.json", json.dumps(data).encode())
+    for link in data["links"]:
+        link["physical"] = {"bandwidth": {"gigabits_per_second": 400}, "latency": {"ns": 100}}
+    assert add_network(study_networks_study, "pod.json", json.dumps(data).encode()) == "pod.yml"
+    pod = read_network_file(study_networks_study, "pod.yml")
+    assert pod.num_ranks == 8
+    assert len(pod.links) == 41
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "words"),
+    [
+        ("../mine.yml", {}, "has a plain name"),
+        ("/etc/mine.yml", {}, "has a plain name"),
+        (".yml", {}, "has a plain name"),
+        ("config.txt", {}, "use the command line"),
+        ("mine.yml", {"infragraph": "/etc/passwd"}, "names another file .'infragraph'"),
+        ("mine.yml", {"tcp": {"pcap": "/tmp/packets"}}, "names another file .'pcap of tcp'"),
+        ("mine.yml", {"bandwidth": [0]}, "'bandwidth' must be more than 0"),
+    ],
+)
+def test_what_is_refused_leaves_nothing(study_networks_study, name, more, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        add_network(study_networks_study, name, content(**more))
+    assert "/tmp/" not in caught.value.message
+    assert not study_networks_study.networks_dir.exists()
+
+
+@pytest.mark.parametrize("broken", [b"topology: [", b"\xff\xfe\x00", b"[1, 2]", b"", b"a: " + b"[" * 5000])
+def test_what_is_no_network_is_refused(study_networks_study, broken):
+    with pytest.raises(ConfigError):
+        add_network(study_networks_study, "mine.yml", broken)
+
+
+def test_only_files_of_the_study_are_read(study_networks_study, tmp_path):
+    add_network(study_networks_study, "mine.yml", content())
+    (tmp_path / "other.yml").write_bytes(content())
+    for name in ("../../other.yml", str(tmp_path / "other.yml")):
+        with pytest.raises(ConfigError, match="has no network file"):
+            read_network_file(study_networks_study, name)
+    with pytest.raises(ConfigError, match=r"did you mean 'mine\.yml'"):
+        read_network_file(study_networks_study, "mien.yml")
+
+
+# Several studies at once: found, told apart, described and made.
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("beta", "Alpha"):
+        study = Study.create(tmp_path / "all" / name)
+        study.add_workload(workload([comp(0, 5)], [comp(0, 9)]), "job")
+    experiment = prepare(study.workload_prefix(), "default", "ring-2", backend="fake")
+    study.add_run(experiment, get_backend("fake").run(experiment))
+    (tmp_path / "all" / "something else").mkdir()
+    return tmp_path / "all"
+
+
+def test_studies_of_a_folder_are_listed_by_name(folder):
+    infos = Workspace(folder).infos()
+    assert [(info.name, info.ranks, info.runs, info.shortest_ns > 0) for info in infos] == [
+        ("Alpha", 2, 1, True),
+        ("beta", 2, 0, False),
+    ]
+    assert all(info.changed for info in infos)
+
+
+def test_studies_of_one_name_are_told_apart(folder, tmp_path):
+    other = Study.create(tmp_path / "other" / "beta")
+    workspace = Workspace(folder, other.path, folder / "beta")
+    assert list(workspace.studies()) == ["Alpha", "beta", "beta-2"]
+    assert workspace.study("beta-2").path == other.path
+    with pytest.raises(StudyError, match="did you mean 'beta'"):
+        workspace.study("bet")
+
+
+def test_one_study_is_no_folder_of_studies(folder):
+    assert Workspace(folder / "beta").is_one_study
+    assert not Workspace(folder).is_one_study
+    assert Workspace(folder / "beta").home is None
+
+
+def test_damaged_study_is_listed_with_its_problem(folder):
+    (folder / "beta" / "study.json").write_text("{")
+    assert "study.json" in Workspace(folder).infos()[1].problem
+    assert Workspace(folder).table()["problem"].tolist()[0] == ""
+
+
+def test_study_is_described_and_keeps_its_results(folder):
+    study = Study.open(folder / "Alpha")
+    describe_study(study, note=" for the customer ", tags=["b", " a ", "a", ""])
+    info = Workspace(folder).infos()[0]
+    assert (info.note, info.tags) == ("for the customer", ("a", "b"))
+    assert Workspace(folder).table()["tags"].tolist() == ["a, b", ""]
+    describe_study(study, tags=[])
+    assert Workspace(folder).infos()[0].note == "for the customer"
+    with pytest.raises(StudyError, match="at most 40"):
+        describe_study(study, tags=["x" * 41])
+    with pytest.raises(StudyError, match="at most 20"):
+        describe_study(study, tags=map(str, range(21)))
+
+
+def test_study_is_made_where_studies_are(folder):
+    workspace = Workspace(folder)
+    assert workspace.create("A new one").path == folder / "A new one"
+    assert "A new one" in workspace.studies()
+    for name in ("A new one", "something else"):
+        with pytest.raises(StudyError, match="already"):
+            workspace.create(name)
+
+
+@given(st.text(max_size=90).filter(lambda name: name[:1] in "./ " or "/" in name or "\0" in name))
+def test_name_of_a_study_is_never_a_path(name):
+    with pytest.raises(StudyError, match="cannot name a study"):
+        Workspace().create(name)
+
+
+def test_folder_that_is_gone_is_named(tmp_path):
+    with pytest.raises(StudyError, match="not a folder"):
+        Workspace(tmp_path / "absent")

@@ -1,17 +1,35 @@
-"""What is best, and searches with Optuna."""
+"""Sweeps for what is best: searches, costs, answers, and the command."""
 
 from __future__ import annotations
 
+import json
 import sys
 
 import command_line
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from studies import make_study
 from workloads import coll, comp, workload
 
+from chakrascope.cli import main
 from chakrascope.errors import BackendUnavailable, ConfigError
-from chakrascope.runner import Study, run_sweep
-from chakrascope.runner.sweep import Goal, Range, grid, parse_axis
+from chakrascope.runner import Study, read_sweep, run_sweep
+from chakrascope.runner.sweep import (
+    Goal,
+    Prices,
+    Range,
+    answered,
+    best_by,
+    grid,
+    more_is_cheaper,
+    objectives,
+    parse_axis,
+    swept_settings,
+    worth_their_cost,
+)
 
 
 @pytest.fixture
@@ -126,3 +144,229 @@ def test_the_command_searches(study, optuna, capsys):
     assert "rank_time" in capsys.readouterr().out
     for wrong in (("--at-most", "makespan_ns=fast"), ("--list", "points.jsonl")):
         assert command_line.run("sweep", study.path, "--network", "ring-8", *axes, *wrong) == 2
+
+
+# Sweeps for least cost, by prices that are given.
+
+HOUR_NS = 3_600_000_000_000
+OVER = {"network": ["ring-2", "ring-8"], "network.bandwidth": [10, 100]}
+
+
+@pytest.fixture
+def sweep_cost_study(tmp_path):
+    study = Study.create(tmp_path / "study")
+    ranks = [[comp(0, 500), coll(1, 1 << 22, after=[0])]] * 2
+    study.add_workload(workload(*ranks, metadata={"measured_step_ns": {"0": 1}}), "job")
+    return study
+
+
+@given(st.floats(0, 1e6), st.integers(1, 10_000), st.integers(0, 10**15))
+def test_a_step_costs_its_part_of_an_hour_of_all_ranks(price, ranks, makespan_ns):
+    expected = price * ranks * makespan_ns / HOUR_NS
+    assert Prices(price).step("any", ranks, makespan_ns) == pytest.approx(expected)
+
+
+def test_the_cheapest_point_comes_first(sweep_cost_study):
+    prices = Prices(of={"ring-2": 40.0, "ring-8": 1.0})
+    found = run_sweep(sweep_cost_study, OVER, prices=prices, least="cost", workers=0)
+    points = found.points
+    assert points["cost"].is_monotonic_increasing
+    assert points["network"].tolist()[0] == "ring-8"
+    for row in points.itertuples():
+        assert row.cost == pytest.approx(prices.of[row.network] * row.ranks * row.makespan_ns / HOUR_NS)
+    limit = float(points["cost"].iloc[1])
+    quick = run_sweep(sweep_cost_study, OVER, prices=prices, at_most={"cost": limit}, workers=0)
+    assert (quick.points["cost"].iloc[:2] <= limit).all()
+
+
+def test_other_prices_simulate_nothing_again(sweep_cost_study):
+    first = run_sweep(sweep_cost_study, OVER, prices=Prices(2.0), least="cost", workers=0)
+    again = run_sweep(sweep_cost_study, OVER, prices=Prices(4.0), least="cost", workers=0)
+    assert again.simulated == 0
+    assert again.points["cost"].tolist() == pytest.approx((2 * first.points["cost"]).tolist())
+    assert read_sweep(sweep_cost_study, again.name).points["cost"].sum() == pytest.approx(
+        again.points["cost"].sum()
+    )
+    assert run_sweep(sweep_cost_study, OVER, workers=0).points["cost"].notna().all()
+
+
+def test_a_search_finds_the_least_cost_within_a_limit(sweep_cost_study):
+    pytest.importorskip("optuna", reason="Optuna is not installed (the extra [search])")
+    every = run_sweep(sweep_cost_study, OVER, prices=Prices(1.0), least="cost", workers=0, name="grid")
+    found = run_sweep(
+        sweep_cost_study, OVER, prices=Prices(1.0), least="cost", trials=12, workers=0, name="search"
+    )
+    assert found.points["cost"].iloc[0] == every.points["cost"].iloc[0]
+
+
+def test_a_table_of_an_earlier_version_has_no_cost(sweep_cost_study):
+    found = run_sweep(sweep_cost_study, OVER, workers=0)
+    pd.read_parquet(found.path).drop(columns="cost").to_parquet(found.path)
+    assert read_sweep(sweep_cost_study, found.name).points["cost"].isna().all()
+
+
+def test_no_price_is_assumed(sweep_cost_study):
+    with pytest.raises(ConfigError, match="needs prices"):
+        run_sweep(sweep_cost_study, OVER, least="cost", workers=0)
+    with pytest.raises(ConfigError, match="'ring-8'"):
+        run_sweep(sweep_cost_study, OVER, prices=Prices(of={"ring-2": 1.0}), workers=0)
+    assert run_sweep(sweep_cost_study, OVER, workers=0).points["cost"].isna().all()
+
+
+def test_prices_are_read_as_they_are_typed(tmp_path):
+    file = tmp_path / "prices.yml"
+    file.write_text("ring-2: 1.5\nmine: 2\n")
+    prices = Prices.parse([str(file), "ring-8=3", "0.5"])
+    assert prices == Prices(0.5, {"ring-2": 1.5, "mine": 2.0, "ring-8": 3.0})
+    assert prices.per_hour("folder/mine.yml") == 2.0
+
+
+@pytest.mark.parametrize("text", ["much", "ring-2=much", "nan", "-1", "absent.yml"])
+def test_what_is_no_price_is_refused(text):
+    with pytest.raises(ConfigError):
+        Prices.parse([text])
+
+
+def test_the_command_takes_prices(sweep_cost_study, capfd):
+    options = ["--over", "network=ring-2,ring-8", "--price", "ring-2=9", "--price", "1", "--least", "cost"]
+    assert (
+        command_line.run("sweep", sweep_cost_study.path, *options, "--format", "json", "--workers", "0") == 0
+    )
+    rows = json.loads(capfd.readouterr().out)
+    assert rows[0]["cost"] < rows[1]["cost"]
+
+
+def test_a_sweep_is_shown_again_and_only_what_no_point_beats(sweep_cost_study, capfd):
+    prices = Prices(of={"ring-2": 1.0, "ring-8": 1.0})
+    found = run_sweep(sweep_cost_study, OVER, prices=prices, workers=0)
+    for options, expected in (([], 4), (["--front"], None)):
+        with pytest.raises(SystemExit) as stop:
+            main(["sweep", str(sweep_cost_study.path), "--show", found.name, *options, "--format", "json"])
+        rows = json.loads(capfd.readouterr().out)
+        assert stop.value.code == 0
+        assert expected is None or len(rows) == expected
+    points = found.points.set_index("id")
+    for row in points.loc[[row["id"] for row in rows]].to_dict("records"):
+        beaten = (found.points["cost"] <= row["cost"]) & (found.points["makespan_ns"] <= row["makespan_ns"])
+        assert beaten.sum() == 1
+
+
+def test_showing_and_sweeping_at_once_is_refused(sweep_cost_study, capfd):
+    code = command_line.run("sweep", sweep_cost_study.path, "--show", "one", "--over", "network=ring-2")
+    assert (code, "with neither" in capfd.readouterr().err) == (2, True)
+
+
+# What the points of a sweep answer.
+
+
+@pytest.fixture(scope="module")
+def sweep_answers_points(tmp_path_factory):
+    study = make_study(tmp_path_factory.mktemp("sweep") / "study").study
+    over = {"network.bandwidth": [1.0, 5.0, 0.0], "network": ["cpu-cluster-2", "cpu-cluster-8"]}
+    return run_sweep(study, over, workers=0, name="first").points
+
+
+def test_swept_settings_are_those_with_several_values(sweep_answers_points):
+    assert swept_settings(sweep_answers_points) == ["network.bandwidth", "network"]
+    assert swept_settings(sweep_answers_points.assign(figure=range(6))) == ["network.bandwidth", "network"]
+
+
+def test_failed_points_are_no_answers(sweep_answers_points):
+    done = answered(sweep_answers_points)
+    assert len(sweep_answers_points) == 6
+    assert len(done) == 4
+    assert done["makespan_ns"].is_monotonic_increasing
+
+
+def test_two_settings_give_the_shortest_step_of_each_pair(sweep_answers_points):
+    done = answered(sweep_answers_points)
+    matrix = best_by(done, "network", "network.bandwidth")
+    assert (matrix.rows, matrix.columns) == (["cpu-cluster-2", "cpu-cluster-8"], ["1", "5"])
+    assert matrix.values.min() == done["makespan_ns"].iloc[0]
+
+
+def test_step_is_set_against_what_costs_something(sweep_answers_points):
+    done = answered(sweep_answers_points)
+    assert objectives(done) == ["ranks", "network.bandwidth", "rank_time_ns"]
+    cheap = done[worth_their_cost(done, "network.bandwidth")]
+    assert cheap["network.bandwidth"].tolist() == sorted(cheap["network.bandwidth"], reverse=True)
+    assert more_is_cheaper("network.latency")
+    delays = pd.DataFrame({"network.latency": [5, 50], "makespan_ns": [10, 12]})
+    assert worth_their_cost(delays, "network.latency").tolist() == [True, True]
+
+
+@given(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 50)), min_size=1, max_size=40))
+def test_frontier_holds_exactly_the_points_that_none_beats(pairs):
+    points = pd.DataFrame(pairs, columns=["ranks", "makespan_ns"])
+    marked = set(points[worth_their_cost(points, "ranks")].itertuples(index=False, name=None))
+    beaten = {
+        (ranks, time)
+        for ranks, time in pairs
+        if any(r <= ranks and t <= time and (r, t) != (ranks, time) for r, t in pairs)
+    }
+    assert marked == set(pairs) - beaten
+    assert not np.isnan(worth_their_cost(points, "ranks")).any()
+
+
+# The command ``chakrascope sweep``.
+
+
+@pytest.fixture
+def sweep_study(tmp_path):
+    study = Study.create(tmp_path / "study")
+    study.add_workload(workload(*[[comp(0, 500), coll(1, 1 << 22, after=[0])]] * 2), "job")
+    return study
+
+
+def run(sweep_study, *arguments):
+    return command_line.run("sweep", sweep_study.path, "--workers", "0", *arguments)
+
+
+def test_a_grid_is_printed_best_first_and_the_best_kept(sweep_study, capsys):
+    axes = ("--over", "network.bandwidth=25,50", "--over", "network.npus_count=2,3")
+    assert run(sweep_study, "--network", "ring-2", *axes) == 0
+    shown = capsys.readouterr()
+    lines = [line for line in shown.out.splitlines() if line.startswith("│")]
+    assert [line.split("│")[1].strip() for line in lines] == ["50", "25"]
+    assert "2 failed" in shown.err
+    assert len(sweep_study.runs()) == 1
+    assert run(sweep_study, "--network", "ring-2", *axes) == 0
+    assert "0 simulated, 2 from the cache" in capsys.readouterr().out
+
+
+def test_lists_and_backends_multiply(sweep_study, tmp_path, capsys):
+    file = tmp_path / "points.jsonl"
+    file.write_text('{"network": "ring-2"}\n{"network": "cpu-cluster-2", "network.latency": 3}\n')
+    backends = ("--backend", "fake", "--backend", "analytical-unaware")
+    assert run(sweep_study, "--list", str(file), *backends, "--format", "json", "--keep", "0") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert sorted((row["network"], row["backend"]) for row in rows) == [
+        ("cpu-cluster-2", "analytical-unaware"),
+        ("cpu-cluster-2", "fake"),
+        ("ring-2", "analytical-unaware"),
+        ("ring-2", "fake"),
+    ]
+    assert sweep_study.runs() == []
+
+
+def test_csv_has_every_row_and_nothing_else(sweep_study, capsys):
+    assert run(sweep_study, "--over", "network=ring-2,ring-8", "--format", "csv") == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.startswith("network,id,state,error,ranks,makespan_ns")
+    assert [row.split(",")[2] for row in rows] == ["done", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "hint"),
+    [
+        ((), 2, "--over"),
+        (("--over", "network.bandwidth=1", "--over", "network.bandwidth=2"), 2, "twice"),
+        (("--over", "network.bandwith=1", "--network", "ring-2"), 40, "network.bandwidth"),
+        (("--over", "network=rng-2"), 50, "ring-2"),
+    ],
+)
+def test_wrong_usage_says_what_to_do_next(sweep_study, arguments, code, hint, capsys):
+    assert run(sweep_study, *arguments) == code
+    shown = capsys.readouterr().err.replace("\n", " ")
+    assert hint in shown
+    assert "Traceback" not in shown

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from chakrascope.errors import BackendUnavailable
-from chakrascope.runner.backends.ns3 import build_driver
-
 
 @pytest.fixture
 def no_settings(monkeypatch, tmp_path):
@@ -26,12 +23,3 @@ def service(no_settings):
 
     with FakeService() as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-def tcp():
-    """Return the compiled model of TCP, or skip with what it lacks."""
-    try:
-        return build_driver()[0]
-    except BackendUnavailable as error:
-        pytest.skip(f"ns-3 or a C++ compiler is absent: {error}")

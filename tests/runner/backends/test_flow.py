@@ -1,4 +1,4 @@
-"""Flows share links as packets do; results that noise would change are flagged."""
+"""Flows share links as packets do, also where links fail; results that noise would change are flagged."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packets import case_network, case_system, case_workload, network, read_cases, sends, star
+from test_link_changes import US, clos, failing, failures_for_a_time, run, tandem_ps, told
 from workloads import coll, comp, workload
 
-from chakrascope.converter import CollectiveType, NodeType
+from chakrascope.converter import CollectiveType, NodeType, microbenchmark
 from chakrascope.errors import BackendError, Cancelled, ConfigError
 from chakrascope.runner import NetworkConfig, Result, critical_path, engine, simulate
 from chakrascope.runner.backends._flow import in_step, may_drift, moved_by_shaking
@@ -118,7 +119,7 @@ def test_the_order_in_which_messages_are_sent_together_does_not_count(names, ste
     assert one.makespan_ns == pytest.approx(other.makespan_ns, abs=2)
 
 
-def clos(latency=500.0, **packet):
+def flow_clos(latency=500.0, **packet):
     part = PacketPart.from_mapping({"fabric": {"hosts_per_leaf": 4, "oversubscription": 2}, **packet})
     return NetworkConfig(("Switch",), (16,), (11.642,), (latency,), packet=part)
 
@@ -130,14 +131,16 @@ def all_ranks(kind, size, ranks=16):
 @pytest.mark.parametrize("kind", [CollectiveType.ALL_TO_ALL, CollectiveType.ALL_REDUCE])
 def test_a_nanosecond_more_on_each_link_changes_little(kind):
     model = all_ranks(kind, 1 << 20)
-    times = [simulate(model, "default", clos(500.0 + late), backend="flow").makespan_ns for late in (0, 1, 2)]
+    times = [
+        simulate(model, "default", flow_clos(500.0 + late), backend="flow").makespan_ns for late in (0, 1, 2)
+    ]
     assert max(times) < 1.01 * min(times)
 
 
 @pytest.mark.parametrize("kind", [CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER])
 def test_collectives_take_about_what_packets_take(kind):
     model = all_ranks(kind, 1 << 18)
-    flow, packet = (simulate(model, "default", clos(), backend=name) for name in ("flow", "packet"))
+    flow, packet = (simulate(model, "default", flow_clos(), backend=name) for name in ("flow", "packet"))
     assert flow.makespan_ns == pytest.approx(packet.makespan_ns, rel=0.05)
     # When the last rank has finished, the last acknowledgements of the packets are on their way.
     links = flow.links.merge(packet.links, on=["src", "dst"])
@@ -196,7 +199,7 @@ def test_data_that_queues_both_ways_is_named_and_allowed_for():
 
 def test_small_messages_that_compete_on_several_links_are_named():
     model = all_ranks(CollectiveType.ALL_TO_ALL, 1 << 16)
-    result = simulate(model, "default", clos(CC_MODE=1), backend="flow")
+    result = simulate(model, "default", flow_clos(CC_MODE=1), backend="flow")
     assert result.provenance["flow"]["flags"] == ["bursts"]
 
 
@@ -364,3 +367,64 @@ def test_a_chain_that_noise_makes_shorter_hangs_on_who_is_first():
 
 def test_what_stalls_when_it_is_shaken_hangs_on_it():
     assert moved_by_shaking(10_000, 50.0, 50.0, lambda packets: SimpleNamespace(unfinished=[1])) == (1, True)
+
+
+# Flows on links that fail, slow down or come back in the middle of a simulation.
+
+
+@pytest.mark.parametrize("hop", [0, 1])
+@pytest.mark.parametrize(("at_us", "times"), [(1, 2), (7, 4), (15, 2)])
+def test_flows_take_the_rate_that_links_have_at_the_time(hop, at_us, times):
+    failure = {"link": [hop, 2], "rate": 1 / times, "at": f"{at_us}us"}
+    network = failing(star(2, HAS_WIN=0), failure)
+    result = carry(network, [(0, 1, 1000 * PAYLOAD)])
+    assert result.flows["end_ns"].max() * 1000 == pytest.approx(
+        tandem_ps(1000, hop, at_us * US, times), rel=5e-3
+    )
+    assert told(result, f"Links changed at {at_us * 1000} ns: 0 packets lost, 0 messages took another way.")
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [
+        [{"link": [0, 4], "rate": 0.3, "at": "30us"}],
+        [{"link": [5, 6], "rate": 0.5, "at": "30us", "until": "80us"}],
+        [{"link": [4, 6], "at": "30us"}],
+        [{"link": [4, 6], "at": "30us", "until": "60us"}],
+        [{"link": [0, 4], "at": "10us", "until": "2ms"}],
+    ],
+)
+def test_flows_on_links_that_change_are_near_packets(failures):
+    flow, packet = (run(clos(*failures), backend, "all-to-all") for backend in ("flow", "packet"))
+    assert flow.makespan_ns == pytest.approx(packet.makespan_ns, rel=0.03)
+    assert flow.flows["bytes"].sum() == packet.flows["bytes"].sum()
+    counts = [[text.split(": ")[0] for text in told(result, "Links changed at")] for result in (flow, packet)]
+    assert counts[0] == counts[1]
+    cut = any("rate" not in failure for failure in failures)
+    assert ("loss" in flow.provenance["flow"]["flags"]) == cut
+    if cut:  # and packets were sent again
+        return
+    carried = (flow.links.groupby("src")["bytes"].sum(), packet.links.groupby("src")["bytes"].sum())
+    pd.testing.assert_series_equal(*carried, rtol=0.05)
+
+
+@settings(max_examples=25, deadline=None)
+@given(failures_for_a_time())
+def test_whatever_fails_for_a_time_every_flow_arrives(failures):
+    result = run(clos(*failures), "flow", "all-to-all")
+    assert result.flows["bytes"].sum() == run(clos(), "flow", "all-to-all").flows["bytes"].sum()
+    assert run(clos(*failures), "flow", "all-to-all").makespan_ns == result.makespan_ns
+    ends = result.flows["end_ns"] - result.flows["start_ns"]
+    assert (ends > 0).all()
+
+
+@pytest.mark.parametrize("failure", [{"link": [4, 6]}, {"link": [0, 4], "rate": 0.5}])
+@pytest.mark.parametrize("size", [1 << 18, 4 << 20])
+def test_a_failure_from_0_ns_on_is_one_from_the_start(failure, size):
+    model = microbenchmark("all-to-all", 4, size)
+    lasting, timed = (
+        simulate(model, "default", clos(given), backend="flow")
+        for given in (failure, failure | {"at": "0us"})
+    )
+    assert timed.flows.equals(lasting.flows)
+    assert timed.provenance["flow"] == lasting.provenance["flow"]

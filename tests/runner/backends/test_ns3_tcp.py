@@ -30,9 +30,9 @@ def star(hosts, gbps=GBPS, delay_ns=DELAY_NS, **settings_):
     return NetworkConfig(("Switch",), (hosts,), (bandwidth,), (float(delay_ns),), tcp=part)
 
 
-def deliver(tcp, network, sent, **options):
+def deliver(ns3, network, sent, **options):
     """Send messages (id, from, to, bytes, ns) and return when each arrived, and what was counted."""
-    with TcpDriver(tcp, fabric_of(network), network.tcp or TcpPart(), **options) as driver:
+    with TcpDriver(ns3, fabric_of(network), network.tcp or TcpPart(), **options) as driver:
         arrived = everything(driver, sent)
         return arrived, driver.tcp_totals()
 
@@ -52,8 +52,8 @@ def wire_ns(payload, gbps=GBPS):
 
 
 @pytest.mark.parametrize("size", [0, 1, 700, MSS - HEADER])
-def test_a_segment_alone_takes_its_closed_form(tcp, size):
-    arrived, totals = deliver(tcp, star(2), [(0, 0, 1, size, 0)])
+def test_a_segment_alone_takes_its_closed_form(ns3, size):
+    arrived, totals = deliver(ns3, star(2), [(0, 0, 1, size, 0)])
     on_wire_ps = (size + HEADER + SENT - MSS) * 8 * 1000 // GBPS
     # One ps for ns-3's socket, then two links and a switch that stores the packet.
     assert arrived[0] == -(-(2 * on_wire_ps + 2 * DELAY_NS * 1000 + 1) // 1000)
@@ -61,13 +61,13 @@ def test_a_segment_alone_takes_its_closed_form(tcp, size):
 
 
 @pytest.mark.parametrize("window", [1, 4, 10])
-def test_a_window_leaves_at_once_and_the_next_waits_for_the_first_answer(tcp, window):
+def test_a_window_leaves_at_once_and_the_next_waits_for_the_first_answer(ns3, window):
     full = window * MSS - HEADER
     network = star(2, initial_window=window, ack_every=1)
-    arrived, _ = deliver(tcp, network, [(0, 0, 1, full, 0)])
+    arrived, _ = deliver(ns3, network, [(0, 0, 1, full, 0)])
     first_ns = 2 * (SENT * 8 / GBPS + DELAY_NS)
     assert arrived[0] == pytest.approx(first_ns + (window - 1) * FRAME * 8 / GBPS, abs=2)
-    longer, _ = deliver(tcp, network, [(0, 0, 1, full + MSS, 0)])
+    longer, _ = deliver(ns3, network, [(0, 0, 1, full + MSS, 0)])
     # What exceeds the window starts when the acknowledgement of the first segment is back.
     answer_ns = 2 * (42 * 8 / GBPS + DELAY_NS)
     begun = max(first_ns + answer_ns, window * FRAME * 8 / GBPS)
@@ -75,9 +75,9 @@ def test_a_window_leaves_at_once_and_the_next_waits_for_the_first_answer(tcp, wi
 
 
 @pytest.mark.parametrize("control", ["bbr", "cubic", "dctcp", "newreno", "reno"])
-def test_every_control_fills_a_link(tcp, control):
+def test_every_control_fills_a_link(ns3, control):
     size = 12 * MIB
-    arrived, totals = deliver(tcp, star(2, congestion_control=control), [(0, 0, 1, size, 0)])
+    arrived, totals = deliver(ns3, star(2, congestion_control=control), [(0, 0, 1, size, 0)])
     assert wire_ns(size) < arrived[0] < wire_ns(size) / 0.94
     if control != "bbr":  # which is slower to find the rate
         assert arrived[0] < wire_ns(size) / 0.98
@@ -90,10 +90,10 @@ def mean_queue(totals, src, dst, duration_ns):
 
 
 @pytest.mark.parametrize("threshold", [60_000, 150_000])
-def test_dctcp_keeps_the_queue_at_its_threshold(tcp, threshold):
+def test_dctcp_keeps_the_queue_at_its_threshold(ns3, threshold):
     network = star(3, congestion_control="dctcp", ecn_threshold=threshold)
     sent = [(0, 0, 2, 12 * MIB, 0), (1, 1, 2, 12 * MIB, 0)]
-    arrived, totals = deliver(tcp, network, sent)
+    arrived, totals = deliver(ns3, network, sent)
     queue, largest, marks = mean_queue(totals, 3, 2, max(arrived.values()))
     assert 0.7 * threshold < queue < 1.2 * threshold
     assert marks > 100
@@ -104,21 +104,21 @@ def test_dctcp_keeps_the_queue_at_its_threshold(tcp, threshold):
     assert max(arrived.values()) < wire_ns(24 * MIB) / 0.98
 
 
-def test_cubic_fills_the_buffer_that_dctcp_leaves_empty(tcp):
+def test_cubic_fills_the_buffer_that_dctcp_leaves_empty(ns3):
     sent = [(0, 0, 2, 6 * MIB, 0), (1, 1, 2, 6 * MIB, 0)]
-    arrived, totals = deliver(tcp, star(3, buffer="512KiB"), sent)
+    arrived, totals = deliver(ns3, star(3, buffer="512KiB"), sent)
     _, largest, marks = mean_queue(totals, 3, 2, max(arrived.values()))
     assert marks == 0
     assert largest > 0.95 * 512 * 1024
     assert totals.retransmissions > 0
 
 
-def test_an_incast_into_small_buffers_collapses(tcp):
+def test_an_incast_into_small_buffers_collapses(ns3):
     senders = 12
     sent = [(one, one, senders, 64 * 1024, 0) for one in range(senders)]
     payload = senders * 64 * 1024
-    large, easy = deliver(tcp, star(senders + 1, buffer="4MiB"), sent)
-    small, hard = deliver(tcp, star(senders + 1, buffer="24kB"), sent)
+    large, easy = deliver(ns3, star(senders + 1, buffer="4MiB"), sent)
+    small, hard = deliver(ns3, star(senders + 1, buffer="24kB"), sent)
     assert (easy.timeouts, easy.retransmissions) == (0, 0)
     assert max(large.values()) < 1.2 * wire_ns(payload)
     # Whole windows are lost, and only the timer (200 ms) finds that out: a thousand times as long.
@@ -126,22 +126,22 @@ def test_an_incast_into_small_buffers_collapses(tcp):
     assert max(small.values()) > 200_000_000 > 100 * max(large.values())
 
 
-def test_fair_queues_share_fairly_whatever_the_control(tcp):
+def test_fair_queues_share_fairly_whatever_the_control(ns3):
     network = star(4, queue_disc="fq-codel", buffer="4MiB")
     sent = [(one, one, 3, 8 * MIB, 0) for one in range(3)]
-    arrived, _ = deliver(tcp, network, sent)
+    arrived, _ = deliver(ns3, network, sent)
     assert min(arrived.values()) > 0.95 * max(arrived.values())
     assert max(arrived.values()) < wire_ns(24 * MIB) / 0.94
 
 
-def test_a_connection_remembers_its_window_until_it_was_idle(tcp):
+def test_a_connection_remembers_its_window_until_it_was_idle(ns3):
     """A second message needs no slow start; after a second of silence it does, as with Linux."""
     size = 200_000
     late = 1_000_000_000
     sent = [(0, 0, 1, size, 0), (1, 0, 1, size, 2_000_000), (2, 0, 1, size, late)]
     thirds = {}
     for restarts in (True, False):
-        arrived, _ = deliver(tcp, star(2, delay_ns=50_000, slow_start_after_idle=restarts), sent)
+        arrived, _ = deliver(ns3, star(2, delay_ns=50_000, slow_start_after_idle=restarts), sent)
         first, second, thirds[restarts] = arrived[0], arrived[1] - 2_000_000, arrived[2] - late
         assert second < 0.5 * first
         assert thirds[False] <= second if not restarts else 0.7 * first < thirds[True] <= first
@@ -149,24 +149,24 @@ def test_a_connection_remembers_its_window_until_it_was_idle(tcp):
     assert thirds[False] == pytest.approx(wire_ns(size) + 2 * 50_000, rel=0.02)
 
 
-def test_connections_open_with_the_first_message_if_asked(tcp):
+def test_connections_open_with_the_first_message_if_asked(ns3):
     sent = [(0, 0, 1, 100, 0)]
-    before, _ = deliver(tcp, star(2), sent)
-    lazily, _ = deliver(tcp, star(2, connect="first-use"), sent)
+    before, _ = deliver(ns3, star(2), sent)
+    lazily, _ = deliver(ns3, star(2, connect="first-use"), sent)
     assert lazily[0] > before[0] + 2 * 2 * DELAY_NS
 
 
-def test_messages_of_one_connection_follow_each_other_and_those_of_two_share(tcp):
+def test_messages_of_one_connection_follow_each_other_and_those_of_two_share(ns3):
     sent = [(0, 0, 1, 4 * MIB, 0), (1, 0, 1, 4 * MIB, 0)]
-    one, _ = deliver(tcp, star(2), sent)
-    two, _ = deliver(tcp, star(2, connections_per_pair=2), sent)
+    one, _ = deliver(ns3, star(2), sent)
+    two, _ = deliver(ns3, star(2, connections_per_pair=2), sent)
     assert one[0] < 0.52 * one[1]
     assert two[0] > 0.95 * two[1]
 
 
-def test_both_directions_of_a_connection_pay_for_the_acknowledgements_of_the_other(tcp):
+def test_both_directions_of_a_connection_pay_for_the_acknowledgements_of_the_other(ns3):
     sent = [(0, 0, 1, 12 * MIB, 0), (1, 1, 0, 12 * MIB, 0)]
-    arrived, totals = deliver(tcp, star(2), sent)
+    arrived, totals = deliver(ns3, star(2), sent)
     shared_ns = wire_ns(12 * MIB) * (FRAME + 90 / 2) / FRAME  # an empty frame for every second segment
     assert shared_ns < 1.001 * max(arrived.values())
     assert max(arrived.values()) < shared_ns / 0.95
@@ -188,12 +188,12 @@ _SENT = st.lists(
     st.sampled_from(["8kB", "1MiB"]),
     st.integers(1, 10_000_000),
 )
-def test_every_byte_arrives_once_however_time_advances(tcp, drawn, control, buffer, step_ns):
+def test_every_byte_arrives_once_however_time_advances(ns3, drawn, control, buffer, step_ns):
     sent = [(number, a, (a + b) % 4, size, at) for number, (a, b, size, at) in enumerate(drawn)]
     network = star(4, congestion_control=control, buffer=buffer, min_rto="2ms")
     if control == "dctcp":
         network = star(4, congestion_control=control, buffer=buffer, ecn_threshold="6kB", min_rto="2ms")
-    arrived, totals = _in_steps(tcp, network, sent, QUIET_NS)
+    arrived, totals = _in_steps(ns3, network, sent, QUIET_NS)
     assert set(arrived) == {message[0] for message in sent}
     for number, _, _, size, at in sent:
         assert arrived[number] - at >= 2 * DELAY_NS + (size + HEADER) * 8 / GBPS
@@ -205,16 +205,16 @@ def test_every_byte_arrives_once_however_time_advances(tcp, drawn, control, buff
     assert into["bytes"].sum() >= sum(size + HEADER for _, _, _, size, _ in sent)
     assert links["busy_ps"].max() <= 1000 * max(arrived.values()) + 10_000_000
     assert sum(totals.again.values()) == totals.retransmissions
-    again, stepped = _in_steps(tcp, network, sent, step_ns)
+    again, stepped = _in_steps(ns3, network, sent, step_ns)
     assert again == arrived
     assert (stepped.segments, stepped.again) == (totals.segments, totals.again)
     assert stepped.links.equals(totals.links)
 
 
-def _in_steps(tcp, network, sent, step_ns):
+def _in_steps(ns3, network, sent, step_ns):
     """Simulate in steps, and then until nothing is under way."""
     arrived = {}
-    with TcpDriver(tcp, fabric_of(network), network.tcp) as driver:
+    with TcpDriver(ns3, fabric_of(network), network.tcp) as driver:
         arrived |= dict(driver.advance(sent, 0))
         for step in range(1, 41):
             arrived |= dict(driver.advance([], min(step * step_ns, QUIET_NS)))
@@ -225,18 +225,18 @@ def _in_steps(tcp, network, sent, step_ns):
         return arrived, driver.tcp_totals()
 
 
-def test_more_than_four_gib_go_over_one_connection(tcp):
+def test_more_than_four_gib_go_over_one_connection(ns3):
     # Sequence numbers and the windows on them begin again after 4 GiB; large segments keep it short.
     network = star(2, 400, mtu=65_535, buffer="64MiB", limit_output_bytes=0)
     size = (9 << 29) + 1
-    arrived, totals = deliver(tcp, network, [(0, 0, 1, size, 0), (1, 0, 1, 1 << 20, 0)])
+    arrived, totals = deliver(ns3, network, [(0, 0, 1, size, 0), (1, 0, 1, 1 << 20, 0)])
     mss = 65_535 - 52
     assert arrived[0] == pytest.approx((size + HEADER) / mss * (65_535 + 38) * 8 / 400, rel=2e-3)
     assert arrived[1] > arrived[0]
     assert totals.retransmissions == 0
 
 
-def test_lost_packets_are_sent_again_and_counted(tcp):
+def test_lost_packets_are_sent_again_and_counted(ns3):
     loss = PacketPart.from_mapping({"ERROR_RATE_PER_LINK": 0.01})
     base = star(2, min_rto="5ms")
     network = NetworkConfig(
@@ -255,14 +255,14 @@ def test_lost_packets_are_sent_again_and_counted(tcp):
 CLOS = {"fabric": {"hosts_per_leaf": 4}}
 
 
-def test_equal_ways_are_chosen_by_connection_and_seed(tcp):
+def test_equal_ways_are_chosen_by_connection_and_seed(ns3):
     fabric = PacketPart.from_mapping(CLOS)
     used = {}
     for seed in (1, 2, 1):
         base = star(8, seed=seed)
         network = NetworkConfig(("Switch",), (8,), base.bandwidth, base.latency, packet=fabric, tcp=base.tcp)
         sent = [(one, one, one + 4, MIB, 0) for one in range(4)]
-        arrived, totals = deliver(tcp, network, sent)
+        arrived, totals = deliver(ns3, network, sent)
         up = totals.links.query("src in (8, 9) and dst >= 10")["bytes"].tolist()
         assert sum(count > MIB for count in up) > 1
         assert totals.retransmissions == 0 or max(up) > 2 * MIB
@@ -270,17 +270,17 @@ def test_equal_ways_are_chosen_by_connection_and_seed(tcp):
     assert used[1] != used[2]
 
 
-def test_hosts_without_a_way_and_impossible_messages_are_refused(tcp):
+def test_hosts_without_a_way_and_impossible_messages_are_refused(ns3):
     apart = NetworkConfig(
         ("Switch",), (4,), (1.0,), (500.0,), links=(Link(0, 4, 1.0, 500.0), Link(1, 4, 1.0, 500.0))
     )
     with pytest.raises(BackendError, match="no way leads from host"):
-        deliver(tcp, apart, [])
+        deliver(ns3, apart, [])
     with pytest.raises(BackendError, match="from one host to another"):
-        deliver(tcp, star(2), [(0, 0, 0, 5, 0)])
+        deliver(ns3, star(2), [(0, 0, 0, 5, 0)])
 
 
-def test_a_result_tells_of_queues_losses_and_every_default(tcp, tmp_path):
+def test_a_result_tells_of_queues_losses_and_every_default(ns3, tmp_path):
     model = workload(*[[comp(0, 2_000 * (rank + 1)), coll(1, MIB, after=(0,))] for rank in range(4)])
     result = simulate(model, "default", star(4), backend="ns3")
     assert result.makespan_ns > 2 * 3 / 4 * wire_ns(MIB)
@@ -312,14 +312,14 @@ def test_a_result_tells_of_queues_losses_and_every_default(tcp, tmp_path):
     ],
 )
 @pytest.mark.parametrize("kind", [CollectiveType.ALL_REDUCE, CollectiveType.ALL_TO_ALL])
-def test_the_dimensions_of_any_network_serve(tcp, network, kind):
+def test_the_dimensions_of_any_network_serve(ns3, network, kind):
     model = workload(*[[coll(0, MIB, comm_type=kind)] for _ in range(4)])
     result = simulate(model, "default", network, backend="ns3")
     plain = simulate(model, "default", network, backend="analytical-unaware")
     assert 1.0 < result.makespan_ns / plain.makespan_ns < 3
 
 
-def test_a_captured_gloo_job_runs_to_its_end(tcp, data_dir):
+def test_a_captured_gloo_job_runs_to_its_end(ns3, data_dir):
     job = convert(data_dir / "converter" / "mlp_2")
     job = getattr(job, "workload", job)
     result = simulate(job, "default", star(2), backend="ns3")
@@ -328,7 +328,7 @@ def test_a_captured_gloo_job_runs_to_its_end(tcp, data_dir):
     assert result.provenance["packets"]["retransmissions"] == 0
 
 
-def test_packets_and_flows_are_written_where_asked(tcp, tmp_path):
+def test_packets_and_flows_are_written_where_asked(ns3, tmp_path):
     network = star(2, pcap=str(tmp_path / "pcap"), flow_monitor=True)
     model = microbenchmark("all-reduce", 2, 1 << 16)
     result = simulate(model, "default", network, backend="ns3")
@@ -347,14 +347,14 @@ def test_packets_and_flows_are_written_where_asked(tcp, tmp_path):
         simulate(model, "default", star(2, pcap=str(tmp_path / "file")), backend="ns3")
 
 
-def test_cancelling_ends_the_program_and_so_does_the_time_limit(tcp):
+def test_cancelling_ends_the_program_and_so_does_the_time_limit(ns3):
     ready = prepare(microbenchmark("all-reduce", 2, 1 << 36), "default", star(2), backend="ns3")
     seen = []
     with pytest.raises(Cancelled):
         TcpBackend().run(ready, lambda now, done: len(seen) < 3 and not seen.append(now))
     with pytest.raises(BackendTimeout):
         TcpBackend(timeout_s=0.5).run(ready)
-    driver = TcpDriver(tcp, fabric_of(star(2)), TcpPart())
+    driver = TcpDriver(ns3, fabric_of(star(2)), TcpPart())
     number = driver._process.pid
     driver.close()
     wait_for(lambda: not Path(f"/proc/{number}").exists())
@@ -433,7 +433,7 @@ def test_other_backends_say_that_they_do_not_read_it():
     assert simulate(model, "default", plain, backend="analytical-aware").makespan_ns == with_part.makespan_ns
 
 
-def test_settings_of_roce_beside_tcp_are_named(tcp):
+def test_settings_of_roce_beside_tcp_are_named(ns3):
     roce = PacketPart.from_mapping({"CC_MODE": 1} | CLOS)
     network = NetworkConfig(("Switch",), (8,), (5.0,), (500.0,), packet=roce, tcp=TcpPart())
     result = simulate(microbenchmark("all-reduce", 8, 1 << 16), "default", network, backend="ns3")

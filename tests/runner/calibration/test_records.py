@@ -1,4 +1,4 @@
-"""What counts as a transfer: of captures, where the lanes of collectives overlap, and of logs."""
+"""Measurements of networks: what counts as a transfer, what is sent, and hosts whose links differ."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ import pytest
 
 from chakrascope.converter import EdgeKind, Graph, NodeType, Workload, match_logs, read_logs
 from chakrascope.errors import ConfigError
-from chakrascope.runner.calibration import log_records, workload_records
+from chakrascope.runner import simulate
+from chakrascope.runner.calibration import (
+    Records,
+    calibrate_records,
+    log_records,
+    measure_network,
+    workload_records,
+)
+from chakrascope.runner.calibration._probes import probe_records, probes
+from chakrascope.runner.config import EfficiencyPart
 
-from .known import node
+from .known import SYSTEM, network, node, transfer
 
 ALL_REDUCE, ALL_GATHER, BROADCAST = 0, 2, 5
 CAPTURED = {"measured_step_ns": {}}
@@ -171,3 +180,99 @@ def test_messages_one_way_tell_nothing_without_a_clock_and_that_is_said():
 def test_on_a_device_the_end_that_came_last_waited_for_nobody():
     records = workload_records(messages([9000], [], lane=1007, sent_for=4000), "x")
     assert [(one.transfer_ns, one.wait_ns) for one in records.transfers] == [(4000, 5500)]
+
+
+# Hosts whose links differ: the slowest pair gives the bandwidth, and the output names it.
+
+SIZES = (4096, 65536, 1 << 20)
+LATENCY_NS = 10_000
+HOSTS = {0: "a", 1: "b", 2: "c"}
+
+
+def pairs_messages(ns_per_byte):
+    """Return records of messages between ranks of hosts, by pair what a byte takes."""
+    found = [
+        transfer("message", size, round(2 * LATENCY_NS + size * pace), pair)
+        for pair, pace in ns_per_byte.items()
+        for size in SIZES
+        for _ in range(3)
+    ]
+    return Records(tuple(found), 3, "messages", HOSTS)
+
+
+def test_the_slowest_pair_gives_the_bandwidth_and_is_named():
+    found = calibrate_records(pairs_messages({(0, 1): 20.0, (1, 2): 80.0}), SYSTEM)
+    (dimension,) = found.dimensions
+    assert dimension.fit.ns_per_byte.value == pytest.approx(80, rel=0.02)
+    (said,) = [text for text in found.undetermined if "its pairs differ" in text]
+    assert "rank 1 (b) - rank 2 (c) 12.5 MB/s" in said
+    assert "rank 0 (a)" not in said
+    assert "50.0 MB/s" in said
+
+
+def test_pairs_that_are_alike_are_all_fitted():
+    found = calibrate_records(pairs_messages({(0, 1): 20.0, (1, 2): 22.0}), SYSTEM)
+    (dimension,) = found.dimensions
+    assert dimension.fitted_on == 2 * 3 * len(SIZES)
+    assert not any("differ" in text for text in found.undetermined)
+
+
+# Measuring a network: what is sent, and what comes back of a network that is known.
+
+PROBES_HOSTS = {0: "a", 1: "a", 2: "b", 3: "b"}
+
+
+def simulated(known, hosts, leaves=None, message_cost_ns=0):
+    made = probes(known.num_ranks, hosts, leaves or {}, largest_bytes=1 << 20, repeats=3)
+    if message_cost_ns:
+        part = EfficiencyPart(message_cost_ns=message_cost_ns)
+        known = type(known)(known.topology, known.npus_count, known.bandwidth, known.latency, efficiency=part)
+    result = simulate(made.workload, "default", known, semantics="trace")
+    return probe_records(made, result, "known", hosts, leaves or {})
+
+
+def test_a_known_network_comes_back():
+    records = simulated(network((2.0,), (3000.0,)), {0: "a", 1: "b"})
+    found = calibrate_records(records, SYSTEM)
+    (dimension,) = found.dimensions
+    assert 1 / dimension.fit.ns_per_byte.value == pytest.approx(2.0, rel=0.02)
+    assert dimension.fit.latency_ns.value == pytest.approx(3000.0, rel=0.02)
+    assert found.message_cost_ns is None or found.message_cost_ns.value < 100
+    assert {point.operation for point in found.points} >= {"message", "all_reduce", "all_to_all"}
+
+
+def test_what_a_message_costs_its_sender_comes_back():
+    records = simulated(network((2.0,), (3000.0,)), {0: "a", 1: "b"}, message_cost_ns=5000)
+    found = calibrate_records(records, SYSTEM)
+    assert found.message_cost_ns.value == pytest.approx(5000, rel=0.02)
+    (dimension,) = found.dimensions
+    assert 1 / dimension.fit.ns_per_byte.value == pytest.approx(2.0, rel=0.03)
+    assert dimension.fit.latency_ns.value == pytest.approx(3000.0, rel=0.05)
+
+
+def test_every_level_is_measured_by_itself():
+    records = simulated(network((10.0, 1.0), (1000.0, 20_000.0), (2, 2)), PROBES_HOSTS)
+    found = calibrate_records(records, SYSTEM)
+    assert [dimension.name for dimension in found.dimensions] == ["same host", "other host"]
+    rates = [1 / dimension.fit.ns_per_byte.value for dimension in found.dimensions]
+    assert rates == pytest.approx([10.0, 1.0], rel=0.03)
+
+
+def test_loopback_can_be_measured():
+    records = measure_network("loopback", SYSTEM, largest_bytes=1 << 16)
+    assert records.num_ranks == 2
+    assert all(one.transfer_ns > 0 for one in records.transfers)
+    assert len(records.message_costs_ns) > 0
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("namespaces=1", "has one rank"),
+        ("nowhere", "no hosts file"),
+        ("loopback,lnk=3", "did you mean 'link'"),
+    ],
+)
+def test_places_that_cannot_be_measured_are_named(place, said):
+    with pytest.raises(ConfigError, match=said):
+        measure_network(place, SYSTEM)

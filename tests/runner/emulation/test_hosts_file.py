@@ -1,11 +1,26 @@
-"""Where to emulate: hosts files and the words behind ``emulation:``, right and wrong."""
+"""Where an emulation runs and what it measured: hosts files, clocks, and the lateness of processors."""
 
 from __future__ import annotations
 
+import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from chakrascope.converter import Graph, NodeType, Workload
 from chakrascope.errors import ConfigError
-from chakrascope.runner.emulation import parse_address, parse_rate, read_setup, read_token, transport_names
+from chakrascope.runner.emulation import (
+    ClockEstimate,
+    HostClock,
+    Lateness,
+    estimate,
+    parse_address,
+    parse_rate,
+    read_setup,
+    read_token,
+    transport_names,
+)
 
 TOKEN = "0123456789abcdef"
 HOSTS = "hosts:\n  - {name: a, address: 10.0.0.1}\n"
@@ -152,3 +167,129 @@ def test_rates_and_addresses_are_read_as_people_write_them():
     )
     assert parse_address("[::1]:80", "x") == ("::1", 80)
     assert "tcp" in transport_names()
+
+
+# Clocks of hosts: offset and drift from messages that go back and forth.
+
+SECOND = 1_000_000_000
+
+
+def trips(offset_ns, ways):
+    """Return round trips with the given (there, back) times, to a host whose clock is *offset_ns* ahead."""
+    now, found = 5 * SECOND, []
+    for there, back in ways:
+        found.append((now, now + there + offset_ns, now + there + back))
+        now += there + back + 1000
+    return found
+
+
+@given(
+    st.integers(-(10**15), 10**15),
+    st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 10**7)), min_size=1, max_size=20),
+)
+def test_the_offset_is_known_to_half_of_the_fastest_round_trip(offset_ns, ways):
+    found = estimate(trips(offset_ns, ways))
+    assert abs(found.offset_ns - offset_ns) <= found.error_ns + 1
+    assert found.error_ns == min(there + back + 1 for there, back in ways) // 2
+
+
+@given(st.integers(-(10**12), 10**12), st.floats(-200, 200), st.integers(SECOND, 100 * SECOND))
+def test_times_of_a_drifting_clock_are_corrected(offset_ns, drift_ppm, at_ns):
+    start_ns, before_ns, after_ns = 10 * SECOND, 9 * SECOND, 120 * SECOND
+
+    def shown(coordinator_ns):
+        return round(coordinator_ns + offset_ns + (coordinator_ns - before_ns) * drift_ppm / 1e6)
+
+    clock = HostClock(
+        ClockEstimate(before_ns, shown(before_ns) - before_ns, 100),
+        ClockEstimate(after_ns, shown(after_ns) - after_ns, 200),
+    )
+    assert clock.drift_ppm == pytest.approx(drift_ppm, abs=1e-3)
+    begun = clock.local(start_ns)
+    measured = np.array([shown(start_ns + at_ns) - begun, -1])
+    corrected = clock.corrected(measured, start_ns)
+    assert abs(int(corrected[0]) - at_ns) <= 3
+    assert corrected[1] == -1
+    assert clock.error_ns == 200
+
+
+def test_a_clock_that_is_shared_needs_no_correction():
+    apart = ClockEstimate(0, 5000, 3000)
+    clock = HostClock(apart, apart, shared=True)
+    assert (clock.local(7), clock.drift_ppm, clock.error_ns) == (7, 0.0, 0)
+    times = np.array([1, 2, -1])
+    assert clock.corrected(times, 0) is times
+    assert clock.to_json()["clock_offset_ns"] == 0
+
+
+# Whether an emulation measured the network or the processors.
+
+MS = 1_000_000
+
+
+def workload(duration_ns=MS, computations=3):
+    nodes = [
+        {"node_id": number, "name": "work", "type": NodeType.COMP, "duration_ns": duration_ns}
+        for number in range(computations)
+    ]
+    return Workload(
+        graphs=(Graph.build(0, nodes, []),),
+        program_of_rank=np.zeros(2, np.int32),
+        groups={},
+        metadata={},
+    )
+
+
+def measured(late_ns):
+    """Return the nodes of two ranks, whose computations end late by *late_ns* (rank, computation)."""
+    rows = [
+        {"rank": rank, "node_id": number, "start_ns": 0, "end_ns": MS + late}
+        for rank, own in enumerate(late_ns)
+        for number, late in enumerate(own)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_the_rank_where_lateness_adds_up_most_counts():
+    late = Lateness.of(workload(), measured([[0, 0, 9], [5, 5, 5]]))
+    assert (late.rank, late.total, late.max, late.count) == (1, 15, 9, 6)
+    assert (late.to_json()["total"], late.to_json()["kept_waiting"]) == (15, 0)
+
+
+@pytest.mark.parametrize(
+    ("total", "warned", "refused"), [(0.02, False, False), (0.021, True, False), (0.23, True, True)]
+)
+def test_a_share_of_the_makespan_decides(total, warned, refused):
+    makespan_ns = 1000 * MS
+    late = Lateness.of(workload(computations=1), measured([[round(total * makespan_ns)], [0]]))
+    assert bool(late.warning(makespan_ns)) == warned
+    assert bool(late.refusal(makespan_ns)) == refused
+
+
+def test_a_pause_of_a_short_job_is_a_warning():
+    late = Lateness.of(workload(computations=1), measured([[4 * MS], [0]]))
+    assert late.warning(6 * MS)
+    assert not late.refusal(6 * MS)
+
+
+def test_the_refusal_names_rank_share_and_what_to_do():
+    text = Lateness.of(workload(computations=1), measured([[0], [500 * MS]])).refusal(1000 * MS)
+    assert "rank 1 ended late by 500 ms in total, 50.0 % of the makespan" in text
+    assert "fewer ranks" in text
+
+
+def test_computation_that_ends_early_makes_up_for_nothing():
+    late = Lateness.of(workload(computations=2), measured([[-500, 400], [0, 0]]))
+    assert late.total == 400
+
+
+def test_what_waking_up_takes_ends_no_emulation():
+    late = Lateness.of(workload(computations=2), measured([[19_000, 19_000], [0, 0]]))
+    assert late.kept_waiting == 0
+    assert late.warning(50_000)
+    assert not late.refusal(50_000)
+
+
+def test_without_computation_nothing_is_late():
+    nodes = pd.DataFrame({"rank": [0], "node_id": [7], "start_ns": [0], "end_ns": [1]})
+    assert Lateness.of(workload(), nodes) is None

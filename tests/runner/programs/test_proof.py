@@ -1,14 +1,28 @@
-"""The proof: every sample holds, and every mistake put into one is found where it is."""
+"""The proof: samples and programs of NCCL hold, and every mistake put into one is found where it is."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from differential import fault, judged, mutant, text_of
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from program_samples import NAMES, changed_plan, changed_xml, drop, ops_of, sample
+from program_samples import NAMES, changed_plan, changed_xml, drop, ops_of, path_of, sample
 
 from chakrascope.errors import ConfigError
-from chakrascope.runner.programs import BUILTIN_PROGRAMS, builtin_program, prove, read_program
+from chakrascope.runner.programs import (
+    ALL_PAIRS,
+    BUILTIN_PROGRAMS,
+    NCCL_ALGORITHMS,
+    NCCL_PROTOCOLS,
+    all_pairs_program,
+    builtin_program,
+    inspect_program,
+    nccl_choice,
+    nccl_program,
+    prove,
+    read_program,
+    write_msccl,
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -257,3 +271,207 @@ def test_no_signal_wait_or_put_of_a_sample_can_be_left_out(name):
                 assert not prove(changed_plan(name, change)).holds, (block.id, op.place, op.name)
             except ConfigError as error:  # found while it was read
                 assert "goes negative" in error.message  # noqa: PT017 - either way it is found
+
+
+# The proof and an independent interpreter agree: on the samples, and on copies with one mistake in them.
+
+# Samples of few threads, so that an interpreter takes a fraction of a second.
+SMALL = [
+    "allgather_ring",
+    "allreduce_packet",
+    "allreduce_recursive_doubling_halving",
+    "multi_node_allgather",
+    "multi_node_reducescatter_pkt",
+    "multi_node_send_recv",
+    "single_node_allgather_tbg",
+    "single_node_allreduce_pipeline",
+]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "single_node_allreduce_pkt"])
+def test_the_interpreters_find_the_samples_right(name):
+    assert not fault(text_of(path_of(name)), seed=1, schedules=2)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_no_wrong_mutant_is_proved(name):
+    text = text_of(path_of(name))
+    found = {}
+    for seed in range(12):
+        changed, mistake = mutant(text, seed)
+        found[seed, mistake] = judged(changed, seed, schedules=8)
+    assert not [(key, why) for key, (verdict, why) in found.items() if verdict == "unsound"]
+    assert {verdict for verdict, _ in found.values()} & {"refuted", "unread"}
+
+
+# All pairs by puts, gets and packets: proved, and they move what they must and no more.
+
+CASES = [(way, collective) for way, kinds in ALL_PAIRS.items() for collective in kinds]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(CASES), st.integers(2, 6), st.integers(1, 12))
+def test_every_program_holds(case, ranks, workgroups):
+    proof = prove(all_pairs_program(*case, ranks, workgroups))
+    assert proof.holds, proof.problems[0].message
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_they_send_is_what_must_be_sent(case):
+    way, collective = case
+    found = inspect_program(all_pairs_program(way, collective, 4, 6), 1 << 20)
+    data = found.least_bytes * (2 if way == "packet" else 1)
+    # The rest are handshakes of eight bytes, and requests of gets.
+    assert data <= found.most_received_bytes <= data + 8 * 100
+
+
+def test_workgroups_share_peers_and_data():
+    program = all_pairs_program("put", "all-gather", 4, 6)
+    puts = [op for block in program.ranks[0].thread_blocks for op in block.ops if op.name == "put"]
+    assert [op.share for op in puts] == [(0, 2)] * 3 + [(1, 2)] * 3
+    few = all_pairs_program("get", "all-to-all", 5, 2)
+    counts = [sum(op.name == "get" for op in block.ops) for block in few.ranks[0].thread_blocks]
+    assert counts == [2, 2]
+
+
+def test_what_there_is_not():
+    with pytest.raises(ConfigError, match="did you mean 'packet'"):
+        all_pairs_program("packets", "all-gather", 4)
+    with pytest.raises(ConfigError, match="no program by packet for reduce-scatter"):
+        all_pairs_program("packet", "reduce-scatter", 4)
+    with pytest.raises(ConfigError, match="at least 2 ranks"):
+        all_pairs_program("put", "all-gather", 1)
+
+
+# NCCL's algorithms as programs: proved, shaped as NCCL says, and chosen by size as its tuner does.
+
+MIB = 1 << 20
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from([(name, kind) for name, kinds in NCCL_ALGORITHMS.items() for kind in kinds]),
+    st.sampled_from(NCCL_PROTOCOLS),
+    st.integers(2, 9),
+    st.integers(1, 3),
+)
+def test_nccl_every_program_holds(algorithm, protocol, ranks, channels):
+    name, collective = algorithm
+    protocol = "Simple" if name == "nvls" else protocol
+    proof = prove(nccl_program(name, collective, ranks, protocol, channels))
+    assert proof.holds, proof.problems[0].message
+    # A connection has four slots of a slice, which must do.
+    assert proof.depth <= 4
+
+
+@given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 3))
+def test_trees_of_several_nodes_hold(nodes, per_node, channels):
+    if nodes * per_node < 2:
+        return
+    program = nccl_program("tree", "all-reduce", nodes * per_node, "LL", channels, per_node)
+    proof = prove(program)
+    assert proof.holds, proof.problems[0].message
+
+
+def parents(program, channel):
+    """Return who each rank sends its sum to: the peer of its step ``s`` or ``rrs`` that is sent first."""
+    found = {}
+    for rank in program.ranks:
+        for block in rank.thread_blocks:
+            up = block.channel == channel and block.ops[0].name in {"s", "rrs"} and block.send >= 0
+            if up and block.ops[-1].name != "rcs":
+                found.setdefault(rank.rank, block.send)
+    return found
+
+
+def test_a_tree_is_a_chain_within_a_node():
+    program = nccl_program("tree", "all-reduce", 8, "LL")
+    assert {rank: parents(program, 0)[rank] for rank in range(1, 8)} == {
+        rank: rank - 1 for rank in range(1, 8)
+    }
+    # Up and down again: as many messages wait for each other as the tuner counts steps.
+    assert inspect_program(program, 1 << 10).steps == 14
+
+
+def test_the_two_trees_between_nodes():
+    # The trees that NCCL draws for 12 nodes: leaves of one are inner nodes of the other.
+    even = nccl_program("tree", "all-reduce", 12, "LL", 2, 1)
+    leaves = [
+        {rank.rank for rank in even.ranks if sum(b.channel == tree for b in rank.thread_blocks) == 2}
+        for tree in (0, 1)
+    ]
+    assert leaves[0] == {1, 3, 5, 7, 9, 11}
+    assert leaves[1] == {0, 2, 4, 6, 8, 10}
+
+
+def test_a_ring_on_one_channel_with_ll_is_the_built_in_ring():
+    ours = inspect_program(nccl_program("ring", "all-reduce", 6, "Simple"), 12 * MIB)
+    built_in = inspect_program(builtin_program("ring", "all-reduce", 6), 12 * MIB)
+    assert ours.most_sent_bytes == built_in.most_sent_bytes
+    assert ours.least_bytes == built_in.least_bytes
+
+
+def test_rings_are_exported():
+    assert 'proto="LL128"' in write_msccl(nccl_program("ring", "all-gather", 4, "LL128", 2))
+
+
+@pytest.mark.parametrize(("ranks", "warps"), [(8, (8, 5 * 4, 7)), (7, (8, 5 * 4, 7)), (6, (7, 7 * 4, 6))])
+def test_thread_blocks_of_nvls_share_the_warps_of_a_channel(ranks, warps):
+    """Copy in, reduce with four loads in flight per thread, copy out: NCCL's 20 warps of a channel."""
+    blocks = nccl_program("nvls", "all-reduce", ranks, channels=2).ranks[0].thread_blocks
+    assert [block.threads // 32 for block in blocks] == [*warps, *warps]
+
+
+def test_the_tuner_of_h100():
+    found = [nccl_choice("all-reduce", 8, 1 << bits) for bits in range(10, 31)]
+    names = [(choice.algorithm, choice.protocol) for choice in found]
+    assert names == [("ring", "LL")] * 11 + [("nvls", "Simple")] * 10
+    # The latency of a ring with LL: 6.6 us and 14 steps of 0.6 us, and then bandwidth.
+    assert found[0].expected_ns == pytest.approx(15_000, rel=0.01)
+    assert [choice.channels for choice in found[:12]] == [1] * 6 + [2, 4, 8, 16, 24, 16]
+    # NCCL's peak with NVLS is 480 GB/s of bus bandwidth.
+    assert found[-1].expected_ns == pytest.approx((1 << 30) / (480 * 8 / 14), rel=0.02)
+    assert [choice.unit_bytes for choice in found[13:]] == [32768] * 3 + [65536] * 4 + [131072]
+
+
+def test_the_tuner_without_the_switch():
+    for bits, expected in ((16, "LL"), (20, "LL"), (24, "LL128"), (28, "Simple")):
+        choice = nccl_choice("all-reduce", 8, 1 << bits, "a100")
+        assert choice.algorithm in {"ring", "tree"}
+        assert choice.protocol == expected, bits
+    allowed = nccl_choice("all-reduce", 8, 1 << 24, algorithms=["ring"], protocols=["LL", "Simple"])
+    assert (allowed.algorithm, allowed.protocol, allowed.channels) == ("ring", "Simple", 24)
+    # Gathering through the switch sends more one way than a ring does: NCCL takes the ring.
+    assert nccl_choice("all-gather", 8, 1 << 28).algorithm == "ring"
+
+
+def test_a_choice_is_a_program():
+    program = nccl_choice("reduce-scatter", 8, 1 << 16).program
+    assert (program.num_ranks, program.collective) == (8, "reduce-scatter")
+    assert prove(program).holds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("rings", "all-reduce", 8), "did you mean 'ring'"),
+        (("ring", "all-to-all", 8), "has no program here for all-to-all"),
+        (("ring", "all-reduce", 1), "at least 2 ranks"),
+        (("ring", "all-reduce", 8, "LL12"), "did you mean 'LL128'"),
+        (("ring", "all-reduce", 8, "LL", 65), "1 to 64 channels"),
+        (("tree", "all-reduce", 9, "LL", 1, 4), "nodes of 4"),
+        (("nvls", "all-reduce", 8, "LL"), "Simple alone"),
+    ],
+)
+def test_what_nccl_does_not_have(arguments, words):
+    with pytest.raises(ConfigError, match=words):
+        nccl_program(*arguments)
+
+
+def test_what_nccl_does_not_choose():
+    with pytest.raises(ConfigError, match="did you mean 'h100'"):
+        nccl_choice("all-reduce", 8, MIB, "h10")
+    with pytest.raises(ConfigError, match="NCCL has nothing for all-gather"):
+        nccl_choice("all-gather", 8, MIB, algorithms=["tree"])
+    with pytest.raises(ConfigError, match="did you mean 'nvls'"):
+        nccl_choice("all-reduce", 8, MIB, algorithms=["nvl"])

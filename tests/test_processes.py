@@ -14,7 +14,7 @@ from processes import is_running, wait_for
 # Starts a process that outlives it, as the process of a job does, says which, and works on.
 TEST = """
 import subprocess, sys, time
-from leftovers import ended_with_us
+from processes import ended_with_us
 with ended_with_us():
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     print(child.pid, flush=True)
