@@ -1,10 +1,12 @@
-"""Control access to the viewer, and make browsers refuse content from other hosts."""
+"""Control access to the viewer, and refuse what its pages could not send and content of other hosts."""
 
 from __future__ import annotations
 
 import hashlib
 import ipaddress
 import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import SplitResult, parse_qs, urlencode, urlsplit
 
 from dash import Dash
@@ -12,9 +14,11 @@ from dash.exceptions import DependencyException
 from flask import Flask, Response, abort, jsonify, redirect, render_template_string, request
 from werkzeug.wrappers import Response as AnyResponse
 
-__all__ = ["is_loopback", "new_token", "protect", "require_token", "serve_only"]
+__all__ = ["is_loopback", "new_token", "protect", "refuse_malformed", "require_token", "serve_only"]
 
 _MAX_REQUEST_BYTES = 1 << 20
+_ROUTE = "/_dash-update-component"
+_REFUSAL = "This is not a request of the viewer's pages. Reload the page; it may be of another version."
 _TOKEN_PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><title>Token needed · Chakrascope</title>
@@ -153,3 +157,57 @@ def _ask_for_token(*, wrong: bool) -> Response:
         _TOKEN_PAGE, wrong=wrong, kept=kept, action=request.script_root + request.path
     )
     return Response(page, 403, mimetype="text/html")
+
+
+def refuse_malformed(app: Dash) -> None:
+    """Answer 400 to requests to the callbacks of *app* that lack inputs or outputs."""
+
+    @app.server.before_request
+    def check() -> None:
+        if request.method != "POST" or not request.path.endswith(_ROUTE):
+            return
+        body = request.get_json()
+        if not isinstance(body, dict) or not isinstance(body.get("output"), str):
+            abort(400, _REFUSAL)
+        wanted = app.callback_map.get(body["output"])
+        if wanted is None or not _fits(body, wanted):
+            abort(400, _REFUSAL)
+
+
+def _fits(body: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return whether *body* has the form of the inputs of the callback *wanted*."""
+    changed = body.get("changedPropIds", [])
+    return (
+        _all_given(body.get("inputs", []), wanted["inputs"])
+        and _all_given(body.get("state", []), wanted["state"])
+        and (bool(wanted.get("no_output")) or _are_properties(body.get("outputs")))
+        and isinstance(changed, list)
+        and all(isinstance(name, str) for name in changed)
+    )
+
+
+def _all_given(given: Any, wanted: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether *given* has the properties *wanted*, in order; of a pattern all that match it."""
+    if not isinstance(given, list) or len(given) != len(wanted):
+        return False
+    for item, specified in zip(given, wanted, strict=True):
+        items = item if isinstance(item, list) and specified["id"].startswith("{") else [item]
+        if not all(_is_property(each) and each["property"] == specified["property"] for each in items):
+            return False
+    return True
+
+
+def _are_properties(given: Any) -> bool:
+    if isinstance(given, list):
+        return all(_are_properties(item) for item in given)
+    return _is_property(given)
+
+
+def _is_property(item: Any) -> bool:
+    if not isinstance(item, dict) or not isinstance(item.get("property"), str):
+        return False
+    name = item.get("id")
+    plain = (str, int, float, bool)
+    return isinstance(name, str) or (
+        isinstance(name, dict) and all(isinstance(value, plain) for value in name.values())
+    )

@@ -12,9 +12,7 @@ from ..converter.building import stand_in_of
 from ..errors import ChakrascopeError
 from ..runner import Study
 from ..support import duration_text
-from . import _downloads as downloads
 from . import _perfetto as perfetto
-from . import _plotly as plotly
 from . import _routes as routes
 from . import pages
 from ._address import register_address
@@ -43,9 +41,7 @@ def create_app(
     for page in pages.REGISTERED:
         page.register(app, view)
     routes.register(app.server, view)
-    plotly.register(app.server)
     perfetto.register(app.server)
-    downloads.register(app.server, view)
     if warm:
         threading.Thread(target=view.warm, daemon=True).start()
     return app

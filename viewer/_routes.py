@@ -1,15 +1,26 @@
-"""Answer the requests for whole tables, as files; those of the timeline have a module of their own."""
+"""Answer the requests for whole tables, configurations and notes; those of the timeline have a module."""
 
 from __future__ import annotations
 
+import gzip
 import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from flask import Flask, Response, abort, jsonify, request
 
-from ..errors import ChakrascopeError, StudyError
-from ..runner import find_items, read_sweep
+from ..errors import ChakrascopeError, ConfigError, StudyError
+from ..runner import (
+    DEFAULT_BACKEND,
+    Experiment,
+    experiment_archive,
+    find_items,
+    read_sweep,
+    sweep_experiment,
+    sweep_names,
+)
 from ..runner.analysis import (
     COMPARISONS,
     OVERVIEWS,
@@ -19,16 +30,45 @@ from ..runner.analysis import (
     graph_tables,
     search_hits,
 )
-from ..runner.study import item_table, run_table
+from ..runner.study import (
+    TimelineNote,
+    add_timeline_note,
+    item_table,
+    remove_timeline_note,
+    run_table,
+    timeline_notes,
+)
 from ..runner.sweep import SWEEP_TABLES
 from ._exports import table_file
-from ._note_routes import register_notes
 from ._state import OpenRun, Selection, StudyView
-from ._timeline_routes import area_asked_for, open_asked_for, register_timeline, source_asked_for
-from .queries import edge_kinds, focus_of, fold_of, has_selected, hops_of, opened_nodes, stragglers_of
+from ._timeline_routes import (
+    area_asked_for,
+    index_asked_for,
+    open_asked_for,
+    register_timeline,
+    source_asked_for,
+)
+from .queries import (
+    Networks,
+    begun_from,
+    command_line,
+    decode_form,
+    edge_kinds,
+    experiment_of,
+    focus_of,
+    fold_of,
+    has_selected,
+    hops_of,
+    opened_nodes,
+    stragglers_of,
+)
 
 __all__ = ["register"]
 
+# Of viewer/vendor; the address that assets/09_charts.js tells Dash has it, too, so that browsers may keep it.
+_VERSION = "4.1.1"
+_SCRIPT = Path(__file__).parent / "vendor" / "plotly" / "plotly-cartesian.min.js.gz"
+_YEAR_S = 365 * 86400
 _LONGEST_SEARCH = 200
 _OF_ALL_NODES = ("anomalies", "error-distribution", "node-differences", "nodes", "slack")
 
@@ -36,7 +76,9 @@ _OF_ALL_NODES = ("anomalies", "error-distribution", "node-differences", "nodes",
 def register(server: Flask, view: StudyView) -> None:
     """Add the data routes of *view* to *server*; but for the notes, all of them only read."""
     register_timeline(server, view)
-    register_notes(server, view)
+    _register_notes(server, view)
+    _register_configurations(server, view)
+    _register_charts(server)
     _register_search(server, view)
     _register_exports(server, view)
 
@@ -151,3 +193,125 @@ def _others(view: StudyView) -> list[OpenRun]:
         return [view.open(name) for name in names]
     except ChakrascopeError:
         abort(404)
+
+
+def _register_configurations(server: Flask, view: StudyView) -> None:
+    """Add the routes to *server*; all of them only read."""
+
+    @server.get("/export/new-run.zip")
+    def new_run() -> Response:
+        workloads = view.study.workloads()
+        if not workloads:
+            abort(404)
+        networks = Networks(view.study)
+        begun = begun_from(view.study, request.args.get("run", ""), networks)
+        form = decode_form(request.args.get("setup", ""), workloads, networks, begun.form)
+        if form.ignored:
+            return _refusal(ConfigError(" ".join(form.ignored)))
+        backend = form.backends[0] if form.backends else DEFAULT_BACKEND
+        command = command_line(form.setup, form.backends, form.workload)
+        try:
+            experiment = experiment_of(form.setup, view.study.workload_prefix(form.workload), backend)
+            return _zip(experiment, command, "new-run.zip")
+        except ChakrascopeError as error:
+            return _refusal(error)
+
+    @server.get("/export/point.zip")
+    def point() -> Response:
+        name, identity = request.args.get("sweep", ""), request.args.get("point", "")
+        if name not in sweep_names(view.study):
+            abort(404)
+        try:
+            experiment = sweep_experiment(view.study, name, identity)
+            command = "chakrascope run STUDY --network network.yml --system system.json --memory memory.json"
+            return _zip(experiment, f"{command} --backend {experiment.backend}", "point.zip")
+        except ChakrascopeError as error:
+            return _refusal(error)
+
+
+def _zip(experiment: Experiment, command: str, name: str) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(experiment_archive(experiment, command), mimetype="application/zip", headers=headers)
+
+
+def _refusal(error: ChakrascopeError) -> Response:
+    return Response(error.message, status=400, mimetype="text/plain")
+
+
+def _register_notes(server: Flask, view: StudyView) -> None:
+    """Add the routes of the notes to *server*; other sites' pages cannot post to them."""
+
+    @server.get("/api/notes")
+    def notes() -> Response:
+        return _listed(view, open_asked_for(view))
+
+    @server.post("/api/notes")
+    def change() -> Response:
+        """Keep a note (``text``, ``t0``, ``t1``, ``rank``, ``node``), or remove one (``remove``: its id)."""
+        asked = request.get_json()
+        if not isinstance(asked, dict):
+            abort(400)
+        run = open_asked_for(view)
+        try:
+            if "remove" in asked:
+                remove_timeline_note(view.study, run.info.id, str(asked["remove"]))
+            else:
+                _keep(view, run, asked)
+        except ChakrascopeError as error:
+            return _refused(error)
+        return _listed(view, run)
+
+
+def _keep(view: StudyView, run: OpenRun, asked: dict[str, Any]) -> None:
+    numbers = [asked.get(name, -1) for name in ("t0", "t1", "rank", "node")]
+    if not all(type(number) is int for number in numbers):
+        abort(400)
+    t0, t1, rank, node = numbers
+    if node >= 0 and run.node(rank, node) is None:
+        abort(404)
+    where = (rank, node) if node >= 0 else (-1, -1)
+    add_timeline_note(view.study, run.info.id, str(asked.get("text", "")), (t0, t1), where)
+
+
+def _listed(view: StudyView, run: OpenRun) -> Response:
+    try:
+        notes = timeline_notes(view.study, run.info.id)
+    except ChakrascopeError as error:
+        return _refused(error)
+    return jsonify({"notes": [_placed(run, note) for note in notes]})
+
+
+def _refused(error: ChakrascopeError) -> Response:
+    reply = jsonify({"problem": error.message})
+    reply.status_code = 409
+    return reply
+
+
+def _placed(run: OpenRun, note: TimelineNote) -> dict[str, Any]:
+    """Return a note with the lane of its slice and a description of its subject."""
+    about, lane = "", -1
+    if note.node >= 0:
+        found = run.node(note.rank, note.node)
+        lane = index_asked_for(run).lane_of(note.rank, note.node)[0]
+        about = "" if found is None else str(found["name"])[:80]
+    return {
+        "id": note.id, "text": note.text, "t0_ns": note.t0_ns, "t1_ns": note.t1_ns, "rank": note.rank,
+        "node": note.node, "created": note.created, "about": about, "lane": lane,
+    }  # fmt: skip
+
+
+def _register_charts(server: Flask) -> None:
+    """Serve the third of plotly.js that charts need: all of it would delay the first page by a second."""
+
+    @server.get(f"/charts/plotly-cartesian-{_VERSION}.min.js")
+    def script() -> Response:
+        packed = _SCRIPT.read_bytes()
+        if request.accept_encodings["gzip"]:
+            reply = Response(packed, mimetype="text/javascript")
+            reply.content_encoding = "gzip"
+        else:
+            reply = Response(gzip.decompress(packed), mimetype="text/javascript")
+        reply.vary.add("Accept-Encoding")
+        reply.cache_control.max_age = _YEAR_S
+        reply.cache_control.immutable = True
+        return reply

@@ -10,8 +10,7 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html, no_update, set_props
 
 from ..errors import ChakrascopeError
-from ._access import protect
-from ._requests import refuse_malformed
+from ._access import protect, refuse_malformed
 
 __all__ = ["frame", "new_dash", "register_share", "share_link"]
 

@@ -1,20 +1,46 @@
-"""The page Compare: what the runs were configured with, and why their answers differ."""
+"""Pages that compare: runs, steps before and after, changes, operators and stragglers."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import threading
 
+import numpy as np
 import pytest
 from studies import make_workload
 
-from chakrascope.runner import Study, get_backend, prepare
+from chakrascope.converter import convert_files
+from chakrascope.converter.readers import read_operation_table
+from chakrascope.errors import Cancelled, TraceFormatError
+from chakrascope.runner import Study, clear_kept_traces, get_backend, kept_traces, prepare, study_of_traces
+from chakrascope.runner.analysis import (
+    TABLES,
+    analyse_run,
+    changes,
+    find_stragglers,
+    joined_operators,
+    longest_call,
+    operations_of,
+    roofline_points,
+    rooflines,
+)
 from chakrascope.support import duration_text
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._state import Selection
+from chakrascope.viewer.charts import roofline_scatter
 from chakrascope.viewer.pages import _compare as page_compare
+from chakrascope.viewer.queries import (
+    Reading,
+    _sides,
+    slowdown_matrix,
+    step_operations,
+    stragglers_of,
+    worst_step,
+)
 
-from .conftest import serving
+from .conftest import control, serving, watched
 
 BACKENDS = ("analytical-unaware", "analytical-aware")
 
@@ -122,3 +148,270 @@ def test_slow_runs_are_simulated_at_a_click_but_not_by_an_address(pair, monkeypa
     assert "n_clicks=1" in str(quick)
     assert "n_clicks=0" in str(slow)
     assert f"--why --run {base} --run {other}" in str(slow)
+
+
+# The page Diff in a real browser: what is chosen is in the address, and nothing leaves this machine.
+
+
+@pytest.mark.browser
+def test_two_runs_are_explained_to_the_nanosecond(visit, made):
+    page = visit("/diff", "")
+    page.wait_for_selector("#diff-go")
+    assert page.locator("#diff-headline").count() == 0, "nothing is read before one asks"
+    page.locator("#diff-go").click()
+    page.wait_for_selector("#diff-headline:has-text('The step takes')")
+    page.wait_for_url("**after=%40**before=%40**")
+    page.wait_for_selector("#diff-operators-table .ag-row", state="attached")
+    with page.expect_download() as caught:
+        page.locator(".exports a[href*='diff-waterfall']").first.click()
+    rows = list(csv.DictReader(io.StringIO(caught.value.path().read_text())))
+    steps = [made.study.run_info(run).makespan_ns for run in (made.run_a, made.run_b)]
+    assert sum(int(row["delta_ns"]) for row in rows) == steps[1] - steps[0]
+    assert page.complaints == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_quiet_in_both_schemes_and_follows_its_address(browser, served, made, scheme):
+    context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 720})
+    page = watched(context)
+    page.goto(f"{served}/diff?before=%40{made.run_b}&after=%40{made.run_b}&by=module")
+    page.wait_for_selector("#diff-headline:has-text('no difference')")
+    assert page.locator(control("by")).input_value() == "module"
+    wide = page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert wide, "the page is wider than the window"
+    assert page.complaints == []
+    assert page.foreign == []
+    context.close()
+
+
+@pytest.mark.browser
+def test_a_side_that_is_not_there_is_told(visit):
+    page = visit("/diff", "?before=%40nonsense&after=elsewhere%40all")
+    page.wait_for_selector("#diff-error:has-text('nonsense')")
+    assert page.complaints == []
+
+
+@pytest.mark.browser
+def test_reading_tells_how_far_it_is_and_ends_when_asked():
+    reading = Reading()
+    assert (reading.of(0).share, reading.text) == (0.0, "Before: looking for its steps.")
+    reading.step(1, 4)
+    reading.rank(1, 2)
+    assert (reading.share, reading.text) == (
+        0.1875,
+        "Before: 1 of 4 steps read, of the next one 1 of 2 ranks",
+    )
+    reading.of(1).step(1, 1)
+    assert (reading.share, reading.text) == (1.0, "After: 1 of 1 step read")
+    reading.is_cancelled = True
+    with pytest.raises(Cancelled):
+        reading.rank(1, 2)
+
+
+@pytest.mark.browser
+def test_reading_is_shown_while_it_lasts_and_cancelled(page, made, monkeypatch):
+    going_on, real = threading.Event(), _sides.side_of
+
+    def slow(*arguments, progress, ranks, **more):
+        progress(1, 4)
+        going_on.wait()
+        progress(2, 4)
+        return real(*arguments, progress=progress, ranks=ranks, **more)
+
+    monkeypatch.setattr(_sides, "side_of", slow)
+    # Served anew, so that nothing is known of the sides from before.
+    with serving(create_app(made.study)) as address:
+        page.goto(f"{address}/diff?before=%40{made.run_b}&after=%40{made.run_a}&by=phase")
+        page.wait_for_selector("#diff-text:has-text('Before: 1 of 4 steps read')")
+        page.locator("#diff-cancel").click()
+        page.wait_for_selector("#diff-cancel[data-asked]", state="attached")
+        going_on.set()
+        page.wait_for_selector("#diff-result:has-text('cancelled')")
+        assert page.locator("#diff-text").is_hidden()
+        page.locator("#diff-go").click()
+        page.wait_for_selector("#diff-headline:has-text('The step takes')")
+        assert page.complaints == []
+
+
+# Questions asked on the page Critical path.
+
+
+@pytest.mark.browser
+def test_question_is_answered_on_the_page(visit, made):
+    page = visit("/critical-path", f"?run={made.run_a}")
+    page.locator("#what-if-go").click()
+    page.wait_for_selector("#what-if-answer:has-text('the step takes 3.42 ms instead of 4.92 ms')")
+    page.locator("#what-if-all").click()
+    page.wait_for_selector("#what-if-table .ag-cell:has-text('operator aten::mm')")
+    page.wait_for_url("**change=operator**")
+    for text in ("0", "-1", "1e9", "fast", ""):
+        page.locator(control("times")).fill(text)
+        page.wait_for_selector("#what-if-answer:has-text('No answer: Times as fast')")
+        page.wait_for_selector("#what-if-go[disabled]")
+        page.wait_for_selector(control("times") + "[aria-invalid=true]")
+        assert page.locator(control("times")).input_value() == text
+    page.locator(control("times")).fill("0.5")
+    page.wait_for_selector("#what-if-go:not([disabled])")
+    page.wait_for_url("**times=0.5*")
+    page.wait_for_function("() => !document.getElementById('what-if-answer').innerText")
+    page.reload()
+    page.wait_for_selector(control("times") + "[value='0.5']")
+    assert page.complaints == []
+
+
+@pytest.mark.browser
+def test_selected_node_offers_its_waits(visit, made):
+    page = visit("/critical-path", f"?run={made.run_b}&rank=1&node=4&change=edge%3A1%2F3-4")
+    page.locator("#what-if-go").click()
+    page.wait_for_selector("#what-if-answer:has-text('node 4 of rank 1 without waiting for node 3')")
+    page.wait_for_selector("#slack-table .ag-row")
+    assert page.complaints == []
+
+
+def test_more_than_the_five_largest_can_be_asked(run):
+    names = [f"layers.{layer}" for layer in range(6)]
+    assert {target.name for target in changes(run) if target.what == "module"} == set(names)
+
+
+# The page Operators: a roofline with a point per operator, which leads to the timeline.
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory, data_dir):
+    study = Study.create(tmp_path_factory.mktemp("operators") / "study")
+    workload = convert_files(None, str(data_dir / "converter/kineto/bert_small_h100.json.gz"), None)
+    experiment = prepare(study.add_workload(workload, "bert"), "default", None, backend="replay")
+    study.add_run(experiment, get_backend("replay").run(experiment), workload="bert")
+    return study
+
+
+def test_a_point_is_below_its_roof_and_its_area_is_its_time(bert):
+    run = analyse_run(bert)
+    points = roofline_points(joined_operators(TABLES["operators"](run)))
+    (roof,) = rooflines(points)
+    assert roof.peaks == {"bf16": pytest.approx(989.4), "fp32": pytest.approx(67)}
+    roofs = points["intensity"] * roof.tb_per_s
+    assert (points["tflops_per_s"] <= roofs.clip(upper=roof.peaks["bf16"])).all()
+    assert points["tflops_per_s"].tolist() == pytest.approx(
+        (points["intensity"] * points["tb_per_s"]).tolist()
+    )
+    for scheme in ("light", "dark"):
+        figure = roofline_scatter(points, [roof], scheme)
+        drawn = figure.data[0]
+        assert len(drawn.x) == len(points)
+        assert max(drawn.marker.size) / sorted(drawn.marker.size)[-2] == pytest.approx(
+            (points["time_ns"].max() / points["time_ns"].nlargest(2).iloc[1]) ** 0.5
+        )
+
+
+def test_the_longest_call_has_the_size_of_its_point(bert):
+    run = analyse_run(bert)
+    points = roofline_points(joined_operators(TABLES["operators"](run)))
+    large = points[points["operator"] == "aten::addmm"].nlargest(1, "size_bytes").iloc[0]
+    rank, node = longest_call(run, "aten::addmm", int(large["size_bytes"]))
+    found = run.workload.graph_of(rank).nodes.set_index("node_id").loc[node]
+    assert found["tensor_size_bytes"] == large["size_bytes"]
+    assert longest_call(run, "aten::none", 1) == (-1, -1)
+
+
+@pytest.mark.browser
+def test_a_selected_point_opens_the_timeline(bert, context):
+    with serving(create_app(bert)) as address:
+        page = watched(context)
+        page.goto(f"{address}/operators")
+        page.wait_for_selector("#roofline .js-plotly-plot .scatterlayer .point", state="attached")
+        page.wait_for_selector("#operators-table .ag-row")
+        page.evaluate(
+            "window.dash_clientside.set_props('roofline', {clickData: {points: [{customdata: 0}]}})"
+        )
+        page.wait_for_url("**/timeline?*node=*")
+        page.wait_for_selector("#timeline[data-slices]")
+        assert page.complaints == []
+        page.close()
+
+
+# The page Stragglers: who makes which recorded step slow, and what that step looked like.
+
+
+@pytest.fixture(scope="module")
+def table(data_dir):
+    return data_dir / "runner" / "stragglers" / "slow-worker.parquet"
+
+
+@pytest.fixture
+def table_study(tmp_path, table, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    yield study_of_traces([table])
+    clear_kept_traces()
+
+
+def test_the_map_has_the_slowdown_of_each_worker_and_step(table):
+    found = find_stragglers(read_operation_table(table))
+    matrix = slowdown_matrix(found)
+    assert matrix.values.shape == (16, 2)
+    assert matrix.rows[matrix.values[:, 0].argmax()] == "rank 0"
+    assert matrix.values.max() + 1 == pytest.approx(found.slowdowns.by_worker.max())
+    assert worst_step(found, "rank 0", matrix.columns[1]) == found.layout.steps[1]
+    assert worst_step(found, "rank 1000", matrix.columns[1]) == -1
+
+
+def test_a_cell_of_several_has_the_largest(table, monkeypatch):
+    found = find_stragglers(read_operation_table(table))
+    whole = slowdown_matrix(found).values
+    monkeypatch.setattr("chakrascope.viewer.queries._stragglers._MOST_ROWS", 5)
+    monkeypatch.setattr("chakrascope.viewer.queries._stragglers._MOST_COLUMNS", 1)
+    matrix = slowdown_matrix(found)
+    assert matrix.rows[:2] == ["ranks 0 to 8", "ranks 12 to 20"]
+    assert matrix.columns == [f"steps {found.layout.steps[0]} to {found.layout.steps[1]}"]
+    assert matrix.values[:, 0].tolist() == [part.max() for part in np.split(whole, [3, 6, 9, 12])]
+    step = worst_step(found, matrix.rows[0], matrix.columns[0])
+    assert step == found.layout.steps[whole[:3].max(axis=0).argmax()]
+
+
+def test_a_step_starts_at_zero_and_has_its_slowest_worker_last(table):
+    found = find_stragglers(read_operation_table(table))
+    operations = step_operations(found, int(found.layout.steps[0]))
+    assert operations["start_ns"].min() == 0
+    assert operations["rank"].nunique() == 16
+    assert operations["rank"].iloc[-1] == 0
+    assert step_operations(found, 10**9).empty
+
+
+def test_a_table_is_a_study_without_runs(table_study, table):
+    assert table_study.runs() == []
+    assert study_of_traces([table]).path == table_study.path
+    assert (
+        operations_of(table_study.path).columns["row"].size == read_operation_table(table).columns["row"].size
+    )
+    assert stragglers_of(table_study) is stragglers_of(table_study)
+
+
+def test_a_damaged_table_is_refused_before_it_is_cached(table_study, table, tmp_path):
+    cut = tmp_path / "cut.parquet"
+    cut.write_bytes(table.read_bytes()[:300])
+    with pytest.raises(TraceFormatError, match="cannot be read as a table"):
+        study_of_traces([cut])
+    assert [path.name for path, _ in kept_traces()] == [table_study.path.name]
+
+
+def test_a_study_without_recorded_steps_has_none(tmp_path):
+    assert stragglers_of(Study.create(tmp_path / "study")) is None
+
+
+@pytest.mark.browser
+def test_a_selected_cell_shows_its_step(table_study, context):
+    with serving(create_app(table_study)) as address:
+        page = watched(context)
+        page.goto(address)
+        page.click("#notice >> text=Stragglers")
+        page.wait_for_selector("text=Stragglers make the job 1.975 times as slow")
+        page.wait_for_selector("#straggler-map .heatmaplayer image", state="attached")
+        page.wait_for_selector("#stragglers-steps-table .ag-row")
+        column = slowdown_matrix(stragglers_of(table_study)).columns[1]
+        clicked = f"{{clickData: {{points: [{{x: '{column}', y: 'rank 0'}}]}}}}"
+        page.evaluate(f"window.dash_clientside.set_props('straggler-map', {clicked})")
+        page.wait_for_url(f"**/stragglers?*step={column.removeprefix('step ')}*")
+        page.wait_for_selector(f"#straggler-step :text-is('{column.capitalize()}')")
+        assert page.complaints == []
+        page.close()

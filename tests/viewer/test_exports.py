@@ -1,17 +1,26 @@
-"""Exports of a real server: a few at a time, in pieces, and none for a client that has gone."""
+"""What leaves the viewer: exports, the report, and the figures of the summary."""
 
 from __future__ import annotations
 
 import http.client
+import re
 import threading
+from dataclasses import replace
+from html.parser import HTMLParser
 from urllib.parse import urlsplit
 
 import pandas as pd
 import pytest
 from processes import wait_for
 
-from chakrascope.viewer import _exports, _routes, serve
+from chakrascope.errors import StudyError
+from chakrascope.viewer import StudyView, _exports, _routes, serve, write_report
 from chakrascope.viewer._exports import _AT_ONCE
+from chakrascope.viewer._state import Selection
+from chakrascope.viewer.pages import _summary
+from chakrascope.viewer.pages._parts import column, table_card, text_column
+from chakrascope.viewer.report import _pictures as report_pictures
+from chakrascope.viewer.report import report_html
 
 PATIENCE_S = 300  # only a fault takes as long
 
@@ -127,3 +136,174 @@ def test_many_rows_are_the_same_in_pieces(address, slow):
     text = asked(address).getresponse().read().decode()
     lines = [f"{number},'=1+1" for number in range(10_001)]
     assert text.splitlines() == ["number,text", *lines]
+
+
+class Reader(HTMLParser):
+    """Collects what a browser would load, run or show."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.loaded, self.words = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.loaded += [value for name, value in attrs if name in ("src", "href", "action", "data")]
+        assert not any(name.startswith("on") for name, _ in attrs)
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_report_is_one_file_that_loads_and_runs_nothing(run):
+    reader = Reader(report_html(run))
+    assert reader.loaded == []
+    assert not {"script", "img", "iframe", "link", "object"} & set(reader.tags)
+
+
+def test_report_says_what_the_pages_say(run):
+    text = " ".join(Reader(report_html(run)).words)
+    assert run.summary.headline in text
+    assert "Saves" in text
+    assert text.count("all_reduce") >= len(run.collectives)
+    assert "all of them add up to 4.92 ms" in text
+    assert '<img src=x onerror="alert(1)">' in text
+
+
+@pytest.mark.parametrize("page", [report_html, lambda run: str(_summary.layout(run, Selection(), "light"))])
+def test_what_qualifies_the_answer_follows_it(made, page):
+    run = StudyView(made.study).open(made.run_a)
+    assert "times as long as unprofiled ones" not in page(run)
+    vars(run)["summary"] = replace(
+        run.summary, qualifiers=("Steps take 2.0 times as long as unprofiled ones.",)
+    )
+    before, _, after = page(run).partition(run.summary.headline)
+    assert "Steps take 2.0 times as long as unprofiled ones." in after
+    assert "as unprofiled ones" not in before
+
+
+def test_strip_covers_the_step_once(run):
+    widths = re.findall(r'<rect x="[\d.]+" y="\d+" width="([\d.]+)"', report_html(run))
+    assert sum(map(float, widths)) == pytest.approx(930, abs=5)
+
+
+def test_timeline_of_the_report_shows_every_lane_and_the_path(run, simulated):
+    drawn = report_pictures.timeline_picture(run)
+    assert drawn.count("communication</text>") == 2
+    assert drawn.count("<path") == 2 * 3 + 1 + 5
+    both = report_pictures.timeline_picture(simulated)
+    assert both.count("(measured)</text>") == both.count("communication") == 16
+    assert "pale" in report_pictures.timeline_note(simulated)
+
+
+def test_timeline_of_the_report_keeps_to_the_ranks_of_the_path(simulated, monkeypatch):
+    monkeypatch.setattr(report_pictures, "_MOST_LANES", 5)
+    note = report_pictures.timeline_note(simulated)
+    assert "2 of the 8 ranks" in note
+    visited = simulated.path.segments.groupby("rank")["duration_ns"].sum().nlargest(2).index
+    drawn = report_pictures.timeline_picture(simulated)
+    assert all(f">rank {rank}</text>" in drawn for rank in visited)
+
+
+def test_report_of_the_newest_run_is_written_whole(made, tmp_path):
+    path = write_report(made.study, None, tmp_path / "report.html")
+    assert "run-b" in path.read_text()
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_report_that_cannot_be_written_names_the_file(made, tmp_path):
+    with pytest.raises(StudyError, match="absent"):
+        write_report(made.study, made.run_a, tmp_path / "absent" / "report.html")
+
+
+def test_report_of_no_such_run(made, tmp_path):
+    with pytest.raises(StudyError, match="nonsense"):
+        write_report(made.study, "nonsense", tmp_path / "report.html")
+
+
+@pytest.mark.browser
+def test_report_opens_from_disk_without_complaint(page, made, tmp_path):
+    path = write_report(made.study, made.run_b, tmp_path / "report.html")
+    page.foreign.clear()
+    page.goto(path.as_uri())
+    assert page.locator("h1").inner_text().startswith("The step takes")
+    assert page.complaints == []
+    assert page.foreign == [path.as_uri()]
+
+
+# What the page Summary names leads to where it happens.
+
+
+@pytest.mark.browser
+def test_causes_and_bars_lead_to_the_timeline(visit, made):
+    page = visit("/", f"?run={made.run_b}")
+    page.wait_for_selector("#advice a")
+    page.locator("#advice a").first.press("Enter")
+    page.wait_for_url(re.compile(rf"/timeline\?run={made.run_b}&rank=\d+&node=\d+"))
+    page = visit("/", f"?run={made.run_b}")
+    page.wait_for_selector("#module-bars .point path")
+    bar = page.locator("#module-bars .point path").first
+    bar.scroll_into_view_if_needed()
+    box = bar.bounding_box()
+    page.mouse.click(box["x"] + 5, box["y"] + box["height"] / 2)
+    page.wait_for_url(re.compile(r"/timeline\?run=.*node=\d+"))
+    assert page.complaints == []
+
+
+@pytest.mark.browser
+def test_layers_and_breakdowns_lead_on(visit, made):
+    page = visit("/", f"?run={made.run_b}")
+    page.locator("#layers-table .ag-row[row-index='3'] [col-id='module']").click()
+    page.wait_for_selector("#selected:has-text('Selected on every page')")
+    page.locator("#selected").get_by_role("link", name="Graph").click()
+    page.wait_for_selector("#graph-title:has-text('of rank')")
+    page = visit("/", f"?run={made.run_b}")
+    page.get_by_role("link", name="All modules on the critical path").click()
+    page.wait_for_selector("#breakdown :text('layers.')")
+    assert "by=module" in page.url
+    assert page.complaints == []
+
+
+def test_every_cause_has_a_node(simulated):
+    items = simulated.advices()
+    assert items
+    assert all(simulated.node(item.rank, item.node_id) is not None for item in items)
+
+
+def test_a_column_that_says_nothing_is_left_out():
+    rows = pd.DataFrame({"name": ["a", "b"], "module": ["", ""], "n": [0, 0]})
+    columns = [text_column("name", "Name"), text_column("module", "Issued in"), column("n", "N")]
+    shown = str(table_card("T", "t", rows, columns, "light", query={}))
+    assert "Issued in" not in shown
+    assert "'N'" in shown
+
+
+def test_layers_need_no_table_of_all_nodes(made, monkeypatch):
+    run = StudyView(made.study).open(made.run_b)
+    monkeypatch.setenv("CHAKRASCOPE_MEMORY", "1MB")
+    shown = str(_summary._layers(run, "light"))
+    assert "needs about" not in shown
+    assert "layers" in shown
+
+
+# A predicted run says on Summary how sure it is, and whether it fits.
+
+SAID = {
+    "step_ns": 2_000_000, "step_low_ns": 1_500_000, "step_high_ns": 2_500_000, "tokens_per_s": 12_345.6,
+    "memory_bytes_per_rank": 90 << 30, "fits": False, "bound_by": "communication 60.0 %", "chip": "H100",
+    "chip_memory_bytes": 80 << 30,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("fits", "verdict"), [(False, "does NOT fit"), (True, "'fits: the fullest rank")])
+def test_a_prediction_says_its_uncertainty_and_memory(made, fits, verdict):
+    run = StudyView(made.study).open(made.run_a)
+    assert _summary._prediction(run) == []
+    run.result = replace(
+        run.result, provenance={**run.result.provenance, "prediction": SAID | {"fits": fits}}
+    )
+    shown = str(_summary._prediction(run))
+    assert "90 % of steps like it lie between 1.50 ms and 2.50 ms" in shown
+    assert verdict in shown
+    assert "holds 90.0 GiB of the 80.0 GiB of H100" in shown
+    assert "12,346 per second" in shown

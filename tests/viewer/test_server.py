@@ -1,6 +1,12 @@
+"""The server: who may ask it, odd requests, and the addresses of its links."""
+
+from __future__ import annotations
+
 import gzip
 import io
 import json
+import random
+import re
 import shutil
 import socket
 import subprocess
@@ -9,19 +15,25 @@ import urllib.error
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pandas as pd
 import pytest
-from studies import make_workload
+from studies import make_study, make_workload
 
 from chakrascope import viewer
 from chakrascope.errors import ChakrascopeError, UsageError
-from chakrascope.runner import Study, get_backend, prepare
+from chakrascope.runner import ImportRequest, JobStore, Study, find_items, get_backend, prepare, run_sweep
 from chakrascope.runner.analysis import COMPARISONS, OVERVIEWS, TABLES
 from chakrascope.viewer import StudyView, create_app, serve
 from chakrascope.viewer._access import is_loopback, require_token, serve_only
 from chakrascope.viewer._state import Selection
+from chakrascope.viewer._theme import run_options
+from chakrascope.viewer.pages import PAGES
 from chakrascope.viewer.pages import _timeline as timeline_page
+
+from .conftest import follow, serving
+from .test_accessibility import PAGES as SHOWN
 
 
 def test_port_in_use_says_what_to_do_and_prints_nothing(study, capfd):
@@ -306,3 +318,166 @@ def test_lanes_say_whose_ranks_others_stand_in_for(tmp_path):
     run = StudyView(study).open(study.runs()[0].id)
     page = str(timeline_page.layout(run, Selection(), "light"))
     assert "another rank stands in: rank 1 for rank 3." in page
+
+
+# No request makes the server fail, and strangers are asked for the token before all else.
+
+TOKEN = "secret"
+WORDS = ("..", "http://[", "http://[::1?token=x", "%0d%0a", "a" * 300, "\u00e9", "%ff", "{}", "[", "null", "")
+PATHS = (
+    "/",
+    "/_dash-component-suites/../x",
+    "/_dash-component-suites/dash/x.js",
+    "/_dash-layout",
+    "/export/nodes.csv",
+    "/export/x.csv",
+    "/api/token",
+    "/_dash-update-component",
+    "/assets/../x",
+    "/timeline",
+    "/api/notes",
+    "/_favicon.ico",
+)
+BODIES = (b"", b"{", b"[]", b"null", b'{"output": 1}', b"[" * 3000, b"\xff")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    made = make_study(tmp_path_factory.mktemp("odd") / "study")
+    flask = create_app(Study.open(made.study.path)).server
+    require_token(flask, TOKEN)
+    flask.config["PROPAGATE_EXCEPTIONS"] = False
+    return flask
+
+
+def odd_request(client, chance):
+    """Send a request of odd parts, and return the answer."""
+    path = chance.choice(PATHS) + chance.choice(["", "/", "%2e%2e/x", *(f"/{word}" for word in WORDS)])
+    names = ("token", "run", "t", "")
+    query = "&".join(f"{chance.choice(names)}={chance.choice(WORDS)}" for _ in range(chance.randrange(3)))
+    origin = chance.choice(WORDS).encode("ascii", "replace").decode()
+    answer = client.open(
+        "/",
+        environ_overrides={"PATH_INFO": unquote(path, "latin-1"), "QUERY_STRING": query},
+        method=chance.choice(["GET", "POST", "PUT", "HEAD"]),
+        headers={"Origin": origin} if chance.random() < 0.4 else {},
+        data=chance.choice(BODIES),
+        content_type=chance.choice(["application/json", "text/plain"]),
+    )
+    return answer, (path, query, origin)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_no_request_makes_it_fail(server, known):
+    chance = random.Random(30)
+    client = server.test_client()
+    if known:
+        client.get(f"/?token={TOKEN}")
+    for _ in range(400):
+        answer, asked = odd_request(client, chance)
+        assert answer.status_code < 500, asked
+        answer.close()
+
+
+def test_the_token_is_asked_for_before_anything_is_read(server):
+    answer = server.test_client().post("/_dash-update-component", data=b"{", content_type="application/json")
+    assert answer.status_code == 403
+
+
+# Every link of every page leads to what it names, in a study of several workloads, with a capture.
+
+READY = SHOWN | {"/stragglers": "#page h2:text-is('Stragglers')"}  # the study has no recorded steps
+TITLES = {page.PATH: page.TITLE for page in PAGES}
+LINKS = """() => [...document.querySelectorAll(
+  '#page a[href]:not([download]), #selected a[href]')].map((link) => ({
+  text: link.innerText.trim(), href: link.href,
+  about: (link.closest('.job') || link).innerText }))"""
+
+
+# The list of jobs is filled once its page stands.
+LISTED = "() => !document.getElementById('job-list') || document.querySelector('.job a')"
+SHOWS = """expected => Object.entries(expected).every(
+  ([id, value]) => document.getElementById(id)?.value === value)"""
+
+
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory, data_dir):
+    """A study with an imported capture, as measured and on a network, two other workloads, and a sweep."""
+    root = tmp_path_factory.mktemp("links")
+    shutil.copytree(data_dir / "converter" / "mlp_2", root / "from" / "mlp")
+    study, jobs = make_study(root / "study").study, None
+    jobs = JobStore(study)
+    (item,) = find_items(root / "from")
+    jobs.wait(jobs.submit_import(ImportRequest(str(root / "from"), item.id, "mlp"), label="mlp").id, 300)
+    experiment = prepare(study.workload_prefix("mlp"), "default", None, backend="replay")
+    jobs.wait(jobs.submit(experiment, workload="mlp").id, 300)
+    study.add_workload(make_workload(4), "newest")
+    for name in ("mlp", "newest"):
+        experiment = prepare(study.workload_prefix(name), "default", "cpu-cluster-8", backend="packet")
+        study.add_run(experiment, get_backend("packet").run(experiment), workload=name)
+    run_sweep(study, {"network.bandwidth": [1.0, 5.0]}, network="cpu-cluster-8", workers=0, keep=1, name="s")
+    return study
+
+
+def visit(page, path, search):
+    """Go to an address from a page that has nothing of it, and wait until its page stands."""
+    follow(page, "/nonsense")
+    page.wait_for_selector("#notice:has-text('No such page')")
+    follow(page, path, search)
+    page.wait_for_selector(READY[path], state="attached")
+
+
+def wrong(page, link, labels):
+    """Follow a *link* of a page, and return how what is shown then differs from what it names."""
+    from playwright.sync_api import TimeoutError
+
+    url = urlsplit(link["href"])
+    path, asked = "/" + url.path.rpartition("/")[2], {k: v[0] for k, v in parse_qs(url.query).items()}
+    if path not in TITLES:
+        return [] if page.request.get(link["href"]).ok else ["no answer"]
+    visit(page, path, f"?{url.query}")
+    page.wait_for_function(
+        "([path, title]) => document.querySelector('#nav .active')?.innerText === title",
+        arg=[path, TITLES[path]],
+    )
+    if url.fragment:
+        page.wait_for_selector(f"#{url.fragment}", state="attached")
+    expected = {}
+    if "run" in asked:
+        expected["run-select"] = labels[asked["run"]]
+    if "setup" in asked and path == "/new-run":
+        expected["new-workload"] = json.loads(asked["setup"])["workload"]
+    if made := re.search(r"workload '(\w+)'", link["about"]):
+        expected["new-workload"] = made[1]
+    if "node" in asked:
+        page.wait_for_selector(f"#selected:has-text('rank {asked['rank']} · node {asked['node']}')")
+    try:
+        page.wait_for_function(SHOWS, arg=expected)
+    except TimeoutError:
+        return [f"not {expected}"]
+    named = re.search(r"\bnode (\d+)", link["text"])
+    return [f"node {asked.get('node')}"] if named and named[1] != asked.get("node") else []
+
+
+@pytest.mark.browser
+def test_every_link_leads_to_what_it_names(page, linked):
+    labels = {option["value"]: option["label"] for option in run_options(linked.runs())}
+    run = next(info.id for info in linked.runs() if info.workload == "mlp" and info.backend == "packet")
+    seen, differing = set(), {}
+    with serving(create_app(linked)) as address:
+        page.goto(f"{address}/runs")
+        page.wait_for_selector("#runs-table .ag-row")
+        for path in TITLES:
+            visit(page, path, f"?run={run}&rank=1&node=1")
+            page.wait_for_selector("#selected a")
+            page.wait_for_function(LISTED)
+            for link in page.evaluate(LINKS):
+                # What only differs in numbers is the same link of another row.
+                kind = re.sub(r"\d+", "#", link["text"]), re.sub(r"(node|rank|open)=\d+", "#", link["href"])
+                if kind not in seen:
+                    seen.add(kind)
+                    if problems := wrong(page, link, labels):
+                        differing[f"{path}: {link['text']} ({link['href']})"] = problems
+    assert {"Simulate it", "Open the result", "Open this run", "Graph"} <= {text for text, _ in seen}
+    assert differing == {}
+    assert page.complaints == []

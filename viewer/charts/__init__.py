@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ._calibration import calibration_fit as calibration_fit
 from ._charts import breakdown_bar as breakdown_bar
 from ._charts import contributors_bar as contributors_bar
 from ._charts import graph as graph
@@ -14,17 +13,18 @@ from ._comparison import difference_histogram as difference_histogram
 from ._comparison import difference_scatter as difference_scatter
 from ._comparison import paths_bars as paths_bars
 from ._comparison import runs_bar as runs_bar
-from ._diff import steps_strip as steps_strip
-from ._diff import waterfall_bars as waterfall_bars
-from ._memory import memory_area as memory_area
+from ._comparison import steps_strip as steps_strip
+from ._comparison import waterfall_bars as waterfall_bars
 from ._network import link_map as link_map
 from ._network import loads_bar as loads_bar
 from ._network import use_map as use_map
 from ._program import pairs_chart as pairs_chart
 from ._program import program_chart as program_chart
-from ._roofline import roofline_scatter as roofline_scatter
-from ._stacks import stacks_icicle as stacks_icicle
-from ._stragglers import step_bars as step_bars
+from ._run import calibration_fit as calibration_fit
+from ._run import memory_area as memory_area
+from ._run import roofline_scatter as roofline_scatter
+from ._run import stacks_icicle as stacks_icicle
+from ._run import step_bars as step_bars
 from ._sweep import best_heat_map as best_heat_map
 from ._sweep import frontier_scatter as frontier_scatter
 from ._sweep import parallel_coordinates as parallel_coordinates

@@ -26,8 +26,8 @@ from . import _timeline as timeline
 from ._parts import card as card
 from ._parts import link_to as link_to
 from ._parts import no_workload as no_workload
+from ._parts import node_search as node_search
 from ._parts import page_address as page_address
-from ._search import node_search as node_search
 
 __all__ = [
     "NEW_RUN_PATH",

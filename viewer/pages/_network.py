@@ -1,4 +1,4 @@
-"""Network: every collective with its bandwidth and skew, every link with its load, who sent to whom."""
+"""Network: collectives with bandwidth and skew, links with their load, and how well the calibration fits."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ...runner import backends_that
 from ...runner.analysis import (
     TRAFFIC,
     failures_of,
+    fitted_network,
     link_dimensions,
     link_table,
     packet_facts,
@@ -21,14 +22,13 @@ from ...runner.analysis import (
 )
 from ...support import bytes_text, count_text, duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
-from ..charts import graph, heat_map, loads_bar, use_map
+from ..charts import calibration_fit, graph, heat_map, loads_bar, use_map
 from ..charts import link_map as link_chart
 from ..queries import link_map
-from ._calibration import calibration_cards
 from ._parts import card, column, details_list, empty, export_links, table_card, text_column
 from ._programs import programs_card, register_programs
 
-__all__ = ["PATH", "TITLE", "layout", "register"]
+__all__ = ["PATH", "TITLE", "calibration_cards", "layout", "register"]
 
 PATH, TITLE = "/network", "Network"
 _COLLECTIVES = [
@@ -62,6 +62,8 @@ _LINKS = [
     column("bytes_per_ns", "Speed while busy", "rate", minWidth=110),
     column("queue_ns", "Queueing", "time", minWidth=96),
 ]
+
+
 # Columns that only backends of packets have.
 _LOSSES = [
     column("drops", "Dropped", "count"),
@@ -229,3 +231,53 @@ def register(app: Dash, view: StudyView) -> None:
     def show(shown: str, run: str, dark: bool) -> Any:
         of = shown if shown in TRAFFIC else "busy_ns"
         return _traffic(view.open(run), of, "dark" if dark else "light")
+
+
+_MOST_SAID = 20
+_NOTE = (
+    "What the network of this run was fitted to. Points: medians of the measurements. Lines: what the "
+    "network says of them; dotted: its messages alone, without what the library needs beside them."
+)
+_COLUMNS = [
+    {"field": "operation", "headerName": "Operation", "minWidth": 116},
+    text_column("dimension", "Dimension"),
+    column("ranks", "Ranks", maxWidth=90),
+    column("size_bytes", "Size", "bytes"),
+    column("count", "Times", "count", maxWidth=90),
+    column("measured_ns", "Measured", "time"),
+    column("model_ns", "Network", "time"),
+    column("messages_ns", "Messages alone", "time"),
+    column("error", "Error", "±%"),
+]
+
+
+def calibration_cards(run: OpenRun, scheme: str) -> list[Any]:
+    """Return what is known of the calibration of the network of *run*; nothing for one without."""
+    fitted = fitted_network(run.result.provenance)
+    if fitted is None:
+        return []
+    drawn = (
+        graph(calibration_fit(fitted.points, scheme), id="calibration-fit")
+        if len(fitted.points)
+        else empty("The network file holds no measurements to draw.")
+    )
+    parts = [drawn, details_list(list(fitted.facts)), *_said("Not determined", fitted.undetermined)]
+    cards = [
+        card("Calibration", *parts, *_said("Left out", fitted.left_out), note=_NOTE, id="calibration-card")
+    ]
+    if len(fitted.points):
+        cards.append(
+            table_card(
+                "Measurements", "calibration", fitted.points, _COLUMNS, scheme, query={"run": run.info.id}
+            )
+        )
+    return cards
+
+
+def _said(title: str, sentences: tuple[str, ...]) -> list[Any]:
+    if not sentences:
+        return []
+    left = len(sentences) - _MOST_SAID
+    shown = [*sentences[:_MOST_SAID], *([f"And {left:,} more."] if left > 0 else [])]
+    items = html.Ul([html.Li(text) for text in shown])
+    return [dmc.Text(title, fw=600, size="sm", mt="xs"), dmc.Text(items, size="sm")]

@@ -1,4 +1,4 @@
-"""Pieces that several pages share."""
+"""Pieces that several pages share: cards, tables, the search in the header, and the editor of notes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import dash_mantine_components as dmc
 import pandas as pd
 from dash import dcc, html
 
+from ...runner import Study
 from ...support import count_text
 from .._address import table_id
 from .._theme import KIND_LABELS, KINDS, kind_colour
@@ -30,12 +31,15 @@ __all__ = [
     "kind_legend",
     "link_to",
     "no_workload",
+    "node_search",
+    "note_editor",
     "page_address",
     "records",
     "rows_table",
     "separator",
     "table",
     "table_card",
+    "tag_list",
     "text_column",
     "wrapped_column",
 ]
@@ -45,7 +49,9 @@ _DARK_GRID = {
     "headerBackgroundColor: '#2e2e2e', borderColor: '#424242', browserColorScheme: 'dark'})"
 }
 SINGLE_ROW = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
-# Unit of a numeric column -> the function of assets/05_tables.js that formats it.
+
+
+# Unit of a numeric column -> the function of assets/05_pages.js that formats it.
 _FORMATS = {
     "time": "inTime",
     "±time": "inSignedTime",
@@ -305,3 +311,47 @@ def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 def _cut(value: Any) -> Any:
     """Return text cut; numbers stay numbers, even next to missing ones, as they are sorted and formatted."""
     return value[:_MOST_TEXT] if isinstance(value, str) else value
+
+
+def node_search() -> html.Div:
+    """Return the box; assets/04_search.js makes it work, so that typing never waits for an answer."""
+    field = dmc.TextInput(
+        id="node-search",
+        placeholder="find a node or module",
+        autoComplete="off",
+        **{"aria-label": "Find a module, an operator or a node"},
+    )
+    hits = html.Div(id="search-hits", role="listbox", hidden=True, **{"aria-label": "Found"})
+    status = html.Div(id="search-told", role="status", className="for-readers")
+    return html.Div([field, hits, status], className="node-search")
+
+
+_MOST_TAGS = 20
+
+
+def note_editor(what: str, title: str, *, labelled: bool) -> dmc.Modal:
+    """Return the closed dialogue; its parts are called *what* followed by -label, -tags, -note and -save."""
+    label = dmc.TextInput(
+        id=f"{what}-label",
+        label="Label",
+        description=f"At most {Study.LABEL_LENGTH} characters; empty restores the original label.",
+    )
+    tags = dmc.TagsInput(
+        id=f"{what}-tags",
+        label="Tags",
+        description=f"End each tag with Enter or a comma; at most {Study.TAG_LENGTH} characters.",
+        maxTags=_MOST_TAGS,
+        acceptValueOnBlur=True,
+        splitChars=[","],
+    )
+    note = dmc.Textarea(id=f"{what}-note", label="Note", autosize=True, minRows=3, maxRows=12,
+                        description=f"At most {Study.NOTE_LENGTH:,} characters.")  # fmt: skip
+    save = dmc.Group([dmc.Button("Save", id=f"{what}-save")], justify="flex-end")
+    parts = [label, tags, note, save] if labelled else [tags, note, save]
+    return dmc.Modal(dmc.Stack(parts), id=f"{what}-editor", title=title, opened=False)
+
+
+def tag_list(value: Any) -> list[str]:
+    """Return the tags the browser sent, also those pasted with commas; whatever is not text is left out."""
+    texts = [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []
+    return [tag for text in texts for tag in text.split(",")]

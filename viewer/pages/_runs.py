@@ -14,7 +14,6 @@ from .._address import go, option_id, rewrite
 from .._state import Selection, StudyView
 from .._theme import run_options, run_text
 from . import _compare as compare
-from ._notes import note_editor, tag_list
 from ._parts import (
     card,
     column,
@@ -22,9 +21,11 @@ from ._parts import (
     fitting,
     link_to,
     no_workload,
+    note_editor,
     page_address,
     records,
     table,
+    tag_list,
     text_column,
     wrapped_column,
 )

@@ -9,8 +9,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, Patch, State, no_update
 
 from ...runner import Study, Workspace, describe_study
-from ._notes import note_editor, tag_list
-from ._parts import card, column, export_links, fitting, records, table, text_column
+from ._parts import card, column, export_links, fitting, note_editor, records, table, tag_list, text_column
 
 __all__ = ["layout", "register"]
 

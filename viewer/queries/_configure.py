@@ -1,4 +1,4 @@
-"""A configuration as a form holds it: what stands against it, and how it differs from its presets."""
+"""A configuration as a form holds it: its backends, what stands against it, how it differs from presets."""
 
 from __future__ import annotations
 
@@ -17,29 +17,40 @@ from ...runner import (
     NetworkConfig,
     Study,
     SystemConfig,
+    about_backend,
+    backend_names,
     check_setup,
     list_presets,
     prepare,
 )
 from ...runner.config import failure_of_text
 from ...runner.engine import COLLECTIVES
+from ...runner.gpu import DEFAULT_MACHINE, list_machines
 from ...runner.study import network_names, read_network_file
 from ...support import count_text
-from ._backends import backend_command
 
 __all__ = [
     "PRESETS",
     "Dimension",
     "Networks",
     "Setup",
+    "backend_command",
     "check",
+    "chosen_backends",
     "command_line",
     "differences",
     "experiment_of",
+    "is_offered",
     "kept_text",
+    "machine_of",
+    "plain_backend",
+    "plain_name",
+    "takes_machine",
 ]
 
 _MOST_RANKS = 65_536
+
+
 # Keys of a network that are lists, and what one of them is.
 _COUNTED = {"assumptions": "assumption", "devices": "named device", "failures": "failure", "links": "link"}
 
@@ -249,3 +260,48 @@ def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> s
     for text in () if changed else setup.failed:
         parts += ["--fail", text]
     return shlex.join([*parts, *backend_command(backends)])
+
+
+def takes_machine(name: str) -> bool:
+    """Return whether the backend *name* has a choice of machines."""
+    return about_backend(name).variant == "machine"
+
+
+def is_offered(name: object) -> bool:
+    """Return whether a form may ask for the backend *name*, such as ``flow`` or ``gpu:mi300x``.
+
+    Machines are those that ship: a browser names no file.
+    """
+    if not isinstance(name, str):
+        return False
+    return name in backend_names() or (takes_machine(name) and name.partition(":")[2] in list_machines())
+
+
+def plain_backend(name: str) -> str:
+    """Return the backend *name* without its machine, as it stands in the list."""
+    return name.partition(":")[0] if takes_machine(name) else name
+
+
+def plain_name(name: str) -> str:
+    """Return *name* as :func:`chosen_backends` writes it: the default machine goes without saying."""
+    return plain_backend(name) if name.endswith(f":{DEFAULT_MACHINE}") else name
+
+
+def machine_of(backends: Sequence[str]) -> str:
+    """Return the machine that one of *backends* names, else the default."""
+    named = (name.partition(":")[2] for name in backends if takes_machine(name))
+    return next(filter(None, named), DEFAULT_MACHINE)
+
+
+def chosen_backends(plain: Sequence[str] | None, machine: str | None) -> tuple[str, ...]:
+    """Return the backends that the two fields name, leaving out what cannot be asked for."""
+    named = "" if machine in {None, "", DEFAULT_MACHINE} else f":{machine}"
+    chosen = (f"{name}{named}" if takes_machine(name) else name for name in plain or ())
+    return tuple(name for name in dict.fromkeys(chosen) if is_offered(name))
+
+
+def backend_command(backends: Sequence[str]) -> list[str]:
+    """Return the options of ``chakrascope run`` that choose *backends*."""
+    options = [part for name in backends for part in ("--backend", plain_backend(name))]
+    named = any(plain_backend(name) != name for name in backends)
+    return [*options, "--machine", machine_of(backends)] if named else options

@@ -1,4 +1,4 @@
-"""Describe one node in words and units: everything that is known of it, and where its neighbours lie."""
+"""One node in words and units, the critical path as a strip, and what a rank holds in memory."""
 
 from __future__ import annotations
 
@@ -6,14 +6,28 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
+import numpy as np
 import pandas as pd
 
 from ...converter import CollectiveType, NodeType
 from ...converter.building import group_name, stand_in_of
+from ...runner import CriticalPath
+from ...runner.analysis import paths_table
 from ...support import bytes_text, change_text, duration_text, instant_text
+from .._state import OpenRun
 from .._theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR
 
-__all__ = ["flows", "node_details", "rank_text", "stand_ins_note"]
+__all__ = [
+    "flows",
+    "fullest_curve",
+    "memory_facts",
+    "memory_verdict",
+    "node_details",
+    "paths_strip",
+    "rank_text",
+    "stand_ins_note",
+    "strip",
+]
 
 _NAMED_STAND_INS = 8
 
@@ -156,3 +170,83 @@ def _cause(node: Mapping[str, Any]) -> str:
     origin = int(node.get("origin_rank", node["rank"]))
     late = f"; its end was set by rank {origin}, which came last" if origin != int(node["rank"]) else ""
     return f"node {cause} ({why}){late}"
+
+
+def strip(path: CriticalPath, bars: int = 1200) -> pd.DataFrame:
+    """Return the path as at most about *bars* bars: neighbours of one rank and kind in one pixel are joined.
+
+    Columns rank, kind, name, node_id (of the longest joined segment), start_ns, duration_ns, count.
+    """
+    segments = path.segments
+    pixel_ns = max(1.0, path.makespan_ns / bars)
+    pixel = (segments["start_ns"] / pixel_ns).astype(np.int64)
+    keys = pd.DataFrame({"rank": segments["rank"], "kind": segments["kind"], "pixel": pixel})
+    joined = (keys != keys.shift()).any(axis=1).cumsum()
+    longest = segments.loc[segments.groupby(joined)["duration_ns"].idxmax()].reset_index(drop=True)
+    grouped = segments.groupby(joined)
+    table: pd.DataFrame = pd.DataFrame(
+        {
+            "rank": longest["rank"],
+            "kind": longest["kind"],
+            "name": longest["name"],
+            "node_id": longest["node_id"],
+            "start_ns": grouped["start_ns"].min().to_numpy(),
+            "duration_ns": grouped["duration_ns"].sum().to_numpy(),
+            "count": grouped.size().to_numpy(),
+        }
+    )
+    return table
+
+
+def paths_strip(base: CriticalPath, other: CriticalPath, bars: int = 800) -> pd.DataFrame:
+    """Return two paths as bars over time: ``path`` (0: *base*, 1: *other*), ``start_ns``, ``duration_ns``.
+
+    ``apart`` says whether a bar lies on one path only; ``rank``, ``node_id`` and ``name`` are those of its
+    longest segment. Neighbours of one sort in one pixel are joined.
+    """
+    pixel_ns = max(1.0, max(base.makespan_ns, other.makespan_ns) / bars)
+    parts = paths_table(base, other).groupby("path")
+    joined = [_joined(segments, pixel_ns).assign(path=path) for path, segments in parts]
+    both: pd.DataFrame = pd.concat(joined, ignore_index=True)
+    return both
+
+
+def _joined(segments: pd.DataFrame, pixel_ns: float) -> pd.DataFrame:
+    keys = segments[["apart"]].assign(pixel=(segments["start_ns"] / pixel_ns).astype(np.int64))
+    group = (keys != keys.shift()).any(axis=1).cumsum()
+    longest = segments.loc[segments.groupby(group)["duration_ns"].idxmax()].reset_index(drop=True)
+    sums = segments.groupby(group)
+    joined: pd.DataFrame = longest[["rank", "node_id", "name", "apart"]].assign(
+        start_ns=sums["start_ns"].min().to_numpy(), duration_ns=sums["duration_ns"].sum().to_numpy()
+    )
+    return joined
+
+
+def fullest_curve(run: OpenRun) -> Mapping[str, Any] | None:
+    """Return the memory of the fullest rank over the step as `MemoryCurve` has it; None for other runs."""
+    curves = run.result.provenance.get("memory_over_time") or []
+    return max(curves, key=lambda curve: int(curve["peak_bytes"]), default=None)
+
+
+def memory_facts(run: OpenRun) -> str:
+    """Return in words which rank the fullest is and what it holds at most."""
+    curves = run.result.provenance.get("memory_over_time") or []
+    fullest = fullest_curve(run)
+    if fullest is None:
+        return ""
+    stage = f" Of the {len(curves)} pipeline stages, stage {fullest['stage']} holds most."
+    most = f"Predicted to hold at most {bytes_text(int(fullest['peak_bytes']))}."
+    return f"{most}{stage if len(curves) > 1 else ''}"
+
+
+def memory_verdict(run: OpenRun) -> str:
+    """Return whether a predicted job fits in the memory of its chip, in words; ``""`` for other runs."""
+    prediction = run.result.provenance.get("prediction")
+    if not isinstance(prediction, dict):
+        return ""
+    room, holds = int(prediction.get("chip_memory_bytes", 0)), int(prediction["memory_bytes_per_rank"])
+    verdict = "fits" if prediction["fits"] else "does NOT fit"
+    return (
+        f"{verdict}: the fullest rank holds {bytes_text(holds)} of the {bytes_text(room)} of "
+        f"{prediction.get('chip', 'its chip')}"
+    )

@@ -1,4 +1,4 @@
-"""What a sweep is to go over: the axes a form offers, their values as typed, and what that amounts to."""
+"""What a sweep is to go over and to find: axes, their values as typed, limits, prices, searches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,26 @@ from ...errors import ChakrascopeError, ConfigError
 from ...runner import DEFAULT_BACKEND, REPLAY, Communication, SweepRequest, list_presets
 from ...runner.analysis import Load, estimate_s
 from ...runner.engine import ALGORITHMS, COLLECTIVES, TOPOLOGIES
-from ...runner.sweep import Goal, Prices, Range, grid, parse_axis
+from ...runner.sweep import FIGURES, Goal, Prices, Range, Search, check_cost, grid, parse_axis, parse_limits
+from ...support import duration_text
 from ._configure import Setup, check, differences
-from ._fields import typed_text
-from ._form import Form
-from ._sweep_aim import Aim, checked_aim
+from ._form import Form, typed_text
 
 __all__ = [
+    "LEAST",
     "MOST_AXES",
+    "Aim",
     "Plan",
+    "aim_goal",
     "axis_names",
     "axis_reading",
+    "checked_aim",
+    "decode_aim",
     "decode_axes",
+    "encode_aim",
     "encode_axes",
+    "figure_text",
+    "made_aim",
     "plan_of",
     "request_of",
     "setup_at",
@@ -52,11 +59,113 @@ _CHOICES: Mapping[str, Sequence[str]] = {
     "collective-optimization": ("baseline", "localBWAware"),
     **{f"{name}-implementation": ALGORITHMS for name in COLLECTIVES},
 }
-
 Over = Mapping[str, Sequence[Any] | Range]
 """The values, or for a search a range of numbers, of each key."""
 Axes = Sequence[tuple[str, str]]
 """Pairs of a key, such as ``network.bandwidth[0]``, and its values as somebody typed them."""
+
+
+LEAST: Mapping[str, str] = {
+    "makespan_ns": "the shortest step",
+    "cost": "the least cost of a step",
+    "rank_time_ns": "the least time of all ranks",
+    "ranks": "the fewest ranks",
+    "exposed_comm_ns": "the least exposed communication",
+    "comm_ns": "the least communication",
+    "compute_ns": "the least computing",
+    "overlap_ns": "the least overlap",
+}
+"""Each of the figures of a sweep -> what people call the least of it."""
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What makes a point the best, as somebody typed it, in the words of ``chakrascope sweep``.
+
+    *limits* are ``FIGURE=NUMBER`` and *prices* ``NUMBER`` or ``NETWORK=NUMBER``, with commas between; with
+    *trials*, so many points are chosen instead of all.
+    """
+
+    least: str = "makespan_ns"
+    limits: str = ""
+    prices: str = ""
+    trials: int = 0
+
+
+def encode_aim(aim: Aim) -> str:
+    """Return *aim* as text for an address, ``""`` for the shortest step of all points."""
+    fields = {key: value for key, value in asdict(aim).items() if value != getattr(Aim, key)}
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False) if fields else ""
+
+
+def decode_aim(text: str) -> Aim:
+    """Return the aim that :func:`encode_aim` wrote; what makes no sense is left out."""
+    try:
+        fields = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        fields = {}
+    return made_aim(**{key: fields.get(key) for key in asdict(Aim())}) if isinstance(fields, dict) else Aim()
+
+
+def made_aim(*, least: Any, limits: Any, prices: Any, trials: Any) -> Aim:
+    """Return the aim that fields of a form hold; what makes no sense is left out."""
+    known = isinstance(trials, (int, float)) and not isinstance(trials, bool) and math.isfinite(trials)
+    return Aim(
+        least if least in FIGURES else Aim.least,
+        limits[:_TEXT_LENGTH] if isinstance(limits, str) else "",
+        prices[:_TEXT_LENGTH] if isinstance(prices, str) else "",
+        int(trials) if known and float(trials).is_integer() else 0,
+    )
+
+
+def aim_goal(aim: Aim) -> Goal:
+    """Return the goal of *aim*; limits that mean nothing are left out."""
+    try:
+        return Goal(aim.least, parse_limits(_items(aim.limits)))
+    except ChakrascopeError:
+        return Goal(aim.least)
+
+
+def checked_aim(
+    aim: Aim, over: Mapping[str, Sequence[Any] | Range], network: str, preset: str
+) -> tuple[Goal, Prices]:
+    """Return the goal and the prices of a sweep from *network* on, which is the preset or that, changed.
+
+    Raises what ``chakrascope sweep`` raises for figures, limits and prices that cannot be, for a cost
+    without prices, and for a search that is not possible here.
+    """
+    goal = Goal(aim.least, parse_limits(_items(aim.limits)))
+    prices = _prices(aim.prices)
+    if network != preset and preset in prices.of:
+        prices = Prices(prices.every, {**prices.of, network: prices.of[preset]})
+    swept = over.get("network", [network])
+    check_cost(goal, prices, swept if isinstance(swept, Sequence) else [network])
+    if aim.trials and over:
+        Search(over, aim.trials)
+    return goal, prices
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _prices(text: str) -> Prices:
+    """Read prices; files of them are for the command line, as a browser names no path."""
+    items = _items(text)
+    file = next((item for item in items if Path(item).suffix in {".yml", ".yaml"}), None)
+    if file is not None:
+        raise ConfigError(
+            f"'{file[:60]}' is not a price; write what one rank costs for an hour, such as 2.5, or "
+            "NETWORK=2.5. Files of prices are for the command line."
+        )
+    return Prices.parse(items)
+
+
+def figure_text(figure: str, value: float) -> str:
+    """Return a figure of a sweep for people."""
+    if figure.endswith("_ns"):
+        return duration_text(value)
+    return f"{value:,.4g}" if figure == "cost" else f"{int(value):,}"
 
 
 @dataclass(frozen=True)
@@ -140,7 +249,7 @@ def plan_of(
     axes: Axes,
     load: Load,
     workload: Communication,
-    aim: Aim = Aim(),  # noqa: B008 - it is frozen
+    aim: Aim = Aim(),
 ) -> Plan:
     """Return what a sweep over *axes* from *form* on amounts to, whose best point is that of *aim*."""
     over: Over = {}

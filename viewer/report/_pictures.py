@@ -1,22 +1,39 @@
-"""Draw the pictures of the report: the critical path and the timeline as SVG, which needs no script."""
+"""What a section of the report can hold, and its pictures as SVG, which need no script."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
 from ...runner import about_backend
-from ...support import Svg, count_text, duration_text, element
+from ...support import Svg, bytes_text, count_text, duration_text, element, share_text
 from ...support import picture as drawing
 from .._state import OpenRun
-from .._theme import KINDS, PATH_COLOUR, kind_colour
-from ..queries import strip
+from .._theme import KIND_LABELS, KINDS, MEMORY_PARTS, PATH_COLOUR, kind_colour
+from ..queries import fullest_curve, memory_facts, memory_verdict, strip
 from ..timeline import SliceIndex
 
 __all__ = [
     "LABEL_WIDTH",
     "PICTURE_WIDTH",
+    "Bar",
+    "Columns",
+    "Legend",
+    "Lines",
+    "Meters",
+    "Part",
+    "Picture",
+    "Section",
+    "Stack",
+    "Table",
+    "memory_note",
+    "memory_parts",
     "path_picture",
     "picture",
     "timeline_note",
@@ -24,6 +41,8 @@ __all__ = [
 ]
 
 PICTURE_WIDTH, _ROW, LABEL_WIDTH, _LANE_LABEL, _TICKS = 1000, 22, 70, 215, 4
+
+
 # A lane is drawn in so many columns, so that the file stays small enough to mail.
 _COLUMNS, _MOST_LANES = 400, 32
 
@@ -137,3 +156,174 @@ def picture(title: str, left: int, height: int, until_ns: int, *content: Svg) ->
         ticks.append(element("path", d=f"M{x:.1f} {height}v4", class_="tick"))
         ticks.append(element("text", text, x=x, y=height + 16, class_="end" if number == _TICKS else None))
     return Markup(drawing(PICTURE_WIDTH, height + 20, *content, *ticks, label=title))
+
+
+Show = Callable[[Any], str]
+
+
+# field -> heading, how its values are written
+Columns = Mapping[str, tuple[str, Show]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Texts in rows below *titles*; *numeric* says which columns are aligned to the right."""
+
+    titles: Sequence[str]
+    numeric: Sequence[bool]
+    rows: Sequence[Sequence[str]]
+    drawn_as: ClassVar[str] = "table"
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, columns: Columns) -> list[Table]:
+        """Return *columns* of *frame* as a table, nothing if it has no rows."""
+        if frame.empty:
+            return []
+        shown = [[show(value) for value in frame[name]] for name, (_, show) in columns.items()]
+        numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in columns]
+        return [cls([title for title, _ in columns.values()], numeric, list(zip(*shown, strict=True)))]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A time and its share of the step, drawn *percent* wide."""
+
+    label: str
+    percent: float
+    duration: str
+    share: str
+    colour: str = ""
+
+    @classmethod
+    def of(cls, row: Mapping[Any, Any], label: str, width: float, colour: str = "") -> Bar:
+        """Return the bar of a *row* of a breakdown, *width* (0 to 1) of the room wide."""
+        return cls(label, 100 * width, duration_text(row["duration_ns"]), share_text(row["share"]), colour)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Bars behind each other, which fill the room, with a legend."""
+
+    bars: Sequence[Bar]
+    drawn_as: ClassVar[str] = "stack"
+
+    @classmethod
+    def of_kinds(cls, kinds: pd.DataFrame) -> Stack:
+        """Return a breakdown by kind, each in its colour."""
+        rows = kinds.to_dict("records")
+        labels = [KIND_LABELS.get(row["key"], str(row["key"])) for row in rows]
+        pairs = zip(rows, labels, strict=True)
+        return cls([Bar.of(row, label, row["share"], kind_colour(row["key"])) for row, label in pairs])
+
+
+@dataclass(frozen=True)
+class Meters:
+    """Bars below each other, the longest across the room, and how many *more* there are in words."""
+
+    bars: Sequence[Bar]
+    more: str
+    drawn_as: ClassVar[str] = "meters"
+
+    @classmethod
+    def of(cls, breakdown: pd.DataFrame, nameless: str, most: int) -> list[Meters]:
+        """Return the *most* largest keys of *breakdown*; one without a name is called *nameless*."""
+        if breakdown.empty:
+            return []
+        largest = max(float(breakdown["share"].max()), 1e-12)
+        bars = [
+            Bar.of(row, nameless if row["key"] in ("", "(none)") else str(row["key"]), row["share"] / largest)
+            for row in breakdown.head(most).to_dict("records")
+        ]
+        more = len(breakdown) - len(bars)
+        return [cls(bars, f"{more:,}" if more else "")]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Sentences or facts, one below the other."""
+
+    lines: Sequence[str]
+    drawn_as: ClassVar[str] = "lines"
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> list[Lines]:
+        """Return *lines*, nothing if there are none."""
+        kept = list(lines)
+        return [cls(kept)] if kept else []
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture in SVG, whose texts are escaped."""
+
+    svg: Markup
+    drawn_as: ClassVar[str] = "picture"
+
+
+@dataclass(frozen=True)
+class Legend:
+    """What the colours of a picture mean: labels with their colours."""
+
+    items: Sequence[tuple[str, str]]
+    drawn_as: ClassVar[str] = "legend"
+
+
+Part = Table | Stack | Meters | Lines | Picture | Legend
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report with a heading, and a *note* that explains it."""
+
+    title: str
+    parts: Sequence[Part]
+    note: str = ""
+
+
+_HEIGHT, _HEADROOM = 170, 1.14
+
+
+def memory_parts(run: OpenRun) -> list[Part]:
+    """Return the curve of *run* as a picture with its legend; nothing of runs that were not predicted."""
+    curve = fullest_curve(run)
+    if curve is None:
+        return []
+    times = [int(time) for time in curve["times_ns"]]
+    held = {part: curve[f"{part}_bytes"] for part in MEMORY_PARTS}
+    layers = [size if isinstance(size, list) else [size] * len(times) for size in held.values()]
+    sums = list(accumulate(layers, lambda below, own: [a + b for a, b in zip(below, own, strict=True)]))
+    room = int((run.result.provenance.get("prediction") or {}).get("chip_memory_bytes", 0))
+    top = _HEADROOM * max(int(curve["peak_bytes"]), room, 1)
+    scale = (PICTURE_WIDTH - LABEL_WIDTH) / max(1, run.result.makespan_ns)
+    x = [f"{LABEL_WIDTH + time * scale:.1f}" for time in times]
+    below = [0] * len(times)
+    shapes = []
+    for (_, colour), above in zip(MEMORY_PARTS.values(), sums, strict=True):
+        edge = [f"{a} {_y(b, top):.1f}" for a, b in zip(x, above, strict=True)]
+        back = [f"{a} {_y(b, top):.1f}" for a, b in zip(reversed(x), reversed(below), strict=True)]
+        shapes.append(element("path", d=f"M{'L'.join([*edge, *back])}Z", fill=colour))
+        below = above
+    marks = [_mark(0, top), _mark(int(curve["peak_bytes"]), top)]
+    if room:
+        y = _y(room, top)
+        shapes.append(element("path", d=f"M{LABEL_WIDTH} {y:.1f}H{PICTURE_WIDTH}", class_="limit"))
+        shapes.append(
+            element("text", f"{bytes_text(room)} of the chip", x=PICTURE_WIDTH, y=y - 4, class_="end")
+        )
+    title = "What the fullest rank holds in memory over the step"
+    drawn = picture(title, LABEL_WIDTH, _HEIGHT, run.result.makespan_ns, *shapes, *marks)
+    return [Picture(drawn), Legend(list(MEMORY_PARTS.values()))]
+
+
+def memory_note(run: OpenRun) -> str:
+    """Return the verdict, and which rank is drawn."""
+    verdict = memory_verdict(run)
+    return f"{verdict[:1].upper()}{verdict[1:]}. {memory_facts(run)}" if verdict else memory_facts(run)
+
+
+def _y(size: float, top: float) -> float:
+    return _HEIGHT * (1 - size / top)
+
+
+def _mark(size: int, top: float) -> Svg:
+    return element("text", bytes_text(size) if size else "0", x=0, y=min(_HEIGHT, _y(size, top) + 4))

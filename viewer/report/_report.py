@@ -17,9 +17,20 @@ from ...runner.study import timeline_notes
 from ...support import bytes_text, count_text, duration_text, instant_text, share_text, write_file, writing
 from .._state import OpenRun, StudyView
 from .._theme import run_name
-from ._memory import memory_note, memory_parts
-from ._parts import Lines, Meters, Part, Picture, Section, Stack, Table
-from ._pictures import path_picture, timeline_note, timeline_picture
+from ._pictures import (
+    Lines,
+    Meters,
+    Part,
+    Picture,
+    Section,
+    Stack,
+    Table,
+    memory_note,
+    memory_parts,
+    path_picture,
+    timeline_note,
+    timeline_picture,
+)
 
 __all__ = ["report_html", "write_report"]
 

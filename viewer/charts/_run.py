@@ -1,0 +1,280 @@
+"""Charts of one run: its memory, steps, call stacks, roofline and calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from ...runner.analysis import Roof
+from ...support import bytes_text, change_text, duration_text, share_text
+from .._theme import MEMORY_PARTS, NAME_COLOURS, ON_KIND_INK, kind_colour
+from ._charts import listed, literal, short, styled, time_scale
+
+__all__ = ["calibration_fit", "memory_area", "roofline_scatter", "stacks_icicle", "step_bars"]
+
+
+def memory_area(curve: Mapping[str, Any], scheme: str) -> go.Figure:
+    """Return the parts of a `MemoryCurve` as JSON has it, one on top of the other."""
+    scale, unit = time_scale(max(curve["times_ns"], default=0))
+    times = [time / scale for time in curve["times_ns"]]
+    figure = go.Figure()
+    for part, (label, colour) in MEMORY_PARTS.items():
+        held = curve[f"{part}_bytes"]
+        sizes = held if isinstance(held, list) else [held] * len(times)
+        figure.add_scatter(
+            x=times,
+            y=[size / 2**30 for size in sizes],
+            name=label,
+            stackgroup="memory",
+            line={"width": 0.5, "color": colour},
+            text=[bytes_text(size) for size in sizes],
+            hovertemplate=f"{label}: %{{text}} at %{{x:.2f}}{unit}<extra></extra>",
+        )
+    figure.update_layout(height=300, legend={"orientation": "h", "y": 1.12})
+    figure.update_xaxes(title="time", ticksuffix=unit)
+    figure.update_yaxes(title="GiB", rangemode="tozero")
+    return styled(figure, scheme, margin={"l": 48, "r": 8, "t": 8, "b": 40})
+
+
+_GROUPS = {
+    "compute": ("compute", "computation"),
+    "optimizer": ("memory", "optimizer"),
+    "gc": ("host", "garbage collection"),
+    "descheduled": ("sync", "descheduled"),
+    "input": ("wait", "input"),
+}
+_OTHER = ("communication", "communication, with waiting")
+
+
+def step_bars(operations: pd.DataFrame, scheme: str) -> go.Figure:
+    """Return *operations*, rows of `step_operations`, as bars over time, a row for each worker."""
+    scale, unit = time_scale(float((operations["start_ns"] + operations["duration_ns"]).max()))
+    figure = go.Figure()
+    groups = operations["type"].map(_group)
+    for (kind, label), part in operations.groupby(groups, sort=False):
+        figure.add_bar(
+            orientation="h",
+            x=part["duration_ns"] / scale,
+            base=part["start_ns"] / scale,
+            y="rank " + part["rank"].astype(str),
+            name=label,
+            marker={"color": kind_colour(kind), "line": {"width": 0}},
+            customdata=[
+                f"{type_}, {duration_text(int(ns))}"
+                for type_, ns in zip(part["type"], part["duration_ns"], strict=True)
+            ],
+            hovertemplate="%{y}: %{customdata}<extra></extra>",
+        )
+    workers = operations["rank"].nunique()
+    figure.update_layout(
+        barmode="overlay", height=110 + 20 * workers, bargap=0.2,
+        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
+    )  # fmt: skip
+    figure.update_xaxes(ticksuffix=unit)
+    figure.update_yaxes(automargin=True, type="category")
+    return styled(
+        figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 28}, alt=f"Operations of {workers} workers"
+    )
+
+
+def _group(type_: str) -> tuple[str, str]:
+    return _GROUPS.get("compute" if type_.endswith("-compute") else type_.partition("-")[0], _OTHER)
+
+
+_COLOURS = {"compute": ("#3b82c4", "bound by compute"), "memory": ("#e08214", "bound by memory"),
+            "": ("#9aa3ad", "no peaks known")}  # fmt: skip
+_LARGEST, _SMALLEST = 56, 5  # pixels across
+_ROOF = "#9aa3ad"
+_LABELS = 6  # times the largest intensity: room for the names of the peaks
+
+
+def roofline_scatter(points: pd.DataFrame, roofs: list[Roof], scheme: str) -> go.Figure:
+    """Return *points*, rows of `roofline_points`, by intensity and rate; areas are shares of the time."""
+    figure = go.Figure()
+    sizes = np.sqrt(points["time_ns"] / max(1, points["time_ns"].max())) * _LARGEST
+    for bound, (colour, label) in _COLOURS.items():
+        own = points["bound"] == bound
+        part = points[own]
+        if part.empty:
+            continue
+        figure.add_scatter(
+            x=part["intensity"],
+            y=part["tflops_per_s"],
+            mode="markers",
+            name=label,
+            marker={"color": colour, "opacity": 0.65, "size": sizes[own].clip(lower=_SMALLEST)},
+            customdata=part.index.tolist(),
+            hovertext=[_facts(row) for row in part.to_dict("records")],
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+    for roof in roofs:
+        _add_roof(figure, roof, points)
+    figure.update_layout(height=480, legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0})
+    figure.update_xaxes(type="log", title="FLOP per byte", showgrid=True, exponentformat="none", dtick=1)
+    figure.update_yaxes(type="log", title="TFLOP/s", showgrid=True, exponentformat="none", dtick=1)
+    longest = points.nlargest(3, "time_ns")
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 8, "r": 12, "t": 30, "b": 44},
+        alt=f"Roofline of {len(points):,} operators and shapes; most time: "
+        + listed((row["operator"], duration_text(row["time_ns"])) for row in longest.to_dict("records")),
+    )
+
+
+def _facts(row: dict[Any, Any]) -> str:
+    lines = [
+        literal(short(f"{row['operator']} {row['arguments']}", 90)),
+        f"{duration_text(row['time_ns'])} ({share_text(row['share'])}), {row['calls']:,} calls",
+        row["reached"] + (f", {share_text(row['roofline_share'])} of the roofline" if row["bound"] else ""),
+    ]
+    return "<br>".join(lines)
+
+
+def _add_roof(figure: go.Figure, roof: Roof, points: pd.DataFrame) -> None:
+    """Draw the bandwidth up to each peak of *roof*, and the peak from there on."""
+    low, high = points["intensity"].min() / 2, points["intensity"].max() * 2 * _LABELS
+    for name, tflops_per_s in roof.peaks.items():
+        ridge = tflops_per_s / roof.tb_per_s
+        x = [min(low, ridge / 2), ridge, max(high, ridge * 2)]
+        figure.add_scatter(
+            x=x,
+            y=[x[0] * roof.tb_per_s, tflops_per_s, tflops_per_s],
+            mode="lines",
+            line={"color": _ROOF, "width": 1.5},
+            showlegend=False,
+            hoverinfo="skip",
+        )
+        figure.add_annotation(
+            x=np.log10(x[2]), y=np.log10(tflops_per_s), text=f"{name.upper()} {tflops_per_s:,.0f} TFLOP/s",
+            showarrow=False, xanchor="right", yanchor="bottom",
+        )  # fmt: skip
+
+
+_LEAST_SHARE = 0.001
+_LEVEL = 22
+_MOST_LETTERS = 80
+
+
+def stacks_icicle(stacks: pd.DataFrame, value: str, scheme: str) -> go.Figure:
+    """Return a box a stack, below its caller, as wide as its column *value* (ns); *stacks* as in a view.
+
+    Stacks of less than a thousandth of the whole are left out.
+    """
+    boxes = _placed(stacks, value)
+    scale, unit = time_scale(boxes["start"].add(boxes[value]).max())
+    texts = [
+        f"{name}<br>{duration_text(total)} in {calls:,} calls"
+        for name, total, calls in zip(map(literal, boxes["label"]), boxes[value], boxes["calls"], strict=True)
+    ]
+    figure = go.Figure(
+        go.Bar(
+            x=boxes[value] / scale,
+            base=boxes["start"] / scale,
+            y=boxes["depth"],
+            orientation="h",
+            marker={
+                "color": [NAME_COLOURS[crc32(name.encode()) % len(NAME_COLOURS)] for name in boxes["name"]],
+                "line": {"color": ON_KIND_INK, "width": 0.5},
+            },
+            text=[literal(short(label, _MOST_LETTERS)) for label in boxes["label"]],
+            textposition="inside",
+            insidetextanchor="start",
+            textangle=0,
+            textfont_color=ON_KIND_INK,
+            hovertext=texts,
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+    )
+    levels = int(boxes["depth"].max()) + 1
+    figure.update_layout(height=44 + _LEVEL * levels, bargap=0.06, showlegend=False, hovermode="closest")
+    figure.update_yaxes(visible=False, range=[levels - 0.5, -0.5])
+    figure.update_xaxes(ticksuffix=unit)
+    roots = boxes[boxes["depth"] == 0].nlargest(8, value)
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 4, "r": 4, "t": 4, "b": 30},
+        alt="Host calls by stack: "
+        + listed(zip(roots["label"], map(duration_text, roots[value]), strict=True)),
+    )
+
+
+def _placed(stacks: pd.DataFrame, value: str) -> pd.DataFrame:
+    """Return the stacks that are wide enough, with ``start`` (ns) and ``label``: next to their siblings."""
+    starts, cursor = [], [0]
+    for depth, wide in zip(stacks["depth"].tolist(), stacks[value].tolist(), strict=True):
+        del cursor[depth + 1 :]
+        starts.append(cursor[depth])
+        cursor[depth] += wide
+        cursor.append(starts[-1])
+    several = stacks["rank"].nunique() > 1
+    thread = stacks["thread"].where(stacks["depth"] == 0, "")
+    rank = ("rank " + stacks["rank"].astype(str) + ", ") if several else ""
+    label = (rank + thread + ": ").where(stacks["depth"] == 0, "") + stacks["name"]
+    placed = stacks.assign(start=starts, label=label)
+    boxes: pd.DataFrame = placed[placed[value] > _LEAST_SHARE * cursor[0]]
+    return boxes
+
+
+# Shapes distinguish them as well: some see few of these colours.
+_FIT_COLOURS = {
+    "light": ("#2a78d6", "#c2570c", "#2e8b57", "#8a4fbf", "#b3294e", "#6b6f76"),
+    "dark": ("#6db3f2", "#f0a04b", "#6cc492", "#c39bea", "#ff8aa0", "#b4bac2"),
+}
+_SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "x")
+_TICKS_APART = 4  # as powers of two
+
+
+def calibration_fit(points: pd.DataFrame, scheme: str) -> go.Figure:
+    """Return the measured *points* of a calibration, the line of its network, and that of messages alone."""
+    figure = go.Figure()
+    names = ["operation", "ranks", *(["dimension"] if points["dimension"].nunique() > 1 else [])]
+    for number, (key, part) in enumerate(points.groupby(names, sort=True)):
+        operation, ranks, *where = key
+        name = f"{operation}, {ranks} ranks" + "".join(f", {text}" for text in where)
+        colour = _FIT_COLOURS[scheme][number % len(_FIT_COLOURS[scheme])]
+        ordered = part.sort_values("size_bytes")
+        sizes = ordered["size_bytes"]
+        for column, dash, width in (("messages_ns", "dot", 1), ("model_ns", "solid", 1.5)):
+            figure.add_scatter(
+                x=sizes, y=ordered[column] / 1e6, mode="lines",
+                line={"color": colour, "dash": dash, "width": width}, hoverinfo="skip",
+                showlegend=False, legendgroup=name,
+            )  # fmt: skip
+        figure.add_scatter(
+            x=sizes, y=ordered["measured_ns"] / 1e6, mode="markers", name=name, legendgroup=name,
+            marker={"color": colour, "symbol": _SYMBOLS[number % len(_SYMBOLS)], "size": 8},
+            hovertext=[_hover_text(row) for row in ordered.to_dict("records")],
+            hovertemplate="%{hovertext}<extra></extra>",
+        )  # fmt: skip
+    lowest, highest = (int(points["size_bytes"].agg(end)).bit_length() - 1 for end in ("min", "max"))
+    ticks = [
+        1 << power for power in range(lowest, highest + 1, max(1, min(_TICKS_APART, (highest - lowest) // 4)))
+    ]
+    figure.update_layout(height=400, legend={"y": 1, "yanchor": "top"})
+    figure.update_xaxes(
+        type="log", title="size", tickvals=ticks, ticktext=[bytes_text(size) for size in ticks]
+    )
+    figure.update_yaxes(type="log", title="time", ticksuffix=" ms", dtick=1, showgrid=True)
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 8, "r": 8, "t": 8, "b": 40},
+        alt="Measured times by size against the network; the table of measurements has the figures",
+    )
+
+
+def _hover_text(row: dict[str, float]) -> str:
+    times = " and ".join(
+        f"{word} {duration_text(row[column])}"
+        for word, column in (("measured", "measured_ns"), ("fitted", "model_ns"))
+    )
+    return (
+        f"{row['operation']} of {bytes_text(int(row['size_bytes']))}: {times} ({change_text(row['error'])})"
+    )
