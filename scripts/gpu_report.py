@@ -195,9 +195,11 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
     yield (
         "NCCL's NVLS copies in, reduces and copies out with the warps that NCCL gives each part (8, 5 and 7 "
         "of 20 among 8 ranks; NCCL 2.30, `src/device/all_reduce.h`), four loads in flight per thread that "
-        "reduces (`ncclNvlsUnrollBytes`, `src/include/device.h`). Its copies have the machine's "
-        "`compute.unroll` lines in flight per warp, although NCCL unrolls further. Between 2 and 32 MiB it "
-        "is still too fast; the cause of the rest is unknown."
+        "reduces (`ncclNvlsUnrollBytes`, `src/include/device.h`). One warp of each part that sends only "
+        "fences and signals (`src/device/prims_simple.h`); here after the part's work, not beside it. The "
+        "copies have the machine's `compute.unroll` lines in flight per warp, although NCCL has eight loads "
+        "per thread (`ncclCollUnroll`): with these, NVLS would be 37 to 40 % too fast from 2 to 16 MiB. It "
+        "is too fast there in any case; what slows NCCL's copies is unknown."
     )
     yield ""
     yield "| curve | mean error | worst | at |"

@@ -28,6 +28,8 @@ _NVLS_UNIT_BYTES = 131_072
 # (NCCL 2.30, src/device/all_reduce.h).
 _NVLS_WARPS = 20
 _NVLS_FEW_RANKS, _NVLS_REDUCE_WARPS_OF_FEW, _NVLS_REDUCE_WARPS = 6, 7, 5
+# Of the warps of a part that sends, one only fences and signals (src/device/prims_simple.h).
+_NVLS_SYNC_WARPS = 1
 # 16-byte loads in flight per thread that reduces (ncclNvlsUnrollBytes, src/include/device.h). A thread
 # has one on the GPU model, so there are as many more of them.
 _NVLS_LOADS = 4
@@ -218,9 +220,9 @@ def _nvls_blocks(rank: int, everybody: tuple[int, ...], channel: int, unit_bytes
             for index in range(first, first + ranks)
         ]
 
-    def meeting(number: int) -> list[Op]:
-        ends = tuple(Channel(ChannelType.MEMORY, rank, peer, 2 * channel + number) for peer in others)
-        return [Op("signal", (), channels=ends), Op("wait", (), channels=ends), nop]
+    def with_others(name: str, number: int) -> Op:
+        ends = (Channel(ChannelType.MEMORY, rank, peer, 2 * channel + number) for peer in others)
+        return Op(name, (), channels=tuple(ends))
 
     nop = Op("nop", ())
     mine = Region(everybody, Buffer.SCRATCH, first + rank, 1)
@@ -231,20 +233,22 @@ def _nvls_blocks(rank: int, everybody: tuple[int, ...], channel: int, unit_bytes
             nop,
             *copies(Buffer.INPUT, Buffer.SCRATCH),
             nop,
-            *meeting(0),
+            with_others("signal", 0),
             Op("sem_release", (), semaphores=(filled,)),
         ],
         [
             Op("sem_acquire", (), semaphores=(filled,)),
+            with_others("wait", 0),
             nop,
             Op("glres", (), (mine,), (mine,), (switch,)),
             nop,
+            with_others("signal", 1),
             Op("sem_release", (), semaphores=(summed,)),
         ],
         [
             Op("sem_acquire", (), semaphores=(summed,)),
+            with_others("wait", 1),
             nop,
-            *meeting(1),
             *copies(Buffer.SCRATCH, Buffer.INPUT),
             nop,
             Op("sem_release", (), semaphores=(free,)),
@@ -260,7 +264,11 @@ def _nvls_wavefronts(ranks: int) -> tuple[int, int, int]:
     """Return the wavefronts of a channel that copy in, reduce and copy out."""
     reduce = _NVLS_REDUCE_WARPS_OF_FEW if ranks <= _NVLS_FEW_RANKS else _NVLS_REDUCE_WARPS
     copy_in = (_NVLS_WARPS - reduce + 1) // 2
-    return copy_in, reduce * _NVLS_LOADS, _NVLS_WARPS - reduce - copy_in
+    return (
+        copy_in - _NVLS_SYNC_WARPS,
+        (reduce - _NVLS_SYNC_WARPS) * _NVLS_LOADS,
+        _NVLS_WARPS - reduce - copy_in,
+    )
 
 
 def _pipeline(ops: list[Op], unit_bytes: int) -> Op:
