@@ -31,7 +31,7 @@ def _as_measured(config: engine.Config, _experiment: Experiment) -> None:
 def refuse_linkless(network: NetworkConfig, backend: str) -> None:
     """Raise `ConfigError` if *backend*, which only models dimensions, would ignore parts of *network*.
 
-    These are failures, and links whose dimensions only arrange the ranks and do not give their speed.
+    Such parts are failures, and links in a network whose dimensions only number the ranks.
     """
     if network.failures:
         raise ConfigError(

@@ -29,10 +29,10 @@ _MOST, _NEARLY_ALL = "0.9", "0.99"
 class AutoBackend:
     """Answers with `flow` if 90 % of similar measured cases had at most *error*, else with `packet`.
 
-    ``provenance["auto"]`` lists the *attempts* in order, each with its backend, makespan and flags, and why
-    another one followed (*given_up*); the last one *answered*. It also has the tolerated error (*asked*) and
-    the *expected* one of flow: the 90 % quantile of its error, as a share of the makespan, which decides;
-    *expected_99* is the 99 % quantile.
+    ``provenance["auto"]`` lists the *attempts* in order, each with its backend, makespan and flags, and
+    the reason for the next one (*given_up*); the last attempt gave the result (*answered*). It also has
+    the tolerated error (*asked*), and the 90 % (*expected*) and 99 % (*expected_99*) quantiles of
+    flow's error as shares of the makespan; *expected* decides.
     """
 
     def __init__(self, error: float = DEFAULT_ERROR) -> None:

@@ -29,8 +29,8 @@ def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     """Return the table ``collectives`` for the executed *nodes* of a result.
 
     The k-th collective of a type in a group, counted in id order, is the same collective on every rank.
-    *wait_ns* is the time from a rank's own arrival to that of the rank whose arrival let it end;
-    *transfer_ns* is the rest, so both add up to the node's time.
+    *wait_ns* is the time from a rank's arrival to that of the last rank it depends on; *transfer_ns* is
+    the rest of the node's time.
     """
     columns = {str(name): nodes[name].to_numpy() for name in nodes}
     facts = _facts(workload)
@@ -49,8 +49,8 @@ def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
 def arranged_calls(calls: Mapping[str, _Integers]) -> Columns:
     """Return the columns of the table ``collectives`` of *calls*: one row per rank and node, in their order.
 
-    It omits columns that follow from others, and has ``origin_start_ns``: the start of the origin node, whose
-    start began the chain of events to the end.
+    Derived columns are omitted; ``origin_start_ns`` is the start of the origin node, which began the
+    chain of events up to the end.
     """
     if not len(calls["rank"]):
         return empty_columns("collectives")
@@ -78,7 +78,7 @@ def _facts(workload: Workload) -> dict[str, _Integers]:
 
 
 def _places(pairs: tuple[_Integers, _Integers], asked: tuple[_Integers, _Integers]) -> _Integers:
-    """Return the index of each of the pairs *asked* in *pairs*, which has no duplicates, or -1."""
+    """Return the index in *pairs* (without duplicates) of each pair in *asked*; -1 if absent."""
     if not len(pairs[0]):
         return np.full(len(asked[0]), -1)
     known = np.unique(pairs[1])

@@ -46,7 +46,7 @@ class Scenario:
 
 
 def compile_scenario(experiment: Experiment, network: NetworkModel = NetworkModel.UNAWARE) -> Scenario:
-    """Return the engine's input for *experiment*, whose messages that model of a *network* carries.
+    """Return the engine's input for *experiment*, with messages carried by the network model *network*.
 
     Raises `ConfigError` for an invalid experiment.
     """
@@ -62,7 +62,7 @@ def compile_scenario(experiment: Experiment, network: NetworkModel = NetworkMode
 
 
 def _configured(experiment: Experiment) -> engine.Config:
-    """Return the engine's configuration for *experiment*; for absent keys its defaults are ASTRA-sim's."""
+    """Return the engine's configuration for *experiment*; absent keys have ASTRA-sim's defaults."""
     config = engine.Config()
     system = experiment.system
     origins = {
@@ -93,7 +93,7 @@ def _configured(experiment: Experiment) -> engine.Config:
 def _set_efficiency(config: engine.Config, experiment: Experiment) -> None:
     """Set the library's use of the wire, and its overheads, in the engine's configuration.
 
-    Measurements already include all overheads. A fabric of packets has its own headers.
+    Measured durations already include all overheads. A packet fabric adds its own headers.
     """
     part = experiment.network.efficiency
     if part is None:
@@ -119,7 +119,7 @@ def _set_fabric(config: engine.Config, experiment: Experiment) -> None:
 
 
 def _set_programs(config: engine.Config, experiment: Experiment) -> None:
-    """Set the messages of each collective that a program runs."""
+    """Set the messages of each collective that has a collective program."""
     speed = experiment.system.local_mem_bw or 0.0  # 10^9 bytes per second are bytes per ns
     for demand, lowered in experiment.program_messages.items():
         what = f"{demand.collective} of {demand.size_bytes} bytes among {demand.ranks} ranks"
@@ -201,9 +201,9 @@ arrives but not past that time; returns what arrived in that instant (id, ns).""
 
 @dataclass(frozen=True)
 class Run:
-    """The input for completing a result: *experiment*, the engine's *output*, and *again*.
+    """The input for completing a result: *experiment*, the engine's *output*, and the function *again*.
 
-    *again* repeats the simulation with some settings of the engine changed, without tables.
+    It repeats the simulation with other engine settings, without tables.
     """
 
     experiment: Experiment
@@ -223,7 +223,7 @@ def _as_it_is(result: Result, _run: Run) -> Result:
 class Model:
     """The engine's model of the *network*; what *configures* it further, and *completes* a result.
 
-    A *limited* one ends after ``CHAKRASCOPE_BACKEND_TIMEOUT``, as external programs do.
+    A *limited* model is stopped after ``CHAKRASCOPE_BACKEND_TIMEOUT``, as external programs do.
     """
 
     network: NetworkModel = NetworkModel.UNAWARE
@@ -259,8 +259,8 @@ class EngineBackend:
         """Simulate *experiment*, with messages carried by *network*, if given, instead of the model.
 
         *overtaking* (0 to `MOST_OVERTAKING`) is the degree to which operations may overtake others that wait
-        for a peer. The engine raises it itself if a captured job would stall without; with a *network*, the
-        caller has to, because the network must restart, too.
+        for a peer. The engine raises the degree itself if a captured job would stall. With a *network*,
+        the caller must, because the network has to restart, too.
         """
         with within_memory(experiment.workload.num_ranks):
             scenario = self.scenario(experiment, overtaking=overtaking)

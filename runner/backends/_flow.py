@@ -35,9 +35,9 @@ _NEVER = np.int64((1 << 63) - 1)
 
 
 def may_drift(flows: pd.DataFrame | Columns, makespan_ns: int) -> bool:
-    """Return whether the messages of the table ``flows`` are many steps that are not all alike.
+    """Return whether the messages of the table ``flows`` form many steps that differ.
 
-    Ranks in lock-step meet the same delays and stay in step; with few steps, delays do not add up.
+    Ranks in lockstep have the same delays; over few steps, delays do not accumulate.
     """
     times = flows["end_ns"] - flows["start_ns"]
     if not len(times):
@@ -56,7 +56,7 @@ def in_step(flows: pd.DataFrame | Columns) -> bool:
 
 
 class Moved(NamedTuple):
-    """The relative change of a makespan by noise, and whether it is more than the noise itself."""
+    """The relative change of a makespan by noise, and whether it exceeds the noise itself."""
 
     share: float
     hangs: bool
@@ -67,8 +67,8 @@ def moved_by_shaking(
 ) -> Moved:
     """Return the change of the makespan when messages are a few packets early or late.
 
-    *shaken* simulates with noise of that many packets; the lateness of the last message itself does not
-    count. A packet takes *packet_ns*, and a message *message_ns* on average.
+    *shaken* simulates with noise of the given number of packets; the delay of the last message itself
+    is not counted. A packet takes *packet_ns*, and a message *message_ns* on average.
     """
     most = Moved(0.0, hangs=False)
     for packets in _SHAKES:
@@ -112,10 +112,10 @@ def flow_backend(_name: str = "flow") -> EngineBackend:
     """Return the backend whose messages share links fairly, like the packets of ``packet``.
 
     It has the same fabric, paths, headers, acknowledgements and windows, but no packets: the cost grows with
-    the number of messages, not with their bytes. ``provenance["flow"]["flags"]`` names the known weaknesses
-    of this model that the run met (keys of `FLAGS`). If messages form many steps that are not all alike, and
-    no flag was met, the simulation is repeated with noise: ``provenance["flow"]["moved"]`` is the relative
-    change of the makespan.
+    the number of messages, not with their bytes. ``provenance["flow"]["flags"]`` lists the known
+    inaccuracies of this model that apply to the run (keys of `FLAGS`). If messages form many differing
+    steps and no flag applies, the simulation is repeated with noise: ``provenance["flow"]["moved"]`` is
+    the relative change of the makespan.
     """
     return EngineBackend(Model(NetworkModel.FLOW, complete=_complete))
 

@@ -32,9 +32,9 @@ _MESSAGES = "Sends and receives are carried by proxies (copy engines, NICs) and 
 def gpu_backend(_name: str = "gpu") -> EngineBackend:
     """Return the backend that runs collectives on compute units, concurrently with computation.
 
-    The links are those of the experiment's machine; of the network only the number of ranks counts, and ranks
-    fill one node after the other. ``provenance["gpu"]["compute_slowdown"]`` is the duration of computation
-    relative to that on otherwise idle GPUs; a column of the ranks has it for each rank.
+    Links come from the experiment's machine. The network only gives the number of ranks, which fill the
+    nodes in order. ``provenance["gpu"]["compute_slowdown"]`` is the duration of computation relative to
+    that on otherwise idle GPUs; the table of ranks has it per rank.
     """
     return EngineBackend(Model(configure=_configure, complete=_complete))
 

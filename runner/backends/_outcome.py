@@ -97,9 +97,9 @@ def result_of(experiment: Experiment, output: Any) -> Result:
 def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
     """Return *result* with the engine's records.
 
-    Ranks that ran one program alike have the rows of the first of them (`nodes_of_all`). Only simulated ranks
-    have nodes and collectives if the rows of folded ranks would be too many for a reader, or if the workload
-    has only one rank of each kind.
+    Ranks that ran the same program identically share the rows of the first (`nodes_of_all`). Folded
+    ranks have no nodes and collectives if they would have too many rows, or if the workload has only
+    one rank of each kind.
     """
     alone = experiment.workload.representative_of_rank is not None
     of_all = output.folded and not alone and int(output.nodes_executed) <= _MOST_NODE_ROWS
@@ -203,7 +203,7 @@ def _replayed(output: Any) -> list[str]:
 
 
 def _evened(output: Any) -> list[str]:
-    """Return a sentence if the unequal amounts of collectives were ignored."""
+    """Return a sentence if the uneven sizes of collectives were ignored."""
     if not output.evened:
         return []
     return [

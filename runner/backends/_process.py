@@ -51,8 +51,8 @@ _SPACE_BYTES = 1 << 16
 def scratch_folder(base: Path | None = None) -> Iterator[Path]:
     """Create and lock a new folder in *base*, by default the temporary folder, and remove it afterwards.
 
-    A killed process leaves its folder behind; unlocked ones are removed first. Raises `OSError` if none can
-    be created.
+    Unlocked folders, which killed processes left, are removed first. Raises `OSError` if none can be
+    created.
     """
     place = Path(tempfile.gettempdir()) if base is None else base
     _clear(place)
@@ -90,10 +90,10 @@ _TIMEOUT_S = 3600.0
 
 
 class Guarded:
-    """A running program in a session of its own that cannot outlive this process; a context manager.
+    """A program running in its own session, which cannot outlive this process; a context manager.
 
-    Leaving the context kills all remaining processes. *command* starts with the program's path; its output
-    and errors are one stream. Raises `BackendUnavailable` if it cannot be started.
+    Leaving the context kills all remaining processes. *command* starts with the program's path;
+    standard output and error are one stream. Raises `BackendUnavailable` if it cannot be started.
     """
 
     def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None) -> None:
@@ -217,7 +217,7 @@ def run_guarded(
 
 
 def describe_exit(status: int) -> str:
-    """Return an exit status in words: ``exit status 1``, ``killed by SIGKILL ...``."""
+    """Return an exit status as text: ``exit status 1``, ``killed by SIGKILL ...``."""
     number = -status if status < 0 else status - 128
     try:
         name = signal.Signals(number).name

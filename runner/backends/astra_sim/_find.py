@@ -41,7 +41,7 @@ _LEVEL = re.compile(rb" -O(\S*)")
 
 
 def nearest_program(*, fabric: bool) -> tuple[str, str]:
-    """Return the program kind most similar to a backend, whose links are a *fabric* or not."""
+    """Return the program kind most similar to a backend; *fabric*: whether its links form a fabric."""
     return ("AstraSim_NS3", "ns3") if fabric else (_NAMES["analytical-unaware"][0], "analytical-unaware")
 
 

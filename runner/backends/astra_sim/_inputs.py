@@ -61,11 +61,12 @@ NETWORK_FORMATS = ("ns3", "yaml")
 
 
 def write_network(network: NetworkConfig, kind: str, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write *network* into *folder* as one of `NETWORK_FORMATS`; return the files, and their gaps.
+    """Write *network* into *folder* as one of `NETWORK_FORMATS`; return the files, and sentences on
+    what they lack.
 
-    ``ns3``: config.txt, topology.txt and logical.json, and the empty files that ASTRA-sim insists on;
-    ``yaml``: our network YAML. Raises `ConfigError` for a network that
-    the format cannot hold, `OSError` where *folder* cannot be written.
+    ``ns3``: config.txt, topology.txt and logical.json, and the empty files that ASTRA-sim requires;
+    ``yaml``: our network YAML. Raises `ConfigError` for a network that the format cannot hold,
+    `OSError` where *folder* cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if kind == "ns3":
@@ -122,7 +123,8 @@ def setting_texts(fabric: Fabric) -> dict[str, str]:
 
 
 def _thresholds(fabric: Fabric, given: Mapping[int, float]) -> dict[int, float]:
-    """Return *given* with an entry for the rate of every link: the next faster one's, else the fastest."""
+    """Return *given* with an entry for every link rate; missing ones copy the next faster, or the
+    fastest."""
     rates = {link.rate_bps for link in fabric.links} if given else set()
     return dict(given) | {
         rate: given[min((each for each in given if each >= rate), default=max(given))] for rate in rates
@@ -160,7 +162,7 @@ def _without_efficiency(network: NetworkConfig) -> list[str]:
 
 
 def parallel_warning(fabric: Fabric) -> list[str]:
-    """Return a sentence if *fabric* has parallel links, of which ASTRA-sim's ns-3 uses one each."""
+    """Return a sentence if *fabric* has parallel links, of which ASTRA-sim's ns-3 uses only one."""
     pairs = Counter(frozenset((link.a, link.b)) for link in fabric.links)
     parallel = sum(count > 1 for count in pairs.values())
     if not parallel:
@@ -183,8 +185,8 @@ _CUSTOM_KEYS = tuple(
 def write_inputs(experiment: Experiment, kind: str, folder: Path, *, trace: bool) -> list[str]:
     """Write every input of *experiment* below *folder*; return the options that name them.
 
-    Paths are relative to *folder*, where the program must run: one that contains "empty" would count as
-    absent. *trace* requests the interval of every node in the log.
+    Paths are relative to *folder*, where the program must run: ASTRA-sim takes any path that contains
+    "empty" as absent. *trace* requests the interval of every node in the log.
     """
     try:
         _write_workload(experiment, folder / "workload")

@@ -88,8 +88,8 @@ def infer_causes(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     """Return *nodes* (rank, node_id, start_ns, end_ns) with the cause and origin columns of a result.
 
     The log does not contain causes, so they are inferred: a dependency that ended at the node's start, else
-    another node of the rank that ended then and freed the resource. The origin of a collective is the member
-    that arrived last, that of a receive its send if that came later.
+    another node of the rank that ended then and freed the resource. The origin of a collective is its
+    last member to arrive; that of a receive is its send, if it started later.
     """
     facts = _facts(nodes, workload)
     causes = _causes(facts, workload)
@@ -318,7 +318,8 @@ _PAUSE = "1"
 
 
 def refuse_endless(experiment: Experiment, progress: Progress | None = None) -> None:
-    """Raise `SimulationStalled` for a workload that cannot end, as ASTRA-sim's ns-3 would run for ever."""
+    """Raise `SimulationStalled` for a workload that cannot end, on which ASTRA-sim's ns-3 would never
+    stop."""
     plain = replace(experiment, backend=DEFAULT_BACKEND)
     EngineBackend().simulate(plain, lambda now, done: progress is None or progress(0, 0))
 

@@ -1,4 +1,4 @@
-"""The backend on ns-3: its TCP, compiled on first use, run as a program.
+"""The backend ``ns3``: ns-3's TCP model, compiled on first use and run as a program.
 
 The C++ below ``tcp/`` includes ns-3's headers and is licensed under GPL-2.0-only, as ns-3 is; it runs as a
 separate program, connected through pipes.

@@ -109,7 +109,7 @@ def find_compiler(
     """Return the C++ compiler: ``CXX``, else g++, clang++ or c++ on ``PATH``.
 
     Raises `BackendUnavailable` if there is none, or only one without C++20, and `Cancelled` if *keep_going*
-    returns False before it has said its version.
+    returns False before the compiler has answered.
     """
     variables = os.environ if environment is None else environment
     names = [variables["CXX"]] if variables.get("CXX") else ["g++", "clang++", "c++"]
@@ -141,7 +141,7 @@ def _checked(path: str, keep_going: Callable[[], bool]) -> Compiler:
 
 
 def _ask_version(path: str, keep_going: Callable[[], bool]) -> str:
-    """Return the compiler's answer to ``--version``, which may never come."""
+    """Return the compiler's output for ``--version``; it may hang."""
     command = [path, "--version"]
     deadline = time.monotonic() + _VERSION_S
     with subprocess.Popen(
@@ -189,7 +189,7 @@ def _inspect(prefix: Path, source: str) -> Ns3Install | None:
 
 
 def _packaged_version(folder: Path) -> str:
-    """Return the version of libraries in *folder* whose names lack it, as Debian's."""
+    """Return the version of the libraries in *folder* if their names lack it, as on Debian."""
     try:
         lines = (
             (folder / "pkgconfig" / "ns3-core.pc").read_text(encoding="utf-8", errors="replace").split("\n")
@@ -285,7 +285,7 @@ def _compile_once(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going:
 
 @contextlib.contextmanager
 def _turn(folder: Path, keep_going: Callable[[], bool]) -> Iterator[None]:
-    """Let only one block run at a time, of all processes and threads with the same *folder*."""
+    """Lock *folder* against all other processes and threads during the block."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         while True:

@@ -28,7 +28,8 @@ _Attempt = TypeVar("_Attempt")
 
 
 def eased(experiment: Experiment, attempt: Callable[[int], _Attempt]) -> _Attempt:
-    """Return the first *attempt* that does not stall, with increasing overtaking for a captured job."""
+    """Return the result of the first *attempt* that does not stall; captured jobs retry with more
+    overtaking."""
     for overtaking in range(MOST_OVERTAKING if experiment.semantics == "trace" else 0):
         with contextlib.suppress(SimulationStalled):
             return attempt(overtaking)
@@ -57,7 +58,7 @@ class Watch:
 class Flows:
     """Connects engine and driver, and records the send time and duration of each message.
 
-    *never* is the reason, for the error, if messages never arrive.
+    *never* is the reason given in the error if messages never arrive.
     """
 
     def __init__(self, driver: TcpDriver, watch: Watch, never: str) -> None:
@@ -104,7 +105,8 @@ def ns3_backend(_name: str) -> Ns3Backend:
 
 
 class Ns3Backend:
-    """Simulates TCP, but hands networks with RoCE settings (``packet``) to the engine's packet model."""
+    """Simulates TCP, but passes networks with RoCE settings (``packet``) to the engine's packet
+    model."""
 
     def __init__(self) -> None:
         self.tcp = TcpBackend()

@@ -286,7 +286,7 @@ def describe_tcp(fabric: Fabric, part: TcpPart) -> str:
 def open_before(settings: Mapping[str, Any], hosts: int) -> bool:
     """Return whether all *hosts* are connected before the job starts.
 
-    The default, unless there are too many.
+    By default they are, unless there are too many.
     """
     pairs: int = hosts * (hosts - 1) // 2 * settings["connections-per-pair"]
     given: str | None = settings["connect"]

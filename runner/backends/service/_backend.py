@@ -179,7 +179,8 @@ def _complaints(lines: list[str]) -> list[str]:
 
 
 def _wait_until_free(client: ServiceClient, watch: _Watch, left_behind: str) -> None:
-    """Wait until the service is idle; a simulation that we *left behind* there is stopped."""
+    """Wait until the service is idle, after stopping a simulation that this client left running
+    there."""
     if left_behind and client.status() == "running" and client.holds(left_behind):
         client.stop(_STOP_S)
     # An upload would delete the files that another client's simulation needs.
@@ -215,7 +216,7 @@ class _Watch:
             )
 
     def pause(self, since: float) -> None:
-        """Sleep: the longer the wait *since* then, the longer the polling interval."""
+        """Sleep for the polling interval, which grows with the time since *since*."""
         now = time.monotonic()
         end = now + min(max(_POLL_S, _SHARE * (now - since)), _LONGEST_PAUSE_S)
         while now < end:
@@ -224,7 +225,7 @@ class _Watch:
             now = time.monotonic()
 
     def follow(self, client: ServiceClient) -> str:
-        """Return the status with which the simulation ends; checks its log now and then."""
+        """Return the status with which the simulation ends; checks its log periodically."""
         began = time.monotonic()
         look = began + _LOOK_S
         while (status := client.status()) == "running":

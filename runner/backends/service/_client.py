@@ -107,7 +107,7 @@ _POLL_S = 0.1
 
 
 class Turn:
-    """The right to use a service, whose files a second client would overwrite: a lock on a file of the user.
+    """A lock on a service, so that a second client of this user does not overwrite its files.
 
     The file names the simulation at the service, so that the next client notices if a process was killed
     before it could stop its simulation.
@@ -121,7 +121,7 @@ class Turn:
 
     @contextmanager
     def running(self, name: str) -> Iterator[None]:
-        """Note that *name* runs; the note is removed when the block ends without an error."""
+        """Record that *name* is running until the block ends without an error."""
         self._write(name)
         yield
         self._write("")
@@ -136,7 +136,7 @@ class Turn:
 def turn(place: str, keep_on: Callable[[], None]) -> Iterator[Turn]:
     """Wait until no other process of this user uses the service at *place*, and lock it.
 
-    *keep_on* is called ten times a second meanwhile. The turn of a process that dies ends with it.
+    *keep_on* is called ten times a second meanwhile. The lock of a process that dies is released.
     """
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME", "~"), ".cache")
     folder = Path(base).expanduser() / "chakrascope" / "service"
@@ -185,11 +185,11 @@ _HINTS = {
 
 
 class ServiceClient:
-    """A connection to the service at *address*; a context manager that leaves nothing open.
+    """A connection to the service at *address*; a context manager that closes it.
 
-    *keep_on* is called ten times a second during a call, and raises to give up. A method fails after *call_s*
-    seconds without an answer, except `upload`, which only *keep_on* limits. Raises `BackendUnavailable` if
-    gRPC is not installed.
+    *keep_on* is called ten times a second during a call, and raises an exception to cancel it. A method
+    fails after *call_s* seconds without an answer, except `upload`, which only *keep_on* limits. Raises
+    `BackendUnavailable` if gRPC is not installed.
     """
 
     def __init__(
