@@ -1,4 +1,4 @@
-"""Configurations: ASTRA-sim's own files as validated models, written back unchanged in meaning."""
+"""Configurations: ASTRA-sim's files as validated dataclasses, written back with the same meaning."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class EfficiencyPart:
         return known
 
     def cost_ns(self, operation: str, size_bytes: int) -> float:
-        """Return the overhead of *operation*, or of a ``message``, by the engine's rule."""
+        """Return the overhead of *operation*, or of a ``message``, interpolated as the engine does."""
         points = self.messages if operation == "message" else self.collectives.get(operation, ())
         if not points:
             return 0.0

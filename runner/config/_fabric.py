@@ -88,7 +88,7 @@ def _quantity(read: Callable[[], Fraction], where: str) -> int:
 
 
 def read_setting(key: str, value: Any, where: str) -> Any:
-    """Return *value* in the type of the setting *key*; raises `ConfigError` if it cannot be."""
+    """Return *value* in the type of the setting *key*; raises `ConfigError` if it has another type."""
     if key not in SETTINGS:
         raise ConfigError(
             f"{where}: there is no setting '{key}'{did_you_mean(key, [*SETTINGS, *TOPOLOGY_KEYS])}"
@@ -166,7 +166,7 @@ class FabricLink(NamedTuple):
 
 
 class LinkChange(NamedTuple):
-    """From *time_ns* on, link number *link* of a fabric has that rate; 0: it is down."""
+    """From *time_ns* on, link number *link* of a fabric has this rate; 0 means down."""
 
     time_ns: int
     link: int
@@ -177,10 +177,10 @@ class LinkChange(NamedTuple):
 class Fabric:
     """*nodes* numbered from 0, the *switches* among them, and the links; the other nodes are hosts.
 
-    Rank r is host r of the hosts in ascending order, which do not forward. *changes* are the links that fail,
-    or come back, during a simulation, ascending by time. *settings* are those of its packets, with every key
-    of `SETTINGS`; *assumptions* are sentences on those that were chosen for this network. The engine reads it
-    as it is.
+    Rank r is the r-th host in ascending order; hosts do not forward. *changes* are the links that fail,
+    or come back, during a simulation, ascending by time. *settings* are those of its packets, with
+    every key of `SETTINGS`; *assumptions* are sentences on those that were chosen for this network. The
+    engine reads it unchanged.
     """
 
     nodes: int
@@ -234,7 +234,8 @@ class Fabric:
         return replace(self, switches=switches, links=links, settings={**self.settings, "LINK_DOWN": down})
 
     def check_packets(self) -> None:
-        """Raise `ConfigError` for buffers smaller than the ports reserve, or losses nobody would resend."""
+        """Raise `ConfigError` for buffers smaller than the ports reserve, or packet loss without
+        retransmission."""
         switch, reserved = self._largest_reserve()
         size, factor = self.settings["BUFFER_SIZE"], self.settings["HEADROOM_FACTOR"]
         if reserved >= size * _MIB:

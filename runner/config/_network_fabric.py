@@ -83,10 +83,9 @@ def fabric_of(network: NetworkConfig) -> Fabric:
 
 
 def written_out(network: NetworkConfig) -> tuple[Fabric, tuple[Failure, ...]]:
-    """Return *network* with all its links, as if none failed, and its failures with its numbers.
+    """Return the links of *network* as if none failed, and its failures, which refer to these links.
 
-    Both together, as a list of links, are the same network for every backend. The settings are those of the
-    network with failures.
+    Every backend reads the same network from both. The settings are those of the network with failures.
     """
     whole = replace(fabric_of(replace(network, failures=())), settings=fabric_of(network).settings)
     part, dimensions = network.packet, _dimensions(network)

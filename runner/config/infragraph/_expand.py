@@ -54,9 +54,9 @@ class Graph:
 
 @dataclass(frozen=True)
 class _Layout:
-    """The range of a device's components among its nodes.
+    """The nodes of one component of a device.
 
-    First node, nodes per component, and their number.
+    The first node, the nodes of each, and how many there are.
     """
 
     size: int

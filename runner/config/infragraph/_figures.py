@@ -20,7 +20,7 @@ _FIGURES = ("bandwidth", "latency", "width")
 
 @dataclass(frozen=True)
 class Default:
-    """Default figures of a link: bit/s, ps, and bits per transfer; *texts* as given."""
+    """Default figures of a link: bit/s, ps, and bits per transfer; *texts* has them as given."""
 
     rate_bps: Fraction | None = None
     delay_ps: Fraction | None = None

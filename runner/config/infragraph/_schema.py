@@ -46,7 +46,8 @@ class LinkKind:
 
 @dataclass(frozen=True)
 class Edge:
-    """Two endpoints, as written, and for composed devices with the device first, joined by *scheme*."""
+    """Two endpoints as in the file, joined by *scheme*; for composed devices, the device comes
+    first."""
 
     place: str
     ep1: str
