@@ -163,7 +163,7 @@ _LEAST_REFUSED_NS = 50_000_000
 
 @dataclass(frozen=True)
 class Lateness:
-    """How much later than in the workload *count* computations of all ranks ended, in ns.
+    """The lateness of *count* computations of all ranks, compared with the workload, in ns.
 
     *total* is the sum over the computations of *rank*, the rank with the largest sum. *kept_waiting* is the
     largest sum over a rank of the delays beyond the normal wake-up time.

@@ -25,7 +25,7 @@ def transport_names() -> list[str]:
 def check_transport(name: str, where: str) -> str:
     """Return *name* if there is such a transport; raises `ConfigError`, naming *where*.
 
-    Only a host can check its argument.
+    Its argument can only be checked on a host.
     """
     kind, colon, argument = name.partition(":")
     exists = kind in _ENTRANCES or kind in plugin_names(_PLUGINS)

@@ -73,7 +73,7 @@ class Message:
 
 
 def signature(secret: bytes, *parts: bytes) -> bytes:
-    """Return the signature of *parts*, each of them of a known length."""
+    """Return the signature of *parts*, each of fixed length."""
     return hmac.new(secret, b"".join(parts), hashlib.sha256).digest()
 
 
@@ -169,7 +169,7 @@ def _decoded(head: bytes, rest: bytes) -> Message:
 
 
 def challenge(connection: socket.socket, secret: bytes) -> Channel:
-    """Return the channel of the end that connected; it proves itself second.
+    """Return the channel of the connecting end, which is authenticated second.
 
     Raises `Refused` if the other end does not know *secret*.
     """
@@ -188,7 +188,7 @@ def challenge(connection: socket.socket, secret: bytes) -> Channel:
 
 
 def answer(connection: socket.socket, secret: bytes) -> Channel:
-    """Return the channel of the end that accepted; it proves itself first, as `challenge`."""
+    """Return the channel of the accepting end, which is authenticated first, by `challenge`."""
     connection.settimeout(PROOF_S)
     mine = os.urandom(_NONCE)
     try:

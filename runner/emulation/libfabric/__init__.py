@@ -14,7 +14,7 @@ __all__ = ["LibfabricEntrance", "fabric_transport", "join_fabric"]
 
 
 class LibfabricEntrance:
-    """Joins a rank to the others by an endpoint for each network interface.
+    """Connects a rank with the others by an endpoint for each network interface.
 
     Providers with IP addresses bind their endpoints to those of the interfaces.
     """
@@ -31,7 +31,7 @@ class LibfabricEntrance:
         return [name.hex() for name in self._transport.names()]
 
     def connect(self, ends: dict[int, Any]) -> engine.Transport:
-        """Return the transport once all ranks have greeted each other."""
+        """Connect with all other ranks, and return the transport."""
         peers = {
             peer: [bytes.fromhex(name) for name in names]
             for peer, names in ends.items()
