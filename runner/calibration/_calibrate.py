@@ -98,7 +98,7 @@ class Point:
 
     @property
     def model_ns(self) -> float:
-        """The time of a simulation of it alone."""
+        """The simulated time of the collective alone."""
         return self.wire_ns + self.cost_ns
 
     @property
@@ -108,7 +108,7 @@ class Point:
 
     @property
     def efficiency(self) -> float:
-        """The share of its time that messages take."""
+        """The share of messages in its time."""
         return min(1.0, self.wire_ns / self.model_ns) if self.model_ns else 1.0
 
 
@@ -148,7 +148,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class _Group:
-    """Equal transfers of one level: as many ranks, the same calls."""
+    """Transfers of one level with the same number of ranks and the same calls."""
 
     ranks: int
     calls: tuple[Call, ...]
@@ -410,7 +410,7 @@ def _faster(points: Sequence[Point]) -> list[str]:
 
 
 def _costs(points: Sequence[Point]) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Return by operation its overhead at each size that was measured often.
+    """Return each operation's overhead at the sizes that were measured often enough.
 
     An operation without overhead has no curve.
     """

@@ -80,7 +80,7 @@ class ClassFit:
     errors: tuple[float, ...]
 
     def time_ns(self, work: float) -> float:
-        """Return the duration of an operator with that much *work*."""
+        """Return the duration of an operator with this *work*."""
         return self.fit.latency_ns.value + work * self.fit.ns_per_byte.value
 
 
@@ -109,8 +109,8 @@ def calibrated_chip(chip: Chip, fits: Mapping[str, ClassFit], source: str) -> tu
     """Return *chip* with the costs in *fits*, as the software ``measured``, and sentences on the gaps.
 
     A class whose operators are too small to show its speed, or with too few sizes, keeps the chip's costs.
-    Raises `ConfigError` if no class shows a speed, and if operators are faster than the peaks of the chip,
-    which then is another one.
+    Raises `ConfigError` if no class shows a speed, or if operators exceed the peaks of *chip*, and so
+    ran on another chip.
     """
     measured = {name: fit for name, fit in fits.items() if fit.fit.ns_per_byte.spread <= _WIDEST}
     if not measured:
@@ -163,8 +163,8 @@ def rescaled(workload: Workload, other: Workload, name: str) -> tuple[Workload, 
     """Return *workload* with operators as fast as in the capture *other*, and the error of that.
 
     An operator that *other* has, with the same operations and bytes, takes its median there; the time of all
-    others changes by the factor of its class. The error is that of the common operators, had they been
-    converted by class. Raises `ConfigError` if the two have no class in common.
+    others changes by the factor of its class. The error is the one that conversion by class has on the
+    operators that both have. Raises `ConfigError` if the two have no class in common.
     """
     own, there = operator_table(workload), operator_table(other)
     mine, theirs = compute_fits(own), compute_fits(there)

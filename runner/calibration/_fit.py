@@ -37,7 +37,7 @@ _LARGE = 16  # then sizes of at least this fraction of the largest count
 
 @dataclass(frozen=True)
 class Cell:
-    """Repetitions of the same collectives among as many ranks: their row, and their times.
+    """Repetitions of the same collectives among the same number of ranks: their row and their times.
 
     Cells of one *kind* differ only in size.
     """
@@ -112,7 +112,7 @@ def fit_link(
 
 
 def _slope(cells: Sequence[Cell]) -> Figure | None:
-    """Return the marginal cost of a byte of the largest *cells*; None unless a kind has two such sizes.
+    """Return the marginal cost per byte of the largest *cells*; None unless a kind has two such sizes.
 
     It is the median over all kinds of the slope between the smallest and the largest of these sizes.
     """
@@ -262,7 +262,7 @@ def _least_squares(rows: _Floats, times: _Floats, weights: _Floats, held: _Float
 
 
 def _misfit(columns: _Columns, best: _Floats) -> float:
-    """Return the typical factor between sizes and the line, as a logarithm: the root mean square."""
+    """Return the root mean square deviation of the sizes from the line, as a logarithm."""
     predicted = np.maximum(columns.rows @ best, 1.0)
     return float(np.sqrt(np.mean(np.log(np.maximum(columns.times, 1.0) / predicted) ** 2)))
 
@@ -270,7 +270,7 @@ def _misfit(columns: _Columns, best: _Floats) -> float:
 def _draws(cells: Sequence[Cell], columns: _Columns, fixed: _Floats, held: _Floats, off: float) -> _Floats:
     """Return the solutions for resampled measurements; sizes are resampled too if there are enough.
 
-    Sizes that were not repeated scatter as much as all sizes are *off* the line.
+    Sizes without repetitions get the scatter *off*, the deviation of all sizes from the line.
     """
     random = np.random.default_rng(_SEED)
     medians = [
@@ -287,9 +287,9 @@ def _draws(cells: Sequence[Cell], columns: _Columns, fixed: _Floats, held: _Floa
 
 
 def _drawn_sizes(rows: _Floats, random: np.random.Generator) -> npt.NDArray[np.intp]:
-    """Return indices of *rows* for each draw, with as many small and large ones as there are.
+    """Return indices of *rows* for each draw, stratified by small and large sizes.
 
-    Without one of these, a draw could not separate latency from bandwidth, although the measurements can.
+    A draw that lacks one of the two could not separate latency from bandwidth.
     """
     ratios = np.log(np.maximum(rows[:, 1], 1e-9) / np.maximum(rows[:, 0], 1e-9))
     large = ratios > (ratios.min() + ratios.max()) / 2

@@ -109,7 +109,7 @@ def _maybe(value: float | None) -> float | None:
 
 
 def _rounded(value: float) -> float:
-    """Return *value* with as many digits as a measurement has."""
+    """Return *value* rounded to the digits of a measurement."""
     return float(f"{value:.{_DIGITS}g}")
 
 

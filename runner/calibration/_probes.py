@@ -1,4 +1,4 @@
-"""Measure a real network: the messages and collectives of a probe, and what an emulation of it took."""
+"""Measure a real network: a probe workload of messages and collectives, timed by an emulation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True)
 class Probes:
-    """The measuring workload, and the positions of its round trips."""
+    """The probe workload, and the positions of its round trips."""
 
     workload: Workload
     exchanges: tuple[Exchange, ...]
@@ -76,7 +76,7 @@ def probes(
     largest_bytes: int = LARGEST_BYTES,
     repeats: int = _REPEATS,
 ) -> Probes:
-    """Return the measuring workload for *num_ranks*: for each level messages, bursts and collectives.
+    """Return the probe workload for *num_ranks*: for each level messages, bursts and collectives.
 
     Measurements do not overlap: all ranks meet before each of them.
     """
@@ -162,7 +162,7 @@ def _receive(rank: _Rank, source: int, size: int, tag: int) -> int:
 def probe_records(
     made: Probes, result: Result, source: str, hosts: Mapping[int, str], leaves: Mapping[int, str]
 ) -> Records:
-    """Return the measurements in *result*, of the workload of *made*.
+    """Return the measurements in *result*, from the probe workload *made*.
 
     A message takes half of a round trip, so that one clock measures it.
     """

@@ -166,8 +166,8 @@ def gloo_records(path: str | Path) -> Records:
     """Return the transfers in the file at *path*; raises `ConfigError` for errors in it.
 
     The duration of a transfer is that of the last rank to arrive. If the file does not name that rank, it is
-    the one with the shortest duration. Round trips of messages were timed with one clock, so a message takes
-    half of the first rank's time.
+    the one with the shortest duration. A message takes half of the round trip that the first rank
+    timed.
     """
     file = Path(path)
     try:

@@ -47,9 +47,9 @@ _KEY = ["source", "target", "comm_tag", "comm_size_bytes", "group"]
 def message_transfers(workload: Workload, captured_ranks: int) -> tuple[list[Transfer], list[str]]:
     """Return the transfers of messages between the first *captured_ranks*, and sentences on omitted ones.
 
-    On a device, the end of a message with the shorter duration came last and did not wait. On hosts, a
-    receive lasts from its request: of messages of one size in both directions between two ranks, the fastest
-    in each direction have not waited, and in the average of both directions clock offsets cancel.
+    On a device, the side of a message with the shorter duration came last and did not wait. On hosts, a
+    receive lasts from its request. The fastest messages of one size in each direction between two ranks
+    have not waited, and clock offsets cancel in the average of both directions.
     """
     messages = _messages(workload, captured_ranks)
     on_device = (messages["stream_sent"] >= DEVICE_LANES) & (messages["stream_received"] >= DEVICE_LANES)

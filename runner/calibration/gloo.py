@@ -33,7 +33,7 @@ class _Call(NamedTuple):
     """An operation with the bytes of each of *members*; *turns* consecutive ones count as one.
 
     *begin* returns the work to wait for, if any. Each of the first *comes_last* members arrives last in its
-    turn. In a *rooted* operation, some rank knows the end only at the next meeting.
+    turn. In a *rooted* operation, some ranks learn of the end only at the next barrier.
     """
 
     operation: str
@@ -101,7 +101,7 @@ def _measured(largest: int, repeats: int) -> Iterator[dict[str, Any]]:
 
 
 def _meeting(repeats: int) -> int:
-    """Return the time in which the last rank meets all others, which follows rooted collectives."""
+    """Return the duration of the barrier after rooted collectives, on the last rank to arrive."""
     everyone = tuple(range(dist.get_world_size()))
     call = _Call("barrier", 0, everyone, lambda: dist.barrier(async_op=True), len(everyone))
     lasts = [everyone[repeat % len(everyone)] for repeat in range(repeats)]
@@ -143,7 +143,8 @@ def _compute(seconds: float) -> None:
     """Keep the processor busy for that long, as a job does before it communicates.
 
     After a sleep, the system gives gloo's threads less CPU time: with a core for each rank, an all-reduce of
-    64 KiB at 500 Mbit/s took 1.2 to 1.5 or 5 to 7 ms then, and 1.2 to 2.8 after computation, seldom more.
+    64 KiB at 500 Mbit/s took either 1.2 to 1.5 ms or 5 to 7 ms after a sleep, but 1.2 to 2.8 ms after
+    computation.
     """
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
