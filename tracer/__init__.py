@@ -2,7 +2,7 @@
 
 :func:`trace` runs an unchanged training command and writes a :class:`TraceSet`. :func:`capture` does the same
 from inside a script whose steps do not end with a torch optimizer. :func:`collect` merges the trace sets of a
-job's hosts. :func:`record_script` records what a script would do, without devices, peers or data.
+job's hosts. :func:`record_script` records the work of a script without devices, peers or data.
 """
 
 from __future__ import annotations

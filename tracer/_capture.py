@@ -30,7 +30,7 @@ class Capture:
         self._agent = agent
 
     def step(self) -> None:
-        """Mark the end of one step (a training step, or a batch of inference)."""
+        """Mark the end of a step (a training step, or a batch of inference)."""
         self._agent.boundary()
 
 
@@ -41,10 +41,10 @@ def capture(
     """Capture *steps* steps of this process and its peers into *out*, each ended by ``step()``.
 
     With 0 *steps*, only the times of all steps are recorded. The first *warmup* steps are not profiled.
-    Unless *stacks* is off, the Python stacks of all threads are sampled during the whole capture. Every rank
-    opens it with the same *out*; the last rank to leave writes the manifest, or the last to end if one has
-    died. Under ``chakrascope trace`` the launcher's folder and options apply instead, and the launcher writes
-    the manifest.
+    Unless *stacks* is off, the Python stacks of all threads are sampled during the whole capture. Every
+    rank uses the same *out*. The last rank to leave writes the manifest, or the last to end if one
+    died. Under ``chakrascope trace`` the launcher's folder and options apply instead, and the launcher
+    writes the manifest.
 
     Raises:
         NothingCaptured: on leaving, if no rank recorded a step.
@@ -73,7 +73,7 @@ def capture(
 
 
 def _own_agent(module: ModuleType, out: Path, options: dict[str, Any]) -> _agent.Agent:
-    """Return a new agent of this process, which writes into *out* as under the launcher."""
+    """Return a new agent for this process that writes into *out*."""
     # imported late: torch is an optional dependency
     module.watch_profilers(importlib.import_module("torch.autograd.profiler"))
     module.watch_profiled_steps(importlib.import_module("torch.profiler.profiler"))
@@ -105,7 +105,7 @@ def _process_start() -> float:
 
 
 def _loaded_agent_module() -> ModuleType:
-    """Return the agent that is loaded in this process, else this package's own."""
+    """Return the agent module that is loaded in this process, or else this package's."""
     return sys.modules.get("_chakrascope_agent", _agent)
 
 

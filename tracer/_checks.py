@@ -77,7 +77,7 @@ def _launched_script(command: Sequence[str]) -> str | None:
 
 
 def _script(command: Sequence[str]) -> str | None:
-    """Return the script of ``python [-u ...] SCRIPT``, None for a command of another form."""
+    """Return the script of ``python [-u ...] SCRIPT``; None for other commands."""
     if not Path(command[0]).name.startswith("python"):
         return None
     for word in command[1:]:

@@ -24,8 +24,7 @@ OF_THE_WINDOW = ("warmup", "steps")
 def collect(folders: Iterable[str | Path], output: str | Path) -> TraceSet:
     """Copy the trace sets in *folders*, each of some ranks of one job, into one trace set in *output*.
 
-    Ranks that no folder has are named in its ``reasons``; hosts
-    whose clocks cannot be compared in its ``notes``.
+    Its ``reasons`` name ranks without traces; its ``notes`` name hosts whose clocks cannot be compared.
 
     Raises:
         UsageError: no folder was given.

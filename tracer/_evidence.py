@@ -55,7 +55,8 @@ class SourceFile(msgspec.Struct, frozen=True):
 
 
 class Loader(msgspec.Struct, frozen=True):
-    """A ``DataLoader`` that was iterated over; *file* (-1: unknown) and *line* define *dataset*'s access."""
+    """A ``DataLoader`` that was iterated over; *file* (-1: unknown) and *line* are where *dataset*
+    defines the access to its items."""
 
     dataset: str
     file: _Integer
@@ -83,8 +84,8 @@ class StepReadings(_Table, frozen=True):
     """Readings at the boundaries between steps.
 
     All but *index* (the number of ended steps), *time_ns* (Unix) and *recorded* are cumulative; -1 means not
-    read. The last four are [] in captures before 0.3. *collective_ns* is spent waiting. Two rows with the
-    same index enclose the capture's own work, which belongs to no step.
+    read. The last four are [] in captures before 0.3. *collective_ns* is spent waiting. Two rows with
+    the same index enclose the work of the agent, which belongs to no step.
     """
 
     index: _Column
@@ -115,7 +116,7 @@ class StepReadings(_Table, frozen=True):
 class Samples(_Table, frozen=True):
     """Python stacks: rows of one *time_ns* are one sample, taken *late_ns* after it was due.
 
-    *thread*, *stack* and *wait* are indices; *cpu_ns* and *delay_ns* are the thread's cumulative ones.
+    *thread*, *stack* and *wait* are indices; *cpu_ns* and *delay_ns* are cumulative for the thread.
     """
 
     time_ns: _Column
@@ -153,8 +154,7 @@ class Collections(_Table, frozen=True):
 class Frame(NamedTuple):
     """A function and the line that was being executed.
 
-    *call* names the called function if that has no Python frame of its own; "" if there is none or it is
-    unknown.
+    *call* names the called function if it has no Python frame; "" if there is none or it is unknown.
     """
 
     function: str
@@ -170,7 +170,7 @@ class Frame(NamedTuple):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank's agent observed in addition to the traces; all times are Unix nanoseconds.
+    """The evidence from one rank's agent; all times are Unix nanoseconds.
 
     *stacks* are pairs of a parent stack (-1: none) and a frame, the innermost one; stack 0 is empty.
     *step_histogram* counts all steps of the run without a profiler by the lower bound of their duration.

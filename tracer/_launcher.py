@@ -63,7 +63,7 @@ def trace(
         CaptureError: the command or script does not exist, *out* already holds a trace set, or cannot be
             written to.
         NothingCaptured: it ran, but no step was recorded.
-        CommandFailed: likewise, and the command failed; ``exit_code`` is the command's.
+        CommandFailed: no step was recorded, and the command failed; ``exit_code`` is the command's.
 
     """
     folder = Path(out).absolute()

@@ -64,9 +64,9 @@ def merge(out: Path, command: Sequence[str], exit_code: int, options: Mapping[st
     """Return the capture in *out* as a trace set; write its manifest, unless a peer has.
 
     Raises:
-        NothingCaptured: no rank recorded anything; the message says how far the job came.
-        CommandFailed: likewise, and the command failed.
-        CaptureError: the manifest cannot be written.
+        NothingCaptured: no rank recorded anything; the message states how far the job got.
+        CommandFailed: no rank recorded anything, and the command failed. CaptureError: the manifest
+        cannot be written.
 
     """
     with _alone(out / CLAIM):
@@ -133,7 +133,7 @@ def _merge(
 
 
 def write_manifest(trace_set: TraceSet) -> None:
-    """Save the manifest of *trace_set*; raises `CaptureError` when it cannot be written."""
+    """Save the manifest of *trace_set*; raises `CaptureError` if it cannot be written."""
     try:
         trace_set.save()
     except OSError as error:
@@ -201,7 +201,7 @@ def _salvaged(out: Path, entry: RankStatus) -> RankStatus:
 
 
 def _notes(entries: Sequence[RankStatus], statuses: Sequence[Status], fake_world: int) -> list[str]:
-    """Return remarks on the traces that are no defects, one sentence each."""
+    """Return notes on the traces that are not defects, one sentence each."""
     notes = [note for status in statuses for note in status.notes]
     notes += [note for entry in entries for note in entry.notes]
     if fake_world:

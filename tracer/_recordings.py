@@ -17,8 +17,9 @@ class RecordedEntry(msgspec.Struct, frozen=True):
     """An operator or a communication, with its arguments as host traces have them.
 
     It waits for the previous entry on its *stream* and for the entries with the indices *waits*. For a
-    communication, *group* is the name of its group, and *peer* the position of the other rank of a message.
-    *module* is an index into the recording's modules; *phase* is forward, backward, optimizer or other.
+    communication, *group* is the name of its group, and *peer* is the position of a message's other
+    rank in it. *module* is an index into the recording's modules; *phase* is forward, backward,
+    optimizer or other.
     """
 
     name: str
@@ -62,8 +63,8 @@ class Memory(msgspec.Struct, frozen=True):
 class Recording(msgspec.Struct, frozen=True):
     """One step of one rank.
 
-    *groups* are the ranks of this rank's groups by name, *made_groups* those of every created group, in
-    order; *compiled* are the modules that the script compiles.
+    *groups* maps the names of this rank's groups to their ranks. *made_groups* has the ranks of every
+    group that was created, in order. *compiled* are the modules that the script compiles.
     """
 
     rank: int

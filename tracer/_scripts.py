@@ -1,4 +1,4 @@
-"""Record what the ranks of a training script would do, without devices, peers or data."""
+"""Record the work of the ranks of a training script, without devices, peers or data."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ def record_script(
 ) -> list[Recording]:
     """Run the script and arguments *command* as ranks of a job of *world* ranks; record a step of each.
 
-    Tensors are fake, so nothing is allocated. Rank 0 is run, then the ranks with which it exchanges messages
-    (stages of a pipeline) and so on, and the last rank, to check whether all do the same; with *every_rank*,
-    all ranks. Files are written to *out*. *on_status* receives a sentence when a rank is done.
+    Tensors are fake, so nothing is allocated. Rank 0 is run, then the ranks with which it exchanges
+    messages (stages of a pipeline) and so on, and the last rank, to check whether all ranks do the same
+    work. With *every_rank*, all ranks are run. Files are written to *out*. *on_status* receives a
+    sentence when a rank has finished.
 
     Raises:
         UsageError: a number of ranks out of range.

@@ -21,7 +21,7 @@ _READ_BYTES = 1 << 16
 
 
 class StepTimes(msgspec.Struct, frozen=True):
-    """Readings of consecutive steps of *rank*, which *sends* messages to those ranks."""
+    """Readings of consecutive steps of *rank*; *sends* are the ranks to which it sends messages."""
 
     rank: _Rank
     steps: StepReadings
@@ -34,7 +34,7 @@ class _Part(StepTimes, frozen=True, kw_only=True):
 
 
 def read_step_times(trace_set: TraceSet, entry: RankEntry) -> Iterator[StepTimes]:
-    """Yield the parts of what *entry*, a rank of *trace_set*, recorded of its steps, in order of time.
+    """Yield the recorded steps of *entry*, a rank of *trace_set*, part by part, in order of time.
 
     There are none unless the capture was of 0 steps. A part that a killed process left incomplete is dropped.
 

@@ -53,9 +53,9 @@ class RankEntry(msgspec.Struct, frozen=True):
 
     Files are names in the trace set's folder. The host trace covers *structure_step*; None means that it
     covers all *steps*. *complete*: all requested steps are in the files. *all_groups* are the ranks of every
-    group that the script created, in a fake world. *unprofiled_steps* are up to 32 unprofiled steps nearest
-    to the captured ones; [] if none is known. *evidence* is read by `read_evidence`, *step_times*, all steps
-    of a capture of 0 steps, by `read_step_times`.
+    group that the script created, in a fake world. *unprofiled_steps* are up to 32 unprofiled steps
+    nearest to the captured ones; [] if there are none. `read_evidence` reads *evidence*;
+    `read_step_times` reads *step_times*, the steps of a capture of 0 steps.
     """
 
     rank: _Rank
@@ -113,7 +113,7 @@ class TraceSet(Manifest, frozen=True, kw_only=True):
 
     @classmethod
     def load(cls, folder: str | Path, *, need_files: bool = True) -> TraceSet:
-        """Read and check a trace set; with *need_files*, the files it lists have to be there.
+        """Read and check a trace set; with *need_files*, the files it lists must exist.
 
         Raises:
             TraceError: there is no manifest, it cannot be read, or a file it lists is missing.

@@ -55,7 +55,7 @@ class _Window:
 def hugging_face_callback(out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool = True) -> Any:
     """Return a ``transformers.TrainerCallback`` that captures *steps* optimizer steps into *out*.
 
-    Use it as ``Trainer(..., callbacks=[hugging_face_callback("traces")])``; every rank does.
+    Use it as ``Trainer(..., callbacks=[hugging_face_callback("traces")])``; on every rank.
 
     Raises:
         CaptureError: transformers is not installed.
@@ -84,7 +84,7 @@ def hugging_face_callback(out: str | Path, *, warmup: int = 3, steps: int = 3, m
 def lightning_callback(out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool = True) -> Any:
     """Return a Lightning ``Callback`` that captures *steps* optimizer steps into *out*.
 
-    Use it as ``Trainer(callbacks=[lightning_callback("traces")])``; every rank does.
+    Use it as ``Trainer(callbacks=[lightning_callback("traces")])``; on every rank.
 
     Raises:
         CaptureError: neither lightning nor pytorch_lightning is installed.
@@ -119,7 +119,7 @@ def lightning_callback(out: str | Path, *, warmup: int = 3, steps: int = 3, modu
 
 
 def _library(*names: str) -> ModuleType:
-    """Import the first of *names* that is installed."""
+    """Import and return the first of *names* that is installed."""
     for name in names:
         with contextlib.suppress(ModuleNotFoundError):
             return importlib.import_module(name)

@@ -33,7 +33,7 @@ class SaveOnAbruptEnd:
             setattr(os, name, self._replaced[name][1])
 
     def stop(self) -> None:
-        """Restore the functions, except where somebody else has replaced them meanwhile."""
+        """Restore the functions, except those that other code has replaced meanwhile."""
         for name, (original, ours) in self._replaced.items():
             if getattr(os, name) is ours:
                 setattr(os, name, original)

@@ -60,8 +60,8 @@ class Agent:
     ``warmup`` steps pass first, then ``steps`` steps are captured. All steps of the run are timed; with 0
     ``steps``, these times are all that is recorded. With *stacks*, the threads' stacks are sampled too.
     ``trigger`` defines a step: an optimizer's step ("optimizer"), a call of the outermost module ("forward"),
-    a mark in the script ("manual") or the whole script ("script"). ``all_threads``: whether work of other
-    threads belongs to a step.
+    a call in the script ("manual") or the whole script ("script"). ``all_threads``: whether work of
+    other threads belongs to a step.
     """
 
     def __init__(
@@ -144,20 +144,20 @@ class Agent:
             self.boundary()
 
     def forward_step(self) -> None:
-        """Handle that the outermost module is about to be called again."""
+        """Handle the next call of the outermost module."""
         if self.trigger in ("", "forward") and self._counts():
             self.trigger = "forward"
             self.boundary()
 
     def expect_optimizer(self) -> None:
-        """Handle that this process trains: from now on optimizer steps count, not forward calls."""
+        """Count optimizer steps instead of forward calls from now on, as this process trains."""
         if self.trigger == "forward" and self._in_own_thread():
             self._start_over()
             self.finished = False
             self.trigger = ""
 
     def _counts(self) -> bool:
-        """Handle that this thread steps; return whether that still matters."""
+        """Handle a step in this thread; return whether steps are still recorded or timed."""
         self._threads.add(threading.get_ident())
         if not self._in_own_thread():
             self._other_thread_trained = True
@@ -165,17 +165,17 @@ class Agent:
 
     @property
     def counts_on(self) -> bool:
-        """Whether steps still matter, at least for timing."""
+        """Whether steps are still recorded or timed."""
         return not self.finished or self._observation.is_on
 
     def _in_own_thread(self) -> bool:
-        """Return whether no other thread than this one is being recorded."""
+        """Return whether no thread other than this one is being recorded."""
         if self.finished:
             return self._observation.is_of_this_thread()
         return self.recorder is None or self.recorder.thread == threading.get_ident()
 
     def begin(self, level: int) -> None:
-        """Start to record here if there is no warm-up: the first step, or the whole script, begins.
+        """Start to record the first step, or the whole script, if there is no warm-up.
 
         *level* ranks the triggers; a higher one discards the recording so far.
         """
@@ -194,7 +194,7 @@ class Agent:
             self.close()
 
     def observe(self) -> None:
-        """Start to observe this thread, which trains or is about to."""
+        """Start to observe this thread, which is about to train."""
         if not self.finished:
             self._observation.start()
 
@@ -286,7 +286,7 @@ class Agent:
         self._guard()
 
     def _record_times(self) -> None:
-        """Record nothing but the times of all steps, until the process ends."""
+        """Record only the times of all steps, until the process ends."""
         recorder = Recorder(self.out, modules=False)
         if not self._may_record(recorder):
             self.close()
@@ -298,7 +298,7 @@ class Agent:
         self._write_status()
 
     def _may_record(self, recorder: Recorder) -> bool:
-        """Return whether the recording of *recorder* is wanted, and note the reason if not."""
+        """Return whether to keep the recording of *recorder*; if not, store the reason."""
         if len(self._threads & {thread.ident for thread in threading.enumerate()}) > 1:
             self._add_reason("several threads train at once, and which of them takes a step is not known")
             return False
@@ -329,13 +329,14 @@ class Agent:
         self._guard()
 
     def profile_started(self) -> None:
-        """Handle that a profiler of the script starts to record, in a step that the script marked."""
+        """Handle the start of recording by a profiler of the script, in a step that the script
+        marked."""
         self._observation.is_profiled = True
         with self._own_failures():
             self._follow_own(at_mark=True)
 
     def marked_step_ends(self) -> None:
-        """Handle that the script marks the end of a step in its profiler."""
+        """Handle the end of a step that the script marks in its profiler."""
         with self._own_failures():
             if self._marked_at not in (None, -1, self.steps_seen - 1):
                 self._marked_at = None  # a part of a step, or several steps: the agent's own count is used
@@ -349,7 +350,7 @@ class Agent:
                     own.close_step(time.time_ns())
 
     def marked_step_begins(self) -> None:
-        """Handle that the next marked step begins."""
+        """Handle the start of the next marked step."""
         with self._own_failures():
             if self._own is None:
                 self._follow_own(at_mark=True)
@@ -357,13 +358,13 @@ class Agent:
                 self._own.open_step(self.steps_seen)
 
     def profile_ends(self, profile: Any) -> None:
-        """Handle that *profile*, the script's, is about to stop."""
+        """Handle the imminent stop of *profile*, the script's profiler."""
         with self._own_failures():
             if self._own is not None and self._own.profile is profile and self._own.recording:
                 self._own.end()
 
     def profile_ended(self, profile: Any) -> None:
-        """Keep the recording of *profile* in case ours never records."""
+        """Keep the recording of *profile* in case the agent's own profiler never records."""
         self._lets_pass = self._observation.is_profiled = True
         with self._own_failures():
             own = self._own
@@ -377,7 +378,7 @@ class Agent:
 
     @contextlib.contextmanager
     def _own_failures(self) -> Iterator[None]:
-        """Suppress our own errors in calls of the script's profiler."""
+        """Suppress the agent's errors in calls of the script's profiler."""
         try:
             yield
         except Exception as error:
@@ -392,7 +393,8 @@ class Agent:
                 own.discard()
 
     def make_way(self) -> None:
-        """End the window because the script starts a profiler of its own; retry if it is still empty."""
+        """End the window because the script starts its own profiler; retry later if the window is
+        empty."""
         recorder, own = self.recorder, self._own
         if own is not None and not own.recording and (recorder is None or not recorder.timed_steps):
             self.close()  # its profiler's last recording is as good as the next
@@ -426,7 +428,7 @@ class Agent:
                 self._write_status()
 
     def close(self) -> None:
-        """Save the capture; do nothing if it is saved or this process is a fork."""
+        """Save the capture, unless it is saved already or this process is a fork."""
         if self.pid != os.getpid() or self.finished:
             return
         with signals_deferred():
@@ -448,7 +450,8 @@ class Agent:
         self._unguard()
 
     def _better_record(self) -> Recorder | None:
-        """Return our recorder, or the script's profile if ours has no timed step; drop the other."""
+        """Return the agent's recorder, or the script's profile if that recorder has no timed step; drop
+        the other."""
         own, recorder = self._own, self.recorder
         if own is not None and own.structure_step is None:
             self._drop_own()

@@ -78,7 +78,8 @@ class EvidenceRecorder:
         self._sampler.stop()
 
     def boundary(self, steps_over: int, *, recorded: bool) -> None:
-        """Record that a step ends here, or that the next one begins after work of the agent; about 10 us."""
+        """Record the end of a step, or the start of the next one after work of the agent; takes about
+        10 us."""
         if threading.get_ident() == self.thread:
             row = self._clock.boundary(steps_over, recorded=recorded)
             if self._step_file is not None:
@@ -86,11 +87,12 @@ class EvidenceRecorder:
 
     @property
     def step_failure(self) -> str:
-        """Why the file of all steps ends early; "" if it does not."""
+        """The reason why the file of all steps ends early; "" if it is complete."""
         return "" if self._step_file is None else self._step_file.failure
 
     def write_steps(self, path: Path, head: Callable[[], dict[str, Any]]) -> None:
-        """Write all steps to *path*, each part with what *head* returns, from those so far on.
+        """Write all steps of the run to *path*, including earlier ones; each part begins with the
+        result of *head*.
 
         Raises:
             OSError: it could not be created.
@@ -101,7 +103,7 @@ class EvidenceRecorder:
             self._step_file.add(row)
 
     def enter_window(self, inside: bool) -> None:
-        """Record that the profiled steps begin or, if not *inside*, have ended."""
+        """Record the start of the profiled steps, or their end if not *inside*."""
         if self._samples_stacks:
             self._sampler.enter_window(inside)
 

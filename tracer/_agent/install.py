@@ -115,7 +115,7 @@ def watch_profilers(profiler_module: Any) -> None:
 
 
 def watch_profiled_steps(profiler_module: Any) -> None:
-    """Follow the steps that the script marks in its own profiler."""
+    """Track the steps that the script marks in its own profiler."""
     profilers.watch_steps(profiler_module, existing_agent)
 
 

@@ -77,7 +77,7 @@ class LoaderWatch:
         return timed
 
     def _list(self, loader: Any) -> None:
-        """Record what *loader* loads and how; errors in that are never the script's problem."""
+        """Record the dataset and settings of *loader*; errors never reach the script."""
         try:
             described = _description(loader)
         except Exception:

@@ -48,6 +48,6 @@ class MessageGroups:
 
 
 def _group_class() -> Any:
-    """Return the class of process groups; one without these methods if this torch has none."""
+    """Return the class of process groups, or one without these methods if this torch has none."""
     bindings = sys.modules.get("torch._C._distributed_c10d")
     return getattr(bindings, "ProcessGroup", object)

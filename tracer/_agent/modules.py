@@ -1,4 +1,4 @@
-"""Mark every module's forward pass in the trace, and where the script calls a model without gradients."""
+"""Mark every module's forward pass in the trace, and the script's calls of models without gradients."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoin
 class ModuleRanges:
     """Profiler ranges ``chakrascope::module <path>`` around every module's forward pass while enabled.
 
-    A call from outside any module while gradients are off has a range ``chakrascope::call <place>`` around
-    it: such a forward pass is not the one that is trained, and its place in the script tells which it is.
+    A call from outside any module while gradients are off has a range ``chakrascope::call <place>``
+    around it: its place in the script identifies a forward pass that is not trained.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,8 @@ class ModuleRanges:
         self._has_gradients: Any = None
 
     def enable(self) -> bool:
-        """Register the global hooks, unless torch.compile is in use: they would force a recompilation.
+        """Register the global hooks, unless torch.compile is in use, as they would force a
+        recompilation.
 
         Returns whether modules are marked.
         """

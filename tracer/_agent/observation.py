@@ -1,4 +1,4 @@
-"""Collect evidence of this process from the first sign of training until its end."""
+"""Collect evidence of this process from the start of training until its end."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ class Observation:
         return self._recorder is not None and self._recorder.thread == threading.get_ident()
 
     def start(self) -> None:
-        """Start in this thread, which trains or is about to; restart if another one was timed before."""
+        """Start in this thread, which is about to train; restart if another thread was timed before."""
         if not self.is_of_this_thread():
             self.stop()
             self._recorder = EvidenceRecorder(stacks=self._stacks)
             self._recorder.start()
 
     def write_steps(self, folder: Path, rank: int, head: Callable[[], dict[str, Any]]) -> None:
-        """Write all steps of the run to a file, from those so far on, each part with what *head* returns.
+        """Write all steps of the run to a file, including earlier ones; each part begins with the
+        result of *head*.
 
         Raises:
             OSError: it could not be created.
@@ -63,7 +64,8 @@ class Observation:
             recorder.stop()
 
     def time_step(self, steps_over: int, *, recorded: bool) -> None:
-        """Record the end of a step, or the start of the next one after work of the agent; about 10 us."""
+        """Record the end of a step, or the start of the next one after work of the agent; takes about
+        10 us."""
         if self._recorder is not None:
             with contextlib.suppress(AttributeError, KeyError):  # torch is not fully imported yet
                 recorded |= self.is_profiled or foreign_profiler_is_on(sys.modules["torch"])
@@ -71,7 +73,7 @@ class Observation:
             self.is_profiled = False
 
     def enter_window(self, inside: bool) -> None:
-        """Record that the profiled steps begin or, if not *inside*, have ended."""
+        """Record the start of the profiled steps, or their end if not *inside*."""
         if self._recorder is not None:
             self._recorder.enter_window(inside)
 

@@ -1,4 +1,4 @@
-"""Use the recording of the script's own profiler if ours cannot run at the same time."""
+"""Use the recording of the script's own profiler if the agent's cannot run at the same time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["OwnProfile"]
 class OwnProfile(Recorder):
     """The steps of this rank inside *profile*, a ``torch.autograd.profiler`` that the script started.
 
-    The first of up to *wanted* + 1 steps is also recorded with the host trace's observer. The script's trace
-    stays as it is: no range is added to it, so operators name no modules. With *marked*, the script marks
-    steps in its profiler; else the agent counts them.
+    The first of up to *wanted* + 1 steps is also recorded with the host trace's observer. No range is
+    added to the script's trace, so its operators have no modules. With *marked*, the script marks steps
+    in its profiler; else the agent counts them.
     """
 
     def __init__(self, out: Path, profile: Any, wanted: int, *, marked: bool) -> None:
@@ -56,7 +56,7 @@ class OwnProfile(Recorder):
         self.open_step(steps_seen)
 
     def open_step(self, index: int) -> None:
-        """Record that step *index* begins."""
+        """Record the start of step *index*."""
         self._step_index = index
         self._is_open = not self.full
         self._step_start_ns = time.time_ns()
@@ -76,7 +76,7 @@ class OwnProfile(Recorder):
             self._end_window()
 
     def end(self) -> None:
-        """Handle that the script's profiler is about to stop; an open step is incomplete."""
+        """Handle the imminent stop of the script's profiler; an open step is incomplete."""
         self._is_open = False
         self._end_window()
 
@@ -88,7 +88,8 @@ class OwnProfile(Recorder):
         self.profile.kineto_results = _SharedResults(self._results, self)
 
     def save_for_script(self, path: str) -> None:
-        """Act as the results' own ``save``, and keep a copy unless ours was saved before."""
+        """Act as the results' own ``save``, and keep a copy unless the agent's copy was saved
+        before."""
         if self.files["device_trace"] is not None:
             with gzip.open(self.out / self.files["device_trace"]) as source, open(path, "wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)

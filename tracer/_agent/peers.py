@@ -1,4 +1,4 @@
-"""Other processes of the same rank: an earlier run of the script, or one that runs next to the training."""
+"""Other processes of the same rank: an earlier run of the script, or a helper next to the training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PRECEDENCE = {"": 0, "script": 0, "forward": 1}
 
 
 def of_rank(out: Path, rank: int, trigger: str) -> list[dict[str, Any]]:
-    """Return the entries of other processes for *rank* with that *trigger*, without helpers."""
+    """Return the entries of other processes for *rank* with this *trigger*, except helpers."""
     statuses = (json.loads(file.read_bytes()) for file in (out / "status").glob("*.json"))
     entries = [status["rank"] for status in statuses if status["pid"] != os.getpid() and status["rank"]]
     own = _precedence(trigger)
@@ -23,7 +23,7 @@ def of_rank(out: Path, rank: int, trigger: str) -> list[dict[str, Any]]:
 
 
 def any_trains_rather(others: Sequence[dict[str, Any]], trigger: str) -> bool:
-    """Return whether a process of that *trigger* runs a model next to one of *others*, which trains."""
+    """Return whether a process with this *trigger* runs a model next to one of *others* that trains."""
     return any(_precedence(trigger) < _precedence(entry["trigger"]) for entry in others)
 
 

@@ -80,10 +80,10 @@ def watch_backward(torch: Any) -> None:
 
 
 def _wait_announced(torch: Any, tensors: Any) -> Any:
-    """Let the collective phase begin with the last gradient: DistributedDataParallel then waits in C++.
+    """Start the collective phase with the last gradient, when DistributedDataParallel waits in C++.
 
-    Autograd calls its callbacks in the order in which they were queued, and this one is queued first. Returns
-    the hook to remove, None without peers and under compiled autograd, which cannot trace it.
+    Autograd calls its callbacks in the order in which they were queued, and this one is queued first.
+    Returns the hook to remove; None without peers, and under compiled autograd, which cannot trace it.
     """
     compiled = sys.modules.get("torch._dynamo.compiled_autograd")
     if not _has_peers() or getattr(compiled, "compiled_autograd_enabled", False):
@@ -105,7 +105,8 @@ def _has_peers() -> bool:
 
 
 def watch_communication(distributed_module: Any) -> None:
-    """Time the waits for collectives and messages, and note who is sent messages, from the first call on."""
+    """Time the waits for collectives and messages, and record the receivers of messages, from the first
+    call on."""
     if "communication" in _watching:
         return
     _watching.add("communication")

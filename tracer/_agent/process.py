@@ -42,7 +42,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _new_file(path: Path) -> Iterator[Path]:
-    """Do the same as `support.new_file`, which may not be importable in the job's Python.
+    """Write a new file as `support.new_file` does, which may not be importable in the job's Python.
 
     The agent is loaded by its path alone. Nothing is synced while the job waits; the launcher does that
     before it writes the manifest.
@@ -142,7 +142,7 @@ def _occupy_standard_error() -> None:
 def signals_deferred() -> Iterator[None]:
     """Hold back termination signals while files are written; deliver them afterwards.
 
-    Handlers rather than a signal mask: a mask covers one thread, and torch's others would still be hit. An
+    It uses handlers: a signal mask covers one thread, and signals would still reach torch's others. An
     interrupt (Ctrl-C) of a process that is ending anyway is dropped.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -164,5 +164,5 @@ def signals_deferred() -> Iterator[None]:
 
 
 def _is_ending() -> bool:
-    """Return whether the interpreter has left the script and runs its exit functions."""
+    """Return whether the interpreter has finished the script and runs exit functions."""
     return not threading.main_thread().is_alive()

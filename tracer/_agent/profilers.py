@@ -32,22 +32,22 @@ class ProfileListener(Protocol):
     """The interface that is notified of the script's profilers; its methods must not raise."""
 
     def make_way(self) -> None:
-        """Handle that a profiler is about to start."""
+        """Handle the imminent start of a profiler."""
 
     def profile_started(self) -> None:
-        """Handle that a profiler has started to record."""
+        """Handle the start of recording."""
 
     def profile_ends(self, profile: Any) -> None:
-        """Handle that *profile* is about to stop recording."""
+        """Handle the imminent stop of *profile*."""
 
     def profile_ended(self, profile: Any) -> None:
-        """Handle that *profile* has stopped and has its results."""
+        """Handle the results of *profile*, which has stopped."""
 
     def marked_step_ends(self) -> None:
-        """Handle that the script marks the end of a step in its profiler."""
+        """Handle the end of a step that the script marks in its profiler."""
 
     def marked_step_begins(self) -> None:
-        """Handle that the next step begins."""
+        """Handle the start of the next step."""
 
 
 def watch(profiler_module: Any, listener: Callable[[], ProfileListener | None]) -> None:
@@ -125,7 +125,7 @@ def watch_steps(profiler_module: Any, listener: Callable[[], ProfileListener | N
 
 @contextlib.contextmanager
 def starting_ours() -> Iterator[None]:
-    """Treat a profiler that is started in the block as ours, not the script's."""
+    """Treat a profiler that is started in the block as the agent's, not the script's."""
     _state["ours"] = True
     try:
         yield
@@ -134,7 +134,7 @@ def starting_ours() -> Iterator[None]:
 
 
 def foreign_profiler_is_on(torch: Any) -> bool:
-    """Return whether a profiler of the script is recording or preparing to."""
+    """Return whether a profiler of the script is recording or preparing to record."""
     return bool(_foreign) or torch.autograd._profiler_enabled()
 
 

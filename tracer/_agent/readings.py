@@ -21,7 +21,7 @@ _pread.restype = ctypes.c_ssize_t
 
 
 class CounterFile:
-    """A file of counters, opened once and never closed, as the script may have reused its number.
+    """A file of counters, which is never closed, as the script may have reused its descriptor.
 
     It is read without releasing the interpreter lock, which might be reacquired only milliseconds later.
     """
@@ -46,7 +46,7 @@ class CounterFile:
         return self._descriptor >= 0
 
     def words(self) -> list[bytes]:
-        """Return the words in the file now; [] if it cannot be read."""
+        """Return the words in the file; [] if it cannot be read."""
         if self._descriptor < 0:
             return []
         length = _pread(self._descriptor, self._buffer, _BYTES, 0)
@@ -65,7 +65,8 @@ class ThreadReadings:
         return _number(self._schedule.words(), 1)
 
     def syscall(self) -> int | None:
-        """Return the number of the thread's current system call, -1 if it runs; None if unknown."""
+        """Return the number of the thread's current system call; -1 if the thread is running, None if
+        unknown."""
         words = self._syscall.words()
         if not words:
             return None
@@ -86,7 +87,7 @@ class ProcessReadings:
         self._throttling = [file for path in _control_groups() if (file := CounterFile(path)).is_open]
 
     def traffic(self) -> tuple[int, int, int, int]:
-        """Return the bytes read and written by system calls, then those of disks; -1 if unknown."""
+        """Return the bytes read and written by system calls, then on disks; -1 if unknown."""
         words = self._traffic.words()
         return _number(words, 1), _number(words, 3), _number(words, 9), _number(words, 11)
 

@@ -101,8 +101,8 @@ class Recorder:
     def _settings(self) -> Any:
         """Return the profiler's settings, as far as this version of torch supports them.
 
-        On a device: which stream or thread waited for which event. In a script whose communication hooks
-        continue in other threads: those threads.
+        On a device, they record which stream or thread waited for which event. With communication hooks
+        that continue in other threads, they record those threads.
         """
         cuda = self.torch.cuda
         wanted = {
@@ -162,7 +162,7 @@ class Recorder:
         self._remove_observer(self._profile.stop)
 
     def _remove_observer(self, meanwhile: Callable[[], None] = _nothing) -> None:
-        """Do *meanwhile*, and remove the observer, once no thread can be inside either."""
+        """Call *meanwhile*, and remove the observer, when no thread can be inside it."""
         time.sleep(max(0.0, self._paused_at + GRACE_SECONDS - time.monotonic()))
         with without_chatter():
             meanwhile()
@@ -172,7 +172,7 @@ class Recorder:
                 _open_traces.clear()
 
     def _pause_observer(self) -> None:
-        """Stop observing operators of any thread; some may still be inside the observer.
+        """Stop observing operators; threads may still be inside the observer.
 
         Removing it then crashes torch, so removal has to wait.
         """
@@ -187,7 +187,7 @@ class Recorder:
             self._ranges.disable()
 
     def _pause_profile(self) -> None:
-        """Do the same with the profiler, unless it records only this thread."""
+        """Stop the profiler in the same way, unless it records only this thread."""
         if self._all_threads:
             with without_chatter():
                 self._profile.toggle_collection_dynamic(False, [self.torch.profiler.ProfilerActivity.CPU])

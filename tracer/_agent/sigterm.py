@@ -19,7 +19,7 @@ class SaveOnSigterm:
     """While enabled, calls *save* when SIGTERM arrives, then lets it end the process.
 
     Python runs a handler only between two instructions of the main thread. A thread that waits inside a
-    collective for a dead peer never reaches one, and would survive the signal. A helper thread therefore
+    collective for a dead peer would never run it, and survive the signal. A helper thread therefore
     kills the process after ``PATIENCE_SECONDS`` if the handler has not started.
     """
 
@@ -93,7 +93,7 @@ def _unset_wakeup(descriptor: int) -> None:
 
 
 def _reset_disposition(number: int) -> None:
-    """Restore the default action of signal *number*, from a thread that Python does not allow to."""
+    """Restore the default action of signal *number*, even outside the main thread."""
     set_handler = ctypes.pythonapi.PyOS_setsig
     set_handler.restype, set_handler.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
     set_handler(number, None)

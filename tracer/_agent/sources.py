@@ -1,4 +1,5 @@
-"""Describe code: its function, its file as a reader knows it, the line, and the function it was calling."""
+"""Describe a place in code: its function, its file as imports name it, the line, and the called
+function."""
 
 from __future__ import annotations
 
@@ -60,9 +61,9 @@ _described_once = lru_cache(maxsize=1 << 12)(_described)
 
 
 def script_place(frame: FrameType | None) -> str:
-    """Return the innermost function of the script in *frame* or around it, as ``function (path:line)``.
+    """Return the innermost function of the script at or around *frame*, as ``function (path:line)``.
 
-    It is "" without one.
+    Returns "" if there is none.
     """
     while frame is not None:
         file = _described_once(frame.f_code.co_filename)

@@ -1,4 +1,5 @@
-"""Sample the Python stacks of all threads, so that time between operators has a function and a line."""
+"""Sample the Python stacks of all threads, to attribute time between operators to functions and
+lines."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ RUNNING, UNKNOWN = -1, -2
 
 
 class _Rows:
-    """Rows of integers; every second sample is dropped whenever there are too many."""
+    """Rows of integers; whenever there are too many, every second sample is dropped."""
 
     def __init__(self, columns: int) -> None:
         self._format = struct.Struct(f"{columns}q")
@@ -64,7 +65,7 @@ class StackSampler:
 
     While it is on, the thread *stepping* (by Python's and the system's id) has a row in each sample; other
     threads have one if they used CPU time or moved. A sample takes no locks and never releases the
-    interpreter lock, so that a fork at any moment leaves the child nothing to wait for.
+    interpreter lock, so that a forked child cannot deadlock.
     """
 
     def __init__(self, stepping: tuple[int, int]) -> None:
@@ -115,7 +116,7 @@ class StackSampler:
         self._thread = None
 
     def enter_window(self, inside: bool) -> None:
-        """Sample more often while *inside* the profiled steps."""
+        """Set a shorter sampling interval while *inside* the profiled steps."""
         self._in_window = inside
         if self._thread is not None:  # otherwise the next sample may be tens of milliseconds away
             self.stop()

@@ -32,7 +32,7 @@ _UNREAD = (-1, -1, -1, -1, -1)
 
 
 class StepClock:
-    """Readings at the boundaries between steps, of the thread that creates it."""
+    """Readings of the creating thread at the boundaries between steps."""
 
     def __init__(self, garbage: GarbageWatch) -> None:
         self._garbage = garbage
@@ -45,7 +45,7 @@ class StepClock:
         self._read_ns = 0
 
     def boundary(self, index: int, *, recorded: bool) -> tuple[int, ...]:
-        """Record that *index* steps are over, the last one *recorded* by a profiler; return the row."""
+        """Record the end of step *index*; *recorded*: a profiler covered it. Return the row."""
         now = time.time_ns()
         counters = _UNREAD
         if now - self._read_ns >= LEAST_APART_NS or index == self._previous[0]:

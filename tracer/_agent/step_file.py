@@ -23,9 +23,9 @@ _NS_PER_HOUR = 3_600_000_000_000
 class StepFile:
     """Appends rows of *columns* to the file *path*, as whole gzip members of JSON.
 
-    One is written every ten seconds, the first ones sooner. A killed process leaves all earlier members.
-    If steps are so short that the file grows by more than 20 MB an hour, fewer of them are written: every
-    second, then every fourth, and so on, the same on all ranks.
+    A member is written every ten seconds, the first ones earlier. If the process is killed, all earlier
+    members remain readable. If steps are so short that the file grows by more than 20 MB an hour, fewer
+    of them are written: every second, then every fourth, and so on, the same on all ranks.
     """
 
     def __init__(self, path: Path, columns: Sequence[str], head: Callable[[], dict[str, Any]]) -> None:
@@ -48,7 +48,7 @@ class StepFile:
             self.write()
 
     def write(self) -> None:
-        """Write the rows so far; after a failure, nothing is written any more."""
+        """Write the rows so far; does nothing after a failed write."""
         before, now = self._written_ns, time.time_ns()
         self._written_ns = now
         if not self._rows or self.failure:

@@ -1,4 +1,4 @@
-"""Run a training script without its devices, peers and data, and record what one rank does.
+"""Run a training script without its devices, peers and data, and record the work of one rank.
 
 Tensors are fake: they have shapes and no values, so nothing is allocated. Process groups are torch's fake
 ones. Devices are emulated, including streams and events, so that the order of work on them is recorded. The

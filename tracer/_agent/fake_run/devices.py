@@ -152,7 +152,7 @@ def _outside_torch(outside: Any, inside: Any) -> Any:
 
 
 class _Nothing(contextlib.nullcontext[None]):
-    """A context that selects nothing."""
+    """A context manager without effect."""
 
     def __init__(self, *_: Any) -> None:
         super().__init__()

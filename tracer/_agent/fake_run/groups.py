@@ -34,7 +34,7 @@ _asking: list[bool] = []
 
 
 def install(distributed_module: Any) -> None:
-    """Replace every group by a fake one of this rank, and pass objects between the ranks that are run."""
+    """Replace every process group by a fake one, and pass objects between the ranks that are run."""
     options = launch_options()["fake_run"]
     fake_world.install(distributed_module, options["world"], options["rank"])
     distributed_module.send_object_list = _send
@@ -90,7 +90,7 @@ def _exchange() -> Path:
 
 
 def watch_works(torch: Any) -> None:
-    """Let ``wait`` of a communication block the stream that is current at that time."""
+    """Make ``wait`` of a communication block the current stream."""
     native = torch._C._distributed_c10d
     for name in _METHODS:
         if hasattr(native.ProcessGroup, name):
@@ -102,7 +102,7 @@ def watch_works(torch: Any) -> None:
 
 @contextlib.contextmanager
 def futures() -> Iterator[None]:
-    """Let ``get_future`` of the communications in the block return their outputs.
+    """Make ``get_future`` of the communications in the block return their outputs.
 
     Callbacks at their end run on a separate stream, as on GPUs.
     """

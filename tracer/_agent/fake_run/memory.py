@@ -1,4 +1,4 @@
-"""The bytes of tensors that a rank holds, now and at most."""
+"""The current and peak bytes of tensors that a rank holds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Memory:
         self._sizes: dict[int, int] = {}
 
     def begin(self) -> None:
-        """Reset the peak; the present bytes, of the model and its optimizer's state, count as fixed."""
+        """Reset the peak; the current bytes (model and optimizer state) count as fixed."""
         self.most_bytes = self.fixed_bytes = self.now_bytes
 
     def note(self, result: Any) -> None:

@@ -13,7 +13,8 @@ __all__ = ["Names"]
 
 
 class Names:
-    """The module around the current operator; for a backward operator, that of its forward operator."""
+    """Tracks the module around the current operator; a backward operator has that of its forward
+    operator."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch

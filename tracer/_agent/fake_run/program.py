@@ -11,7 +11,8 @@ __all__ = ["PROGRAM", "Event", "Program", "Stream"]
 class Program:
     """The entries of one step in order of issue, with the dependencies from streams, events and data.
 
-    An entry waits for the previous one on its stream, which is not listed, and for those in ``waits``.
+    An entry waits for those in ``waits``, and for the previous entry on its stream, which is not
+    listed.
     """
 
     def __init__(self) -> None:
@@ -188,5 +189,5 @@ class Event:
         """Return at once."""
 
     def elapsed_time(self, _end: Any) -> float:
-        """Return one millisecond, as nothing is timed."""
+        """Return one millisecond, because work has no duration here."""
         return 1.0

@@ -47,7 +47,7 @@ def _sync_buffers(self: Any) -> None:
 
 
 class _Nothing:
-    """An object with every method, each of which does nothing."""
+    """An object with every possible method, all of them without effect."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_args, **_kwargs: None

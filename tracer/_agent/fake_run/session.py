@@ -112,7 +112,7 @@ def note(sentence: str) -> None:
 
 
 def start(torch: Any) -> None:
-    """Make all tensors of this process fake from now on, and record the operators on them."""
+    """Make all further tensors of this process fake, and record the operators on them."""
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: PLC0415
 
     torch.set_num_threads(1)
