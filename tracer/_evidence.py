@@ -55,8 +55,7 @@ class SourceFile(msgspec.Struct, frozen=True):
 
 
 class Loader(msgspec.Struct, frozen=True):
-    """A ``DataLoader`` that was iterated over; *file* (-1: unknown) and *line* are where *dataset*
-    defines the access to its items."""
+    """A ``DataLoader`` in use; *file* (-1: unknown) and *line* define the item access of *dataset*."""
 
     dataset: str
     file: _Integer

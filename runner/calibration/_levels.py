@@ -91,8 +91,7 @@ _Pair = tuple[int, ...]
 
 
 def without_faster_pairs(records: Records, levels: list[Level]) -> tuple[Records, list[str]]:
-    """Return *records* without messages of pairs that are faster than the others of their level, and a
-    sentence on them.
+    """Return *records* without messages of pairs faster than the rest of their level, and a sentence on them.
 
     A dimension has one bandwidth, and collectives of all ranks wait for the slowest pair.
     """

@@ -234,8 +234,7 @@ class Fabric:
         return replace(self, switches=switches, links=links, settings={**self.settings, "LINK_DOWN": down})
 
     def check_packets(self) -> None:
-        """Raise `ConfigError` for buffers smaller than the ports reserve, or packet loss without
-        retransmission."""
+        """Raise `ConfigError` for buffers below the ports' reserves, or loss without retransmission."""
         switch, reserved = self._largest_reserve()
         size, factor = self.settings["BUFFER_SIZE"], self.settings["HEADROOM_FACTOR"]
         if reserved >= size * _MIB:

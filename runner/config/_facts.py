@@ -56,8 +56,7 @@ def network_links(network: NetworkConfig) -> tuple[Sequence[FabricLink], list[st
 
 
 def network_facts(network: NetworkConfig) -> NetworkFacts:
-    """Return the figures of *network*; raises `ConfigError` if it has no links and none can be
-    derived."""
+    """Return the figures of *network*; raises `ConfigError` if it neither has nor implies links."""
     links, names = network_links(network)
     ranks = network.num_ranks
     pairs = Counter((min(link.a, link.b), max(link.a, link.b)) for link in links)

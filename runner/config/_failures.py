@@ -223,8 +223,7 @@ def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[
 
 
 def check_failures(failures: Iterable[Failure], where: str) -> None:
-    """Raise `ConfigError` for failures that begin or end during the simulation, which most backends do
-    not support."""
+    """Raise `ConfigError` for timed failures, which most backends do not support."""
     for failure in failures:
         if failure.timed:
             raise ConfigError(

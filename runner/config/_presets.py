@@ -25,8 +25,7 @@ def list_presets(kind: str = "network") -> list[str]:
 
 
 def preset_of_nodes(name: str) -> tuple[int, str] | None:
-    """Return the number of nodes in *name* (``hgx-h100-64x8``), and a shipped preset with another
-    number, or None."""
+    """Return the number of nodes in *name* (``hgx-h100-64x8``), and a preset with another number, or None."""
     found = _NODES.fullmatch(name)
     if found is None or int(found["nodes"]) < 2:
         return None

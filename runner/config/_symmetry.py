@@ -194,8 +194,7 @@ def _torus(first: Sequence[Way | None], own_hops: int) -> list[tuple[str, int]]:
     near = {rank for rank, way in enumerate(first) if way is not None and way.hops == 1 + own_hops}
 
     def rest(stride: int, expected: frozenset[int]) -> list[tuple[str, int]] | None:
-        """Return the dimensions with strides of *stride* and above that, after *expected*, explain
-        `near`."""
+        """Return dimensions with strides from *stride* that, with *expected*, explain `near`."""
         if stride == ranks:
             return [] if expected == near else None
         for span in (span for span in range(ranks, stride, -stride) if ranks % span == 0):

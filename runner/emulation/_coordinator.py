@@ -190,8 +190,7 @@ class Coordinator:
         self._selector.register(channel, selectors.EVENT_READ, agent)
 
     def run(self, job: EngineJob, *, first: bool, limit_s: float, progress: Progress | None) -> Measurement:
-        """Run *job* once and return the measurements; with *first*, the job is sent to the agents
-        beforehand.
+        """Run *job* once and return the measurements; with *first*, send the job to the agents first.
 
         Raises the error of a rank, `Stalled`, `BackendTimeout` after *limit_s*, `Cancelled`, and
         `BackendError` for a lost agent.

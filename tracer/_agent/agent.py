@@ -329,8 +329,7 @@ class Agent:
         self._guard()
 
     def profile_started(self) -> None:
-        """Handle the start of recording by a profiler of the script, in a step that the script
-        marked."""
+        """Handle that a profiler of the script starts to record in a marked step."""
         self._observation.is_profiled = True
         with self._own_failures():
             self._follow_own(at_mark=True)
@@ -393,8 +392,7 @@ class Agent:
                 own.discard()
 
     def make_way(self) -> None:
-        """End the window because the script starts its own profiler; retry later if the window is
-        empty."""
+        """End the window because the script starts its own profiler; retry later if it is empty."""
         recorder, own = self.recorder, self._own
         if own is not None and not own.recording and (recorder is None or not recorder.timed_steps):
             self.close()  # its profiler's last recording is as good as the next
@@ -450,8 +448,7 @@ class Agent:
         self._unguard()
 
     def _better_record(self) -> Recorder | None:
-        """Return the agent's recorder, or the script's profile if that recorder has no timed step; drop
-        the other."""
+        """Return the agent's recorder, or the script's profile if only that has a timed step."""
         own, recorder = self._own, self.recorder
         if own is not None and own.structure_step is None:
             self._drop_own()

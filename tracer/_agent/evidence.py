@@ -78,8 +78,7 @@ class EvidenceRecorder:
         self._sampler.stop()
 
     def boundary(self, steps_over: int, *, recorded: bool) -> None:
-        """Record the end of a step, or the start of the next one after work of the agent; takes about
-        10 us."""
+        """Record the end of a step, or the start of the next one after work of the agent (10 us)."""
         if threading.get_ident() == self.thread:
             row = self._clock.boundary(steps_over, recorded=recorded)
             if self._step_file is not None:
@@ -91,8 +90,7 @@ class EvidenceRecorder:
         return "" if self._step_file is None else self._step_file.failure
 
     def write_steps(self, path: Path, head: Callable[[], dict[str, Any]]) -> None:
-        """Write all steps of the run to *path*, including earlier ones; each part begins with the
-        result of *head*.
+        """Write all steps to *path*, including earlier ones; each part begins with *head*'s result.
 
         Raises:
             OSError: it could not be created.

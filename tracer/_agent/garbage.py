@@ -35,8 +35,7 @@ class GarbageWatch:
             gc.callbacks.remove(self._note)
 
     def rows(self) -> list[tuple[int, int, int, int, int]]:
-        """Return start, end, generation, system thread id and number of collected objects of each
-        collection."""
+        """Return start, end, generation, system thread id and collected objects of each collection."""
         return list(self._listed)
 
     def _note(self, phase: str, details: dict[str, Any]) -> None:

@@ -30,8 +30,7 @@ class ModuleRanges:
         self._has_gradients: Any = None
 
     def enable(self) -> bool:
-        """Register the global hooks, unless torch.compile is in use, as they would force a
-        recompilation.
+        """Register global hooks, except with torch.compile, as they would force a recompilation.
 
         Returns whether modules are marked.
         """

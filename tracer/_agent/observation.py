@@ -45,8 +45,7 @@ class Observation:
             self._recorder.start()
 
     def write_steps(self, folder: Path, rank: int, head: Callable[[], dict[str, Any]]) -> None:
-        """Write all steps of the run to a file, including earlier ones; each part begins with the
-        result of *head*.
+        """Write all steps to a file, including earlier ones; each part begins with *head*'s result.
 
         Raises:
             OSError: it could not be created.
@@ -64,8 +63,7 @@ class Observation:
             recorder.stop()
 
     def time_step(self, steps_over: int, *, recorded: bool) -> None:
-        """Record the end of a step, or the start of the next one after work of the agent; takes about
-        10 us."""
+        """Record the end of a step, or the start of the next one after work of the agent (10 us)."""
         if self._recorder is not None:
             with contextlib.suppress(AttributeError, KeyError):  # torch is not fully imported yet
                 recorded |= self.is_profiled or foreign_profiler_is_on(sys.modules["torch"])

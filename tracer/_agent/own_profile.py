@@ -88,8 +88,7 @@ class OwnProfile(Recorder):
         self.profile.kineto_results = _SharedResults(self._results, self)
 
     def save_for_script(self, path: str) -> None:
-        """Act as the results' own ``save``, and keep a copy unless the agent's copy was saved
-        before."""
+        """Act as the results' own ``save``, and keep a copy unless the agent saved one."""
         if self.files["device_trace"] is not None:
             with gzip.open(self.out / self.files["device_trace"]) as source, open(path, "wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)

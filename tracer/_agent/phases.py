@@ -105,8 +105,7 @@ def _has_peers() -> bool:
 
 
 def watch_communication(distributed_module: Any) -> None:
-    """Time the waits for collectives and messages, and record the receivers of messages, from the first
-    call on."""
+    """Time waits for collectives and messages, and record receivers, from the first call on."""
     if "communication" in _watching:
         return
     _watching.add("communication")

@@ -65,8 +65,7 @@ class ThreadReadings:
         return _number(self._schedule.words(), 1)
 
     def syscall(self) -> int | None:
-        """Return the number of the thread's current system call; -1 if the thread is running, None if
-        unknown."""
+        """Return the number of the thread's system call; -1 if the thread is running, None if unknown."""
         words = self._syscall.words()
         if not words:
             return None

@@ -1,5 +1,4 @@
-"""Describe a place in code: its function, its file as imports name it, the line, and the called
-function."""
+"""Describe a place in code: its function, file (as imports name it), line and called function."""
 
 from __future__ import annotations
 

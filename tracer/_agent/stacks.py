@@ -1,5 +1,4 @@
-"""Sample the Python stacks of all threads, to attribute time between operators to functions and
-lines."""
+"""Sample the Python stacks of all threads, to attribute time between operators to code lines."""
 
 from __future__ import annotations
 

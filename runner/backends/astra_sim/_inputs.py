@@ -61,8 +61,7 @@ NETWORK_FORMATS = ("ns3", "yaml")
 
 
 def write_network(network: NetworkConfig, kind: str, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write *network* into *folder* as one of `NETWORK_FORMATS`; return the files, and sentences on
-    what they lack.
+    """Write *network* into *folder* as one of `NETWORK_FORMATS`; return the files and sentences on omissions.
 
     ``ns3``: config.txt, topology.txt and logical.json, and the empty files that ASTRA-sim requires;
     ``yaml``: our network YAML. Raises `ConfigError` for a network that the format cannot hold,
@@ -123,8 +122,7 @@ def setting_texts(fabric: Fabric) -> dict[str, str]:
 
 
 def _thresholds(fabric: Fabric, given: Mapping[int, float]) -> dict[int, float]:
-    """Return *given* with an entry for every link rate; missing ones copy the next faster, or the
-    fastest."""
+    """Return *given* with all link rates; missing ones copy the next faster, or the fastest."""
     rates = {link.rate_bps for link in fabric.links} if given else set()
     return dict(given) | {
         rate: given[min((each for each in given if each >= rate), default=max(given))] for rate in rates

@@ -318,8 +318,7 @@ _PAUSE = "1"
 
 
 def refuse_endless(experiment: Experiment, progress: Progress | None = None) -> None:
-    """Raise `SimulationStalled` for a workload that cannot end, on which ASTRA-sim's ns-3 would never
-    stop."""
+    """Raise `SimulationStalled` for a workload that stalls: ASTRA-sim's ns-3 would never stop."""
     plain = replace(experiment, backend=DEFAULT_BACKEND)
     EngineBackend().simulate(plain, lambda now, done: progress is None or progress(0, 0))
 

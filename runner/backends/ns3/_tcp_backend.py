@@ -28,8 +28,7 @@ _Attempt = TypeVar("_Attempt")
 
 
 def eased(experiment: Experiment, attempt: Callable[[int], _Attempt]) -> _Attempt:
-    """Return the result of the first *attempt* that does not stall; captured jobs retry with more
-    overtaking."""
+    """Return the first result of *attempt* that does not stall; captured jobs retry with more overtaking."""
     for overtaking in range(MOST_OVERTAKING if experiment.semantics == "trace" else 0):
         with contextlib.suppress(SimulationStalled):
             return attempt(overtaking)
@@ -105,8 +104,7 @@ def ns3_backend(_name: str) -> Ns3Backend:
 
 
 class Ns3Backend:
-    """Simulates TCP, but passes networks with RoCE settings (``packet``) to the engine's packet
-    model."""
+    """Simulates TCP; networks with RoCE settings (``packet``) run on the engine's packet model."""
 
     def __init__(self) -> None:
         self.tcp = TcpBackend()

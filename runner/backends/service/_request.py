@@ -148,8 +148,7 @@ def _memory(experiment: Experiment) -> dict[str, Any]:
 
 
 def _logging() -> dict[str, Any]:
-    """Return the logging configuration for node times: standard output, the only one that the service
-    keeps."""
+    """Return the logging configuration for node times: standard output, which the service keeps."""
     sink = {"name": "console", "type": "stdout_sink_mt"}
     return {"sink": [sink], "logger": [{"name": "workload", "sinks": ["console"], "level": "debug"}]}
 

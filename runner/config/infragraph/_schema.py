@@ -46,8 +46,7 @@ class LinkKind:
 
 @dataclass(frozen=True)
 class Edge:
-    """Two endpoints as in the file, joined by *scheme*; for composed devices, the device comes
-    first."""
+    """Two endpoints as in the file, joined by *scheme*; in composed devices the device comes first."""
 
     place: str
     ep1: str

@@ -13,8 +13,7 @@ __all__ = ["Names"]
 
 
 class Names:
-    """Tracks the module around the current operator; a backward operator has that of its forward
-    operator."""
+    """Tracks the module of the current operator; backward operators have that of the forward one."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
