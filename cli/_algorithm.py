@@ -87,7 +87,7 @@ def inspect_command(
     output: Path | None,
     output_format: str,
 ) -> None:
-    """Show what PROGRAM does: steps, messages, bytes per rank and pair, the lower bounds, and its proof."""
+    """Show the steps, messages, bytes per rank and pair, lower bounds and proof of PROGRAM."""
     import pandas as pd
 
     from ..runner.programs import inspect_program, inspection_facts, prove

@@ -59,7 +59,7 @@ def _share(text: str) -> float:
     "--hosts",
     "place",
     metavar="FILE",
-    help="Measure the network of these hosts, as `emulate` does, or namespaces=2,link=100Mbit of this one.",
+    help="Measure the network between hosts (a file as for `emulate`) or namespaces=2,link=100Mbit.",
 )
 @click.option(
     "--largest",
@@ -78,7 +78,7 @@ def _share(text: str) -> float:
     "--workload", help="Fit to this workload of the study. [default: all steps of the newest capture]"
 )
 @click.option(
-    "--system", default="default", show_default=True, help="System file or preset to simulate it with."
+    "--system", default="default", show_default=True, help="System file or preset of the simulations."
 )
 @click.option(
     "--bandwidth",

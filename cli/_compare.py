@@ -67,7 +67,7 @@ _SHARES = ("median", "worst", "on_both")
 )
 @click.option("--measured", is_flag=True, help="Take the measurement as the reference run.")
 @click.option(
-    "--why", is_flag=True, help="Print what each setting that differs adds to the step, by simulating them."
+    "--why", is_flag=True, help="Print the contribution of each differing setting to the step, by simulation."
 )
 @click.option("--view", type=click.Choice(VIEWS), help="Print this table only. [default: all of them]")
 @click.option(
@@ -76,7 +76,7 @@ _SHARES = ("median", "worst", "on_both")
     "folder",
     metavar="FOLDER",
     type=click.Path(path_type=Path),
-    help="Also write every table there as Parquet.",
+    help="Folder to which all tables are also written, as Parquet.",
 )
 @format_option
 def compare_command(
@@ -94,8 +94,8 @@ def compare_command(
     It compares settings, totals, ranks, nodes, collectives and messages, the distribution of errors, and
     where the critical paths diverge. Nodes are aligned by their ids.
 
-    With --why, every combination of the settings that differ is simulated, 32 at most: each setting gets the
-    mean of what it adds, over all orders of changing them, so that the parts add up to the difference.
+    With --why, all combinations of the differing settings are simulated, at most 32. Each setting gets
+    its mean contribution over all orders of changes, so that the parts add up to the difference.
     """
     import numpy as np
 

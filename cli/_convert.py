@@ -221,7 +221,7 @@ def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
 @click.option(
     "--linked-trace",
     metavar="PATTERN",
-    help="Traces written by the public converter's linker, instead of both.",
+    help="Traces written by mlc-chakra's trace linker, instead of device and host traces.",
 )
 @capture_option
 @click.option(

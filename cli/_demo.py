@@ -41,7 +41,7 @@ _NETWORK = "cpu-cluster-16"
 )
 @click.option("--no-view", is_flag=True, help="Print the answer without opening the viewer.")
 def demo_command(study_folder: Path, port: int, no_view: bool) -> None:
-    """Run the whole chain on a captured job that ships with the package.
+    """Run all steps on a captured job that ships with the package.
 
     Two ranks of a transformer with DistributedDataParallel become Chakra graphs, which are simulated on
     sixteen nodes with two network models. Needs no torch, no compiler and no network.

@@ -54,14 +54,14 @@ _HIGHEST = "#"
 def diagnose_command(
     targets: tuple[str, ...], run_id: str | None, view: str | None, output_format: str
 ) -> None:
-    """Name the rank, NIC, link or host that slows a run of STUDY, and what it costs the step.
+    """Name the rank, NIC, link or host that slows a run of STUDY, and its cost in step time.
 
     Messages and computations are compared with those of their peers; costs come from simulating the run with
     and without each anomaly. LOGS are production logs, such as dumps of PyTorch's flight recorder (files,
-    folders or archives): which rank hangs or comes last, by how much, and how fast the collectives were.
-    TABLE is a Parquet or CSV table with the timed operations of many steps, or STUDY, if its newest capture
-    is of `trace --steps 0`: how much slower they are than without stragglers, because of which
-    worker, stage or type, since when, and why.
+    folders or archives): the rank that hangs or comes last, by how much, and the speed of the
+    collectives. TABLE is a Parquet or CSV table with the timed operations of many steps, or STUDY, if
+    its newest capture is of `trace --steps 0`: the slowdown by stragglers, the worker, stage or type
+    that causes it, its onset and its reason.
     """
     from ..runner import Study
     from ..runner.analysis import operations_of, slowest_rank

@@ -90,7 +90,11 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
     multiple=True,
     help=f"Exit with {LIMIT_PASSED} if e.g. 'step > +3%', with {UNDECIDED} if noise hides it. Repeatable.",
 )
-@click.option("--strict", is_flag=True, help="Fail limits even within the noise, or if the noise is unknown.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Also fail limits that are exceeded within the noise, or if the noise is unknown.",
+)
 @junit_option
 @format_option
 def diff_command(

@@ -40,7 +40,7 @@ __all__ = ["emulate_agent_command", "emulate_command"]
     "--namespaces",
     metavar="N",
     type=click.IntRange(min=1),
-    help="Run on N network namespaces of this machine, as root.",
+    help="Run on N network namespaces of this machine; needs root.",
 )
 @click.option("--link", metavar="RATE", help="Shape each namespace's link, such as 400Mbit.")
 @click.option(

@@ -38,7 +38,7 @@ def _kinds() -> dict[str, int]:
     help="With TEXT: maximum number of nodes to list.",
 )
 @click.option(
-    "--rank", type=int, help="The node's rank. [default: where the longest segment of the critical path ran]"
+    "--rank", type=int, help="The node's rank. [default: that of the longest segment of the critical path]"
 )
 @click.option("--node", type=int, help="Id of the node. [default: the node of that segment]")
 @click.option(
@@ -80,9 +80,9 @@ def graph_command(
     view: str | None,
     output_format: str,
 ) -> None:
-    """Show the dependencies and dependents of a node of a run, and why; or summarise the graph.
+    """Show the dependencies and dependents of a node, with the kind of each edge, or summarise the graph.
 
-    With TEXT, list instead the longest nodes with TEXT in their name, operator or module, or as id.
+    With TEXT, list the longest nodes whose name, operator or module contains TEXT, or whose id it is.
     """
     from ..runner.analysis import found_nodes, graph_tables, longest_segment
 

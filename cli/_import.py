@@ -40,11 +40,11 @@ def import_command(
     check: bool,
     output_format: str,
 ) -> None:
-    """List what STUDY can import from FOLDER, or import one entry (WHAT) of that list.
+    """List the traces and graphs in FOLDER that STUDY can import, or import one of them (WHAT).
 
-    It finds trace sets, host and device traces of other tools, production logs and Chakra graphs, up to four
-    folders deep. WHAT is an entry of the list's first column. STUDY is created if it does
-    not exist.
+    The list contains trace sets, host and device traces of other tools, production logs and Chakra
+    graphs, up to four folders deep. WHAT is a name in the first column of the list. STUDY is created if
+    it does not exist.
     """
     from ..runner import Study, find_items
     from ..runner.study import check_item, import_item, proposed_name

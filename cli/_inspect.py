@@ -44,7 +44,7 @@ def open_workload(target: str) -> Workload:
 @click.command("inspect")
 @click.argument("target", metavar="STUDY|PREFIX|FILE.et")
 @click.option(
-    "--rank", default=0, show_default=True, help="The rank of --node, and of formats that hold one rank."
+    "--rank", default=0, show_default=True, help="Rank for --node, and for formats that hold one rank."
 )
 @click.option("--node", type=int, help="Print every attribute of this node instead.")
 @click.option(

@@ -44,7 +44,7 @@ Exit codes
 
 _SECTIONS = {
     "From a job to an answer": {
-        "demo": "Run the whole chain on a captured job that ships with the package.",
+        "demo": "Run all steps on a captured job that ships with the package.",
         "profile": "Capture a training command and print what bounds its step.",
         "trace": "Capture a training command, unchanged.",
         "doctor": "Check traces, graphs, a study or the backends for errors.",
@@ -56,15 +56,15 @@ _SECTIONS = {
         "report": "Write the answer to one HTML file, to hand over.",
     },
     "What bounds the step": {
-        "summary": "Print what bounds the step, what would help, and its tables.",
+        "summary": "Print what bounds the step, and tables (operators, collectives, links).",
         "critical-path": "List the segments across ranks that sum to the step.",
         "diagnose": "Name the slow rank, NIC, link or host; also from production logs.",
         "timeline": "List what runs in a time window, or export to Perfetto.",
-        "graph": "Find nodes; show what a node waits for and what waits for it.",
+        "graph": "Find nodes; show their dependencies and dependents.",
         "query": "Query a run in SQL.",
     },
     "What would change it": {
-        "what-if": "Simulate a run again with something faster, smaller or gone.",
+        "what-if": "Simulate a run with parts of it faster, slower or removed.",
         "compare": "Compare runs of a study, and runs with the measurement.",
         "diff": "Compare two captures, steps or runs; fail CI on a regression.",
         "sweep": "Compare clusters: simulate a workload on many and rank them.",
@@ -81,7 +81,7 @@ _SECTIONS = {
         "studies": "List the studies of a folder.",
         "runs": "List, label, annotate or delete the runs of a study.",
         "jobs": "List, cancel or resume background jobs.",
-        "inspect": "Count what a graph holds, or export it for other tools.",
+        "inspect": "Count the nodes and bytes of a graph, or export it.",
         "generate": "Write microbenchmarks as Chakra graphs.",
     },
 }

@@ -40,7 +40,7 @@ def _formats() -> Iterable[str]:
     "--as",
     "kind",
     type=LateChoice(_formats),
-    help="Write it for ASTRA-sim's ns-3, or as our YAML; needs -o.",
+    help="Write it for ASTRA-sim's ns-3, or as Chakrascope's YAML; needs -o.",
 )
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path), help="Folder to write into.")
 @format_option
@@ -55,7 +55,7 @@ def network_command(
     folder: Path | None,
     output_format: str,
 ) -> None:
-    """Show what NETWORK is: a preset, a network YAML, an InfraGraph, or ASTRA-sim's config.txt for ns-3.
+    """Describe NETWORK: a preset, a network YAML, an InfraGraph, or ASTRA-sim's config.txt for ns-3.
 
     Prints ranks, switches by tier, links, the diameter, the bisection bandwidth, and every assumption.
     With --as and -o, write it for another simulator.

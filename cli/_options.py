@@ -72,7 +72,8 @@ def network_changes(command: Command) -> Command:
             "link_default",
             multiple=True,
             metavar="LINK=BANDWIDTH,LATENCY",
-            help="Figures of InfraGraph links that have none: pcie=32GB/s,500ns; '*' for all. Repeatable.",
+            help="Bandwidth and latency of InfraGraph links without figures: pcie=32GB/s,500ns; '*' for "
+            "all. Repeatable.",
         ),
     ):
         command = decorate(command)

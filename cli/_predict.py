@@ -69,15 +69,15 @@ def plan_options(command: Command) -> Command:
                      help=f"{', '.join(RECOMPUTATIONS)}; N: the first N layers of each stage; uniform:N; "
                      "offload, offload:N: activations wait in the host's memory."),
         click.option("--keep", "saved", metavar="A,B", default="",
-                     help="Products that full recomputation leaves out: qkv, projection, up, down."),
+                     help="Products that full recomputation does not repeat: qkv, projection, up, down."),
         click.option("--offload-optimizer", is_flag=True, default=None,
                      help="The host keeps the state of the optimizer, and computes its step."),
         click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
         _degree("interleave", "Model chunks per pipeline stage (interleaved schedule)."),
         click.option("--precision", help="Compute precision. [default: the chip's]"),
         click.option("--gradient-bytes", type=click.Choice(["2", "4"]),
-                     help="Size of a gradient as it is reduced. [default: the software's]"),
-        _degree("document", "Tokens per document, of those packed into a sequence.", None),
+                     help="Bytes per gradient in reductions. [default: the software's]"),
+        _degree("document", "Tokens per document, if documents are packed into a sequence.", None),
         click.option("--sequence-parallel/--no-sequence-parallel", "sequence_parallel", default=None),
         click.option("--fused-attention/--no-fused-attention", "fused_attention", default=None),
         click.option("--overlap/--no-overlap", "overlap", default=None,
@@ -90,7 +90,7 @@ def plan_options(command: Command) -> Command:
         click.option("--expert-overlap", is_flag=True, default=None,
                      help="Overlap the exchange of tokens with another micro-batch."),
         click.option("--cuda-graphs", is_flag=True, default=None,
-                     help="Replay launches by CUDA graphs; they take the host no time."),
+                     help="Launch kernels by CUDA graphs, without host time."),
         click.option("--placement", default="-".join(AXES), show_default=True,
                      help="Order of the parallel axes on the network, innermost first."),
     )):  # fmt: skip
@@ -239,7 +239,10 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     help="Backend; all but the default need --all-ranks.",
 )
 @click.option(
-    "--all-ranks", "every_rank", is_flag=True, help="Build a graph for every rank, not one per kind."
+    "--all-ranks",
+    "every_rank",
+    is_flag=True,
+    help="Build a graph for every rank, not one per set of equal ranks.",
 )
 @click.option(
     "-o",
@@ -283,7 +286,7 @@ def predict_command(
 ) -> None:
     """Predict the time, memory and bound of a training step from model sizes.
 
-    Or from your own script, which runs unmodified on tensors without values. Nothing is
+    With --script, from your own script, which runs unmodified on tensors without values. Nothing is
     downloaded. docs/validation/predictions.md compares predictions with public measurements. To find
     the best parallelism for a number of GPUs: `chakrascope predict search`.
     """

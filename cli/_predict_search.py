@@ -119,7 +119,7 @@ def _choices(command: Command) -> Command:
 )
 @click.option("--cluster", metavar="ADDRESS", help="A Dask scheduler, its file, or a batch system's YAML.")
 @click.option("-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path),
-              help="Study that keeps the search as a sweep; the same command resumes it.")  # fmt: skip
+              help="Study that stores the search as a sweep; the same command resumes it.")  # fmt: skip
 @click.option("--name", help="Name of the sweep. [default: derived from the search]")
 @click.option(
     "--keep",
@@ -154,8 +154,8 @@ def search_command(
 ) -> None:
     """Find the best parallelism for a model on a number of GPUs: every possible plan, best first.
 
-    All plans that fit in memory are estimated, and those that may be the best are simulated. It counts
-    the plans that are impossible, that do not fit, and that were only estimated.
+    All plans that fit in memory are estimated, and those that may be the best are simulated. The output
+    counts the plans that are impossible, do not fit, or were only estimated.
     """
     from ..runner.planning import Request, search_plans
     from ..runner.prediction.models import AXES, find_model

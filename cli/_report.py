@@ -19,7 +19,7 @@ __all__ = ["report_command"]
     "-o", "--output", type=click.Path(path_type=Path), default=Path("report.html"), show_default=True
 )
 def report_command(study_folder: Path, run_id: str | None, output: Path) -> None:
-    """Write the answer for a run of STUDY into one HTML file that needs no server and no network."""
+    """Write a report on a run of STUDY as one HTML file, which needs no server and no network."""
     from ..viewer import write_report
 
     run = open_run(study_folder, run_id)

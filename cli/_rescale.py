@@ -40,9 +40,7 @@ _TERAOPS_PER_NS, _GIGABYTES_PER_NS = 1e3, 1.0
     help="Activation size between stages per micro-batch (--pp), if the capture does not show it: 16MiB.",
 )
 @click.option("--tp", type=click.IntRange(1), help="Not possible from a capture; prints the alternative.")
-@click.option(
-    "--name", "new_name", help="Name of the new workload. [default: the old one's and what changed]"
-)
+@click.option("--name", "new_name", help="Name of the new workload. [default: the old name and the changes]")
 def rescale_command(
     *,
     study_folder: Path,
@@ -56,10 +54,9 @@ def rescale_command(
     tp: int | None,
     new_name: str | None,
 ) -> None:
-    """Scale a captured workload of STUDY to a larger job, and keep it as a new workload.
+    """Scale a captured workload of STUDY to a larger job, and store it as a new workload.
 
-    A capture supports more replicas, other pipeline stages and micro-batches, more equal layers, and
-    another chip's peaks.
+    Replicas, pipeline stages, micro-batches, the number of equal layers, and the chip can be changed.
     """
     from ..converter import Workload
     from ..runner import Study

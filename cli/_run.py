@@ -82,8 +82,8 @@ algorithm_option = click.option(
     "algorithms",
     multiple=True,
     metavar="COLLECTIVE=NAME",
-    help="A program (MSCCL XML, MSCCL++ plan) or built-in algorithm, as in all-reduce=plan.json; may be "
-    "repeated, the first that fits a size is used.",
+    help="A program (MSCCL XML, MSCCL++ plan) or built-in algorithm, such as all-reduce=plan.json; "
+    "repeatable: the first that fits a size is used.",
 )
 
 
@@ -342,14 +342,16 @@ def _print_remarks(results: list[Result]) -> None:
 @click.option(
     "--num-queues-per-dim", default=1, show_default=True, help="Logical queues per network dimension."
 )
-@click.option("--injection-scale", default=1.0, show_default=True, help="Scales the system's endpoint delay.")
+@click.option(
+    "--injection-scale", default=1.0, show_default=True, help="Factor for the system's endpoint delay."
+)
 @click.option(
     "--rendezvous-protocol", is_flag=True, flag_value=True, help="Exchange a handshake before every message."
 )
 @click.option(
     "--semantics",
     type=click.Choice(["astra-sim", "trace"]),
-    help="Execute graphs as ASTRA-sim does, or one operation per lane and with broadcasts and the like. "
+    help="astra-sim: as ASTRA-sim executes graphs; trace: one operation per lane, with all collectives. "
     "[default: trace for captures]",
 )
 @click.option(
@@ -366,7 +368,7 @@ def _print_remarks(results: list[Result]) -> None:
     "--check",
     "only_check",
     is_flag=True,
-    help="Check whether it can run, and estimate how long it takes, without running it.",
+    help="Check whether the simulation can run and estimate its duration, without running it.",
 )
 @format_option
 def run_command(

@@ -81,8 +81,8 @@ def timeline_command(
 ) -> None:
     """List the operators in a time window of a run: count, time and kind.
 
-    With --host, the host calls in the window of the captured step: totals by call stack, as the flame graph
-    of the viewer has them. With -o FILE.json, also write the whole timeline and its critical path for
+    With --host, list the host calls in the window of the captured step, summed by call stack as in the
+    viewer's flame graph. With -o FILE.json, also write the whole timeline and its critical path for
     Perfetto.
     """
     run = open_run(study_folder, run_id, output_format)

@@ -43,8 +43,7 @@ _WITHOUT_NUMBER = ("edge", "skew")
     type=float,
     default=1.1,
     show_default=True,
-    help="Without --faster and --drop: make each of the largest contributors this many times as "
-    "fast, in turn.",
+    help="Without --faster and --drop: speed up each of the largest contributors by this factor, in turn.",
 )
 @format_option
 def what_if_command(
@@ -56,10 +55,10 @@ def what_if_command(
     times: float,
     output_format: str,
 ) -> None:
-    """Simulate a run of STUDY again with the given changes, and print how long the step takes then.
+    """Simulate a run of STUDY with the given changes, and print the new step time.
 
-    The step is simulated, not estimated, so whatever becomes critical next counts. Without changes, each
-    of the largest contributors is made 10 % faster in turn.
+    The step is simulated, not estimated, so work that becomes critical next is included. Without
+    changes, each of the largest contributors is made 10 % faster in turn.
     """
     from ..runner.analysis import Target
 
