@@ -35,7 +35,7 @@ Exit codes
   30   unusable workload (31: damaged file, 32: dependencies)
   40   wrong configuration
   50   backend failed (51: not found, 52: too slow, 53: deadlock)
-  60   study missing, or it lacks what was asked for
+  60   study missing, or it lacks the requested item
   70   a limit of `diff --fail-if` was exceeded (71: undecided)
   130  cancelled
 `trace` and `profile` return the exit code of a training script that fails.
