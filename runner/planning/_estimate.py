@@ -30,7 +30,7 @@ class Degrees(NamedTuple):
 
 
 def possible_degrees(request: Request) -> tuple[list[Degrees], Counter[str]]:
-    """Return all degrees that model and batch allow, and the reasons against others with their numbers."""
+    """Return all degrees that model and batch allow, and the counts of refused degrees by reason."""
     found: list[Degrees] = []
     refused: Counter[str] = Counter()
     for number, cluster in enumerate(request.clusters):
@@ -87,9 +87,10 @@ def _refusal(request: Request, tp: int, pp: int, cp: int, dp: int) -> str:
 
 
 class PlanRow(NamedTuple):
-    """Plans that differ in the micro-batch alone, of which there are *micro_batches*, the smallest first.
+    """Plans that differ only in the micro-batch, with the sizes *micro_batches*, smallest first.
 
-    *plan* has the smallest; *uneven* others are impossible, as interleaving needs a multiple of ``pp``.
+    *plan* has the smallest size; *uneven* counts others that are impossible, as interleaving needs a
+    multiple of ``pp``.
     """
 
     plan: Plan
@@ -195,7 +196,8 @@ class EstimateWork:
     def _fitting(self, row: PlanRow) -> Iterator[tuple[Plan, int]]:
         """Yield the plans of *row* that fit, with their memory; larger micro-batches need more.
 
-        What does not fit without recomputation is recomputed in as few layers as it takes, if that is open.
+        Plans that do not fit without recomputation recompute the fewest layers that make them fit, if
+        allowed.
         """
         request, model = self.request, self.request.model
         limit = request.memory_bytes(request.clusters[self.degrees.cluster])
@@ -229,7 +231,7 @@ class EstimateWork:
 
 
 class _Works:
-    """Computes the work of plans that differ in schedule and micro-batch only from two of them."""
+    """Computes the work of plans that differ only in schedule and micro-batch, from two of these plans."""
 
     def __init__(self, request: Request, links: Links) -> None:
         self._request, self._links = request, links

@@ -26,7 +26,7 @@ _USABLE = 0.95  # of the memory; libraries and fragments take the rest
 
 @dataclass(frozen=True)
 class Cluster:
-    """Chips on a network; *price* is that of a chip for an hour."""
+    """Chips on a network; *price* is per chip-hour."""
 
     chip: Chip
     network: NetworkConfig
@@ -44,10 +44,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Request:
-    """A search for the best way to train *model* on one of *clusters*.
+    """A search for the best plan to train *model* on one of *clusters*.
 
     *only* restricts `CHOICES` to values; *habits* are ``sequence_parallel``, ``fused_attention``,
-    ``overlap`` and ``tensor_overlap`` where they differ from what the software does. A step has
+    ``overlap`` and ``tensor_overlap`` where they differ from the software's defaults. A step has
     *global_batch* sequences of *sequence* tokens (0: the model's). Raises `UsageError` for values that no
     plan can have.
     """
@@ -93,7 +93,7 @@ class Request:
         return min(limit, cluster.chip.memory_bytes)
 
     def cost(self, cluster: Cluster, step_ns: float) -> float:
-        """Return the price of a step on *cluster*, or without prices the seconds of all its chips."""
+        """Return the price of a step on *cluster*, or, without prices, its chip-seconds."""
         seconds = cluster.network.num_ranks * step_ns / 1e9
         return seconds if cluster.price is None else seconds / 3600 * cluster.price
 
@@ -119,9 +119,9 @@ _USUAL = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "expert_tp": 0, "schedule": "1f1b"
 
 
 def usual_network(chip: str, ranks: int) -> NetworkConfig:
-    """Return the preset of nodes as they are sold with *chip*, of so many *ranks*.
+    """Return the preset of the usual nodes with *chip*, for that number of *ranks*.
 
-    Raises `UsageError` for a chip without one, and for ranks that are no whole nodes.
+    Raises `UsageError` for a chip without one, and if *ranks* do not fill whole nodes.
     """
     presets = read_yaml(_NETWORKS, "table of networks")
     if chip not in presets:

@@ -33,10 +33,9 @@ def search_table(
 ) -> tuple[pd.DataFrame, list[int]]:
     """Return a row for each of the best *candidates*, and their numbers in that order.
 
-    Those that were simulated come first, the fastest on top, then those that were estimated alone, of these
-    10,000 at most and the front. Times are ns, memory bytes; ``cost`` is a price, or without prices the
-    seconds of all chips. ``front`` says which plans no other beats in step, memory and cost: *figures* has
-    their estimates.
+    Simulated plans come first, the fastest on top, then those only estimated: at most 10,000 of these, and
+    the front. Times are ns, memory bytes; ``cost`` is a price, or, without prices, chip-seconds. ``front``
+    marks the Pareto front of step, memory and cost; *figures* has the estimates.
     """
     done = [number for number, answer in answers.items() if answer["state"] == "done"]
     simulated = np.zeros(len(candidates), dtype=bool)
@@ -92,12 +91,11 @@ class Plans:
     """What a search found.
 
     *table* has the best of the *possible* plans, which fit, best first (see `search_table`). *combinations*
-    of degrees were possible, *refused_degrees* says why others were not; *refused* says why plans were not,
-    with how many.
-    The first *simulated* rows are, and *reused* of them were known before; *error* is how far off the
-    estimate was at most for these. *is_certain* says whether an estimate as wrong as that could make another
-    plan the best. *settings* has what `predict` takes for each row that was simulated, *name* that of the
-    sweep in the study, ``""`` without one.
+    counts the possible degrees; *refused_degrees* and *refused* count the impossible degrees and plans by
+    reason. The first *simulated* rows were simulated, *reused* of them in an earlier search; *error* is the
+    largest error of their estimates. *is_certain*: no estimate with such an error could make another plan
+    the best. *settings* has the arguments of `predict` for each simulated row; *name* is that of the sweep
+    in the study, ``""`` without one.
     """
 
     request: Request
@@ -146,11 +144,11 @@ def search_plans(
     most: int = 16,
     progress: SearchProgress = lambda *_: None,
 ) -> Plans:
-    """Estimate every plan of *request* and simulate those that may be best, *top* at least, *most* at most.
+    """Estimate every plan of *request*, and simulate from *top* to *most* of those that may be the best.
 
-    In a *study*, what was simulated becomes a sweep called *name* (by default after the request), which is
-    taken up again where it stopped. *workers* and *cluster* are those of `run_sweep`. Raises `UsageError` if
-    no plan is possible or none fits, `BackendError` if none could be simulated.
+    In a *study*, the simulated plans become a sweep called *name* (by default after the request), which can
+    be resumed. *workers* and *cluster* are those of `run_sweep`. Raises `UsageError` if no plan is possible
+    or none fits, `BackendError` if none could be simulated.
     """
     degrees, refused_degrees = possible_degrees(request)
     if not degrees:
@@ -227,7 +225,7 @@ def _long(request: Request, candidates: list[Candidate]) -> np.ndarray:
 
 
 def _begin(folder: Path, request: Request) -> None:
-    """Write what is searched, or raise `StudyError` if the folder holds another search."""
+    """Write the request to the folder, or raise `StudyError` if it holds another search."""
     file = folder / _START
     described = request.describe()
     if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != described:
@@ -253,7 +251,7 @@ class _Runner:
         self._cluster, self._workers = cluster, workers
 
     def estimate(self, works: list[EstimateWork]) -> tuple[list[Candidate], Counter[str]]:
-        """Return all candidates within the limits, best first, and why other plans are refused."""
+        """Return all candidates within the limits, best first, and the counts of refused plans by reason."""
         file = self.folder / _ESTIMATES
         known = self._known(file)
         refused: Counter[str] = Counter()

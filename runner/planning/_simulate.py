@@ -29,11 +29,11 @@ def is_long(model: Transformer, micro_batches: int, long: int = _LONG) -> bool:
 
 
 def simulated_step(setting: Setting, progress: Progress | None = None, *, long: int = _LONG) -> Answer:
-    """Return the figures of a step, and of one simulated whole the ``id`` that a run of it has.
+    """Return the figures of a step, with the ``id`` of its run if it was simulated in full.
 
     A step that `is_long` is extrapolated from three shorter ones, one round of micro-batches apart, if the
-    second round adds exactly as much time as the first. A step is the longest of paths each of which grows
-    evenly with the rounds, so the extrapolation is never too long.
+    second round adds exactly as much time as the first. The step is the longest of several paths that each
+    grow linearly with the rounds, so the extrapolation is a lower bound.
     """
     plan = setting.plan
     # Collectives of sharded gradients and weights overlap the passes, and may take long to settle.
@@ -50,7 +50,7 @@ def simulated_step(setting: Setting, progress: Progress | None = None, *, long: 
 
 
 def _rounds(micro_batches: int, stages: int) -> Iterator[tuple[int, int]]:
-    """Yield micro-batches of the first step and of a round, so that whole rounds are missing of the step."""
+    """Yield micro-batches of the first step and of a round, such that whole rounds complete the step."""
     size = -(-_ROUND // stages) * stages
     first = size + micro_batches % size
     while first + 3 * size < micro_batches:
@@ -121,12 +121,11 @@ def _beaten(figures: np.ndarray, best: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Chooser:
-    """Chooses of *candidates*, best first, which to simulate next.
+    """Chooses the next of *candidates* (best first) to simulate.
 
-    First the *top* of the estimate, then those that the front is estimated to have, except *long* steps;
-    after these, others that could still be the best if the estimate is as wrong about them as about any that
-    was simulated, at most *most* in all. *figures* are estimated time, memory and cost; *known* has simulated
-    times by number.
+    The order is: the *top* of the estimate; the estimated front, except *long* steps; then others that
+    could be the best if their estimate had the largest error seen so far; at most *most* in all. *figures*
+    are estimated time, memory and cost; *known* has simulated times by number.
     """
 
     candidates: Sequence[Candidate]
@@ -138,7 +137,7 @@ class Chooser:
     asked: set[int] = field(default_factory=set)
 
     def choose(self) -> Iterator[int]:
-        """Yield each candidate's number once; results of earlier ones may be known by then."""
+        """Yield each candidate's number once, using results of earlier candidates if they are available."""
         on_front = np.flatnonzero(front(self.figures) & ~self.long).tolist()
         for number in (*range(min(self.top, len(self.candidates))), *on_front):
             if len(self.asked) >= self.most:
