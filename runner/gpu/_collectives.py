@@ -38,8 +38,8 @@ class GpuPrograms:
     """Chooses programs for the collectives of a workload; *remarks* are its assumptions.
 
     *given* are the programs chosen for demands, *algorithms* those of the system file by collective,
-    *substitutes* what a library runs instead of a collective that it lacks. With *rooted*, broadcasts,
-    reduces, gathers and scatters run, too.
+    *substitutes* the collective that a library runs in place of one that it lacks. With *rooted*,
+    broadcasts, reduces, gathers and scatters run, too.
     """
 
     machine: Machine
@@ -74,7 +74,7 @@ class GpuPrograms:
         return rooted_program(collective, ranks)
 
     def _default(self, demand: Demand) -> Program:
-        """Return the system's own algorithm as a program: NCCL's ring, unless it says otherwise."""
+        """Return the system's algorithm as a program: NCCL's ring, unless the system selects another."""
         kind = demand.collective
         named = self.algorithms.get(kind, "ring" if kind in _RINGS else "direct")
         usable = named in BUILTIN_PROGRAMS and kind in BUILTIN_PROGRAMS[named]
@@ -96,7 +96,7 @@ class GpuPrograms:
         return nccl_program("ring", kind, demand.ranks, protocol, channels)
 
     def _rounded(self, program: Program, demand: Demand) -> int:
-        """Return the bytes of *demand*, rounded up to what the chunks of *program* divide."""
+        """Return the bytes of *demand*, rounded up to a multiple of the chunks of *program*."""
         divisor = program.chunks
         if demand.collective == "all-gather":
             divisor //= math.gcd(divisor, demand.ranks)

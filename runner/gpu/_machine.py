@@ -1,7 +1,7 @@
 """The machine that runs collectives as programs: GPUs of compute units, and the networks in and between them.
 
-Figures are of one GPU unless they say otherwise; bandwidths are in bytes per ns (1 byte/ns = 1 GB/s), times
-in ns. A line is what one request moves: `LINE_BYTES`.
+Figures are per GPU unless stated otherwise; bandwidths are in bytes per ns (1 byte/ns = 1 GB/s), times in
+ns. A line is the data of one request: `LINE_BYTES`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Compute:
 
     Each *unit* holds *workgroups_per_unit* thread blocks at a time, in wavefronts of *wavefront_threads*
     threads. A wavefront has up to *unroll* lines in flight, a unit up to *requests_per_unit*. It
-    loads and stores at *bytes_per_ns* each way, and reduces *reduce_bytes_per_ns* of inputs. A kernel starts
-    *launch_ns* after its node may, and an op of a thread block takes *op_ns* before it does anything;
-    *sync_ns* is for the threads of a thread block to meet (nop, barrier), *poll_ns* from the arrival of a
-    signal or flag until its waiting thread continues, *fence_ns* for a fence in addition to waiting for
-    acknowledgements of writes.
+    loads and stores at *bytes_per_ns* each way, and reduces *reduce_bytes_per_ns* of inputs. A kernel
+    starts *launch_ns* after its node is ready, and each op of a thread block has an overhead of *op_ns*.
+    *sync_ns* is the time of a barrier within a thread block (nop, barrier), *poll_ns* the time from the
+    arrival of a signal or flag until the waiting thread continues, *fence_ns* the time of a fence beyond
+    the acknowledgements of writes.
     """
 
     units: int
@@ -67,8 +67,8 @@ class Mesh:
     """The on-chip network: *columns* x *rows* routers, compute units spread evenly over them.
 
     Memory channels are at the top and bottom rows, I/O ports at the left and right columns. Each directed
-    link carries *link_bytes_per_ns* and takes *hop_ns*, the router included. Each kind of traffic that may
-    not wait for another has *virtual_channels* of each link, with *buffer_flits* of *flit_bytes* each;
+    link carries *link_bytes_per_ns* and takes *hop_ns*, including the router. Each class of traffic that
+    must not block another has *virtual_channels* on each link, with *buffer_flits* of *flit_bytes* each;
     *arbitration* between the inputs of a router is ``round-robin``, or ``priority`` for requests without
     data.
     """
@@ -84,7 +84,7 @@ class Mesh:
 
     @property
     def priority(self) -> bool:
-        """Whether requests without data go first in routers."""
+        """Whether requests without data have priority in routers."""
         return self.arbitration == "priority"
 
 
@@ -102,11 +102,11 @@ class ScaleUp:
     """The network of loads and stores between the *gpus* of a node.
 
     A GPU has *ports* with *bytes_per_ns* together each way. With topology ``switch`` they lead to switches
-    that every GPU is linked to; with ``direct`` each peer has its share of them. *latency_ns* is one way from
-    port to port, everything between included. A request takes *control_bytes* on the wire, data
-    *header_bytes* more than itself, and a write is acknowledged with *acknowledge_bytes* (0: nothing that
-    takes room). *multicast*: the switch multicasts and reduces (NVLS), which takes *reduce_ns*; what it sums
-    leaves it at *reduce_bytes_per_ns* per GPU at most (0: as fast as the links).
+    that connect all GPUs; with ``direct`` each peer has a share of them. *latency_ns* is the one-way
+    latency from port to port. A request takes *control_bytes* on the wire, data its size plus
+    *header_bytes*, and the acknowledgement of a write *acknowledge_bytes* (0: no bandwidth). *multicast*:
+    the switch multicasts and reduces (NVLS), which takes *reduce_ns*; sums leave it at up to
+    *reduce_bytes_per_ns* per GPU (0: at the rate of the links).
     """
 
     gpus: int
@@ -123,7 +123,7 @@ class ScaleUp:
 
     @property
     def direct(self) -> bool:
-        """Whether each peer has its share of the ports."""
+        """Whether each peer has a share of the ports."""
         return self.topology == "direct" and self.gpus > 1
 
 
@@ -143,11 +143,11 @@ class ScaleOut:
 
 @dataclass(frozen=True)
 class Protocol:
-    """How MSCCL's thread blocks pass messages: *slots* of *slot_bytes* data per connection.
+    """The connections between MSCCL's thread blocks: *slots* of *slot_bytes* data each.
 
-    Larger chunks go in several rounds, each as much as a slot holds. *threads* are those of a thread block,
-    and *message_ns* the time of a step without its data. LL and LL128 have flags in their data; with Simple,
-    a fence and a signal follow it.
+    Larger chunks are sent in several rounds of one slot each. *threads* are those of a thread block, and
+    *message_ns* the time of a step without its data. LL and LL128 have flags in their data; with Simple, a
+    fence and a signal follow it.
     """
 
     slot_bytes: int
@@ -168,12 +168,12 @@ PARTS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Machine:
-    """GPUs and their networks; *sources* say by key (``memory.bytes_per_ns``) where a figure is from.
+    """GPUs and their networks; *sources* has the source of figures by key (``memory.bytes_per_ns``).
 
-    Who goes first where requests without data and data meet is *arbitration*: ``first-come``, or ``fair``
-    (in turn, so that a request waits for one line at most). *compute_waves* is in how many rounds of
-    workgroups a compute kernel runs when it has the GPU for itself, *compute_memory_share* which share of
-    the memory's bandwidth it takes (where its node does not say how many bytes it moves).
+    *arbitration* between requests without data and data is ``first-come``, or ``fair`` (alternating, so that
+    a request waits for one line at most). *compute_waves* is the number of rounds of workgroups of a compute
+    kernel on an otherwise idle GPU, *compute_memory_share* its share of the memory bandwidth (if its node has
+    no bytes).
     """
 
     name: str
@@ -251,7 +251,7 @@ def _check_choice(machine: str, key: str, value: str, known: tuple[str, ...]) ->
 
 
 def _check_places(machine: Machine) -> None:
-    """Raise `ConfigError` where endpoints do not fit the mesh, or peers not the ports."""
+    """Raise `ConfigError` if the endpoints do not fit the mesh, or the peers the ports."""
     routers = machine.mesh.columns * machine.mesh.rows
     if routers > 4096 or machine.compute.units > _MOST:
         raise ConfigError(

@@ -20,7 +20,7 @@ _Operation = tuple[engine.GpuOp, int, int, float, list[Access], list[Access], li
 
 
 class Places:
-    """Numbers of a program's ops and rounds, with which the engine labels operations."""
+    """Numbers of a program's ops and rounds, by which the engine labels operations."""
 
     def __init__(self) -> None:
         self.numbers: dict[tuple[str, int], int] = {}
@@ -70,7 +70,7 @@ class RankWriter:
         self._add(engine.GpuOp.DATA, size_bytes, sources=sources, targets=targets)
 
     def proxy(self, size_bytes: int, target: Access) -> None:
-        """Let a proxy move data while the thread block continues."""
+        """Make a proxy move data while the thread block continues."""
         self._add(engine.GpuOp.PROXY, size_bytes, targets=[target])
 
     def signal(self, uses: Iterable[Use]) -> None:
@@ -78,11 +78,11 @@ class RankWriter:
         self._add(engine.GpuOp.SIGNAL, uses=uses)
 
     def take(self, uses: Iterable[Use]) -> None:
-        """Wait for counters of the own rank, and subtract the values."""
+        """Wait for counters of this rank, and subtract the values."""
         self._add(engine.GpuOp.TAKE, uses=uses)
 
     def await_(self, uses: Iterable[Use]) -> None:
-        """Wait for counters of the own rank."""
+        """Wait for counters of this rank."""
         self._add(engine.GpuOp.AWAIT, uses=uses)
 
     def barrier(self, counter: int, count: int) -> None:

@@ -2,9 +2,9 @@
 
 * Data ops load all sources, sum them, and store to all destinations, line by line.
 * Packets are data with flags: they take twice the space, their readers wait for them, and no signal is
-  needed. A signal after other data is preceded by a fence, a relaxed one is not.
-* What goes over a port channel is left to a proxy.
-* A semaphore is a counter; so is each direction of a channel, kept by the rank that waits.
+  needed. A signal after other data is preceded by a fence, except a relaxed one.
+* A proxy carries out transfers over a port channel.
+* A semaphore is a counter; so is each direction of a channel, at the rank that waits.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ _BATCHES = 16
 class GpuWorkgroups:
     """A program as workgroups of operations for one size, machine and placement of its ranks.
 
-    *places* are op and round by the numbers that the engine stamps operations with; *requests* how many
-    lines its operations load and store.
+    *places* are the op and round of each number by which the engine labels operations; *requests* is the
+    number of lines that its operations load and store.
     """
 
     program: Program
@@ -44,10 +44,10 @@ class GpuWorkgroups:
 class ProgramRun:
     """The result: *time_ns* from the launch to the end of the last rank, *rank_ns* of each rank (int64).
 
-    *ops*: rank, block, op, round (-1 where there is none), start_ns and end_ns of what each thread block did.
-    *links*: src, dst (a GPU, -1 the switch, -2 the network between nodes), bytes, lines, busy_ns, queue_ns.
-    *detailed*: every request went by itself. *counters*: lines asked for and loaded, stored and delivered,
-    requests without data, events.
+    *ops*: rank, block, op, round (-1 where there is none), start_ns and end_ns of the work of each thread
+    block. *links*: src, dst (a GPU, -1 the switch, -2 the network between nodes), bytes, lines, busy_ns,
+    queue_ns. *detailed*: whether requests were simulated one by one. *counters*: lines requested and
+    loaded, stored and delivered, requests without data, events.
     """
 
     time_ns: int
@@ -67,12 +67,12 @@ def simulate_program(
     record_ops: bool = True,
     progress: Callable[[int, int], bool] | None = None,
 ) -> ProgramRun:
-    """Run *program* for a collective of *size_bytes* (ASTRA-sim's: of an all-gather each rank's shard).
+    """Run *program* for a collective of *size_bytes* (as in ASTRA-sim; of an all-gather, each rank's shard).
 
-    Its ranks are on GPUs 0, 1 ..., ``machine.scale_up.gpus`` of them in a node. *detailed*: every request
-    goes by itself through every router, which is slow; without a say, where it answers otherwise than the
-    fast way (`why_rough`) and there are few requests. *progress* is called with ns and finished ranks, and
-    cancels by returning False. Raises `ConfigError` for what the machine cannot run, with its place.
+    Its ranks are on GPUs 0, 1 ..., ``machine.scale_up.gpus`` of them in a node. *detailed* simulates every
+    request in every router, which is slow; by default it is used if the fast fabric is inaccurate
+    (`why_rough`) and there are few requests. *progress* is called with ns and finished ranks, and cancels
+    by returning False. Raises `ConfigError`, with its place, for an op that the machine cannot run.
     """
     nodes = [rank // machine.scale_up.gpus for rank in range(program.num_ranks)]
     lowered = workgroups_of(program, size_bytes, machine, nodes)
@@ -95,7 +95,7 @@ def simulate_program(
 
 
 def why_rough(machine: Machine) -> list[str]:
-    """Return the reasons why the fast fabric may be off by more than 10 % on *machine*; empty without any."""
+    """Return the reasons why the fast fabric may be off by more than 10 % on *machine*, if there are any."""
     mesh, compute, reasons = machine.mesh, machine.compute, []
     if mesh.virtual_channels < machine.scale_up.ports:
         reasons.append("ports share virtual channels (mesh.virtual_channels < scale_up.ports)")
@@ -109,7 +109,7 @@ def why_rough(machine: Machine) -> list[str]:
 def workgroups_of(program: Program, size_bytes: int, machine: Machine, nodes: Sequence[int]) -> GpuWorkgroups:
     """Return *program* as the operations of its thread blocks; *nodes* are those of the ranks' GPUs.
 
-    Raises `ConfigError` for a size it is not for, and for what the machine cannot run.
+    Raises `ConfigError` for an unsupported size, and for ops that the machine cannot run.
     """
     sizes = Sizes(program, size_bytes)
     kind = PlanLowering if program.language == "mscclpp" else StepLowering

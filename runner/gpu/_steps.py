@@ -1,9 +1,9 @@
-"""MSCCL XML as operations of workgroups, the way NCCL's primitives pass messages.
+"""MSCCL XML as operations of workgroups, with messages as in NCCL's primitives.
 
 A connection has slots in the memory of the rank that receives. A sender waits for a free slot, stores into it
 and notifies the receiver: with Simple by a fence and a flag after the data, with LL and LL128 by flags in the
-data. The receiver reads the slot and frees it. Chunks larger than a slot go in rounds: all thread blocks
-repeat their steps, one slot's worth at a time.
+data. The receiver reads the slot and frees it. Chunks larger than a slot are sent in rounds: all thread
+blocks repeat their steps, one slot's worth at a time.
 """
 
 from __future__ import annotations
