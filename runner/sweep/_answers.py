@@ -67,7 +67,7 @@ def best_point(points: pd.DataFrame, goal: Goal) -> tuple[pd.Series, bool]:
 
 
 def value_text(value: Any) -> str:
-    """Return a value of a setting in the form in which it is typed."""
+    """Return a value of a setting as a user types it."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -105,7 +105,7 @@ def point_label(settings: Mapping[str, Any]) -> str:
 
 
 def objectives(points: pd.DataFrame) -> list[str]:
-    """Return the columns that can be objectives in addition to the makespan.
+    """Return the columns that can be objectives next to the makespan: costs with more than one value.
 
     Costs with more than one value.
     """
@@ -115,7 +115,7 @@ def objectives(points: pd.DataFrame) -> list[str]:
 
 
 def more_is_cheaper(objective: str) -> bool:
-    """Return whether a larger *objective* needs less hardware, as a larger delay does."""
+    """Return whether a larger *objective* means less hardware, as for delays."""
     return "latency" in objective or "delay" in objective
 
 

@@ -65,7 +65,7 @@ class Goal:
 
 
 def parse_limits(texts: Sequence[str]) -> dict[str, float]:
-    """Read limits as they are typed, such as ``makespan_ns=5000000``; raises `UsageError`.
+    """Parse limits such as ``makespan_ns=5000000``; raises `UsageError`.
 
     `Goal` checks that the figure exists.
     """
@@ -86,7 +86,7 @@ _HOUR_NS = 3600 * 10**9
 
 @dataclass(frozen=True)
 class Prices:
-    """The price of one rank per hour: on *every* network, or on the network of a name."""
+    """The price of one rank per hour: on *every* network, or by the network's name."""
 
     every: float | None = None
     of: Mapping[str, float] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Prices:
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Prices:
-        """Read prices as typed: ``2.5``, ``NETWORK=2.5``, or a YAML file that maps networks to prices.
+        """Parse prices: ``2.5``, ``NETWORK=2.5``, or a YAML file that maps networks to prices.
 
         Raises `ConfigError`.
         """

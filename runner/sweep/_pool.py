@@ -188,7 +188,7 @@ class Places:
 
 
 def _answer_on_cluster(study: Path, tasks: Iterator[Work], cluster: str, jobs: int = 1) -> Answers:
-    """Simulate the *tasks* on the *cluster*, of so many *jobs* if it is one of a batch system.
+    """Simulate the *tasks* on the *cluster*; *jobs* is the number of jobs of a batch system.
 
     The workers need the study's folder at the same path. When a worker dies, Dask moves its tasks to another.
     Raises what `connected` does.

@@ -174,7 +174,7 @@ class Builder:
 
 
 def check_keys(settings: Settings) -> None:
-    """Raise `ConfigError` for a key that addresses nothing, before anything runs."""
+    """Raise `ConfigError` for a key without a field, before anything runs."""
     for key in settings:
         part, dot, rest = key.partition(".")
         if not dot and key in (*_PARTS, *_OPTIONS):

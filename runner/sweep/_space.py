@@ -114,7 +114,7 @@ _RANGE = re.compile(r"(?P<low>-?[\d.]*\d)\.\.(?P<high>-?\.?\d[\d.]*)")
 
 
 def parse_axis(text: str) -> tuple[str, list[Any] | Range]:
-    """Read ``KEY=VALUE,VALUE,...`` as typed; brackets mark a list.
+    """Parse ``KEY=VALUE,VALUE,...``; brackets mark a list.
 
     A value is a number, ``true``, ``false``, a list such as ``[25,50]``, or text; ``KEY=25..400`` is a range,
     for a search. Bandwidths, latencies and delays may have a unit, such as ``10GB/s`` or ``1.5us``, and are

@@ -24,7 +24,7 @@ _UNFINISHED = "unfinished"
 def write_start(folder: Path, base: Base, points: int) -> None:
     """Write the base of the sweep in *folder*; presets by name, all else in full.
 
-    Until :func:`finish_start` it records how many *points* its table is to have.
+    Until :func:`finish_start`, it records the expected number of *points*.
     """
     system, network = base.system, base.network
     if not isinstance(system, SystemConfig) and system not in list_presets("system"):
@@ -53,7 +53,7 @@ def finish_start(folder: Path) -> None:
 
 
 def planned_points(folder: Path) -> int:
-    """Return how many points the interrupted sweep in *folder* was to have, 0 if it is complete.
+    """Return the expected number of points of the interrupted sweep in *folder*, 0 if it is complete.
 
     A running sweep counts as interrupted.
     """

@@ -52,8 +52,8 @@ class Sweep:
 
     *points* has a column for each setting, ``id`` (the experiment's hash), ``state`` (done or failed),
     ``error``, ``ranks``, the figures in ns and how long the simulation took. *simulated* counts the points
-    simulated now, *reused* those from earlier sweeps and runs; *kept* are the points saved as runs of the
-    study. An interrupted or running sweep has *missing* points, which the same call continues with.
+    of this call, *reused* those of earlier sweeps and runs; *kept* are the points saved as runs of the
+    study. An interrupted or running sweep has *missing* points; the same call resumes it.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Sweep:
         return int((self.points["state"] == "failed").sum())
 
     def figure(self, most: int = 20) -> Figure:
-        """Return the makespans of the *most* best points as bars."""
+        """Return the makespans of up to *most* of the best points as bars."""
         done = self.points[self.points["state"] == "done"].head(most)
         settings = swept_settings(self.points)
         rows = [
@@ -115,20 +115,20 @@ def run_sweep(
     keep: int = 0,
     progress: SweepProgress | None = None,
 ) -> Sweep:
-    """Simulate every point *over* spans and return them, best first.
+    """Simulate every point of the space *over*, and return them, best first.
 
     *over* maps keys to values, of which every combination is a point, or lists the points. A key is
     ``network``, ``system``, ``memory``, ``workload`` or ``backend``, one of ASTRA-sim's options
     (``num-queues-per-dim``, ``injection-scale``, ``rendezvous``) or ``semantics``, or a field of a
     configuration file such as ``network.bandwidth``, ``network.bandwidth[1]`` or ``system.endpoint-delay``.
 
-    Points that the sweep's table or the study already answers are not simulated again; a point that fails
-    becomes a row with its error. *workers* is the number of processes (0: in this one), *cluster* the
-    address of a Dask scheduler, or its file, to use instead, or a batch system's YAML, of which *workers* is
-    the number of jobs. With *trials*, Optuna chooses that many points of the space instead of all, and keys
-    may have a `Range`. The best points have the *least* of a figure, and keep to limits *at_most*; the
-    ``cost`` of a step is known by *prices*. The full results of the *keep* best become runs of the study.
-    Raises `ConfigError` for keys that address nothing, and `SweepInterrupted` on Ctrl-C.
+    Points with a result in the sweep's table or the study are not simulated again; a point that fails
+    becomes a row with its error. *workers* is the number of processes (0: only this one). *cluster* is the
+    address or file of a Dask scheduler to use instead, or a batch system's YAML; *workers* is then the
+    number of jobs. With *trials*, Optuna chooses that many points of the space instead of all, and keys may
+    have a `Range`. The best points minimise the figure *least* within the limits *at_most*; *prices* give
+    the ``cost`` of a step. The full results of the *keep* best become runs of the study. Raises
+    `ConfigError` for keys without a field, and `SweepInterrupted` on Ctrl-C.
     """
     goal = Goal(least, at_most or {})
     points = _points(over) if trials is None else _search(over, trials)
@@ -174,7 +174,7 @@ def read_sweep(study: Study, name: str) -> Sweep:
 
 
 class _Run:
-    """One pass through the points: known results are reused, and equal experiments simulated once."""
+    """One pass through the points: existing results are reused, and equal experiments simulated once."""
 
     def __init__(self, study: Study, base: Base, points: list[dict[str, Any]] | Search, goal: Goal) -> None:
         self.study = study
@@ -264,7 +264,7 @@ class _Run:
             self._all.tell(number, None if answer["state"] == "failed" else float(self._goal.score(row)[0]))
 
     def keep_best(self, table: PointTable, count: int) -> tuple[str, ...]:
-        """Save the best *count* points as runs of the study, simulating them once more here."""
+        """Save the best *count* points as runs of the study, after simulating them again in full."""
         rows = table.frame(self.points, self._goal)
         done = rows[rows["state"] == "done"].drop_duplicates("id")["settings"].head(count)
         by_key = {point_key(settings): settings for settings in self.points}
@@ -282,13 +282,13 @@ class _Run:
 
 
 def _points(over: Space | Sequence[Settings]) -> list[dict[str, Any]]:
-    """Return the points, each once."""
+    """Return the distinct points."""
     points = grid(over) if isinstance(over, Mapping) else [dict(point) for point in over]
     return list({point_key(point): point for point in points}.values())
 
 
 def _rows_at_last(points: list[dict[str, Any]] | Search, table: PointTable) -> int:
-    """Return how many rows the table has once all *points* are done; sweeps may share it."""
+    """Return the final number of rows of the table, which sweeps may share."""
     return len(points) if isinstance(points, Search) else len({*table.rows, *map(point_key, points)})
 
 

@@ -117,7 +117,7 @@ class PointTable:
             self._answers[row["id"]] = {name: row.get(name) for name in ("state", *MEASURES, "simulation_s")}
 
     def save(self, *, now: bool = False) -> None:
-        """Write the file if there are new rows, but not too often unless *now*."""
+        """Write the file if there are new rows, at a limited rate unless *now*."""
         started = time.monotonic()
         if not self._changed or (not now and started - self._saved_at < self._pause_s):
             return
