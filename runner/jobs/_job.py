@@ -74,8 +74,8 @@ class SweepRequest(_Request):
     """A sweep *over* axes (key -> values) from configurations given as the content of their files.
 
     *system* may be a preset's name, which adapts to the dimensions of any network. *keep* of the best points
-    become runs: those with the *least* of a figure within the limits *at_most*. *price* is that of a rank per
-    hour, *prices* those on single networks. With *trials*, that many points are searched instead of all, and
+    become runs: those with the *least* of a figure within the limits *at_most*. *price* is per rank-hour,
+    *prices* has those of single networks. With *trials*, that many points are searched instead of all, and
     an axis may be a range, ``{"low": 1, "high": 2}``. *name* is the sweep's, ``""`` for a generated one.
     """
 

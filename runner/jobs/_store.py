@@ -185,8 +185,8 @@ class JobStore:
     """The jobs of *study*, of which up to *slots* run at a time, oldest first.
 
     The jobs are in ``STUDY/jobs/jobs.sqlite``, their output in ``STUDY/jobs/logs``. Any number of processes
-    may use one study's store. A job that ends starts the next one, so that the queue empties itself; only
-    after a crash of its process, `resume` is needed. *launch* starts a job's process.
+    may use one study's store. A job that ends starts the next one; `resume` is only needed after a crash.
+    *launch* starts a job's process.
     """
 
     def __init__(self, study: Study, slots: int = 1, launch: Launch = launch_process) -> None:

@@ -41,16 +41,16 @@ def check_name(name: str, what: str) -> None:
 
 
 def safe_name(text: str, default: str) -> str:
-    """Return *text*, which was not given as a name, as a valid name; *default* if it is empty."""
+    """Return a valid name made of *text*; *default* if it is empty."""
     plain = re.sub(r"[^\w .+-]+", "-", text).lstrip(" .+-")[:NAME_LENGTH].rstrip(" .+-")
     return plain or default
 
 
 def named_entry(folder: Path, name: str, what: str) -> Path:
-    """Return the path of the *what* called *name* in *folder*, never outside.
+    """Return the path of the item *what* called *name* in *folder*.
 
     Existing names, such as "job (copy)", may be less strict than new ones. Raises `StudyError` for a name
-    that leads elsewhere or is hidden.
+    that is hidden or leads out of the folder.
     """
     if not 0 < len(os.fsencode(name)) <= _ENTRY_BYTES or name.startswith(".") or {"/", "\0"} & {*name}:
         raise StudyError(
@@ -91,7 +91,7 @@ class StudyLayout:
 
     @property
     def current_file(self) -> Path:
-        """The file that names the run requested last, if that run existed already."""
+        """The file with the id of the last requested run, if that run already existed."""
         return self.path / _CURRENT
 
     @property
@@ -155,7 +155,7 @@ class StudyLayout:
         return self.run_dir(run_id) / RUN_FILE
 
     def kept_file(self, run_id: str, name: str) -> Path:
-        """Return the cache file of an answer on a large run that is slow to compute."""
+        """Return the cache file of a slow analysis of a large run."""
         return self.run_dir(run_id) / f"{_KEPT}{name}"
 
     def recording_dir(self, name: str) -> Path:

@@ -25,7 +25,7 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class TimelineNote:
-    """A note on a slice, *node* of *rank*, or on an interval of a timeline, where both are -1.
+    """A note on a slice (*node* of *rank*), or on an interval of a timeline (both are -1).
 
     Times are in ns; *created* is an ISO time (UTC), *id* is unique among the notes of its run.
     """

@@ -37,9 +37,9 @@ def read_network_file(layout: StudyLayout, name: str) -> NetworkConfig:
 def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
     """Save *content*, a network YAML, an InfraGraph (YAML, JSON) or XML called *name*; return its saved name.
 
-    The network is saved as YAML, an InfraGraph with explicit links. It must not name another file, as
-    *content* may come from a browser. Another network of that name is kept: this one is then called
-    ``NAME-2``. Raises `ConfigError` for an invalid network, and `StudyError` if it cannot be written.
+    The network is saved as YAML, an InfraGraph with explicit links. It must not refer to another file, as
+    *content* may come from a browser. If the name belongs to another network, it is saved as ``NAME-2``.
+    Raises `ConfigError` for an invalid network, and `StudyError` if it cannot be written.
     """
     if not _is_name(name):
         raise ConfigError(
@@ -100,7 +100,7 @@ def _mapping(content: bytes, name: str) -> Mapping[str, Any]:
 
 
 def _refuse_paths(data: Mapping[str, Any], name: str) -> None:
-    """Raise `ConfigError` if *data* would make us read or write other files."""
+    """Raise `ConfigError` if *data* refers to files that would be read or written."""
     tcp = data.get("tcp")
     for where, found in (
         ("infragraph", isinstance(data.get("infragraph"), str)),

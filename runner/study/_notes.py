@@ -52,7 +52,7 @@ def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
 def read_note(folder: Path) -> dict[str, Any]:
     """Return the ``label``, ``note`` and ``tags`` of *folder*; any may be missing.
 
-    If the file is damaged, only these are lost: the note then says so.
+    If the file is damaged, the returned note says so.
     """
     problem = note_problem(folder)
     return {"note": f"({problem})"} if problem else _stored(folder)

@@ -1,4 +1,4 @@
-"""The runs of a study: their descriptions, a list of them, and which are compared."""
+"""The runs of a study: their descriptions, a list of them, and the choice of runs to compare."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def run_name(info: RunInfo) -> str:
 
 
 def run_rows(runs: Sequence[RunInfo], find: str = "") -> list[dict[str, Any]]:
-    """Return a row per run that has *find* in any of its texts, newest first; ``created`` is UTC.
+    """Return a row per run with *find* in any of its texts, newest first; ``created`` is UTC.
 
     ``steps`` are the captured training steps that ``makespan_ns`` spans.
     """

@@ -162,13 +162,13 @@ class Study(StudyLayout):
     def keep_converted(self, workload: Workload, trace_set: str) -> Path:
         """Save the workload converted from *trace_set*, in place of its earlier one; return its PREFIX.
 
-        Another workload of that name is not replaced, nor is one with runs: as `add_workload`.
+        As in `add_workload`, another workload of that name, and one with runs, are not replaced.
         """
         name = safe_name(trace_set, "traces")
         return self.add_workload(workload, name, replace_other=self._is_of(name, trace_set))
 
     def _is_of(self, name: str, trace_set: str) -> bool:
-        """Return whether the workload *name* was made of *trace_set* and of nothing else."""
+        """Return whether the workload *name* was made from *trace_set* alone."""
         if not trace_set or name not in self.workloads():
             return False
         return self._description(name).get("trace_set") == trace_set
@@ -195,8 +195,8 @@ class Study(StudyLayout):
     ) -> Path:
         """Copy the workload ``PREFIX.<rank>.et`` into the study and return its PREFIX there.
 
-        *groups* is a file of communicator groups, if it is not next to them; *name* is by default that of
-        *prefix*.
+        *groups* is a file of communicator groups, by default the one next to the workload; *name* is by
+        default that of *prefix*.
         """
         from ...converter import Workload  # noqa: PLC0415 - listing runs does without
         from ..config import load_groups  # noqa: PLC0415 - listing runs does without
@@ -221,7 +221,7 @@ class Study(StudyLayout):
         )
 
     def _last_repeated(self) -> tuple[str, str]:
-        """Return the existing run that was requested last, and when; ("", "") if none was."""
+        """Return the existing run that was requested last, and the time; ("", "") without one."""
         try:
             stored = json.loads(self.current_file.read_text(encoding="utf-8"))
             return str(stored["run"]), str(stored["asked"])
@@ -271,7 +271,7 @@ class Study(StudyLayout):
             )
 
     def run_workload(self, run_id: str | None = None) -> Workload:
-        """Return the workload of a run, scaled out as it was."""
+        """Return the workload of a run, scaled out as for the run."""
         from .._result import Result  # noqa: PLC0415 - listing runs does without
 
         info = self.run_info(run_id)
@@ -356,7 +356,7 @@ class Study(StudyLayout):
     def _check_same(self, run_id: str, result: Result) -> None:
         """Raise `StudyError` unless the saved run has the same answer as *result*.
 
-        A backend outside of this package may have been replaced since.
+        A backend outside of this package may have changed since.
         """
         if not self.has_run_id(run_id):
             return

@@ -26,8 +26,8 @@ class StudyInfo:
     """A study in one line.
 
     *note* and *tags* are its user's. *ranks* are those of its newest workload (0 without), *shortest_ns* is
-    the shortest simulated step (-1 without), *changed* the ISO time (UTC) of the last change, *problem* why
-    it cannot be read.
+    the shortest simulated step (-1 without), *changed* the ISO time (UTC) of the last change, *problem* the
+    reason why it cannot be read.
     """
 
     name: str
@@ -126,7 +126,7 @@ class Workspace:
 
 
 def describe_study(study: Study, *, note: str | None = None, tags: Iterable[str] | None = None) -> None:
-    """Set the *note* and the tags of *study*; None keeps one as it is.
+    """Set the *note* and the tags of *study*; None leaves a value unchanged.
 
     Raises `StudyError` for texts that are too long.
     """

@@ -148,8 +148,8 @@ def import_item(
     exists. *step* selects the step of traces; *capture_trace* is the trace, or the folder of traces, of the
     capture of CUDA or HIP graphs (None: those next to the traces). Ranks of large traces in the cache
     *finished* are not converted again. Raises `StudyError` for an invalid name, and for a *step* or
-    *capture_trace* of an item that has none; `TraceError`, `UsageError` and `WorkloadError` for what cannot
-    be converted; the study is then as it was.
+    *capture_trace* of an item that has none; `TraceError`, `UsageError` and `WorkloadError` for items that
+    cannot be converted; the study is then unchanged.
     """
     check_name(name, "a workload")
     item = find_item(folder, identity)
@@ -158,7 +158,7 @@ def import_item(
 
 
 def import_found(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> str:
-    """Import *item*, as it was just found in *folder*, as `import_item` does."""
+    """Import *item* of *folder*, as `import_item` does."""
     return _import_item(study, folder, item, name, _How.of(item, progress, None, "median", None))
 
 

@@ -53,10 +53,10 @@ _HOSTS_ALONE = (
 class ImportItem:
     """An importable item: *kind* is trace set, traces, logs, graphs or archive; *place* is its path.
 
-    The *ranks* of an archive are known only after unpacking, and those of logs after reading: 0 until then.
-    *id* changes with every change of a file. *files* are relative to the folder, for graphs and traces in the
-    order of ranks; *host_files* are those of traces with a host side, *capture_files* those of the capture of
-    CUDA or HIP graphs, in a folder next to them. *problem* says why it cannot be imported.
+    *ranks* is 0 for archives before unpacking, and for logs before reading. *id* changes with every change
+    of a file. *files* are relative to the folder, for graphs and traces in the order of ranks; *host_files*
+    are those of traces with a host side, *capture_files* those of the capture of CUDA or HIP graphs, in a
+    folder next to them. *problem* says why it cannot be imported.
     """
 
     id: str
@@ -71,9 +71,9 @@ class ImportItem:
 
 
 def find_items(folder: Path, only: Collection[str] | None = None) -> list[ImportItem]:
-    """Return what lies in *folder*, at most four folders deep, sorted by place.
+    """Return the items in *folder*, at most four folders deep, sorted by place.
 
-    With *only*, just these files are considered, and the captures of graphs next to them. Links are not
+    With *only*, these files alone are considered, and the captures of graphs next to them. Links are not
     followed, and items with files outside of *folder* are listed with that problem. Raises `StudyError` if
     the folder cannot be read.
     """
@@ -189,8 +189,8 @@ def _graphs(folder: Path, place: str, names: list[str], links: list[str]) -> Ite
 def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterator[ImportItem]:
     """Yield the device traces of each naming pattern, with the best matching host traces.
 
-    If the folder *place* has no host traces, folders next to it count that have only these: Megatron writes
-    each side into a separate folder.
+    If the folder *place* has no host traces, sibling folders with only host traces are used: Megatron
+    writes each side into a separate folder.
     """
     devices_at = _side(folder, place, names_at[place], "device")
     if not devices_at:
@@ -228,7 +228,7 @@ def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterato
 
 
 def _hosts_alone(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterator[ImportItem]:
-    """Yield the host traces at *place* that no device traces go with, with that as their problem."""
+    """Yield the host traces at *place* without device traces; this is their problem."""
     beside = [other for other in names_at if _parent(other) == _parent(place)]
     if any(_side(folder, other, names_at[other], "device") for other in beside):
         return
@@ -240,7 +240,7 @@ def _hosts_alone(folder: Path, place: str, names_at: dict[str, list[str]]) -> It
 
 
 def _is_of_captures(folder: Path, place: str, names_at: dict[str, list[str]]) -> bool:
-    """Return whether *place* only belongs to traces in the parent folder: captures of graphs."""
+    """Return whether *place* only holds captures of graphs, which belong to traces in the parent folder."""
     above = _parent(place)
     if place.rpartition("/")[2] != CAPTURE_FOLDER or above not in names_at:
         return False
