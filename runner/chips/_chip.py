@@ -52,17 +52,17 @@ class Host:
 
 @dataclass(frozen=True)
 class Fit:
-    """What costs were fitted on, and how far from it they are.
+    """The measurements behind fitted costs, and the errors of the fit.
 
-    *data* names the measurements, *rows* and *families* (sizes of a model, or recipes) how many there were.
-    Errors are relative to the measurement: *mean*, *median* and *worst* of what was fitted, *unseen_mean* and
-    *unseen_median* of families left out of the fit in turn with all their rows. Nine of ten rows of every
-    such family took *low* to *high* times what was predicted; *inside* is the share of rows in the ranges of
-    costs fitted without their family. *utilisation* is the median share of the peak that the rows reached by
-    the operations a model needs. No row had more than *most_ranks*, or a layer of fewer forward operations a
-    rank and micro-batch than *least_layer_flops*. *covers* names what some of the rows had that not every job
-    has, as `predict` names it. Costs that were fitted on nothing say in *data* where they come from, and have
-    0 *rows*; those of another chip keep the figures of its fit.
+    *data* names the measurements; *rows* and *families* (sizes of a model, or recipes) count them. Errors
+    are relative to the measurement: *mean*, *median* and *worst* of the fitted rows; *unseen_mean* and
+    *unseen_median* of families that were left out of the fit in turn. Nine of ten rows of every such family
+    took *low* to *high* times the prediction; *inside* is the coverage of these intervals, each fitted
+    without the row's family. *utilisation* is the median share of the peak, by the operations that the
+    model requires. No row had more ranks than *most_ranks*, or a layer with fewer forward operations per
+    rank and micro-batch than *least_layer_flops*. *covers* lists optional features that some rows had, by
+    their names in `predict`. Costs without a fit have their source in *data*, and 0 *rows*; those of
+    another chip keep the figures of its fit.
     """
 
     data: str
@@ -120,7 +120,7 @@ class Costs:
     def share(self, kind: str, precision: str) -> float:
         """Return the share of the peak that *kind* (``gemm``, ``attention``) reaches in *precision*.
 
-        A low precision without a share of its own has that of FP8.
+        A low precision without its own share has that of FP8.
         """
         shares: Mapping[str, float] = getattr(self, kind)
         similar = "fp8" if precision in LOW_PRECISIONS else "default"
@@ -149,7 +149,7 @@ class Chip:
     host: Host | None = None
 
     def peak(self, precision: str) -> float:
-        """Return the operations per second in *precision*; raises `ConfigError` for one it has not."""
+        """Return the operations per second in *precision*; raises `ConfigError` for an unsupported one."""
         if precision not in self.peak_flops:
             raise ConfigError(
                 f"The chip '{self.name}' has no peak for the precision '{precision}'"
@@ -164,7 +164,7 @@ class Chip:
         return self.peak(precision) * costs.share(kind, precision)
 
     def costs_of(self, software: str) -> Costs:
-        """Return what operators cost with *software*; raises `ConfigError` for one that has no costs."""
+        """Return the costs of operators with *software*; raises `ConfigError` for software without costs."""
         if software not in self.costs:
             raise ConfigError(
                 f"The chip '{self.name}' has no costs for the software '{software}'"
