@@ -1,4 +1,4 @@
-"""Simulate Chakra workloads: configurations, backends, results and what bounds them."""
+"""Simulate Chakra workloads: configurations, backends, results, and analyses of what bounds a step."""
 
 from typing import TYPE_CHECKING
 

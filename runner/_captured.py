@@ -1,4 +1,4 @@
-"""Read from a workload's metadata whether it was captured."""
+"""Properties of captured workloads, read from their metadata."""
 
 from __future__ import annotations
 

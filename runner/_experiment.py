@@ -1,4 +1,4 @@
-"""What is simulated: a workload, the configurations, a backend and its options, with a content hash."""
+"""An experiment: a workload, the configurations, a backend and its options, with a content hash."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _LOWERING_VERSION = 2
 
 
 class Detail(enum.Enum):
-    """What is asked of a result: everything a backend knows, or what a table of many runs needs.
+    """The requested detail of a result: everything, or the totals for a table of many runs.
 
-    Of `TOTALS` are the makespan, the ranks and the provenance; making the other tables takes several times as
-    long as a small simulation. A backend may give more than it was asked for.
+    `TOTALS` are the makespan, the ranks and the provenance. The other tables take several times as long as
+    a small simulation. A backend may return more than requested.
     """
 
     EVERYTHING = "everything"
@@ -59,8 +59,8 @@ class WorkloadSource:
     """The programs of a workload, in memory or as ``PREFIX.<rank>.et`` files on disk.
 
     *programs* are the distinct programs, each the bytes of an .et file or the path of one, and
-    *program_of_rank* (int32) says which of them each rank runs. *digests* are the SHA-256 of files, as far as
-    they are known.
+    *program_of_rank* (int32) says which of them each rank runs. *digests* are the known SHA-256 hashes of
+    files.
     """
 
     programs: tuple[bytes | str, ...]
@@ -88,8 +88,8 @@ class WorkloadSource:
     def of_prefix(cls, prefix: str | Path, num_ranks: int) -> WorkloadSource:
         """Return the source of the files ``PREFIX.0.et`` to ``PREFIX.<num_ranks - 1>.et``.
 
-        Files with the same content become one program; that there are files of more ranks is an assumption in
-        the metadata. Raises `WorkloadError` if one is missing.
+        Files with the same content become one program. Files of further ranks are reported as an assumption
+        in the metadata. Raises `WorkloadError` if one is missing.
         """
         paths = (f"{prefix}.{rank}.et" for rank in range(num_ranks))
         missing = next((path for path in paths if not os.path.isfile(path)), None)
@@ -151,14 +151,14 @@ class WorkloadSource:
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """One simulation to run. Two experiments with the same `content_hash` have the same result.
+    """The input of a simulation; experiments with the same `content_hash` have the same result.
 
     *groups* maps an id above 0 to global ranks. *semantics* is ``astra-sim`` (three slots per rank, durations
     in microseconds) or ``trace`` (one slot a captured lane, durations in ns). *assumptions* are sentences for
-    the result's provenance, such as those of a scaled-out workload. *occasion* tells measurements of one
-    experiment apart, of which no two have the same result; simulations have none. *machine* takes the place
-    of the one that the name of a backend ``gpu:MACHINE`` says. *detail* is not part of the hash: it says
-    which tables of the result are wanted, and backends may ignore it.
+    the result's provenance, such as those of a scaled-out workload. *occasion* distinguishes repeated
+    measurements of one experiment, as their results differ; simulations have none. *machine* replaces the
+    machine in a backend's name ``gpu:MACHINE``. *detail* is not part of the hash: it selects tables of the
+    result, and backends may ignore it.
     """
 
     workload: WorkloadSource
@@ -202,12 +202,12 @@ class Experiment:
 
     @functools.cached_property
     def fabric(self) -> Fabric:
-        """The links of the network, of the backends that have them; raises `ConfigError` as `fabric_of`."""
+        """The fabric of the network, for backends that use one; raises `ConfigError` as `fabric_of`."""
         return fabric_of(self.network)
 
     @functools.cached_property
     def content_hash(self) -> str:
-        """The hash of everything that decides the result: 16 hexadecimal digits."""
+        """The hash of everything that determines the result: 16 hexadecimal digits."""
         algorithms = digests(self.system)
         # What algorithms hold decides the result, and not where they are or what they are called.
         system = {
@@ -228,7 +228,7 @@ class Experiment:
 
     @functools.cached_property
     def programs(self) -> Choice:
-        """The collective program of each size that has one; raises `ConfigError` where none fits."""
+        """The collective program of each size that has one; raises `ConfigError` if none fits."""
         files = program_files(self.system)
         return choose_programs(files, self._demands()) if files else Choice({})
 
@@ -263,7 +263,7 @@ class Experiment:
 
     @property
     def model_version(self) -> int:
-        """Which of the models that had the backend's name, from 1 on, answers today."""
+        """The version of the backend's model, counted from 1."""
         traits, part = about_backend(self.backend), self.network.packet
         in_trains = part is not None and part.settings.get("PACKET_TRAIN", 1) > 1
         return traits.version + (traits.train_version if in_trains else 0)
@@ -280,7 +280,7 @@ class Experiment:
         }
 
     def options(self) -> dict[str, Any]:
-        """Return what ASTRA-sim takes on its command line, the semantics, and machine and occasion if any."""
+        """Return ASTRA-sim's command-line options, the semantics, and machine and occasion if given."""
         options: dict[str, Any] = {
             "num_queues_per_dim": self.num_queues_per_dim,
             "injection_scale": self.injection_scale,

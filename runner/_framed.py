@@ -1,4 +1,4 @@
-"""Sums and rows of columns without pandas, whose import takes long."""
+"""Sums and rows of columns without pandas, because its import is slow."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def rows_coded(*keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDAr
 
 
 def _dense(key: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
-    """Return equal numbers for equal values of *key*, all less than a number that its length bounds."""
+    """Return equal numbers for equal values of *key*, below a bound that depends on its length."""
     least, most = (int(key.min()), int(key.max())) if len(key) else (0, 0)
     if most - least < _MOST_SPREAD * len(key):
         return key.astype(np.int64) - key.min().astype(np.int64), most - least + 1

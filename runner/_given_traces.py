@@ -34,10 +34,10 @@ def traces_folder() -> Path:
 def study_of_traces(paths: Sequence[Path], progress: Progress = lambda _done, _of: None) -> Study:
     """Return the study of the traces at *paths*: files of one folder, one folder, or one archive.
 
-    The first time, their median step is converted and replayed as it was measured; the study is found again
-    by their content. The study of a table of operations has no run.
-    *progress* is called with the number of converted ranks, and of all. Raises `StudyError` if *paths* hold
-    nothing that can be imported, or several things, and what `import_item` raises.
+    The first time, their median step is converted and replayed as it was measured; the study is cached by
+    their content. The study of a table of operations has no run. *progress* is called with the number of
+    converted ranks, and of all. Raises `StudyError` if *paths* hold nothing that can be imported, or
+    several things, and the errors of `import_item`.
     """
     if len(paths) == 1 and is_operation_table(paths[0]):
         return _study_of_table(paths[0])
@@ -53,7 +53,7 @@ def study_of_traces(paths: Sequence[Path], progress: Progress = lambda _done, _o
 
 
 def _cached_study(cached: Path, fill: Callable[[Study], object]) -> Study:
-    """Return the study at *cached*, made and filled the first time."""
+    """Return the study at *cached*, created and filled at the first call."""
     try:
         if not Study.is_study(cached):
             cached.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def _the_item(paths: Sequence[Path]) -> tuple[Path, ImportItem]:
 
 
 def _key(folder: Path, item: ImportItem) -> str:
-    """Return the cache key of *item*, which changes with its content and with our version."""
+    """Return the cache key of *item*, which changes with its content and with Chakrascope's version."""
     digest = hashlib.blake2b(package_version().encode(), digest_size=12)
     for name in (*item.files, *item.host_files, *item.capture_files):
         file = folder / name

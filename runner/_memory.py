@@ -66,7 +66,7 @@ def check_simulation(source: WorkloadSource, *, alike_once: bool) -> None:
 
 @contextlib.contextmanager
 def within_memory(ranks: int) -> Iterator[None]:
-    """Turn a `MemoryError` in a simulation of *ranks* into an error that suggests what needs less."""
+    """Turn a `MemoryError` in a simulation of *ranks* into an error that suggests how to save memory."""
     try:
         yield
     except MemoryError as error:

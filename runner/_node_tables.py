@@ -61,7 +61,7 @@ class RecordedNodes:
 
 
 def write_table(table: Table, path: Path) -> None:
-    """Write *table* to *path*: each piece, or some whole ranks of one in memory, is a row group."""
+    """Write *table* to *path*: a row group is a piece, or some whole ranks of a piece in memory."""
     pieces = _pieces(table)
     first = next(pieces)
     with ParquetWriter(path, {name: column.dtype.name for name, column in first.items()}) as writer:
@@ -105,7 +105,7 @@ _ORIGIN = ("rank", "node_id", "origin_rank", "origin_node")
 
 
 def nodes_of_all(distinct: Table, representatives: Ranks, counts: Ranks | None = None) -> Table:
-    """Return the nodes of all ranks, of which *distinct* has those of the *representatives*, one per rank.
+    """Return the nodes of all ranks; *distinct* has those of the *representatives*, which are given per rank.
 
     *counts* are the rows of each rank, if they are known without reading *distinct*.
     """
@@ -113,7 +113,7 @@ def nodes_of_all(distinct: Table, representatives: Ranks, counts: Ranks | None =
 
 
 def calls_of_all(distinct: Table, representatives: Ranks) -> Table:
-    """Return the collectives of all ranks, of which *distinct* has those of the *representatives*."""
+    """Return the collectives of all ranks; *distinct* has those of the *representatives*."""
     return Table(_Calls(distinct, representatives), distinct)
 
 
@@ -176,7 +176,7 @@ class _Calls:
         self.rows: Sequence[int] = (int(self._sizes[distinct.read(["rank"])["rank"]].sum()),)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return None: nothing is known of the columns before they are made."""
+        """Return None: the bounds of columns are unknown before they are computed."""
         return None
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:

@@ -1,6 +1,6 @@
 """Show results in notebooks, as plain HTML and SVG without external files.
 
-All text is escaped, as names come from foreign traces. Colours follow the notebook's theme.
+All text is escaped, because names come from untrusted traces. Colours follow the notebook's theme.
 """
 
 from __future__ import annotations

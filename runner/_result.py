@@ -92,14 +92,14 @@ def empty_table(name: str) -> pd.DataFrame:
 class Result:
     """The result of one backend for one experiment. Times are ns from the start of the simulation.
 
-    *ranks*: a row per rank; *finish_ns* is -1 for a rank that did not finish, *exposed_comm_ns* the time not
-    covered by accelerator compute, *exposed_copy_ns* that in which it copies and does nothing else; with a
-    roofline four more columns say how near compute came to the peaks.
-    *nodes*: a row per executed node; *cause_node* is the node of the same rank whose end let it start (-1:
-    time 0), *origin_* the node whose start began the chain of events that ended it.
-    *collectives*: a row per collective and rank. *links*: a row per directed link. *provenance*: plain JSON.
-    Backends whose links are shared also fill *link_use*, the bytes each directed link sent in each
-    time interval, and those of packets and fluids *flows*, a row per message.
+    *ranks*: a row per rank; *finish_ns* is -1 for a rank that did not finish; *exposed_comm_ns* is
+    communication without concurrent compute, *exposed_copy_ns* copying without any other work. With a
+    roofline, four more columns give the shares of the peaks that compute reached. *nodes*: a row per
+    executed node; *cause_node* is the node of the same rank whose end let it start (-1: time 0),
+    *origin_rank* and *origin_node* the node whose start began the chain of events up to its end.
+    *collectives*: a row per collective and rank. *links*: a row per directed link. *provenance*: plain
+    JSON. Backends with shared links also fill *link_use*: the bytes that each directed link sent in each
+    time interval. Packet and fluid backends fill *flows*: a row per message.
     """
 
     backend: str

@@ -57,7 +57,7 @@ def simulate(  # noqa: PLR0917 - the order of ASTRA-sim's files
     ASTRA-sim's files, or names of presets. A captured workload with fewer ranks than the network is scaled
     out data-parallel. *algorithms* are programs (MSCCL XML, MSCCL++ plans) or built-in algorithms by
     collective, such as ``{"all-reduce": ["plan.json"]}``. Raises `ConfigError`, `WorkloadError` and
-    `BackendError` with what to do next.
+    `BackendError`, which name the next step.
     """
     experiment = prepare(
         workload,
@@ -115,7 +115,7 @@ def prepare(  # noqa: PLR0917 - as simulate
 def load_network(
     workload: Workload | str | Path, network: NetworkConfig | str | Path | None, backend: str
 ) -> NetworkConfig:
-    """Return the network; without *network*, replays and measurements get one as large as the workload."""
+    """Return the network; without one, replays and measurements get one of the workload's size."""
     if about_backend(backend).replays:
         ranks = workload.num_ranks if isinstance(workload, Workload) else _count_files(workload)
         return NetworkConfig(("Switch",), (max(ranks, 1),), (1.0,), (0.0,), name="measured")
@@ -139,7 +139,7 @@ def _is_preset(kind: str, name: str | Path) -> bool:
 
 
 def load_system(system: SystemConfig | str | Path, dimensions: int) -> SystemConfig:
-    """Return the system of that name or path, for a network of so many *dimensions*."""
+    """Return the system with this name or path, for a network with that number of *dimensions*."""
     if isinstance(system, SystemConfig):
         return system
     if _is_preset("system", system):
@@ -148,7 +148,7 @@ def load_system(system: SystemConfig | str | Path, dimensions: int) -> SystemCon
 
 
 def load_memory(memory: MemoryConfig | str | Path | None) -> MemoryConfig:
-    """Return the memory configuration of that name or path; without one there is no remote memory."""
+    """Return the memory configuration with this name or path; without one there is no remote memory."""
     if memory is None or isinstance(memory, MemoryConfig):
         return memory or MemoryConfig()
     return MemoryConfig.preset(str(memory)) if _is_preset("memory", memory) else MemoryConfig.load(memory)
@@ -157,7 +157,7 @@ def load_memory(memory: MemoryConfig | str | Path | None) -> MemoryConfig:
 def choose_groups(
     groups: Mapping[int, tuple[int, ...]] | str | Path | None, source: WorkloadSource
 ) -> dict[int, tuple[int, ...]]:
-    """Return the given groups, or else those of the workload or of the file next to it."""
+    """Return the given groups, or else those of the workload or of its groups file."""
     if isinstance(groups, (str, Path)):
         return load_groups(groups)
     if groups is not None:

@@ -1,7 +1,7 @@
 """Traits of backends as data: what each models, measures, ignores and needs.
 
-`SHIPPED` is the one list of names: a row a backend, and with its last field where it is made. Those behind
-``SCHEME://`` are a plug-in's.
+`SHIPPED` is the list of all built-in backends, a row each; the last field is where the backend is created.
+Names with ``SCHEME://`` belong to plug-ins.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ EMULATION = "emulation:"  # and where the ranks run
 class Traits:
     """The properties of a backend.
 
-    *what* describes it in a few words and *details* in some sentences; *charges* names the costs of a
-    message, in words that follow the backend's name. Backends that are not *offered* serve tests and are in
-    no list. *ignores* is a sentence for every result. *variant* is what follows a colon in the name: a
+    *what* describes it in a few words and *details* in some sentences; *charges* lists the costs of a
+    message, as a phrase after the backend's name. Backends that are not *offered* are for tests and appear
+    in no list. *ignores* is a sentence for every result. *variant* is what follows a colon in the name: a
     machine, an error, a place, an address.
     """
 
@@ -91,16 +91,16 @@ class Traits:
 
     @property
     def needs_network(self) -> bool:
-        """Whether a run has to name a network."""
+        """Whether a run must specify a network."""
         return not (self.replays or self.measures)
 
 
 @dataclass(frozen=True)
 class BackendPlugin:
-    """Backends that a plug-in brings: all whose names are ``SCHEME://`` and more.
+    """The backends of a plug-in: all names that begin with ``SCHEME://``.
 
-    *make* takes the whole name and returns the backend. *names* are those to list, and *report* has a row
-    for each with ``backend``, ``usable``, ``what`` and ``found``.
+    *make* takes the whole name and returns the backend. *names* are the names to list, and *report* has a
+    row for each with ``backend``, ``usable``, ``what`` and ``found``.
     """
 
     traits: Traits
@@ -248,7 +248,7 @@ def about_backend(name: str) -> Traits:
 
 
 def backend_plugins() -> list[BackendPlugin]:
-    """Return all installed plug-ins that bring backends."""
+    """Return all installed plug-ins that provide backends."""
     return [load_plugin("backends", scheme) for scheme in plugin_names("backends")]
 
 
@@ -262,12 +262,12 @@ def plugin_of(name: str) -> BackendPlugin | None:
 
 
 def remember_traits(name: str, traits: Traits) -> None:
-    """Register the traits of a backend that a program added, for `about_backend`."""
+    """Register the traits of a backend that was added at run time, for `about_backend`."""
     _REGISTERED[name] = traits
 
 
 def backends_that(trait: str, conjunction: str = "or", value: object = True) -> str:
-    """Return the engine's backends whose *trait* has that *value*, as text: ``'flow' or 'packet'``."""
+    """Return the engine's backends with *value* as their *trait*, as text: ``'flow' or 'packet'``."""
     names = [
         f"'{name}'" for name, traits in SHIPPED.items() if ":" not in name and getattr(traits, trait) == value
     ]
