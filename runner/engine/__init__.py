@@ -1,9 +1,9 @@
 """The compiled simulation engine: event queue, ranks, collectives and analytical networks.
 
-It alone defines the values of a configuration and which of them work together: the FIELDS of a `Config`, the
+It alone defines the values of a configuration and their valid combinations: the FIELDS of a `Config`, the
 SETTINGS of a packet network, the MACHINE_FIGURES of a GPU machine by their path, TOPOLOGIES of a dimension,
-COLLECTIVES as in the keys of a system configuration, and the ALGORITHMS of one dimension, or WHOLE_ALGORITHMS
-of all ranks at once. A number may follow the name of WINDOWED_ALGORITHMS.
+COLLECTIVES as in the keys of a system configuration, and the ALGORITHMS of one dimension, or
+WHOLE_ALGORITHMS of all ranks at once. A number may follow the name of WINDOWED_ALGORITHMS.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Collectives as programs: read them, prove them, and turn them into messages."""
+"""Collective programs: read them, prove them, and turn them into messages."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The engine's own algorithms written as programs: the same messages between the same ranks.
+"""The engine's algorithms as programs: the same messages between the same ranks.
 
-They are for one group of ranks. All but the all-to-all work in place. Halving and doubling orders its
-partners so that each exchange is contiguous: nearest first in an all-reduce and an all-gather, farthest first
-in a reduce-scatter.
+They run on one group of ranks. All but the all-to-all work in place. Halving-doubling orders its partners
+so that each exchange is contiguous: nearest first in an all-reduce and an all-gather, farthest first in a
+reduce-scatter.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Demand:
 
     @classmethod
     def of(cls, comm_type: int, ranks: int, size_bytes: int) -> Demand | None:
-        """Return the demand of a collective by its number in Chakra's schema, None if none has programs."""
+        """Return the demand of a collective by its number in Chakra's schema; None without programs."""
         kind = CollectiveType.of(comm_type)
         return cls(kind.key, ranks, size_bytes) if kind is not None and kind.ring_passes else None
 
@@ -154,8 +154,8 @@ def _proved(content: bytes, _digest: bytes, source: str) -> Program:
 def choose_programs(files: Mapping[str, Sequence[Path | str | None]], demands: Iterable[Demand]) -> Choice:
     """Return the program that runs each of *demands*; None stands for the system's own algorithm.
 
-    *files* are programs by collective; a string such as ``nccl`` names a program generated for each demand.
-    Raises `ConfigError` for a size that no file fits, and for files that fit no collective at all.
+    *files* are programs by collective; a string such as ``nccl`` is a program that is generated for each
+    demand. Raises `ConfigError` for a size that no file fits, and for files that fit no collective at all.
     """
     programs: dict[Demand, Program] = {}
     remarks: dict[str, None] = {}
@@ -241,7 +241,7 @@ def _made(name: str, demand: Demand) -> Program:
 
 
 def misfit(program: Program, demand: Demand) -> str | None:
-    """Return why *program* cannot run *demand*, None if it can."""
+    """Return the reason why *program* cannot run *demand*, None if it can."""
     if program.num_ranks != demand.ranks:
         return f"{Path(program.source).name} is for {program.num_ranks} ranks"
     total = program_bytes(demand.collective, demand.size_bytes, demand.ranks)

@@ -1,12 +1,12 @@
 """Run a program symbolically, with vector clocks that hold for every allowed order of its steps.
 
-Each cell holds a set of contributions. The run takes one order that the program allows; the clocks of a step
-say which steps precede it in *all* orders. Unless two steps wait for the same token in no fixed order, the
-program terminates either in all orders or in none, and without races all orders have the same result.
+Each cell holds a set of contributions. The run uses one allowed order; the clock of a step shows which
+steps precede it in *all* orders. Unless two steps wait for the same token in no fixed order, the program
+terminates either in all orders or in none, and without races all orders have the same result.
 
-The threads of a thread block synchronise only at a ``nop`` or barrier. Between two of these each leading
-thread is a strand, which signals and waits on the channels and semaphores of its number, and so is each lane
-of data. Work of a proxy has one strand for each thread that requests it.
+The threads of a thread block synchronise only at a ``nop`` or barrier. Between two of these, each leading
+thread is a separate strand, which signals and waits on the channels and semaphores with its number; each
+lane of data is a strand as well. Work of a proxy has one strand for each thread that requests it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Clock = npt.NDArray[np.int32]
 
 
 class Value(NamedTuple):
-    """The content of a cell: its contributions, those it has more than once, and its part of the chunk."""
+    """The content of a cell: its contributions, the repeated ones, and its part of the chunk."""
 
     mask: int
     twice: int
@@ -41,7 +41,7 @@ def contribution(program: Program, rank: int, chunk: int) -> int:
 
 
 class Access(NamedTuple):
-    """An access to a cell: its step, its place on the strand, and the clock of all that precedes it."""
+    """An access to a cell: its step, its position on the strand, and the clock of all preceding steps."""
 
     step: Step
     strand: int
@@ -64,7 +64,7 @@ class Access(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A token given or taken: its step, its place on the strand, and the clock of all that precedes it."""
+    """The release or acquisition of a token: step, position on the strand, and clock of preceding steps."""
 
     step: Step
     strand: int
@@ -86,7 +86,7 @@ class Moved(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """A step at which this run is blocked, and what it waits for."""
+    """A step at which this run is blocked, and the awaited token or message."""
 
     step: Step
     awaits: Token
@@ -123,7 +123,7 @@ class Run:
 
     @property
     def knowledge(self) -> int:
-        """The total of the clocks of all takes, which grows from run to run until it is complete."""
+        """The sum of the clocks of all acquisitions, which grows from run to run until it is complete."""
         return sum(int(clock.sum()) for clock in self.taken.values())
 
 
@@ -202,7 +202,7 @@ class _Machine:
         self.strand_of.setdefault(strand, len(self.strand_of))
 
     def _begin(self) -> None:
-        """Let every rank begin; before that, other ranks cannot use its buffers."""
+        """Start every rank; before that, other ranks cannot use its buffers."""
         for (rank, _), block in self.blocks.items():
             block.base = np.zeros(self.width, np.int32)
             block.base[rank] = 1
@@ -248,7 +248,7 @@ class _Machine:
         return clock
 
     def _meet(self, block: _Block) -> Clock:
-        """Let all threads of the block wait for each other."""
+        """Make all threads of the block wait for each other."""
         clock = np.zeros(self.width, np.int32) if block.base is None else block.base.copy()
         for other in block.strands.values():
             np.maximum(clock, other, out=clock)
@@ -271,7 +271,7 @@ class _Machine:
     # Steps.
 
     def _advance(self, block: _Block, step: Step) -> object | None:
-        """Execute a step as far as possible; return what it waits for, or None when it has completed."""
+        """Execute a step as far as possible; return the awaited token or message; None when completed."""
         if step.joins:
             self._meet(block)
         if step.after is not None:
@@ -379,7 +379,7 @@ class _Machine:
         before.append(Event(step, strand, int(clock[strand]), clock.copy()))
 
     def _certain(self, token: Token, needed: int, take: tuple[int, int]) -> list[Clock]:
-        """Return the clocks of the gives that must have happened once *needed* of them have."""
+        """Return the clocks of the releases that must have happened if *needed* of them have."""
         if needed <= 0:
             return []
         if len(self.givers[token]) == 1:
@@ -440,7 +440,7 @@ class _Machine:
         return clock, self._tick(strand, clock)
 
     def _packet_clocks(self, cell: Cell) -> list[Clock]:
-        """Return the clock of a reader of packets: all that precedes every possible writer."""
+        """Return the clock of a reader of packets: all steps that precede every possible writer."""
         writers = self.result.writers[cell]
         if self.packet_writers[cell] > 1:
             if self.earlier is None:

@@ -20,7 +20,7 @@ _TYPES = {"send": NodeType.COMM_SEND, "receive": NodeType.COMM_RECV, "local": No
 
 
 def graphs_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> list[Graph]:
-    """Return the graph of each rank; local work runs at the given speed, and takes no time if that is 0."""
+    """Return the graph of each rank; local work runs at the given speed; 0 means that it takes no time."""
     return [graph_of_messages(lowered, rank, memory_bytes_per_ns) for rank in range(len(lowered.ranks))]
 
 

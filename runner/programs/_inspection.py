@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Traffic:
-    """The messages and bytes that one rank sends to another in one step, flags and signals included."""
+    """The messages and bytes that one rank sends to another in one step, including flags and signals."""
 
     step: int
     source: int
@@ -41,10 +41,10 @@ class Traffic:
 class Inspection:
     """The figures of a program for one size.
 
-    *steps* is the length of the longest chain of dependent messages, *rounds* how often thread blocks repeat
-    their steps. *most_sent_bytes* and *most_received_bytes* are those of the busiest rank. *least_bytes* is
-    the lower bound of received bytes for any program of this collective (None if unknown). *link_bytes* are
-    the bytes that the busiest pair sends in one direction.
+    *steps* is the length of the longest chain of dependent messages, *rounds* the number of repetitions of
+    the steps. *most_sent_bytes* and *most_received_bytes* are the maxima over ranks. *least_bytes* is the
+    lower bound of received bytes for any program of this collective (None if unknown). *link_bytes* are the
+    bytes that the busiest pair sends in one direction.
     """
 
     program: Program
@@ -99,7 +99,7 @@ def inspect_program(program: Program, size_bytes: int) -> Inspection:
 
 
 def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
-    """Return the figures of an inspection as (name, text): first the program's, then its traffic's."""
+    """Return the figures of an inspection as (name, text), first of the program, then of its traffic."""
     program = found.program
     place = "in place" if program.in_place else "out of place"
     most = "any size" if program.most_bytes is None else f"at most {bytes_text(program.most_bytes)}"
@@ -295,7 +295,7 @@ def _legend(groups: Sequence[tuple[str, int, int]], colours: Sequence[str]) -> l
 
 
 def _boxes(found: Inspection, step: float) -> list[Svg]:
-    """Return a box for the bytes that a rank sends in a step; darker boxes stand for more bytes."""
+    """Return a box for the bytes that a rank sends in a step; darker boxes are more bytes."""
     targets: dict[tuple[int, int], list[int]] = defaultdict(list)
     sent: dict[tuple[int, int], int] = defaultdict(int)
     for item in found.traffic:

@@ -1,13 +1,13 @@
 """Turn a program into messages with dependencies, which every backend and ASTRA-sim can run.
 
 * A put, a send or a packet is a message to the rank whose buffer it fills. It is posted: its thread block
-  continues at once, but messages of a thread block to one peer follow each other.
+continues at once, but messages of a thread block to one peer are sent in order.
 * A signal directly after data to the same peer is part of that message; other signals are separate messages.
 * A read of another rank's buffer (get, and reductions that read) is a request and a message back.
 * Operations of the switch are replaced by messages: a multicast by one to each rank, an in-network reduction
   by a read from each.
 * Reductions and copies take the bytes they read and write at the bandwidth of the local memory.
-* LL doubles what is sent (8 of 16 bytes are flags), LL128 sends 128 bytes for 120.
+* LL sends twice the bytes (8 of 16 bytes are flags), LL128 sends 128 bytes for 120.
 * An XML whose chunks are larger than a slot of NCCL's runs in rounds: its thread blocks repeat all steps for
   each part of the chunks.
 """
@@ -36,7 +36,7 @@ _SWITCH = {"gstore", "gstorepkt", "glre", "glres"}
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A node of one rank: a ``send`` or ``receive`` of bytes, or ``local`` work on so many bytes.
+    """A node of one rank: a ``send`` or ``receive`` of bytes, or ``local`` work on that number of bytes.
 
     Local work transfers its bytes *passes* times: a reduction reads twice and writes once. *after* are the
     numbers of the rank's nodes that it depends on. *tag* is unique to a message and the same at both ends.
@@ -56,7 +56,7 @@ class Message:
 class Lowered:
     """The nodes of each rank for one size, and sentences on the approximations.
 
-    *rounds* is how often the thread blocks of an XML repeat their steps, each time for a part of the chunks.
+    *rounds* is the number of repetitions of the steps of an XML, each for a part of the chunks.
     """
 
     program: Program
@@ -135,7 +135,7 @@ class _Lowering:
                 self.ready.append(_Block(rank.rank, block, self._unrolled(rank.rank, block)))
 
     def _go_in_rounds(self) -> None:
-        """Note that the program runs in rounds; raises `ConfigError` for too many steps."""
+        """Record an assumption that the program runs in rounds; raises `ConfigError` for too many steps."""
         program, turns = self.program, self.turns
         if turns * program.num_ops > _MOST_STEPS:
             raise ConfigError(
@@ -223,7 +223,7 @@ class _Lowering:
         return self._add(block.rank, Message("receive", peer, size, answer, (), place))
 
     def _local(self, block: _Block, op: Op, passes: int, size: int, also: Iterable[int] = ()) -> int:
-        """Add local work after everything so far and *also*; the thread block continues after it."""
+        """Add local work after all earlier work and *also*; the thread block continues after it."""
         after = dict(block.frontier.nodes) | dict.fromkeys(also)
         place = (block.block.id, op.place)
         node = self._add(block.rank, Message("local", -1, size, 0, tuple(after), place, passes))
@@ -231,7 +231,7 @@ class _Lowering:
         return node
 
     def _past(self, block: _Block, nodes: dict[int, None]) -> None:
-        """Let the thread block depend on *nodes* alone; a later signal is then not part of earlier data."""
+        """Make the thread block depend on *nodes* alone; a later signal is then not part of earlier data."""
         block.frontier.nodes = nodes
         block.stale.update(block.frontier.pending)
 

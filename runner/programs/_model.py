@@ -109,8 +109,8 @@ class Op:
 
     *path* is its place: (3,), or (3, 2) for the third op inside the pipeline that is the fourth op.
     Reductions sum all *sources* into each of *destinations*; a put copies source k to destination k. *after*
-    is the (thread block, op) of the same rank that must have finished. *share* (k, n) says that the op is
-    the k-th of n equal parts. A pipeline repeats *body* over *unit_bytes* of each of its *pipeline_chunks*.
+    is the (thread block, op) of the same rank that must have finished. *share* (k, n): the op is the k-th
+    of n equal parts. A pipeline repeats *body* over *unit_bytes* of each of its *pipeline_chunks*.
     """
 
     name: str
@@ -140,7 +140,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlock:
-    """Ops in order; one of an XML has at most one peer to *send* to, one to *receive* from (-1: none).
+    """Ops in order; in an XML, with at most one peer to *send* to and one to *receive* from (-1: none).
 
     *threads* is its number of threads (0: the program's ``threads_per_block``).
     """
@@ -252,7 +252,7 @@ class Program:
         return Buffer.OUTPUT, index + (rank * self.chunks_of(rank, buffer) if buffer is sliced else 0)
 
     def where(self, rank: int, block: int | None = None, op: Op | None = None) -> str:
-        """Return the words for a place in the program."""
+        """Return a place in the program as text."""
         words = f"{self.source}: rank {rank}"
         if block is not None:
             words += f", thread block {block}"

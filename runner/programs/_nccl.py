@@ -1,4 +1,4 @@
-"""NCCL's ring, tree and NVLS algorithms as programs, written after its published source.
+"""NCCL's ring, tree and NVLS algorithms as programs, written from its published source.
 
 Each channel has its own part of the buffer and its own thread blocks. The protocol of the machine sets the
 size of a slot; larger chunks repeat the program. With the Simple protocol, a chunk of a ring has two slices,

@@ -1,4 +1,4 @@
-"""NCCL's choice of algorithm, protocol and channels by size, after the source of its tuner.
+"""NCCL's choice of algorithm, protocol and channels by size, from the source of its tuner.
 
 The tuner estimates latency and bandwidth of each combination and takes the fastest. The figures are those of
 NCCL 2.30 (commit 5067397, src/graph/tuning.cc, src/enqueue.cc), for one node whose GPUs are linked by NVLink
@@ -45,8 +45,8 @@ _NVLS_UNITS = ((64, 65536), (8, 32768), (2, 16384))
 class _Node:
     """A node as NCCL detects it: *channels* of *channel_bytes_per_ns* each, and limits of bandwidths.
 
-    *nvls* are the channels and the bandwidth of each in its graph for the switch, *nvls_channels* those that
-    run (0: the switch cannot reduce).
+    *nvls* is the number of channels and the bandwidth of each in its graph for the switch, *nvls_channels*
+    the number that runs (0: the switch cannot reduce).
     """
 
     channels: int
@@ -99,7 +99,7 @@ def nccl_choice(  # noqa: PLR0917 - what is asked, and what is allowed
 ) -> NcclChoice:
     """Return NCCL's choice for *size_bytes* of the larger buffer among *ranks* ranks of one *node*.
 
-    *algorithms* and *protocols* are those allowed, as ``NCCL_ALGO`` and ``NCCL_PROTO`` say. Raises
+    *algorithms* and *protocols* are the allowed ones, as in ``NCCL_ALGO`` and ``NCCL_PROTO``. Raises
     `ConfigError` for an unrecognised node, and if no allowed combination supports the collective.
     """
     if node not in _NODES:
@@ -174,7 +174,7 @@ def _channels(algorithm: str, protocol: str, ranks: int, size_bytes: int, node: 
 
 
 def _nvls_unit(size_bytes: int, parts: int) -> int:
-    """Return the bytes of a part that NVLS processes at a time: fewer if all parts have few units."""
+    """Return the bytes of a part that NVLS processes at a time: less if all parts have few units."""
     unit = 131_072
     for times, smaller in _NVLS_UNITS:
         if size_bytes < times * parts * unit:

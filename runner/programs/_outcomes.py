@@ -36,7 +36,7 @@ def deadlocks(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
 
 
 def _hopes(unrolled: Unrolled, run: Run, found: Blocked) -> bool:
-    """Return whether an op that was never reached would provide what a step waits for."""
+    """Return whether an op that was never reached would provide the token or message that a step awaits."""
     done = {id(step) for step in run.done}
     kind = found.awaits[0]
     for steps in unrolled.steps.values():
@@ -67,7 +67,7 @@ def _past(run: Run, step: Step) -> tuple[str, ...]:
 
 
 def leftovers(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
-    """Yield what a call leaves behind: signals, changed semaphores, and messages that were not received."""
+    """Yield leftovers of a call: signals, changed semaphores, and messages that were not received."""
     if run.blocked:
         return
     yield from _unreceived(unrolled)

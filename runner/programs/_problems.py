@@ -24,7 +24,7 @@ MOST_STEPS = 24
 
 @dataclass(frozen=True)
 class Problem:
-    """A mistake, its place, and in order the steps of the shortest run that shows it.
+    """A mistake, its place, and the ordered steps of the shortest run that shows it.
 
     *kind* is deadlock, race, unwritten, result, leftover or order.
     """
@@ -68,7 +68,7 @@ def cell_words(cell: Cell) -> str:
 
 
 def witness(run: Run, early: Access, late: Access) -> tuple[str, ...]:
-    """Return the shortest run with a problem: all that precedes *early* in every order, *early*, *late*."""
+    """Return the shortest run with a problem: steps before *early* in all orders, then *early*, *late*."""
     steps = [
         step
         for step in run.done

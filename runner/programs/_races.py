@@ -35,7 +35,7 @@ def disorder(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
 
 
 def _barriers(unrolled: Unrolled) -> Iterator[Problem]:
-    """Yield the uses of barriers by more thread blocks than the barrier expects, or by other ones.
+    """Yield the uses of barriers by more thread blocks than the barrier expects, or by different ones.
 
     A barrier counts arrivals and waits for exactly the number that it expects.
     """
@@ -134,7 +134,7 @@ def strangers(program: Program, run: Run) -> Iterator[Problem]:
 
 
 def _taken_raw(run: Run, cell: Cell) -> bool:
-    """Return whether some op accesses the memory of packets without their flags."""
+    """Return whether an op accesses the memory of packets without using their flags."""
     return any(run.accesses.get(raw) for raw in overlapping(cell, run.parts))
 
 

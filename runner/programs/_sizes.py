@@ -139,7 +139,7 @@ class Rounds:
         self.count = -(-largest // self.piece_bytes)
 
     def piece(self, op: Op, turn: int) -> int:
-        """Return how many bytes *op* moves in a round: one slot of each of its chunks."""
+        """Return the bytes that *op* moves in a round: one slot of each of its chunks."""
         regions = op.sources or op.destinations
         if not regions:
             return 0

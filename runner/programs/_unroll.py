@@ -76,7 +76,7 @@ class Move:
     """One cell summed from *sources* into each of *targets*.
 
     *awaited* are the sources whose flags it waits for. *lane* identifies the threads that move it, by element
-    width and offset in the op. If a *proxy* moves it, the thread of number *lead* requested that.
+    width and offset in the op. If a *proxy* moves it, thread number *lead* requested it.
     """
 
     sources: tuple[Cell, ...]
@@ -91,7 +91,7 @@ class Move:
 class Step:
     """One op in one iteration, or the part of it between two synchronisations of its threads.
 
-    Thread i of the thread block gives and takes token i.
+    Thread i of the thread block releases and acquires token i.
     """
 
     rank: int
@@ -107,7 +107,7 @@ class Step:
 
     @property
     def words(self) -> str:
-        """The step in a message."""
+        """The step as named in messages."""
         turn = f", iteration {self.iteration}" if self.iteration >= 0 else ""
         return f"rank {self.rank}, thread block {self.block}, op {self.op.place} ({self.op.name}){turn}"
 
@@ -319,7 +319,7 @@ def overlapping(cell: Cell, parts: int) -> list[Cell]:
 
 
 def proxy_of(token: Token) -> Token | None:
-    """Return the proxy that gives a *token*: that of its port channel."""
+    """Return the proxy that releases a *token*: that of its port channel."""
     if token[0] == "channel" and token[1] == ChannelType.PORT.value:
         return ("proxy", *token[2:])
     return None

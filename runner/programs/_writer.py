@@ -1,4 +1,4 @@
-"""Write a program as MSCCL XML that the public interpreter takes."""
+"""Write a program as MSCCL XML for the public interpreter."""
 
 from __future__ import annotations
 

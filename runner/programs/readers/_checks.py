@@ -41,7 +41,7 @@ def require(holds: bool, message: str) -> None:
 
 
 def collective_named(name: str, source: str) -> str:
-    """Return our name of the collective that a file calls *name*."""
+    """Return Chakrascope's name of the collective that a file calls *name*."""
     plain = name.lower().replace("_", "").replace("-", "")
     if plain not in COLLECTIVES:
         raise ConfigError(
@@ -75,7 +75,7 @@ _MISSING = object()
 
 
 class Fields:
-    """One object of a plan; *where* are the words for its place, *source* the file."""
+    """One object of a plan; *where* is the text of its place, *source* the file."""
 
     def __init__(self, data: Any, source: str, where: str = "") -> None:
         self.source = source

@@ -1,8 +1,9 @@
 """The dependencies between steps of an MSCCL XML, as its executor resolves them.
 
-Its parser (msccl-executor-nccl, msccl_parser.cc) drops every nop, hands the dependencies of nops to the next
-step, and joins reductions into one place. Its kernel waits until the other thread block raised a flag of at
-least the awaited step; only steps with hasdep=1 raise one, and a nop without a dependency has no number.
+Its parser (msccl-executor-nccl, msccl_parser.cc) drops every nop, moves the dependencies of nops to the
+next step, and joins reductions into one place. Its kernel waits until the other thread block raised a flag
+of at least the awaited step; only steps with hasdep=1 raise one, and a nop without a dependency has no
+number.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class _Flag:
 def resolve_dependencies(
     blocks: Sequence[Sequence[Op]], raising: Sequence[Sequence[bool]], where: str
 ) -> list[tuple[Op, ...]]:
-    """Return the ops of a rank's *blocks*, each waiting for the op whose flag it really waits for.
+    """Return the ops of a rank's *blocks*, each with the op whose flag the executor awaits.
 
     *raising* are the steps with hasdep=1. Raises `ConfigError` for programs that the executor rejects, and
     for a flag that is never raised.

@@ -51,7 +51,7 @@ class _Element:
 def read_msccl(content: bytes, source: str) -> Program:
     """Return the program of an MSCCL XML read from *source*.
 
-    Raises `ConfigError` that names the rank, thread block and step that no interpreter could run.
+    Raises `ConfigError` with the rank, thread block and step that no interpreter could run.
     """
     algo = _parse(content, source)
     count = algo.number("ngpus", 1, MOST_RANKS)

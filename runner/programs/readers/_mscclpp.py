@@ -1,4 +1,4 @@
-"""MSCCL++ execution plans: JSON in which ops name channels and buffers by their place in lists."""
+"""MSCCL++ execution plans: JSON in which ops name channels and buffers by their indices in lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PROTOCOLS = ("Simple", "LL")
 def read_mscclpp(content: bytes, source: str) -> Program:
     """Return the program of an MSCCL++ execution plan read from *source*.
 
-    Raises `ConfigError` that names the rank, thread block and op that no executor could run.
+    Raises `ConfigError` with the rank, thread block and op that no executor could run.
     """
     try:
         data = json.loads(content)
@@ -159,7 +159,7 @@ def _check_pairs(ranks: Sequence[RankProgram], source: str) -> None:
 
 
 def _check_semaphores(blocks: Sequence[ThreadBlock], values: Sequence[int], where: str) -> None:
-    """Raise `ConfigError` where a semaphore is acquired more often than it can be: it would go negative."""
+    """Raise `ConfigError` if a semaphore is acquired too often and would become negative."""
     left = Counter(dict(enumerate(values)))
     last: dict[int, str] = {}
     for block in blocks:

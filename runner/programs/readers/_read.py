@@ -50,7 +50,7 @@ def _read(stream: gzip.GzipFile | BufferedReader) -> bytes:
 def read_program(path: str | Path) -> Program:
     """Return the program in the file *path*, an MSCCL XML or an MSCCL++ plan.
 
-    Raises `ConfigError` that names the file, rank, thread block and op of the mistake.
+    Raises `ConfigError` with the file, rank, thread block and op of the mistake.
     """
     return parse_program(read_bytes(Path(path)), str(path))
 
