@@ -29,8 +29,9 @@ _LEAST = 1e-300  # of a random number, whose root of a high degree must not be 0
 class Variation:
     """Standard deviations relative to the mean: of the times of a *kernel*, and between *ranks*.
 
-    Both are log-normal. A rank is as fast for a whole step; kernels vary independently of each other. Steps
-    are simulated in so many *replays*, drawn from *seed*. Raises `UsageError` for what cannot be drawn.
+    Both are log-normal. The factor of a rank is constant over a step; kernels vary independently of each
+    other. *replays* steps are simulated, with random numbers from *seed*. Raises `UsageError` for values
+    out of range.
     """
 
     kernels: float = 0.0
@@ -57,11 +58,11 @@ class StepDistribution:
     steps_ns: tuple[int, ...]
 
     def quantile_ns(self, share: float) -> int:
-        """Return the step that this share of the replays does not exceed."""
+        """Return the step time that this share of the replays does not exceed."""
         return round(float(np.quantile(self.steps_ns, share)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return quantiles and mean in ns, and what they were drawn from."""
+        """Return quantiles and mean in ns, and the parameters of the replays."""
         return {
             **asdict(self.variation),
             "mean_ns": round(sum(self.steps_ns) / len(self.steps_ns)),
@@ -72,12 +73,12 @@ class StepDistribution:
 def step_distribution(
     experiment: Experiment, plan: Plan, variation: Variation, progress: Progress | None = None
 ) -> StepDistribution:
-    """Simulate *experiment*, a step of *plan*, again with other times of kernels and ranks.
+    """Simulate *experiment*, a step of *plan*, repeatedly with varied times of kernels and ranks.
 
-    One rank that stands for others is as slow as the slowest of them, and its kernels between two collectives
-    as those of the slowest rank that meets it there: what a ring hides of it is not counted. With a graph for
-    every rank, each has times of its own; raises `UsageError` if weights are sharded then, because the order
-    of their collectives would depend on the times.
+    A rank that represents others is as slow as the slowest of them, and its kernels between two collectives
+    are as slow as those of the slowest participant. Waiting that a ring hides is not subtracted. With a
+    graph for every rank, each has its own times; raises `UsageError` if weights are then sharded, because
+    the order of their collectives would depend on the times.
     """
     workload = experiment.workload.model
     if workload.representative_of_rank is None and plan.zero >= _SHARDED and plan.world > 1:
@@ -127,9 +128,9 @@ class _Drawn:
 
 
 def _meeting(plan: Plan) -> Mapping[int, int]:
-    """Return how many ranks meet in a collective of each lane that computation waits for.
+    """Return for each lane the number of members of the collectives that computation waits for.
 
-    Gradients that are reduced once a step are left out: over a step, kernels average out.
+    Reductions of gradients once per step are left out, as kernels average out over a step.
     """
     data = plan.tp * plan.degree(*plan.data_axes)
     return {
@@ -144,9 +145,9 @@ def _meeting(plan: Plan) -> Mapping[int, int]:
 
 @dataclass(frozen=True)
 class _Segments:
-    """The *kernels* of a graph (rows), and the segment of each: those between two meetings of ranks.
+    """The *kernels* of a graph (rows), and the segment of each, between two collectives.
 
-    Of each segment, its relative *variation*, and how many ranks are *meeting* behind it.
+    Each segment has its relative *variation*, and the number of ranks *meeting* at its end.
     """
 
     kernels: npt.NDArray[np.int64]
@@ -156,7 +157,7 @@ class _Segments:
 
     @classmethod
     def of(cls, graph: Graph, meeting: Mapping[int, int], kernels: float) -> _Segments:
-        """Return the segments of *graph* whose single kernels vary by so much."""
+        """Return the segments of *graph*; *variation* is that of single kernels."""
         columns = {name: np.asarray(graph.node_columns[name]) for name in ("type", "stream", "duration_ns")}
         lanes, collective = columns["stream"], columns["type"] == NodeType.COMM_COLL
         ranks = np.ones(len(lanes), dtype=np.int64)
@@ -181,7 +182,7 @@ class _Segments:
 
 
 def _factors(variation: Floats, members: npt.NDArray[np.int64], random: np.random.Generator) -> Floats:
-    """Return log-normal factors of mean 1, each the largest of so many *members*."""
+    """Return log-normal factors of mean 1, each the maximum over *members* draws."""
     highest = np.maximum(random.random(len(variation)), _LEAST) ** (1 / members)
     inverse = NormalDist().inv_cdf
     drawn = np.array([inverse(min(each, 1 - 1e-16)) for each in highest.tolist()])

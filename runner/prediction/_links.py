@@ -1,4 +1,4 @@
-"""What collectives and messages take on a network of dimensions, without simulating it."""
+"""Times of collectives and messages on a network of dimensions, without simulation."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _AT_ONCE = 64  # collectives of different groups share a link, and none waits fo
 
 @dataclass(frozen=True)
 class Links:
-    """The links of a rank: those ``within`` its node, dimension 0, and ``across`` nodes, the slowest beyond.
+    """The links of a rank: ``within`` its node (dimension 0), and ``across`` nodes (the slowest other).
 
-    Bandwidths are bytes per ns, latencies ns. Links *meshed_within*, or *meshed_across*, are a rank's own to
-    each other one, and carry at the same time.
+    Bandwidths are bytes per ns, latencies ns. With *meshed_within* or *meshed_across*, a rank has a
+    separate link to each other rank, and all carry data at the same time.
     """
 
     node_size: int
@@ -71,10 +71,10 @@ class Links:
 
 
 def reached_network(network: NetworkConfig, costs: Costs) -> NetworkConfig:
-    """Return *network* with the bandwidths that collectives reach on it, by *costs*.
+    """Return *network* with the bandwidths that collectives reach on it according to *costs*.
 
-    Links of its own get the smaller share, as they do not say whether they leave a node; a packet-level
-    network is left as it is, because it models what costs the bandwidth.
+    Explicit links have the smaller share, as it is unknown whether they leave a node. A packet-level
+    network is unchanged, because it models the losses of bandwidth.
     """
     smaller = min(costs.within_node.share, costs.across_nodes.share)
     links = tuple(link._replace(bandwidth=link.bandwidth * smaller) for link in network.links)
@@ -84,7 +84,7 @@ def reached_network(network: NetworkConfig, costs: Costs) -> NetworkConfig:
 
 
 def costs_on(network: NetworkConfig, costs: Costs) -> Costs:
-    """Return *costs* on *network*; a network that states its losses does not use the shares of the chip."""
+    """Return *costs* on *network*; the chip's shares do not apply with an own `efficiency`."""
     if network.efficiency is None:
         return costs
     return replace(costs, within_node=LinkCosts(), across_nodes=LinkCosts())
@@ -99,8 +99,8 @@ def needs_every_rank(network: NetworkConfig) -> bool:
 def predicted_system(topology: Sequence[str]) -> SystemConfig:
     """Return the communication library on dimensions of *topology*.
 
-    It has rings, and what goes to all others at once on a mesh; each collective is whole, without a delay
-    in addition to the costs.
+    It uses rings, and direct exchange on a mesh; each collective is one chunk, without a delay beyond the
+    costs.
     """
     ways = tuple("direct" if each == _MESH else "ring" for each in topology)
     return SystemConfig(

@@ -34,8 +34,9 @@ _POINTS = 400  # that a curve has at most when it is written
 class MemoryCurve:
     """The memory of a rank of *stage*: bytes at *times_ns*, linear between them.
 
-    *weights*, *gradients* and *optimizer* stay; *activations* grow with each forward pass and go with its
-    backward pass; *workspace* is the logits, or whole layers of sharded weights and what is computed again.
+    *weights*, *gradients* and *optimizer* are constant. *activations* grow with each forward pass, and are
+    released by its backward pass. *workspace* holds the logits, or gathered layers of sharded weights and
+    recomputed activations.
     """
 
     stage: int
@@ -48,17 +49,17 @@ class MemoryCurve:
 
     @property
     def total(self) -> tuple[int, ...]:
-        """All of it, at each of the times."""
+        """The total bytes at each of the times."""
         fixed = self.weights + self.gradients + self.optimizer
         return tuple(fixed + kept + work for kept, work in zip(self.activations, self.workspace, strict=True))
 
     @property
     def peak(self) -> int:
-        """The most that is held at a time."""
+        """The peak of the total."""
         return max(self.total)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the curve as JSON has it, of long ones the highest point of each part."""
+        """Return the curve as JSON; long curves are reduced to the highest point of each part."""
         chosen = self._highest()
         return {
             "stage": self.stage,
@@ -101,14 +102,14 @@ def memory_curves(
 
 @dataclass(frozen=True)
 class _Times:
-    """When the nodes of a rank start and end, and which of them compute."""
+    """The start and end times of a rank's nodes, and which of them compute."""
 
     starts: np.ndarray
     ends: np.ndarray
     computes: np.ndarray
 
     def of(self, span: Span) -> tuple[int, int]:
-        """Return when the computation of *span* starts and ends."""
+        """Return the start and end of the computation of *span*."""
         part = slice(span.first, span.first + span.length)
         computes = self.computes[part]
         return int(self.starts[part][computes].min()), int(self.ends[part][computes].max())

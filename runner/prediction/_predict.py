@@ -1,4 +1,4 @@
-"""Predict a training step: generate it, simulate it, and say how sure that is."""
+"""Predict a training step: generate it, simulate it, and estimate the prediction's interval."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _WORDS = {
 class Prediction:
     """The predicted step, with all its inputs. Times are ns, sizes bytes.
 
-    *distribution* has the step in replays with a variation, if one was asked for.
+    *distribution* has the times of the step in replays with a variation, if requested.
     """
 
     setting: Setting
@@ -72,7 +72,7 @@ class Prediction:
 
     @property
     def range_ns(self) -> tuple[int, int]:
-        """Where nine of ten steps like it are."""
+        """The 90 % interval of the step."""
         low, high = uncertainty(self.setting)
         return round(self.step_ns * low), round(self.step_ns * high)
 
@@ -84,12 +84,12 @@ class Prediction:
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens a second on all ranks together."""
+        """Tokens per second of all ranks together."""
         return self.tokens / self.step_ns * 1e9
 
     @property
     def utilisation(self) -> float:
-        """The share of the peak that the operations which the model needs come to.
+        """The share of the peak for the operations that the model requires.
 
         Frozen weights need no gradients of their own.
         """
@@ -97,13 +97,13 @@ class Prediction:
 
     @property
     def constant_utilisation_ns(self) -> int:
-        """What the step would take if every job reached the same share of the peak."""
+        """The step time if every job reached the same share of the peak."""
         share = self.setting.costs.fit.utilisation or _USUAL_UTILISATION
         return round(needed_ns(self.setting) / share)
 
     @property
     def memory_bytes(self) -> int:
-        """What the fullest rank holds."""
+        """The memory of the fullest rank."""
         return max(memory.total for memory in self.memory)
 
     @property
@@ -113,7 +113,7 @@ class Prediction:
 
     @cached_property
     def remedies(self) -> list[Remedy]:
-        """What makes it fit, the cheapest first; nothing if it does, or if no change or two of them do."""
+        """Changes that make it fit, the cheapest first; empty if it fits, or if no two changes suffice."""
         return [] if self.fits else remedies(self.setting)
 
     @property
@@ -127,7 +127,7 @@ class Prediction:
 
     @cached_property
     def bound_by(self) -> str:
-        """What takes most of the critical path, in words."""
+        """The largest part of the critical path, as text."""
         return what_bounds(self.result, self.workload)
 
     @cached_property
@@ -140,16 +140,16 @@ class Prediction:
 
     @property
     def links(self) -> Links:
-        """The links that operators and collectives were priced with."""
+        """The links behind the prices of collectives."""
         return Links.of(self.setting.network)
 
     @property
     def prices(self) -> ChipPrices:
-        """What operators and collectives were priced with."""
+        """The prices of operators and collectives."""
         return self.setting.prices
 
     def to_json(self) -> dict[str, Any]:
-        """Return what programs read: step and range, speed, memory, what bounds it, and assumptions."""
+        """Return the prediction as JSON: step and interval, speed, memory, bound, and assumptions."""
         low, high = self.range_ns
         return {
             "step_ns": self.step_ns,
@@ -172,7 +172,7 @@ class Prediction:
 
 
 def what_bounds(result: Result, workload: Workload) -> str:
-    """Return what takes most of the critical path of *result*, in words."""
+    """Return the largest part of the critical path of *result*, as text."""
     path = critical_path(result, workload)
     kinds, operators = path.breakdown("kind"), path.breakdown("operator")
     total = result.makespan_ns
@@ -195,8 +195,8 @@ def predict(
     """Generate and simulate the step of *setting*, one rank of each kind, or *every_rank*.
 
     With a *variation* of kernels and ranks, the step is simulated again in replays. Raises `UsageError` for
-    what cannot be, and what the *backend* raises: all but ``analytical-unaware`` need every rank. On a
-    network where messages have costs of their own, every rank is simulated in any case.
+    an impossible setting, and the errors of the *backend*: all but ``analytical-unaware`` need every rank.
+    On a network with message costs, every rank is always simulated.
     """
     setting.check()
     experiment = experiment_of(setting, backend=backend, every_rank=every_rank)
@@ -227,9 +227,9 @@ def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experi
 
 
 def needed_ns(setting: Setting, *, trained: bool = True) -> float:
-    """Return the time of the operations a step needs, at the peak of all ranks together.
+    """Return the time of the operations of a step at the peak of all ranks together.
 
-    Unless weights are *trained*, without those for their gradients. Constant utilisation is of all of them.
+    Unless weights are *trained*, the operations for their gradients are excluded.
     """
     plan, model = setting.plan, setting.model
     sequence = plan.sequence or model.sequence
@@ -238,7 +238,7 @@ def needed_ns(setting: Setting, *, trained: bool = True) -> float:
 
 
 def parts_of(setting: Setting) -> list[str]:
-    """Return what the job of *setting* has that not every job has, in words."""
+    """Return the optional features of the job of *setting*, as text."""
     plan, model = setting.plan, setting.model
     parts = {
         "experts": model.experts > 0,
@@ -262,7 +262,7 @@ def parts_of(setting: Setting) -> list[str]:
 
 
 def unmeasured(setting: Setting) -> list[str]:
-    """Return what of the job no measured row of its costs has."""
+    """Return the features of the job that no measured row behind its costs has."""
     fit = setting.costs.fit
     beyond = [part for part in parts_of(setting) if part not in fit.covers]
     if fit.most_ranks is not None and setting.plan.world > fit.most_ranks:
@@ -273,7 +273,7 @@ def unmeasured(setting: Setting) -> list[str]:
 
 
 def layer_flops(setting: Setting) -> float:
-    """Return the forward operations in the weights of the smallest layer, on a rank and of a micro-batch."""
+    """Return the forward operations of the smallest layer's weights, per rank and micro-batch."""
     plan, model = setting.plan, setting.model
     tokens = plan.micro_batch * (plan.sequence or model.sequence) / plan.cp
     if model.convolutions:
@@ -292,11 +292,11 @@ def _experts_leave_node(setting: Setting) -> bool:
 
 
 def uncertainty(setting: Setting) -> tuple[float, float]:
-    """Return by how much less and more a step like it takes: nine of ten steps are between them.
+    """Return the factors of the 90 % interval of the step time.
 
-    The errors of families left out of the fit, and what is added for few families, another chip, and each
-    part that no measured step has, are independent. Layers smaller than measured ones add more, the smaller
-    they are.
+    The errors of families left out of the fit, and the additions for few families, another chip, and each
+    feature without a measured step, count as independent. Layers smaller than measured ones add more, the
+    smaller they are.
     """
     fit = setting.costs.fit
     parts = len(unmeasured(setting)) + 1 / (fit.families or math.inf)
@@ -309,7 +309,7 @@ def uncertainty(setting: Setting) -> tuple[float, float]:
 
 
 def _reached(setting: Setting) -> str:
-    """Return what collectives get of the bandwidth, in words."""
+    """Return the share of the bandwidth that collectives reach, as text."""
     if setting.network.efficiency is not None:
         return "Collectives lose only the share given by the network's efficiency"
     costs = setting.costs
@@ -318,7 +318,7 @@ def _reached(setting: Setting) -> str:
 
 
 def _attended(setting: Setting) -> list[str]:
-    """Return to which tokens others attend where that is not all of a sequence, a sentence each."""
+    """Return a sentence for each kind of attention that does not cover the whole sequence."""
     model, sequence = setting.model, setting.plan.sequence or setting.model.sequence
     if not 0 < (model.window or model.chunk) < sequence:
         return []

@@ -1,4 +1,4 @@
-"""What operators and collectives take on a chip: the one place where costs become times."""
+"""The times of operators and collectives on a chip, from its costs."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class ChipPrices:
 
     @property
     def host_ns(self) -> float:
-        """What the host takes to start a pass over a layer."""
+        """The host's time to start a pass over a layer."""
         return self.costs.host_ns
 
     @property
     def step_ns(self) -> float:
-        """Fixed time of a step, in addition to everything else."""
+        """The fixed overhead of a step."""
         return self.costs.step_ns
 
     def operator_ns(self, operator: Operator) -> float:
-        """Return how long *operator* takes."""
+        """Return the time of *operator*."""
         costs, kind = self.costs, operator.kind
         memory = self.chip.memory_bytes_per_s / 1e9
         if kind == "overhead":
@@ -61,7 +61,7 @@ class ChipPrices:
         return (self.costs.within_node if where.nodes == 1 else self.costs.across_nodes).latency_ns
 
     def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
-        """Return by which factor a concurrent collective slows computation."""
+        """Return the factor by which a concurrent collective slows computation."""
         total = 0.0
         for step in phases(exchange.kind, exchange.size_bytes, where, exchange.routing):
             share = (self.costs.within_node if step.level == "within" else self.costs.across_nodes).share

@@ -53,35 +53,35 @@ class RecordedPrediction:
 
     @property
     def range_ns(self) -> tuple[int, int]:
-        """Where nine of ten steps like it are."""
+        """The 90 % interval of the step."""
         fit = self.chip.costs_of(self.software).fit
         low, high = (fit.low, fit.high) if fit.low and fit.high else _ASSUMED
         return round(self.step_ns * min(low, 1.0) / _WIDER), round(self.step_ns * max(high, 1.0) * _WIDER)
 
     @property
     def memory_bytes(self) -> int:
-        """The most bytes of tensors that a recorded rank held."""
+        """The largest peak of tensor bytes of a recorded rank."""
         return max(map(int, self.workload.metadata["memory_bytes"].values()))
 
     @property
     def fits(self) -> bool:
-        """Whether the chip has room for them."""
+        """Whether they fit into the chip's memory."""
         return self.memory_bytes <= self.chip.memory_bytes
 
     @property
     def utilisation(self) -> float:
-        """The share of the peak that the operations of all ranks come to, recomputed ones included."""
+        """The share of the peak for the operations of all ranks, including recomputed ones."""
         return self._at_peak_ns() / self.step_ns
 
     @property
     def constant_utilisation_ns(self) -> int:
-        """What the step would take if every job reached the same share of the peak."""
+        """The step time if every job reached the same share of the peak."""
         share = self.chip.costs_of(self.software).fit.utilisation or _USUAL_UTILISATION
         return round(self._at_peak_ns() / share)
 
     @property
     def bound_by(self) -> str:
-        """What takes most of the critical path, in words."""
+        """The largest part of the critical path, as text."""
         return what_bounds(self.result, self.workload)
 
     @property
@@ -93,7 +93,7 @@ class RecordedPrediction:
         return [str(line) for line in dict.fromkeys([*notes, costs])]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what programs read; the tokens of a step are not known of a script."""
+        """Return the prediction as JSON; a script's tokens per step are unknown."""
         low, high = self.range_ns
         return {
             "step_ns": self.step_ns,
@@ -125,7 +125,7 @@ def predict_recorded(
 ) -> RecordedPrediction:
     """Simulate *workload*, recorded from a script, with the costs of *chip* on *network*.
 
-    Raises `UsageError` if the network has another number of ranks, and what the *backend* raises.
+    Raises `UsageError` if the network has another number of ranks, and the errors of the *backend*.
     """
     if workload.num_ranks != network.num_ranks:
         raise UsageError(
@@ -171,8 +171,8 @@ def _kind_of(operator: str) -> str:
 def kept_result(prediction: Prediction | RecordedPrediction) -> Result:
     """Return the result of *prediction* with the prediction itself in its provenance, for a run of a study.
 
-    Its key ``prediction`` holds what `to_json` says, the chip's title and its ``chip_memory_bytes``;
-    ``memory_over_time`` has the curves of a prediction by a model's sizes.
+    Its key ``prediction`` holds the output of `to_json`, the chip's title and its ``chip_memory_bytes``;
+    ``memory_over_time`` has the curves of a prediction from model sizes.
     """
     chip = prediction.setting.chip if isinstance(prediction, Prediction) else prediction.chip
     document = {**prediction.to_json(), "chip": chip.title, "chip_memory_bytes": chip.memory_bytes}

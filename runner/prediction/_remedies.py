@@ -1,4 +1,4 @@
-"""What makes a plan fit in memory that does not, and what that costs."""
+"""Changes that make a plan fit in memory, and their cost in step time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEAST = "as few layers as it takes"
 
 @dataclass(frozen=True)
 class Remedy:
-    """Options that make a plan fit, with the memory of the fullest rank, and how much longer a step takes."""
+    """Options that make a plan fit, with the memory of the fullest rank and the increase of the step time."""
 
     options: str
     memory_bytes: int
@@ -29,7 +29,7 @@ class Remedy:
 
 
 def estimated_ns(setting: Setting) -> float:
-    """Return the step of *setting* by the closed form, without simulating it."""
+    """Return the estimated step of *setting*, from the closed form instead of a simulation."""
     costs, plan = setting.costs, setting.plan
     work = work_of(setting.model, plan, Links.of(setting.network))
     price = coefficients(setting.chip, costs, plan.precision)
@@ -37,7 +37,7 @@ def estimated_ns(setting: Setting) -> float:
 
 
 def remedies(setting: Setting) -> list[Remedy]:
-    """Return the changes after which *setting* fits, the cheapest first: one, or two if no one is enough."""
+    """Return the changes that make *setting* fit, cheapest first: single ones, or pairs if none suffices."""
     changes = list(_changes(setting.plan, offloads=setting.chip.host is not None))
     for count in (1, 2):
         found: list[Remedy] = []
@@ -73,7 +73,7 @@ def _changes(plan: Plan, *, offloads: bool) -> Iterator[dict[str, Any]]:
 
 
 def _tried(setting: Setting, changes: dict[str, Any]) -> Iterator[Remedy]:
-    """Yield the remedy of *changes* if the plan is possible then, and fits."""
+    """Yield the remedy of *changes* if the changed plan is possible and fits."""
     least = changes.get("recompute") == _LEAST
     plan = replace(setting.plan, **(changes | ({"recompute": "none"} if least else {})))
     if plan.tp > 1 and setting.plan.tp == 1:

@@ -1,4 +1,4 @@
-"""Let recorded ranks of a job represent equal ranks that were not recorded."""
+"""Represent the unrecorded ranks of a job by equal recorded ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Role:
     groups: tuple[tuple[int, ...], ...]
 
     def same_as(self, other: Role) -> bool:
-        """Return whether both communicate the same, in the same order, with the same ranks."""
+        """Return whether both have the same communication, in the same order, with the same ranks."""
         return self._traffic() == other._traffic()
 
     def _traffic(self) -> list[tuple[object, ...]]:
@@ -50,12 +50,12 @@ class Role:
 
 
 def cast(roles: Mapping[int, Role], made_groups: Sequence[Sequence[int]], world: int) -> Workload:
-    """Return the workload of *world* ranks, each doing what one of the recorded *roles* (by rank) does.
+    """Return the workload of *world* ranks, each with the program of one of the recorded *roles* (by rank).
 
-    Ranks in which rank 0 exchanges messages, stages of a pipeline, have to be recorded each; a rank with the
-    same place in another such group does the same there, in the groups that are to it what the recorded
-    one's are to that. *made_groups* are all groups that the script made, in order. Raises `TraceError` where
-    the recorded ranks cannot stand for the others, or one of them does something else.
+    Every rank with which rank 0 exchanges messages (the stages of a pipeline) must be recorded. A rank at
+    the same position of another such group has the same program, in the corresponding groups. *made_groups*
+    are all groups of the script in order of creation. Raises `TraceError` if the recorded ranks cannot
+    represent the others, or one of them has a different program.
     """
     missing = sorted(set(range(world)) - set(roles))
     stages = _stages(roles, world) if missing else ()
@@ -77,7 +77,7 @@ def cast(roles: Mapping[int, Role], made_groups: Sequence[Sequence[int]], world:
 
 
 def _stages(roles: Mapping[int, Role], world: int) -> tuple[int, ...]:
-    """Return the ranks that have to be recorded each: those that rank 0 exchanges messages with, and it."""
+    """Return the ranks that must be recorded: rank 0, and those with which it exchanges messages."""
     groups = roles[0].peer_groups()
     if not groups:
         if any(role.has_peers() for role in roles.values()):
@@ -102,7 +102,7 @@ def _stages(roles: Mapping[int, Role], world: int) -> tuple[int, ...]:
 
 
 class _Replicas:
-    """Which group is to a rank what another one is to another rank; those made together are."""
+    """Maps groups of one rank to corresponding groups of another, which were created together."""
 
     def __init__(self, made_groups: Sequence[Sequence[int]], world: int) -> None:
         self._made = made_groups
@@ -110,7 +110,7 @@ class _Replicas:
         self._of_rank: dict[tuple[int, ...], dict[int, tuple[int, ...]]] = {}
 
     def lines(self, stages: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Return the groups that are as that of *stages*; together they are all ranks."""
+        """Return the groups that correspond to *stages*; together they contain all ranks."""
         if len(stages) == 1:
             return [(rank,) for rank in range(self.world)]
         if len(stages) == self.world:
@@ -118,7 +118,7 @@ class _Replicas:
         return groups_like(stages, self._made, self.world, _PLACE)
 
     def group_of(self, rank: int, ranks: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the group with *rank* that was made together with that of *ranks*."""
+        """Return the group with *rank* that was created together with that of *ranks*."""
         if ranks not in self._of_rank:
             alike = groups_like(ranks, self._made, self.world, _PLACE)
             self._of_rank[ranks] = {member: group for group in alike for member in group}
@@ -126,7 +126,7 @@ class _Replicas:
 
 
 def _moved(role: Role, stages: tuple[int, ...], line: tuple[int, ...], at: int, replicas: _Replicas) -> Role:
-    """Return what the rank at place *at* of *line* does: *role*, that of the same place of *stages*."""
+    """Return the program of the rank at position *at* of *line*: *role*, at the same position of *stages*."""
     rank = line[at]
     if line == stages:
         return role
@@ -151,7 +151,7 @@ def _check(actors: Mapping[int, Role], roles: Mapping[int, Role]) -> None:
 
 
 def _workload(actors: Mapping[int, Role], world: int, assumptions: list[str]) -> Workload:
-    """Give all groups numbers, and keep one graph for ranks that do exactly the same."""
+    """Assign numbers to all groups, and store one graph for ranks with equal programs."""
     used = sorted({group for role in actors.values() for group in role.groups})
     numbers = {group: number for number, group in enumerate(used, start=1)}
     programs: dict[tuple[object, ...], int] = {}

@@ -1,4 +1,4 @@
-"""Make a workload of what the ranks of a script were recorded to do without devices, peers or data."""
+"""Make a workload from recordings of a script's ranks without devices, peers or data."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FUSIBLE = "aten::"
 
 
 def fused_bytes(recording: Recording) -> dict[int, int]:
-    """Return the bytes that each operator moves, by place, of those that would be fused with others.
+    """Return the bytes that each operator moves by its index, for operators that would be fused with others.
 
-    Operators that follow each other in a compiled module, with no product, convolution or attention between,
-    become one kernel: it reads what comes from elsewhere once, and writes what is used elsewhere.
+    Consecutive operators in a compiled module, without a product, convolution or attention in between,
+    become one kernel. It reads each external input once, and writes each output that is used elsewhere.
     """
     entries = recording.entries
     last_use = _last_uses(entries)
@@ -45,7 +45,7 @@ def fused_bytes(recording: Recording) -> dict[int, int]:
 
 
 def _groups(recording: Recording) -> Iterator[list[int]]:
-    """Yield the places of the operators of each kernel."""
+    """Yield the indices of the operators of each kernel."""
     regions = [_region(name, set(recording.compiled)) for name in recording.modules]
     group: list[int] = []
     known: object = None
@@ -69,7 +69,7 @@ def _region(module: str, compiled: set[str]) -> str:
 
 
 def _last_uses(entries: Sequence[RecordedEntry]) -> dict[int, int]:
-    """Return for each storage the last place at which it is used."""
+    """Return the index of the last use of each storage."""
     found: dict[int, int] = {}
     for place, entry in enumerate(entries):
         for one in (*tensors(entry.inputs), *tensors(entry.outputs)):
@@ -90,10 +90,10 @@ _FUSED = (
 def script_workload(recordings: Sequence[Recording], mesh: Mapping[str, int] | None = None) -> Workload:
     """Return the workload of all ranks of a job from the *recordings* of some of them.
 
-    Compute nodes have operations and bytes and take no time of their own: a chip gives it. Streams and what
-    they wait for are those that the framework ordered. *mesh* are the sizes that the user expects by name.
-    Raises `UsageError` for a mesh that the script did not make, `TraceError` where the recorded ranks cannot
-    stand for the others.
+    Compute nodes have operations and bytes but no time, which depends on a chip. Streams and their waits
+    are those of the framework. *mesh* has the expected sizes of mesh dimensions by name. Raises
+    `UsageError` for a mesh that the script did not create, `TraceError` if the recorded ranks cannot
+    represent the others.
     """
     world = recordings[0].world
     _check_mesh(recordings, mesh or {}, world)
@@ -115,7 +115,7 @@ def script_workload(recordings: Sequence[Recording], mesh: Mapping[str, int] | N
 
 
 def _check_mesh(recordings: Sequence[Recording], mesh: Mapping[str, int], world: int) -> None:
-    """Raise `UsageError` unless the script made the *mesh*."""
+    """Raise `UsageError` unless the script created the *mesh*."""
     if mesh and prod(mesh.values()) != world:
         raise UsageError(
             f"--mesh {_mesh_text(mesh)} has {prod(mesh.values())} ranks, and --world is {world}. Change one "
@@ -144,7 +144,7 @@ def _mesh_text(mesh: Mapping[str, int]) -> str:
 
 
 def _role(recording: Recording) -> Role:
-    """Return what the recorded rank does, with the ranks of the groups it uses."""
+    """Return the program of the recorded rank, with the ranks of the groups it uses."""
     everyone = tuple(range(recording.world))
     groups: list[tuple[int, ...]] = []
     builder = GraphBuilder()

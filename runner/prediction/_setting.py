@@ -31,7 +31,7 @@ class Setting:
 
     @property
     def costs(self) -> Costs:
-        """What operators cost; a convolution starts fewer kernels than a layer of a transformer."""
+        """The costs of operators; a convolution starts fewer kernels than a layer of a transformer."""
         found = costs_on(self.network, self.chip.costs_of(self.software))
         if self.plan.cuda_graphs:
             found = replace(found, host_ns=0.0)
@@ -41,7 +41,7 @@ class Setting:
 
     @property
     def prices(self) -> ChipPrices:
-        """What operators and collectives are priced with."""
+        """The prices of operators and collectives."""
         links = Links.of(self.network)
         return ChipPrices(self.chip, self.costs, self.plan.precision, links)
 
@@ -64,16 +64,16 @@ class Setting:
 
 
 def software_of(chip: Chip, plan: Plan) -> str:
-    """Return the software whose costs of *chip* suit *plan* best."""
+    """Return the software whose costs on *chip* fit *plan* best."""
     wanted = ("fsdp", "megatron") if plan.zero >= 2 else ("megatron", "fsdp")
     return next((name for name in (*wanted, "default") if name in chip.costs), next(iter(chip.costs)))
 
 
 def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, Any]) -> Plan:
-    """Return *plan* with what the software of *costs* does by itself, where *chosen* does not say.
+    """Return *plan* with the defaults of the software of *costs* for everything that *chosen* lacks.
 
     Keys are ``sequence_parallel``, ``fused_attention``, ``overlap``, ``tensor_overlap`` and
-    ``gradient_bytes``, and those of `OPTIONS`, which software does not do by itself.
+    ``gradient_bytes``, and those of `OPTIONS`, which are off by default.
     """
 
     def habit(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The amounts of work in a step, to be multiplied by costs: a closed form of the simulation."""
+"""The amounts of work in a step, which costs turn into a time: a closed form of the simulation."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class _UnitPrices:
 
 
 def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
-    """Return the amounts of a step of *model* by *plan*; raises `UsageError` for one that cannot be."""
+    """Return the amounts of a step of *model* by *plan*; raises `UsageError` for an impossible one."""
     plan.check(model)
     rows = _stage_works(model, plan, links)
     stages, overlapped, offloaded, data, end = (
@@ -150,9 +150,9 @@ def _stage_works(model: Transformer, plan: Plan, links: Links) -> list[Floats]:
 
 
 class _Passes(NamedTuple):
-    """Passes of micro-batches of so many sequences (*size*) by *plan*, which has one sequence and no *mode*.
+    """Passes of micro-batches of *size* sequences by *plan*, which has one sequence and no recomputation.
 
-    *mode* and *saved* are those of layers that are computed again.
+    *mode* and *saved* are those of recomputed layers.
     """
 
     plan: Plan
@@ -167,7 +167,7 @@ Counts = tuple[tuple[tuple[bool, bool], int], ...]
 
 @lru_cache(1 << 12)
 def _layer_counts(model: Transformer, pp: int, chunks: int, recomputed: int, stage: int) -> Counts:
-    """Return the layers of *stage* by kind; of each part the first *recomputed* are (0: all)."""
+    """Return the layers of *stage* by kind; the first *recomputed* of each part are recomputed (0: all)."""
     plan = Plan(pp=pp, chunks=chunks)
     counts = Counter(
         (model.is_expert_layer(layer), not recomputed or place < recomputed)
@@ -180,8 +180,8 @@ def _layer_counts(model: Transformer, pp: int, chunks: int, recomputed: int, sta
 def _stage_work(model: Transformer, passes: _Passes, links: Links, place: int, counts: Counts) -> Floats:
     """Return a row of amounts for each of `_ROWS`.
 
-    Layers of a kind are alike, so the stage at *place* is one with a layer, and as many more of each kind as
-    *counts* says.
+    Layers of a kind are equal, so the work of the stage at *place* is that of one layer, plus that of a
+    layer times the *counts* of each kind.
     """
     base = counts[0][0]
     total = _sample(model, passes, links, place, base, 1)
@@ -199,9 +199,9 @@ def _sample(  # noqa: PLR0917 - all of the key
 ) -> Floats:
     """Return the work of a *stage* with *layers* layers of a kind, a row for each of `_ROWS`.
 
-    What a micro-batch adds, each sequence of it adds. How data parallelism shards does not change what a rank
-    computes, and micro-batches and recomputation do not change what data parallelism exchanges: plans share
-    samples of both.
+    The work of a micro-batch is proportional to its sequences. Plans share samples: sharding over data
+    parallelism does not change the computation of a rank, and micro-batches and recomputation do not change
+    the collectives of data parallelism.
     """
     plan, (is_expert, is_recomputed) = passes.plan, kind
     stages = min(plan.pp, 3)
@@ -233,24 +233,24 @@ def _joined(line: Floats, exchanges: Floats) -> Floats:
 
 @lru_cache(1 << 8)
 def _of_layers(model: Transformer, layers: int, is_expert: bool) -> Transformer:
-    """Return *model* with so many *layers*, all of a kind."""
+    """Return *model* with *layers* layers, all of one kind."""
     return replace(model, layers=layers, dense_layers=0 if is_expert else layers, expert_every=1)
 
 
 def _spreads(plan: Plan, links: Links, stage: int) -> tuple[tuple[tuple[str, ...], Spread], ...]:
-    """Return how the groups that exchange activations stand in nodes."""
+    """Return the placement in nodes of the groups that exchange activations."""
     place = Stage(plan, _UnitPrices(), links.node_size, stage)
     return tuple(((axis,), place.where((axis,))) for axis in _ACTIVATION_AXES if plan.degree(axis) > 1)
 
 
 @dataclass(frozen=True)
 class _PlacedStage(Stage):
-    """A stage whose groups stand in nodes as *spreads* says, whatever its plan."""
+    """A stage with groups placed in nodes as in *spreads*, regardless of its plan."""
 
     spreads: tuple[tuple[tuple[str, ...], Spread], ...]
 
     def where(self, axes: tuple[str, ...]) -> Spread:
-        """Return how a group along *axes* stands in nodes; a group of one rank, which exchanges nothing."""
+        """Return the placement in nodes of a group along *axes*; as of one rank, which exchanges nothing."""
         return dict(self.spreads).get(axes, Spread(1, 1))
 
 
@@ -268,7 +268,7 @@ def _line(model: Transformer, plan: Plan, links: Links, stage: int, spreads: tup
 
 
 class _Exchanges(Passes):
-    """Passes that compute nothing but an operator a layer: only what they exchange counts."""
+    """Passes with one operator per layer, of which only the communication counts."""
 
     def layer(self, layer: int, *, backward: bool = False) -> list[Item]:
         """Return an operator."""
@@ -281,7 +281,7 @@ class _Exchanges(Passes):
 
 @lru_cache(1 << 15)
 def _exchanges(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
-    """Return the collectives of data parallelism in the passes of a *stage*, those of a step, and its end."""
+    """Return the collectives of data parallelism in the passes of a *stage*, per step, and at its end."""
     place = Stage(plan, _UnitPrices(), links.node_size, stage)
     passes = _Exchanges(model, place)
     overlapped = data = np.zeros(len(AMOUNTS))
@@ -341,7 +341,7 @@ def _transfer(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple
 
 
 def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
-    """Return what one of each of `AMOUNTS` takes, in ns; of host work, nothing."""
+    """Return the time of a unit of each of `AMOUNTS`, in ns; host work has none."""
     memory = chip.memory_bytes_per_s / 1e9
     offload = host_prices(chip)
     return np.array([
@@ -362,7 +362,7 @@ def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
 
 
 class Batch:
-    """Several steps, whose times are computed together."""
+    """Several steps with times computed together."""
 
     def __init__(self, works: Sequence[StepWork]) -> None:
         self._starts = np.cumsum([0, *(len(work.stages) for work in works)])[:-1]
@@ -377,7 +377,7 @@ class Batch:
         self._hidden = np.repeat([work.hidden for work in works], self._count)
 
     def step_ns(self, price: Floats, host_ns: float, rest_ns: float, exposed: float) -> Floats:
-        """Return the time of each step: *price* as `coefficients` has it, and other figures of `Costs`."""
+        """Return the time of each step; *price* is from `coefficients`, the other figures from `Costs`."""
         transfers = price.copy()
         transfers[[_PLACE[name] for name in ("starts_within", "starts_across", "hops_ns", "copy_bytes")]] = 0
         # Transfers within nodes overlap those between nodes, of another layer.

@@ -1,4 +1,4 @@
-"""The blocks a rank's program is made of: one pass over the layers of a stage, and the end of a step."""
+"""The blocks of a rank's program: a pass over the layers of a stage, or the end of a step."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _KINDS = {"overhead": "host", "host": "host", "copy": "copy"}
 
 
 class Prices(Protocol):
-    """What operators and collectives take, in ns."""
+    """The times of operators and collectives, in ns."""
 
     @property
     def host_ns(self) -> float:
-        """What the host takes to start a pass over a layer."""
+        """The host's time to start a pass over a layer."""
 
     @property
     def step_ns(self) -> float:
         """The fixed costs of a step."""
 
     def operator_ns(self, operator: Operator) -> float:
-        """Return how long *operator* takes."""
+        """Return the time of *operator*."""
 
     def start_ns(self, where: Spread) -> float:
         """Return the overhead of a collective, in addition to its transfer, for a placement of its ranks."""
 
     def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
-        """Return by how much a concurrent collective lengthens computation."""
+        """Return the factor by which a concurrent collective lengthens computation."""
 
 
 @dataclass
@@ -95,7 +95,7 @@ def _where(layout: Plan, rank: int, axes: tuple[str, ...], node_size: int) -> Sp
 
 @dataclass(frozen=True)
 class Stage:
-    """A pipeline stage as one rank of it sees it; *node_size* ranks share a node."""
+    """A pipeline stage from the view of one of its ranks; *node_size* ranks share a node."""
 
     plan: Plan
     prices: Prices
@@ -112,7 +112,7 @@ class Stage:
         return _where(self.plan.layout, self.rank, axes, self.node_size)
 
     def append(self, block: Block, items: Sequence[Item], phase: str) -> None:
-        """Append *items* to *block*, one after the other but for collectives that overlap matrix products."""
+        """Append *items* to *block* in sequence, except collectives that overlap matrix products."""
         first = before = block.last
         overlapped, exchanged = -1, -1
         for item in items:
@@ -167,7 +167,7 @@ class Stage:
         )
 
     def exchange(self, block: Block, exchange: Exchange, waits: Sequence[int], lane: int) -> int:
-        """Append a collective behind *waits*, phase by phase, and return its last node."""
+        """Append a collective after *waits*, phase by phase, and return its last node."""
         where = self.where(exchange.axes)
         last = list(waits)
         start = self.prices.start_ns(where)

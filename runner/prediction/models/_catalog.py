@@ -1,4 +1,4 @@
-"""The models that have a name, and how others are read: a small YAML or a Hugging Face config.json."""
+"""Models by name, from a small YAML, or from a Hugging Face config.json."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ _NO_SIZES = ("convolutions", "remarks")  # what a file cannot say
 
 
 def list_models() -> list[str]:
-    """Return the names of the models that ship, sorted."""
+    """Return the names of the built-in models, sorted."""
     return sorted(_MODELS)
 
 

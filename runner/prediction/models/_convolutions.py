@@ -12,8 +12,8 @@ __all__ = ["Convolution", "resnet50_layers", "vgg16_layers"]
 class Convolution:
     """A convolution of *kernel* squared, from *inputs* to *outputs* channels, of images.
 
-    *before* and *positions* are the pixels in front of it and behind it; a fully connected layer has one of
-    each. *norm* is a batch normalisation behind it, *bias* its own.
+    *before* and *positions* are the numbers of input and output pixels; a fully connected layer has one of
+    each. *norm*: a batch normalisation follows; *bias*: it has a bias.
     """
 
     name: str
@@ -27,17 +27,17 @@ class Convolution:
 
     @property
     def params(self) -> int:
-        """Parameters, those of its normalisation included."""
+        """Parameters, including its normalisation's."""
         return self.inputs * self.outputs * self.kernel**2 + self.outputs * (2 * self.norm + self.bias)
 
     @property
     def flops(self) -> int:
-        """Operations of the forward pass of an image."""
+        """Operations of the forward pass per image."""
         return 2 * self.inputs * self.outputs * self.kernel**2 * self.positions
 
 
 def vgg16_layers() -> tuple[Convolution, ...]:
-    """Return the layers of VGG16 in front of its classifier, on images of 224 x 224."""
+    """Return the layers of VGG16 before its classifier, on images of 224 x 224."""
     return tuple(_vgg16())
 
 
@@ -54,7 +54,7 @@ def _vgg16() -> Iterator[Convolution]:
 
 
 def resnet50_layers() -> tuple[Convolution, ...]:
-    """Return the layers of ResNet-50 (v1.5) in front of its classifier, on images of 224 x 224."""
+    """Return the layers of ResNet-50 (v1.5) before its classifier, on images of 224 x 224."""
     return tuple(_resnet50())
 
 

@@ -1,4 +1,4 @@
-"""How a collective of ranks in several nodes is carried out: within the nodes, and between them."""
+"""Phases of a collective of ranks in several nodes: within the nodes, and between them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Spread(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """A collective on one kind of link; *size_bytes* as Chakra has it, of an all-gather each rank's shard."""
+    """A collective on one kind of link; *size_bytes* as in Chakra; of an all-gather, each rank's shard."""
 
     kind: CollectiveType
     level: str
@@ -30,7 +30,7 @@ class Phase(NamedTuple):
 
 
 class Routing(NamedTuple):
-    """How a token chooses its experts: *chosen* of *experts*, from *chosen_groups* of as many *groups*."""
+    """The routing of a token: *chosen* of *experts*, from *chosen_groups* of *groups* equal groups."""
 
     experts: int
     chosen: int
@@ -38,7 +38,7 @@ class Routing(NamedTuple):
     chosen_groups: int = 1
 
     def places(self, count: int) -> float:
-        """Return in how many of *count* nodes or ranks, with as many experts each, a token has experts."""
+        """Return how many of *count* nodes or ranks, with equally many experts each, hold a token's."""
         share = self.chosen_groups / self.groups if count >= self.groups else 1.0
         places, experts = count * share, self.experts * share
         others = experts - experts / places
@@ -58,11 +58,11 @@ def spread(members: tuple[int, ...], node_size: int) -> Spread:
 def phases(
     kind: CollectiveType, size_bytes: float, where: Spread, routing: Routing | None = None
 ) -> list[Phase]:
-    """Return the phases of a collective of *size_bytes* in all: first within the nodes, then between them.
+    """Return the phases of a collective of *size_bytes* in total: first within the nodes, then between them.
 
-    That is what NCCL's rings over all adapters of a node come to. Of an all-to-all, each rank keeps a node's
-    part within the node and sends the rest by the adapter of its place. With *routing* a token crosses to
-    each node once, and a rank there passes it on.
+    This equals NCCL's rings over all adapters of a node. In an all-to-all, each rank exchanges its node's
+    part within the node, and sends the rest through its own adapter. With *routing*, a token is sent once
+    to each node, where a rank forwards it.
     """
     inside, nodes = where
     members = inside * nodes

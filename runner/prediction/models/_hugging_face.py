@@ -1,4 +1,4 @@
-"""The sizes of a model in a Hugging Face config.json, and what of it is not predicted."""
+"""The sizes of a model in a Hugging Face config.json, and its unsupported parts."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ _NEXT = "Next: predict its script with `chakrascope predict --script`."
 
 
 def refuse_unmodelled(data: Mapping[str, Any], kind: str, misread: Mapping[str, str], file: Path) -> None:
-    """Raise `UsageError` for a model whose layers are not all of attention and a feed-forward part.
+    """Raise `UsageError` for a model with layers other than attention and a feed-forward part.
 
-    The message names the key that decides it. *misread* are model types whose sizes are not read right, with
-    the reason.
+    The message names the key that shows it. *misread* are model types with sizes that are not read
+    correctly, with the reason.
     """
     reason = _reason(data)
     if not reason and kind in misread:
@@ -69,7 +69,7 @@ def refuse_unmodelled(data: Mapping[str, Any], kind: str, misread: Mapping[str, 
 
 
 def _reason(data: Mapping[str, Any]) -> str:
-    """Return the key and the value that decide that some layers are not modelled, ``""`` if none does."""
+    """Return the key and the value that show unsupported layers, ``""`` if none does."""
     if data.get("is_encoder_decoder"):
         return "'is_encoder_decoder: true' means an encoder and a decoder"
     for key in ("layer_types", "layers_block_type", "block_types"):
@@ -186,8 +186,8 @@ _PATTERNS = ("sliding_window_pattern", "global_attn_every_n_layers", "no_rope_la
 def of_hugging_face(data: Mapping[str, Any], file: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the model sizes in a config.json, and remarks on unsupported parts.
 
-    Of one with parts, they are those of its text part. Raises `UsageError` for models of other layers, and
-    for sizes that are missing.
+    For a model of several parts, they are those of its text part. Raises `UsageError` for unsupported
+    layers and missing sizes.
     """
     remarks: list[str] = []
     given = _text_part(data, remarks)
@@ -221,10 +221,10 @@ def of_hugging_face(data: Mapping[str, Any], file: Path) -> tuple[dict[str, Any]
 
 @cache
 def _defaults() -> dict[str, Any]:
-    """Return what `scripts/config_defaults.py` wrote: values that configurations of a type leave out.
+    """Return the output of `scripts/config_defaults.py`: default values by type of configuration.
 
-    Of ``types`` the sizes are read right; those ``misread`` have a reason; ``text_parts`` has the type of the
-    text part of others.
+    The sizes of ``types`` are read correctly; those of ``misread`` are not, for a reason;
+    ``text_parts`` has the type of the text part of others.
     """
     file = Path(__file__).with_name("config_defaults.json")
     loaded: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -260,7 +260,7 @@ def _one_value(key: str, value: Any, file: Path) -> Any:
 
 
 def _of_kind(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str]) -> None:
-    """Complete *found* by what configurations of a *kind* mean without saying."""
+    """Complete *found* by the defaults of configurations of a *kind*."""
     found["gated"] = kind.startswith(_GATED) or "gemma" in kind or data.get("hidden_act") in _GATES
     found["learned_positions"] = kind.startswith(_LEARNED_POSITIONS) or kind == "gpt_neo"
     if kind == "mpt":
@@ -401,7 +401,7 @@ def _feed_forward(
 
 
 def _which_layers(found: dict[str, Any], data: Mapping[str, Any], file: Path) -> None:
-    """Complete *found* by a list that says of each layer whether it has experts: first those without."""
+    """Complete *found* by a list of layers with experts; layers without come first."""
     key = "mlp_layer_types" if data.get("mlp_layer_types") else "moe_layer_freq"
     listed = data.get(key)
     if not isinstance(listed, list):
@@ -417,7 +417,7 @@ def _which_layers(found: dict[str, Any], data: Mapping[str, Any], file: Path) ->
 
 
 def _left_out(data: Mapping[str, Any]) -> list[str]:
-    """Return what of the model costs time and is not predicted."""
+    """Return the parts of the model that cost time and are not predicted."""
     remarks = []
     more = next((data[key] for key in _FURTHER_TOKENS if data.get(key)), 0)
     if more:

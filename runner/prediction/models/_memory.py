@@ -37,7 +37,7 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """All of it; the output is gone before the first layer works backwards."""
+        """The total; the output is released before the first layer's backward pass."""
         held = self.weights + self.gradients + self.optimizer + self.activations
         return held + max(self.output, self.working)
 
@@ -45,7 +45,7 @@ class Memory:
 def rank_memory(
     model: Transformer, plan: Plan, stage: int, recomputation: Recomputation | None = None
 ) -> Memory:
-    """Return what a rank of *stage* holds when it holds most, with another *recomputation* if given."""
+    """Return the peak memory of a rank of *stage*, with another *recomputation* if given."""
     # What sequences add, each of them adds; searches ask for all sizes of micro-batches.
     recomputation, single = recomputation or plan.recomputation, plan.of_one_sequence
     kinds = _kinds(model, plan.pp, plan.chunks, recomputation.layers, stage)
@@ -96,7 +96,7 @@ def _fixed(model: Transformer, plan: Plan, stage: int) -> _Fixed:
 def _state(
     model: Transformer, plan: Plan, params: float, experts: float, layers: int
 ) -> tuple[float, float, float]:
-    """Return the bytes of weights, gradients and optimizer of so many *params*, some of them *experts*."""
+    """Return the bytes of weights, gradients and optimizer of *params* parameters, some of them *experts*."""
     # Ranks with the same experts are fewer than those with the same other weights.
     owned = (params - experts) / plan.degree(*plan.data_axes) + experts / plan.degree("edp")
     size = plan.element_bytes
@@ -127,7 +127,7 @@ def _state(
 
 
 class _Layers(NamedTuple):
-    """The *kinds* of layers of a stage, which keep activations of one sequence by *recomputation*."""
+    """The *kinds* of layers of a stage, with the activations kept per sequence by *recomputation*."""
 
     model: Transformer
     plan: Plan
@@ -135,7 +135,7 @@ class _Layers(NamedTuple):
     kinds: Sequence[_Kind]
 
     def activations(self, stage: int) -> float:
-        """Return what a part of *stage* keeps of a forward pass, the average of its parts."""
+        """Return the bytes that a part of *stage* keeps of a forward pass, the average of its parts."""
         unit, plan = self.recomputation.unit, self.plan
         if unit > 1:
             parts = (len(plan.layers_of(stage, chunk, self.model.layers)) for chunk in range(plan.chunks))
@@ -145,7 +145,7 @@ class _Layers(NamedTuple):
 
     @property
     def recomputed(self) -> float:
-        """What a unit of layers holds while it is computed again, beyond what is kept of it.
+        """The bytes that a unit of layers needs while it is recomputed, beyond those that it keeps.
 
         Activations from the host come a layer ahead. Layers that keep everything come behind them, and have
         released it by then.
@@ -165,9 +165,9 @@ class _Layers(NamedTuple):
 
 
 def least_recomputation(model: Transformer, plan: Plan, most_bytes: int) -> Plan | None:
-    """Return *plan* with as few layers recomputed as it takes to hold *most_bytes*.
+    """Return *plan* with the fewest recomputed layers that need at most *most_bytes*.
 
-    None if it takes all of them, or if that is not enough.
+    Returns None if all layers, or more, would have to be recomputed.
     """
     counts = range(1, plan.longest_part(model.layers))
 
@@ -180,7 +180,7 @@ def least_recomputation(model: Transformer, plan: Plan, most_bytes: int) -> Plan
 
 
 def fullest_memory(model: Transformer, plan: Plan, recomputation: Recomputation | None = None) -> Memory:
-    """Return what a rank of the stage that holds most holds, with another *recomputation* if given."""
+    """Return the largest peak memory of all stages, with another *recomputation* if given."""
     layers = (recomputation or plan.recomputation).layers
     stages = _different_stages(model, plan.pp, plan.chunks, layers)
     return max(
@@ -190,7 +190,7 @@ def fullest_memory(model: Transformer, plan: Plan, recomputation: Recomputation 
 
 @lru_cache(1 << 10)
 def _different_stages(model: Transformer, pp: int, chunks: int, recomputed: int) -> tuple[int, ...]:
-    """Return the first of all stages with the same layers, which has most micro-batches in flight."""
+    """Return the first of the stages with equal layers, which has the most micro-batches in flight."""
     first: dict[tuple[object, ...], int] = {}
     for stage in range(pp):
         kinds = [
@@ -202,9 +202,9 @@ def _different_stages(model: Transformer, pp: int, chunks: int, recomputed: int)
 
 
 def in_flight(plan: Plan, stage: int) -> int:
-    """Return how many forward passes of a part of the model wait for their backward passes at a time.
+    """Return the maximum number of forward passes of a part of the model without their backward passes.
 
-    What `schedule` comes to, without listing its turns.
+    This follows from `schedule`, without listing its turns.
     """
     behind = plan.pp - stage - 1
     if plan.pp > 1 and plan.schedule == "zero-bubble":
@@ -215,7 +215,7 @@ def in_flight(plan: Plan, stage: int) -> int:
 
 
 class _Kind(NamedTuple):
-    """A *layer* that so many *layers* of a stage are like, and whether they are computed again."""
+    """A kind of *layer*, the number of such *layers* in a stage, and whether they are recomputed."""
 
     layer: int
     is_recomputed: bool
@@ -224,7 +224,7 @@ class _Kind(NamedTuple):
 
 @lru_cache(1 << 14)
 def _kinds(model: Transformer, pp: int, chunks: int, recomputed: int, stage: int) -> tuple[_Kind, ...]:
-    """Return the kinds of layers of *stage*; of each part the first *recomputed* are (0: all)."""
+    """Return the kinds of layers of *stage*; the first *recomputed* of each part are recomputed (0: all)."""
     plan = Plan(pp=pp, chunks=chunks)
     kinds: dict[tuple[int, bool], _Kind] = {}
     for chunk in range(chunks):

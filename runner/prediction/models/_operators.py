@@ -1,4 +1,4 @@
-"""The operators of a rank in each layer with their work, and the collectives with their sizes."""
+"""The operators of a rank in each layer with their work, and its collectives with their sizes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _DENSE_KERNELS, _EXPERT_KERNELS, _KERNELS_OF_EXPERT = 15, 45, 2
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator, or several of a kind, of a rank.
+    """One operator of a rank, or several of a kind.
 
     *kind* is one of `PRODUCTS`, ``attention`` (the whole of it, scores in memory), ``flash`` (fused),
     ``pointwise``, ``cast`` (to a low precision), ``overhead`` (what each layer takes in addition to its
@@ -59,7 +59,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A collective of the ranks along *axes*; *size_bytes* is all it reduces, gathers or exchanges.
+    """A collective of the ranks along *axes*; *size_bytes* is the total of bytes.
 
     With *overlapped* it runs during the matrix product after it (a gather) or before it; an all-to-all during
     the whole pass over the layer. With *routing*, copies of a token to one node or rank are sent once.
@@ -79,7 +79,7 @@ Item = Operator | Exchange
 
 @dataclass(frozen=True)
 class _Sizes:
-    """What the parts of a layer are made of on one rank: tokens, and bytes an element."""
+    """The sizes of a layer's parts on one rank: tokens, and bytes per element."""
 
     model: Transformer
     plan: Plan
@@ -98,7 +98,7 @@ class _Sizes:
         return self.tokens / (self.plan.tp if self.plan.sequence_parallel else 1)
 
     def half_gemm(self, name: str, rows: float, inner: float, columns: float, module: str) -> Operator:
-        """Return a product that is computed in half precision at least."""
+        """Return a product that is computed in at least half precision."""
         size = self.plan.element_bytes
         moved = size * (rows * inner + inner * columns + rows * columns)
         kind = "half_gemm" if self.plan.operand_bytes < size else "gemm"
@@ -107,7 +107,7 @@ class _Sizes:
     def gemm(  # noqa: PLR0917 - a product has three sizes
         self, name: str, rows: float, inner: float, columns: float, module: str, matrices: float = 1
     ) -> Iterator[Operator]:
-        """Yield a product with *matrices* that share out the rows, behind the cast of its input."""
+        """Yield a product with *matrices* that divide the rows, after the cast of its input."""
         operand, size = self.plan.operand_bytes, self.plan.element_bytes
         if operand < size:
             # Read once, and written twice: for the product, and transposed for the gradient of the weights.
@@ -124,7 +124,7 @@ class _Sizes:
     ) -> list[Item]:
         """Return what ranks along *axis* exchange in front of (*gather*) or behind the matrices they split.
 
-        *alone* is what no software overlaps with them.
+        *alone*: no software overlaps them with the products.
         """
         plan = self.plan
         ranks = plan.degree(axis)
@@ -163,7 +163,7 @@ def pass_over_layer(model: Transformer, plan: Plan, layer: int, *, backward: boo
 
 
 def relative_launches(model: Transformer, plan: Plan, layer: int) -> int:
-    """Return how many kernels a pass over *layer* launches, relative to one over a dense layer."""
+    """Return the number of kernels of a pass over *layer*, relative to a dense layer."""
     if not model.is_expert_layer(layer):
         return 1
     return round((_EXPERT_KERNELS + _KERNELS_OF_EXPERT * model.experts / plan.ep) / _DENSE_KERNELS)
@@ -239,8 +239,8 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
 def _convolution(sizes: _Sizes, layer: Convolution) -> Iterator[Item]:
     """Yield a convolution as a matrix product, and the pointwise operators after it.
 
-    A normalisation reads for its mean and once more, and writes; the activation reads and writes. Kernels
-    are started while those before them work.
+    A normalisation reads twice (for its mean, then to normalise) and writes once; the activation reads and
+    writes once. Kernels are launched while earlier ones run.
     """
     size, images = sizes.plan.element_bytes, sizes.tokens
     before, behind = layer.inputs * layer.before * images, layer.outputs * layer.positions * images
@@ -268,7 +268,7 @@ def _feed_forward(
 
 
 def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
-    """Yield a layer of experts; each rank gets as many tokens as it gives away (balanced).
+    """Yield a layer of experts, with balanced routing: each rank receives as many tokens as it sends.
 
     The ranks that share an expert gather the tokens that they keep, and each gives away its share of them.
     """
@@ -324,7 +324,7 @@ def _unsaved(model: Transformer, again: Operator) -> Iterator[Operator]:
 
 
 def _recomputed(model: Transformer, plan: Plan, forward: Sequence[Item]) -> list[Item]:
-    """Return what the backward pass computes again."""
+    """Return the operators that the backward pass recomputes."""
     if plan.recompute in {"none", OFFLOAD}:
         return []
     again = [replace(item, name=f"{item.name} again") for item in forward]
@@ -337,7 +337,7 @@ def _recomputed(model: Transformer, plan: Plan, forward: Sequence[Item]) -> list
 
 
 def _part(plan: Plan, kind: CollectiveType) -> float:
-    """Return which part of an activation's bytes tensor parallelism moves: it gathers operands."""
+    """Return the share of an activation's bytes that tensor parallelism moves, as it gathers operands."""
     return plan.operand_bytes / plan.element_bytes if kind is CollectiveType.ALL_GATHER else 1.0
 
 
@@ -348,7 +348,7 @@ _OPPOSITE = {
 
 
 def _gradients(forward: Sequence[Item], plan: Plan) -> list[Item]:
-    """Return the backward pass of *forward*; an all-reduce behind a part becomes one in front of it."""
+    """Return the backward pass of *forward*; an all-reduce after a part becomes one before it."""
     items: list[Item] = []
     for item in reversed(forward):
         name = f"{item.name} gradient"

@@ -1,4 +1,4 @@
-"""The blocks of a stage: forward, backward and its halves, and the end of the step."""
+"""The blocks of a stage: forward and backward passes, halves of backward passes, and the end of the step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Passes"]
 
 
 class Passes:
-    """What *stage* does with its layers of *model*."""
+    """The passes of *stage* over its layers of *model*."""
 
     def __init__(self, model: Transformer, stage: Stage) -> None:
         self.model, self.stage, self.plan = model, stage, stage.plan
@@ -42,11 +42,11 @@ class Passes:
         return self.stage.stage == self.plan.pp - 1 and chunk == self.plan.chunks - 1
 
     def layer(self, layer: int, *, backward: bool = False) -> Sequence[Item]:
-        """Return what a micro-batch does in *layer*."""
+        """Return the operators of a micro-batch in *layer*."""
         return pass_over_layer(self.model, self._plans[layer], layer, backward=backward)
 
     def output(self, *, backward: bool = False) -> Sequence[Item]:
-        """Return what a micro-batch does behind the layers."""
+        """Return the operators of a micro-batch after the layers."""
         return pass_over_output(self.model, self.plan, backward=backward)
 
     def forward(self, chunk: int, *, is_first: bool = False) -> Block:
@@ -68,7 +68,7 @@ class Passes:
     def backward(self, chunk: int, *, half: str = "B", reduces: bool = False) -> Block:
         """Return the backward pass, or a *half* of it: ``I`` (inputs) or ``W`` (weights) alone.
 
-        With *reduces*, gradients are reduced behind each layer, as in the last micro-batch of a step.
+        With *reduces*, gradients are reduced after each layer, as in the last micro-batch of a step.
         """
         block = Block()
         if half != "W":
@@ -119,7 +119,7 @@ class Passes:
         return block
 
     def _adapters(self, block: Block) -> float:
-        """Append the reduction of the gradients of adapters; return of how many this rank has the state."""
+        """Append the reduction of the gradients of adapters; return those with state on this rank."""
         plan = self.plan
         params = sum(map(len, self.parts)) * self.model.adapter_params(plan.lora) / plan.tp
         reduced = Exchange("adapters", CollectiveType.ALL_REDUCE, plan.data_axes, params * plan.grad_bytes)
@@ -146,7 +146,7 @@ class Passes:
         gathers: bool,
         half: str = "B",
     ) -> None:
-        """Append a layer, behind the host's work for it and its weights."""
+        """Append a layer, after its host work and its weights."""
         waits = [self._host(block, layer, phase, half)] if layer >= 0 else []
         if gathers and layer >= 0:
             waits.append(self._gather(block, layer, place))
@@ -196,7 +196,7 @@ class Passes:
             block.edges += [(source, start, 0) for source in waits if source >= 0]
 
     def _host(self, block: Block, layer: int, phase: str, half: str) -> int:
-        """Append the launches of a pass over a layer; of both halves, those for weights are one pass."""
+        """Append the launches of a pass over a layer; of split passes, the half for weights counts as one."""
         if self.stage.prices.host_ns < 1:
             return -1
         launches = relative_launches(self.model, self.plan, layer)
@@ -214,7 +214,7 @@ class Passes:
         )
 
     def _slowed_ns(self, layer: int, phase: str, half: str) -> float:
-        """Return by how much concurrent collectives slow a pass over *layer* down."""
+        """Return the factor by which concurrent collectives slow a pass over *layer*."""
         plan = self.plan
         if not plan.shards_each_pass:
             return 0
@@ -233,7 +233,7 @@ class Passes:
         return self._of_unit("gradients", CollectiveType.REDUCE_SCATTER, layer, self.plan.grad_bytes)
 
     def _of_unit(self, name: str, kind: CollectiveType, layer: int, size_bytes: int) -> list[Exchange]:
-        """Return collectives of the parameters of *layer*; those of experts have ranks of their own."""
+        """Return collectives of the parameters of *layer*; those of experts have separate groups."""
         plan, module = self.plan, f"layers.{layer}"
         params, experts = self._unit_params(layer), self._expert_params(layer)
         if plan.ep == 1 and plan.expert_split == plan.tp:
@@ -248,8 +248,8 @@ class Passes:
     def _gather(self, block: Block, layer: int, place: int) -> int:
         """Append the all-gather of a layer's weights.
 
-        Sharded weights are gathered while the layer in front of it computes, those of a sharded optimizer
-        from the beginning of the step on.
+        Sharded weights are gathered during the computation of the preceding layer, those of a sharded
+        optimizer from the start of the step on.
         """
         waits = [block.late] if place > 0 and self.plan.zero >= 2 else []
         node = -1
@@ -286,7 +286,7 @@ class Passes:
         return node if node >= 0 else waits[-1]
 
     def _shared_params(self, layer: int) -> float:
-        """Return the parameters of *layer* on this rank that are no experts."""
+        """Return the parameters of *layer* on this rank, except experts."""
         return self.model.shared_params_on(self.plan.tp, layer)
 
     def _expert_params(self, layer: int) -> float:
@@ -296,7 +296,7 @@ class Passes:
         return self.model.experts / self.plan.ep * self.model.expert_params / self.plan.expert_split
 
     def _unit_params(self, layer: int) -> float:
-        """Return the parameters gathered with *layer*, those in front of or behind the layers too."""
+        """Return the parameters gathered with *layer*, including those before or after the layers."""
         params = self._shared_params(layer)
         if layer == 0:
             params += self.model.embedding_params / self.plan.tp
@@ -305,7 +305,7 @@ class Passes:
         return params
 
     def _dense_params(self, *, every: bool) -> float:
-        """Return the parameters on this rank that are no experts; without *every*, those outside layers."""
+        """Return the parameters on this rank, except experts; without *every*, only those outside layers."""
         params = 0.0
         for chunk, layers in enumerate(self.parts):
             if every:
@@ -330,11 +330,11 @@ class Passes:
 
     @property
     def _embedding(self) -> tuple[Sequence[Item], int]:
-        """The work of a part of the model without layers: reading and writing a row for each token."""
+        """The work of a part of the model outside the layers: reading and writing a row for each token."""
         return [Operator("embedding", "pointwise", 0, 2 * self._activations(), "embedding")], -1
 
     def _activations(self) -> float:
-        """Return the bytes between stages: of tensor-parallel ranks, each sends its part."""
+        """Return the bytes between stages; each tensor-parallel rank sends its part."""
         plan = self.plan
         sequence = plan.sequence or self.model.sequence
         return plan.micro_batch * sequence / plan.cp / plan.tp * self.model.hidden * plan.element_bytes

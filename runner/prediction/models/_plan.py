@@ -1,4 +1,4 @@
-"""How a model is trained: parallelism, batches, recomputation, schedule; and which rank does what."""
+"""The plan of a training: parallelism, batches, recomputation, schedule, and the coordinates of ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _UNIFORM = "uniform"
 class Recomputation(NamedTuple):
     """The *mode*, of `RECOMPUTATIONS` or `OFFLOAD`, of the first *layers* of each part of a stage (0: all).
 
-    Other layers keep all activations. Each *unit* of layers keeps its input alone.
+    Other layers keep all activations. Each *unit* of layers keeps only its input.
     """
 
     mode: str
@@ -141,16 +141,16 @@ class Plan:
 
     @property
     def micro_batches(self) -> int:
-        """How many micro-batches a step has."""
+        """The number of micro-batches of a step."""
         return self.global_batch // (self.dp * self.micro_batch)
 
     @cached_property
     def recomputation(self) -> Recomputation:
-        """What the backward pass computes again; raises `UsageError` for what *recompute* cannot be."""
+        """The recomputation of the backward pass; raises `UsageError` for an invalid *recompute*."""
         return recomputation_of(self.recompute)
 
     def at(self, place: int) -> Plan:
-        """Return the plan of the layer at *place* of a part of a stage; it recomputes all layers alike."""
+        """Return the plan with the recomputation of the layer at *place* of a stage's part for all layers."""
         mode = self.recomputation.mode_at(place)
         if mode == self.recompute:
             return self
@@ -181,12 +181,12 @@ class Plan:
 
     @cached_property
     def of_one_sequence(self) -> Plan:
-        """The plan with one micro-batch of one sequence, whatever is recomputed, in the order of 1F1B."""
+        """The plan with one micro-batch of one sequence, in the order of 1F1B, without recomputation."""
         return replace(self, micro_batch=1, global_batch=self.dp, recompute="none", schedule="1f1b")
 
     @property
     def expert_split(self) -> int:
-        """How many ranks share one expert."""
+        """The number of ranks that share one expert."""
         return self.expert_tp or self.tp
 
     @property
@@ -200,17 +200,17 @@ class Plan:
 
     @property
     def element_bytes(self) -> int:
-        """The size of an activation or a weight that is computed with."""
+        """The size of an activation or weight in computations."""
         return 4 if self.precision in {"fp32", "tf32"} else 2
 
     @property
     def operand_bytes(self) -> float:
-        """The size of what matrix products of layers read."""
+        """The size of an operand of the layers' matrix products."""
         return LOW_PRECISIONS.get(self.precision, self.element_bytes)
 
     @cached_property
     def strides(self) -> dict[str, int]:
-        """How far ranks next to each other on each axis are apart."""
+        """The stride between neighbours on each axis."""
         sizes = [getattr(self, axis) for axis in self.placement]
         return dict(
             zip(self.placement, itertools.accumulate([1, *sizes[:-1]], lambda a, b: a * b), strict=True)
@@ -218,7 +218,7 @@ class Plan:
 
     @cached_property
     def layout(self) -> Plan:
-        """The plan without the options that do not affect the placement of ranks."""
+        """The plan reduced to the options that affect the placement of ranks."""
         keys = ("tp", "pp", "dp", "cp", "ep", "placement", "expert_tp")
         return Plan(**{key: getattr(self, key) for key in keys})
 
@@ -246,7 +246,7 @@ class Plan:
         return tuple(sorted(origin + sum(step) for step in itertools.product(*steps)))
 
     def _line(self, place: Rank, axis: str) -> tuple[int, int, int]:
-        """Return how far neighbours along *axis* are apart, how many they are, and which is at *place*."""
+        """Return the stride and size of *axis*, and the position of *place* on it."""
         if axis in {"ep", "edp"}:
             # The ranks that share out experts side by side, those with different ones innermost.
             stride = min((self.strides[each] for each in self._expert_plane), default=self.strides["dp"])
@@ -261,36 +261,36 @@ class Plan:
 
     @property
     def data_axes(self) -> tuple[str, ...]:
-        """The axes along which ranks have the same weights, those of experts apart."""
+        """The axes along which ranks have the same weights, except those of experts."""
         return ("cp", "dp") if self.cp > 1 else ("dp",)
 
     @property
     def expert_ranks(self) -> int:
-        """How many ranks of a stage experts can be shared out over, each with tokens of its own."""
+        """The number of ranks of a stage, each with its own tokens, over which experts can be distributed."""
         return self.cp * self.dp * self.tp // self.expert_split
 
     @property
     def _expert_plane(self) -> tuple[str, ...]:
-        """The axes of the ranks that experts can be shared out over, without those of one rank."""
+        """The axes over which experts can be distributed, without those of one rank."""
         axes = ("tp", "cp", "dp") if self.expert_split < self.tp else ("cp", "dp")
         return tuple(axis for axis in axes if getattr(self, axis) > 1)
 
     def degree(self, *axes: str) -> int:
-        """Return how many ranks a group along *axes* has."""
+        """Return the number of ranks of a group along *axes*."""
         sizes = {"ep": self.ep, "edp": self.expert_ranks // self.ep, "etp": self.expert_split}
         return math.prod(sizes.get(axis) or getattr(self, axis) for axis in axes)
 
     def ends_count(self, layers: int) -> bool:
-        """Return whether the embedding and the loss take the place of a layer each in the pipeline.
+        """Return whether the embedding and the loss count as a layer each in the pipeline.
 
-        As in Megatron, where the layers do not divide among the parts of the stages without that. No stage is
-        without layers.
+        As in Megatron, they do if the layers cannot be divided evenly otherwise. No stage is without
+        layers.
         """
         parts = self.pp * self.chunks
         return layers % parts != 0 and (layers + 2) % parts == 0 and layers + 2 > self.pp
 
     def layers_of(self, stage: int, chunk: int, layers: int) -> range:
-        """Return which layers *chunk* of *stage* has; where they do not divide, the first have one more."""
+        """Return the layers of *chunk* of *stage*; if uneven, the first parts have one more."""
         part, parts = chunk * self.pp + stage, self.pp * self.chunks
         if self.ends_count(layers):
             each = (layers + 2) // parts
@@ -300,14 +300,14 @@ class Plan:
         return range(first, first + each + (part < more))
 
     def longest_part(self, layers: int) -> int:
-        """Return the most layers that a part of a stage has."""
+        """Return the largest number of layers of a part of a stage."""
         parts = self.pp * self.chunks
         if self.ends_count(layers):
             return (layers + 2) // parts - (parts == 2)
         return -(-layers // parts)
 
     def check(self, model: Transformer) -> None:
-        """Raise `UsageError` for what does not divide or does not go together, with what to change."""
+        """Raise `UsageError` for sizes that do not divide and incompatible options, with the remedy."""
         for key in ("tp", "pp", "dp", "cp", "ep", "micro_batch", "global_batch", "chunks"):
             if getattr(self, key) < 1:
                 raise UsageError(f"{_option(key)} must be 1 or more, not {getattr(self, key)}.")
@@ -382,7 +382,7 @@ class Plan:
         self._check_experts(model)
 
     def _check_experts(self, model: Transformer) -> None:
-        """Raise `UsageError` for experts that the ranks cannot share out, with what divides them."""
+        """Raise `UsageError` for experts that do not divide among the ranks, with the valid numbers."""
         if not model.experts and (self.expert_tp or self.ep > 1):
             option = f"--expert-tp {self.expert_tp}" if self.expert_tp else f"--ep {self.ep}"
             raise UsageError(f"{model.name} has no experts. Next: leave out {option}.")
@@ -441,7 +441,7 @@ class Plan:
 
 
 def _divisor(number: int, most: int) -> int:
-    """Return the largest divisor of *number* that is *most* or less."""
+    """Return the largest divisor of *number* up to *most*."""
     return max(each for each in range(1, most + 1) if number % each == 0)
 
 

@@ -61,7 +61,7 @@ def _interleaved(plan: Plan, stage: int) -> list[Turn]:
 
 
 def _zero_bubble(stages: int, stage: int, micro_batches: int) -> list[Turn]:
-    """Return ZB-H1: as 1F1B, with the gradients of weights put off until the stage would wait."""
+    """Return ZB-H1: 1F1B with the gradients of weights postponed until the stage would wait."""
     behind = stages - stage - 1
     first = min(behind, micro_batches)
     turns = [Turn("F", 0, number) for number in range(first)]
@@ -79,8 +79,8 @@ def training_step(
 ) -> Workload:
     """Return a step of *model* trained by *plan* on nodes of *node_size* ranks, at *prices*.
 
-    Ranks of a pipeline stage do the same: one graph stands for all of them, unless *every_rank* asks for the
-    graphs of all. Raises `UsageError` for a plan that the model does not allow.
+    Ranks of a pipeline stage have the same program, so one graph represents all of them, except with
+    *every_rank*. Raises `UsageError` for a plan that the model does not allow.
     """
     plan.check(model)
     programs = [_program(model, Stage(plan, prices, node_size, stage)) for stage in range(plan.pp)]
@@ -96,7 +96,7 @@ def training_step(
 
 
 class Span(NamedTuple):
-    """The nodes of a *turn*: *length* of them from the node *first* on."""
+    """The nodes of a *turn*: *length* nodes, starting with *first*."""
 
     turn: Turn
     first: int
@@ -104,7 +104,7 @@ class Span(NamedTuple):
 
 
 def turn_spans(model: Transformer, stage: Stage) -> tuple[Span, ...]:
-    """Return which nodes of a rank of *stage* each of its turns has, in order."""
+    """Return the nodes of each turn of a rank of *stage*, in order."""
     return _program(model, stage).spans
 
 
@@ -117,7 +117,7 @@ class _Groups:
         self._numbers: dict[tuple[int, ...], int] = {}
 
     def number(self, rank: int, key: GroupKey) -> int:
-        """Return the number of the group that *key* is to *rank*."""
+        """Return the number of the group with *key* of *rank*."""
         axes, level = key
         members = self.plan.group(rank, *axes)
         node = rank // self.node_size
@@ -137,7 +137,7 @@ class _Groups:
 
 @dataclass(frozen=True)
 class _Program:
-    """The program of a stage: columns in which groups are keys and peers are stages away."""
+    """The program of a stage: columns with keys of groups, and peers as distances in stages."""
 
     columns: Mapping[str, Column]
     edges: np.ndarray
@@ -161,7 +161,7 @@ class _Program:
 
 
 class _Assembly:
-    """Puts the turns of a stage behind each other: each a copy of a block, with the edges between them."""
+    """Concatenates the turns of a stage: each is a copy of a block, with the edges between them."""
 
     def __init__(self) -> None:
         self.rows: list[np.ndarray] = []
@@ -177,7 +177,7 @@ class _Assembly:
     def append(self, block: Block, start: int, edges: np.ndarray, tags: tuple[int, int] = (0, 0)) -> None:
         """Append a copy of *block*, whose nodes are at *start* of the pool.
 
-        *tags* are those of what it sends and of what it receives.
+        *tags* are those of its sent and received messages.
         """
         base, length = self.count, len(block.nodes)
         self.rows.append(np.arange(start, start + length))
@@ -201,7 +201,7 @@ class _Assembly:
         self.count += length
 
     def wait_for_open(self, node: int) -> None:
-        """Let *node* wait for every collective that the end of the step needs."""
+        """Make *node* wait for every collective that the end of the step needs."""
         self.between += [(other, node, int(EdgeKind.COMM_WAIT)) for other in self.open]
 
 
@@ -272,7 +272,7 @@ class _Pool:
 
 
 def _numbers(values: list[Any], dtype: str) -> np.ndarray:
-    """Return *values* as an array; raises `UsageError` for a step that is too large for it."""
+    """Return *values* as an array; raises `UsageError` if the step is too large."""
     try:
         return np.array(values, dtype=dtype)
     except OverflowError as error:
@@ -283,7 +283,7 @@ def _numbers(values: list[Any], dtype: str) -> np.ndarray:
 
 
 def _tags(stage: Stage, turn: Turn) -> tuple[int, int]:
-    """Return the tags of what *turn* sends and receives: the border that it crosses, and which way."""
+    """Return the tags of the messages of *turn*: the border between stages, and the direction."""
     parts = stage.plan.pp * stage.plan.chunks
     part = turn.chunk * stage.plan.pp + stage.stage
     behind, front = (turn.micro_batch * (parts + 1) + border for border in (part + 1, part))

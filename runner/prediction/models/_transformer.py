@@ -103,21 +103,21 @@ class Transformer:
 
     @property
     def query_size(self) -> int:
-        """The numbers of all heads of a token."""
+        """The width of all heads together, per token."""
         return self.heads * self.head_size
 
     @property
     def kv_size(self) -> int:
-        """The numbers of all keys, or all values, of a token."""
+        """The width of all keys, or of all values, per token."""
         return self.kv_heads * self.head_size
 
     def kv_size_on(self, tp: int) -> float:
-        """Return the numbers of all keys of a token on one of *tp* ranks: where heads are too few, copies."""
+        """Return the width of all keys per token on one of *tp* ranks, with copies if heads are too few."""
         return self.kv_size / min(tp, self.kv_heads)
 
     @property
     def matrices(self) -> int:
-        """How many matrices a feed-forward part has."""
+        """The number of matrices of a feed-forward part."""
         return 3 if self.gated else 2
 
     @property
@@ -136,7 +136,7 @@ class Transformer:
 
     @property
     def attention_inputs(self) -> float:
-        """The numbers that come out of a token's matrices in front of attention."""
+        """The output width of the matrices before attention, per token."""
         return (self.attention_params - self.query_size * self.hidden) / self.hidden
 
     def adapter_params(self, lora: int) -> float:
@@ -155,13 +155,13 @@ class Transformer:
 
     @property
     def embedding_params(self) -> int:
-        """Parameters in front of the layers."""
+        """Parameters before the layers."""
         positions = self.sequence * self.hidden if self.learned_positions else 0
         return self.vocab * self.hidden + positions
 
     @property
     def output_params(self) -> int:
-        """Parameters behind the layers that the front does not share."""
+        """Parameters after the layers that are not shared with those before."""
         return 0 if self.tied else (self.classes or self.vocab) * self.hidden
 
     def is_expert_layer(self, layer: int) -> bool:
@@ -169,7 +169,7 @@ class Transformer:
         return self.experts > 0 and layer >= self.dense_layers and (layer + 1) % self.expert_every == 0
 
     def layer_params(self, layer: int, *, active: bool = False) -> int:
-        """Return the parameters of *layer*, of experts only those a token uses if *active*."""
+        """Return the parameters of *layer*; if *active*, only experts that a token uses."""
         if self.convolutions:
             return self.convolutions[layer].params
         if not self.is_expert_layer(layer):
@@ -178,7 +178,7 @@ class Transformer:
         return self.attention_params + used * self.expert_params + self.experts * self.hidden
 
     def shared_params_on(self, tp: int, layer: int) -> float:
-        """Return the parameters of *layer* that are no experts on one of *tp* ranks, copies of keys too."""
+        """Return the parameters of *layer* on one of *tp* ranks, except experts, including copies of keys."""
         experts = self.experts * self.expert_params if self.is_expert_layer(layer) else 0
         copied = 0.0
         if not self.convolutions and not self.kv_rank:
@@ -186,12 +186,12 @@ class Transformer:
         return (self.layer_params(layer) - experts) / tp + copied
 
     def params(self, *, active: bool = False) -> int:
-        """Return the parameters of the model, of experts only those a token uses if *active*."""
+        """Return the parameters of the model; if *active*, only experts that a token uses."""
         layers = sum(self.layer_params(layer, active=active) for layer in range(self.layers))
         return layers + self.embedding_params + self.output_params
 
     def flops_per_token(self, sequence: int, *, trained: bool = True) -> float:
-        """Return the operations a step needs for a token, forward and backward, nothing computed twice.
+        """Return the required operations per token of a step, forward and backward, without recomputation.
 
         Six for each parameter in a matrix, four unless it is *trained*, and attention over the whole square
         of the sequence, the usual measure of utilisation.

@@ -1,4 +1,4 @@
-"""Change a captured workload to what the job would do with other degrees, batches, depth or chips."""
+"""Rescale a captured workload to other degrees of parallelism, batches, depths or chips."""
 
 from __future__ import annotations
 

@@ -29,12 +29,11 @@ _INSTEAD = "Capture the deeper model, or record its script."
 
 
 def with_layers(workload: Workload, count: int) -> Workload:
-    """Return *workload* as with a model of *count* layers, all like those in the middle of it.
+    """Return *workload* for a model of *count* layers, all equal to those in the middle.
 
-    Layers are modules with a number in their path. Of pipelines and several micro-batches, `with_stages` puts
-    the passes together. Raises `UsageError` for fewer than it has, and
-    `WorkloadError` where no two layers do the same one after the other, or gradients of several travel
-    together.
+    Layers are modules with a number in their path. For pipelines and several micro-batches, `with_stages`
+    assembles the passes. Raises `UsageError` for fewer layers than captured, and `WorkloadError` if no two
+    consecutive layers are equal, or gradients of several are reduced together.
     """
     graphs = workload.graphs
     replicas = recognise(graphs, workload.program_of_rank, workload.groups).replicas
@@ -64,7 +63,7 @@ def with_layers(workload: Workload, count: int) -> Workload:
 
 
 def _deeper(layers: Layers, times: int, replicas: frozenset[int]) -> Graph:
-    """Return the graph of *layers* with one of them *times* more often."""
+    """Return the graph of *layers* with one of them repeated *times* more times."""
     graph, name_of = layers.graph, layers.name_of()
     cuts = {phase: layers.cuts(phase) for phase in ("forward", "backward")}
     forward = _periods(graph, cuts["forward"], name_of, "forward")
@@ -103,7 +102,7 @@ def _check_gradients(graph: Graph, backward: Periods, replicas: frozenset[int]) 
 
 
 def _share(graph: Graph, forward: Periods) -> float:
-    """Return the share of a layer in the weights: of what is gathered, else of the forward operations."""
+    """Return the share of a layer in the weights: in gathered bytes, or else in forward operations."""
     nodes = graph.node_columns
     phase = nodes["phase"]
     is_forward = phase == "forward"
@@ -116,7 +115,7 @@ def _share(graph: Graph, forward: Periods) -> float:
 
 
 def _scaled(graph: Graph, behind: int, factor: float) -> Graph:
-    """Return *graph* with the computation from row *behind* on *factor* times as large."""
+    """Return *graph* with the computation from row *behind* on multiplied by *factor*."""
     nodes = graph.node_columns
     rows = (np.arange(graph.num_nodes) >= behind) & (nodes["type"] == NodeType.COMP)
     changed = {
@@ -127,7 +126,7 @@ def _scaled(graph: Graph, behind: int, factor: float) -> Graph:
 
 
 def _without_saved_tensors(graph: Graph, forward: Periods) -> Graph:
-    """Leave out what later rows of the same stream take from the forward pass: the stream orders them."""
+    """Drop edges from the forward pass to later rows of the same stream, which already orders them."""
     edges, nodes = graph.edge_columns, graph.node_columns
     rows = {number: row for row, number in enumerate(nodes["node_id"].tolist())}
     kept = []
@@ -143,9 +142,8 @@ def _without_saved_tensors(graph: Graph, forward: Periods) -> Graph:
 def with_chip(workload: Workload, operations_per_ns: float, bytes_per_ns: float, name: str) -> Workload:
     """Return *workload* with the times of its operators on a chip with the given peaks.
 
-    Each takes the longer of both (a roofline). What the host does stays where a device computed; where the
-    host computed itself, what is not an operator takes no time. Raises `WorkloadError` if no operator says
-    what it computes.
+    Each takes the longer of the two times (roofline). Host work is unchanged if a device computed; on a CPU
+    rank, all but operators takes no time. Raises `WorkloadError` if no operator has operations or bytes.
     """
     on_host = computed_on_host(workload)
     graphs = tuple(_timed(graph, operations_per_ns, bytes_per_ns, on_host) for graph in workload.graphs)
@@ -176,10 +174,10 @@ _MOST_RANKS = 65_536
 
 
 def with_data_parallelism(workload: Workload, degree: int) -> Workload:
-    """Return *workload* with *degree* data-parallel replicas, a multiple of those it has.
+    """Return *workload* with *degree* data-parallel replicas, a multiple of the captured ones.
 
-    Each replica computes what it did; what is exchanged keeps its size, in groups of more ranks. Raises
-    `UsageError` for another degree, and `WorkloadError` where nothing shows what replicas exchange.
+    The computation of a replica is unchanged; collectives keep their sizes, in larger groups. Raises
+    `UsageError` for another degree, and `WorkloadError` if nothing shows what replicas exchange.
     """
     found = recognise(workload.graphs, workload.program_of_rank, workload.groups)
     if found.why_not:
@@ -210,11 +208,11 @@ _ENDS = ((NodeType.COMM_SEND, "comm_dst"), (NodeType.COMM_RECV, "comm_src"))
 
 
 def with_micro_batches(workload: Workload, count: int) -> Workload:
-    """Return *workload*, a pipeline's, with *count* micro-batches, each as large as those it has.
+    """Return the pipeline *workload* with *count* micro-batches of the captured size.
 
-    In the steady part of a schedule with one forward and one backward pass in turn (1F1B), each stage repeats
-    the same; it repeats it more often. Fewer, or another schedule, are put together by `with_stages`. Raises
-    `WorkloadError` for graphs that show neither.
+    In the steady part of an alternating schedule (1F1B), each stage repeats one period, and here more
+    often. For fewer micro-batches or another schedule, `with_stages` assembles the passes. Raises
+    `WorkloadError` for graphs that allow neither.
     """
     now = {_micro_batches(graph) for graph in workload.graphs}
     if now == {0}:
@@ -249,7 +247,7 @@ def with_micro_batches(workload: Workload, count: int) -> Workload:
 
 
 def _recut(workload: Workload, count: int) -> Workload:
-    """Return the pipeline with *count* micro-batches, put together of its passes."""
+    """Return the pipeline with *count* micro-batches, assembled from its passes."""
     try:
         return with_stages(workload, micro_batches=count)
     except WorkloadError as error:
@@ -272,7 +270,7 @@ def _messages(graph: Graph) -> dict[tuple[int, int], np.ndarray]:
 
 
 def _micro_batches(graph: Graph) -> int:
-    """Return how many messages the rank exchanges in each direction with each partner; 0 if they differ."""
+    """Return the number of messages of the rank in each direction with each partner; 0 if they differ."""
     counts = {len(rows) for rows in _messages(graph).values()}
     return counts.pop() if len(counts) == 1 else 0
 
@@ -295,7 +293,7 @@ def _steady(graph: Graph) -> Periods | None:
 
 
 def _ends_of_backward_passes(graph: Graph) -> list[int]:
-    """Return the rows behind each stretch of backward operators; messages end a stretch, too."""
+    """Return the first row after each run of backward operators; messages also end a run."""
     nodes = graph.node_columns
     phase, kind, operator = nodes["phase"], nodes["kind"], nodes["operator"]
     backward = phase == "backward"

@@ -23,7 +23,7 @@ _BETWEEN = "between"
 
 @dataclass(frozen=True)
 class Period:
-    """Rows ``[begin, end)`` of a graph; *labels* tell which of them play the same part in other periods."""
+    """Rows ``[begin, end)`` of a graph; equal *labels* mark corresponding rows of other periods."""
 
     begin: int
     end: int
@@ -36,25 +36,26 @@ class Period:
 
 @dataclass(frozen=True)
 class Periods:
-    """Consecutive periods of a graph that do the same; the last is the one to repeat."""
+    """Consecutive equal periods of a graph; the last is the one to repeat."""
 
     found: tuple[Period, ...]
 
     @property
     def begin(self) -> int:
-        """The first row of the first one."""
+        """The first row of the first period."""
         return self.found[0].begin
 
     @property
     def end(self) -> int:
-        """The row behind the last one."""
+        """The row after the last period."""
         return self.found[-1].end
 
 
 def alike(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object]) -> Periods | None:
-    """Return the longest run of periods between *cuts* (rows) that do the same; None if no two do.
+    """Return the longest run of equal periods between *cuts* (rows); None if no two are equal.
 
-    *name_of* tells what a row does; nodes that neither compute nor communicate are not compared.
+    *name_of* returns the operation of a row; nodes that neither compute nor communicate are not
+    compared.
     """
     does = does_something(graph)
     periods = [period_of(begin, end, does, name_of) for begin, end in itertools.pairwise(cuts)]
@@ -69,7 +70,7 @@ def alike(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object]) -
 
 
 def does_something(graph: Graph) -> np.ndarray:
-    """Return which rows communicate or have a cost: of each operator one, whatever the clock made of it."""
+    """Return the rows that communicate or have a cost, one per operator, even if it was split."""
     nodes = graph.node_columns
     costs = (nodes["num_ops"] > 1) | (nodes["tensor_size_bytes"] > 1)
     done: np.ndarray = costs | (nodes["type"] != NodeType.COMP)
@@ -77,7 +78,7 @@ def does_something(graph: Graph) -> np.ndarray:
 
 
 def period_of(begin: int, end: int, does: np.ndarray, name_of: Callable[[int], object]) -> Period:
-    """Label the rows: what each does and the how-manieth of these it is; others by what precedes them."""
+    """Label the rows by their operation and its count so far; other rows by the preceding one."""
     seen: Counter[object] = Counter()
     labels: list[Label] = []
     latest: Label = ("begin",)
@@ -91,15 +92,15 @@ def period_of(begin: int, end: int, does: np.ndarray, name_of: Callable[[int], o
 
 
 def parts_of(period: Period) -> list[Label]:
-    """Return the labels of the rows that do something."""
+    """Return the labels of the rows that compute or communicate."""
     return [label for label in period.labels if label[-1] != _BETWEEN]
 
 
 def repeated(graph: Graph, periods: Periods, times: int) -> Graph:
-    """Return *graph* with the last of *periods* *times* more often, each after the one before.
+    """Return *graph* with the last of *periods* repeated *times* more times, in sequence.
 
-    What a period waits for in the ones before it, a copy waits for in those before it; what comes later waits
-    for the last ones, and for every copy if it waits for every period.
+    A copy waits for earlier periods as the original does. Later rows wait for the last copies, and for
+    every copy if they wait for every period.
     """
     last = periods.found[-1]
     size = last.end - last.begin
@@ -158,7 +159,7 @@ def _edges(
 
 
 def _source(row: int, periods: Periods, copy: int) -> int:
-    """Return the row that is to copy number *copy* of the last period what *row* is to the last one."""
+    """Return the row that corresponds to *row* in copy number *copy* of the last period."""
     last = periods.found[-1]
     size = last.end - last.begin
     if row >= last.begin:
@@ -175,7 +176,7 @@ def _source(row: int, periods: Periods, copy: int) -> int:
 
 
 def _row(period: Period, label: Label) -> int:
-    """Return the row of *period* with *label*, or that of the part that a gap follows."""
+    """Return the row of *period* with *label*, or the row that a gap follows."""
     for wanted in (label, label[:-1] if label[-1] == _BETWEEN else label):
         if wanted in period.labels:
             return period.place_of(wanted)
@@ -183,7 +184,7 @@ def _row(period: Period, label: Label) -> int:
 
 
 def _in_all(src: int, dst: int, periods: Periods, known: set[tuple[int, int]]) -> bool:
-    """Return whether *dst* waits for what *src* is in every period."""
+    """Return whether *dst* waits for the row that corresponds to *src* in every period."""
     at = next(place for place, one in enumerate(periods.found) if src < one.end)
     label = periods.found[at].labels[src - periods.found[at].begin]
     return all((_row(one, label), dst) in known for one in periods.found)
@@ -194,7 +195,7 @@ _NUMBERED = re.compile(r"(?:^|(?<=\.))(\d+)(?=\.|$)")
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers of *graph*: *of_row* is the number of each row's, -1 for none; *prefix* leads to them."""
+    """The layers of *graph*: *of_row* is each row's layer (-1: none), *prefix* the path before numbers."""
 
     graph: Graph
     of_row: np.ndarray
@@ -202,7 +203,7 @@ class Layers:
 
     @classmethod
     def of(cls, graph: Graph) -> Layers:
-        """Find the modules that are numbered, those that most rows are of if there are several lists."""
+        """Find the numbered modules; of several lists, the one with the most rows."""
         module = graph.node_columns["module"]
         parts = [_split(text) for text in module.texts]
         rows = np.bincount(module.numbers, minlength=len(parts))
@@ -225,7 +226,7 @@ class Layers:
         return len(np.unique(self.of_row[self.of_row >= 0]))
 
     def cuts(self, phase: str) -> list[int]:
-        """Return where each layer begins in *phase*, and behind the last one's last row."""
+        """Return the first row of each layer in *phase*, and the row after the last layer."""
         texts = self.graph.node_columns["phase"]
         alike = texts == phase
         rows = np.flatnonzero(alike & (self.of_row >= 0))
@@ -233,7 +234,7 @@ class Layers:
         return [*sorted(firsts), int(rows[-1]) + 1] if len(rows) else []
 
     def passes(self) -> int:
-        """Return how often the forward pass comes to the first layer after another one."""
+        """Return how often the forward pass enters the first layer from another one."""
         phase = self.graph.node_columns["phase"]
         is_forward = phase == "forward"
         visited = self.of_row[is_forward & (self.of_row >= 0)]
@@ -257,6 +258,6 @@ class Layers:
 
 
 def _split(module: str) -> tuple[str, int]:
-    """Return what leads to the number in the path of *module*, and the number; -1 if there is none."""
+    """Return the path before the number in the path of *module*, and the number; -1 if there is none."""
     match = _NUMBERED.search(module)
     return (module[: match.start()], int(match[1])) if match else ("", -1)

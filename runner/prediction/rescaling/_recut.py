@@ -1,4 +1,4 @@
-"""Put a pipeline stage together of the parts of captured ones."""
+"""Assemble a pipeline stage from parts of captured stages."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Reduction:
-    """What the gradients of all weights of the stage come to: *bytes_now*, in place of *bytes_before*."""
+    """The total gradients of the stage's weights: *bytes_now* instead of *bytes_before*."""
 
     bytes_before: int
     bytes_now: int
 
     @property
     def factor(self) -> float:
-        """How much larger they are now."""
+        """The factor of their growth."""
         return self.bytes_now / max(1, self.bytes_before)
 
 
@@ -52,8 +52,8 @@ class Reduction:
 class NewStage:
     """A stage, number *number* of *shape*, for *rank*; *previous* and *following* are its neighbours.
 
-    *pieces* are its parts by their new key, in order. What follows the last pass takes as much longer as
-    *reduction* says, and so do gradients that are reduced all together.
+    *pieces* are its parts by their new key, in order. Work after the last pass, and gradients that are
+    reduced all together, are scaled by *reduction*.
     """
 
     rank: int
@@ -67,7 +67,7 @@ class NewStage:
     offsets: dict[Key, int] = field(default_factory=dict)
 
     def graph(self) -> Graph:
-        """Return what the stage does."""
+        """Return the graph of the stage."""
         sources = list({id(piece.stage.graph): piece.stage.graph for piece in self.pieces.values()}.values())
         self._lay_out()
         of_row, rows = self._rows(sources)
@@ -96,7 +96,7 @@ class NewStage:
             at += end - begin
 
     def _rows(self, sources: Sequence[Graph]) -> tuple[np.ndarray, np.ndarray]:
-        """Return for each new row the graph that it is from, by number, and its row there."""
+        """Return the number of the source graph and the source row of each new row."""
         numbers = {id(graph): number for number, graph in enumerate(sources)}
         spans = [
             (numbers[id(piece.stage.graph)], *piece.stage.blocks[piece.key]) for piece in self.pieces.values()
@@ -132,7 +132,7 @@ class NewStage:
         return TextColumn(numbers, texts)
 
     def _scale(self, columns: dict[str, Column]) -> None:
-        """Scale what is done for all weights of the stage together."""
+        """Scale the work on all weights of the stage together."""
         behind = np.arange(len(columns["node_id"])) >= self.offsets[END]
         behind &= np.asarray(columns["type"]) == NodeType.COMP
         for name in ("duration_ns", "num_ops", "tensor_size_bytes"):
@@ -145,7 +145,7 @@ class NewStage:
         columns["comm_size_bytes"] = np.where(whole, self.reduction.bytes_now, sizes)
 
     def _address(self, columns: dict[str, Column]) -> None:
-        """Send to the new neighbours, each direction on a stream of its own, and name the new groups."""
+        """Send to the new neighbours, with a separate stream per direction, and set the new groups."""
         kinds, streams = np.asarray(columns["type"]), np.asarray(columns["stream"]).copy()
         source, target = np.asarray(columns["comm_src"]).copy(), np.asarray(columns["comm_dst"]).copy()
         peers = np.isin(kinds, MESSAGES)
@@ -164,7 +164,7 @@ class NewStage:
         columns["stream"], columns["comm_src"], columns["comm_dst"] = streams, source, target
 
     def _chains(self, columns: dict[str, Column], sources: Sequence[Graph]) -> Iterator[tuple[int, int, int]]:
-        """Yield the order of the rows of each stream, where captured streams have one."""
+        """Yield the edges that order each stream, if captured streams have them."""
         kinds, streams = np.asarray(columns["type"]), np.asarray(columns["stream"])
         chained = _chained(sources)
         latest: dict[int, int] = {}
@@ -177,8 +177,8 @@ class NewStage:
     def _waits(self, columns: dict[str, Column]) -> Iterator[tuple[int, int, int]]:
         """Yield the waits for messages, as in the schedules of torch.distributed.pipelining.
 
-        What a pass receives holds it up. In 1F1B, what is sent together with a receive is waited for with it,
-        else before the next send; in GPipe, sends are waited for behind the last pass of their direction.
+        A pass waits for its receive. In 1F1B, a send is awaited together with its paired receive, or else
+        before the next send; in GPipe, sends are awaited after the last pass of their direction.
         """
         kinds = np.asarray(columns["type"])
         turns = orders(self.shape.schedule, self.number, self.shape.stages, self.shape.micro_batches)
@@ -204,7 +204,7 @@ class NewStage:
         return self._span((*following, BEHIND))[0]
 
     def _others(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the other edges: from the row that is to a piece's what the captured one is to its."""
+        """Yield the other edges, from the row that corresponds to the captured source."""
         for key, piece in self.pieces.items():
             begin, end = piece.stage.blocks[piece.key]
             shift = self.offsets[key] - begin
@@ -224,7 +224,7 @@ class NewStage:
                     )
 
     def _counterpart(self, key: Key, piece: Piece, row: int) -> int | None:
-        """Return the new row that is to *key* what the captured *row* is to the block of *piece*."""
+        """Return the new row for *key* that corresponds to the captured *row* of the block of *piece*."""
         stage = piece.stage
         other = stage.key_of_row(row)
         wanted = self._related(key, piece, other)
@@ -261,7 +261,7 @@ class NewStage:
 
 
 def _chained(sources: Sequence[Graph]) -> dict[int, int]:
-    """Return the kind of edge that orders the nodes of a type on their stream, as in captured graphs."""
+    """Return the kind of edge that orders nodes of a type on their stream, as in captured graphs."""
     found = {
         int(NodeType.COMP): int(EdgeKind.PROGRAM_ORDER),
         int(NodeType.COMM_SEND): int(EdgeKind.STREAM_ORDER),
@@ -293,7 +293,7 @@ def _same_stream(graph: Graph, one: int, other: int) -> bool:
 
 
 def _gathered(columns: Sequence[Column], of_row: np.ndarray, rows: np.ndarray) -> Column:
-    """Return the column of *rows*, each of the column with its number in *of_row*."""
+    """Return a column for *rows*, each from the column numbered in *of_row*."""
     if isinstance(columns[0], TextColumn):
         texts: list[str] = []
         numbers = np.empty(len(rows), dtype=np.int32)

@@ -40,9 +40,10 @@ _INSTEAD = (
 
 
 def weights_of(stage: Stage, part: int | str | None = None) -> float:
-    """Return the bytes of the gradients that are added up in *part* of a backward pass, or in all of it.
+    """Return the bytes of the gradients that are accumulated in *part* of a backward pass, or in all of it.
 
-    In a capture of one micro-batch, which adds up nothing, the operations of its forward pass stand for them.
+    A capture of one micro-batch accumulates nothing; then the operations of its forward pass are used
+    instead.
     """
     parts: list[int | str] = [*range(stage.depth), BEFORE, BEHIND] if part is None else [part]
     if stage.micro_batches > 1:
@@ -53,7 +54,7 @@ def weights_of(stage: Stage, part: int | str | None = None) -> float:
 
 
 def _added_up(stage: Stage, key: Key) -> int:
-    """Return the bytes that are added to gradients in a block: additions that are of no module."""
+    """Return the bytes that are added to gradients in a block: additions outside modules."""
     begin, end = stage.blocks[key]
     nodes = stage.graph.node_columns
     operator, module = nodes["operator"], nodes["module"]
@@ -64,14 +65,15 @@ def _added_up(stage: Stage, key: Key) -> int:
 
 
 def has_reductions(stages: Iterable[Stage]) -> bool:
-    """Return whether the stages reduce anything in their passes or behind them."""
+    """Return whether the stages reduce gradients in or after their passes."""
     return any(_reductions(stage) for stage in stages)
 
 
 def check_reductions(stage: Stage, *, alone: bool) -> None:
     """Refuse gradients that are reduced neither layer by layer nor all at once.
 
-    All at once is refused, too, where the stage is *alone*, without any that shows when others reduce theirs.
+    A reduction all at once is also refused for a single stage (*alone*), as nothing shows when other
+    stages would reduce.
     """
     whole = round(weights_of(stage))
     if alone and any(size == whole for _, size in _reductions(stage)):
@@ -97,7 +99,7 @@ def check_reductions(stage: Stage, *, alone: bool) -> None:
 
 
 def _reductions(stage: Stage, part: int | str | None = None) -> list[tuple[Key, int]]:
-    """Return the reductions of backward passes and behind them: which block each is in, and its bytes."""
+    """Return the reductions in and after backward passes: the block and the bytes of each."""
     nodes = stage.graph.node_columns
     reduces = (nodes["type"] == NodeType.COMM_COLL) & np.isin(nodes["comm_type"], _REDUCTIONS)
     rows = np.flatnonzero(reduces).tolist()
@@ -117,12 +119,12 @@ def with_stages(
     layers: int | None = None,
     activation_bytes: int = 0,
 ) -> Workload:
-    """Return *workload* with so many pipeline stages, micro-batches of the same size, and layers; or as many.
+    """Return *workload* with other numbers of pipeline stages, micro-batches of the same size, and layers.
 
-    Layers are modules with a number in their path that all do the same. The schedule stays (1F1B or GPipe;
-    1F1B for a job without a pipeline, whose layers hand on *activation_bytes* for a micro-batch, unless the
-    capture tells). Raises `UsageError` for stages that do not divide the layers, and `WorkloadError` for jobs
-    whose passes, schedule, groups or gradients do not show what other stages would do.
+    Layers are equal modules with a number in their path. The schedule is unchanged (1F1B or GPipe). A job
+    without a pipeline gets 1F1B; its layers pass on *activation_bytes* per micro-batch, unless the capture
+    shows the size. Raises `UsageError` for stages that do not divide the layers, and `WorkloadError` if
+    passes, schedule, groups or gradients do not determine the work of other stages.
     """
     layout = Layout.of(workload)
     stages = stages or layout.stages
@@ -177,12 +179,12 @@ class _Pipeline:
 
     @property
     def micro_batches(self) -> int:
-        """How many each stage has."""
+        """The number per stage."""
         return self.stages[0].micro_batches
 
     @cached_property
     def schedule(self) -> str:
-        """The schedule that all stages follow; raises `WorkloadError` for another one."""
+        """The schedule of all stages; raises `WorkloadError` for an unsupported one."""
         count = len(self.stages)
         for schedule in ("1f1b", "gpipe"):
             wanted = [tuple(orders(schedule, at, count, self.micro_batches)) for at in range(count)]
@@ -195,17 +197,17 @@ class _Pipeline:
 
     @cached_property
     def places(self) -> list[tuple[int, int]]:
-        """The stage of each layer of the model, and its number in it."""
+        """The stage of each layer of the model, and the layer's number in the stage."""
         return [(at, layer) for at, stage in enumerate(self.stages) for layer in range(stage.depth)]
 
     @cached_property
     def is_numbered_on(self) -> bool:
-        """Whether the numbers of layers go on from stage to stage."""
+        """Whether the numbers of layers continue from stage to stage."""
         first, second = self.stages[0], self.stages[min(1, len(self.stages) - 1)]
         return first is second or int(second.layers.of_row.max()) > int(first.layers.of_row.max())
 
     def check(self, shape: Shape) -> None:
-        """Refuse what cannot be put together from these stages."""
+        """Refuse a shape that cannot be assembled from these stages."""
         count = shape.layers
         if count % shape.stages:
             fitting = [str(number) for number in range(1, count + 1) if count % number == 0]
@@ -245,7 +247,7 @@ class _Pipeline:
                 )
 
     def recut(self, shape: Shape, number: int, ranks: Sequence[int], message_bytes: int) -> NewStage:
-        """Return stage *number* of *shape*, whose pipeline has *ranks*."""
+        """Return stage *number* of *shape*; *ranks* are those of its pipeline."""
         depth = shape.layers // shape.stages
         layers = [self._layer(number, layer, shape) for layer in range(depth)]
         owner = self._owner(shape, number)
@@ -277,7 +279,7 @@ class _Pipeline:
         return self.stages[1 if number < shape.stages - 1 and len(self.stages) > 2 else -1]
 
     def _layer(self, number: int, layer: int, shape: Shape) -> tuple[Stage, int, int]:
-        """Return where *layer* of stage *number* is taken from, and its new number."""
+        """Return the captured source of *layer* of stage *number*, and the layer's new number."""
         depth = shape.layers // shape.stages
         place = number * depth + layer
         name = place if self.is_numbered_on else layer
@@ -295,7 +297,7 @@ class _Pipeline:
         return self.stages[at], place, name
 
     def _ends(self, kind: str, shape: Shape, number: int) -> tuple[Stage | None, Stage | None]:
-        """Return from which stages a pass of stage *number* has its start and its end; None for a message."""
+        """Return the source stages of the start and end of a pass of stage *number*; None for a message."""
         first, last = self.stages[0], self.stages[-1]
         alone = len(self.stages) == 1
         low = first if number == 0 else None if alone else last
@@ -303,7 +305,7 @@ class _Pipeline:
         return (low, high) if kind == FORWARD else (high, low)
 
     def _micro_batch(self, number: int, shape: Shape) -> int:
-        """Return the captured micro-batch that *number* is like: the first, the last, one in the middle."""
+        """Return the captured micro-batch for *number*: the first, the last, or one in between."""
         last = self.micro_batches - 1
         if number == shape.micro_batches - 1 and (number or has_reductions(self.stages)):
             return last
@@ -317,7 +319,7 @@ def _end(stage: Stage | None, key: Key, message_bytes: int) -> Piece:
 def _check_captured(
     workload: Workload, layout: Layout, pipelines: Sequence[tuple[int, int]], captured: Sequence[_Pipeline]
 ) -> None:
-    """Refuse a pipeline that differs from one assembled of its own stages: its dependencies differ."""
+    """Refuse a pipeline if assembling its own stages gives other dependencies."""
     everything = {0: 0, **{key: key for key in workload.groups}}
     for name, pipeline in zip(pipelines, captured, strict=True):
         shape = Shape(layout.stages, pipeline.micro_batches, pipeline.schedule, len(pipeline.places))
@@ -333,7 +335,7 @@ def _check_captured(
 
 
 def _messages(graph: Graph) -> list[tuple[object, ...]]:
-    """Return the messages of *graph* in order, each with the place of the first row that waits for it."""
+    """Return the messages of *graph* in order, each with the index of the first row that waits for it."""
     nodes, edges = graph.node_columns, graph.edge_columns
     rows = {int(number): row for row, number in enumerate(nodes["node_id"].tolist())}
     messages = [row for row, kind in enumerate(nodes["type"].tolist()) if kind in MESSAGES]
@@ -392,7 +394,7 @@ def handed_bytes(stage: Stage) -> int:
 
 
 def message(key: Key, size_bytes: int) -> Piece:
-    """Return the piece that receives at the start of a pass, or sends at its end."""
+    """Return the piece that receives at the start of a pass or sends at its end."""
     receives = key[2] == BEFORE
     kind = NodeType.COMM_RECV if receives else NodeType.COMM_SEND
     operator = "c10d::recv_" if receives else "c10d::send"

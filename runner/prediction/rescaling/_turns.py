@@ -66,7 +66,7 @@ class Layout:
         return Layout(self.world // self.stages * stages, stages, self.stride)
 
     def place(self, rank: int) -> tuple[tuple[int, int], int]:
-        """Return which pipeline *rank* is in, and which stage of it."""
+        """Return the pipeline and the stage of *rank*."""
         block, rest = divmod(rank, self.stages * self.stride)
         stage, inner = divmod(rest, self.stride)
         return (block, inner), stage
@@ -76,7 +76,7 @@ class Layout:
         return pipeline[0] * self.stages * self.stride + stage * self.stride + pipeline[1]
 
     def neighbours(self, rank: int) -> set[int]:
-        """Return the ranks of the stages before and behind that of *rank*."""
+        """Return the ranks of the stages before and after that of *rank*."""
         pipeline, stage = self.place(rank)
         near = {stage - 1, stage + 1} & set(range(self.stages))
         return {self.rank(pipeline, other) for other in near}
@@ -87,8 +87,8 @@ def regrouped(
 ) -> tuple[dict[int, tuple[int, ...]], list[dict[int, int]]]:
     """Return the groups of the *new* layout, and for each of its stages the new number of each old group.
 
-    A group of ranks of one stage becomes one of each new stage; one of whole pipelines spans the new ones.
-    Raises `WorkloadError` for others that are used.
+    A group within one stage becomes a group of each new stage; a group of whole pipelines spans the new
+    ones. Raises `WorkloadError` for other groups in use.
     """
     used = {int(key) for graph in workload.graphs for key in np.unique(_groups_used(graph)).tolist()}
     members: dict[tuple[int, int], tuple[int, ...]] = {}  # of (old group, new stage)
@@ -142,7 +142,7 @@ Turn = tuple[str, int]
 
 
 def orders(schedule: str, stage: int, stages: int, micro_batches: int) -> list[Turn]:
-    """Return the passes of *stage* in the order of a *schedule*, ``1f1b`` or ``gpipe``."""
+    """Return the passes of *stage* in the order of *schedule*, ``1f1b`` or ``gpipe``."""
     early = micro_batches if schedule == "gpipe" else min(micro_batches, stages - stage)
     turns = [(FORWARD, number) for number in range(early)]
     for number in range(micro_batches):
@@ -166,7 +166,7 @@ class Stage:
 
     @classmethod
     def of(cls, graph: Graph) -> Stage:
-        """Read *graph*; raises `WorkloadError` if it does not go through the same layers in every pass."""
+        """Read *graph*; raises `WorkloadError` if passes do not contain the same layers."""
         nodes = graph.node_columns
         computes = nodes["type"] == NodeType.COMP
         if len(np.unique(nodes["stream"][computes])) != 1:
@@ -179,7 +179,7 @@ class Stage:
 
     @classmethod
     def of_message(cls, graph: Graph, key: Key) -> Stage:
-        """Return a stage that has only the block *key*: the rows of *graph*, a message."""
+        """Return a stage with the single block *key*: the rows of *graph*, a message."""
         none = Layers(graph, np.full(graph.num_nodes, -1), "")
         labels: tuple[Label, ...] = tuple(("message", row) for row in range(graph.num_nodes))
         return cls(graph, none, {key: (0, graph.num_nodes)}, (), 0, {key: labels})
@@ -190,14 +190,14 @@ class Stage:
         return len(self.turns) // 2
 
     def labels(self, key: Key) -> tuple[Label, ...]:
-        """Return what tells the rows of a block apart, the same in every layer."""
+        """Return labels that distinguish the rows of a block, and are equal in every layer."""
         if key not in self._labels:
             begin, end = self.blocks[key]
             self._labels[key] = period_of(begin, end, self._does, self._name_of).labels
         return self._labels[key]
 
     def places(self, key: Key) -> dict[Label, int]:
-        """Return where in a block the first row with each of its labels is."""
+        """Return the first row with each label in a block."""
         if key not in self._places:
             labels = self.labels(key)
             self._places[key] = {label: at for at, label in reversed(list(enumerate(labels)))}
@@ -209,12 +209,12 @@ class Stage:
         return parts_of(period_of(begin, end, self._does, self._name_of))
 
     def key_of_row(self, row: int) -> Key:
-        """Return the block that *row* is of."""
+        """Return the block of *row*."""
         return self._keys[int(self._owners[row])]
 
     @cached_property
     def edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the rows at the ends of its edges, sorted by the second, and their kinds."""
+        """Return the source and target rows of the edges, sorted by target, and their kinds."""
         ids, edges = self.graph.node_columns["node_id"], self.graph.edge_columns
         sources, targets = np.searchsorted(ids, edges["src"]), np.searchsorted(ids, edges["dst"])
         order = np.lexsort((sources, targets))
@@ -226,7 +226,7 @@ class Stage:
 
     @cached_property
     def _name_of(self) -> Callable[[int], object]:
-        """Tell what a row does; whether in place or not (``add_``) depends on what is next to its layer."""
+        """Return the operation of a row, without the suffix of in-place operators (``add_``)."""
         plain, operator = self.layers.name_of(), self.graph.node_columns["operator"]
         texts = [text.rstrip("_") for text in operator.texts]
         return lambda row: (texts[operator.numbers[row]], *plain(row)[1:])  # type: ignore[index]
@@ -245,7 +245,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class _Pass:
-    """One pass through the layers: where each begins, in the order of the pass, and the end of the last."""
+    """One pass through the layers: the start of each, in the order of the pass, and the end of the last."""
 
     kind: str
     layers: tuple[int, ...]
@@ -291,7 +291,7 @@ class _Reader:
         return Stage(self.graph, self.layers, blocks, tuple(turns), self.layers.count)
 
     def _passes(self) -> Iterator[_Pass]:
-        """Yield the passes in order; each goes through all layers, up or down."""
+        """Yield the passes in order; each runs through all layers, in ascending or descending order."""
         of_row, depth = self.layers.of_row, self.layers.count
         rows = np.flatnonzero((of_row >= 0) & (self.forward | self.backward))
         place = {number: index for index, number in enumerate(np.unique(of_row[rows]).tolist())}
@@ -312,13 +312,13 @@ class _Reader:
             yield _Pass(FORWARD if forward else BACKWARD, tuple(wanted), tuple(run[2] for run in chunk), end)
 
     def _apart(self, one: int, other: int) -> bool:
-        """Return whether two rows of the only layer are of different passes: something else is between."""
+        """Return whether two rows of the only layer are in different passes, with work in between."""
         between = slice(one + 1, other)
         elsewhere = self.named[between] & (self.layers.of_row[between] < 0)
         return bool(elsewhere.any() or self.sends[between].any() or self.receives[between].any())
 
     def _with_gradients(self, row: int) -> int:
-        """Return the end of a layer's backward pass: gradients that it adds up come behind its modules."""
+        """Return the end of a layer's backward pass: gradients are accumulated after its modules."""
         while row < self.graph.num_nodes and self.backward[row] and not self.named[row]:
             row += 1
             while row < self.graph.num_nodes and self._is_reduction(row):
@@ -343,7 +343,7 @@ class _Reader:
         return end + int(last[-1]) + 1 if len(last) else end
 
     def _cut(self, one: _Pass, other: _Pass) -> int:
-        """Return where what belongs to pass *one* ends, and what belongs to the *other* begins."""
+        """Return the boundary between the rows of pass *one* and of the *other*."""
         low, high = one.end, other.begins[0]
         sent = low + np.flatnonzero(self.sends[low:high])
         received = low + np.flatnonzero(self.receives[low:high])
@@ -359,7 +359,7 @@ class _Reader:
         return self._with_waits(one, low + int(turns[-1]) + 1 if len(turns) else low, high)
 
     def _with_waits(self, one: _Pass, cut: int, high: int) -> int:
-        """Return *cut* behind what waits, before *high*, for the collectives of pass *one*."""
+        """Return *cut*, moved after the rows before *high* that wait for the collectives of pass *one*."""
         ids, edges = self.graph.node_columns["node_id"], self.graph.edge_columns
         waits = edges["kind"] == EdgeKind.COMM_WAIT
         sources, targets = (np.searchsorted(ids, edges[name][waits]) for name in ("src", "dst"))
@@ -367,7 +367,7 @@ class _Reader:
         return int(targets[own].max()) + 1 if own.any() else cut
 
     def _beginning_of(self, row: int, low: int) -> int:
-        """Return the first row of what issues the message *row*."""
+        """Return the first row of the work that issues the message *row*."""
         edges, ids = self.graph.edge_columns, self.graph.node_columns["node_id"]
         issues = edges["src"][(edges["dst"] == ids[row]) & (edges["kind"] == EdgeKind.COMM_ISSUE)]
         begin = int(np.searchsorted(ids, issues[0])) if len(issues) else row
