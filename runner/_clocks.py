@@ -75,7 +75,7 @@ def waits_of(calls: Columns, ranks: Ints, node_ids: Ints) -> tuple[Ints, Ints, I
 
 
 def _medians(values: Ints, keys: Ints) -> Ints:
-    """Return the median of the values of each key, which count from 0; of an even number the lower one."""
+    """Return the (lower) median of the values of each key; keys count from 0."""
     order = np.lexsort((values, keys))
     counts = np.bincount(keys)
     firsts = np.cumsum(counts) - counts

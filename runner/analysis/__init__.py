@@ -1,6 +1,6 @@
-"""Every answer computed from results: critical path, slack, advice, links, comparisons, what-if.
+"""Analyses of results: critical path, slack, advice, links, comparisons, what-if.
 
-`RunAnalysis` is one run with all that is derived from it; its tables have their names in `TABLES`.
+`RunAnalysis` is one run with all its analyses; `TABLES` names its tables.
 """
 
 from typing import TYPE_CHECKING

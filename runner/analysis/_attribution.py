@@ -1,4 +1,4 @@
-"""What each setting that differs contributes to the difference of two simulations."""
+"""The contribution of each differing setting to the difference of two simulations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def difference_of_runs(
 ) -> pd.DataFrame:
     """Return `difference_by_setting` of two runs of a study.
 
-    Raises `UsageError` for measurements, and for runs whose makespans are no longer what is simulated.
+    Raises `UsageError` for measurements, and for runs that give another makespan when simulated again.
     """
     table = difference_by_setting(base.experiment(), other.experiment(), progress, goes_on)
     noted = other.result.makespan_ns - base.result.makespan_ns
@@ -67,16 +67,16 @@ def difference_by_setting(
     progress: Callable[[int, int], None] | None = None,
     goes_on: Callable[[], bool] | None = None,
 ) -> pd.DataFrame:
-    """Return what each setting that differs contributes to the makespan of *other* less that of *base*.
+    """Return the contribution of each differing setting to the makespan of *other* minus that of *base*.
 
-    A row a setting: ``setting, base, other, delta_ns, share, alone_ns``, largest first. ``delta_ns`` is the
-    Shapley value: the mean of what the makespan changes by with this setting, over all orders in which the
-    settings may change, rounded so that the rows add up exactly. ``alone_ns`` is what *base* changes by if
-    this setting alone is *other*'s. Of more than five settings, the four with the largest ``alone_ns`` have
-    rows of their own. Settings that cannot be mixed count as one. *progress* gets the number of simulations
-    done and, at most, to do; *goes_on* ends the simulation in progress by returning False.
+    One row per setting: ``setting, base, other, delta_ns, share, alone_ns``, largest first. ``delta_ns`` is
+    the Shapley value: the mean change of the makespan by this setting over all orders of changes, rounded
+    so that the rows add up exactly. ``alone_ns`` is the change of *base* if only this setting is *other*'s.
+    Of more than five settings, the four with the largest ``alone_ns`` have separate rows. Settings that
+    cannot be mixed count as one. *progress* receives the number of finished simulations and the maximum;
+    *goes_on* ends the simulation in progress by returning False.
 
-    Raises `UsageError` for measurements, which nothing can be simulated of, and `Cancelled`.
+    Raises `UsageError` for measurements, which cannot be simulated, and `Cancelled`.
     """
     import pandas as pd  # noqa: PLC0415
 
@@ -149,7 +149,7 @@ def _attributed(
     progress: Callable[[int, int], None] | None,
     goes_on: Callable[[], bool] | None,
 ) -> tuple[Sequence[_Change], list[int], list[int]]:
-    """Return the changes, less of them where there are too many, their Shapley values and effects alone."""
+    """Return the changes, merged if there are too many, with their Shapley values and single effects."""
     makespans: dict[frozenset[str], int] = {}
     within = (lambda _ns, _ranks: goes_on()) if goes_on is not None else None
     settings = sum(len(change.settings) for change in changes)
@@ -191,7 +191,7 @@ def _joined_name(part: str, settings: Sequence[Setting]) -> str:
 
 
 def _part(setting: Setting) -> str:
-    """Return what changes together where single settings cannot."""
+    """Return settings that must change together, because they cannot be mixed."""
     part = str(setting.keys[0])
     return {"groups": "workload", "network": "network and system", "system": "network and system"}.get(
         part, part
@@ -199,7 +199,7 @@ def _part(setting: Setting) -> str:
 
 
 def _texts(change: _Change, base: Experiment, other: Experiment) -> dict[str, str]:
-    """Return the values of *change* on both sides; none for several settings, which the name lists."""
+    """Return the values of *change* on both sides; "" for several settings, which the name lists."""
     if len(change.settings) > 1:
         return {"base": "", "other": ""}
     keys = change.settings[0].keys
@@ -209,7 +209,7 @@ def _texts(change: _Change, base: Experiment, other: Experiment) -> dict[str, st
 
 
 def _differing(base: Experiment, other: Experiment) -> list[Setting]:
-    """Return the settings of *other* that are not *base*'s, and those that only *base* has."""
+    """Return the settings of *other* that differ from *base*, and those that only *base* has."""
     ours, theirs = _by_keys(base), _by_keys(other)
     both_machines = base.gpu_machine is not None and other.gpu_machine is not None
     one_machine = (base.gpu_machine is None) is not (other.gpu_machine is None)
@@ -225,7 +225,7 @@ def _differing(base: Experiment, other: Experiment) -> list[Setting]:
 
 
 def _by_keys(experiment: Experiment) -> dict[tuple[str | int, ...], Setting]:
-    """Return the settings of *experiment* by their keys, its workload and its backend among them."""
+    """Return the settings of *experiment* by their keys, including workload and backend."""
     plain = _plain(experiment)
     rows = [
         Setting("workload", ("workload",), plain["workload"][:8]),
@@ -238,7 +238,7 @@ def _by_keys(experiment: Experiment) -> dict[tuple[str | int, ...], Setting]:
 
 
 def _names_file(keys: tuple[str | int, ...]) -> bool:
-    """Return whether a setting names files of collective programs, whose content decides."""
+    """Return whether a setting names files of collective programs, which are compared by content."""
     return keys[0] == "system" and ("custom" in str(keys[1]) or str(keys[1]).endswith("-programs"))
 
 
@@ -274,7 +274,7 @@ def _mixed(base: Experiment, other: Experiment, settings: Sequence[Setting]) -> 
 
 
 def _plain(experiment: Experiment) -> dict[str, Any]:
-    """Return everything that decides the result of *experiment*, by part."""
+    """Return everything that determines the result of *experiment*, by part."""
     programs = {use: digest[:8] for use, digest in digests(experiment.system).items()}
     hashed = {"workload": experiment.workload.content_hash, "programs": programs}
     return copy.deepcopy(experiment.describe() | hashed | {"system": experiment.system.to_dict()})

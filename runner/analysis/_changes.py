@@ -1,4 +1,4 @@
-"""Name what could change in the step of a run that is simulated again."""
+"""List possible changes for a new simulation of a run's step."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LINKS, _EDGES, _CONTRIBUTORS = 5, 12, 40
 
 
 def changes(run: RunAnalysis) -> list[Target]:
-    """Return what of *run* could be faster: the path's contributors, the network and, if known, its links.
+    """Return the targets of *run*: the path's contributors, the network and, if known, its links.
 
-    Of operators, modules and collectives they are the 40 largest each.
+    Operators, modules and collectives are limited to the 40 largest each.
     """
     network = run.result.provenance.get("network", {})
     found = run.faster_targets(_CONTRIBUTORS)
@@ -28,7 +28,7 @@ def changes(run: RunAnalysis) -> list[Target]:
 
 
 def drops(run: RunAnalysis, rank: int, node_id: int) -> list[Target]:
-    """Return the edges that a node of *run* waits along, as targets; none for a node it does not have."""
+    """Return the incoming edges of a node of *run* as targets; none for an unknown node."""
     if run.node(rank, node_id) is None:
         return []
     edges = run.edges_of(rank)

@@ -1,6 +1,6 @@
 """Check a configuration before it runs: errors that prevent the run, and warnings.
 
-Which collective algorithm works on what only the engine knows: it plans every collective of the workload.
+The engine checks collective algorithms: it plans every collective of the workload.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ __all__ = ["Communication", "check_setup", "communication_of"]
 class Communication:
     """The communication of a workload: its programs, its *groups* of ranks, and whether it was *captured*.
 
-    One that *repeats* is never cut, but repeated on a larger network, as all but foreign files are. *on_cpu*
-    says that CPUs computed it, *stand_ins* which ranks of the job stand for others.
+    A workload that *repeats* is repeated on a larger network and never cut, unlike foreign files. *on_cpu*:
+    CPUs computed it; *stand_ins*: the ranks of the job that represent others.
     """
 
     source: WorkloadSource
@@ -63,10 +63,10 @@ class Communication:
         return self._known[used, apart]
 
     def on(self, num_ranks: int) -> Communication:
-        """Return this communication as a simulation of *num_ranks* ranks has it.
+        """Return this communication in a simulation of *num_ranks* ranks.
 
-        Of a workload that is repeated, it is that of the first repetition, whose groups may span all; it
-        stands for the others. Raises `WorkloadError` for a workload that cannot be repeated.
+        For a repeated workload, it is that of the first repetition, with groups that may span all; it
+        represents the others. Raises `WorkloadError` for a workload that cannot be repeated.
         """
         if num_ranks <= self.num_ranks or not self.repeats or num_ranks % self.num_ranks:
             return self
@@ -80,10 +80,10 @@ class Communication:
 
 
 def communication_of(workload: Workload | str | Path) -> Communication:
-    """Return what *workload*, a model or the PREFIX of files, communicates.
+    """Return the communication of *workload*, a model or the PREFIX of files.
 
-    What was asked for lately and has not changed comes from memory. Raises `WorkloadError` for a workload
-    that cannot be read.
+    Recent results are cached while the workload does not change. Raises `WorkloadError` for a workload that
+    cannot be read.
     """
     if isinstance(workload, Workload):
         source = WorkloadSource.of_model(workload)
@@ -153,7 +153,7 @@ def _ranks(network: NetworkConfig, workload: Communication) -> Finding:
 
 
 def _origin(network: NetworkConfig, system: SystemConfig, workload: Communication) -> Iterator[Finding]:
-    """Yield what the captured programs are not: of this machine, or of all ranks."""
+    """Yield warnings that the captured programs are of another machine, or not of all ranks."""
     times = cpu_times(network.to_dict(), system.to_dict()) if workload.on_cpu else None
     if times is not None:
         yield times
@@ -163,7 +163,7 @@ def _origin(network: NetworkConfig, system: SystemConfig, workload: Communicatio
 
 
 def _refusals(network: NetworkConfig, system: SystemConfig, workload: Communication) -> Iterator[Finding]:
-    """Yield what the engine refuses: collectives of one kind and size together, the first one's reason."""
+    """Yield collectives that the engine refuses, by kind and size, with the reason for the first."""
     ranks = network.num_ranks
     workload = workload.on(ranks)
     groups = dict(workload.groups)
@@ -223,7 +223,7 @@ def _buffers(network: NetworkConfig, backends: Sequence[str]) -> Iterator[Findin
 
 
 def _linkless(network: NetworkConfig, backends: Sequence[str]) -> Iterator[Finding]:
-    """Yield why a backend that knows dimensions alone refuses the network."""
+    """Yield the reasons why a backend that only supports dimensions refuses the network."""
     for backend in backends:
         if about_backend(backend).dimensions_only:
             try:

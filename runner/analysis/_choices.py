@@ -1,4 +1,4 @@
-"""What people choose from when they ask about a run; a command line says it without loading any library."""
+"""The choices of commands and pages about runs, importable without other libraries."""
 
 from __future__ import annotations
 

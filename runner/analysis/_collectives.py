@@ -1,4 +1,4 @@
-"""Collectives: what each moved and how fast, and when every rank came to it."""
+"""Collectives: bytes, bandwidth, and the arrival time of every rank."""
 
 from __future__ import annotations
 
@@ -58,11 +58,10 @@ def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath)
     """Return a row per collective in order of start; *nodes* has the ``module`` of ``rank, node_id``.
 
     ``skew_ns`` is the time from the first rank's arrival to the last one's (see `arrivals_on_one_clock`),
-    ``transfer_ns`` the longest time any rank spent in it after everybody it needed had come.
-    ``algorithm_bytes_per_ns`` (GB/s) is the bytes of the whole operation over that time; the bus bandwidth
-    scales it by what a ring of as many ranks must move over each link, so that it compares with the
-    hardware's figure. ``on_path_ns`` is its part of the critical path. ``rank`` and ``node_id`` are
-    the last arrival's.
+    ``transfer_ns`` the longest time of any rank in it after all ranks that it needed had arrived.
+    ``algorithm_bytes_per_ns`` (GB/s) is the bytes of the whole operation over that time. The bus bandwidth
+    scales it by the traffic per link of a ring of the same size, for comparison with hardware figures.
+    ``on_path_ns`` is its part of the critical path. ``rank`` and ``node_id`` are the last arrival's.
     """
     return frame_of(overview_columns(result, path, lambda ranks, ids: _modules(nodes, ranks, ids)))
 
@@ -70,7 +69,7 @@ def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath)
 def overview_columns(
     result: Result, path: CriticalPath, modules_of: Callable[[Ints, Ints], TextColumn]
 ) -> CodedColumns:
-    """Return the columns of `collective_overview`; *modules_of* tells those of nodes by rank and id."""
+    """Return the columns of `collective_overview`; *modules_of* maps rank and id of nodes to modules."""
     calls, sizes = _calls(result)
     rows = np.lexsort([calls[name] for name in ("rank", *reversed(_KEYS))])
     calls = {name: column[rows] for name, column in calls.items()}
@@ -107,9 +106,9 @@ def overview_columns(
 
 
 def _calls(result: Result) -> tuple[Columns, Ints]:
-    """Return the calls of one rank of each class of equal ranks, and by rank how many ranks its class has.
+    """Return the calls of one rank of each class of equal ranks, and the size of each rank's class.
 
-    In a replay, whose clocks are the median of all ranks, each rank is a class.
+    In a replay, with clocks from the median of all ranks, each rank is a class.
     """
     table = result.table("collectives")
     distinct = table.distinct if about_backend(result.backend).network else table
@@ -128,7 +127,7 @@ def _sizes(result: Result, groups: Ints, recorded: Ints) -> Ints:
 
 
 def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> TextColumn:
-    """Return the ``module`` that *nodes* has of each node."""
+    """Return the ``module`` of each node from *nodes*."""
     import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
 
     asked = pd.DataFrame({"rank": ranks, "node_id": node_ids})
@@ -139,7 +138,7 @@ def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> TextColumn:
 
 
 def _changes(key: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
-    """Return where a row of *key* is another than the one before it, and for the first."""
+    """Return the rows whose *key* differs from the previous row's, and the first row."""
     changed = np.ones(len(key[0]), dtype=bool)
     changed[1:] = np.any([values[1:] != values[:-1] for values in key], axis=0)
     return changed
@@ -153,7 +152,7 @@ def _last_arrivals(calls: Columns) -> Ints:
 
 
 def _on_path(calls: Columns, path: CriticalPath) -> Ints:
-    """Return how much of the critical path each collective takes; *calls* are in order of collectives."""
+    """Return the time of each collective on the critical path; *calls* are in order of collectives."""
     pieces = path.columns
     chosen = pieces["collective"] != ""
     places, duration_ns = (
@@ -168,7 +167,7 @@ def _on_path(calls: Columns, path: CriticalPath) -> Ints:
 
 
 def _whole_bytes(table: Columns, ranks: Ints) -> Ints:
-    """Return the bytes of each operation: an all-gather's size is one rank's shard, all others' the whole."""
+    """Return the bytes of each operation; the size of an all-gather is one rank's shard."""
     gathers = np.isin(table["comm_type"], [kind for kind in CollectiveType if kind.sized_by_shard])
     sizes: Ints = np.maximum(table["size_bytes"], 0) * np.where(gathers, ranks, 1)
     return sizes
@@ -183,7 +182,7 @@ def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
 
 
 def collective_arrivals(result: Result, nodes: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per collective and rank, in order, with the rank's time of arrival.
+    """Return a row per collective and rank, in order, with the rank's arrival time.
 
     Columns ``collective, operation, module, rank, node_id, start_ns, late_ns`` and ``end_ns``; ``late_ns`` is
     the time from the first rank's arrival (see `arrivals_on_one_clock`), *nodes* has the modules. Collectives

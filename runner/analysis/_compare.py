@@ -43,9 +43,9 @@ _MEANS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "overlap_ns", "cop
 
 
 class Comparison:
-    """Results against the first of them, the base; each table is computed when first asked for.
+    """Results compared with the first one, the base; each table is computed at its first use.
 
-    Times are ns; the column ``result`` names the result that a row holds against the base.
+    Times are ns; the column ``result`` names the result that a row compares with the base.
     """
 
     def __init__(self, results: Sequence[Result], workload: Workload, labels: Sequence[str]) -> None:
@@ -55,7 +55,7 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on what is not comparable, and on communication that is the same on every network."""
+        """Sentences on incomparable parts, and on communication that is the same on every network."""
         base, *others = self.results
         unsized = unsized_communication(self._workload)
         texts = [unsized.text if unsized else "", *(why_not_comparable(base, other) for other in others)]
@@ -69,7 +69,7 @@ class Comparison:
 
     @cached_property
     def overview(self) -> pd.DataFrame:
-        """A row a result: its makespan, and the means over its ranks of the times that add up to it."""
+        """A row per result: its makespan, and the means over ranks of the times that add up to it."""
         base = self.results[0].makespan_ns
         rows = []
         for name, result in zip(self.labels, self.results, strict=True):
@@ -104,11 +104,11 @@ class Comparison:
 
     @property
     def num_nodes(self) -> int:
-        """How many rows :attr:`nodes` has."""
+        """The number of rows of :attr:`nodes`."""
         return sum(map(len, self._nodes))
 
     def first_nodes(self, count: int) -> pd.DataFrame:
-        """Return the first *count* of :attr:`nodes`, of each result those that differ most."""
+        """Return *count* rows of :attr:`nodes`, those of each result that differ most."""
         columns = self.node_columns(count)
         table: pd.DataFrame = pd.DataFrame(
             {
@@ -150,7 +150,7 @@ class Comparison:
 
     @cached_property
     def errors(self) -> pd.DataFrame:
-        """How the relative errors are distributed: of nodes by kind, collectives by operation, flows."""
+        """The distribution of relative errors of nodes by kind, collectives by operation, and flows."""
         parts = []
         for number, other in enumerate(self.results[1:]):
             label, nodes = self.labels[1 + number], self._nodes[number]
@@ -175,7 +175,7 @@ class Comparison:
 
     @cached_property
     def paths(self) -> pd.DataFrame:
-        """Where each critical path diverges from the base's."""
+        """The place at which each critical path diverges from the base's."""
         rows = []
         for name, path in zip(self.labels[1:], self._paths[1:], strict=True):
             found = asdict(divergence(self._paths[0], path))
@@ -236,7 +236,7 @@ def compare(results: Sequence[Result], workload: Workload, labels: Sequence[str]
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Return *names* with a number behind those that come again."""
+    """Return *names* with a number after repeated ones."""
     seen: dict[str, int] = {}
     found = []
     for name in names:
@@ -246,7 +246,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _joined(parts: Sequence[npt.NDArray[Any] | TextColumn]) -> npt.NDArray[Any] | TextColumn:
-    """Return one column behind the other."""
+    """Return the concatenated columns."""
     if len(parts) == 1:
         return parts[0]
     texts = [part for part in parts if isinstance(part, TextColumn)]

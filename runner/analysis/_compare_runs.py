@@ -1,4 +1,4 @@
-"""Compare runs in total, whatever they simulate, and say why they differ."""
+"""Compare totals of any runs, and explain their differences."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = [
 
 
 def run_overview(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
-    """Return a row per run; ``delta_ns`` and ``relative`` are against the first of *runs*.
+    """Return a row per run; ``delta_ns`` and ``relative`` are compared with the first of *runs*.
 
-    Against a measurement, ``relative`` is relative to that, wherever it stands; it is missing against one of
-    another number of ranks.
+    If one of the two is a measurement, ``relative`` refers to it; it is missing if the numbers of ranks
+    differ.
     """
     base = runs[0].result.makespan_ns
     rows = [
@@ -59,7 +59,7 @@ def run_kinds(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
 
 
 def same_nodes(base: RunAnalysis, other: RunAnalysis) -> bool:
-    """Return whether node ids mean the same in both runs: they come from one workload of the study."""
+    """Return whether node ids correspond in both runs, as they come from one workload of the study."""
     return base.info.workload == other.info.workload
 
 
@@ -67,13 +67,13 @@ _TINY = 0.02
 
 
 def configuration_table(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
-    """Return what *runs* were configured with, as `settings_table` does, and their workloads."""
+    """Return the settings of *runs*, as `settings_table` does, and their workloads."""
     results = {f"{number}. {run_name(run.info)}": run.result for number, run in enumerate(runs, 1)}
     return settings_table(results, workloads=[run.info.workload for run in runs])
 
 
 def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:
-    """Return why the two backends may answer differently, one sentence each; nothing for one backend."""
+    """Return the reasons why two backends may differ, one sentence each; empty for one backend."""
     names = [base.info.backend, other.info.backend]
     if names[0] == names[1]:
         return []
@@ -94,7 +94,7 @@ def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:
 
 
 def _queued(base: RunAnalysis, other: RunAnalysis) -> tuple[int, int] | None:
-    """Return how long messages queued in all, and most on one link, in the run that records it."""
+    """Return the total queueing time of messages, and the largest of one link, in the run that records it."""
     for run in (other, base):
         links = run.result.links
         if about_backend(run.info.backend).hops > 1 and len(links):
@@ -103,7 +103,7 @@ def _queued(base: RunAnalysis, other: RunAnalysis) -> tuple[int, int] | None:
 
 
 def explained_collectives(base: RunAnalysis, other: RunAnalysis) -> pd.DataFrame:
-    """Return :func:`collective_differences` of the two runs with ``why``, one sentence a collective."""
+    """Return :func:`collective_differences` of the two runs with ``why``, one sentence per collective."""
     table = collective_differences(base.result, other.result, base.collectives)
     why = [_why(row, base, other) for row in table.to_dict("records")]
     explained: pd.DataFrame = table.assign(why=pd.Series(why, index=table.index, dtype="str"))

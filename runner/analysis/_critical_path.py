@@ -1,4 +1,4 @@
-"""The critical path: the chain of segments across ranks that decides the makespan, and sums to it exactly."""
+"""The critical path: the chain of segments across ranks that sums to the makespan exactly."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ _TEXTS = ("name", "kind", "operator", "module", "collective", "phase", "cause", 
 
 @dataclass(frozen=True, eq=False)
 class _Walk:
-    """The *steps* that a path was made of, and *awaited*, the name of what each waited for, if known."""
+    """The *steps* of a path, and the name of the node that each *awaited*, if known."""
 
     steps: Steps
     workload: Workload
     awaited: TextColumn | None
 
     def reasons(self, rows: npt.NDArray[np.int64] | slice) -> list[str]:
-        """Return why the segments in some *rows* could not begin earlier."""
+        """Return the reasons why the segments in some *rows* could not begin earlier."""
         chosen = {name: column[rows] for name, column in self.steps.items()}
         awaited = _awaited(chosen, self.workload) if self.awaited is None else self.awaited[rows]
         return _reasons(chosen, awaited)
@@ -75,9 +75,9 @@ class _Walk:
 class CriticalPath:
     """The segments of the path, contiguous from 0 to *makespan_ns*, in time order.
 
-    *table* has the columns of :attr:`segments`; ``reason``, which takes as long as all others, may be missing
-    and is then made of the *walk*. *program_of_rank* (int32) says which ranks do the same: those with the
-    same number.
+    *table* has the columns of :attr:`segments`. The column ``reason``, which takes as long as all others,
+    may be missing, and is then computed from the *walk*. Ranks with the same *program_of_rank* (int32) run
+    the same program.
     """
 
     table: Table
@@ -104,20 +104,20 @@ class CriticalPath:
 
     @property
     def steps(self) -> Steps:
-        """What the path was made of, as `path_steps` returns it without what took no time."""
+        """The steps of the path, as returned by `path_steps`, without those of no duration."""
         assert self.walk is not None
         return self.walk.steps
 
     @property
     def causes(self) -> npt.NDArray[np.int64]:
-        """The node of its rank whose end let each segment begin, which may take no time; -1 if unknown."""
+        """The node of the same rank whose end let each segment begin; -1 if unknown."""
         if self.walk is None:
             return np.full(self.table.num_rows, -1, np.int64)
         return np.where(_is_other(self.steps), -1, self.steps["cause"])
 
     @property
     def texts(self) -> dict[str, TextColumn]:
-        """The texts of :attr:`columns`, and ``awaited``, the name of what each segment waited for."""
+        """The texts of :attr:`columns`, and ``awaited``: the name of each segment's awaited node."""
         assert self.walk is not None
         awaited = _awaited(self.steps, self.walk.workload)
         return {name: self.columns[name] for name in _TEXTS} | {"awaited": awaited}
@@ -133,14 +133,14 @@ class CriticalPath:
         return self.table.columns()
 
     def reason(self, row: int) -> str:
-        """Return why the segment in a *row* could not begin earlier."""
+        """Return the reason why the segment in a *row* could not begin earlier."""
         if self.walk is None:
             return str(self.columns["reason"][row])
         return self.walk.reasons(np.array([row]))[0]
 
     @property
     def places(self) -> pd.MultiIndex:
-        """The node of each segment, as (program, node id): it is the same on ranks that do the same."""
+        """The node of each segment, as (program, node id), which is equal on ranks with the same program."""
         import pandas as pd  # noqa: PLC0415
 
         programs = self.program_of_rank[self.columns["rank"]]
@@ -206,9 +206,9 @@ def breakdown_of(sums: pd.Series, makespan_ns: int) -> pd.DataFrame:
 def critical_path(result: Result, workload: Workload) -> CriticalPath:
     """Return the critical path of *result*, whose programs are *workload*'s.
 
-    Walks back from the node that ends last: to the node whose start began its end (for a collective, the
-    straggler's), then to the node whose end let that one start, until time 0. Raises `BackendError` if the
-    result has no nodes or its records contradict each other.
+    It walks back from the node that ends last: to the node whose start triggered its end (for a collective,
+    the straggler's), then to the node whose end let that one start, until time 0. Raises `BackendError` if
+    the result has no nodes or its records contradict each other.
     """
     if not result.num_nodes:
         raise BackendError(
@@ -259,7 +259,7 @@ def _segments(steps: Steps, texts: dict[str, TextColumn]) -> CodedColumns:
 
 
 def _path_texts(steps: Steps, workload: Workload) -> dict[str, TextColumn]:
-    """Return what *workload* says of *steps*, in texts."""
+    """Return the texts of *steps* from *workload*."""
     count = len(steps["rank"])
     busy = np.flatnonzero(steps["node_id"] >= 0)
     facts = NodeFacts(workload, steps["rank"][busy], steps["node_id"][busy])
@@ -281,7 +281,7 @@ def _path_texts(steps: Steps, workload: Workload) -> dict[str, TextColumn]:
 
 
 def _kinds(types: npt.NDArray[np.int64], kinds: TextColumn) -> TextColumn:
-    """Return what kind of work each node is: by its type, and of what computes as its own column says."""
+    """Return the kind of work of each node: by its type, and of computation from its column."""
     texts = [*(text or "compute" for text in kinds.texts), "communication", "memory"]
     is_memory = np.isin(types, [NodeType.MEM_LOAD, NodeType.MEM_STORE])
     of_compute = np.where(is_memory, len(texts) - 1, kinds.numbers)
@@ -290,7 +290,7 @@ def _kinds(types: npt.NDArray[np.int64], kinds: TextColumn) -> TextColumn:
 
 
 def _awaited(steps: Steps, workload: Workload) -> TextColumn:
-    """Return the name of what let each piece begin no earlier, or "" where nothing did."""
+    """Return the name of the node that delayed the start of each piece, or "" without one."""
     asked = np.flatnonzero((steps["node_id"] >= 0) & (_is_other(steps) | (steps["cause"] >= 0)))
     own = {name: column[asked] for name, column in steps.items()}
     other = _is_other(own)
@@ -300,7 +300,7 @@ def _awaited(steps: Steps, workload: Workload) -> TextColumn:
 
 
 def _is_other(steps: Steps) -> npt.NDArray[np.bool_]:
-    """Return whether another node than itself began what ended each piece."""
+    """Return whether the end of each piece was triggered by another node."""
     other: npt.NDArray[np.bool_] = (steps["origin_rank"] != steps["rank"]) | (
         steps["origin_node"] != steps["node_id"]
     )
@@ -308,7 +308,7 @@ def _is_other(steps: Steps) -> npt.NDArray[np.bool_]:
 
 
 def _reasons(steps: Steps, awaited: TextColumn) -> list[str]:
-    """Return for each piece why it could not begin earlier, as a sentence."""
+    """Return the reason why each piece could not begin earlier, as a sentence."""
     other = _is_other(steps)
     columns = zip(
         other.tolist(),
@@ -326,7 +326,7 @@ def _reasons(steps: Steps, awaited: TextColumn) -> list[str]:
 
 
 def _reason(other: bool, name: str, node: int, rank: int, waited_ns: int, is_dependency: bool) -> str:  # noqa: PLR0917
-    """Return why a piece could not begin earlier: because of *node* of *rank*, called *name*."""
+    """Return the sentence that a piece waited for *node* of *rank*, called *name*."""
     name = short_name(name)
     if other:
         lead = f"Waited {duration_text(waited_ns)} for" if waited_ns > 0 else "Was set off by"

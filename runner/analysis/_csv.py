@@ -1,4 +1,4 @@
-"""Columns as CSV, a piece at a time: as `csv_text` writes a table, without one being made."""
+"""Columns as CSV, piece by piece: the same text as from `csv_text`, without building a table."""
 
 from __future__ import annotations
 

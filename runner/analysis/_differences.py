@@ -1,9 +1,9 @@
-"""What differs between two results: rank by rank, node by node, collective by collective, flow by flow.
+"""Differences between two results: by rank, node, collective and flow.
 
 Each table has the base's time, the other's, and of what is aligned one to one ``delta_ns`` and ``relative``,
 the difference over the base's time (over 1 ns where that is 0), or over the other's if only that is measured.
-A measurement of fewer ranks says nothing about a whole step, rank or collective of more: there ``relative``
-is missing. Nodes of single ranks, and collectives of as many ranks, compare.
+A measurement of fewer ranks is not comparable with a step, rank or collective of more ranks: ``relative``
+is then missing. Nodes of single ranks, and collectives of the same size, are comparable.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _QUANTILES = {"p05": 0.05, "median": 0.5, "p95": 0.95}
 
 
 def rank_differences(base: Result, other: Result) -> pd.DataFrame:
-    """Return the ranks both results have: each figure of `rank_times` of both, and the finish's error."""
+    """Return the common ranks of both results: figures of `rank_times` of both, and the finish's error."""
     table: pd.DataFrame = rank_times(base).merge(rank_times(other), on="rank", suffixes=("_base", "_other"))
     delta = table["finish_ns_other"] - table["finish_ns_base"]
     reference = table["finish_ns_other" if measured_is_second(base, other) else "finish_ns_base"]
@@ -54,7 +54,7 @@ def rank_differences(base: Result, other: Result) -> pd.DataFrame:
 
 
 def node_differences(base: Result, other: Result, facts: pd.DataFrame) -> pd.DataFrame:
-    """Return every node of the ranks both results have, the greatest difference of duration first.
+    """Return every node of the common ranks, the largest difference of duration first.
 
     *facts* has the name, kind, module and phase of ``rank, node_id``.
     """
@@ -74,10 +74,10 @@ def node_difference_columns(base: Result, other: Result) -> Columns:
 
 
 def collective_differences(base: Result, other: Result, described: pd.DataFrame) -> pd.DataFrame:
-    """Return every collective of *base*, its mean duration over the ranks both results have, worst first.
+    """Return every collective of *base* with its mean duration over the common ranks, worst first.
 
     *described* is the base's `collective_overview`. Collectives are aligned by the ids of their nodes;
-    ``transfer_base_ns`` and ``transfer_other_ns`` leave the waiting for other ranks out.
+    ``transfer_base_ns`` and ``transfer_other_ns`` exclude the waiting for other ranks.
     """
     columns = [*_NODE, "start_ns", "end_ns", "transfer_ns"]
     calls = base.collectives[["collective", *columns]].merge(
@@ -100,10 +100,10 @@ def collective_differences(base: Result, other: Result, described: pd.DataFrame)
 
 
 def flow_differences(base: Result, other: Result) -> pd.DataFrame:
-    """Return the messages both results have, the greatest difference of completion time first.
+    """Return the common messages of both results, the largest difference of completion time first.
 
-    A message is the same if source, destination and size are, and as many such messages started before it
-    (``turn``). Backends that do not simulate messages record none.
+    Messages correspond if source, destination, size and their order among such messages (``turn``) are
+    equal. Backends that do not simulate messages record none.
     """
     keys = ["src", "dst", "bytes", "turn"]
     table = _completions(base).merge(_completions(other), on=keys, suffixes=("_base", "_other"))
@@ -121,10 +121,10 @@ def _completions(result: Result) -> pd.DataFrame:
 
 
 def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Return how the relative errors of *differences* are distributed, a row per value of the column *by*.
+    """Return the distribution of the relative errors of *differences*, a row per value of the column *by*.
 
-    Columns: ``key, count, mean, p05, median, p95, worst``, and ``at``, the row of the worst. What took
-    at most 1 ns in the base is left out, as any error of nothing is large, and what does not compare.
+    Columns: ``key, count, mean, p05, median, p95, worst``, and ``at``, the row of the worst. Rows of at
+    most 1 ns in the base, for which relative errors mean nothing, and incomparable rows are omitted.
     """
     rows = []
     lasting = differences[(differences["base_ns"] > 1) & differences["relative"].notna()]
@@ -141,12 +141,12 @@ def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def measured_is_second(base: Result, other: Result) -> bool:
-    """Return whether *other* is the measurement of the two, which errors are relative to then."""
+    """Return whether *other* is the measurement of the two, so that errors are relative to it."""
     return _replays(other) and not _replays(base)
 
 
 def relative_step(base: Result, other: Result) -> float:
-    """Return the relative difference of the makespans; not a number where they do not compare."""
+    """Return the relative difference of the makespans; NaN if they are not comparable."""
     if not measures_as_many(base, other):
         return math.nan
     reference = other if measured_is_second(base, other) else base
@@ -158,12 +158,12 @@ def _replays(result: Result) -> bool:
 
 
 def measures_as_many(base: Result, other: Result) -> bool:
-    """Return whether the step of one can be compared with the other's: a measured one is of as many ranks."""
+    """Return whether the steps are comparable: a measured one must have the same number of ranks."""
     return not _one_is_measured(base, other) or _ranks(base) == _ranks(other)
 
 
 def why_not_comparable(base: Result, other: Result) -> str:
-    """Return why the steps of both have no relative difference, in one sentence; nothing if they have."""
+    """Return the reason why the steps have no relative difference, in one sentence; "" if they have."""
     if measures_as_many(base, other):
         return ""
     measured, simulated = map(_ranks, (base, other) if _replays(base) else (other, base))
@@ -175,7 +175,7 @@ def why_not_comparable(base: Result, other: Result) -> str:
 
 
 def of_measured_ranks(result: Result, count: int) -> Result:
-    """Return the measurement *result*, in which *count* measured ranks stand for all others."""
+    """Return the measurement *result*, in which *count* measured ranks represent all others."""
     return replace(result, provenance={**result.provenance, _MEASURED_RANKS: count})
 
 
@@ -184,7 +184,7 @@ def _one_is_measured(base: Result, other: Result) -> bool:
 
 
 def _ranks(result: Result) -> int:
-    """Return of how many ranks *result* tells; of a measurement those that were measured."""
+    """Return the number of ranks of *result*; of a measurement, those that were measured."""
     return int(result.provenance.get(_MEASURED_RANKS, len(result.ranks)))
 
 
@@ -206,7 +206,7 @@ def _unlike_calls(base: Result, other: Result) -> tuple[Ints, Ints]:
 
 
 def _members(result: Result) -> pd.DataFrame:
-    """Return for each call of a collective among how many ranks it was, in a measurement as measured."""
+    """Return the number of ranks of each call of a collective; in a measurement, of those measured."""
     calls = result.collectives[["collective", *_NODE]]
     keys = ["collective"]
     if _MEASURED_RANKS in result.provenance:

@@ -1,4 +1,4 @@
-"""Estimate how long a simulation will take, from how many messages it has to carry."""
+"""Estimate the duration of a simulation from its number of messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TREE = "doubleBinaryTree"
 class Load:
     """The size of a simulation: *nodes* nodes in *programs* different programs, on *ranks* ranks.
 
-    *collectives* are (collective's name, how many a rank, their bytes together) of the average rank.
+    *collectives* are (name, number, total bytes) of the average rank.
     """
 
     ranks: int
@@ -52,7 +52,7 @@ class Load:
 
 
 def load_of(prefix: Path) -> Load:
-    """Return the load of the workload at *prefix*, from memory if it was asked for lately."""
+    """Return the load of the workload at *prefix*, from memory if it was requested recently."""
     stat = (prefix.parent / f"{prefix.name}.workload.json").stat()
     return _load(prefix, stat.st_mtime_ns)
 
@@ -84,7 +84,7 @@ def _load(prefix: Path, _changed: int) -> Load:
 
 
 def _nodes_of(prefix: Path) -> tuple[Iterator[dict[str, Any]], int]:
-    """Return what each node of each program sends, in pieces, and the ranks; from the saved tables if any."""
+    """Return the traffic of all nodes of all programs, in pieces, and the ranks; from saved tables if any."""
     columns = ["comm_type", "comm_size_bytes"]
     saved = saved_columns(prefix, columns)
     head = prefix.parent / f"{prefix.name}.workload.json"
@@ -100,9 +100,9 @@ def _nodes_of(prefix: Path) -> tuple[Iterator[dict[str, Any]], int]:
 
 
 def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend: str) -> float:
-    """Return about how many seconds *backend* will take, its process and the keeping of the run included.
+    """Return the approximate seconds of *backend*, including its process and the saving of the run.
 
-    It is the right order of magnitude where collectives span all ranks; groups make it an upper bound.
+    The order of magnitude is right if collectives span all ranks; groups make it an upper bound.
     """
     traits = about_backend(backend)
     ranks = load.ranks if traits.replays else network.num_ranks
@@ -119,9 +119,10 @@ def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend
 
 
 def sends_one_by_one(network: NetworkConfig, system: SystemConfig, load: Load, backend: str) -> str:
-    """Return why each message of each rank is simulated where all ranks are; "" where phases are computed.
+    """Return the reason why each message is simulated if all ranks are; "" if phases are computed as a whole.
 
-    The engine may still have to simulate them, where events of one nanosecond could come in either order.
+    Even then the engine may have to simulate messages, if events of one nanosecond could come in either
+    order.
     """
     if not about_backend(backend).folds:
         return f"messages of '{backend}' share links"
@@ -137,7 +138,7 @@ def sends_one_by_one(network: NetworkConfig, system: SystemConfig, load: Load, b
 
 
 def _algorithms(network: NetworkConfig, system: SystemConfig, collective: str) -> list[str]:
-    """Return the algorithm of a *collective* on each dimension; what the system does not say is a ring."""
+    """Return the algorithm of a *collective* on each dimension; the default is a ring."""
     named = system.to_dict().get(f"{collective}-implementation", [])
     return [*named, *["ring"] * network.dimensions][: network.dimensions]
 
@@ -145,9 +146,9 @@ def _algorithms(network: NetworkConfig, system: SystemConfig, collective: str) -
 def _messages(
     network: NetworkConfig, system: SystemConfig, collective: str, count: float, *, whole: bool
 ) -> float:
-    """Return the events for all messages one rank sends for *count* of a *collective*.
+    """Return the events for all messages of one rank for *count* calls of a *collective*.
 
-    With *whole* its phases are computed, however many messages they have.
+    With *whole*, its phases are computed as a whole, regardless of their messages.
     """
     chunks = float(system.preferred_dataset_splits or 1)
     phases = 2 if collective == "all-reduce" else 1
@@ -166,7 +167,7 @@ def _hops(topology: str) -> int:
 
 
 def _packets_s(network: NetworkConfig, load: Load, backend: str) -> float:
-    """Return the time for all crossings of a link by a packet; 0 for backends that know no packets."""
+    """Return the time for all crossings of a link by a packet; 0 for backends without packets."""
     # What `auto` does without packets is known only afterwards.
     traits = about_backend(backend)
     if not traits.packets:

@@ -15,7 +15,7 @@ __all__ = ["cpu_times", "foreign_compute", "measured_ranks"]
 
 
 def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding | None:
-    """Return what compute times measured on CPUs mean on *network* and *system*, as their files hold them.
+    """Return a warning on compute times of CPUs for *network* and *system*, given as in their files.
 
     None unless these are a machine of accelerators.
     """
@@ -39,7 +39,7 @@ def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding 
 
 
 def foreign_compute(result: Result, workload: Workload) -> str:
-    """Return that CPUs computed what *result* simulates on a machine of accelerators, or nothing."""
+    """Return a warning if *result* simulates work of CPUs on a machine of accelerators, else ""."""
     if not about_backend(result.backend).network or not is_captured(workload.metadata):
         return ""
     if not computed_on_host(workload):
@@ -49,5 +49,5 @@ def foreign_compute(result: Result, workload: Workload) -> str:
 
 
 def measured_ranks(workload: Workload) -> int:
-    """Return how many ranks of *workload* were measured; the others repeat their programs."""
+    """Return the number of measured ranks of *workload*; the others repeat their programs."""
     return int(workload.metadata.get("scaled_from_ranks", workload.num_ranks))

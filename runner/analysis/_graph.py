@@ -1,4 +1,4 @@
-"""The graph of a run as tables: the surroundings of a node, or the nodes folded into groups."""
+"""The graph of a run as tables: the neighbourhood of a node, or the nodes folded into groups."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Groups:
     """Groups of nodes, and the edges between them.
 
     *nodes* has ``group, name, band, kind, count, duration_ns, on_path_ns, rank`` and ``node_id``: ``kind`` is
-    what takes most of its time, ``rank`` and ``node_id`` its longest node. Those of a band, such as a phase,
-    follow each other. *edges* has ``src``, ``dst`` (groups) and ``label``; *group_of* maps each row of the
-    nodes folded to its group.
+    what takes most of its time, ``rank`` and ``node_id`` its longest node. Groups of a band, such as a
+    phase, are consecutive. *edges* has ``src``, ``dst`` (groups) and ``label``; *group_of* maps each row of
+    the folded nodes to its group.
     """
 
     nodes: pd.DataFrame
@@ -55,7 +55,7 @@ class Groups:
 def module_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame, most: int = 60) -> Groups:
     """Return the executed *nodes* of one rank grouped by phase and module, as deep as *most* groups allow.
 
-    *edges* are the rank's program's, *path* the segments of the critical path on this rank.
+    *edges* are those of the rank's program, *path* the segments of the critical path on this rank.
     """
     names = cut_names(nodes["module"].astype(str), most, nodes["phase"].astype(str))
     return _program_groups(nodes, nodes["phase"], names.where(names != "", "(no module)"), edges, path)
@@ -83,9 +83,9 @@ def stream_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame) 
 
 
 def rank_groups(nodes: pd.DataFrame, path: pd.DataFrame) -> Groups:
-    """Return all executed *nodes* grouped by rank; the edges say which rank waited for which, and how long.
+    """Return all executed *nodes* grouped by rank, with edges for the waiting times between ranks.
 
-    Of more than 256 ranks, those that the critical path visits longest.
+    Of more than 256 ranks, those with the longest parts of the critical path are included.
     """
     names = "rank " + nodes["rank"].astype(str)
     table, group_of = _folded(nodes, pd.Series("", index=nodes.index), names, path)
@@ -158,7 +158,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Nodes (node_id, hops, layer), edges (src, dst, kind); ``cut`` says that the limit bit.
+    """Nodes (node_id, hops, layer), edges (src, dst, kind); ``cut``: the limit was exceeded.
 
     Every edge leads to a later layer.
     """
@@ -173,7 +173,7 @@ def neighbourhood(
 ) -> Neighbourhood:
     """Return the nodes at most *hops* edges from *focus*, at most *limit*, in layers.
 
-    Neighbours of those *opened* are among them as well, wherever these are drawn.
+    Neighbours of *opened* nodes are included.
     """
     src, dst = edges["src"].to_numpy(np.int64), edges["dst"].to_numpy(np.int64)
     distance, cut = _reach(src, dst, focus, hops, limit)
@@ -194,7 +194,7 @@ def neighbourhood(
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A direct neighbour: whether it comes *before*, which it is, and why there is an edge."""
+    """A direct neighbour: whether it comes *before*, its rank and id, and the kind of edge."""
 
     before: bool
     node_id: int
@@ -205,7 +205,7 @@ class Neighbour:
 def neighbours(
     edges: pd.DataFrame, name_of: Callable[[int], str], focus: int, count: int = 8
 ) -> list[Neighbour]:
-    """Return the nodes that *focus* waits for, and those that wait for it, at most *count* of each."""
+    """Return the dependencies and the dependents of *focus*, at most *count* of each."""
     found = []
     for before, here, there in ((True, "dst", "src"), (False, "src", "dst")):
         near = edges[edges[here] == focus].head(count)
@@ -231,7 +231,7 @@ def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dic
 def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
     """Return the layer of each node: the length of the longest path to it inside the neighbourhood.
 
-    Nodes that wait for each other share one.
+    Nodes in a cycle share one.
     """
     import networkx as nx  # noqa: PLC0415 - slow to import, and one page in twenty needs it
 
@@ -253,7 +253,7 @@ _GROUP_FACTS = ["group", "name", "band", "kind", "count", "duration_ns", "on_pat
 
 
 def edges_of(run: RunAnalysis, rank: int, kinds: Sequence[int]) -> pd.DataFrame:
-    """Return the edges of some *kinds* of the program of *rank*, with `ON_PATH` those of the path alone."""
+    """Return the edges of some *kinds* of the program of *rank*; with `ON_PATH`, only those of the path."""
     edges = run.edges_of(rank)
     chosen: pd.DataFrame = edges[edges["kind"].isin(kinds)]
     if ON_PATH in kinds:
@@ -272,9 +272,9 @@ def causes(run: RunAnalysis, rank: int) -> set[tuple[int, int]]:
 
 
 def folded(run: RunAnalysis, rank: int, fold: str, edges: pd.DataFrame) -> Groups:
-    """Return the nodes of *rank*, or of all of them, folded as *fold* of :data:`FOLDS` says.
+    """Return the nodes of *rank*, or of all ranks, folded by *fold*, one of :data:`FOLDS`.
 
-    Raises `StudyError` for all of a large run.
+    Raises `StudyError` for all ranks of a large run.
     """
     path = run.path.unreasoned
     if fold == "ranks":
@@ -298,11 +298,11 @@ def graph_tables(
     kinds: Sequence[int],
     opened: Sequence[int] = (),
 ) -> dict[str, pd.DataFrame]:
-    """Return the ``nodes`` and the ``edges`` of the graph around *node* of *rank*, or of one folded.
+    """Return the ``nodes`` and the ``edges`` of the graph around *node* of *rank*, or of a folded graph.
 
-    Nodes have ``duration_ns`` and ``on_path``, their part of the critical path in ns; ``why`` says what an
-    edge stands for, ``on_path`` whether the path runs along it. Groups have a number instead of an id. The
-    neighbours of nodes *opened* are there as well.
+    Nodes have ``duration_ns`` and ``on_path``, their part of the critical path in ns; ``why`` is the
+    meaning of an edge, ``on_path`` whether the path runs along it. Groups have a number instead of an id.
+    The neighbours of *opened* nodes are included.
     """
     edges = edges_of(run, rank, kinds)
     if fold != "nodes":

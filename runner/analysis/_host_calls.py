@@ -1,4 +1,4 @@
-"""What host threads did in the captured step: their calls, and the host work that a node waited for."""
+"""The calls of host threads in the captured step, and the host work that a node waited for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEPT_RANKS = 6
 
 
 class CapturedCalls:
-    """The calls on the host threads of each rank in the captured step, if its traces are still there."""
+    """The calls on the host threads of each rank in the captured step, if its traces still exist."""
 
     def __init__(self, study: Study, workload: Workload) -> None:
         self._facts = workload.metadata
@@ -39,9 +39,9 @@ class CapturedCalls:
         return bool(self._files)
 
     def of_rank(self, rank: int) -> HostCalls | None:
-        """Return the calls of *rank*, those asked for last from memory; None if no trace shows them.
+        """Return the calls of *rank*, the latest from memory; None if no trace shows them.
 
-        Raises `TraceError` or `TraceFormatError` for what cannot be read.
+        Raises `TraceError` or `TraceFormatError` for unreadable traces.
         """
         with self._lock:
             if rank not in self._kept:
@@ -67,7 +67,7 @@ class CapturedCalls:
 
 
 def _files(study: Study, workload: Workload) -> dict[int, tuple[Path, Path | None]]:
-    """Return the device trace and the evidence of each rank that *workload* was made of, as far as there."""
+    """Return the existing device traces and evidence of the ranks behind *workload*."""
     facts = workload.metadata
     name, elsewhere = facts.get("trace_set"), facts.get("device_traces")
     if isinstance(elsewhere, Mapping):
@@ -89,7 +89,7 @@ def _files(study: Study, workload: Workload) -> dict[int, tuple[Path, Path | Non
 
 
 def host_cause(nodes: pd.DataFrame, node_id: int) -> int:
-    """Return the last host work that a node waited for, by the chain of what let it start; -1 if none.
+    """Return the last host work in the chain of causes of a node's start; -1 if none.
 
     *nodes* are those of its rank.
     """

@@ -1,4 +1,4 @@
-"""Host calls of the captured step summed by call stack, as flame graphs draw them."""
+"""Host calls of the captured step summed by call stack, for flame graphs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def host_stack_table(
 ) -> pd.DataFrame:
     """Return the call stacks on the host threads of the captured step, of *ranks* or of all with traces.
 
-    A row a stack with `HOST_STACKS`; the stack of a row's caller is the last row before it that is less deep.
-    ``total_ns`` is the time within *window* (ns since the step began), by default the whole step, ``self_ns``
-    what of it no callee takes, ``on_path_ns`` what of the total the critical path spends in host work of the
-    rank. Empty for runs without traces. Raises `TraceError` or `TraceFormatError` for unreadable traces.
+    A row per stack with `HOST_STACKS`; the caller of a row is the last previous row with a smaller depth.
+    ``total_ns`` is the time within *window* (ns since the step began), by default the whole step;
+    ``self_ns`` is the part outside callees, ``on_path_ns`` the part during host work of the rank on the
+    critical path. Empty for runs without traces. Raises `TraceError` or `TraceFormatError` for unreadable
+    traces.
     """
     import pandas as pd  # noqa: PLC0415
 
@@ -46,7 +47,7 @@ def host_stack_table(
 
 
 def stacks_of_calls(calls: HostCalls, path: Ints, window: tuple[int, int] | None = None) -> pd.DataFrame:
-    """Return `HOST_STACKS`, but for the rank, of *calls*; *path* are disjoint intervals, sorted, (n, 2)."""
+    """Return `HOST_STACKS` of *calls*, without the rank; *path* has sorted, disjoint intervals (n, 2)."""
     import pandas as pd  # noqa: PLC0415
 
     starts, ends = calls.start_ns, calls.end_ns
@@ -87,9 +88,10 @@ def stacks_of_calls(calls: HostCalls, path: Ints, window: tuple[int, int] | None
 def _stacked(
     calls: HostCalls, order: Ints, starts: Ints, ends: Ints
 ) -> tuple[list[tuple[int, int]], Ints, Ints]:
-    """Return the stacks as (caller's stack, name), the stack of each call in *order*, and when it ends.
+    """Return the stacks as (caller's stack, name), and the stack and end of each call in *order*.
 
-    The caller of a thread's first calls is -1 less the thread. A call that outlasts its caller ends with it.
+    The caller of a thread's outermost calls is -1 minus the thread. A call that outlasts its caller ends
+    with it.
     """
     stacks: dict[tuple[int, int], int] = {}
     of_call, until = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
@@ -109,7 +111,7 @@ def _stacked(
 
 
 def _depth_first(parents: list[int]) -> list[int]:
-    """Return an order in which stacks follow their caller's, those of one caller by their start."""
+    """Return an order in which stacks follow their callers, and those of one caller are sorted by start."""
     callees: dict[int, list[int]] = {}
     for stack, parent in enumerate(parents):
         callees.setdefault(max(-1, parent), []).append(stack)
@@ -122,7 +124,7 @@ def _depth_first(parents: list[int]) -> list[int]:
 
 
 def _before(intervals: Ints, times: Ints) -> Ints:
-    """Return how much (ns) of sorted, disjoint *intervals* lies before each of *times*."""
+    """Return the total length (ns) of sorted, disjoint *intervals* before each of *times*."""
     if not len(intervals):
         return np.zeros_like(times)
     starts, ends = intervals.T
@@ -134,7 +136,7 @@ def _before(intervals: Ints, times: Ints) -> Ints:
 
 
 def _host_path(run: RunAnalysis, rank: int) -> Ints:
-    """Return when, as measured, the host work of the critical path ran on *rank*: disjoint intervals."""
+    """Return the measured times of the critical path's host work on *rank*, as disjoint intervals."""
     path = run.path.unreasoned
     path = path[(path["rank"] == rank) & (path["kind"] == "host") & (path["node_id"] >= 0)]
     nodes = run.nodes_of(rank).set_index("node_id").loc[path["node_id"]]

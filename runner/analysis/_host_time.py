@@ -37,7 +37,7 @@ _MATTERS = 0.05  # of the step
 
 
 def texts_where(nodes: Mapping[str, Any], column: str, test: Callable[[str], bool]) -> Flags:
-    """Return which rows of a text column pass *test*, which is asked once for each text."""
+    """Return which rows of a text column pass *test*, which is called once for each text."""
     texts: TextColumn = nodes[column]
     passed = np.array([test(text) for text in texts.texts] or [False], bool)
     flags: Flags = passed[texts.numbers] if len(texts.numbers) else np.zeros(0, bool)
@@ -45,7 +45,7 @@ def texts_where(nodes: Mapping[str, Any], column: str, test: Callable[[str], boo
 
 
 def diffuse_host(graph: Graph) -> Flags:
-    """Return which nodes are host work without a special cause."""
+    """Return the mask of nodes that are host work without a special cause."""
     nodes = graph.node_columns
     return texts_where(nodes, "kind", "host".__eq__) & texts_where(
         nodes, "cause", DIFFUSE_CAUSES.__contains__

@@ -1,4 +1,4 @@
-"""Cache next to a large run what takes a while to find: its critical path, and what its layers take."""
+"""Cache slow analyses next to a large run: its critical path and the times of its layers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError)
 
 
 def table_beside(file: Path, made_of: list[Path], make: Callable[[], CodedColumns]) -> CodedColumns:
-    """Return the columns that *make* makes, as *file* keeps them if *made_of* are still the same."""
+    """Return the columns from *make*, cached in *file* while the files *made_of* do not change."""
     stamp = _stamp(made_of)
     try:
         return _read(file, stamp)
@@ -35,7 +35,7 @@ def table_beside(file: Path, made_of: list[Path], make: Callable[[], CodedColumn
 
 
 def advised_beside(file: Path, made_of: list[Path], make: Callable[[], Advised]) -> Advised:
-    """Return what *make* makes, as *file* keeps it if *made_of* are still the same."""
+    """Return the result of *make*, cached in *file* while the files *made_of* do not change."""
     stamp = _stamp(made_of)
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
@@ -50,9 +50,9 @@ def advised_beside(file: Path, made_of: list[Path], make: Callable[[], Advised])
 
 
 def path_beside(file: Path, made_of: list[Path], result: Result, workload: Workload) -> CriticalPath:
-    """Return the critical path of *result*, as *file* keeps it if the files *made_of* are still the same.
+    """Return the critical path of *result*, cached in *file* while the files *made_of* do not change.
 
-    Else it is walked, and kept; where that cannot be written it is walked again the next time.
+    If the cache cannot be written, the path is computed again the next time.
     """
     stamp = _stamp(made_of)
     try:
@@ -95,7 +95,7 @@ def _write(file: Path, stamp: list[Any], columns: CodedColumns) -> None:
 
 
 def _read(file: Path, stamp: list[Any]) -> CodedColumns:
-    """Return the columns that *file* keeps; raises one of `_DAMAGES` if they were made of other files."""
+    """Return the columns cached in *file*; raises one of `_DAMAGES` if they are of other files."""
     cache = ParquetFile(file)
     if cache.note != json.dumps(stamp):
         raise ValueError("it is of other files")

@@ -1,4 +1,4 @@
-"""What people call the kinds of nodes and edges."""
+"""Labels of kinds of nodes and edges."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def edge_label(kind: int) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return *name* as a sentence can hold it: that of a kernel may be a whole signature."""
+    """Return *name* short enough for a sentence, as kernel names may be whole signatures."""
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 
 

@@ -1,4 +1,4 @@
-"""Find what lies above and next to the slices of a lane: phases, modules and operators, and what overlaps."""
+"""Rows of a lane in addition to its slices: phases, modules and operators, and overlapping slices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BETWEEN = ("host", "idle")
 class Groups:
     """Slices above those of nodes: lane of the nodes, depth above it, row of the longest node, times, label.
 
-    *levels* says what each depth holds; *label* is a place in *labels*.
+    *levels* names each depth; *label* is an index into *labels*.
     """
 
     lane: Ints
@@ -44,9 +44,9 @@ class Groups:
 
 
 def tracks(stream: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
-    """Return for each slice, sorted by *stream* and start, the first track free of those that overlap it.
+    """Return for each slice, sorted by *stream* and start, the first track that does not overlap it.
 
-    Of more than eight at a time the last ones share a track.
+    If more than eight overlap, the last ones share a track.
     """
     track = np.zeros(len(stream), np.int64)
     if not len(stream):
@@ -76,7 +76,7 @@ def _tracks_of_one(starts: list[int], ends: list[int]) -> list[int]:
 def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_]) -> Groups:
     """Return the slices above *lanes*, whose nodes are *nodes*: one for neighbours with the same value.
 
-    Nothing lies above lanes that are *alone*. An operator that is all its node's name says is left out.
+    Lanes in *alone* have none. An operator whose name equals its node's is omitted.
     """
     row, lane = lanes.row, lanes.lane
     kept = ~alone[lane]
@@ -105,7 +105,7 @@ def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_])
 
 @dataclass(frozen=True)
 class _Column:
-    """The nodes that have something above them, by lane and time."""
+    """The nodes with slices above them, by lane and time."""
 
     lane: Ints
     row: Ints
@@ -113,7 +113,7 @@ class _Column:
     end_ns: Ints
 
     def runs(self, codes: Ints, names: Names, broken: npt.NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
-        """Return the first and last place and the code of each stretch between breaks that has a name."""
+        """Return the first and last index and the code of each named range between breaks."""
         first = np.flatnonzero(broken)
         last = np.append(first[1:], len(self.row)) - 1
         code = codes[self.row[first]]
@@ -121,7 +121,7 @@ class _Column:
         return first[named], last[named], code[named]
 
     def gathered(self, found: list[tuple[str, Ints, Ints, Ints, Names]]) -> Groups:
-        """Return all stretches as slices; a level of modules that the one below repeats is left out."""
+        """Return all ranges as slices, without levels of modules that repeat the one below."""
         length = self.end_ns - self.start_ns + 1
         parts, labels, levels = [], list[str](), list[str]()
         for (level, first, last, code, names), below in zip(found, [*found[1:], None], strict=True):
@@ -146,7 +146,7 @@ class _Column:
 
 
 def _words(texts: pd.Series) -> tuple[Ints, Names]:
-    """Return the index of each text among the distinct ones, of which the last is empty."""
+    """Return the index of each text among the distinct texts, the last of which is empty."""
     codes, names = pd.factorize(texts)
     every = np.array([*(str(name) for name in names), ""], dtype=object)
     return np.where(codes < 0, len(names), codes), every
@@ -162,14 +162,14 @@ def _differ(one: pd.Series, other: pd.Series) -> npt.NDArray[np.bool_]:
 
 
 def _most(values: Ints, first: Ints, last: Ints) -> Ints:
-    """Return the largest of *values* from each of *first* to its *last*, which follow each other."""
+    """Return the maximum of *values* from each of *first* to its *last*, in consecutive ranges."""
     edges = np.column_stack([first, last + 1]).ravel()
     most: Ints = np.maximum.reduceat(np.append(values, 0), edges)[::2]
     return most
 
 
 def _longest(length: Ints, first: Ints, last: Ints) -> Ints:
-    """Return the place of the largest *length*, all positive, of each stretch: the first such."""
+    """Return the first index of the largest (positive) *length* in each range."""
     places = np.arange(len(length))
     stretch = np.maximum(np.searchsorted(first, places, side="right") - 1, 0)
     is_most = (length == _most(length, first, last)[stretch]) & (places >= first[stretch])
@@ -185,7 +185,7 @@ def _changes(codes: Ints) -> npt.NDArray[np.bool_]:
 
 
 def _cut(name: str, depth: int) -> str:
-    """Return the module *name* down to *depth*, or "" if it does not reach so deep; whole at the last."""
+    """Return the module *name* down to *depth*, or "" if it is less deep; complete at the last level."""
     parts = name.split(".")
     if depth == _MOST_MODULE_LEVELS:
         return name if len(parts) >= depth else ""

@@ -1,4 +1,4 @@
-"""Lay the nodes of a run out in lanes, each a stream of a rank, and sum up what fills a part of them."""
+"""Arrange the nodes of a run in lanes, each a stream of a rank, and sum up areas of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEEPEST = 2**10
 
 
 def is_communication(types: pd.Series) -> pd.Series:
-    """Return which node types communicate."""
+    """Return the mask of node types that communicate."""
     found: pd.Series = types >= int(NodeType.COMM_SEND)
     return found
 
@@ -52,16 +52,16 @@ def lane_table(keys: pd.DataFrame) -> pd.DataFrame:
 
 
 class Lanes:
-    """The nodes of a run as slices, sorted by lane and time; *table* says what each lane is.
+    """The nodes of a run as slices, sorted by lane and time; *table* describes each lane.
 
     A slice is an element of each of *row* (of the nodes), *lane*, *start_ns*, *end_ns* and *node_id*. With
-    *measured*, each rank has its lanes twice: first as the trace has them, then as simulated; both begin at
-    time 0, where the captured step began on that rank. Slices of a stream that overlap lie in lanes next to
-    each other.
+    *measured*, each rank has its lanes twice, first as measured, then as simulated; both begin at time 0,
+    where the captured step began on that rank. Slices of a stream that overlap lie in lanes next to each
+    other.
 
-    With *nested*, the phase, modules and operators of a lane lie above it, in lanes of their own whose
-    ``level`` in *table* says which; *label* has the place in *labels* of what a slice of these is called, and
-    -1 for nodes. The row and the node of such a slice are those of its longest node.
+    With *nested*, the phase, modules and operators of a lane are above it, in separate lanes with their
+    ``level`` in *table*; *label* is the index of such a slice's name in *labels*, and -1 for nodes. The row
+    and the node of such a slice are those of its longest node.
 
     *calls* are those on the host threads of each rank while its step was captured: they lie below its
     measured lanes, in a lane for each thread and depth, of level :data:`CALLS`. Their row and node are those
@@ -110,7 +110,7 @@ class Lanes:
 
     @property
     def is_node(self) -> npt.NDArray[np.bool_]:
-        """Whether each slice is a node, and not what several of them have in common."""
+        """Whether each slice is a node, and not a common phase, module or operator."""
         of_nodes: npt.NDArray[np.bool_] = self.label < 0
         return of_nodes
 
@@ -155,14 +155,14 @@ class Lanes:
         self.table = table
 
     def _running_end(self) -> Ints:
-        """Return the latest end so far along each lane; ends alone may go back where slices overlap."""
+        """Return the latest end so far along each lane; single ends may decrease if slices overlap."""
         reach: Ints = self.end_ns.copy()
         for low, high in zip(self._first[:-1], self._first[1:], strict=True):
             np.maximum.accumulate(reach[low:high], out=reach[low:high])
         return reach
 
     def inside(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> Ints:
-        """Return which slices touch [*t0_ns*, *t1_ns*) in *lanes*; those that there are not hold none."""
+        """Return which slices touch [*t0_ns*, *t1_ns*) in *lanes*; missing lanes have none."""
         wanted = (lane for lane in lanes if 0 <= lane < len(self.table))
         parts = [self._touching(lane, t0_ns, t1_ns) for lane in wanted]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
@@ -176,7 +176,7 @@ class Lanes:
     def area(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> pd.DataFrame:
         """Return the slices that touch an area: ``row`` of the nodes, ``inside_ns`` and ``measured``.
 
-        ``level`` and ``label`` say what the slice stands for: :data:`SLICES` and "" of a node itself.
+        ``level`` and ``label`` describe the slice; for a node they are :data:`SLICES` and "".
         """
         index = self.inside(t0_ns, t1_ns, lanes)
         inside = np.minimum(self.end_ns[index], t1_ns) - np.maximum(self.start_ns[index], t0_ns)
@@ -220,7 +220,7 @@ class Lanes:
         return lanes
 
     def _simulated_of(self, rank: int) -> tuple[int, int]:
-        """Return where the slices of *rank* as simulated begin and end; a rank has them in one piece."""
+        """Return the range of the simulated slices of *rank*, which are contiguous."""
         of_rank = self.table["rank"].to_numpy(np.int64)
         low, high = np.searchsorted(of_rank, rank), np.searchsorted(of_rank, rank, side="right")
         low += int(self.table["measured"].to_numpy(bool)[low:high].sum())
@@ -228,7 +228,7 @@ class Lanes:
 
 
 def _with_tracks(lanes: pd.DataFrame, track: Ints) -> pd.DataFrame:
-    """Return *lanes* with the number of the *track* of those next to another one of their stream."""
+    """Return *lanes* with the *track* number of parallel lanes of one stream."""
     beside = [f" · {number + 1}" if number else "" for number in track.tolist()]
     table: pd.DataFrame = lanes.reset_index(drop=True).assign(level=SLICES)
     table["label"] = table["label"].astype(str) + beside
@@ -236,7 +236,7 @@ def _with_tracks(lanes: pd.DataFrame, track: Ints) -> pd.DataFrame:
 
 
 def _bands(nodes: pd.DataFrame, *, measured: bool) -> tuple[Ints, Ints, Ints, npt.NDArray[np.bool_]]:
-    """Return row, start, end and whether it is simulated of every slice, of the measured ones if asked."""
+    """Return row, start, end and whether it is simulated of every slice, optionally of measured ones."""
     rows = np.arange(len(nodes))
     start, end = nodes["start_ns"].to_numpy(np.int64), nodes["end_ns"].to_numpy(np.int64)
     if not measured:
@@ -256,7 +256,7 @@ def _bands(nodes: pd.DataFrame, *, measured: bool) -> tuple[Ints, Ints, Ints, np
 def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> list[tuple[str, str]]:
     """Return the length, content and time by kind of an area as (label, text) pairs.
 
-    *inside* is what `Lanes.area` returns for it, *nodes* what the lanes were made of.
+    *inside* is the output of `Lanes.area`, *nodes* are the nodes of the lanes.
     """
     of_nodes = inside[inside["level"] == SLICES] if len(inside) else inside
     simulated = of_nodes[~of_nodes["measured"]] if len(inside) else inside
@@ -272,7 +272,7 @@ def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> li
 
 
 def area_table(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per operator in an area, that with most simulated time first.
+    """Return a row per operator in an area, the most simulated time first.
 
     Columns ``operator``, ``kind``, ``slices``, ``total_ns``, ``mean_ns``, ``longest_ns`` and, as measured,
     ``measured_ns``; times are those inside the area.
@@ -286,7 +286,7 @@ def area_table(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
 
 
 def area_names(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per name and sort of row in an area: what :func:`area_table` has, of nested rows.
+    """Return a row per name and type of row in an area: as :func:`area_table`, for nested rows.
 
     Columns ``name``, ``row`` (phase, module, operator or slice), then those from ``slices`` on.
     """

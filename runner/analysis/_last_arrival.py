@@ -18,10 +18,10 @@ Ints = npt.NDArray[np.int64]
 
 
 def with_replicas_folded(result: Result, workload: Workload) -> Result:
-    """Return *result* with one name for each last arrival, whichever replica the engine recorded.
+    """Return *result* with one rank for each last arrival, regardless of the replica that was recorded.
 
-    Replicas run the same program and arrive together, so each of them is a last arrival. A node of one of
-    them names its own rank; other nodes name the lowest. No time changes.
+    Replicas run the same program and arrive together, so each is a last arrival. Their own nodes refer to
+    themselves; other nodes to the lowest of them. No time changes.
     """
     programs = np.asarray(workload.program_of_rank)
     table, calls = result.table("nodes"), result.table("collectives").distinct.columns()
@@ -50,7 +50,7 @@ def with_replicas_folded(result: Result, workload: Workload) -> Result:
 
 
 def _ties(ranks: Ints, key: tuple[Ints, ...]) -> tuple[Ints, Ints]:
-    """Return a number for each row, the same for those of one *key*, and the lowest of their ranks."""
+    """Return a number for each row, equal for rows of one *key*, and the lowest rank of each key."""
     order = np.lexsort((ranks, *key))
     changed = np.zeros(len(order), bool)
     changed[1:] = np.any([column[order][1:] != column[order][:-1] for column in key], axis=0)
@@ -62,7 +62,7 @@ def _ties(ranks: Ints, key: tuple[Ints, ...]) -> tuple[Ints, Ints]:
 
 
 class _Places:
-    """Rows found by rank and node id; of several the first."""
+    """An index of rows by rank and node id; of several rows, the first."""
 
     def __init__(self, ranks: Ints, node_ids: Ints) -> None:
         self._ids = np.unique(node_ids)
@@ -71,7 +71,7 @@ class _Places:
         self._keys = keys[self._order]
 
     def of(self, ranks: npt.NDArray[Any], node_ids: npt.NDArray[Any], values: Ints) -> Ints:
-        """Return which of *values*, one a row, each place has; -1 where there is no such row."""
+        """Return the entry of *values* (one per row) for each place; -1 if there is no such row."""
         number = np.minimum(np.searchsorted(self._ids, node_ids), len(self._ids) - 1)
         keys = ranks.astype(np.int64) * len(self._ids) + number
         row = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)

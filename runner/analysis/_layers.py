@@ -1,4 +1,4 @@
-"""Sum up what each layer takes: its forward and backward pass, its communication, its part of the path."""
+"""Sum up the times of each layer: forward and backward pass, communication, and critical path."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAYER_TYPES = {"module": "str", **dict.fromkeys((*_COLUMNS, "on_path_ns"), "int6
 
 
 def cut_names(modules: pd.Series, most: int, beside: pd.Series | None = None) -> pd.Series:
-    """Return the names of *modules* cut to the greatest depth that leaves at most *most* different ones.
+    """Return the names of *modules* truncated to the largest depth with at most *most* different names.
 
     With *beside*, each value of that column has separate names.
     """
@@ -37,12 +37,12 @@ def cut_names(modules: pd.Series, most: int, beside: pd.Series | None = None) ->
 
 
 def layer_table(result: Result, workload: Workload, path: CriticalPath, most: int = _LAYERS) -> pd.DataFrame:
-    """Return a row per module, to the depth that *most* rows allow, in the order of first execution.
+    """Return a row per module, down to a depth of at most *most* rows, in the order of first execution.
 
-    Times are means over the ranks of *result*, of what its device does: ``forward_ns``, ``backward_ns``,
-    ``communication_ns`` and ``other_ns`` (optimizer, and what has no phase); idle time and host work are left
-    out, but for operators where the host computes. ``on_path_ns`` and ``share`` are the module's part of the
-    critical path. Work outside every module is left out.
+    Times are means of device time over the ranks of *result*: ``forward_ns``, ``backward_ns``,
+    ``communication_ns`` and ``other_ns`` (optimizer, and work without a phase). Idle time and host work are
+    omitted, except operators on CPU ranks. ``on_path_ns`` and ``share`` are the module's part of the
+    critical path. Work outside modules is omitted.
     """
     sums: dict[str, npt.NDArray[np.float64]] = {}
     ranks, weights = 0, ranks_stood_for(result).to_dict()

@@ -1,4 +1,4 @@
-"""The links of a result: how busy each was, over time too, and who sent how much to whom."""
+"""The links of a result: their use, also over time, and the traffic between ranks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MATRIX_CELLS = 64
 
 @dataclass(frozen=True)
 class Matrix:
-    """Values with a label a row and a column."""
+    """Values with labels of rows and columns."""
 
     rows: list[str]
     columns: list[str]
@@ -43,7 +43,7 @@ class Matrix:
 
 
 def end_names(result: Result) -> Callable[[int], str]:
-    """Return what names the end of a link: ``rank 3``, switches by the name that they have, or a number."""
+    """Return the name of the end of a link: ``rank 3``, a switch's name, or its number."""
     ranks, names = len(result.ranks), _devices(result)
 
     def name(number: int) -> str:
@@ -55,7 +55,7 @@ def end_names(result: Result) -> Callable[[int], str]:
 
 
 def failures_of(result: Result) -> list[tuple[Failure, str]]:
-    """Return the failures of the network of *result*, each with the sentence that tells of it."""
+    """Return the failures of the network of *result*, each with a sentence."""
     network = result.provenance.get("network", {})
     if not network.get("failures"):
         return []
@@ -70,8 +70,8 @@ def _devices(result: Result) -> list[str]:
 def link_table(result: Result) -> pd.DataFrame:
     """Return a row per link, the busiest first.
 
-    ``share`` is the part of the step in which it carried data, ``bytes_per_ns`` its mean speed while it did,
-    ``queue_ns`` the time messages waited for it, summed over messages.
+    ``share`` is the part of the step in which it carried data, ``bytes_per_ns`` its mean rate in that time,
+    ``queue_ns`` the waiting time for it, summed over messages.
     """
     name, links = end_names(result), result.links
     table: pd.DataFrame = links.assign(
@@ -88,7 +88,7 @@ def link_table(result: Result) -> pd.DataFrame:
 
 
 def link_dimensions(links: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a network dimension of what :func:`link_table` returns: traffic and the busiest link."""
+    """Return a row per network dimension: the traffic and the busiest link of :func:`link_table`."""
     table: pd.DataFrame = links.groupby("dimension", as_index=False).agg(
         links=("bytes", "size"),
         bytes=("bytes", "sum"),
@@ -102,7 +102,7 @@ def link_dimensions(links: pd.DataFrame) -> pd.DataFrame:
 def _dimension_of(result: Result) -> npt.NDArray[np.int64]:
     """Return the dimension (from 1) of each link: the one in which the coordinates of its ends differ.
 
-    Links of a switch count to the first dimension; 0 stands for a network whose shape is not known.
+    Links of a switch count as the first dimension; 0 is for networks of unknown shape.
     """
     links = result.links
     sizes = [int(size) for size in result.provenance.get("network", {}).get("npus_count", [])]
@@ -117,7 +117,7 @@ def _dimension_of(result: Result) -> npt.NDArray[np.int64]:
 
 
 def switch_loads(result: Result) -> pd.DataFrame | None:
-    """Return what each rank sends to and receives from its switches, or None if ranks are linked directly.
+    """Return the traffic of each rank to and from its switches, or None if ranks are linked directly.
 
     Columns ``rank``, ``direction`` (sends, receives), ``busy_ns``, ``bytes`` and ``share`` of the step.
     """
@@ -134,7 +134,7 @@ def switch_loads(result: Result) -> pd.DataFrame | None:
 
 
 def load_table(result: Result) -> pd.DataFrame:
-    """Return :func:`switch_loads`, without rows where ranks are linked directly."""
+    """Return :func:`switch_loads`; without rows if ranks are linked directly."""
     loads = switch_loads(result)
     return pd.DataFrame(columns=list(_LOADS)) if loads is None else loads
 
@@ -153,7 +153,7 @@ def traffic(result: Result, of: str) -> Matrix:
 
 
 def traffic_table(result: Result, of: str) -> pd.DataFrame:
-    """Return :func:`traffic` as a table: a row a sender, called ``from``, and a column a receiver."""
+    """Return :func:`traffic` as a table: a row per sender (``from``), and a column per receiver."""
     matrix = traffic(result, of)
     ends = [label.removeprefix("to ") for label in matrix.columns]
     table: pd.DataFrame = pd.DataFrame(matrix.values.astype(np.int64), columns=ends)
@@ -177,7 +177,7 @@ class Use:
 
 
 def use_over_time(result: Result, most: int = 40) -> Use | None:
-    """Return the GB/s of the *most* links that carried most, over time; None if it was not recorded."""
+    """Return the GB/s over time of the *most* busiest links; None if it was not recorded."""
     if result.link_use.empty:
         return None
     name = end_names(result)

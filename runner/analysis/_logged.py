@@ -1,8 +1,7 @@
 """Find late ranks in production logs, with their delay and the bandwidth of collectives.
 
-Where all ranks' logs have how long a collective took, the one where it took least came last: it found all
-others waiting. That needs no clocks. Else the times at which it began or was enqueued decide, by clocks as
-the logs themselves correct them; where they cannot, nothing is said.
+If all ranks' logs have a collective's duration, the rank with the shortest one arrived last. That needs no
+clocks. Otherwise start or enqueue times decide, with clocks corrected from the logs, if that is possible.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ _SPEEDS = (
 def logged_table(matched: MatchedLogs) -> pd.DataFrame:
     """Return one row for each collective: the first and the last rank, and the time between them.
 
-    ``known_from`` says from what: ``duration``, ``begin``, ``enqueue``, or ``""`` where the logs do not tell;
-    then the ranks are -1 and ``skew_ns`` is 0. ``shortest_ns`` and ``longest_ns`` are how long it took on the
-    rank where it took least and most, -1 if unknown. Of ranks that come together the lowest is named; if all
-    do, none.
+    ``known_from`` is the source: ``duration``, ``begin``, ``enqueue``, or ``""`` if the logs are
+    insufficient; then the ranks are -1 and ``skew_ns`` is 0. ``shortest_ns`` and ``longest_ns`` are its
+    shortest and longest duration on a rank, -1 if unknown. Of ranks that arrive together the lowest is
+    named; if all do, none.
     """
     rows = [_row(matched, found) for found in matched.agreed()]
     table: pd.DataFrame = pd.DataFrame(rows, columns=list(_TABLE))
@@ -68,12 +67,12 @@ def _row(matched: MatchedLogs, found: MatchedCollective) -> tuple[Any, ...]:
 
 
 def _lowest(behind: dict[int, int], wanted: int) -> int:
-    """Return the lowest rank that is *wanted* behind."""
+    """Return the lowest rank whose delay is *wanted*."""
     return min(rank for rank, late in behind.items() if late == wanted)
 
 
 def _behind(found: MatchedCollective, clocks: Clocks) -> tuple[str, dict[int, int]]:
-    """Return the source of the arrival times and each rank's delay after the first, {} if unknown."""
+    """Return the source of the arrival times, and each rank's delay after the first; {} if unknown."""
     ops = found.ops
     if len(ops) < 2:
         return "", {}
@@ -92,11 +91,11 @@ def _behind(found: MatchedCollective, clocks: Clocks) -> tuple[str, dict[int, in
 
 
 def logged_stragglers(matched: MatchedLogs) -> pd.DataFrame:
-    """Return how often each rank comes last in each group, and in all together.
+    """Return how often each rank arrives last in each group, and in all groups together.
 
     ``share`` is that of the collectives whose order is known; ``median_behind_ns``, ``worst_behind_ns`` and
-    ``total_behind_ns`` are how far behind the first rank it came, where it came last. The rank that costs the
-    others most in all is first.
+    ``total_behind_ns`` are its delays after the first rank when it arrived last. The rank with the largest
+    total cost for the others is first.
     """
     table = logged_table(matched)
     known = table[table["known_from"] != ""]
@@ -131,12 +130,12 @@ def straggler_texts(stragglers: pd.DataFrame) -> list[str]:
 
 
 def logged_speeds(matched: MatchedLogs) -> pd.DataFrame:
-    """Return how long collectives of a kind, size and number of ranks took, for calibrating a network.
+    """Return the durations of collectives by kind, size and number of ranks, for calibrating a network.
 
-    ``transfer_ns`` is the median of how long they took on the rank that came last, which waited for nobody;
-    ``fastest_ns`` and ``slowest_ns`` are its least and most, ``longest_ns`` the median on the rank that
-    waited most. Bandwidths are in bytes per ns, of the whole operation and of the bus, over ``transfer_ns``.
-    Empty if the logs do not have how long collectives took.
+    ``transfer_ns`` is the median duration on the rank that arrived last and did not wait; ``fastest_ns``
+    and ``slowest_ns`` are its minimum and maximum, ``longest_ns`` the median on the rank that waited
+    longest. Bandwidths are in bytes per ns, of the whole operation and of the bus, over ``transfer_ns``.
+    Empty if the logs lack durations of collectives.
     """
     rows = [
         (op.name, len(matched.logs.groups[found.group]), op.size_bytes, min(took), max(took))
@@ -165,7 +164,7 @@ def _durations(found: MatchedCollective) -> Sequence[int]:
 
 
 def _whole_bytes(name: str, size: int, ranks: int) -> int:
-    """Return the bytes of the whole operation, to which one rank contributes *size*."""
+    """Return the bytes of the whole operation, if one rank contributes *size*."""
     return size * ranks if name == "all_gather" else size
 
 

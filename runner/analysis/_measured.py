@@ -1,4 +1,4 @@
-"""The measurement as one more result to compare with."""
+"""The measurement as a result for comparisons."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["measured_result"]
 def measured_result(workload: Workload) -> Result:
     """Return the measurement of a captured *workload* as a result: every node at its measured time.
 
-    Of a workload that was scaled out, each replica takes the time of the ranks it was made from; what then
-    does not compare with more ranks, `compare` leaves out. Raises
-    `ConfigError` for a workload that does not come from a measurement.
+    In a workload that was scaled out, each replica has the times of its captured ranks; `compare` omits
+    figures that are not comparable with more ranks. Raises `ConfigError` for a workload that does not come
+    from a measurement.
     """
     if not is_captured(workload.metadata):
         raise ConfigError(

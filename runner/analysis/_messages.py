@@ -1,4 +1,4 @@
-"""Describe the sends and receives on a critical path: how much they moved, how fast, after what wait."""
+"""Describe the sends and receives on a critical path: bytes, bandwidth and waiting time."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ _COLUMNS = {
 
 
 def messages_on_path(result: Result, nodes: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
-    """Return a row per kind and size of message on *path*, ``name`` as the path has it.
+    """Return a row per kind and size of message on *path*, with the path's ``name``.
 
     Columns: ``name, size_bytes, count, transfer_ns, waited_ns, bytes_per_ns``. *nodes* has ``type`` and
-    ``comm_size_bytes`` of ``rank, node_id``. ``waited_ns`` is what the calls spent until the peer had come,
-    where the backend's records tell, ``transfer_ns`` the rest of their time; ``bytes_per_ns`` is that of the
-    fastest.
+    ``comm_size_bytes`` of ``rank, node_id``. ``waited_ns`` is the calls' time until the peer arrived, if
+    the backend records it, ``transfer_ns`` the rest of their time; ``bytes_per_ns`` is that of the fastest.
     """
     import pandas as pd  # noqa: PLC0415 - of few runs messages are on the path
 
@@ -65,7 +64,7 @@ def messages_on_path(result: Result, nodes: pd.DataFrame, path: CriticalPath) ->
 
 
 def _read(result: Result, places: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-    """Return some columns of the nodes at *places* (``rank, node_id``), as far as they ran."""
+    """Return some columns of the executed nodes at *places* (``rank, node_id``)."""
     import pandas as pd  # noqa: PLC0415 - of few runs messages are on the path
 
     wanted = {int(str(rank)): part.to_numpy(np.int64) for rank, part in places.groupby("rank")["node_id"]}

@@ -27,8 +27,8 @@ def network_breakdown(
 ) -> pd.DataFrame:
     """Return the path by the dimensions of the *network* that its communication crosses, largest first.
 
-    Columns as `CriticalPath.breakdown` has them; *nodes* are the run's. What does not communicate, and all of
-    it if the network's shape is not known, counts as ``no communication``.
+    Columns are those of `CriticalPath.breakdown`; *nodes* are the run's. Other work, and everything if
+    the network's shape is unknown, counts as ``no communication``.
     """
     places = pd.MultiIndex.from_frame(path.unreasoned[["rank", "node_id"]])
     facts = nodes.set_index(["rank", "node_id"])[COMM_FACTS]
@@ -40,7 +40,7 @@ def network_breakdown(
 
 
 def members_of(node: Mapping[Any, Any], workload: Workload) -> frozenset[int]:
-    """Return the ranks that a communication joins; none for a *node* that is none."""
+    """Return the ranks of a communication; none for another *node*."""
     if int(node.get("comm_type", -1)) >= 0:
         group = int(node["group"])
         return frozenset(workload.groups[group] if group else range(workload.num_ranks))
@@ -48,7 +48,7 @@ def members_of(node: Mapping[Any, Any], workload: Workload) -> frozenset[int]:
 
 
 def _crossed(node: Mapping[Any, Any], workload: Workload, network: Mapping[str, Any]) -> str:
-    """Return which dimensions of the network the ranks of a communication differ in, in words."""
+    """Return the network dimensions in which the ranks of a communication differ, as text."""
     sizes, shapes = network.get("npus_count", []), network.get("topology", [])
     ranks = members_of(node, workload)
     below, crossed = 1, []
@@ -63,7 +63,7 @@ _BEFORE = "before its first message"
 
 
 def why_no_links(result: Result) -> str:
-    """Return why the path cannot be split by links, and what to do; ``""`` where it can."""
+    """Return the reason why the path cannot be split by links, and the remedy; ``""`` if it can."""
     if len(result.flows):
         return ""
     known = "nothing of single messages" if result.links.empty else "what each link carries in all, not when"
@@ -78,11 +78,11 @@ def link_breakdown(
 ) -> pd.DataFrame:
     """Return *path* by the link that each piece of its communication waited for, the largest first.
 
-    Columns as `CriticalPath.breakdown` has them; they sum to the makespan exactly. A communication is walked
-    back from its end: to the message that reached its rank last, to that message's start, to what had
-    reached its sender last by then, and so on. Only messages among the ranks of the communication count;
-    several of these at a time, among the same ranks, are not distinguished. Empty without messages. *nodes*
-    are those of the run.
+    Columns are those of `CriticalPath.breakdown`; they sum to the makespan exactly. A communication is
+    walked back from its end: to the message that reached its rank last, to that message's start, to the
+    last message that had reached its sender by then, and so on. Only messages among the ranks of the
+    communication count; several of these at a time, among the same ranks, are not distinguished. Empty
+    without messages. *nodes* are those of the run.
     """
     if why_no_links(result):
         return _breakdown({}, path)
@@ -121,7 +121,7 @@ class _Messages:
     def walk_back(
         self, rank: int, start: int, end: int, members: frozenset[int]
     ) -> Mapping[tuple[int, int] | None, int]:
-        """Return the ns from *start* to *end* by (source, target); None is what no message explains."""
+        """Return the ns from *start* to *end* by (source, target); None: explained by no message."""
         found: dict[tuple[int, int] | None, int] = defaultdict(int)
         while end > start:
             last = self._last(rank, start, end, members)
@@ -156,7 +156,7 @@ class _Ways:
             self._near[int(source)].add(int(target))
 
     def name(self, source: int, target: int) -> str:
-        """Return the ends of the link from *source* to *target*, and the only switch between, if one is."""
+        """Return the ends of the link from *source* to *target*, and the single switch in between, if any."""
         ends = f"{self._name(source)} to {self._name(target)}"
         if target in self._near[source]:
             return ends

@@ -1,4 +1,4 @@
-"""How long each node took in two results: columns, read rank by rank; names for the rows asked for."""
+"""Durations of nodes in two results: columns, read rank by rank; names on request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TIMES = ["start_ns", "end_ns"]
 
 
 class NodeDifferences:
-    """Every node that two results have, in order of rank and node id; *order* is worst first."""
+    """Every common node of two results, in order of rank and node id; *order* is worst first."""
 
     def __init__(self, columns: Columns, workload: Workload) -> None:
         self.columns = columns
@@ -35,13 +35,13 @@ class NodeDifferences:
         return len(self.order)
 
     def texts(self, rows: Ints, names: Sequence[str]) -> dict[str, TextColumn]:
-        """Return what the workload calls *rows*."""
+        """Return the names of *rows* from the workload."""
         kept, place = (np.unique(rows, return_inverse=True)) if len(rows) < len(self) else (slice(None), rows)
         facts = coded_facts(self._workload, self.columns["rank"][kept], self.columns["node_id"][kept], names)
         return {name: column[place] for name, column in facts.items()}
 
     def errors(self) -> pd.DataFrame:
-        """Return ``kind, base_ns, relative`` of all, worst first: what the distribution of errors needs."""
+        """Return ``kind, base_ns, relative`` of all, worst first, for the distribution of errors."""
         import pandas as pd  # noqa: PLC0415 - which the other answers do without
 
         kinds = self.texts(self.order, ["kind"])["kind"]
@@ -58,10 +58,10 @@ class NodeDifferences:
 def difference_columns(
     base: Result, other: Result, *, relative_to_other: bool, unlike: tuple[Ints, Ints]
 ) -> Columns:
-    """Return ``rank, node_id, base_ns, other_ns, delta_ns, relative`` of the nodes both results have.
+    """Return ``rank, node_id, base_ns, other_ns, delta_ns, relative`` of the common nodes.
 
-    *relative* is the difference over the base's time, or the other's; of the nodes *unlike*, their ranks and
-    ids, there is none.
+    *relative* is the difference over the base's time, or the other's; the nodes *unlike* (ranks and ids)
+    have none.
     """
     parts: list[Columns] = [dict.fromkeys(("node_id", "base_ns", "other_ns"), np.empty(0, np.int64))]
     ranks, counts = [], []
@@ -85,12 +85,12 @@ def difference_columns(
 
 
 def worst_first(delta_ns: Ints) -> Ints:
-    """Return the rows, the greatest difference first."""
+    """Return the rows, the largest difference first."""
     return np.argsort(-np.abs(delta_ns), kind="stable")
 
 
 def _common_ranks(base: Result, other: Result) -> Iterator[tuple[int, Columns, Columns]]:
-    """Yield each rank of both, with its nodes in the one and the other."""
+    """Yield each common rank with its nodes in both results."""
     others = other.table("nodes").by_rank(_TIMES)
     reached, theirs = next(others, (None, {}))
     for rank, nodes in base.table("nodes").by_rank(_TIMES):
@@ -105,7 +105,7 @@ def _common_ranks(base: Result, other: Result) -> Iterator[tuple[int, Columns, C
 def _common(
     first: Ints, second: Ints
 ) -> tuple[Ints, npt.NDArray[np.intp] | slice, npt.NDArray[np.intp] | slice]:
-    """Return the ids of both, which ascend, and their rows in each."""
+    """Return the common ids in ascending order, and their rows in each."""
     if np.array_equal(first, second):
         return first, slice(None), slice(None)
     return np.intersect1d(first, second, assume_unique=True, return_indices=True)

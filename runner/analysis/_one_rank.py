@@ -1,4 +1,4 @@
-"""The nodes of one rank of a run with what the workload says of them: of a large run, not those of all."""
+"""The nodes of one rank of a run with their properties from the workload, for large runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RankReader:
         self._lock = threading.Lock()
 
     def nodes(self, rank: int, names: Iterable[str] | None = None, *, coded: bool = False) -> pd.DataFrame:
-        """Return the executed nodes of *rank* as `RunAnalysis.nodes` has them; all columns, or some *names*.
+        """Return the executed nodes of *rank*, as in `RunAnalysis.nodes`; all columns, or those in *names*.
 
         With *coded*, texts are categories: a byte or two per node. A rank that executed nothing has no rows.
         """
@@ -44,14 +44,14 @@ class RankReader:
 
 
 def program_of_rank(workload: Workload, rank: int) -> pd.DataFrame:
-    """Return what *rank* is to execute, as `Graph.nodes`; nothing of it is kept."""
+    """Return the program of *rank*, as `Graph.nodes`; it is not cached."""
     graph = _graph(workload, rank)
     ids = np.asarray(graph.node_columns["node_id"])
     return _frame(_said(graph, ids, [*NODE_COLUMNS], coded=False))
 
 
 def edges_of_rank(workload: Workload, rank: int) -> pd.DataFrame:
-    """Return the edges of the program of *rank*, as `Graph.edges`; nothing of them is kept."""
+    """Return the edges of the program of *rank*, as `Graph.edges`; they are not cached."""
     return _frame(dict(_graph(workload, rank).edge_columns))
 
 

@@ -31,16 +31,16 @@ def operator_table(run: RunAnalysis) -> pd.DataFrame:
 
     ``time_ns`` is that of the device work of all ``calls`` as measured, on the host that of the operators
     themselves; ``share`` is its share of the rank's. ``flops`` and ``size_bytes`` are those of one call.
-    Where ``kind`` is "", the operator has no model or recorded shapes: these and the rates are missing then.
+    If ``kind`` is "", the operator has no model or recorded shapes, and these and the rates are missing.
     ``bound`` is compute or memory, whichever needs longer at the peaks of the chip that the trace names.
-    ``roofline_share`` is that time over the measured one, nan without a chip or model. Empty for workloads
+    ``roofline_share`` is that time over the measured one, NaN without a chip or model. Empty for workloads
     that were not converted from traces.
     """
     return _table(operator_rates(run.workload.metadata))
 
 
 def joined_operators(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `operator_table` with those of all ranks of a chip joined, as rank -1."""
+    """Return the rows of `operator_table`, merged over all ranks of a chip as rank -1."""
     return _table(joined_rates(_rates(table)))
 
 
@@ -76,7 +76,7 @@ def rooflines(points: pd.DataFrame) -> list[Roof]:
 
 
 def longest_call(run: RunAnalysis, operator: str, size_bytes: int) -> tuple[int, int]:
-    """Return rank and node of the longest piece of an *operator*, of calls of *size_bytes* if they have one.
+    """Return rank and node of the longest piece of an *operator*, of calls of *size_bytes* if there are any.
 
     The rank is the one on which the operator takes most time; (-1, -1) if no node has it.
     """
@@ -100,7 +100,7 @@ def _rates(table: pd.DataFrame) -> Iterator[OperatorRate]:
 
 
 def _table(rates: Sequence[OperatorRate]) -> pd.DataFrame:
-    """Return *rates* as `operator_table` has them."""
+    """Return *rates* in the form of `operator_table`."""
     total: Counter[int] = Counter()
     for rate in rates:
         total[rate.rank] += rate.time_ns

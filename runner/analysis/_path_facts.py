@@ -35,7 +35,7 @@ class NodeFacts:
     """The rows of some nodes, each of a rank, in the graphs of a workload."""
 
     def __init__(self, workload: Workload, ranks: Ints, node_ids: Ints) -> None:
-        """Find the nodes; raises `BackendError` for one that the workload lacks: it is another one then."""
+        """Locate the nodes; raises `BackendError` if one is missing, so that the workload is another one."""
         programs = np.full(len(ranks), -1, np.int64)
         inside = ranks < workload.num_ranks
         programs[inside] = np.asarray(workload.program_of_rank)[ranks[inside]]
@@ -76,7 +76,7 @@ class NodeFacts:
 
 
 def said_of(workload: Workload, places: pd.DataFrame, *names: str) -> pd.DataFrame:
-    """Return ``rank, node_id`` of *places* and what *workload* says of these nodes in the columns *names*."""
+    """Return ``rank, node_id`` of *places*, and the columns *names* of these nodes from *workload*."""
     table: pd.DataFrame = places[["rank", "node_id"]].reset_index(drop=True)
     facts = NodeFacts(workload, table["rank"].to_numpy(np.int64), table["node_id"].to_numpy())
     for name in names:
@@ -99,7 +99,7 @@ def coded_facts(
 
 
 def _rows(graph: Graph | None, node_ids: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Return the row of each node in *graph*, and whether it is there."""
+    """Return the row of each node in *graph*, and whether it exists."""
     ids = np.asarray(graph.node_columns["node_id"]) if graph is not None else np.empty(0, np.int64)
     if not len(ids):
         return np.zeros(len(node_ids), np.int64), np.zeros(len(node_ids), bool)
@@ -110,7 +110,7 @@ def _rows(graph: Graph | None, node_ids: Ints) -> tuple[Ints, npt.NDArray[np.boo
 def describe_collectives(
     metadata: Mapping[str, Any], types: Ints, comm_types: Ints, sizes: Ints, groups: Ints
 ) -> TextColumn:
-    """Return e.g. ``all_reduce of 12.3 MiB, all ranks`` of each node, or "" for those that are no message."""
+    """Return e.g. ``all_reduce of 12.3 MiB, all ranks`` of each node, or "" for other nodes."""
     rows = np.flatnonzero(types >= NodeType.COMM_SEND)
     numbers, facts = coded(*(column[rows] for column in (types, comm_types, sizes, groups)))
     labels = TextColumn(numbers.astype(np.int32), [_label(metadata, *fact) for fact in facts])
@@ -124,7 +124,7 @@ def _label(metadata: Mapping[str, Any], node_type: int, comm_type: int, size: in
 
 
 def collective_label(metadata: Mapping[str, Any], operation: str, size_bytes: int, group: int) -> str:
-    """Return e.g. ``all_reduce of 12.3 MiB, all ranks``, as the path names a collective."""
+    """Return e.g. ``all_reduce of 12.3 MiB, all ranks``, the name of a collective on the path."""
     return f"{operation} of {bytes_text(max(size_bytes, 0))}, {group_name(metadata, group)}"
 
 

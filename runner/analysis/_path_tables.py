@@ -46,7 +46,7 @@ def longest_segment(path: CriticalPath) -> tuple[int, int]:
 
 
 def nameless_text(table: pd.DataFrame, by: str) -> str:
-    """Return how much of a breakdown *by* names nothing, in one sentence; nothing if all of it is named."""
+    """Return the unnamed part of a breakdown *by*, in one sentence; "" if all of it is named."""
     share = float(table.loc[table["key"].astype(str).isin(_NAMELESS), "share"].sum())
     return f"{share_text(share)} of the path is in no {by}." if share >= _LEAST_SHARE else ""
 
@@ -54,7 +54,7 @@ def nameless_text(table: pd.DataFrame, by: str) -> str:
 def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:
     """Return the *count* largest keys of the path's breakdown, nameless time left out.
 
-    ``kind`` is what takes most of a key's time.
+    ``kind`` is the kind with most of a key's time.
     """
     table = path.breakdown(by)
     sums = path.unreasoned.groupby([by, "kind"])["duration_ns"].sum().reset_index()
@@ -72,10 +72,10 @@ _PLACE_LENGTH = 120
 
 @dataclass(frozen=True)
 class Divergence:
-    """How far two critical paths go together: over *segments* from the start, until *at_ns*, or to the end.
+    """The common start of two critical paths: *segments* segments, until *at_ns* or to the end.
 
-    ``*_goes_to`` names where each goes then, *on_both* is the share of the base's path that lies on the
-    other's too, and *same* says that the two never diverge.
+    ``*_goes_to`` names the next node of each, *on_both* is the share of the base's path that is also on the
+    other's, and *same*: the two never diverge.
     """
 
     segments: int
@@ -89,7 +89,7 @@ class Divergence:
 def divergence(base: CriticalPath, other: CriticalPath) -> Divergence:
     """Return the first segment, from the start, in which the two critical paths are on different nodes.
 
-    Ranks that run the same program count as one: which of them the path goes through is chance.
+    Ranks that run the same program count as one, as the path may run through any of them.
     """
     lasts = [_last_pieces(path) for path in (base, other)]
     paths = [path.segments[last] for path, last in zip((base, other), lasts, strict=True)]

@@ -1,4 +1,4 @@
-"""Walk the critical path back through a result's records; the engine steps, one rank's columns at a time."""
+"""Walk the critical path back through a result's records; one rank's columns at a time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Records:
         self._ranks = ranks
 
     def last(self) -> tuple[int, int]:
-        """Return rank and node of the one that ends last: of several the first rank's that starts last."""
+        """Return rank and node of the last end; of several, the node of the first rank that starts last."""
         ends, starts = self._columns["end_ns"], self._columns["start_ns"]
         tied = np.flatnonzero(ends == ends.max())
         ids = self._columns["node_id"]
@@ -67,7 +67,7 @@ class _Records:
 
 
 class _SavedRecords:
-    """The same for a saved result, of which only the ranks on the path are read."""
+    """The records of a saved result, of which only the ranks on the path are read."""
 
     def __init__(self, saved: Table, ranks: Sequence[tuple[int, int]]) -> None:
         self._saved = saved

@@ -1,4 +1,4 @@
-"""What the provenance of a result says of packets, and of what its network was fitted to."""
+"""Facts in a result's provenance on packets, and on the calibration of its network."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _HANDSHAKES = {"in-order": "A message waits for its receiver's request, behind w
 
 
 class FittedNetwork(NamedTuple):
-    """A calibration as a network file tells it.
+    """A calibration as stored in a network file.
 
-    *facts* are (label, text) pairs, *points* a table as `calibration_table` returns it, and *undetermined*
-    and *left_out* sentences.
+    *facts* are (label, text) pairs, *points* is a table as from `calibration_table`, *undetermined* and
+    *left_out* are sentences.
     """
 
     facts: tuple[tuple[str, str], ...]
@@ -64,7 +64,7 @@ class FittedNetwork(NamedTuple):
 
 
 def fitted_network(provenance: Mapping[str, Any]) -> FittedNetwork | None:
-    """Return what the network of a run was fitted to; None for one that was not."""
+    """Return the calibration of a run's network; None without one."""
     known = _known(provenance)
     if not known:
         return None
@@ -78,8 +78,8 @@ def calibration_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
     """Return a row for each measured size of the calibration of a run's network; none without one.
 
     The columns are ``dimension, operation, ranks, size_bytes, count, measured_ns, model_ns, messages_ns``
-    and ``error``, the model's relative one. ``messages_ns`` is what the network alone takes, without the
-    library. What is no such row in the file is left out.
+    and ``error``, the model's relative one. ``messages_ns`` is the time of the network alone, without the
+    library. Invalid rows of the file are omitted.
     """
     listed = _known(provenance).get("points")
     rows = [_row(point) for point in listed if _is_row(point)] if isinstance(listed, Sequence) else []
@@ -136,7 +136,7 @@ _PLAIN = (("fitted-on", "Fitted to"), ("when", "Made"), ("system", "System"))
 
 
 def _figure(figure: Any, text: Any) -> str:
-    """Return a figure with its interval, or how it is known."""
+    """Return a figure with its interval or its source."""
     if not isinstance(figure, Mapping) or not isinstance(figure.get("value"), (int, float)):
         return "not known"
     value, ends = text(figure["value"]), [figure.get("low"), figure.get("high")]

@@ -1,4 +1,4 @@
-"""Ranks: when each finished, what it waited for, which are equal, and which is the slowest."""
+"""Ranks: finish and waiting times, equal ranks, and the slowest one."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _MOST_KINDS = 32
 def rank_standings(result: Result, workload: Workload) -> pd.DataFrame:
     """Return a row per rank: ``rank, finish_ns, exposed_comm_ns, waiting_ns, same_as`` and ``apart_ns``.
 
-    ``waiting_ns`` is how long it waited for others in collectives. ``same_as`` is the lowest rank that runs
-    the same program and did the same at the same times, but for 0.1 % of the makespan; itself if there is
-    none below it. ``apart_ns`` is the most by which a node's start or end differs between the two.
+    ``waiting_ns`` is its waiting time for others in collectives. ``same_as`` is the lowest rank that runs
+    the same program at the same times, within 0.1 % of the makespan; itself if there is none below it.
+    ``apart_ns`` is the largest difference of a node's start or end between the two.
     """
     table = rank_times(result)[["rank", "finish_ns", "exposed_comm_ns"]].astype("int64")
     waits = result.collectives.groupby("rank")["wait_ns"].sum()
@@ -44,7 +44,7 @@ def rank_standings(result: Result, workload: Workload) -> pd.DataFrame:
 
 
 def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
-    """Return for ranks with nodes the lowest one that did the same, and how far they are apart.
+    """Return for ranks with nodes the lowest equal rank, and the largest difference between the two.
 
     Ranks with a unique program are omitted.
     """
@@ -64,7 +64,7 @@ def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
 
 
 def _apart_ns(one: Columns, other: Columns) -> int:
-    """Return by how much the nodes of two ranks differ at most, -1 if they are not the same ones."""
+    """Return the largest difference between the nodes of two ranks, -1 if the nodes are different ones."""
     if not np.array_equal(one["node_id"], other["node_id"]):
         return -1
     return max(int(np.abs(one[name] - other[name]).max()) for name in ("start_ns", "end_ns"))
@@ -79,8 +79,8 @@ Integers = npt.NDArray[np.int64]
 class SlowestRank:
     """The rank that works longest: *work_ns*, its peers' median *median_ns*.
 
-    It arrives last at *last_at* of *collectives*; *waited_ns* is how long the median rank waits for it there,
-    over all of them.
+    It arrives last at *last_at* of *collectives*; *waited_ns* is the median rank's total waiting time for
+    it.
     """
 
     rank: int
@@ -93,7 +93,7 @@ class SlowestRank:
 
     @property
     def sentence(self) -> str:
-        """The answer to "which rank is slow?", for people."""
+        """The answer to "which rank is slow?" as a sentence."""
         more = self.work_ns / self.median_ns - 1 if self.median_ns else 0.0
         work = (
             f"Slowest rank: rank {self.rank} works {duration_text(self.work_ns)}, {share_text(more)} more "
@@ -116,10 +116,10 @@ class SlowestRank:
 
 
 def slowest_rank(result: Result) -> SlowestRank | None:
-    """Return the rank of *result* that works longest before it has to wait for others; None of one rank.
+    """Return the rank of *result* that works longest before it waits for others; None for a single rank.
 
-    All its time but exposed communication is work, on the device or on the host: a rank is slow for whatever
-    reason. The slowest is the one that its peers wait for longest, else the one with the most work.
+    All time but exposed communication is work, on the device or on the host. The slowest rank is the one
+    that its peers wait for longest, or else the one with the most work.
     """
     ranks = result.columns("ranks")
     numbers = ranks["rank"].astype(np.int64)
@@ -142,9 +142,9 @@ def slowest_rank(result: Result) -> SlowestRank | None:
 
 
 def _lateness(calls: Columns, ranks: int) -> tuple[Integers, Integers, int]:
-    """Return how long the median rank waited for each rank, at how many collectives it was last, of how many.
+    """Return by rank the median waiting time for it, and how many collectives it was last at, of all.
 
-    Of a collective, the ranks that arrive last together count where they are a minority.
+    Ranks that arrive last together count if they are a minority.
     """
     late, last_at = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
     order = np.lexsort((calls["start_ns"], calls["collective"]))

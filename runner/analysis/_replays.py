@@ -1,4 +1,4 @@
-"""Replay a run with something changed, unless it is too large."""
+"""Replay a run with a change, unless it is too large."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_PATH_NODES = 200_000
 
 
 def replays_of(result: Result, experiment: Callable[[], Experiment]) -> Simulate | None:
-    """Return the function that replays the *experiment* of *result*; None where the run is too large."""
+    """Return the function that replays the *experiment* of *result*; None if the run is too large."""
     events = int(result.provenance.get("events", result.num_nodes))
     if not about_backend(result.backend).quick or not 0 < events <= _MOST_EVENTS:
         return None

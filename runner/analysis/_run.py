@@ -1,4 +1,4 @@
-"""One run of a study with every answer derived from it."""
+"""One run of a study with all its analyses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Value = TypeVar("Value")
 
 
 class ComputedOnce(Generic[Value]):
-    """A property computed when first asked for, by one thread while others wait, and then kept."""
+    """A property that is computed at its first use, by one thread while others wait, and then cached."""
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:
         self._compute = compute
@@ -69,9 +69,9 @@ class ComputedOnce(Generic[Value]):
 
 
 class RunAnalysis:
-    """One run with everything derived from it, each part computed when first asked for.
+    """One run with all its analyses, each computed at its first use.
 
-    Runs are content-hashed, so nothing here can go stale but the label and note in *info*.
+    Runs are immutable, so only the label and note in *info* can become stale.
     """
 
     def __init__(self, study: Study, info: RunInfo, result: Result, workload: Workload) -> None:
@@ -89,11 +89,11 @@ class RunAnalysis:
 
     @property
     def is_large(self) -> bool:
-        """Whether the run has too many nodes to read all of them; pages then read one rank at a time."""
+        """Whether the run has too many nodes to read all of them, so that pages read one rank at a time."""
         return self.result.num_nodes > MANY_NODES
 
     def nodes_of(self, rank: int) -> pd.DataFrame:
-        """Return those of :attr:`nodes` that *rank* executed; of a large run no others are read."""
+        """Return the rows of :attr:`nodes` of *rank*; of a large run, no others are read."""
         if not self.is_large:
             own: pd.DataFrame = self.nodes[self.nodes["rank"] == rank]
             return own
@@ -112,7 +112,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def nodes(self) -> pd.DataFrame:
-        """Return every executed node: simulated interval and causes, and what the workload says of it."""
+        """Return every executed node: simulated interval and causes, and its properties from the workload."""
         check_table(self.result.num_nodes)
         described = self.workload.node_table()
         nodes, keys = self.result.nodes, ["rank", "node_id"]
@@ -131,7 +131,7 @@ class RunAnalysis:
         return RankReader(self.result, self.workload)
 
     def coded_nodes_of(self, rank: int, names: Iterable[str]) -> pd.DataFrame:
-        """Return some columns of :meth:`nodes_of`, with texts as categories; none of it is kept."""
+        """Return some columns of :meth:`nodes_of`, with texts as categories; they are not cached."""
         return self._by_rank.nodes(rank, names, coded=True)
 
     def edges_of(self, rank: int) -> pd.DataFrame:
@@ -142,17 +142,17 @@ class RunAnalysis:
 
     @ComputedOnce
     def calls(self) -> CapturedCalls:
-        """Return what the host threads called in the captured step; false if the study lacks the traces."""
+        """Return the calls of host threads in the captured step; false if the study lacks the traces."""
         return CapturedCalls(self.study, self.workload)
 
     def program_of(self, rank: int) -> pd.DataFrame:
-        """Return what *rank* is to execute, a row per node."""
+        """Return the program of *rank*, a row per node."""
         if not self.is_large:
             return self.workload.graph_of(rank).nodes
         return program_of_rank(self.workload, rank)
 
     def facts_of(self, ranks: Ints, node_ids: Ints, *names: str) -> Columns:
-        """Return what the workload says of some nodes in columns of numbers."""
+        """Return numeric columns of some nodes from the workload."""
         facts = NodeFacts(self.workload, ranks, node_ids)
         return {name: facts.numbers(name) for name in names}
 
@@ -167,7 +167,7 @@ class RunAnalysis:
         )
 
     def trace(self, ranks: Iterable[int] | None = None) -> Iterator[str]:
-        """Yield the pieces of the run as a Chrome trace; of a large one some *ranks*, one by one."""
+        """Yield the run as a Chrome trace, in pieces; for a large run, of some *ranks*, one by one."""
         from ._chrome_trace import chrome_trace, chrome_traces  # noqa: PLC0415 - as below
         from ._lanes import Lanes  # noqa: PLC0415
 
@@ -184,7 +184,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def _advised(self) -> Advised:
-        """Return what would help, which is cached next to the run: it takes some replays."""
+        """Return the advice, which is cached next to the run, as it needs replays."""
         from ._kept import advised_beside  # noqa: PLC0415 - as below
         from ._replays import replays_of  # noqa: PLC0415
 
@@ -221,7 +221,7 @@ class RunAnalysis:
     def breakdown(self, by: str) -> pd.DataFrame:
         """Return the critical path by one of :data:`RUN_BREAKDOWNS`, as `CriticalPath.breakdown` does.
 
-        By links it is empty where :func:`why_no_links` says why.
+        By links it is empty if :func:`why_no_links` returns a reason.
         """
         if by == "network":
             from ._network_path import COMM_FACTS, network_breakdown  # noqa: PLC0415 - as all below, few answers need it
@@ -244,7 +244,7 @@ class RunAnalysis:
                 graph.edge_columns[name]
 
     def _on_path(self, names: Iterable[str]) -> pd.DataFrame:
-        """Return some columns of :attr:`nodes`, of those on the path; of a large run no others are read."""
+        """Return some columns of :attr:`nodes` for nodes on the path; of a large run, no others are read."""
         if not self.is_large:
             return self.nodes
         on_path = self.path.unreasoned[["rank", "node_id"]].drop_duplicates()
@@ -271,11 +271,11 @@ class RunAnalysis:
 
     @property
     def advice(self) -> pd.DataFrame:
-        """Return what would help, as :func:`advice_table` does."""
+        """Return the advice, as :func:`advice_table` does."""
         return advice_table(self.advices())
 
     def advices(self) -> tuple[Advice, ...]:
-        """Return what would help, the largest gain first: replays, or bounds where those would take long."""
+        """Return the advice, the largest gain first: from replays, or bounds if those would take too long."""
         return self._advised.advice
 
     def _own_network(self) -> Mapping[str, Any] | None:
@@ -306,7 +306,7 @@ class RunAnalysis:
 
     @property
     def is_measured(self) -> bool:
-        """Whether the workload says when its nodes ran in the trace it comes from."""
+        """Whether the workload has the measured times of its nodes."""
         began = (np.asarray(graph.node_columns["measured_start_ns"]) for graph in self.workload.graphs)
         return any(bool((start_ns >= 0).any()) for start_ns in began)
 
@@ -319,18 +319,18 @@ class RunAnalysis:
 
     @ComputedOnce
     def elasticity(self) -> pd.DataFrame:
-        """Return what 10 % more speed of each large contributor gives; simulates the run once for each."""
+        """Return the gains of 10 % more speed of each large contributor; simulates the run once for each."""
         return self.each_faster(1.1)
 
     def each_faster(self, times: float) -> pd.DataFrame:
-        """Return what the step takes when each large contributor alone is *times* as fast; simulates each."""
+        """Return the step times with each large contributor alone *times* as fast; simulates each."""
         from ._what_if import sensitivity  # noqa: PLC0415 - what simulates; the other answers do without
 
         chosen = self.faster_targets()
         return sensitivity(self.experiment(), self.result.makespan_ns, chosen, times)
 
     def faster_targets(self, count: int = 5) -> list[Target]:
-        """Return what could be faster, as `targets`; of the path's contributors the *count* largest."""
+        """Return possible changes as `targets`, with the *count* largest contributors of the path."""
         from ._what_if import targets  # noqa: PLC0415 - what simulates; the other answers do without
 
         provenance = self.result.provenance
@@ -342,7 +342,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def layers(self) -> pd.DataFrame:
-        """Return what each module takes, as :func:`layer_table` does."""
+        """Return the times of each module, as :func:`layer_table` does."""
         from ._layers import layer_table  # noqa: PLC0415
 
         if not self.is_large:
@@ -366,7 +366,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def words(self) -> Words:
-        """Return the words that :attr:`nodes` are found by."""
+        """Return the words by which :attr:`nodes` can be searched."""
         from ._search import Words  # noqa: PLC0415
 
         return Words.of(self.nodes)
@@ -397,16 +397,16 @@ class RunAnalysis:
 
     @ComputedOnce
     def has_programs(self) -> bool:
-        """Return whether the run's system names collective programs, files or made ones."""
+        """Return whether the run's system names collective programs, from files or generated."""
         from ..config import program_files  # noqa: PLC0415 - most answers do without configurations
 
         return bool(program_files(self.study.run_configs(self.info.id)[1]))
 
     @ComputedOnce
     def programs(self) -> Mapping[Demand, Program]:
-        """Return the collective program of each kind, group size and message size that ran one.
+        """Return the collective program of each kind, group size and message size that used one.
 
-        They are read, and proved again, from the copies that the study keeps.
+        They are read from the study's copies, and proved again.
         """
         return self.experiment().programs.programs if self.has_programs else {}
 
@@ -421,15 +421,15 @@ class RunAnalysis:
         return None if row < 0 else {str(key): value for key, value in nodes.iloc[row].items()}
 
     def row(self, rank: int, node_id: int) -> int:
-        """Return which row of :attr:`nodes` a node is, or -1 if the run has no such node."""
+        """Return the row of a node in :attr:`nodes`, or -1 if the run has no such node."""
         nodes = self.nodes
         found = np.flatnonzero((nodes["rank"].to_numpy() == rank) & (nodes["node_id"].to_numpy() == node_id))
         return int(found[0]) if len(found) else -1
 
     def measured_among(self, rank: int, node_id: int) -> tuple[int, int]:
-        """Return among how many ranks a collective was measured, and among how many it was simulated.
+        """Return the number of ranks with which a collective was measured, and with which it was simulated.
 
-        Both are 1 for any other node.
+        Both are 1 for other nodes.
         """
         calls = self.result.collectives
         own = calls.loc[(calls["rank"] == rank) & (calls["node_id"] == node_id), "collective"]
@@ -440,9 +440,9 @@ class RunAnalysis:
         return int((members // block == rank // block).sum()), len(members)
 
     def slack_of(self, rank: int, node_id: int) -> int | None:
-        """Return how many ns later a node could end without making the step longer; None if unknown.
+        """Return the slack of a node in ns; None if unknown.
 
-        Of a large run it is: every node would have to be known.
+        It is unknown for large runs, as it would need all nodes.
         """
         if self.is_large:
             return None
@@ -451,7 +451,7 @@ class RunAnalysis:
 
 
 def analyse_run(study: Study, run_id: str | None = None) -> RunAnalysis:
-    """Return the analysis of a run of *study*, of the newest unless *run_id* names one.
+    """Return the analysis of the run *run_id* of *study*, by default the newest.
 
     Raises `StudyError` if there is no such run.
     """

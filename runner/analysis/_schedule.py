@@ -1,4 +1,4 @@
-"""When every node ran and on which lane: columns in order of rank and node id, read rank by rank."""
+"""The times and lanes of all nodes: columns in order of rank and node id, read rank by rank."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NodePlaces:
         return cls(node_id, dict(zip(counts, pairwise(ends), strict=True)))
 
     def rows(self, ranks: Ints, node_ids: Ints) -> Ints:
-        """Return the row of each node, -1 for those that are not there."""
+        """Return the row of each node, -1 for missing ones."""
         found = np.full(len(ranks), -1, np.int64)
         order = np.argsort(ranks, kind="stable")
         for part in _runs(ranks[order]):
@@ -48,10 +48,10 @@ class NodePlaces:
 class Schedule:
     """The nodes of *result*, whose programs are *workload*'s; a node is known by its row.
 
-    *start*, *end*: its interval. *cause*: its place among the nodes of its rank of what set it off, -1 for
-    none. *type*, *lane*: one node at a time runs on each lane of a rank, -1 is none. *others*, *origins*: the
-    rows that ended because of the start of another row, and those. Raises `BackendError` for a node that the
-    workload lacks.
+    *start*, *end*: its interval. *cause*: the index, among the nodes of its rank, of the node that let it
+    start, -1 for none. *type*, *lane*: one node at a time runs on each lane of a rank; -1 is none.
+    *others*, *origins*: rows whose end was triggered by the start of another row, and these rows. Raises
+    `BackendError` for a node that the workload lacks.
     """
 
     def __init__(self, result: Result, workload: Workload) -> None:
@@ -91,7 +91,7 @@ class Schedule:
 
 
 def among(ids: Ints, asked: Ints) -> Ints:
-    """Return the place of each id that is *asked* for in *ids*, which ascend; -1 for those not there."""
+    """Return the index of each id of *asked* in *ids*, which ascend; -1 for missing ones."""
     if not len(ids):
         return np.full(len(asked), -1, np.int64)
     place = np.minimum(np.searchsorted(ids, asked), len(ids) - 1)
@@ -100,7 +100,7 @@ def among(ids: Ints, asked: Ints) -> Ints:
 
 
 def _runs(values: Ints) -> Iterator[slice]:
-    """Yield where equal *values* follow each other."""
+    """Yield the ranges of consecutive equal *values*."""
     ends = [*(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
     start = 0
     for end in ends if len(values) else []:

@@ -1,4 +1,4 @@
-"""Find nodes of a run by words, and the node of another run that does the same."""
+"""Find nodes of a run by words, and the corresponding node of another run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FACTS = ["rank", "node_id", "name", "kind", "module", "start_ns"]
 
 @dataclass(frozen=True)
 class Words:
-    """The texts of some columns of a table, each once, and which of them each row has."""
+    """The distinct texts of some columns of a table, and the text of each row."""
 
     texts: tuple[pd.Series, ...]
     codes: tuple[npt.NDArray[np.int32], ...]
@@ -51,7 +51,7 @@ def search_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) 
 
 
 def named_nodes(words: Words, text: str) -> npt.NDArray[np.bool_]:
-    """Return of each row *words* were made of whether its name, operator or module contains *text*."""
+    """Return for each row of *words* whether its name, operator or module contains *text*."""
     wanted = text.strip().lower()
     named = np.zeros(len(words.codes[0]), bool)
     for texts, codes in zip(words.texts, words.codes, strict=True):
@@ -69,7 +69,7 @@ def _numbered(nodes: pd.DataFrame, text: str) -> npt.NDArray[np.bool_]:
 
 
 def found_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) -> pd.DataFrame:
-    """Return what :func:`search_nodes` finds with the few facts that tell the nodes apart."""
+    """Return the result of :func:`search_nodes` with the facts that distinguish the nodes."""
     found = search_nodes(nodes, words, text, count).reset_index(drop=True)
     table: pd.DataFrame = found[_FACTS].assign(duration_ns=found["end_ns"] - found["start_ns"])
     return table
@@ -107,7 +107,7 @@ def search_hits(
 
 
 def _one_of_each(programs: npt.NDArray[np.int32], rank: int) -> list[int]:
-    """Return a rank for each of *programs*: *rank* for its own, the lowest for the others."""
+    """Return a rank for each of *programs*: *rank* for its own program, the lowest rank for others."""
     _, lowest = np.unique(programs, return_index=True)
     chosen = {int(programs[other]): int(other) for other in lowest}
     if 0 <= rank < len(programs):
@@ -127,7 +127,7 @@ def _node_hits(found: pd.DataFrame, alike: npt.NDArray[np.int64]) -> pd.DataFram
 
 
 def _wholes(nodes: pd.DataFrame, words: Words, alike: npt.NDArray[np.int64], text: str) -> list[pd.DataFrame]:
-    """Return the modules and operators that *text* finds, those that take longest first."""
+    """Return the modules and operators that contain *text*, the longest first."""
     wanted, parts = text.strip().lower(), []
     length = (nodes["end_ns"] - nodes["start_ns"]).to_numpy()
     for what, column in _WHOLE.items():
@@ -165,11 +165,10 @@ _SAME = ("name", "module", "phase", "kind")
 
 
 def counterpart(nodes: pd.DataFrame, row: int, others: pd.DataFrame, step: int | None = None) -> int:
-    """Return the row of *others* that does what *row* of *nodes* does, -1 if there is none.
+    """Return the row of *others* that corresponds to *row* of *nodes*, -1 if there is none.
 
-    That is the node of the same rank, name, module, phase and kind that comes as late among its like: the
-    fifth of one run for the fifth of the other. With *step* only nodes of that step of *others* count; those
-    of *nodes* are then of the step of *row*.
+    It has the same rank, name, module, phase and kind, and the same position among such nodes. With
+    *step* only nodes of that step of *others* count; those of *nodes* are then of the step of *row*.
     """
     rank, own = nodes["rank"].iloc[row], nodes["step"].iloc[row]
     mine = _alike(nodes, nodes, row, rank)
@@ -182,7 +181,7 @@ def counterpart(nodes: pd.DataFrame, row: int, others: pd.DataFrame, step: int |
 
 
 def _alike(nodes: pd.DataFrame, of: pd.DataFrame, row: int, rank: int) -> Ints:
-    """Return the rows of *nodes* that are like *row* of *of*, in order of their start."""
+    """Return the rows of *nodes* with the properties of *row* of *of*, in order of their start."""
     rows = np.flatnonzero(nodes["rank"].to_numpy() == rank)
     part = nodes.iloc[rows]
     alike = np.ones(len(rows), bool)

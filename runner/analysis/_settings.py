@@ -34,10 +34,10 @@ class Setting(NamedTuple):
 
 
 def settings_table(results: Mapping[str, Result], workloads: Sequence[str] = ()) -> pd.DataFrame:
-    """Return what *results* were configured with, a row a setting: ``setting``, ``differs``, a column each.
+    """Return the settings of *results*, a row per setting: ``setting``, ``differs``, and a column per result.
 
-    Settings that differ come first. A result without a setting has an empty text there; that does not make
-    a measurement differ, which has no settings of a simulation.
+    Settings that differ come first. A result without a setting has an empty text; measurements, which have
+    no settings of a simulation, do not count as differing.
     """
     given = [_settings(result) for result in results.values()]
     for settings, workload in zip(given, workloads, strict=False):
@@ -74,7 +74,7 @@ def _settings(result: Result) -> dict[str, str]:
 def settings_of(made: Mapping[str, Any]) -> list[Setting]:
     """Return the settings of the configurations and options in *made*, a provenance or a part of one.
 
-    Dimensions of the network and figures of a GPU machine are settings of their own.
+    Each dimension of the network, and each figure of a GPU machine, is a separate setting.
     """
     network = made.get("network", {})
     rows = [
@@ -99,7 +99,7 @@ def settings_of(made: Mapping[str, Any]) -> list[Setting]:
 
 
 def _machine_settings(machine: Any, keys: tuple[str, ...]) -> Iterator[Setting]:
-    """Yield the figures of a GPU machine one by one, without the sentences on where they are from."""
+    """Yield the figures of a GPU machine one by one, without their sources."""
     for key, value in machine.items() if isinstance(machine, Mapping) else ():
         within = (*keys, key)
         if isinstance(value, Mapping) and key not in _WORDS:

@@ -1,4 +1,4 @@
-"""Slack: how much later each node of a result could end before the whole step would take longer."""
+"""Slack: how much later each node of a result could end without delaying the step."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _Waits = tuple[npt.NDArray[Any], npt.NDArray[Any], Ints]
 def slack(result: Result, workload: Workload) -> pd.DataFrame:
     """Return ``rank, node_id, slack_ns``: how much later each node could end without delaying the last one.
 
-    A row per executed node of *result*, whose programs are *workload*'s, in their order. Everything else
-    keeps its duration and its place: what depends on a node, or follows it on its lane, comes later by as
-    much as no gap takes up. A collective ends as long after the arrival it waited for as it did; other ranks
-    may arrive until then. Nodes of the critical path have 0. Raises `BackendError` if the result has no
-    nodes, or not this workload's.
+    A row per executed node of *result*, whose programs are *workload*'s, in their order. Durations and
+    orders are unchanged: a node that depends on another, or follows it on its lane, is delayed by the part
+    that gaps do not absorb. A collective ends at the same interval after its last needed arrival; other
+    ranks may arrive until then. Nodes of the critical path have 0. Raises `BackendError` if the result has
+    no nodes, or not this workload's.
     """
     found = slack_columns(result, workload)["slack_ns"]
     places = result.table("nodes").read(["rank", "node_id"])
@@ -43,7 +43,7 @@ def slack(result: Result, workload: Workload) -> pd.DataFrame:
 def slack_columns(result: Result, workload: Workload) -> Columns:
     """Return ``rank, node_id, start_ns, end_ns, slack_ns`` in order of rank and node id; raises as `slack`.
 
-    It reads the result rank by rank, and holds about 200 bytes per node.
+    It reads the result rank by rank, and needs about 200 bytes per node.
     """
     if not result.num_nodes:
         raise BackendError(
@@ -62,13 +62,13 @@ def slack_columns(result: Result, workload: Workload) -> Columns:
 
 
 class _Events:
-    """What happens: each row of a schedule starts and ends, and ranks wait for each other.
+    """The events of a schedule: each row starts and ends, and ranks wait for each other.
 
-    The end of a row is the event *end*, its start that before if the row is *apart*, and else the same: a
-    computation has one event, as its end moves with its start. So the events of a rank stand together. Behind
-    those of all rows are the instants for which ends of a collective waited. *waits* (before, after, gap, in
-    order of the first) are those of communication: after comes at least so long after before, and has *gap*
-    to spare.
+    The end of a row is the event *end*. If the row is *apart*, its start is the preceding event; otherwise
+    it is the same event, as a computation's end moves with its start. The events of a rank are contiguous.
+    After those of all rows come the arrivals for which ends of a collective waited. *waits* (before, after,
+    gap; sorted by before) are those of communication: *gap* is how much later before could come without
+    delaying after.
     """
 
     def __init__(self, schedule: Schedule, collectives: Columns) -> None:
@@ -103,7 +103,7 @@ class _Events:
         return found
 
     def _add_communication(self) -> None:
-        """Let communication end after its own start, and after the arrivals of others that it waited for."""
+        """Make communication end after its own start, and after the arrivals of others that it waited for."""
         plan = self.schedule
         rows = np.flatnonzero(self.apart)
         origin = self._origins(rows)
@@ -117,11 +117,10 @@ class _Events:
         self._add(self.starts(origin[other]), self.end[rows[other]], none_to_spare)
 
     def _add_arrivals(self, collectives: Columns) -> Ints:
-        """Let every rank of a collective arrive until the arrival that an end waited for.
+        """Make every rank of a collective arrive before the arrival that an end waited for.
 
-        Of each collective, the arrivals waited for are a chain of events in order of time, with the time
-        between two as the gap: so the waits grow with the ranks and not with their square. Returns when they
-        are.
+        The awaited arrivals of a collective form a chain of events in time order, with the time between
+        two as the gap, so the number of waits is linear in the ranks. Returns when they are.
         """
         plan = self.schedule
         rows = plan.rows(collectives["rank"], collectives["node_id"])
@@ -142,7 +141,7 @@ class _Events:
     def in_order(self) -> npt.NDArray[np.int32]:
         """Return the events in order of time, and of rows.
 
-        Of one instant ends come first, then what takes no time, then starts.
+        At the same time, ends come first, then events without duration, then starts.
         """
         plan = self.schedule
         times, group = np.empty(self.count, np.int64), np.full(self.count, 2, np.int8)
@@ -158,13 +157,13 @@ class _Events:
 
 
 def _held_up(before: npt.NDArray[Any], after: npt.NDArray[Any], gap: Ints) -> _Waits:
-    """Return the waits without those whose events ran the other way round: they hold nothing up."""
+    """Return the waits without those whose events ran in the opposite order, as they delay nothing."""
     kept = gap >= 0
     return (before, after, gap) if kept.all() else (before[kept], after[kept], gap[kept])
 
 
 def _distinct(number: Ints, time: Ints) -> tuple[Ints, Ints]:
-    """Return the different pairs of both in order, as two rows, and which of them each pair is."""
+    """Return the distinct pairs of both in order, as two rows, and the index of each pair among them."""
     order = np.lexsort((time, number))
     pairs = np.stack([number[order], time[order]])
     new = np.append(True, (pairs[:, 1:] != pairs[:, :-1]).any(axis=0))[: len(order)]
@@ -174,7 +173,7 @@ def _distinct(number: Ints, time: Ints) -> tuple[Ints, Ints]:
 
 
 def _next_in_chain(chain: Ints, number: Ints, time: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Return the place of the first link of each *number* that is not before *time*, and if there is one."""
+    """Return the index of the first link of each *number* at or after *time*, and whether there is one."""
     order = np.lexsort(
         (
             np.concatenate([np.ones(chain.shape[1]), np.zeros(len(number))]),
@@ -192,9 +191,9 @@ def _next_in_chain(chain: Ints, number: Ints, time: Ints) -> tuple[Ints, npt.NDA
 
 
 def _waits_of_rank(events: _Events, graph: Graph, low: int, high: int) -> list[_Waits]:
-    """Return what waits within a rank, rows *low* to *high*: programs and lanes have an order.
+    """Return the waits within a rank, rows *low* to *high*, by the order of programs and lanes.
 
-    Mostly a lane's order is in the program too, and what set a node off in either: each counts once.
+    A wait that is both in a lane's order and in the program counts once.
     """
     plan, own = events.schedule, slice(low, high)
     start, end, cause = plan.start[own], plan.end[own], plan.cause[own]
@@ -229,7 +228,7 @@ def _before_on_lane(plan: Schedule, own: slice) -> Ints:
 
 
 def _by_event(events: _Events, workload: Workload) -> tuple[Ints, npt.NDArray[np.int32], Ints]:
-    """Return all waits by the event before: where those of each begin, what waits, and the gaps."""
+    """Return all waits by the earlier event: the first index of each, the later events, and the gaps."""
     parts = []
     for rank, (low, high) in events.schedule.bounds.items():
         own = _waits_of_rank(events, workload.graph_of(rank), low, high)
@@ -243,7 +242,7 @@ def _by_event(events: _Events, workload: Workload) -> tuple[Ints, npt.NDArray[np
 
 
 def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return *parts* as one, and let go of them."""
+    """Return the concatenated *parts*, and release them."""
     whole = np.concatenate(parts)
     parts.clear()
     return whole
@@ -252,7 +251,7 @@ def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 def _sorted(
     events: _Events, own: list[_Waits], begin: int, stop: int
 ) -> tuple[Ints, npt.NDArray[np.int32], Ints]:
-    """Return how much waits for each event from *begin* to *stop*, then that in order, and its gaps."""
+    """Return the number of waits for each event from *begin* to *stop*, the waiting events, and the gaps."""
     shared = slice(*np.searchsorted(events.waits[0], [begin, stop]))
     pieces = [*own, (events.waits[0][shared], events.waits[1][shared], events.waits[2][shared])]
     before, after, gap = (np.concatenate(column) for column in zip(*pieces, strict=True))
@@ -261,7 +260,7 @@ def _sorted(
 
 
 def _least_gap(schedule: Schedule, events: _Events, workload: Workload) -> Ints:
-    """Return for each node the least sum of gaps on any way from its end to that of the last node."""
+    """Return for each node the least sum of gaps on any path from its end to that of the last node."""
     room = np.full(events.count, _LATEST)
     room[events.end] = schedule.end.max() - schedule.end
     lower_room(errors, room, events.in_order(), *_by_event(events, workload))
@@ -272,7 +271,7 @@ def _least_gap(schedule: Schedule, events: _Events, workload: Workload) -> Ints:
 def slack_table(nodes: pd.DataFrame, slack_ns: pd.Series) -> pd.DataFrame:
     """Return every one of *nodes* with its slack, the most critical and longest first.
 
-    Nothing if the slack is not known, which is then as empty.
+    Empty if the slack is unknown.
     """
     if len(slack_ns) != len(nodes):
         nodes = nodes.head(0)
@@ -292,7 +291,7 @@ def longest_with_slack(nodes: pd.DataFrame, slack_ns: pd.Series, count: int) -> 
 
 
 def slack_shares(nodes: pd.DataFrame, slack_ns: pd.Series, within_ns: int) -> tuple[float, float]:
-    """Return which parts of the time of *nodes* have no slack at all, and at most *within_ns*."""
+    """Return the shares of the time of *nodes* without slack, and with slack up to *within_ns*."""
     slack, length = slack_ns.to_numpy(), nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy()
     whole = max(1, int(length.sum()))
     return int(length[slack == 0].sum()) / whole, int(length[slack <= within_ns].sum()) / whole

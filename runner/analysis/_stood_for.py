@@ -16,7 +16,7 @@ __all__ = ["group_members", "ranks_stood_for"]
 def ranks_stood_for(result: Result) -> pd.Series:
     """Return the number of ranks that each rank's nodes in *result* represent: 1 unless others equal it.
 
-    A result of very many nodes, or of a workload with one of each kind of rank, has those of the simulated
+    A result of very many nodes, or of a workload with one rank of each kind, has nodes of the simulated
     ranks only.
     """
     import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
@@ -28,7 +28,7 @@ def ranks_stood_for(result: Result) -> pd.Series:
 
 
 def group_members(result: Result, group: int) -> Sequence[int] | None:
-    """Return the ranks of *group* where not all of them were recorded; None where the records tell."""
+    """Return the ranks of *group* if not all of them were recorded; None if the records suffice."""
     if not _stand_for_others(result):
         return None
     everyone: list[int] = result.columns("ranks")["rank"].tolist()

@@ -1,4 +1,4 @@
-"""Store and forward: the share of a makespan that whole messages spend at a switch before they go on."""
+"""Store and forward: the share of a makespan in which whole messages are received at a switch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MATTERS = 0.1  # of the makespan
 
 
 def second_hop_ns(made: Mapping[str, Any], operation: str, size_bytes: int, ranks: int) -> int | None:
-    """Return what sending all bytes of a collective over a second hop takes, on one switch; else None.
+    """Return the time to send all bytes of a collective over a second hop, for one switch; else None.
 
     *made* is the provenance of the result.
     """
@@ -40,10 +40,10 @@ def second_hop_ns(made: Mapping[str, Any], operation: str, size_bytes: int, rank
 
 
 def store_and_forward(result: Result) -> str:
-    """Return a sentence where store and forward may take 10 % of the makespan or more; else "".
+    """Return a sentence if store and forward may take 10 % of the makespan or more; else "".
 
-    It is an upper bound: the time in which the rank that sends most sends its bytes over one more hop, of
-    which computation may hide a part.
+    It is an upper bound: the time of the rank with most traffic to send it over one more hop, of which
+    computation may hide a part.
     """
     if about_backend(result.backend).hops < _HOPS or not result.makespan_ns:
         return ""

@@ -36,9 +36,9 @@ def busy_kinds(nodes: pd.DataFrame) -> pd.Series:
 
 
 def exclusive_ns(start: Ints, end: Ints, kind: npt.ArrayLike) -> Ints:
-    """Return how much of each interval counts as its own: the sum is the length of their union.
+    """Return the length of each interval that counts for it: the sum is the length of their union.
 
-    Where intervals overlap, the earlier one of `BUSY_KINDS` counts, and of one *kind* that which began first.
+    Of overlapping intervals, the earlier one of `BUSY_KINDS` counts, and of one *kind* the first one.
     """
     kinds, own = np.asarray(kind), np.zeros(len(start), np.int64)
     so_far = np.zeros(len(start), bool)
@@ -53,7 +53,7 @@ def exclusive_ns(start: Ints, end: Ints, kind: npt.ArrayLike) -> Ints:
 
 
 def _pieces(start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the order of the intervals by start, and the piece of each that no earlier one covers."""
+    """Return the order of the intervals by start, and the part of each that no earlier one covers."""
     order = np.argsort(start, kind="stable")
     start, end = start[order], end[order]
     first = np.maximum(start, np.append(start[:1], np.maximum.accumulate(end)[:-1]))
@@ -89,7 +89,7 @@ def stream_table(run: RunAnalysis) -> pd.DataFrame:
     """Return a row for each rank and stream of its device, and for each lane of its communication.
 
     ``compute_ns``, ``comm_ns``, ``copy_ns`` and ``idle_ns`` add up to ``span_ns``, from the start of the
-    first of its *nodes* to the end of the last. Where nodes of one stream overlap, computation counts first,
+    first of its *nodes* to the end of the last. If nodes of one stream overlap, computation counts first,
     then communication. ``device`` is -1 for lanes without a device.
     """
     ranks = run.result.columns("ranks")["rank"].tolist()
@@ -115,7 +115,7 @@ def _streams_of(rank: int, nodes: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _times(works: pd.DataFrame) -> dict[str, int]:
-    """Return how the time of a stream is divided."""
+    """Return the division of a stream's time."""
     start, end = works["start_ns"].to_numpy(np.int64), works["end_ns"].to_numpy(np.int64)
     first_ns, span_ns = int(start.min()), int(end.max() - start.min())
     own = exclusive_ns(start, end, works["kind"])

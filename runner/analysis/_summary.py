@@ -1,4 +1,4 @@
-"""Answer the first question, what bounds the step."""
+"""The summary of a run: what bounds its step."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class Summary:
     *ranks* has a row per rank: ``compute_ns, overlap_ns, copy_ns, exposed_comm_ns, exposed_copy_ns, idle_ns``
     and ``finish_ns``, where compute, exposed communication, exposed copies and idle time (here: until the
     last rank finishes) add up to the makespan.
-    *qualifiers* are sentences on the limits of the answer. *advice* is
-    what would help, and *causes* are what takes most of the path, each added up over all of its pieces.
-    *step* says which of several captured steps it is, and why that one.
+    *qualifiers* are sentences on the limits of the answer. *advice* lists changes that would help; *causes*
+    are the largest causes of time on the path, each summed over all pieces. *step* names the captured step,
+    and the reason for its choice.
     """
 
     headline: str
@@ -83,7 +83,7 @@ class Summary:
     step: str = ""
 
     def columns(self, name: str) -> Columns:
-        """Return the columns of :attr:`kinds` or :attr:`ranks`, without a table being made."""
+        """Return the columns of :attr:`kinds` or :attr:`ranks`, without building a table."""
         table: Table = vars(self)[name]
         return table.columns()
 
@@ -108,7 +108,7 @@ def summarize(
 ) -> Summary:
     """Return what bounds the step of *result*, a run of *workload*.
 
-    *path* is its critical path and *advised* what would help, if they are known; else the advice is a bound.
+    *path* is its critical path and *advised* the advice, if available; otherwise gains are bounds.
     """
     path = path or critical_path(result, workload)
     if advised is None:
@@ -143,7 +143,7 @@ class _Bound:
 def _bound(result: Result, kinds: Columns, ranks: Columns, advised: Advised, workload: Workload) -> _Bound:
     """Return the kind that bounds the step: the path's largest, unless replays or the busy device contradict.
 
-    Halving the time of a kind has to gain a good part of half of its time on the path.
+    Halving the time of a kind must gain a large part of half of its time on the path.
     """
     top, path_ns = str(kinds["key"][0]), int(kinds["duration_ns"][0])
     busy = float(1 - ranks["idle_ns"].mean() / max(1, result.makespan_ns)) if len(ranks["rank"]) else 0.0
@@ -173,7 +173,7 @@ def _bound(result: Result, kinds: Columns, ranks: Columns, advised: Advised, wor
 
 
 def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str, ...]:
-    """Return what the captured step is not: unprofiled, whole, of this machine; then what else was said."""
+    """Return limits of the captured step: profiling, missing parts, another machine; then further notes."""
     texts = [str(line) for key in ("warnings", "assumptions") for line in result.provenance.get(key, [])]
     overhead = profiler_overhead(workload.metadata)
     unsized = unsized_communication(workload)
@@ -191,7 +191,7 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
 
 
 def _of_the_profiler(overhead: ProfilerOverhead, bound_by: str) -> str:
-    """Return how far the captured step is from an unprofiled one; more of it where the host bounds it."""
+    """Return the difference of the captured step from an unprofiled one, in detail if the host bounds it."""
     text = f"{overhead.text[0].upper()}{overhead.text[1:]}"
     if overhead.host_rescaled:
         return f"{text}; host time was scaled by it."
@@ -204,7 +204,7 @@ def _of_the_profiler(overhead: ProfilerOverhead, bound_by: str) -> str:
 
 
 def _measured_ns(workload: Workload) -> int:
-    """Return how long the step took when it was captured, on the rank where it took longest; 0 if unknown."""
+    """Return the duration of the captured step on its slowest rank; 0 if unknown."""
     measured = workload.metadata.get("measured_step_ns")
     values = measured.values() if isinstance(measured, Mapping) else [measured]
     return max((int(value) for value in values if isinstance(value, (int, float))), default=0)
@@ -220,7 +220,7 @@ def _network_cannot_matter(path: CriticalPath, kinds: Columns, ranks: Columns) -
 
 
 def _measured_text(workload: Workload) -> str:
-    """Return the measured step in words; of how many ranks, where more are simulated."""
+    """Return the measured step as text, with the number of ranks if more are simulated."""
     measured_ns, ranks = _measured_ns(workload), measured_ranks(workload)
     if not measured_ns:
         return ""
@@ -255,7 +255,7 @@ def _late_rank(path: CriticalPath, kinds: Columns, late: Advice, top: Cause | No
 
 
 def _took(makespan_ns: int, workload: Workload) -> str:
-    """Return how long the step takes, simulated and measured, up to the verb."""
+    """Return the simulated and measured duration of the step, up to the verb of the sentence."""
     took, steps = f"{duration_text(makespan_ns)}{_measured_text(workload)}", captured_steps(workload.metadata)
     if steps > 1:
         return f"The {steps} steps take {took}, {duration_text(round(makespan_ns / steps))} each, and are"
@@ -263,7 +263,7 @@ def _took(makespan_ns: int, workload: Workload) -> str:
 
 
 def _contributor(path: CriticalPath, top: Cause | None) -> str:
-    """Return the largest contributor to the path as text: its name, its share, and where it was issued."""
+    """Return the largest contributor to the path as text: its name, its share, and its place in the code."""
     if top is None:
         return "nothing on it can be changed"
     segments = path.columns
@@ -291,7 +291,7 @@ def _lower(sentence: str) -> str:
 
 
 def rank_times(result: Result) -> pd.DataFrame:
-    """Return the time of each rank: compute, exposed communication and copies, and idle are the makespan."""
+    """Return the times of each rank: compute, exposed communication, exposed copies, idle: the makespan."""
     return frame_of(_rank_columns(result))
 
 

@@ -83,7 +83,7 @@ OVERVIEWS: Mapping[str, Callable[[Sequence[RunAnalysis]], pd.DataFrame]] = {
 
 
 def csv_text(table: pd.DataFrame) -> str:
-    """Return *table* as CSV; a text that a spreadsheet would compute, as ``=1+1``, has a quote before it."""
+    """Return *table* as CSV; texts that a spreadsheet would evaluate (``=1+1``) begin with a quote."""
     shown = table.rename(columns=_cell)
     for place, kind in enumerate(shown.dtypes):
         if kind.kind not in "biufcmM":

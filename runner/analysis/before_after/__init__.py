@@ -1,4 +1,4 @@
-"""Two sides of one or several steps each: what changed between them, and whether that is more than noise."""
+"""Compare two sides of one or several steps each: what changed, and whether it exceeds the noise."""
 
 from ._diff import VERDICT_COLOURS as VERDICT_COLOURS
 from ._diff import VERDICTS as VERDICTS

@@ -1,4 +1,4 @@
-"""Hold the steps of one side against those of another: where the time came from, to the last nanosecond."""
+"""Compare the steps of two sides: the causes of the difference, summing to it exactly."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _MOST_LEGS = 800  # the time to align them grows with their square
 
 
 def path_legs(segments: pd.DataFrame) -> pd.DataFrame:
-    """Return the *segments* with those of one part that follow each other as one: ``part, start_ns, ...``.
+    """Return the *segments* with consecutive ones of one part merged: ``part, start_ns, ...``.
 
-    Of a path with very many, the short ones between two long ones are one leg, too.
+    On a path with very many segments, short ones between two long ones are merged, too.
     """
     legs = _joined(segments.assign(segments=1), segments["part"])
     if len(legs) > _MOST_LEGS:
@@ -48,7 +48,7 @@ def path_legs(segments: pd.DataFrame) -> pd.DataFrame:
 
 
 def _joined(rows: pd.DataFrame, parts: pd.Series) -> pd.DataFrame:
-    """Return *rows* with neighbours whose *parts* are the same as one."""
+    """Return *rows* with neighbours of equal *parts* merged."""
     leg = (parts != parts.shift()).cumsum()
     table: pd.DataFrame = (
         rows.assign(part=parts)
@@ -69,8 +69,8 @@ def _joined(rows: pd.DataFrame, parts: pd.Series) -> pd.DataFrame:
 def paths_side_by_side(base: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """Return a row per leg of either path, in order: ``part, base_ns, other_ns, delta_ns, change`` and more.
 
-    ``change`` is ``new`` or ``gone`` for a leg of one path only, whose time of the other is 0; so the sums of
-    both columns are the two steps.
+    ``change`` is ``new`` or ``gone`` for a leg of one path only, with time 0 on the other, so that the
+    columns sum to the two steps.
     """
     matcher = SequenceMatcher(None, base["part"].tolist(), other["part"].tolist(), autojunk=False)
     pairs: list[tuple[int, int]] = []
@@ -116,7 +116,7 @@ class Side:
 
     @property
     def starts(self) -> tuple[tuple[int, ...], ...]:
-        """Which steps come from each start of the job."""
+        """The steps of each start of the job."""
         found: dict[str, list[int]] = {}
         for place, step in enumerate(self.steps):
             found.setdefault(step.start, []).append(place)
@@ -124,16 +124,16 @@ class Side:
 
     @property
     def median(self) -> Step:
-        """The step of the (lower) median duration: the one that is explained."""
+        """The step of the (lower) median duration, which is explained."""
         return sorted(self.steps, key=lambda step: step.makespan_ns)[(len(self.steps) - 1) // 2]
 
 
 class StepDiff:
-    """What changed from *base* to *other*; each table is computed when first asked for. Times are ns.
+    """The changes from *base* to *other*; each table is computed at its first use. Times are ns.
 
-    All tables have ``base_ns`` and ``other_ns`` (medians over the steps), ``delta_ns``, the interval
-    ``low_ns`` to ``high_ns`` that holds the difference but for noise, and a ``verdict``, one of
-    :data:`VERDICTS`; ``change`` says what is new, and what is gone.
+    All tables have ``base_ns`` and ``other_ns`` (medians over the steps), ``delta_ns``, the confidence
+    interval ``low_ns`` to ``high_ns`` of the difference, and a ``verdict``, one of :data:`VERDICTS`;
+    ``change`` marks ``new`` and ``gone`` rows.
     """
 
     def __init__(self, base: Side, other: Side, between_starts: float | None = None) -> None:
@@ -144,7 +144,7 @@ class StepDiff:
 
     @property
     def delta_ns(self) -> int:
-        """The median step of the other side less that of the base."""
+        """The median step of the other side minus that of the base."""
         return self.other.median.makespan_ns - self.base.median.makespan_ns
 
     @cached_property
@@ -170,11 +170,11 @@ class StepDiff:
 
     @cached_property
     def operators(self) -> pd.DataFrame:
-        """A row per operator of the device work of the median steps, means over the ranks, and one for idle.
+        """The device work of the median steps: a row per operator, means over the ranks, and one for idle.
 
-        Each moment counts once: ``delta_ns`` sums to that of the steps exactly. ``total_*`` is with what
-        overlaps; ``kernel_*`` is the longest work of the operator. An operator that another of its class
-        replaced has one row, called by both names. The greatest difference first.
+        Each moment counts once: ``delta_ns`` sums to the difference of the steps exactly. ``total_*``
+        includes overlapping time; ``kernel_*`` is the longest work of the operator. An operator and its
+        replacement of the same class share a row with both names. The greatest difference first.
         """
         keys = ["key", "class"]
         found = self._summed(keys, lambda step: step.operators.set_index(keys)["time_ns"])
@@ -194,12 +194,12 @@ class StepDiff:
 
     @cached_property
     def modules(self) -> pd.DataFrame:
-        """A row per module and kind: ``time`` is a mean over the ranks; what its submodules do is theirs."""
+        """A row per module and kind: ``time`` is a mean over the ranks, without submodules."""
         return self._table("modules", ["key", "kind"], "time_ns")
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
-        """A row per operation, size and group: times are with the waiting, ``wait_*`` the waiting alone."""
+        """A row per operation, size and group: times include waiting; ``wait_*`` is the waiting alone."""
         keys = ["key", "operation", "size_bytes", "group"]
         return self._table("collectives", keys, "wait_ns", "transfer_ns")
 
@@ -207,7 +207,7 @@ class StepDiff:
         """Return the difference of the median steps by one of :data:`PARTS`: ``delta_ns`` sums to it exactly.
 
         A row is a piece of the critical path; ``from_ns`` to ``to_ns`` is its bar between both steps. The
-        interval is that of all steps, not of both median ones.
+        interval is that of all steps, not of the two median ones.
         """
         if by not in PARTS:
             raise ConfigError(f"The difference cannot be told by '{by}'{did_you_mean(by, PARTS)}")
@@ -225,7 +225,7 @@ class StepDiff:
 
     @cached_property
     def _replaced(self) -> dict[str, str]:
-        """Each operator that alone of its class and direction is gone, or new -> the names of both."""
+        """Maps the only gone or new operator of a class and direction to the names of both."""
         names: dict[tuple[str, bool], list[set[str]]] = {}
         for place, side in enumerate((self.base, self.other)):
             for step in side.steps:
@@ -240,7 +240,7 @@ class StepDiff:
         return found
 
     def _summed(self, keys: Sequence[str], times: Callable[[Step], pd.Series]) -> pd.DataFrame:
-        """Return the *times* of the steps compared, by *keys*: those of the median steps, exactly."""
+        """Return the *times* of the compared steps by *keys*, with the exact times of the median steps."""
 
         def renamed(step: Step) -> pd.Series:
             table = times(step).rename_axis([*keys]).rename("ns").reset_index()
@@ -261,7 +261,7 @@ class StepDiff:
         return _largest_first(table)
 
     def _table(self, name: str, keys: list[str], *times: str) -> pd.DataFrame:
-        """Return the table *name* of the steps compared by the sum of its columns *times*."""
+        """Return the table *name* of the compared steps, by the sum of its columns *times*."""
         sides = [
             [getattr(step, name).set_index(keys) for step in side.steps] for side in (self.base, self.other)
         ]
@@ -302,7 +302,7 @@ class StepDiff:
 
     @property
     def noise(self) -> str:
-        """How the noise was estimated, in one sentence."""
+        """A sentence on the estimation of the noise."""
         layout = self.layout
         if layout.exact:
             return "Both are simulated: the same input gives the same times again, so there is no noise."
@@ -327,7 +327,7 @@ class StepDiff:
 
     @property
     def headline(self) -> str:
-        """What changed, in a sentence or two."""
+        """The changes, in one or two sentences."""
         step = self.figures.iloc[0]
         base, other = int(step["base"]), int(step["other"])
         covers = self.base.steps[0].covers
@@ -394,7 +394,7 @@ class StepDiff:
         return block(self.headline, *parts, notes=[self.noise, *self.base.notes, *self.other.notes])
 
     def to_json(self) -> dict[str, Any]:
-        """Return what changed as plain JSON, without the long tables."""
+        """Return the changes as plain JSON, without the long tables."""
         return {
             "headline": self.headline,
             "noise": self.noise,
@@ -423,11 +423,11 @@ _UNITS = {"bytes": "bytes", "memory": "bytes", "collectives": "count", "nodes": 
 
 
 def diff_steps(base: Side, other: Side, *, between_starts: float | None = None) -> StepDiff:
-    """Return what changed from *base* to *other*.
+    """Return the changes from *base* to *other*.
 
-    *between_starts* is the share by which the starts of the job are known to differ, for sides with fewer
-    than four of them. Raises `ConfigError` for a side without steps, and where one holds several training
-    steps as one and another does not.
+    *between_starts* is the known relative variation between starts of the job, for sides with fewer than
+    four. Raises `ConfigError` for a side without steps, and if only one side holds several training steps
+    as one.
     """
     for side in (base, other):
         if not side.steps:

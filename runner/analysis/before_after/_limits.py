@@ -32,10 +32,10 @@ _HELP = "write e.g. 'step > +3%', 'exposed > +2ms', 'module:layers.1 > +10%' or 
 
 @dataclass(frozen=True)
 class Limit:
-    """What must not be: *quantity* *sign* *value*.
+    """A condition that must not hold: *quantity* *sign* *value*.
 
-    *change* says what *value* bounds: the ``relative`` change, the ``difference``, or the ``value`` of the
-    other side itself. Times are ns, sizes bytes.
+    *change* is the meaning of *value*: the ``relative`` change, the ``difference``, or the ``value`` of
+    the other side. Times are ns, sizes bytes.
     """
 
     text: str
@@ -47,10 +47,10 @@ class Limit:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What became of a limit: it is *passed* by the difference (``failed``), or not.
+    """The outcome of a limit: exceeded by the difference (``failed``), or not.
 
     *outcome* is ``kept``, ``failed``, ``within noise`` or ``undecided``; the last two mean that the median
-    passes the limit, which may be chance. *text* says so in a sentence.
+    exceeds the limit, possibly by chance. *text* is the outcome as a sentence.
     """
 
     limit: str
@@ -96,7 +96,7 @@ def _reader(quantity: str) -> Callable[[str], Fraction | int]:
 def judge(found: StepDiff, limits: Sequence[Limit]) -> list[Judgement]:
     """Return the outcome of each of *limits* for the difference *found*.
 
-    A limit fails where the medians pass it and the difference is not within the noise. Raises `UsageError`
+    A limit fails if the medians exceed it and the difference is not within the noise. Raises `UsageError`
     for a quantity that neither side has.
     """
     return [_judged(found, limit) for limit in limits]
@@ -126,7 +126,7 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
 
 
 def _by_value(found: StepDiff, limit: Limit, change: str) -> Judgement:
-    """Judge a limit on the other side's own value: every step of it must pass, where there are several."""
+    """Judge a limit on the other side's value: if there are several steps, every one must exceed it."""
     passes = _COMPARE[limit.sign]
     values = [step.figures[limit.quantity] for step in found.other.steps if limit.quantity in step.figures]
     if all(passes(value, limit.value) for value in values):
@@ -153,7 +153,7 @@ def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
 
 
 def _summed(found: StepDiff, of: str, name: str) -> dict[str, Any]:
-    """Return one row of a table, its kinds together: the greatest decides whether it is chance."""
+    """Return one row of a table, summed over kinds; the largest kind determines the verdict."""
     table: pd.DataFrame = getattr(found, _TABLES[of])
     rows = table[table["key"] == name]
     if rows.empty:

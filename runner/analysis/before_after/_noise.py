@@ -1,9 +1,9 @@
-"""How far two groups of figures differ, and whether that is more than chance: an exact rank interval.
+"""The difference of two groups of figures, with an exact confidence interval from ranks.
 
 The difference of a quantity is between the medians. Its interval is Hodges and Lehmann's: the differences of
 all pairs in order, cut at both ends by the exact distribution of Mann and Whitney's statistic, so that no
-shape of noise is assumed. The units are the starts of the job where each side has four of them, because
-steps of one start are more alike than steps of two; else they are the steps, and what starts differ by must
+shape of noise is assumed. The units are the starts of the job if each side has four, because steps of one
+start are more alike than steps of two; otherwise they are the steps, and the variation between starts must
 be given.
 """
 
@@ -31,7 +31,7 @@ _MOST_PAIRS, _MOST_EXACT = 40_000, 900
 class Layout:
     """The start of each column of a side's samples, and the known noise.
 
-    *between_starts* is the share by which starts may differ, given by the user, or None if it is unknown.
+    *between_starts* is the relative variation between starts, given by the user, or None if unknown.
     """
 
     base: tuple[tuple[int, ...], ...]
@@ -46,19 +46,19 @@ class Layout:
 
     @property
     def units(self) -> tuple[int, int]:
-        """How many units each side has."""
+        """The number of units of each side."""
         sides = (self.base, self.other)
         count = [len(side) if self.by_starts else sum(map(len, side)) for side in sides]
         return count[0], count[1]
 
     @property
     def confidence(self) -> float:
-        """How surely an interval holds the difference."""
+        """The confidence that an interval contains the difference."""
         return 1.0 if self.exact else rank_cut(*self.units)[1]
 
     @property
     def decides(self) -> bool:
-        """Whether the noise is known well enough to tell a difference from it."""
+        """Whether the noise is known well enough to distinguish a difference from it."""
         if self.exact:
             return True
         known = self.by_starts or self.between_starts is not None
@@ -67,7 +67,7 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Differences:
-    """Of each row: both medians, their difference, and the interval that holds it but for noise."""
+    """By row: both medians, their difference, and its confidence interval."""
 
     base: Ints
     other: Ints
@@ -76,15 +76,15 @@ class Differences:
 
     @property
     def delta(self) -> Ints:
-        """The other's median less the base's."""
+        """The other's median minus the base's."""
         return self.other - self.base
 
 
 @lru_cache
 def rank_cut(count: int, others: int) -> tuple[int, float]:
-    """Return how many pairs to cut at each end, and the confidence that the rest contains the difference.
+    """Return the number of pairs to cut at each end, and the confidence of the remaining interval.
 
-    At 95 %, or as surely as *count* and *others* samples can tell.
+    It is 95 %, or the largest possible with *count* and *others* samples.
     """
     pairs = count * others
     if pairs > _MOST_EXACT:
@@ -103,7 +103,7 @@ def rank_cut(count: int, others: int) -> tuple[int, float]:
 
 
 def _orders(count: int, others: int) -> list[int]:
-    """Return in how many orders of the samples Mann and Whitney's statistic has each value."""
+    """Return the number of orders of the samples for each value of Mann and Whitney's statistic."""
     ways = [1] + [0] * (count * others)
     for item in range(1, count + 1):  # Gauss' binomial coefficient, factor by factor
         for value in range(count * others, others + item - 1, -1):
@@ -114,9 +114,9 @@ def _orders(count: int, others: int) -> list[int]:
 
 
 def differences(base: Ints, other: Ints, layout: Layout) -> Differences:
-    """Return how the rows of *other* differ from those of *base*; a column is a sample.
+    """Return the differences of the rows of *other* from those of *base*; a column is a sample.
 
-    Medians are the lower ones, so that they are values that were seen.
+    Medians are the lower ones, and so observed values.
     """
     medians = _median(base), _median(other)
     if layout.exact:
@@ -142,7 +142,7 @@ def _starts(samples: Ints, starts: tuple[tuple[int, ...], ...]) -> Ints:
 
 
 def _at_most(samples: Ints) -> Ints:
-    """Return evenly chosen columns where all pairs of them would be too many."""
+    """Return evenly chosen columns if all pairs of them would be too many."""
     most = int(_MOST_PAIRS**0.5)
     count = samples.shape[1]
     return samples if count <= most else samples[:, np.linspace(0, count - 1, most).astype(int)]

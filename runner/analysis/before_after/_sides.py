@@ -1,4 +1,4 @@
-"""Read the steps of one side out of a study: captures, single steps of them, workloads, or runs."""
+"""Read the steps of one side from a study: captures, single steps of them, workloads, or runs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def read_side(text: str, progress: Progress | None = None) -> Side:
 
     STUDY may be a trace, of which the replay is read. WHAT is the name of a capture (each of its steps as
     measured), ``CAPTURE/STEP``, a workload, the first letters of a run's id, several of these with commas
-    between, or ``all`` captures. Without it, the newest capture, else the newest run. *progress* is called
-    with the number of steps read, and of all. Raises `StudyError` for what is not there.
+    between, or ``all`` captures. The default is the newest capture, or else the newest run. *progress* is
+    called with the number of steps read, and of all. Raises `StudyError` for missing items.
     """
     folder, what = _split(text)
     is_trace = folder.exists() and not Study.is_study(folder)
@@ -40,7 +40,7 @@ def read_side(text: str, progress: Progress | None = None) -> Side:
 
 
 def _split(text: str) -> tuple[Path, str]:
-    """Return the folder and what is asked of it: a folder's own name may hold an @."""
+    """Return the folder and the selection in it; a folder's own name may contain an @."""
     folder, at, what = text.rpartition("@")
     return (Path(folder), what) if at and not Path(text).exists() else (Path(text), "")
 
@@ -55,8 +55,8 @@ def side_of(
 ) -> Side:
     """Return the steps *what* of *study*, as :func:`read_side` does; the side is called *name*.
 
-    *ranks* is called with the number of ranks read of the step at hand, and of all of them. What either
-    callback raises ends the reading.
+    *ranks* is called with the number of ranks read of the step at hand, and of all of them. Exceptions of
+    either callback end the reading.
     """
     chosen, notes = side_parts(study, what)
     makers = [maker for part in chosen for maker in _makers(study, part)]
@@ -74,7 +74,7 @@ def side_of(
 
 
 def side_parts(study: Study, what: str = "") -> tuple[list[str], list[str]]:
-    """Return the parts of *study* that *what* names, and what to know about the choice."""
+    """Return the parts of *study* that *what* names, and notes on the choice."""
     sets = study.trace_sets()
     if what == ALL:
         if not sets:
@@ -93,7 +93,7 @@ def side_parts(study: Study, what: str = "") -> tuple[list[str], list[str]]:
 
 
 def _makers(study: Study, part: str) -> Iterator[Callable[[Progress | None], Step]]:
-    """Yield what makes each step that *part* of the study stands for."""
+    """Yield a function for each step of *part* of the study, which reads the step."""
     capture, slash, number = part.partition("/")
     if capture in study.trace_sets():
         folder = study.trace_dir(capture)
@@ -118,7 +118,7 @@ def _run_id(study: Study, part: str) -> str:
 
 
 def _step_numbers(folder: Path, number: str) -> list[int | Literal["median"]]:
-    """Return the steps of a capture that every rank has; where there is one alone, the one to convert."""
+    """Return the steps of a capture that every rank has; if there is only one, the one to convert."""
     common = step_numbers(folder)
     if number:
         if not (number.isdecimal() and len(number) < 19) or int(number) not in common:

@@ -1,4 +1,4 @@
-"""One step as it is compared with others: what took how long, in small tables without node ids."""
+"""One step for comparisons: its times in small tables without node ids."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _OPERATOR = ["key", "class"]
 class Step:
     """One simulated or measured step. Times are ns.
 
-    *start* names the start of the job that it comes from: steps of one start are more alike than steps of
-    two. *exact* says that the same input gives the same times again, as a simulation does.
+    *start* names the job start that it comes from, as steps of one start are more alike than steps of two.
+    *exact*: the same input gives the same times, as in a simulation.
 
     *figures* has totals by name. *modules* have ``key, kind, count, time_ns, on_path_ns``, where counts and
     times are means over the ranks. *operators* have ``key, class, count, time_ns, total_ns, on_path_ns,
-    kernel`` of what keeps the devices busy, and of ``idle``: each moment counts once in ``time_ns``, which
-    sums to the makespan; ``total_ns`` is with what overlaps, ``kernel`` the longest work. *collectives* have
+    kernel`` of the devices' work, and of ``idle``. Each moment counts once in ``time_ns``, which sums to
+    the makespan; ``total_ns`` includes overlapping time, ``kernel`` is the longest work. *collectives* have
     ``key, operation, size_bytes, group, count, wait_ns, transfer_ns, on_path_ns``. *segments* are the
-    critical path, with a column for each of :data:`PARTS`. *covers* is how many training steps it holds: more
-    than one where several were converted together.
+    critical path, with a column for each of :data:`PARTS`. *covers* is its number of training steps, more
+    than one if several were converted together.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Step:
 
 
 def read_step(result: Result, workload: Workload, *, name: str, start: str, exact: bool) -> Step:
-    """Return what *result*, whose programs are *workload*'s, took, as a step called *name*."""
+    """Return the times of *result*, with the programs of *workload*, as a step called *name*."""
     nodes = result.nodes.merge(_facts(workload), on=_NODE, how="left", validate="1:1")
     path = critical_path(result, workload)
     calls = _calls(result)
@@ -91,9 +91,10 @@ def _facts(workload: Workload) -> pd.DataFrame:
 
 
 def _calls(result: Result) -> pd.DataFrame:
-    """Return every call of a collective with its ``key``, which means the same in another capture.
+    """Return every call of a collective with its ``key``, which is valid across captures.
 
-    A group's number does not: it is named by its members. ``wait_ns`` is until the last of them came.
+    A group's number is not, so groups are named by their members. ``wait_ns`` is the time until the
+    last of them arrived.
     """
     calls = result.collectives
     recorded = calls.groupby("collective").agg(ranks=("rank", tuple), group=("group", "first"))
@@ -119,7 +120,7 @@ def _calls(result: Result) -> pd.DataFrame:
 
 
 def _segments(path: CriticalPath, calls: pd.DataFrame) -> pd.DataFrame:
-    """Return the segments of *path* with what each belongs to, in names that hold in any capture."""
+    """Return the segments of *path* with their parts, in names that are valid across captures."""
     segments = path.unreasoned.merge(calls[[*_NODE, "key"]], on=_NODE, how="left")
     named = segments["key"].where(segments["key"].notna(), segments["collective"])
     segments["collective"] = named
@@ -147,7 +148,7 @@ def _classes(rows: pd.DataFrame) -> pd.Series:
 
 
 def _operators(nodes: pd.DataFrame, ranks: int, makespan_ns: int) -> pd.DataFrame:
-    """Return a row per operator of what keeps the devices busy, means over the *ranks*, and one for idle."""
+    """Return the devices' work: a row per operator, means over the *ranks*, and one for idle."""
     busy = nodes.assign(kind=busy_kinds(nodes))
     busy = busy[busy["kind"] != ""]
     busy["operator"] = busy["operator"].where(busy["operator"] != "", busy["name"])
@@ -191,7 +192,7 @@ def _by(nodes: pd.DataFrame, ranks: int) -> pd.DataFrame:
 
 
 def _collectives(calls: pd.DataFrame, on_path: pd.DataFrame, ranks: int) -> pd.DataFrame:
-    """Return a row per operation, size and group: times are means over the calls' ranks, summed up."""
+    """Return a row per operation, size and group: times are sums of means over the calls' ranks."""
     keys = ["key", "operation", "size_bytes", "group"]
     table = calls.merge(on_path, on=_NODE, how="left").fillna({"on_path_ns": 0})
     grouped = table.groupby(keys, as_index=False).agg(
@@ -208,7 +209,7 @@ def _collectives(calls: pd.DataFrame, on_path: pd.DataFrame, ranks: int) -> pd.D
 
 
 def _figures(result: Result, workload: Workload, nodes: pd.DataFrame, calls: pd.DataFrame) -> dict[str, int]:
-    """Return the totals of a step; times are means over the ranks, but for the step itself."""
+    """Return the totals of a step; times are means over the ranks, except the step itself."""
     times, ranks = rank_times(result), max(1, len(result.ranks))
     found = {
         "step": int(result.makespan_ns),

@@ -1,4 +1,4 @@
-"""Name what is slow in a run from its own records: NICs, links, hosts, and when links stood still."""
+"""Diagnose a run from its records: slow NICs, links and hosts, and stalled links."""
 
 from ._cost import Cost as Cost
 from ._diagnosis import ANOMALY_COLUMNS as ANOMALY_COLUMNS

@@ -1,7 +1,7 @@
-"""What an anomaly costs the step: the run replayed from its records without it.
+"""The cost of an anomaly: the run is replayed from its records without it.
 
-Nothing is assumed of the network: each message and computation begins as long after what it waited for as
-it did, and takes as long as it did, but for what the anomaly changed. Replayed unchanged, that is the run.
+No network model is used: each message and computation keeps its duration and its delay after its
+dependencies, except for changes by the anomaly. Without changes, the replay equals the run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Cost", "Replay", "cost_of_host", "cost_of_part", "cost_of_stall"]
 
 @dataclass(frozen=True)
 class Cost:
-    """What an anomaly costs the step in ns, and between what (*low_ns*, *high_ns*)."""
+    """The cost of an anomaly in ns of the step, with its interval (*low_ns*, *high_ns*)."""
 
     ns: int
     low_ns: int
@@ -33,11 +33,11 @@ class Cost:
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """The messages and computations of a run in the order in which they began, and what each waited for.
+    """The messages and computations of a run in order of their start, with their dependencies.
 
-    *began_ns* and *took_ns* are of all of them, messages first; *cause* is the place among the *events* of
-    its rank (arrivals and ends, in the order of their times) that each began after (-1: none), *before* the
-    message before it on the same way that it queued behind (-1: none).
+    *began_ns* and *took_ns* are of all of them, messages first; *cause* is the index, among the
+    time-ordered *events* of its rank (arrivals and ends), of the event after which each began (-1: none);
+    *before* is the previous message on the same path behind which it queued (-1: none).
     """
 
     makespan_ns: int
@@ -76,16 +76,17 @@ class Replay:
         return cls(result.makespan_ns, len(flows), rank, began, took, cause, padded, order, tuple(events))
 
     def makespan(self, took_ns: Floats) -> float:
-        """Return how long the run takes if its messages and computations take *took_ns*.
+        """Return the duration of the run if its messages and computations take *took_ns*.
 
-        A computation waits for all that came to its rank before, a message for what it followed.
+        A computation waits for all earlier arrivals at its rank, a message for the event that it
+        followed.
         """
         first = self._ends(self.took_ns.astype(np.float64), None)
         ended = self._ends(took_ns, first)
         return float(self.makespan_ns - first.max(initial=0.0) + ended.max(initial=0.0))
 
     def _ends(self, took_ns: Floats, original: Floats | None) -> Floats:
-        """Return when each ends; *original* is when each ended, None if this asks for just that."""
+        """Return the end of each; *original* are the recorded ends, None to compute these."""
         ended = np.zeros(len(took_ns))
         reached = [0] * len(self.events)
         latest = [0.0] * len(self.events)
@@ -107,7 +108,7 @@ class Replay:
 
 
 def _before(flows: pd.DataFrame) -> Ints:
-    """Return for each message the one before it on its way that had not arrived when it began, or -1."""
+    """Return for each message the previous one on its path that had not arrived at its start, or -1."""
     ordered = flows[["src", "dst", "start_ns", "end_ns"]].reset_index(drop=True)
     ordered = ordered.sort_values(["src", "dst", "end_ns", "start_ns"], kind="stable")
     same = (ordered[["src", "dst"]] == ordered[["src", "dst"]].shift()).all(axis=1)
@@ -123,7 +124,7 @@ def _before(flows: pd.DataFrame) -> Ints:
 
 
 def cost_of_part(part: SlowPart, replay: Replay, rates: Rates) -> Cost:
-    """Return what a slow NIC or link costs: every message as fast as its share of sound NICs."""
+    """Return the cost of a slow NIC or link, with every message at its share of healthy NICs."""
     rest = [(suspect, factor) for suspect, factor in rates.applied if suspect is not part.suspect]
 
     def without(factor: float) -> float:
@@ -135,7 +136,7 @@ def cost_of_part(part: SlowPart, replay: Replay, rates: Rates) -> Cost:
 
 
 def cost_of_host(host: SlowHost, replay: Replay) -> Cost:
-    """Return what a slow host's computations cost."""
+    """Return the cost of a slow host's computations."""
     own = np.flatnonzero(np.isin(replay.rank, host.ranks))
     own = own[own >= replay.messages]
 
@@ -146,7 +147,7 @@ def cost_of_host(host: SlowHost, replay: Replay) -> Cost:
 
 
 def cost_of_stall(stall: Stall, replay: Replay, rates: Rates) -> Cost:
-    """Return what a link that stood still costs: its messages without what they lost."""
+    """Return the cost of a stalled link, with its messages reduced by their losses."""
     held = np.isin(rates.messages.row, stall.evidence)
     rows, lost = rates.messages.row[held], late_ns(rates)[held]
 

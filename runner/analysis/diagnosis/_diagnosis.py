@@ -1,4 +1,4 @@
-"""Put together what is slow in a run: how much, how surely, what it costs, and what cannot be known."""
+"""Combine the anomalies of a run with their size, confidence, cost and limits."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ ANOMALY_COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class Anomaly:
-    """One thing that is wrong: *what* and *where*.
+    """An anomaly: *what* and *where*.
 
     *what* is ``slow NIC``, ``slow link``, ``slow host``, ``intermittent host`` or ``stall``.
 
-    *amount* and *detail* say how much in words. *factor* is the share of its rate that is left, for a host
-    how many times as long it computes, within *factor_low* to *factor_high* (90 %); of a stall it is 0, and
-    *begin_ns*, *end_ns* and *lasted_ns* say when.
-    *confidence* is how surely it is this, or a part of it, and nothing else, *chance* how likely a sound run
-    shows as much. *cost* is what it costs the step, *or_else* what this run cannot tell from it, *evidence*
-    the rows of ``flows`` or ``rank, node_id`` of ``nodes`` that show it.
+    *amount* and *detail* describe its size in words. *factor* is the remaining share of the rate, or for a
+    host the factor of its compute times, with the 90 % interval *factor_low* to *factor_high*. For a stall
+    it is 0, and *begin_ns*, *end_ns* and *lasted_ns* give its time. *confidence* is the probability that
+    it, or a part of it, is the anomaly; *chance* is the probability that a healthy run deviates as much.
+    *cost* is its cost for the step, *or_else* lists suspects that this run cannot distinguish from it,
+    *evidence* the rows of ``flows`` or ``rank, node_id`` of ``nodes`` that show it.
     """
 
     what: str
@@ -63,16 +63,16 @@ class Anomaly:
 
     @property
     def sentence(self) -> str:
-        """What it is and where, between what, what else it may be, what shows it and what to do."""
+        """The anomaly as text: kind, place, interval, alternatives, evidence and remedy."""
         other = f" This run cannot tell it from {', '.join(self.or_else)}." if self.or_else else ""
         return f"{_capital(self.where)}: {self.detail}.{other} Shown by {self.shown_by}. {self.next_step}"
 
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """The *anomalies* of a run, those that cost most first, and *remarks* on what cannot be known.
+    """The *anomalies* of a run, the most costly first, and *remarks* on the limits of the diagnosis.
 
-    *checked* says in words what was looked at.
+    *checked* lists what was checked, as text.
     """
 
     anomalies: tuple[Anomaly, ...]
@@ -96,11 +96,11 @@ class Diagnosis:
 
 
 def diagnose(result: Result, nodes: pd.DataFrame) -> Diagnosis:
-    """Return what is slow in a run: NICs, links and hosts, and when links stood still.
+    """Return the slow NICs, links and hosts of a run, and its stalled links.
 
-    *nodes* are those of *result* with what the workload says of them (`RunAnalysis.nodes`). Costs come from
-    replaying the run's records with and without each anomaly. Nothing is raised for records that do not
-    tell: `Diagnosis.remarks` says so.
+    *nodes* are those of *result* with their properties from the workload (`RunAnalysis.nodes`). Costs come
+    from replaying the run's records with and without each anomaly. Insufficient records raise no error, but
+    are listed in `Diagnosis.remarks`.
     """
     messages = messages_of(result)
     host_of = hosts_of_ranks(result)
@@ -140,7 +140,7 @@ def diagnose(result: Result, nodes: pd.DataFrame) -> Diagnosis:
 
 
 def _rates(messages: Messages, remarks: list[str]) -> Rates | None:
-    """Return the rates of *messages*; None, and why, where they cannot tell."""
+    """Return the rates of *messages*; None and the reason if they are insufficient."""
     if len(messages) == 0:
         remarks.append(
             "The run has no records of messages between hosts, so slow NICs, links and stalls cannot be "
@@ -168,7 +168,7 @@ def _checked_messages(messages: Messages) -> str:
 def _without_followers(parts: list[SlowPart], hosts: list[SlowHost]) -> tuple[list[SlowPart], list[str]]:
     """Return *parts* without those that a slow host explains.
 
-    What computes late also sends late, and then much at once, so that messages after it look slow.
+    A host that computes late sends late and in bursts, so that messages after it appear slow.
     """
     if not hosts:
         return parts, []
@@ -184,7 +184,7 @@ def _without_followers(parts: list[SlowPart], hosts: list[SlowHost]) -> tuple[li
 
 
 def _without_echoes(parts: list[SlowPart], rates: Rates) -> tuple[list[SlowPart], list[str]]:
-    """Return *parts* without those in the other direction of a NIC that is slow in one, and remarks on them.
+    """Return *parts* without opposite directions of NICs that are slow in one direction, and remarks on them.
 
     Acknowledgements of one direction queue behind the data of the other.
     """
@@ -203,7 +203,7 @@ def _without_echoes(parts: list[SlowPart], rates: Rates) -> tuple[list[SlowPart]
 
 
 def _other_direction(suspect: Suspect, rates: Rates) -> Flags:
-    """Return which ways lead through the NICs of *suspect* the other way; none if it is slow in both."""
+    """Return the paths through *suspect*'s NICs in the opposite direction; none if it is slow in both."""
     ways = rates.sharing.ways
     if bool(suspect.sends) == bool(suspect.receives):
         return np.zeros(len(ways), bool)

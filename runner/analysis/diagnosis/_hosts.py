@@ -1,4 +1,4 @@
-"""Which host computes slower: its computations last longer than asked for, or than those of its peers."""
+"""Find hosts that compute slower than requested, or slower than their peers."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _PROGRAM = ["name", "operator", "module", "phase", "turn"]
 
 @dataclass(frozen=True, eq=False)
 class SlowHost:
-    """A *host* whose computations take *factor* times as long as they should (*low* to *high*: 90 %).
+    """A *host* whose computations take *factor* times the expected time (90 % interval: *low* to *high*).
 
-    *against* says what they were compared with; *evidence* is ``rank, node_id, took_ns, should_ns`` of the
-    computations that lost most. *share* is the share of the intervals in which it was slow: 1 for a
-    host that is slow all the time.
+    *against* names the comparison; *evidence* is ``rank, node_id, took_ns, should_ns`` of the
+    computations that lost most. *share* is the share of time intervals in which it was slow, 1 if it
+    always was.
     """
 
     host: str
@@ -49,11 +49,11 @@ class SlowHost:
 
 
 def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[SlowHost], list[str]]:
-    """Return the hosts that compute slower than others, the slowest first, and what cannot be known.
+    """Return the hosts that compute slower than others, the slowest first, and remarks on limits.
 
-    *nodes* are those of a run with what the workload says of them; *host_of* is the host of each rank.
-    Durations are compared with those asked for where they differ, as they do on real machines, and against
-    the same computation of other ranks where they do not.
+    *nodes* are those of a run with their properties from the workload; *host_of* is the host of each
+    rank. Durations are compared with the requested ones if these differ, as on real machines, or else
+    with the same computation of other ranks.
     """
     compute, against = _references(nodes)
     compute = compute.assign(host=compute["rank"].map(lambda rank: host_of.get(rank, f"rank {rank}")))
@@ -79,7 +79,7 @@ def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[Sl
 
 
 def _references(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the computations with how long each took and should have taken, and by what."""
+    """Return the computations with their actual and expected durations, and the source of the latter."""
     compute = nodes[(nodes["type"] == NodeType.COMP) & (nodes["end_ns"] > nodes["start_ns"])]
     compute = compute.assign(took_ns=compute["end_ns"] - compute["start_ns"])
     asked = compute["duration_ns"]
@@ -97,7 +97,7 @@ def _references(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def _by_time(compute: pd.DataFrame, hosts: list[str]) -> Floats:
-    """Return the logarithm of how much longer computations took, by interval and host."""
+    """Return the logarithm of the slowdown of computations, by interval and host."""
     fewest = int(compute.groupby("host").size().min())
     times = int(np.clip(fewest // _FEW, 1, _TIMES))
     place = compute.groupby("host")["start_ns"].rank(method="first") - 1
@@ -148,7 +148,7 @@ def _intermittent(
     compared: tuple[pd.DataFrame, str],
     named: set[str],
 ) -> SlowHost | None:
-    """Return the host that is slow in far more intervals than any other, if not in most; or None."""
+    """Return the host that is slow in far more intervals than any other, even if not in most; or None."""
     compute, against = compared
     sound = [place for place, host in enumerate(hosts) if host not in named]
     late = _excess(logs[:, sound]) > np.log1p(LEAST_SLOWER)
@@ -174,7 +174,7 @@ def _intermittent(
 def _slow_host(
     own: pd.DataFrame, factors: tuple[float, float, float], sure: tuple[float, float], against: str
 ) -> SlowHost:
-    """Return the host whose computations are *own*; *factors* are the likely one, a low and a high one."""
+    """Return the host with the computations *own*; *factors* are the estimate, and its low and high bound."""
     factor, low, high = factors
     confidence, chance = sure
     lost = own["took_ns"] - own["should_ns"]
@@ -186,7 +186,7 @@ def _slow_host(
 
 
 def _mean_factors(rng: np.random.Generator, own: pd.DataFrame) -> Floats:
-    """Return in draws of the computations how many times as long as they should they take together."""
+    """Return the total slowdown of the computations in bootstrap draws."""
     took, should = own["took_ns"].to_numpy(np.float64), own["should_ns"].to_numpy(np.float64)
     chosen = rng.integers(len(own), size=(_DRAWS, len(own)))
     factors: Floats = took[chosen].sum(axis=1) / should[chosen].sum(axis=1)
@@ -194,16 +194,16 @@ def _mean_factors(rng: np.random.Generator, own: pd.DataFrame) -> Floats:
 
 
 def _excess(medians: Floats) -> Floats:
-    """Return how far each host (last axis) is above the median of the others."""
+    """Return the distance of each host (last axis) from the median of the others."""
     hosts = medians.shape[-1]
     others = [np.median(np.delete(medians, host, axis=-1), axis=-1) for host in range(hosts)]
     return medians - np.stack(others, axis=-1)
 
 
 def _chance(rng: np.random.Generator, logs: Floats, worst: int) -> float:
-    """Return how often the slowest host ranks as high when hosts are exchanged in each interval.
+    """Return how often the slowest host ranks as high if hosts are permuted in each interval.
 
-    By ranks, so that no interval counts for more than another: one that was disturbed proves nothing.
+    It uses ranks, so that a single disturbed interval does not dominate.
     """
     places = pd.DataFrame(logs).rank(axis=1).to_numpy(np.float64)
     seen = float(places.mean(axis=0)[worst])

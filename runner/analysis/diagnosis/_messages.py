@@ -1,4 +1,4 @@
-"""The messages of a result as a diagnosis looks at them: between which NICs, of which hosts, when."""
+"""The messages of a result for a diagnosis: their NICs, hosts and times."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _RANK = "\0rank"  # before the number of a rank that stands for its host
 class Messages:
     """Messages that went through two NICs, in the order in which they were sent.
 
-    *row* is the row of the table ``flows`` each came from, *src* and *dst* number NICs, which are called
-    *nics* and belong to the hosts *host_of*, called *hosts*. Times are ns. *begun_ns* is when the message
-    before it on the same way had arrived, or else *start_ns*: from then on it had the way for itself.
+    *row* is the row of each in the table ``flows``. *src* and *dst* are indices of NICs with names *nics*,
+    which belong to the hosts *host_of* with names *hosts*. Times are ns. *begun_ns* is *start_ns*, or the
+    later arrival of the previous message on the same path: from then on it had the path for itself.
     *arriving_ns* is when its first byte came after that, by the receiver's clock, where that is recorded.
     """
 
@@ -46,7 +46,7 @@ class Messages:
     left_out: int = 0
 
     def __len__(self) -> int:
-        """Return how many messages there are."""
+        """Return the number of messages."""
         return len(self.row)
 
     def chosen(self, which: npt.NDArray[np.bool_]) -> Messages:
@@ -59,8 +59,8 @@ def messages_of(result: Result) -> Messages:
     """Return the messages of the table ``flows`` of *result*, without those that stayed inside a host.
 
     An emulation names NICs and hosts in its provenance (``interfaces``), which ``src_nic`` and ``dst_nic``
-    number; else each rank is a host with one NIC. ``begun_ns``, when a message's first byte left, counts as
-    its start where it is known.
+    number; else each rank is a host with one NIC. ``begun_ns``, the departure of a message's first byte,
+    counts as its start if known.
     """
     flows = result.flows.reset_index(drop=True)
     ends = [_ends(flows, end, _interfaces(result)) for end in ("src", "dst")]
@@ -89,7 +89,7 @@ def messages_of(result: Result) -> Messages:
 
 
 def hosts_of_ranks(result: Result) -> dict[int, str]:
-    """Return the host of each rank of *result*, by the names of its `Messages`; each its own if unknown."""
+    """Return the host of each rank of *result*, by name as in its `Messages`; one host each if unknown."""
     hosts = {int(rank): _host_name(_own(int(rank))) for rank in result.ranks["rank"]}
     return hosts | {int(one["rank"]): str(one["host"]) for one in _interfaces(result)}
 
@@ -105,7 +105,7 @@ def _own(rank: int) -> str:
 
 
 def _ends(flows: pd.DataFrame, end: str, interfaces: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return the host and the NIC at one *end* of each message; ranks stand for what is not recorded."""
+    """Return the host and the NIC at one *end* of each message; ranks are used if these are not recorded."""
     if not interfaces or f"{end}_nic" not in flows:
         return [(_own(int(rank)), "") for rank in flows[end]]
     names = [(str(one["host"]), str(one["address"])) for one in interfaces]
@@ -122,7 +122,7 @@ def _nic_name(host: str, nic: str, hosts: Sequence[str], nics: Sequence[tuple[st
 
 
 def _begun_ns(way: Ints, start: Ints, end: Ints) -> Ints:
-    """Return from when on each message had its way for itself, if a way carries one after the other."""
+    """Return the time from which each message had its path for itself, if messages are sent in sequence."""
     table = pd.DataFrame({"way": way, "end": end})
     before = table.groupby("way")["end"].transform(lambda ends: ends.cummax().shift(fill_value=-1))
     begun: Ints = np.maximum(start, before.to_numpy(np.int64))

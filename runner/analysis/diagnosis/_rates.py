@@ -1,8 +1,8 @@
-"""Which NIC or link is slow all the time: the messages through it are, and those of its peers are not.
+"""Find NICs and links that are always slow: their messages are, and those of their peers are not.
 
-For each message: its logarithmic rate against what its share of sound NICs would have been. Medians of these
-by interval, way and size are what is compared, so that single late messages do not matter; sizes have
-baselines of their own, so that latency and slow start do not either.
+The logarithmic rate of each message is compared with its share of healthy NICs. Medians by interval, path
+and size are used, so that single late messages do not matter; sizes have separate baselines, so that
+latency and slow start do not matter either.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ class SlowPart:
 
 @dataclass(frozen=True, eq=False)
 class Rates:
-    """The logarithmic rates of *messages* against their shares of sound NICs, and what they are grouped by.
+    """The logarithmic rates of *messages* relative to their shares of healthy NICs, and their groups.
 
-    *large* says which messages tell of rates, *time* in which interval each was sent, *size* in which
-    class of sizes it is. *applied* is what is known to be slow, *log_rate* what remains with it.
+    *large* marks messages that are large enough to show rates, *time* is the interval of each, *size*
+    its class of sizes. *applied* are the slow parts found so far, *log_rate* is the remainder with
+    them.
     """
 
     messages: Messages
@@ -73,7 +74,7 @@ class Rates:
     offsets: Floats = field(default_factory=lambda: np.zeros(0))
 
     def with_slow(self, applied: Sequence[tuple[Suspect, float]]) -> Rates:
-        """Return the rates as they are if *applied* is slow by these factors."""
+        """Return the rates relative to shares in which *applied* is slow by these factors."""
         nics = len(self.messages.nics)
         sends, receives, ways = np.ones(nics), np.ones(nics), dict[int, float]()
         for suspect, factor in applied:
@@ -85,7 +86,7 @@ class Rates:
         return Rates(self.messages, self.sharing, self.large, self.time, self.size, log_rate, tuple(applied))
 
     def medians(self) -> Floats:
-        """Return the median rate by interval, way and class of sizes; NaN where nothing was sent."""
+        """Return the median rate by interval, path and size class; NaN without messages."""
         times, ways, sizes = int(self.time.max()) + 1, len(self.sharing.ways), int(self.size.max()) + 1
         cell = (self.time * ways + self.sharing.way_of) * sizes + self.size
         chosen = np.flatnonzero(self.large)
@@ -98,7 +99,7 @@ class Rates:
 
     @property
     def baselines(self) -> Floats:
-        """The logarithmic rate of sound messages of each class of sizes, which is that of a NIC alone."""
+        """The logarithmic rate of healthy messages of each size class, that of a NIC with one message."""
         table = _nanmedian(self.medians(), 0)
         on = np.zeros(len(self.sharing.ways), bool)
         for suspect, _ in self.applied:
@@ -109,10 +110,10 @@ class Rates:
 
 
 def measure_rates(messages: Messages) -> Rates:
-    """Return the rates of *messages*, each from when the one before it on its way had arrived or not.
+    """Return the rates of *messages*, sent in sequence or concurrently on each path.
 
-    Connections send one message after the other, or side by side: the way in which rates vary less is theirs.
-    Where it is known when first bytes came, what passes before that is latency, and no message's rate.
+    Of these two models of connections, the one with less varying rates is used. If arrivals of first
+    bytes are known, the time before counts as latency.
     """
     candidates = []
     for begun in (messages.start_ns, messages.begun_ns, messages.arriving_ns):
@@ -133,7 +134,7 @@ def _spread(rates: Rates) -> float:
 
 
 def _sizes(size_bytes: Ints) -> tuple[Ints, Flags]:
-    """Return the class of sizes of each message, by factors of the root of two, and which are large."""
+    """Return the size class of each message, in factors of the square root of two, and which are large."""
     ordered = np.sort(size_bytes)
     half = ordered[np.searchsorted(np.cumsum(ordered), ordered.sum() / 2)]
     steps = np.rint(2 * np.log2(size_bytes)).astype(np.int64)
@@ -141,17 +142,18 @@ def _sizes(size_bytes: Ints) -> tuple[Ints, Flags]:
 
 
 def _times(messages: Messages, ways: int) -> Ints:
-    """Return in which interval each message was sent, of as many as leave several on each way."""
+    """Return the interval in which each message was sent; intervals have several messages per path."""
     number = int(np.clip(len(messages) // max(1, _FEW * ways), 1, _MOST_TIMES))
     return np.arange(len(messages)) * number // max(1, len(messages))
 
 
 def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
-    """Return what is slow all the time, the worst first, and the *rates* that remain with it.
+    """Return the parts that are always slow, the worst first, and the remaining *rates*.
 
-    Named is what explains the rates better than any other suspect, by more than ways of a sound network
-    differ, in nearly all draws of intervals, and by more than chance does: the largest effect that
-    any suspect has when ways are exchanged at random is exceeded, so that many suspects cost no false alarm.
+    A suspect is named if it explains the rates better than any other, by more than paths of a healthy
+    network differ, in nearly all draws of intervals, and by more than chance: its effect exceeds the
+    largest effect of any suspect with randomly permuted paths, so that many suspects cause no false
+    alarms.
     """
     suspects = suspects_of(rates.messages, rates.sharing.ways)
     found: list[SlowPart] = []
@@ -169,7 +171,7 @@ def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
 
 
 def _slow_pair(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
-    """Return two NICs that are slow together, each of which stands out once the other is known; or nothing.
+    """Return two NICs that are slow together, each of which is evident if the other is known; or None.
 
     With half of a small network slow, no single suspect differs from the rest.
     """
@@ -196,7 +198,8 @@ def _refined_pair(
 ) -> tuple[float, float]:
     """Return the factors with which messages through one of the *pair* are as fast as those through neither.
 
-    Messages through neither gain what slow NICs leave of a shared one, so that the first factors are too low.
+    Messages through neither gain bandwidth that slow NICs leave unused, so that the first factors are
+    too low.
     """
     either = pair[0].on | pair[1].on
     for _ in range(_ROUNDS):
@@ -212,7 +215,7 @@ def _refined_pair(
 
 
 def _as_part_of(suspect: Suspect, known: Suspect, part: SlowPart | None) -> SlowPart | None:
-    """Return *part* as one of *suspect* if it shows on all its ways but those of what is *known*; or None."""
+    """Return *part* for *suspect* if it shows on all its paths except those of *known* parts; or None."""
     if part is None or part.suspect.name == suspect.name:
         return part
     if (part.suspect.on & ~suspect.on).any() or (suspect.on & ~part.suspect.on & ~known.on).any():
@@ -260,9 +263,10 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
 
 
 def _may_be_incast(rates: Rates, suspect: Suspect, factor: float) -> bool:
-    """Return whether that several sent to the NIC at once explains that it received slowly.
+    """Return whether several concurrent senders explain that the NIC received slowly.
 
-    While several send, a sound NIC receives less than its rate, and only that; a slow one is slow alone too.
+    With several senders, even a healthy NIC receives below its rate; a slow one is also slow with a
+    single sender.
     """
     if factor < 1 - _INCAST:
         return False
@@ -275,7 +279,7 @@ def _may_be_incast(rates: Rates, suspect: Suspect, factor: float) -> bool:
 
 
 def _with_others(suspect: Suspect, likely: Sequence[Suspect], winners: Ints) -> Suspect:
-    """Return *suspect*, which names the parts of it that as many draws speak for as it may do without."""
+    """Return *suspect* with the names of its parts that are nearly as well supported by the draws."""
     shares = np.bincount(winners, minlength=len(likely)) / len(winners)
     named = [one.name for one, share in zip(likely, shares, strict=True) if share > 1 - _LEAST_CONFIDENCE]
     others = dict.fromkeys((*suspect.others, *named))
@@ -284,9 +288,9 @@ def _with_others(suspect: Suspect, likely: Sequence[Suspect], winners: Ints) -> 
 
 
 def _refined(rates: Rates, suspect: Suspect, factor: float) -> tuple[float, Rates]:
-    """Return the factor with which the shares of all messages fit, and the rates that then remain.
+    """Return the factor with which the shares of all messages fit, and the remaining rates.
 
-    A slow NIC leaves more to others that share with its messages, so that the first factor is too low.
+    A slow NIC leaves bandwidth to competing messages, so that the first factor is too low.
     """
     for _ in range(_ROUNDS):
         changed = rates.with_slow([*rates.applied, (suspect, factor)])
@@ -298,17 +302,18 @@ def _refined(rates: Rates, suspect: Suspect, factor: float) -> tuple[float, Rate
 
 
 def _step(rates: Rates, on: Flags) -> float:
-    """Return how far ways *on* are from the others, as a logarithm; several of a NIC's all together."""
+    """Return the distance of paths *on* from the others, as a logarithm; paths of one NIC count together."""
     if on.sum() >= _SEVERAL:
         return _pooled(rates, on)
     return _fit(_nanmedian(rates.medians(), 0), on)[1]
 
 
 def _noise(suspects: Sequence[Suspect], suspect: Suspect, rates: Rates, table: Floats) -> float:
-    """Return by how much chance slows something like *suspect*, and the like of it, once it is accounted for.
+    """Return the slowdown by chance of suspects similar to *suspect*, after accounting for it.
 
-    Ways that share a NIC take turns, so that each may be far off while all of them together are not: what is
-    of several ways is compared with its peers, as a whole. A way or two is compared with the other ways.
+    Paths that share a NIC take turns, so that each may deviate although their sum does not: suspects
+    with several paths are compared with their peers as a whole, and those with one or two with the
+    other paths.
     """
     peers = [one for one in suspects if one.kind == suspect.kind and one is not suspect]
     if suspect.on.sum() >= _SEVERAL and peers:
@@ -321,13 +326,13 @@ def _noise(suspects: Sequence[Suspect], suspect: Suspect, rates: Rates, table: F
 
 
 def _explained(before: Floats, after: Floats, on: Flags) -> float:
-    """Return which share of how the ways differ (*before*) is gone (*after*)."""
+    """Return the share of the differences of the paths (*before*) that is explained (*after*)."""
     ways = _ways_rates(_nanmedian(before, 0), np.zeros(len(on), bool))
     return 1 - _fit(_nanmedian(after, 0), on)[0] / max(float(np.nansum(np.abs(ways))), 1e-9)
 
 
 def _pooled(rates: Rates, on: Flags) -> float:
-    """Return the logarithm of how fast all messages *on* some ways are together, against all others."""
+    """Return the logarithm of the total rate of the messages *on* some paths, relative to all others."""
     own = on[rates.sharing.way_of]
     size = rates.messages.size_bytes.astype(np.float64)
     carried = size / np.exp(rates.log_rate)
@@ -342,20 +347,20 @@ def _pooled(rates: Rates, on: Flags) -> float:
 
 
 def _ways_rates(table: Floats, on: Flags) -> Floats:
-    """Return one rate for each way of *table* (ways, sizes), against those not *on*; NaN if unknown."""
+    """Return one rate for each path of *table* (paths, sizes), relative to those not *on*; NaN if unknown."""
     against = table - _nanmedian(table[~on], 0)
     return against[:, 0] if against.shape[1] == 1 else _nanmean(against, 1)
 
 
 def _fit(table: Floats, on: Flags) -> tuple[float, float]:
-    """Return what a common factor of the ways *on* leaves unexplained, and its logarithm."""
+    """Return the residual of a common factor of the paths *on*, and its logarithm."""
     ways = _ways_rates(table, on)
     log_factor = _median(ways[on])
     return float(np.nansum(np.abs(ways - np.where(on, log_factor, 0.0)))), log_factor
 
 
 def _draws(rng: np.random.Generator, tables: Sequence[Floats], ons: Sequence[Flags]) -> Floats:
-    """Return what each suspect leaves unexplained, and how far its factor is off, in draws of times."""
+    """Return the residual of each suspect, and the error of its factor, in draws of intervals."""
     times = len(tables[0])
     result = np.empty((_DRAWS, len(tables), 2))
     for draw in range(_DRAWS):
@@ -366,7 +371,7 @@ def _draws(rng: np.random.Generator, tables: Sequence[Floats], ons: Sequence[Fla
 
 
 def _chance(rng: np.random.Generator, medians: Floats, suspects: Sequence[Suspect], named: Suspect) -> float:
-    """Return how often any suspect explains as much as *named* does once ways are exchanged."""
+    """Return how often any suspect explains as much as *named* if paths are permuted."""
 
     def explained(table: Floats, suspect: Suspect) -> float:
         return float(-_fit(table, suspect.on)[1] * suspect.on.sum() ** 0.5)

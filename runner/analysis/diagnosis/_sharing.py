@@ -1,7 +1,7 @@
-"""How fast each message should have been, given which others shared its NICs while it was on its way.
+"""The expected rate of each message, given the messages that shared its NICs in flight.
 
-NICs send and receive at rates of their own, and messages share them as TCP's connections and credits do on
-average: each gets as much as the others at the NIC that limits it (max-min fairness).
+NICs send and receive at separate rates. Messages share them like TCP connections or credits on average:
+each gets an equal share of the NIC that limits it (max-min fairness).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _CELLS = 4_000_000  # of an array of situations by ways, at a time
 
 @dataclass(frozen=True, eq=False)
 class Sharing:
-    """When which messages were in flight.
+    """The messages in flight over time.
 
-    *way_of* numbers the pair of NICs of each message, and *ways* (n, 2) has these pairs. *first* and *last*
-    say between which of the instants each message was in flight, *situation* what was in flight after
-    each instant: a row of *counts* (n, ways). *lasted_ns* is how long that lasted.
+    *way_of* is the index of each message's pair of NICs in *ways* (n, 2). *first* and *last* are the
+    instants between which each message was in flight; *situation* is the row of *counts* (n, ways) with the
+    messages in flight after each instant, for *lasted_ns*.
     """
 
     way_of: Ints
@@ -38,7 +38,7 @@ class Sharing:
 
     @classmethod
     def of(cls, messages: Messages, begun_ns: Ints) -> Sharing:
-        """Return what shared what, if each of *messages* moves from *begun_ns* until it has arrived."""
+        """Return the sharing of NICs if each of *messages* is in flight from *begun_ns* to its arrival."""
         nics = len(messages.nics)
         key, way_of = np.unique(messages.src * nics + messages.dst, return_inverse=True)
         ways = np.stack([key // nics, key % nics], axis=1)
@@ -53,10 +53,10 @@ class Sharing:
         return cls(way_of, ways, first, last, situation.reshape(-1), counts.astype(np.float64), lasted, nics)
 
     def carried(self, sends: Floats, receives: Floats, ways: Mapping[int, float] | None = None) -> Floats:
-        """Return how much of each message its NICs could carry while it was in flight.
+        """Return the bytes of each message that its NICs could carry while it was in flight.
 
-        *sends* and *receives* are the rates of the NICs, in bytes per ns or as shares of another rate; *ways*
-        has those of ways that are slower than both their NICs.
+        *sends* and *receives* are the rates of the NICs, in bytes per ns or as shares of another rate;
+        *ways* has the rates of paths that are slower than both their NICs.
         """
         rates = self._rates(sends, receives, ways or {})
         carried = np.empty(len(self.way_of))
@@ -67,7 +67,7 @@ class Sharing:
         return carried
 
     def senders(self) -> Floats:
-        """Return from how many messages at once, itself among them, each one's NIC received, on average."""
+        """Return the average number of concurrent messages at each message's receiving NIC, with itself."""
         into = self.counts @ (self.ways[:, 1:] == np.arange(self.num_nics))
         result = np.ones(len(self.way_of))
         passed = np.concatenate([[0.0], np.cumsum(self.lasted_ns)])
@@ -79,7 +79,7 @@ class Sharing:
         return result
 
     def _rates(self, sends: Floats, receives: Floats, slow: Mapping[int, float]) -> Floats:
-        """Return the rate of one message of each way in each situation (situations, ways)."""
+        """Return the rate of one message of each path in each situation (situations, paths)."""
         limits = np.concatenate([sends, receives, list(slow.values())])
         through = np.zeros((len(self.ways), len(limits)))
         rows = np.arange(len(self.ways))
@@ -95,7 +95,7 @@ class Sharing:
 
 
 def _fair(counts: Floats, through: Floats, limits: Floats) -> Floats:
-    """Return max-min fair rates: the most loaded NICs give what they have, then the next of the rest."""
+    """Return max-min fair rates: the most loaded NICs are divided first, then the next of the rest."""
     rates = np.zeros_like(counts)
     rows = np.arange(len(counts))
     open_ = counts > 0

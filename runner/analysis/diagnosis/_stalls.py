@@ -1,4 +1,4 @@
-"""When did a link stand still: messages in flight on it at one time are all late by about as much."""
+"""Find stalled links: their messages in flight at one time are all late by a similar amount."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _LESS = 0.5  # how much messages count that began when a link stood still, or ri
 class Stall:
     """A *suspect* that carried nothing for about *lasted_ns*, between *begin_ns* and *end_ns*.
 
-    *shortest_ns* and *longest_ns* are the least and the most that one of its messages lost; *chance* is how
-    likely the latest of as many messages is so late without a cause of its own.
+    *shortest_ns* and *longest_ns* are the smallest and largest loss of its messages; *chance* is the
+    probability that the latest of this number of messages is as late without a cause.
     """
 
     suspect: Suspect
@@ -42,11 +42,11 @@ class Stall:
 
 
 def stalls(rates: Rates) -> tuple[list[Stall], list[str]]:
-    """Return when links stood still, the longest first, and sentences on what stood still altogether.
+    """Return the stalls of links, the longest first, and sentences on pauses of the whole machine.
 
-    Looked for are messages that are later than the exponential tail of how late all of them are allows even
-    one of them to be. What explains most of the messages that were late together, and no punctual one, is
-    named; if everything in flight was late, the machine paused and not a link.
+    A message counts as late if it exceeds the maximum that the exponential tail of all messages' lateness
+    allows. The suspect that explains most of the simultaneously late messages, and no punctual one, is
+    named. If everything in flight was late, the machine paused instead of a link.
     """
     late = late_ns(rates)
     limit, tail = _limit_ns(late, rates)
@@ -71,7 +71,7 @@ def stalls(rates: Rates) -> tuple[list[Stall], list[str]]:
 
 
 def late_ns(rates: Rates) -> Floats:
-    """Return how much longer each message took than one of its size and share does."""
+    """Return the excess of each message's duration over that of its size and share."""
     begun, end = _in_flight(rates)
     rest = np.minimum(0.0, rates.log_rate - rates.baselines[rates.size])
     late: Floats = (end - begun) * (1 - np.exp(rest))
@@ -86,7 +86,7 @@ def _in_flight(rates: Rates) -> tuple[Ints, Ints]:
 
 
 def _limit_ns(late: Floats, rates: Rates) -> tuple[float, tuple[float, float]]:
-    """Return how late the latest message may be by chance, and the tail: where it begins, and its scale."""
+    """Return the maximum lateness by chance, and the start and scale of the tail."""
     middle, high = (float(value) for value in np.quantile(late, (0.5, 0.9)))
     scale = max((high - middle) / np.log(5), 1.0)
     limit = middle + scale * np.log(0.5 * len(late) / _CHANCE)
@@ -95,7 +95,7 @@ def _limit_ns(late: Floats, rates: Rates) -> tuple[float, tuple[float, float]]:
 
 
 def _together(worst: int, late: Floats, begun: Ints, end: Ints) -> tuple[Ints, tuple[int, int]]:
-    """Return the messages that were late when message *worst* was, and the time when all were in flight."""
+    """Return the messages that were late together with *worst*, and the time when all were in flight."""
     least = _SUPPORT * late[worst]
     window = (int(begun[worst]), int(end[worst]))
     order = np.argsort(-late)
@@ -109,7 +109,7 @@ def _together(worst: int, late: Floats, begun: Ints, end: Ints) -> tuple[Ints, t
 
 
 def _after(group: Ints, window: tuple[int, int], late: Floats, begun: Ints, limit: float) -> Ints:
-    """Return the late messages that began right after *group*: what had to wait tells of the same link."""
+    """Return the late messages that began directly after *group*, as they indicate the same link."""
     soon = (late > limit) & (begun >= window[0]) & (begun < window[1] + np.median(late[group]))
     soon[group] = False
     return np.flatnonzero(soon)
@@ -157,7 +157,7 @@ def _named(
 
 
 def _explained(held: Floats, moved: Floats, on: Flags) -> float:
-    """Return the share of the late messages that is on a suspect, less as many as came in time on it."""
+    """Return the share of the late messages on a suspect, minus its punctual ones."""
     return float((held[on].sum() - moved[on].sum()) / held.sum())
 
 

@@ -1,4 +1,4 @@
-"""What could be slow: NICs, hosts, ways between two NICs, and two of these together."""
+"""The suspects: NICs, hosts, paths between two NICs, and pairs of these."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Suspect:
-    """One thing that may be slow: its *kind*, the NICs that would *send* and *receive* slower, or one *way*.
+    """A suspect: its *kind*, the NICs that would *send* and *receive* slower, or one *way* (path).
 
-    *on* says through which of the ways it leads. *others* are called what this run cannot tell from it,
-    because all the same messages go through them.
+    *on* marks the paths through it. *others* are the names of indistinguishable suspects, through which
+    the same messages go.
     """
 
     kind: str
@@ -35,7 +35,7 @@ class Suspect:
     others: tuple[str, ...] = ()
 
     def rates(self, factor: float, num_nics: int) -> tuple[np.ndarray, np.ndarray, dict[int, float]]:
-        """Return the rates of all NICs, and of slow ways, as shares of a sound NIC's."""
+        """Return the rates of all NICs, and of slow paths, as shares of a healthy NIC's."""
         sends, receives = np.ones(num_nics), np.ones(num_nics)
         sends[list(self.sends)] = factor
         receives[list(self.receives)] = factor
@@ -43,10 +43,10 @@ class Suspect:
 
 
 def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
-    """Return everything between *ways* (n, 2) of *messages* that could be found to be slow.
+    """Return all suspects of the paths *ways* (n, 2) of *messages*.
 
-    What all messages go through is none: there is nothing sound to hold it against. Of those that the same
-    messages go through, the first is kept and names the others.
+    A part that all messages go through is excluded, as it cannot be compared. Of several with the same
+    messages, the first is kept and names the others.
     """
     src, dst = ways[:, 0], ways[:, 1]
     found: list[Suspect] = []
@@ -72,9 +72,9 @@ def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
 
 
 def _told_apart(suspects: Sequence[Suspect]) -> list[Suspect]:
-    """Return *suspects* without those that lead through nothing, everything, or the same as another.
+    """Return *suspects* without those with no paths, all paths, or the same paths as another.
 
-    Where one way is all that there is of a NIC's direction, the way is named: it is what was seen.
+    If a NIC's direction has a single path, the path is named, as only that was observed.
     """
     groups: dict[bytes, list[Suspect]] = {}
     for suspect in suspects:
@@ -97,17 +97,17 @@ _BETTER = 0.8  # of what a single suspect leaves unexplained; each is tested onc
 
 
 class Pair(NamedTuple):
-    """Two suspects, by their places in the list, and the factor of each."""
+    """Two suspects, by their indices in the list, and the factor of each."""
 
     places: tuple[int, int]
     factors: tuple[float, float]
 
 
 def likely_pairs(ways: Floats, suspects: Sequence[Suspect], least_slower: float) -> list[Pair]:
-    """Return the pairs of NICs that best explain *ways*, the logarithmic rate of each way; the best first.
+    """Return the pairs of NICs that best explain *ways*, the logarithmic rate of each path; the best first.
 
-    They leave clearly less unexplained than the best single suspect, both are slower than the ways of neither
-    by *least_slower*, and each has a way of its own.
+    Their residual is clearly less than that of the best single suspect, both are slower than the other
+    paths by *least_slower*, and each has a separate path.
     """
     nics = [place for place, one in enumerate(suspects) if one.kind != "link"][:_MOST_SUSPECTS]
     single = min((_loss(ways, (suspects[place].on,))[0] for place in nics), default=0.0)
@@ -123,9 +123,9 @@ def likely_pairs(ways: Floats, suspects: Sequence[Suspect], least_slower: float)
 
 
 def _loss(ways: Floats, ons: tuple[Flags, ...]) -> tuple[float, tuple[float, ...]]:
-    """Return what common factors of the ways *ons* leave unexplained, and their logarithms.
+    """Return the residuals of common factors of the paths *ons*, and their logarithms.
 
-    A way through both is as slow as the slower of them.
+    A path through both is as slow as the slower of them.
     """
     every = np.logical_or.reduce(ons)
     if every.all():

@@ -33,7 +33,7 @@ Watch = Callable[["subprocess.Popen[bytes]"], None]
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """The rows found, at most as many as asked for; *more* says that there are others."""
+    """The resulting rows, up to the requested number; *more*: there are others."""
 
     table: pd.DataFrame
     more: bool
@@ -48,11 +48,11 @@ def query_run(
     memory_bytes: int = 1 << 30,
     watch: Watch | None = None,
 ) -> Answer:
-    """Return what *sql*, one SELECT over the tables of *run* in `SQL_TABLES`, finds: at most so many *rows*.
+    """Return up to *rows* rows of *sql*, one SELECT over the tables of *run* in `SQL_TABLES`.
 
-    It runs in a process without files and network; *watch* is called with that, so that others can end it.
-    Raises `UsageError` for SQL that is wrong or would change anything, `BackendTimeout` where it takes longer
-    or more memory for it than allowed, `BackendUnavailable` without DuckDB, and `Cancelled`.
+    It runs in a process without files and network; *watch* is called with the process, to be able to end
+    it. Raises `UsageError` for SQL that is invalid or would change data, `BackendTimeout` if it exceeds the
+    time or memory limit, `BackendUnavailable` without DuckDB, and `Cancelled`.
     """
     if find_spec("duckdb") is None:
         raise BackendUnavailable("SQL needs DuckDB; install it with 'pip install chakrascope[query]'.")
@@ -98,7 +98,7 @@ def _asked(
     watch: Watch | None,
     memory_bytes: int,
 ) -> dict[str, Any]:
-    """Return what the worker answers: it gets the question, says which columns it needs, and gets them."""
+    """Return the worker's answer: it receives the query, requests columns, and receives them."""
     command = [sys.executable, "-I", str(_WORKER), str(os.getpid()), inspect.getfile(end_with_parent)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env={}, stdin=pipe, stdout=pipe, stderr=pipe) as worker:
@@ -129,7 +129,7 @@ def _asked(
 
 
 def _needed(worker: subprocess.Popen[bytes], head: Mapping[str, Any]) -> dict[str, list[str]] | None:
-    """Return which columns the worker needs of the tables in *head*; None if it ended."""
+    """Return the columns that the worker needs of the tables in *head*; None if it ended."""
     assert worker.stdin is not None
     assert worker.stdout is not None
     with suppress(BrokenPipeError):
@@ -145,7 +145,7 @@ def _too_much(memory_bytes: int) -> str:
 
 
 def _explained(error: str) -> str:
-    """Return DuckDB's *error* in a paragraph; it guesses at its own tables, not at those of a run."""
+    """Return DuckDB's *error* as a paragraph, without its suggestions, which are not of the run's tables."""
     unknown = _UNKNOWN.search(error)
     if unknown is not None:
         return f"There is no table '{unknown[1]}'{did_you_mean(unknown[1], SQL_TABLES)}"
@@ -153,5 +153,5 @@ def _explained(error: str) -> str:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Return *names*, with its place behind one that was there before."""
+    """Return *names*, with the index appended to repeated ones."""
     return [name if name not in names[:place] else f"{name}_{place + 1}" for place, name in enumerate(names)]

@@ -1,4 +1,4 @@
-"""The tables of a run that SQL may ask: what each holds, how it is made, and questions to begin with."""
+"""The tables of a run for SQL: their content, how they are made, and example queries."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Made = Mapping[str, npt.NDArray[Any] | TextColumn]
 
 
 class ColumnTable(NamedTuple):
-    """The names of a table's columns in their order, and how some of them are made of a run."""
+    """The ordered names of a table's columns, and functions that make some of them from a run."""
 
     names: tuple[str, ...]
     make: Callable[[RunAnalysis, Sequence[str]], Made]
 
 
 def _nodes(run: RunAnalysis, names: Sequence[str]) -> Made:
-    """Return columns of every executed node, as `RunAnalysis.nodes` has them, by rank and id."""
+    """Return columns of every executed node, as in `RunAnalysis.nodes`, by rank and id."""
     recorded = [name for name in names if name in COLUMNS["nodes"]]
     known = [name for name in names if name not in recorded]
     numbers = [name for name in known if NODE_COLUMNS[name][0] != "str"]
@@ -58,7 +58,7 @@ def _nodes(run: RunAnalysis, names: Sequence[str]) -> Made:
 
 
 def _slack(run: RunAnalysis, names: Sequence[str]) -> Made:
-    """Return columns of every node with its slack, as `slack_table` has them; no row if it is not known."""
+    """Return columns of every node with its slack, as in `slack_table`; no rows if it is unknown."""
     try:
         found = slack_columns(run.result, run.workload)
     except ChakrascopeError:
@@ -118,7 +118,7 @@ _NAMED = {"bytes": "bytes", "share": "part of 1", "relative": "part of 1"}
 
 
 class SqlTable(NamedTuple):
-    """What a table holds, in a sentence, and how it is made of a run."""
+    """A table: its content as a sentence, and the function that makes it from a run."""
 
     holds: str
     make: Callable[[RunAnalysis], pd.DataFrame]
@@ -175,7 +175,7 @@ SQL_TABLES: Mapping[str, SqlTable] = {
 
 
 def _head(run: RunAnalysis, name: str) -> pd.DataFrame:
-    """Return a table of a large run, of what has a row per node or edge that of one rank."""
+    """Return a table of a large run; tables with a row per node or edge only have those of one rank."""
     if name == "layers":
         layers: pd.DataFrame = pd.DataFrame(columns=[*LAYER_TYPES]).astype(LAYER_TYPES)
         return layers

@@ -1,8 +1,8 @@
-"""Answer one question in a process of its own, which holds nothing but the tables it was sent.
+"""Answer one query in a separate process, which only has the tables that it was sent.
 
 Run as a script: it reads a header and Arrow tables from standard input, and writes the answer as JSON. It
-opens no file and no connection; what it may allocate beyond the tables is limited by the operating system,
-because DuckDB's own limit does not count every string.
+opens no file and no connection; the operating system limits its memory beyond the tables, because DuckDB's
+own limit does not count all strings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SETTINGS = (
 
 
 def main() -> None:
-    """Read the question, answer it, and write the answer."""
+    """Read the query, run it, and write the answer."""
     parent, lifeline = sys.argv[1:]
     runpy.run_path(lifeline)["end_with_parent"](int(parent))  # a script, it belongs to no package
     stream = sys.stdin.buffer
@@ -58,11 +58,10 @@ def main() -> None:
 def _needed(
     connection: duckdb.DuckDBPyConnection, sql: str, columns: dict[str, list[str]]
 ) -> dict[str, list[str]]:
-    """Return of the tables *columns* those that *sql* may read; a table is left out if it may read all.
+    """Return the *columns* of tables that *sql* may read; tables that it may read whole are omitted.
 
-    A column counts as read where its name stands anywhere in the question, so that none is missing. All are
-    read where the question takes them without naming them: by ``*``, by place, as whole rows, or in a way
-    that is not understood.
+    A column counts as read if its name occurs anywhere in the query. All columns are read if the query may
+    use them without their names: by ``*``, by position, as whole rows, or by an unknown construct.
     """
     try:
         ((text,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
@@ -98,7 +97,7 @@ def _texts(part: dict[str, Any]) -> Iterator[str]:
 
 
 def _takes_all(part: dict[str, Any], tables: set[str]) -> bool:
-    """Return whether a *part* of a question may take columns that it does not name."""
+    """Return whether a *part* of a query may use columns without naming them."""
     if part.get("class") == "COLUMN_REF":
         return part["column_names"][-1].lower() in tables
     return (
@@ -110,7 +109,7 @@ def _takes_all(part: dict[str, Any], tables: set[str]) -> bool:
 
 
 def _limit(memory_bytes: int) -> None:
-    """Let this process allocate so much more, and never leave a core file."""
+    """Limit the further memory of this process, and disable core files."""
     with open("/proc/self/statm", encoding="ascii") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 2 * memory_bytes, used + 2 * memory_bytes))
@@ -135,7 +134,7 @@ def _cut(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON has no word for: decimals, dates, bytes."""
+    """Return values without a JSON type (decimals, dates, bytes) in a JSON type."""
     return str(value)[:_MOST_TEXT]
 
 
