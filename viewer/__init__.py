@@ -1,6 +1,6 @@
-"""The Dash application: what bounds a step, from one sentence down to one node; and a report in one file.
+"""The Dash application, which shows what bounds a step, and the report in one file.
 
-Only the application needs Dash: the report, the queries and the state beneath them do without it.
+Only the application needs Dash; the report, the queries and the state work without it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HOMES = {"create_app": "_app", "serve": "_server", "write_report": "report"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs Dash when it is asked for."""
+    """Import names that need Dash at their first use."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_HOMES[name]}", __name__), name)

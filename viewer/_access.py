@@ -46,7 +46,7 @@ whoever started the viewer for the address that it printed. If you have the toke
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only programs of this machine can reach an address bound to *host*."""
+    """Return whether an address bound to *host* is only reachable from this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -54,12 +54,12 @@ def is_loopback(host: str) -> bool:
 
 
 def new_token() -> str:
-    """Return a secret that admits its holders to the viewer."""
+    """Return a secret token for access to the viewer."""
     return secrets.token_urlsafe(24)
 
 
 def protect(app: Dash) -> None:
-    """Limit the size of requests, and forbid the browser to load content of other hosts."""
+    """Limit the size of requests, and forbid the browser to load content from other hosts."""
     app.server.config["MAX_CONTENT_LENGTH"] = _MAX_REQUEST_BYTES
 
     @app.server.errorhandler(RecursionError)
@@ -76,7 +76,7 @@ def protect(app: Dash) -> None:
 
     @app.server.before_request
     def refuse_odd_paths() -> None:
-        """No address of the viewer has them, and not all who read a path take them for what they are."""
+        """No address of the viewer has them, and path parsers treat them differently."""
         if not request.path.isprintable() or ".." in request.path.split("/"):
             abort(404)
 
@@ -102,7 +102,7 @@ def protect(app: Dash) -> None:
 
 
 def serve_only(server: Flask, hosts: tuple[str, ...]) -> None:
-    """Answer only requests for one of *hosts*: a foreign name that points here is another site's trick."""
+    """Answer only requests for one of *hosts*, against DNS rebinding."""
 
     @server.before_request
     def refuse_other_names() -> None:
@@ -111,13 +111,13 @@ def serve_only(server: Flask, hosts: tuple[str, ...]) -> None:
 
 
 def require_token(server: Flask, token: str) -> None:
-    """Answer only browsers that opened the address with *token* once; a cookie remembers it."""
+    """Answer only browsers that have opened the address with *token*; a cookie stores it."""
     # Browsers share cookies between the ports of a machine, on each of which may be a viewer.
     cookie = f"chakrascope_{hashlib.sha256(token.encode()).hexdigest()[:12]}"
 
     @server.get("/api/token")
     def own_token() -> Response:
-        """Return the token to its holder, for a link to share; only this server's own pages can read it."""
+        """Return the token to its holder, for a link to share; only this server's pages can read it."""
         return jsonify({"token": token})
 
     def check() -> AnyResponse | None:
@@ -138,7 +138,7 @@ def require_token(server: Flask, token: str) -> None:
 
 
 def _token_in(given: str) -> str:
-    """Return the token that was *given*, also inside of a whole address."""
+    """Return the token in *given*, a token or a whole address."""
     return parse_qs(_split(given).query).get("token", [given])[0] if "token=" in given else given
 
 
@@ -187,7 +187,7 @@ def _fits(body: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def _all_given(given: Any, wanted: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether *given* has the properties *wanted*, in order; of a pattern all that match it."""
+    """Return whether *given* has the properties *wanted*, in order; for a pattern, all that match it."""
     if not isinstance(given, list) or len(given) != len(wanted):
         return False
     for item, specified in zip(given, wanted, strict=True):

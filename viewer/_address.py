@@ -20,7 +20,7 @@ def option_id(name: str, default: str = "") -> dict[str, str]:
 
 
 def table_id(name: str, selects: str = "node") -> dict[str, str]:
-    """Return the id of a table, a row of which selects a node, or the setting *selects* by its column id."""
+    """Return the id of a table with rows that select a node, or the setting *selects* by the column id."""
     return {"table": name, "selects": selects}
 
 
@@ -30,19 +30,19 @@ def chart_id(name: str) -> dict[str, str]:
 
 
 def bars_id(name: str) -> dict[str, str]:
-    """Return the id of a chart whose bars lead to another page, by a callback of its own page."""
+    """Return the id of a chart with bars that lead to another page, by a callback of its page."""
     return {"bars": name}
 
 
 def go(path: str, search: str) -> None:
-    """Show another page when the callback that calls this answers."""
+    """Show another page with the response of the calling callback."""
     set_props("url", {"pathname": path, "search": search})
 
 
 def rewrite(path: str, search: str) -> None:
-    """Write *search* into the address of the page *path* when the callback that calls this answers.
+    """Write *search* into the address of the page *path* with the response of the calling callback.
 
-    The browser writes nothing if another page is shown by then.
+    It has no effect if another page is shown by then.
     """
     set_props("rewritten", {"data": {"path": path, "search": search}})
 
@@ -121,5 +121,5 @@ def _at_node(shown: Selection, run: str, rank: Any, node: Any) -> Selection:
 
 
 def _text(value: Any) -> str:
-    """Return the *value* of a control as the address has it."""
+    """Return the *value* of a control as text of the address."""
     return ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)

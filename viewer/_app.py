@@ -1,4 +1,4 @@
-"""Assemble the application: one shell, one page at a time, one selection shared by all of them."""
+"""Assemble the application: a shell, pages, and a selection that all pages share."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def create_app(
 ) -> Dash:
     """Return the viewer of *study*, ready to be served below the path *prefix*.
 
-    *near* says what else it is served with, and where it may import from. A run is read when a page first
-    asks for it; with *warm*, the newest one is at once, in the background.
+    *near* describes the other studies of the server, and the folder to import from. A run is read when a
+    page first needs it; with *warm*, the newest one is read at once, in the background.
     """
     app = new_dash(prefix)
     view = StudyView(study, near)
@@ -65,7 +65,7 @@ def _shell(view: StudyView) -> dmc.MantineProvider:
 
 
 def _studies(view: StudyView) -> list[Any]:
-    """Return the choice of the study shown, where there are several."""
+    """Return the selector of the study, if there are several."""
     workspace = view.near.workspace
     if workspace is None:
         return []
@@ -83,7 +83,7 @@ def _studies(view: StudyView) -> list[Any]:
 
 
 def _register_shell(app: Dash, view: StudyView) -> None:
-    """Draw what surrounds the pages, and the page itself."""
+    """Draw the shell around the pages, and the page itself."""
 
     @app.callback(Output("nav", "children"), Input("url", "pathname"), Input("url", "search"))
     def navigation(pathname: str | None, search: str | None) -> list[Any]:
@@ -109,7 +109,7 @@ def _register_shell(app: Dash, view: StudyView) -> None:
 
     @app.callback(Output("selected", "children"), Input("selection", "data"))
     def show_selected(selection: dict[str, Any] | None) -> Any:
-        """Name the selected node next to every page."""
+        """Show the name of the selected node next to every page."""
         return _selected(view, selection or {})
 
     app.clientside_callback(
@@ -154,7 +154,7 @@ def _selected(view: StudyView, selection: dict[str, Any]) -> Any:
 
 
 def _path(pathname: str | None) -> str:
-    """Return the page's own path, without that of the study it is served below."""
+    """Return the page's path, without the prefix of its study."""
     return "/" + (pathname or "").rpartition("/")[2]
 
 

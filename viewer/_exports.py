@@ -1,4 +1,4 @@
-"""Give out whole tables as files: a few at a time, piece by piece, and only while somebody waits for them."""
+"""Stream whole tables as files, a few at a time, while their clients stay connected."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _places = threading.BoundedSemaphore(_AT_ONCE)
 def table_file(
     make: Callable[[], pd.DataFrame], name: str, extension: str, *, is_small: bool = False
 ) -> Response:
-    """Return the table that *make* makes as a file to download, CSV or Parquet by *extension*, as `export`.
+    """Return the table from *make* as a download, CSV or Parquet by *extension*, as `export`.
 
-    One that *is_small* waits for no other. Any other extension is not found.
+    A table that *is_small* does not wait for others. Other extensions give 404.
     """
     if extension not in _MIME:
         abort(404)
@@ -41,9 +41,9 @@ def table_file(
 
 
 def export(make: Callable[[], Iterable[str | bytes]], file: str, mimetype: str) -> Response:
-    """Return the pieces that *make* makes as a *file* to download.
+    """Return the pieces from *make* as a download called *file*.
 
-    It waits until fewer than `_AT_ONCE` others are made and read, and ends with the client that asked for it.
+    It waits until fewer than `_AT_ONCE` others are in progress, and ends if its client disconnects.
     Errors of *make* are raised.
     """
     client: socket.socket | None = request.environ.get("werkzeug.socket")
@@ -91,7 +91,7 @@ def _parquet(table: pd.DataFrame) -> Iterator[bytes]:
 
 
 def _is_gone(client: socket.socket | None) -> bool:
-    """Return whether the *client* has closed its end, as one that gave up does."""
+    """Return whether the *client* has disconnected."""
     if client is None:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Open a run's timeline in Perfetto, served from this machine, if a package that holds it is installed."""
+"""Open a run's timeline in Perfetto, served from this machine, if its package is installed."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def _folder() -> Path | None:
 
 
 def _without_foreign(folder: Path) -> Response:
-    """Return the main script with the one foreign address taken out."""
+    """Return the main script without its only external address."""
     script = next(folder.glob(f"*/{_FRONTEND}")).read_bytes()
     return Response(script.replace(_FOREIGN, _NOTHING.encode()), mimetype="text/javascript")
 
 
 def _policy(folder: Path) -> str:
-    """Return what Perfetto's pages may do: run its WebAssembly and the script in its page, load from here."""
+    """Return the content policy of Perfetto's pages: WebAssembly, inline script, files from this server."""
     page = (folder / "index.html").read_text(encoding="utf-8")
     script = page.partition('<script type="text/javascript">')[2].partition("</script>")[0]
     digest = b64encode(sha256(script.encode()).digest()).decode()

@@ -74,7 +74,7 @@ _OF_ALL_NODES = ("anomalies", "error-distribution", "node-differences", "nodes",
 
 
 def register(server: Flask, view: StudyView) -> None:
-    """Add the data routes of *view* to *server*; but for the notes, all of them only read."""
+    """Add the data routes of *view* to *server*; except for the notes, all are read-only."""
     register_timeline(server, view)
     _register_notes(server, view)
     _register_configurations(server, view)
@@ -247,7 +247,7 @@ def _register_notes(server: Flask, view: StudyView) -> None:
 
     @server.post("/api/notes")
     def change() -> Response:
-        """Keep a note (``text``, ``t0``, ``t1``, ``rank``, ``node``), or remove one (``remove``: its id)."""
+        """Store a note (``text``, ``t0``, ``t1``, ``rank``, ``node``), or remove one (``remove``: its id)."""
         asked = request.get_json()
         if not isinstance(asked, dict):
             abort(400)

@@ -34,11 +34,11 @@ def serve(
 ) -> None:
     """Serve a study, or all of a workspace, until interrupted.
 
-    *ready* is called with the address once connections are accepted. What can be converted in the folder
-    *import_from* may be taken into the studies. Port 0 takes any free port. The viewer answers only those who
-    open the address given to *ready*, which holds a secret token: a machine may have other users. On a
-    loopback address *with_token* switches that off. Raises `UsageError` where it must not be, and
-    `ChakrascopeError` if the port cannot be opened.
+    *ready* is called with the address once connections are accepted. Items in the folder *import_from* may
+    be imported into the studies. Port 0 takes any free port. The viewer only answers requests with the
+    secret token of the address given to *ready*, as a machine may have other users. On a loopback address,
+    False for *with_token* disables this. Raises `UsageError` if that is not allowed, and `ChakrascopeError`
+    if the port cannot be opened.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     if not with_token and not is_loopback(host):
@@ -69,7 +69,7 @@ def _application(
 
 
 def _guard(server: Flask, host: str, token: str) -> None:
-    """Answer only browsers that have shown the *token*, if any, and that address this machine."""
+    """Answer only browsers with the *token*, if any, and requests addressed to this machine."""
     if is_loopback(host):
         serve_only(server, (host, "localhost", "127.0.0.1", "::1"))
     if token:
@@ -77,14 +77,14 @@ def _guard(server: Flask, host: str, token: str) -> None:
 
 
 def _reachable(host: str) -> str:
-    """Return *host* for an address that browsers can open, which 0.0.0.0 and :: are not."""
+    """Return *host*, or for 0.0.0.0 and :: a host that browsers can open."""
     if host in {"0.0.0.0", "::"}:
         host = _own_address(socket.AF_INET6 if ":" in host else socket.AF_INET)
     return f"[{host}]" if ":" in host else host
 
 
 def _own_address(family: socket.AddressFamily) -> str:
-    """Return the address that this machine has towards others; nothing is sent to find out."""
+    """Return the address of this machine for others, without sending anything."""
     documentation = "2001:db8::1" if family == socket.AF_INET6 else "192.0.2.1"
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((documentation, 9))

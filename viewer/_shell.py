@@ -1,4 +1,4 @@
-"""What surrounds every page, of one study or of several: settings, the head, how errors are reported."""
+"""The shell around every page, of one study or several: settings, header, and error reports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _INDEX = """<!DOCTYPE html>
 
 
 def new_dash(prefix: str = "/") -> Dash:
-    """Return an application without pages; browsers reach it below *prefix*, which ends in a slash."""
+    """Return an application without pages, served below *prefix*, which ends in a slash."""
     app = Dash(
         __name__,
         title="Chakrascope",
@@ -83,7 +83,7 @@ def share_link() -> list[Any]:
 
 
 def register_share(app: Dash) -> None:
-    """Wire the button of :func:`share_link`."""
+    """Register the button of :func:`share_link`."""
     app.clientside_callback(
         ClientsideFunction("chakrascope", "share"),
         Output("share-shown", "opened"),
@@ -97,7 +97,7 @@ def register_share(app: Dash) -> None:
 def frame(
     titles: Sequence[Any], tools: Sequence[Any], stores: Sequence[Any], navigation: Any = None
 ) -> dmc.MantineProvider:
-    """Return what surrounds a page: *titles* after the product's name, *tools* at the right of the head."""
+    """Return the shell of a page: *titles* after the product's name, *tools* at the right of the header."""
     name = [
         html.Span(className="logo-mark"),
         dmc.Text("Chakrascope", fw=700, size="lg", className="logo-name"),
@@ -152,7 +152,7 @@ def _page() -> dcc.Loading:
 
 
 def _report_error(error: Exception) -> Any:
-    """Show the user the error of a click; the page stays as it is."""
+    """Show the user the error of a click, without changing the page."""
     if isinstance(error, ChakrascopeError):
         title, text = "That is not possible", error.message
     else:

@@ -28,8 +28,8 @@ _MOST_OPEN = 16
 class Site:
     """The WSGI application of the studies in *workspace*.
 
-    A study is an application of its own, so that nobody's selection can be taken for one of another study;
-    it is made when it is first asked for. *guard* is called with each Flask application before it answers.
+    Each study is a separate application, so that a selection cannot apply to another study; it is created
+    at its first request. *guard* is called with each Flask application before it answers.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Site:
         self._lock = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        """Answer a request, of WSGI."""
+        """Answer a WSGI request."""
         path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
         name, slash, rest = path.removeprefix(_BELOW).partition("/")
         study = self._study(name) if slash and path.startswith(_BELOW) else None

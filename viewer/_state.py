@@ -1,4 +1,4 @@
-"""The state behind pages: the selection, which the address holds, and the open runs."""
+"""The state of pages: the selection, which is stored in the address, and the open runs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ Sought = tuple[npt.NDArray[np.bool_], Ints]
 
 @dataclass(frozen=True)
 class Selection:
-    """What the user looks at: a run and, if any, one node of one rank. Its home is the page's address.
+    """The selection: a run and, if any, one node of one rank. It is stored in the page's address.
 
     *options* are the settings of single pages, such as the breakdown shown, as (name, value) pairs.
     """
@@ -89,7 +89,7 @@ class Selection:
 
     @classmethod
     def parse(cls, search: str | None) -> Selection:
-        """Return the selection written in a query string; whatever is missing or malformed is left out."""
+        """Return the selection written in a query string; without missing or malformed parts."""
         query = parse_qs((search or "").lstrip("?"))
         return cls(
             run=query.get("run", [""])[0],
@@ -131,7 +131,7 @@ class Selection:
 
 
 class OpenRun(RunAnalysis):
-    """One run held open: the answers derived from it, and its timeline as the pages draw it."""
+    """An open run: its analyses, and its timeline for the pages."""
 
     def __init__(self, view: StudyView, info: RunInfo, result: Result, workload: Workload) -> None:
         super().__init__(view.study, info, result, workload)
@@ -146,7 +146,7 @@ class OpenRun(RunAnalysis):
 
     @ComputedOnce
     def measured_slices(self) -> SliceIndex:
-        """Return the timeline's index of :attr:`nodes`, each as measured above each as simulated."""
+        """Return the timeline's index of :attr:`nodes`, measured above simulated."""
         return SliceIndex(self.nodes, measured=True)
 
     @ComputedOnce
@@ -160,7 +160,7 @@ class OpenRun(RunAnalysis):
         return SliceIndex(self.nodes, measured=True, nested=True)
 
     def _ranked(self, *, measured: bool, nested: bool) -> RankedIndex:
-        """Return the timeline's index that reads a rank when it comes into sight."""
+        """Return the timeline's index that reads a rank when it becomes visible."""
         key = f"ranked {measured} {nested}"
         with self.lock_of(key):
             if key not in self._indices:
@@ -182,17 +182,17 @@ class OpenRun(RunAnalysis):
 
     @property
     def has_few_ranks(self) -> bool:
-        """Whether so few ranks did something of their own that their rows may be nested unasked."""
+        """Whether few enough ranks differ for rows to be nested by default."""
         return bool(self.standings["same_as"].nunique() <= _FEW_RANKS)
 
     def trace(self, ranks: Iterable[int] | None = None) -> Iterator[str]:
-        """Yield what `RunAnalysis.trace` does, from the lanes that are there anyway."""
+        """Yield `RunAnalysis.trace` from the existing lanes."""
         if self.is_large:
             return super().trace(ranks)
         return chrome_trace(self.nodes, self.slices, self.path)
 
     def rows(self, *, measured: bool, nested: bool) -> SliceIndex | RankedIndex:
-        """Return the timeline's index that has the rows asked for."""
+        """Return the timeline's index with the requested rows."""
         # Calls are read rank by rank, when a rank comes into sight.
         if self.is_large or (measured and nested and self.calls):
             return self._ranked(measured=measured, nested=nested)
@@ -201,9 +201,9 @@ class OpenRun(RunAnalysis):
         return self.measured_slices if measured else self.slices
 
     def sought(self, text: str) -> Sought:
-        """Return which of :attr:`nodes` *text* finds, as a flag of each and as places in order of time.
+        """Return the :attr:`nodes` that match *text*, as a mask and as indices in order of time.
 
-        The texts asked for last are kept.
+        The latest texts are cached.
         """
         key = text.strip().lower()
         with self.lock:
@@ -219,10 +219,10 @@ class OpenRun(RunAnalysis):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the viewer of one study shares with those of others it is served with.
+    """The state that the viewers of studies on one server share.
 
-    *workspace* are these studies, among which it is called *name*; *import_from* is the folder it may import
-    from. Runs are held open for all of them together, so that memory does not grow with the studies.
+    *workspace* are these studies, in which this one is called *name*; *import_from* is the folder to
+    import from. Open runs are cached for all studies together, so that memory does not grow with them.
     """
 
     name: str = ""
@@ -233,7 +233,7 @@ class Surroundings:
 
 
 class StudyView:
-    """A study for the pages: its list of runs, a few of which are open."""
+    """A study for the pages: its list of runs, and a cache of open ones."""
 
     def __init__(self, study: Study, near: Surroundings | None = None) -> None:
         self.study = study
@@ -247,11 +247,11 @@ class StudyView:
         return list(self.study.runs())
 
     def warm(self) -> None:
-        """Read the newest run and what its pages need, so that the first of them opens at once.
+        """Read the newest run and the data of its pages, so that the first page opens at once.
 
-        What only later pages need waits until one was :attr:`shown` and its charts were fetched, or nobody
-        has come for a while: it would take its time from the first. A damaged run is left to the page that
-        shows it, which says what is wrong.
+        Data of later pages waits until a page was :attr:`shown` and its charts were fetched, or until
+        there was no request for a while, so as not to delay the first page. Errors of a damaged run are
+        left to the page that shows it.
         """
         with contextlib.suppress(ChakrascopeError):
             newest = self.resolve("")
@@ -272,9 +272,9 @@ class StudyView:
                     run.slack_ns  # noqa: B018
 
     def resolve(self, run_id: str) -> str:
-        """Return *run_id*; without one the newest run, or an empty string if there is none.
+        """Return *run_id*; without one the newest run, or "" if there is none.
 
-        An id that the study does not have stays what it is: opening it says so, and no other run is shown.
+        An unknown id is returned unchanged: opening it is an error, and no other run is shown.
         """
         if run_id:
             return run_id
@@ -282,20 +282,20 @@ class StudyView:
         return known[-1].id if known else ""
 
     def annotate(self, run_id: str, label: str, note: str, tags: Sequence[str] = ()) -> None:
-        """Keep the *label*, the *note* and the *tags* of a run; see `Study.annotate`."""
+        """Store the *label*, the *note* and the *tags* of a run; see `Study.annotate`."""
         info = self.study.annotate(run_id, label=label, note=note, tags=tags)
         with self._lock:
             if (self.study.path, run_id) in self._open:
                 self._open[self.study.path, run_id].info = info
 
     def delete(self, run_id: str) -> None:
-        """Delete a run, and show nobody what memory holds of it."""
+        """Delete a run, and remove it from the cache."""
         self.study.delete_run(run_id)
         with self._lock:
             self._open.pop((self.study.path, run_id), None)
 
     def open(self, run_id: str) -> OpenRun:
-        """Return the run, from memory if it was used lately; only ids the study lists are accepted."""
+        """Return the run, from memory if it was used recently; only ids that the study lists are accepted."""
         key = (self.study.path, run_id)
         with self._lock:
             if key in self._open:
@@ -315,7 +315,7 @@ class StudyView:
         return {"": self.study} | {name: study for name, study in others.items() if name != self.near.name}
 
     def elsewhere(self, name: str) -> StudyView:
-        """Return another of :meth:`studies` as its pages see it, but for what is only its own."""
+        """Return another of :meth:`studies` for pages, without its private state."""
         if not name:
             return self
         found = self.studies().get(name)
@@ -324,7 +324,7 @@ class StudyView:
         return StudyView(found, replace(self.near, name=name))
 
     def captures(self) -> list[str]:
-        """Return the captures that have been converted, oldest first: what was measured can be shown."""
+        """Return the converted captures, oldest first, which can be shown as measured."""
         converted = set(self.study.workloads())
         return [name for name in self.study.trace_sets() if name in converted]
 
@@ -351,7 +351,7 @@ class StudyView:
         return made
 
     def _forget(self) -> None:
-        """Let go of the runs that were used longest ago."""
+        """Release the least recently used runs."""
         while len(self._open) > _OPEN_RUNS:
             self._open.popitem(last=False)
 

@@ -1,4 +1,4 @@
-"""Hold every colour, label and unit the pages show, so that all of them agree."""
+"""All colours, labels and units of the pages."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def kind_colour(kind: str) -> str:
 
 
 def run_text(info: RunInfo, *, longest: int = 200, workload: bool = False) -> str:
-    """Return one line that tells a run from the others of its study.
+    """Return a line that distinguishes a run from the others of its study.
 
-    Its name is cut in the middle to *longest* characters, so that what follows is seen; with *workload*, that
-    is named too.
+    Its name is shortened in the middle to *longest* characters, so that the rest is visible; with
+    *workload*, the workload is named, too.
     """
     name = run_name(info)
     if len(name) > longest:

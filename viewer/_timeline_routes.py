@@ -1,4 +1,4 @@
-"""Answer what the timeline asks for: its lanes, windows, areas, nodes, and what a search finds."""
+"""Routes of the timeline: lanes, windows, areas, nodes, and search results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MOST_NEIGHBOURS = 6
 
 
 def register_timeline(server: Flask, view: StudyView) -> None:
-    """Add the routes that the timeline of *view* draws from to *server*; all of them only read."""
+    """Add the routes of the timeline of *view* to *server*; all are read-only."""
 
     @server.get("/api/lanes")
     def lanes() -> Response:
@@ -139,7 +139,7 @@ def _register_exports(server: Flask, view: StudyView) -> None:
 
 
 def open_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
-    """Return the run that the *argument* names, the newest without one; an unknown one is not found."""
+    """Return the run that the *argument* names, by default the newest; 404 for an unknown one."""
     try:
         return view.open(view.resolve(request.args.get(argument, "")))
     except ChakrascopeError:
@@ -147,7 +147,7 @@ def open_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
 
 
 def source_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
-    """Return what the *argument* names: a run or a capture, also of another study; see `open_beside`."""
+    """Return the run or capture that the *argument* names, also of another study; see `open_beside`."""
     try:
         return open_beside(view, request.args.get(argument, ""))
     except ChakrascopeError:
@@ -155,12 +155,12 @@ def source_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
 
 
 def _like(view: StudyView) -> SliceIndex | RankedIndex | None:
-    """Return the lanes whose colours are asked for, if other ones are."""
+    """Return the lanes whose colours are requested, if they are others."""
     return index_asked_for(source_asked_for(view, "like")) if request.args.get("like") else None
 
 
 def area_asked_for(run: OpenRun) -> pd.DataFrame:
-    """Return what lies in the area asked for, summed up: by name where rows are nested, else by operator."""
+    """Return the sums of the requested area, by name if rows are nested, else by operator."""
     nodes, inside, _ = _area(run)
     return _area_table(nodes, inside, nested=_is_nested(run))
 
@@ -170,18 +170,18 @@ def _area_table(nodes: pd.DataFrame, inside: pd.DataFrame, *, nested: bool) -> p
 
 
 def _area(run: OpenRun) -> tuple[pd.DataFrame, pd.DataFrame, int]:
-    """Return nodes, what of them lies in the area asked for, and how many ranks of it were too many."""
+    """Return nodes, their parts in the requested area, and the number of omitted ranks."""
     index, area = index_asked_for(run), (_integer("t0", 0), _integer("t1", 0), _ids("lanes", 0))
     return index.area(*area) if isinstance(index, RankedIndex) else (run.nodes, index.area(*area), 0)
 
 
 def index_asked_for(run: OpenRun) -> SliceIndex | RankedIndex:
-    """Return the lanes asked for: as simulated or with the measured ones above, nested or not."""
+    """Return the requested lanes: simulated, or with the measured ones above, nested or not."""
     return run.rows(measured=request.args.get("measured") == "1" and run.is_measured, nested=_is_nested(run))
 
 
 def _is_nested(run: OpenRun) -> bool:
-    """Return whether rows are to be nested; where that is left open, if few ranks leave the room for it."""
+    """Return whether to nest rows; by default if there are few ranks."""
     asked = request.args.get("nested", "")
     return asked == "1" or (asked == "auto" and run.has_few_ranks)
 
@@ -192,16 +192,16 @@ def _colour() -> str:
 
 
 def _widest(table: pd.DataFrame) -> pd.Series:
-    """Return the collectives that ranks come to furthest apart."""
+    """Return the collectives with the largest skew."""
     skew = table.groupby("collective")["late_ns"].max()
     found: pd.Series = skew.nlargest(_MOST_ARRIVALS).index.to_series()
     return found
 
 
 def _sought(run: OpenRun, text: str) -> dict[str, Any]:
-    """Return how many nodes of the ranks asked for *text* finds, and the one asked for by its number.
+    """Return how many nodes of the requested ranks match *text*, and the one with the requested number.
 
-    Without a number, the first that begins at or after a time, or else the first.
+    Without a number, it is the first one at or after a time, or else the first.
     """
     wanted = _ids("ranks", run.info.num_ranks)
     hits = _hits(run, text.strip(), wanted)
@@ -217,7 +217,7 @@ def _sought(run: OpenRun, text: str) -> dict[str, Any]:
 
 
 def _hits(run: OpenRun, text: str, ranks: list[int]) -> Hits:
-    """Return what *text* finds in *ranks*, in order of time; of a large run in the first of them."""
+    """Return the matches of *text* in *ranks*, in order of time; for a large run, in the first of them."""
     index = index_asked_for(run)
     if isinstance(index, RankedIndex):
         return index.seek(text, ranks if text else [])
@@ -229,7 +229,7 @@ def _hits(run: OpenRun, text: str, ranks: list[int]) -> Hits:
 
 
 def _counterpart(run: OpenRun, nodes: pd.DataFrame, row: int) -> dict[str, int]:
-    """Return where a row of *nodes* lies, or that there is none."""
+    """Return the position of a row of *nodes*, or that there is none."""
     if row < 0:
         return {"rank": -1, "node": -1, "lane": -1, "start_ns": 0, "end_ns": 0}
     rank, node = int(nodes["rank"].iloc[row]), int(nodes["node_id"].iloc[row])
@@ -263,7 +263,7 @@ def _node(
 
 
 def _neighbours(run: OpenRun, edges: pd.DataFrame, rank: int, node_id: int) -> list[dict[str, Any]]:
-    """Return the nodes that a node waits for, and those that wait for it, with their names."""
+    """Return the dependencies and dependents of a node, with their names."""
 
     def name_of(near: int) -> str:
         return str((run.node(rank, near) or {"name": "not executed"})["name"])[:_MOST_TEXT]
@@ -291,7 +291,7 @@ def _lanes(run: OpenRun, index: SliceIndex | RankedIndex, colours: Colours) -> d
 
 
 def _ranks(run: OpenRun) -> list[dict[str, Any]]:
-    """Return what ranks are folded, sorted and marked by."""
+    """Return the figures by which ranks are folded, sorted and marked."""
     return [
         {
             **{str(key): value for key, value in row.items()},
@@ -319,7 +319,7 @@ def _path(run: OpenRun, index: SliceIndex | RankedIndex) -> dict[str, Any]:
 
 
 def _steps(run: OpenRun) -> list[dict[str, int]]:
-    """Return where each captured step of the run begins and ends, if there are several."""
+    """Return the start and end of each captured step of the run, if there are several."""
     if run.is_large and captured_steps(run.workload.metadata) < 2:
         return []
     # Every rank goes through the steps.

@@ -1,4 +1,4 @@
-"""Build every Plotly chart through one door, so that no page can offer to upload a customer's figure."""
+"""Build all Plotly charts in one place, so that no page can offer to upload a customer's figure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
 
 
 def graph(figure: go.Figure, **properties: Any) -> html.Div:
-    """Return the only kind of chart component the pages use: nothing in it reaches another host.
+    """Return the chart component of all pages, which contacts no other host.
 
     Its text alternative is the *alt* of :func:`styled`, else the names of its series.
     """
@@ -64,7 +64,7 @@ def graph(figure: go.Figure, **properties: Any) -> html.Div:
 
 
 def time_scale(most_ns: float) -> tuple[float, str]:
-    """Return the unit of an axis that shows times up to *most_ns*: how many ns it is, and its suffix."""
+    """Return the unit of an axis that shows times up to *most_ns*: its ns and its suffix."""
     return next(((scale, unit) for most, scale, unit in _TIME_SCALES if most_ns < most), (1e9, " s"))
 
 
@@ -106,7 +106,7 @@ def contributors_bar(
 ) -> go.Figure:
     """Return horizontal bars of the keys of *breakdown* in its order, the first on top, at most 15.
 
-    *narrow* leaves the figures at the bars the room they need in half a page.
+    *narrow* reserves the room of the bars' figures in half a page.
     """
     shown = breakdown.head(15)
     names = [KIND_LABELS.get(key, str(key).removesuffix(", all ranks")) for key in shown["key"]]
@@ -271,7 +271,7 @@ def _links(topology: str, count: int) -> list[tuple[int, int]]:
 
 
 def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
-    """Return a heat map of *matrix*; *texts* says each value with its unit."""
+    """Return a heat map of *matrix*; *texts* has each value with its unit."""
     figure = go.Figure(
         go.Heatmap(
             z=matrix.values,
@@ -300,21 +300,21 @@ def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
 
 
 def shades(scheme: str) -> list[list[Any]]:
-    """Return the colours of a heat map, from nothing to the most."""
+    """Return the colours of a heat map, from zero to the maximum."""
     if scheme == "dark":
         return [[0, "rgba(59,130,196,0.06)"], [0.001, "#17324d"], [1, "#9fd0ff"]]
     return [[0, "rgba(59,130,196,0.06)"], [0.001, "#cfe3f4"], [1, "#08488a"]]
 
 
 def listed(pairs: Iterable[tuple[Any, Any]], most: int = 8) -> str:
-    """Return (name, text) pairs in a sentence: the first *most* of them, and how many there are more."""
+    """Return (name, text) pairs as a sentence: the first *most* of them, and the number of others."""
     items = [f"{name} {text}" for name, text in pairs]
     more = f" and {len(items) - most:,} more" if len(items) > most else ""
     return ", ".join(items[:most]) + more
 
 
 def styled(figure: go.Figure, scheme: str, margin: dict[str, int], alt: str = "") -> go.Figure:
-    """Return *figure* with the ink, grid and margins of all charts, and *alt*, its text alternative."""
+    """Return *figure* with the colours, grid and margins of all charts, and the text alternative *alt*."""
     figure.update_layout(
         meta=alt or None,
         paper_bgcolor="rgba(0,0,0,0)",
@@ -334,5 +334,5 @@ def short(text: str, limit: int = 36) -> str:
 
 
 def literal(text: str) -> str:
-    """Return *text* so that Plotly shows it as it is: its labels otherwise obey a subset of HTML."""
+    """Return *text* escaped for Plotly, whose labels interpret a subset of HTML."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -64,7 +64,7 @@ def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
 
 
 def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.Figure:
-    """Return two critical paths below each other, what only one of them does apart from what both do.
+    """Return two critical paths below each other, with separate colours for segments of only one path.
 
     *strip* is as :func:`queries.path.paths_strip` returns it.
     """
@@ -104,7 +104,7 @@ def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.
 
 
 def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go.Figure:
-    """Return each node's duration in one run over that in the other, both logarithmic; the worst *most*."""
+    """Return each node's duration in both runs on logarithmic axes, for the *most* worst nodes."""
     figure = go.Figure()
     shown = nodes.head(most)
     for kind, part in shown.groupby("kind", sort=False):
@@ -144,7 +144,7 @@ def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go
 
 
 def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return how many of the nodes that differ do so by how much, relative to this run, in steps."""
+    """Return the histogram of the relative differences of nodes that differ from this run."""
     edges = [-np.inf, -0.5, -0.2, -0.1, -0.02, 0.02, 0.1, 0.2, 0.5, 1.0, np.inf]
     labels = ["< −50 %", "−50 to −20", "−20 to −10", "−10 to −2", "±2 %", "2 to 10", "10 to 20", "20 to 50",
               "50 to 100", "> 100 %"]  # fmt: skip
@@ -183,10 +183,7 @@ COLOURS = VERDICT_COLOURS | {_STEP: "#3b82c4"}
 
 
 def waterfall_bars(table: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return the way from one step to the other, a bar a row of the waterfall *table*; small ones as one.
-
-    Grey is what noise may be.
-    """
+    """Return a bar for each row of the waterfall *table*, small ones merged; grey bars may be noise."""
     bars = _bars(table)
     scale, unit = time_scale(max(bar["to_ns"] for bar in bars))
     figure = go.Figure(

@@ -1,4 +1,4 @@
-"""Build the charts of the page Network: links on a map and over time, what ranks send and receive."""
+"""Build the charts of the page Network: links on a map and over time, and the traffic of ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NODE_COLOURS = {"light": ("#1f2933", "#52606d"), "dark": ("#d5dbe1", "#9aa3ad")
 
 
 def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
-    """Return what each rank sends and receives, as :func:`queries.network.switch_loads` returns it.
+    """Return the traffic of each rank, as from :func:`queries.network.switch_loads`.
 
     *shown* is ``busy_ns``, drawn as the share of the step, or ``bytes``, drawn in MiB.
     """
@@ -60,7 +60,7 @@ def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
 
 
 def use_map(use: Use, scheme: str) -> go.Figure:
-    """Return how fast links carried data over time, a row per link."""
+    """Return the bandwidth of links over time, a row per link."""
     middle = use.starts_ns + use.length_ns / 2
     scale, unit = time_scale(float(middle.max()) if len(middle) else 0.0)
     figure = go.Figure(
@@ -88,7 +88,7 @@ def use_map(use: Use, scheme: str) -> go.Figure:
 
 
 def link_map(drawn: LinkMap, scheme: str) -> go.Figure:
-    """Return a drawing of the network: its links in the colour of how busy they were."""
+    """Return a drawing of the network, with links coloured by their use."""
     figure = go.Figure()
     links = drawn.links
     level = np.searchsorted(_BUSY, links["share"].to_numpy(), side="right") - 1

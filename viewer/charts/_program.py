@@ -1,4 +1,4 @@
-"""Draw a collective program: which rank sends how much to which other one, step by step."""
+"""Draw a collective program: the traffic between ranks, step by step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _POINTED = 0.3
 
 
 def program_chart(found: Inspection, scheme: str) -> go.Figure:
-    """Return ranks over steps with an arrow for what one sends another, or a heat map if those are many."""
+    """Return ranks over steps with arrows for the traffic between them, or a heat map if there are many."""
     few = has_arrows(found)
     figure = _arrows(found, scheme) if few else _heat_map(found, scheme)
     ranks = found.program.num_ranks
@@ -46,7 +46,7 @@ def program_chart(found: Inspection, scheme: str) -> go.Figure:
 
 
 def pairs_chart(found: Inspection, scheme: str) -> go.Figure:
-    """Return what each rank sends each other one over all steps as a heat map."""
+    """Return the traffic between ranks over all steps as a heat map."""
     ranks = found.program.num_ranks
     sent = np.zeros((ranks, ranks), dtype=np.int64)
     for item in found.traffic:
@@ -63,7 +63,7 @@ def pairs_chart(found: Inspection, scheme: str) -> go.Figure:
 
 
 def _alt_text(found: Inspection) -> str:
-    """Return the picture in words."""
+    """Return the text alternative of the picture."""
     steps: dict[int, list[int]] = defaultdict(list)
     for item in found.traffic:
         steps[item.step].append(item.size_bytes)

@@ -19,7 +19,7 @@ __all__ = ["calibration_fit", "memory_area", "roofline_scatter", "stacks_icicle"
 
 
 def memory_area(curve: Mapping[str, Any], scheme: str) -> go.Figure:
-    """Return the parts of a `MemoryCurve` as JSON has it, one on top of the other."""
+    """Return the parts of a `MemoryCurve` (as JSON) as a stacked chart."""
     scale, unit = time_scale(max(curve["times_ns"], default=0))
     times = [time / scale for time in curve["times_ns"]]
     figure = go.Figure()
@@ -162,7 +162,7 @@ _MOST_LETTERS = 80
 
 
 def stacks_icicle(stacks: pd.DataFrame, value: str, scheme: str) -> go.Figure:
-    """Return a box a stack, below its caller, as wide as its column *value* (ns); *stacks* as in a view.
+    """Return a box per stack, below its caller, as wide as its column *value* (ns); *stacks* as in a view.
 
     Stacks of less than a thousandth of the whole are left out.
     """
@@ -232,7 +232,7 @@ _TICKS_APART = 4  # as powers of two
 
 
 def calibration_fit(points: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return the measured *points* of a calibration, the line of its network, and that of messages alone."""
+    """Return the measured *points* of a calibration, with the lines of its network and of messages alone."""
     figure = go.Figure()
     names = ["operation", "ranks", *(["dimension"] if points["dimension"].nunique() > 1 else [])]
     for number, (key, part) in enumerate(points.groupby(names, sort=True)):

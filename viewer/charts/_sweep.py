@@ -1,4 +1,4 @@
-"""The charts of a sweep: what each setting costs, and all settings of all points at once."""
+"""The charts of a sweep: makespans by setting, and all settings of all points at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SCALE = {
 
 
 def best_heat_map(matrix: Matrix, scheme: str, row: str = "", column: str = "") -> go.Figure:
-    """Return *matrix* of makespans (ns) as a heat map; twice the time is always as far in colour.
+    """Return *matrix* of makespans (ns) as a heat map with a logarithmic colour scale.
 
     *row* and *column* are the settings along its sides.
     """
@@ -112,10 +112,10 @@ def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: s
 
 
 def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: str) -> go.Figure:
-    """Return a line per point through an axis a setting and one for the step, the fast ones drawn last.
+    """Return a line per point across an axis for each setting and one for the step, fast points on top.
 
-    Drawn as plain lines: the chart's own kind of this name needs WebGL, and scripts made while it runs,
-    which our content policy forbids.
+    It uses plain lines: Plotly's parallel coordinates need WebGL and generated scripts, which the
+    content policy forbids.
     """
     shown = points.sort_values("makespan_ns", ascending=False).tail(_MOST_LINES)
     axes = [_axis(shown[name]) for name in settings]
@@ -177,7 +177,7 @@ def _hover_text(row: dict[Any, Any], settings: Sequence[str]) -> str:
 
 
 def _axis(column: pd.Series) -> tuple[np.ndarray[Any, Any], list[tuple[float, str]]]:
-    """Return where each value is between 0 and 1, NaN where it is missing, and where to write which."""
+    """Return each value scaled to 0 to 1, NaN if missing, and the ticks of the axis."""
     if pd.api.types.is_numeric_dtype(column):
         numbers = column.astype("Float64").to_numpy(dtype=float, na_value=np.nan)
         distinct = np.unique(numbers[~np.isnan(numbers)])

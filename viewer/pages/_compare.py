@@ -1,4 +1,4 @@
-"""Compare: the run shown against others, in total, by rank, by collective and node by node."""
+"""Page Compare: the run shown and others, in total, by rank, by collective and by node."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ _ERRORS_NOTE = (
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the page for *run*; what it is compared with is chosen there and kept in the address."""
+    """Return the page for *run*; the runs to compare are selected there and stored in the address."""
     view = run.view
     others = [info for info in reversed(view.runs()) if info.id != run.info.id]
     chosen = _against(view, run, selection)
@@ -160,7 +160,7 @@ def _asked(selection: Selection) -> list[str]:
 
 
 def _unknown(view: StudyView, selection: Selection) -> list[Any]:
-    """Return a notice about the runs of the address that the study does not have."""
+    """Return a notice about runs in the address that the study lacks."""
     known = {info.id for info in view.runs()}
     names = ", ".join(f"'{name[:80]}'" for name in _asked(selection) if name not in known)
     text = f"This study has no run {names} to compare with; choose one below."
@@ -194,7 +194,7 @@ def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
 
 
 def _configurations(runs: list[OpenRun]) -> dmc.Paper:
-    """Return what the runs were configured with, side by side: what differs, and the rest to unfold."""
+    """Return the settings of the runs side by side: those that differ, and the others collapsed."""
     table_ = configuration_table(runs)
     names = [name for name in table_.columns if name not in {"setting", "differs"}]
     head = ["Setting", *names]
@@ -218,16 +218,16 @@ def _configurations(runs: list[OpenRun]) -> dmc.Paper:
 
 
 def _reasons(run: OpenRun, other: OpenRun) -> list[Any]:
-    """Return why the two runs differ, where that is known of their backends."""
+    """Return the reasons why the two runs' backends differ, if known."""
     reasons = backend_reasons(run, other)
     lines = dmc.List([dmc.ListItem(text) for text in reasons], size="sm")
     return [card("Why these backends differ", lines, id="backend-reasons")] if reasons else []
 
 
 def _causes_card(run: OpenRun, other: OpenRun, selection: Selection) -> list[Any]:
-    """Return the card that asks what each setting adds, where both runs are simulations.
+    """Return the card for the contribution of each setting, if both runs are simulations.
 
-    An address with the answer asks at once, unless that takes long.
+    If the address requests it, it starts at once, unless it takes long.
     """
     backends = (run.info.backend, other.info.backend)
     if not all(map(attributable, backends)):
@@ -335,7 +335,7 @@ def _nodes_card(run: OpenRun, other: OpenRun, nodes: Any, scheme: str) -> dmc.Pa
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Fill in what the runs that are chosen differ by."""
+    """Fill in the differences of the selected runs."""
     works: Works[Simulations] = Works()
     works.register(app, "causes")
 
@@ -388,5 +388,5 @@ def register(app: Dash, view: StudyView) -> None:
 
 
 def _first(against: list[list[str] | None]) -> list[str]:
-    """Return what is chosen in the one control of the page."""
+    """Return the selection in the only control of the page."""
     return (against[0] if against else None) or []

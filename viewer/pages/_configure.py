@@ -1,4 +1,4 @@
-"""New run: choose a platform, change what the customer has otherwise, and simulate while you watch."""
+"""Page New run: choose a preset, adapt it, and simulate."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _LARGEST_UPLOAD = 700_000  # as text it is a third larger, and a request a MiB a
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the page as its address has it; it needs a workload but no run."""
+    """Return the page for its address; it needs a workload but no run."""
     names = view.study.workloads()
     if not names:
         return no_workload(selection.search)
@@ -162,7 +162,7 @@ def _backends(chosen: Sequence[str]) -> dmc.Group:
 
 
 def _backend_list(chosen: Sequence[str]) -> dmc.MultiSelect:
-    """Return the list of backends; those this machine lacks are listed with why they cannot be chosen."""
+    """Return the list of backends; unavailable ones are listed with the reason."""
     report = backend_report()
     data = [
         {"value": row["backend"], "label": row["backend"], "disabled": False}
@@ -204,7 +204,7 @@ def _elsewhere() -> dmc.Paper:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Wire the form, its address, its checks and starting."""
+    """Register the callbacks of the form, its address, its checks and its start."""
     _register_fields(app, view)
     _register_upload(app, view)
     _register_system_upload(app)
@@ -221,7 +221,7 @@ def _register_fields(app: Dash, view: StudyView) -> None:
         State({"form": "system", "field": ALL}, "value"), prevent_initial_call=True,
     )  # fmt: skip
     def rebuild(network: str, system: str, count: Any, _fields: Any, _system: Any) -> tuple[Any, ...]:
-        """Fill the form from the presets, or change the number of dimensions and keep what was entered."""
+        """Fill the form from the presets, or change the number of dimensions and keep the input."""
         if set(ctx.triggered_prop_ids.values()) == {"new-dimensions"}:
             rows, wanted = rows_of(ctx.states_list[0]), int(count)
             if wanted == len(rows):
@@ -240,7 +240,7 @@ def _register_fields(app: Dash, view: StudyView) -> None:
 
     @app.callback(Output("new-machine", "disabled"), Input("new-backends", "value"))
     def machine_counts(backends: list[str] | None) -> bool:
-        """Let a machine be chosen where a backend runs on it."""
+        """Offer the choice of a machine if a backend runs on one."""
         return not any(map(takes_machine, backends or []))
 
     for form, path in (("dimension", {"field": ALL, "number": ALL}), ("system", {"field": ALL})):
@@ -253,7 +253,7 @@ def _register_upload(app: Dash, view: StudyView) -> None:
         Input("new-upload", "contents"), State("new-upload", "filename"), prevent_initial_call=True,
     )  # fmt: skip
     def upload(contents: str | None, filename: str | None) -> tuple[Any, Any, str]:
-        """Keep a network file in the study, and choose it."""
+        """Store a network file in the study, and select it."""
         if not contents:
             return no_update, no_update, ""
         try:
@@ -275,7 +275,7 @@ def _register_system_upload(app: Dash) -> None:
         State({"form": "dimension", "field": ALL, "number": ALL}, "value"), prevent_initial_call=True,
     )  # fmt: skip
     def fill(contents: str | None, filename: str | None, _fields: Any) -> tuple[Any, Any, str]:
-        """Fill the form in from a system file of ASTRA-sim's, and say what of it the form does not show."""
+        """Fill in the form from ASTRA-sim's system file, and report the keys that the form does not show."""
         if not contents:
             return no_update, no_update, ""
         name = str(filename or "The system file")[:LABEL_LENGTH]
@@ -295,7 +295,7 @@ def _register_states(app: Dash, form: str, path: dict[str, Any]) -> None:
         Input({"form": form, **path}, "value"),
     )  # fmt: skip
     def tell(_values: Any) -> tuple[list[str], list[str]]:
-        """Say at each field what is wrong with it, or what was understood."""
+        """Show at each field its error, or its parsed value."""
         return field_states(ctx.inputs_list[0])
 
 
@@ -308,7 +308,7 @@ def _register_address(app: Dash, view: StudyView) -> None:
         State("dark", "checked"), prevent_initial_call=True,
     )  # fmt: skip
     def follow(search: str | None, written: str | None, dark: bool) -> tuple[Any, Any, Any]:
-        """Lay the form out again when the address changes otherwise, such as by the button Back."""
+        """Lay out the form again when the address changes in another way, such as by the button Back."""
         text = Selection.parse(search).option("setup")
         if text == (written or ""):
             return no_update, no_update, no_update

@@ -1,4 +1,4 @@
-"""The fields of the page New run, what they mean, and how to read them back."""
+"""The fields of the page New run, their meanings, and their parsing."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ _MEANINGS = (
 
 
 def setup_rows(dimensions: Sequence[Dimension]) -> list[Row]:
-    """Return what the fields of *dimensions* hold."""
+    """Return the values of the fields of *dimensions*."""
     return [
         {"topology": each.topology, "size": typed_text(each.size), "bandwidth": typed_text(each.bandwidth),
          "latency": typed_text(each.latency), **dict(zip(COLLECTIVES, each.algorithms, strict=True))}
@@ -106,7 +106,7 @@ def setup_rows(dimensions: Sequence[Dimension]) -> list[Row]:
 
 
 def rows_of(dimension_fields: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return what was typed, a row a dimension, of the fields as Dash lists them: with id and value."""
+    """Return the input as a row per dimension, from the fields as Dash lists them: with id and value."""
     rows: dict[int, Row] = {}
     for item in dimension_fields:
         rows.setdefault(int(item["id"]["number"]), {})[item["id"]["field"]] = item.get("value")
@@ -114,7 +114,7 @@ def rows_of(dimension_fields: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 
 def dimension_rows(rows: Sequence[Row]) -> Any:
-    """Return a table with a row of fields a dimension."""
+    """Return a table with a row of fields per dimension."""
     head = ["", "Shape", "Size (ranks)", "Bandwidth (GiB/s)", "Latency (ns)", *COLLECTIVES]
     body = [dmc.TableTr([dmc.TableTd(cell) for cell in _row(number, row)]) for number, row in enumerate(rows)]
     titles = dmc.TableThead(dmc.TableTr([dmc.TableTh(title) for title in head]))
@@ -174,7 +174,7 @@ def _chosen(system: Mapping[str, Any], key: str) -> str:
 
 
 def meanings() -> dmc.Accordion:
-    """Return what the fields mean, to unfold."""
+    """Return the explanation of the fields, collapsed."""
     parts = [part for name, text in _MEANINGS for part in (html.Dt(name), html.Dd(text))]
     item = dmc.AccordionItem(
         [
@@ -187,9 +187,9 @@ def meanings() -> dmc.Accordion:
 
 
 def field_states(items: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Return what is wrong with each of the fields as Dash lists them, and what each is understood as.
+    """Return the errors of the fields as Dash lists them, and their parsed values as text.
 
-    The second has an entry for each field of a number only; what is chosen from a list is never wrong.
+    The latter only exist for fields of numbers; choices from a list have no errors.
     """
     wrong, understood = [], []
     for item in items:
@@ -211,7 +211,7 @@ def read_setup(  # noqa: PLR0917 - what the fields hold, one after the other
     """Return the setup in the fields, given as Dash lists them: the id and value of each.
 
     Keys the form does not show keep the preset's value, whatever the browser sends. Raises `ConfigError`
-    for the first field that does not hold what it asks for; nothing is ever taken for something else.
+    for the first invalid field; nothing is guessed.
     """
     start = Setup.of_presets(network_preset, system_preset, networks)
     dimensions = tuple(_dimension(number, row) for number, row in enumerate(rows_of(dimension_fields), 1))
@@ -225,7 +225,7 @@ def read_setup(  # noqa: PLR0917 - what the fields hold, one after the other
 
 @dataclass(frozen=True)
 class SystemFile:
-    """What a system file says of a form: the *rows* of dimensions, the *system*, and *remarks*."""
+    """The form's content from a system file: the *rows* of dimensions, the *system*, and *remarks*."""
 
     rows: list[Row]
     system: dict[str, Any]
@@ -233,9 +233,9 @@ class SystemFile:
 
 
 def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
-    """Return what the system file *text*, called *name*, fills into a form with *rows* of dimensions.
+    """Return the values from the system file *text*, called *name*, for a form with *rows* of dimensions.
 
-    Raises `ConfigError` for what is not a system file.
+    Raises `ConfigError` if it is not a system file.
     """
     try:
         data = json.loads(text)
@@ -264,7 +264,7 @@ def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
 
 
 def _failed(text: str) -> tuple[str, ...]:
-    """Return the failures in a field, one after the other with semicolons between."""
+    """Return the failures in a field, separated by semicolons."""
     failed = tuple(part.strip() for part in text.split(";") if part.strip())
     try:
         for each in failed:
@@ -275,7 +275,7 @@ def _failed(text: str) -> tuple[str, ...]:
 
 
 def _put(system: dict[str, Any], key: str, value: Any) -> None:
-    """Set *key*, or leave it out where the file has no need to say what is so without it."""
+    """Set *key*, or omit it if it equals the file's default."""
     if key in _CHOICES and key not in system and value == next(iter(_CHOICES[key][2])):
         return
     if key == "roofline-enabled":

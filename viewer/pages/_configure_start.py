@@ -1,4 +1,4 @@
-"""What is made of the form New run: it is read and checked here alone, then shown, simulated or saved."""
+"""The actions of the form New run: it is read and checked here, then shown, simulated or saved."""
 
 from __future__ import annotations
 
@@ -57,10 +57,9 @@ def _form(dependency: type[Input] | type[State]) -> dict[str, Any]:
 
 
 def _read(view: StudyView) -> tuple[Form | None, list[Finding]]:
-    """Return the form in the fields, and what stands against running it, the errors first.
+    """Return the form in the fields, and the problems of running it, the errors first.
 
-    For a callback that has :func:`_form` as its argument ``form``. The form is None if a field does not
-    hold what it asks for.
+    For a callback that has :func:`_form` as its argument ``form``. The form is None if a field is invalid.
     """
     fields: dict[str, Any] = ctx.args_grouping["form"]
     value = {name: field["value"] for name, field in fields.items() if not isinstance(field, list)}
@@ -82,7 +81,7 @@ def _blocker(findings: list[Finding]) -> str:
 
 
 def register_start(app: Dash, view: StudyView, path: str) -> None:
-    """Wire what follows the form, and the buttons that simulate it and download its files."""
+    """Register the callbacks that follow the form, and the buttons to simulate it and download its files."""
     _register_examination(app, view, path)
     _register_buttons(app, view)
 
@@ -102,7 +101,7 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
         inputs={"form": _form(Input), "address": _ADDRESS},
     )
     def examine(form: Any, address: dict[str, Any]) -> dict[str, Any]:
-        """Check what was entered, draw it, and write it into the address."""
+        """Check the input, draw it, and write it into the address."""
         del form  # read with its ids
         read, findings = _read(view)
         blocker = _blocker(findings)
@@ -131,7 +130,7 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
 
     @app.callback(Output("new-estimate", "children"), Input("new-runnable", "data"), State("run", "data"))
     def estimate(text: str | None, run: str | None) -> str:
-        """Show how long it would take; by itself, as the checks need not wait for the workload."""
+        """Show the estimated duration, separately, as the checks need not wait for the workload."""
         if text is None:
             return ""
         networks = Networks(view.study)
@@ -151,7 +150,7 @@ def _links(search: str | None, run: str, text: str) -> list[Any]:
 
 
 def _findings(found: list[Finding], changed: list[str] | None) -> Any:
-    """Return what was *found*, and what *changed*, which is not known while a field is wrong."""
+    """Return the findings *found*, and the changes *changed*, which are unknown while a field is invalid."""
     lines = [
         dmc.Group([
             dmc.Badge(item.severity, color=_COLOURS[item.severity], variant="light", className="level"),
@@ -178,7 +177,7 @@ def _register_buttons(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )
     def act(clicks: list[int | None], form: Any) -> tuple[Any, Any]:
-        """Simulate what the fields hold, or give out its files; nothing kept in the browser counts."""
+        """Simulate the form in the fields, or offer its files; the browser's state is not used."""
         del form  # read with its ids
         if not any(clicks):
             return no_update, no_update

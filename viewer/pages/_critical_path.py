@@ -161,7 +161,7 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Wire the breakdown, and fill in what is read later."""
+    """Register the breakdown, and the callbacks that fill in the slower parts."""
     register_what_if(app, view, PATH)
 
     @app.callback(

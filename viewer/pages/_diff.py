@@ -1,4 +1,4 @@
-"""Diff: what changed between two captures, steps or runs, piece by piece, and whether beyond the noise."""
+"""Page Diff: the changes between two captures, steps or runs, and whether they exceed the noise."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ _STARTS_NOTE = "How much starts of the same job differ; needed where a side has 
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the page: what is compared is chosen there and kept in the address."""
+    """Return the page; the sides are selected there and stored in the address."""
     sides = Sides(view)
     options = sides.options()
     known = {item["value"] for group in options for item in group["items"]}
@@ -151,7 +151,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 
 
 def _share(text: str) -> float | None:
-    """Return the share that *text* gives in per cent, or None; what is not a number is none either."""
+    """Return the share that *text* gives in per cent; None if it is empty or not a number."""
     try:
         return float(parse_number(text.strip().removesuffix("%")) / 100) if text.strip() else None
     except ValueError:
@@ -214,7 +214,7 @@ def _tables(sides: Sides, found: StepDiff, asked: dict[str, str], scheme: str) -
 
 
 def _asked(selection: Selection) -> dict[str, str]:
-    """Return what the address asks for; nothing is compared before it says so."""
+    """Return the request in the address; nothing is compared without one."""
     by = selection.option("by")
     return {
         "before": selection.option("before"),
@@ -225,7 +225,7 @@ def _asked(selection: Selection) -> dict[str, str]:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Wire the choice, and the exports of what is compared."""
+    """Register the selection, and the exports of the comparison."""
     sides = Sides(view)
     _register_reading(app, sides)
 
@@ -235,7 +235,7 @@ def register(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def ask(clicks: int | None, *states: Any) -> Any:
-        """Ask for what is chosen: the address starts it, or, if that says so already, the button does."""
+        """Request the selected comparison: by the address, or, if that is unchanged, by the button."""
         *chosen, search = states
         selection = Selection.parse(search)
         for name, value in zip(_ASKED, chosen, strict=True):
@@ -258,7 +258,7 @@ def register(app: Dash, view: StudyView) -> None:
 
 
 def _register_reading(app: Dash, sides: Sides) -> None:
-    """Wire what is read once it is asked for, how far that is, and its end."""
+    """Register the comparison on request, its progress and its result."""
     readings: Works[Reading] = Works()
     readings.register(app, "diff")
 

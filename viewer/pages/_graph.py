@@ -1,4 +1,4 @@
-"""Graph: what a node waits for and what waits for it; or modules, phases, streams or ranks as a whole."""
+"""Page Graph: the neighbours of a node, or the graph of modules, phases, streams or ranks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _notices(run: OpenRun, selection: Selection) -> list[Any]:
-    """Return what the address asks for that cannot be drawn, and what is drawn instead."""
+    """Return a notice on requests in the address that cannot be drawn, and what is drawn instead."""
     texts = []
     if not has_selected(run, selection):
         texts.append(
@@ -102,7 +102,7 @@ def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
 
 
 def _opener(selection: Selection, node: int) -> Any:
-    """Return a link that draws the neighbours of *node* as well, or no longer."""
+    """Return a link that adds or removes the neighbours of *node*."""
     opened = opened_nodes(selection.option("open"))
     rest = [each for each in opened if each != node] if node in opened else [*opened, node]
     search = selection.with_option("open", ",".join(map(str, rest))).search
@@ -110,7 +110,7 @@ def _opener(selection: Selection, node: int) -> Any:
 
 
 def _exports(run: OpenRun, selection: Selection) -> list[Any]:
-    """Return links that export what is drawn."""
+    """Return links that export the drawing."""
     rank, node = focus_of(run, selection)
     asked = {"run": run.info.id, "rank": str(rank), "node": str(node)}
     asked |= {name: value for name in ("fold", "hops", "edges", "open") if (value := selection.option(name))}
@@ -146,7 +146,7 @@ def _asked_hops(selection: Selection) -> int | str:
 
 
 def _hops_style(fold: str) -> dict[str, str]:
-    """Return the style of the field of hops, which says nothing of a folded graph: that is drawn whole."""
+    """Return the style of the field of hops, which is hidden for folded graphs."""
     return {} if fold == "nodes" else {"display": "none"}
 
 
@@ -163,7 +163,7 @@ def _edge_legend() -> html.Div:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Draw what the address says; 20_graph.js selects the node that is clicked."""
+    """Draw the graph of the address; 20_graph.js selects the node that is clicked."""
 
     @app.callback(
         Output("graph", "elements"), Output("graph-title", "children"), Output("graph-details", "children"),

@@ -1,4 +1,4 @@
-"""What the graph page draws: elements and style of Cytoscape, a title, and the facts next to it."""
+"""The drawing of the page Graph: elements and style of Cytoscape, a title, and facts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FEW_EDGES = 30
 
 @dataclass(frozen=True)
 class Drawing:
-    """Cytoscape's *elements*, a *title*, (label, text) pairs about the focus, and what it is joined to."""
+    """Cytoscape's *elements*, a *title*, (label, text) pairs about the focus, and its neighbours."""
 
     elements: list[dict[str, Any]]
     title: str
@@ -47,7 +47,7 @@ class Drawing:
 
 
 def draw(run: OpenRun, selection: Selection) -> Drawing:
-    """Return the drawing of what *selection* asks for: a node's surroundings, or a graph folded."""
+    """Return the drawing for *selection*: a node's neighbourhood, or a folded graph."""
     rank, focus = focus_of(run, selection)
     node = run.node(rank, focus)
     if node is None:
@@ -96,7 +96,7 @@ def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int, 
 def _late_peer(
     run: OpenRun, node: dict[str, Any], drawn: pd.DataFrame, middle: pd.Series
 ) -> list[dict[str, Any]]:
-    """Return the rank that came last to the focus' communication, with an edge; nothing if it was its own."""
+    """Return the last rank to arrive at the focus' communication, with an edge; empty for its own rank."""
     rank, focus = int(node["rank"]), int(node["node_id"])
     other, its_node = int(node["origin_rank"]), int(node["origin_node"])
     peer = run.node(other, its_node) if other != rank else None

@@ -1,4 +1,4 @@
-"""Import: look over what lies in the folder the viewer was given, and take it into the study."""
+"""Page Import: list and check the items of the import folder, and import them into the study."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _COLUMNS = [
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the page, or how to give the viewer a folder to import from."""
+    """Return the page, or instructions to start the viewer with a folder to import from."""
     folder = view.near.import_from
     if folder is None:
         return dmc.Stack([dmc.Title(TITLE, order=2), _nowhere()], gap="md")
@@ -110,7 +110,7 @@ def _item(items: Sequence[ImportItem], identity: str) -> ImportItem | None:
 
 
 def _details(item: ImportItem | None) -> Any:
-    """Return the panel about the selected item; its findings come with the jobs."""
+    """Return the panel about the selected item; its findings are filled in by the jobs."""
     if item is None:
         return None
     if item.problem:
@@ -141,7 +141,7 @@ def _details(item: ImportItem | None) -> Any:
 
 
 def _step_input() -> dmc.Autocomplete:
-    """Return the choice of the step to import, with what can be asked for without knowing the trace."""
+    """Return the choice of the step to import, with options that fit any trace."""
     hint = "median, all, a number, or an annotation: NAME, NAME#3 (counted from 0), or a pattern"
     return dmc.Autocomplete(id="import-step", label="Step", description=hint, placeholder="median", w=420,
                             data=[*_STEPS, "ProfilerStep#*"], debounce=True)  # fmt: skip
@@ -164,7 +164,7 @@ def _findings(found: Sequence[Finding] | None) -> Any:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Wire the choice, looking over, and importing; without a folder there is nothing to wire."""
+    """Register the selection, the check and the import; nothing without a folder."""
     if view.near.import_from is not None:
         _register_choice(app, view, view.near.import_from)
         _register_steps(app, view, view.near.import_from)
@@ -189,7 +189,7 @@ def _register_choice(app: Dash, view: StudyView, folder: Path) -> None:
         Input("import-name", "id"), State("url", "search"),
     )  # fmt: skip
     def tell(_seen: Any, _shown: Any, search: str | None) -> tuple[Any, bool]:
-        """Show what was found so far; what is wrong beyond use cannot be imported."""
+        """Show the findings so far; unusable items cannot be imported."""
         item = _known_item(folder, search)
         found = jobs.findings(ImportRequest(str(folder.resolve()), item.id)) if item else None
         blocked = found is None or any(each.severity == "error" for each in found)
@@ -220,7 +220,7 @@ def _register_work(app: Dash, view: StudyView, folder: Path) -> None:
         State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
     def take_in(looks: int | None, goes: int | None, name: Any, step: Any, search: str | None) -> Any:
-        """Have the item checked, or imported under the name that was entered, by a process of its own."""
+        """Check the item, or import it under the entered name, in a separate process."""
         item = _known_item(folder, search)
         if not (looks or goes) or item is None:
             return no_update
@@ -234,6 +234,6 @@ def _register_work(app: Dash, view: StudyView, folder: Path) -> None:
 
 
 def _known_item(folder: Path, search: str | None) -> ImportItem | None:
-    """Return the item of the address, if the folder holds it and it may be imported."""
+    """Return the item of the address, if it is in the folder and may be imported."""
     item = _item(find_items(folder), Selection.parse(search).option("item"))
     return item if item is not None and not item.problem else None

@@ -1,4 +1,4 @@
-"""The jobs of a study as several pages show them: how far each is, its log, and a way to stop it."""
+"""The list of a study's jobs on several pages: progress, log, and a button to stop each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WHOLE = {
 
 
 def jobs_card(title: str) -> dmc.Paper:
-    """Return the list of jobs, which keeps itself up to date; a page may have one."""
+    """Return the list of jobs, which updates itself; a page may have one."""
     return card(
         title,
         dcc.Store(id="jobs-seen"),
@@ -48,7 +48,7 @@ def jobs_card(title: str) -> dmc.Paper:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Wire the list, for every page that has one."""
+    """Register the list for every page that has one."""
     jobs = JobStore(view.study)
 
     @app.callback(
@@ -56,7 +56,7 @@ def register(app: Dash, view: StudyView) -> None:
         Input("jobs-clock", "n_intervals"), Input("job-asked", "data"), State("jobs-seen", "data"),
     )  # fmt: skip
     def look(_ticks: int | None, asked: Any, seen: Any) -> tuple[Any, Any, Any]:
-        """Show how far every job is; a click asks one to stop."""
+        """Show the progress of every job; a click requests one to stop."""
         if ctx.triggered_id == "job-asked" and asked and asked["action"] == "cancel":
             jobs.cancel(int(asked["job"]))
         try:
@@ -88,7 +88,7 @@ def register(app: Dash, view: StudyView) -> None:
         Input("job-asked", "data"), prevent_initial_call=True,
     )  # fmt: skip
     def show_log(asked: Any) -> tuple[Any, Any, Any]:
-        """Show the last of what a job printed."""
+        """Show the end of a job's output."""
         if not asked or asked["action"] != "log":
             return no_update, no_update, no_update
         number = int(asked["job"])
@@ -96,7 +96,7 @@ def register(app: Dash, view: StudyView) -> None:
 
 
 def _lengths(runs: Sequence[RunInfo]) -> dict[str, int]:
-    """Return about how long (ns) the step of each workload is: that of its newest run."""
+    """Return the approximate step time (ns) of each workload: that of its newest run."""
     return {info.workload: info.makespan_ns for info in runs}
 
 
@@ -109,7 +109,8 @@ def _show_progress(job: Job, length_ns: int) -> None:
 def job_list(jobs: Sequence[Job], known_runs: set[str], lengths: Mapping[str, int] | None = None) -> Any:
     """Return one panel per job, the newest first.
 
-    *known_runs* are the ids of the runs that still exist, *lengths* about how long the step of a workload is.
+    *known_runs* are the ids of the runs that still exist, *lengths* the approximate step times of
+    workloads.
     """
     if not jobs:
         return empty(
@@ -170,7 +171,7 @@ def _button(text: str, action: str, job: Job) -> dmc.Button:
 
 
 def _result(job: Job, known_runs: set[str]) -> list[Any]:
-    """Return the link to what a job that is done has made, if it is still there."""
+    """Return the link to the result of a finished job, if it still exists."""
     if job.kind == "simulation" and job.experiment in known_runs:
         address = page_address("/", Selection(job.experiment).search)
         return [dcc.Link("Open the result", href=address, className="text-link")]
@@ -183,10 +184,10 @@ def _result(job: Job, known_runs: set[str]) -> list[Any]:
 
 
 def _progress(job: Job, length_ns: int) -> tuple[float, str]:
-    """Return how much of *job* is done, from 0 to 1, and that in words, in the unit that moves.
+    """Return the finished share of *job*, from 0 to 1, and as text in its unit.
 
-    Ranks finish together at the end of a simulation, so it is measured by the time it has simulated, where a
-    run of the workload says about how long its step is: *length_ns*, or 0.
+    Ranks finish together at the end of a simulation, so its progress is the simulated time over the
+    step time of an earlier run, *length_ns* (0: unknown).
     """
     if job.state == "queued":
         return 0.0, "Waiting for its turn: a study runs one job at a time."

@@ -115,7 +115,7 @@ def _verdict(run: OpenRun) -> str:
 
 
 def _failures(run: OpenRun) -> list[Any]:
-    """Return what has failed in the network; links that are down are in no table."""
+    """Return the failures of the network; links that are down are in no table."""
     failures = [text for _, text in failures_of(run.result)]
     if not failures:
         return []
@@ -186,7 +186,7 @@ def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
 
 
 def _traffic(run: OpenRun, of: str, scheme: str) -> list[Any]:
-    """Return the picture of who sends to whom, and links that export what it shows."""
+    """Return the traffic matrix, and links that export it."""
     loads = None if of == "flows" else switch_loads(run.result)
     if loads is not None:
         return [graph(loads_bar(loads, of, scheme)), export_links("loads", run=run.info.id)]
@@ -221,7 +221,7 @@ def _dimensions(run: OpenRun, links: Any) -> dmc.Paper:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Wire the choice of what the matrix shows."""
+    """Register the choice of the matrix's figure."""
     register_programs(app, view)
 
     @app.callback(
@@ -252,7 +252,7 @@ _COLUMNS = [
 
 
 def calibration_cards(run: OpenRun, scheme: str) -> list[Any]:
-    """Return what is known of the calibration of the network of *run*; nothing for one without."""
+    """Return the cards for the calibration of *run*'s network; empty without one."""
     fitted = fitted_network(run.result.provenance)
     if fitted is None:
         return []

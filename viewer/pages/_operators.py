@@ -1,4 +1,4 @@
-"""Operators: each below the roofline of its chip, and what it reaches."""
+"""Page Operators: each operator and its rates, below the roofline of its chip."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Lead from a point to the timeline."""
+    """Register the link from a point to the timeline."""
 
     @app.callback(
         Input("roofline", "clickData"), State("run", "data"), State("url", "search"),

@@ -73,7 +73,7 @@ _MOST_NAME = 120
 def card(
     title: str, *children: Any, note: str = "", exports: html.Span | None = None, **properties: Any
 ) -> dmc.Paper:
-    """Return a titled panel; *note* explains in small print how to read it, *exports* gives out its data."""
+    """Return a titled panel; *note* explains it in small print, *exports* are links to its data."""
     heading: list[Any] = [dmc.Title(title, order=3, size="h5", mb=4)]
     if exports is not None:
         heading = [dmc.Group([*heading, exports], justify="space-between", align="start")]
@@ -83,7 +83,7 @@ def card(
 
 
 def ignored_notice(ignored: Sequence[str]) -> Any:
-    """Return what says which parts of an address were *ignored*, if any."""
+    """Return a notice on *ignored* parts of an address, if any."""
     if not ignored:
         return None
     text = " ".join(ignored) + " What is shown has the presets' values there, not those of the link."
@@ -91,7 +91,7 @@ def ignored_notice(ignored: Sequence[str]) -> Any:
 
 
 def begun_notice(begun: Begun) -> Any:
-    """Return what says which run a form begins from, and what of it a form cannot hold."""
+    """Return a notice on the run from which a form begins, and its settings that the form cannot hold."""
     if not begun.of:
         return None
     return dmc.Text(
@@ -101,12 +101,12 @@ def begun_notice(begun: Begun) -> Any:
 
 
 def empty(text: str) -> dmc.Text:
-    """Return what stands where there is nothing to show; *text* says why and what to do."""
+    """Return the placeholder of empty content; *text* has the reason and the next step."""
     return dmc.Text(text, size="sm", c="dimmed", className="empty")
 
 
 def kind_legend(kinds: Iterable[str] = KINDS) -> html.Div:
-    """Return the colours of *kinds* with their names."""
+    """Return the legend of *kinds*."""
     shown = set(kinds)
     return html.Div(
         [
@@ -126,7 +126,7 @@ def details_list(pairs: list[tuple[str, str]]) -> html.Dl:
 
 
 def separator(pane: str, label: str, *, across: bool = False) -> html.Div:
-    """Return the handle that sets the size of the element *pane*, which follows it; *across*: its height.
+    """Return the handle that sets the size of the following element *pane*; *across*: its height.
 
     Pointer and keys work by assets/12_panes.js.
     """
@@ -138,7 +138,7 @@ def separator(pane: str, label: str, *, across: bool = False) -> html.Div:
 
 
 def no_workload(search: str) -> dmc.Paper:
-    """Return what a page shows of a study that has nothing to simulate yet: how to come by it."""
+    """Return the content of a page for a study without a workload: how to create one."""
     code = "chakrascope trace -o STUDY -- torchrun --nproc-per-node 2 train.py\nchakrascope convert STUDY"
     return card(
         "This study has no workload yet",
@@ -156,7 +156,7 @@ def link_to(text: str, path: str, search: str) -> dcc.Link:
 def page_address(path: str, search: str) -> str:
     """Return the address of a page of the same study, as seen from any of its pages.
 
-    It is relative, as the viewer serves each of several studies below a path of its own.
+    It is relative, as the viewer serves each study below a separate path.
     """
     return f".{path}{search}"
 
@@ -180,17 +180,17 @@ def column(field: str, name: str, unit: str = "", **more: Any) -> dict[str, Any]
 
 
 def kind_column(field: str = "kind") -> dict[str, Any]:
-    """Return a column of kinds of work, called as in the legends."""
+    """Return a column of kinds of work, with the names in the legends."""
     return {"field": field, "headerName": "Kind", "minWidth": 168, "maxWidth": 176, "refData": KIND_LABELS}
 
 
 def text_column(field: str, name: str, **more: Any) -> dict[str, Any]:
-    """Return a column of text, whole in a tooltip where it is cut."""
+    """Return a column of text; truncated texts have a tooltip."""
     return {"field": field, "headerName": name, "minWidth": 110, "flex": 2, "tooltipField": field} | more
 
 
 def wrapped_column(field: str, name: str, **more: Any) -> dict[str, Any]:
-    """Return a column of names that are to be read whole: they take as many lines as they need."""
+    """Return a column of names that wrap to as many lines as they need."""
     return text_column(field, name, wrapText=True, autoHeight=True, cellClass="wrapped", **more)
 
 
@@ -246,7 +246,7 @@ def table_card(
 
     It is as high as its rows, of *tall* pixels each, at most *most* pixels. With *selects*, a row selects the
     node in its columns ``rank`` and ``node_id``; *row_id* is the column that identifies rows. With *whole*,
-    it is as high as it gets, if its rows are few: for those with texts of several lines.
+    few rows are shown at full height, for texts of several lines.
     """
     options: dict[str, Any] = {"height": fitting(len(rows), most, tall)}
     if whole and len(rows) <= _MOST_WHOLE:
@@ -278,7 +278,7 @@ def _filled(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str,
 
 
 def _fine(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the *columns* with instants to the nanosecond where *rows* have them within a short run."""
+    """Return the *columns*, with times to the nanosecond if *rows* are from a short run."""
     made = []
     for one in columns:
         is_instant = one.get("valueFormatter") == {"function": f"{_FORMATS['instant']}(params.value)"}
@@ -300,7 +300,7 @@ def fitting(rows: int, most: int, tall: int = 32) -> str:
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the first rows as a table shows them: cut where no screen can; the export has them whole."""
+    """Return the first rows for a table, with long texts truncated; the export has them in full."""
     rows = rows.head(MOST_ROWS)
     texts = rows.select_dtypes(include=["object", "string"]).columns
     cut = rows.assign(**{name: pd.Series([*map(_cut, rows[name])], rows.index, object) for name in texts})
@@ -309,12 +309,12 @@ def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _cut(value: Any) -> Any:
-    """Return text cut; numbers stay numbers, even next to missing ones, as they are sorted and formatted."""
+    """Return truncated text; numbers stay numbers for sorting and formatting, even next to missing ones."""
     return value[:_MOST_TEXT] if isinstance(value, str) else value
 
 
 def node_search() -> html.Div:
-    """Return the box; assets/04_search.js makes it work, so that typing never waits for an answer."""
+    """Return the box; assets/04_search.js implements it, so that typing never waits for a response."""
     field = dmc.TextInput(
         id="node-search",
         placeholder="find a node or module",
@@ -352,6 +352,6 @@ def note_editor(what: str, title: str, *, labelled: bool) -> dmc.Modal:
 
 
 def tag_list(value: Any) -> list[str]:
-    """Return the tags the browser sent, also those pasted with commas; whatever is not text is left out."""
+    """Return the tags from the browser, including comma-separated ones, without other types than text."""
     texts = [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []
     return [tag for text in texts for tag in text.split(",")]

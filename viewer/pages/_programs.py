@@ -1,4 +1,4 @@
-"""The card with the collective programs of a run on the page Network: figures, and who sends to whom."""
+"""The card with the collective programs of a run on the page Network: figures, and traffic between ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOTE = (
 
 
 def programs_card(run: OpenRun) -> list[Any]:
-    """Return the card, which is filled once the page stands: programs are proved again when they are read."""
+    """Return the card, which is filled after the page, as programs are proved again when they are read."""
     if not run.has_programs:
         return []
     waiting = html.Div(empty("Reading the programs …"), id="programs")
@@ -33,7 +33,7 @@ def programs_card(run: OpenRun) -> list[Any]:
 
 
 def register_programs(app: Dash, view: StudyView) -> None:
-    """Wire the list of a run's programs, and the choice of one."""
+    """Register the list of a run's programs, and the choice of one."""
 
     @app.callback(
         Output("programs", "children"),
@@ -60,7 +60,7 @@ def _scheme(dark: bool) -> str:
 
 
 def _uses(run: OpenRun) -> list[tuple[Demand, Program]]:
-    """Return which collectives of *run* were programs, the largest of each kind first."""
+    """Return the collectives of *run* that used programs, the largest of each kind first."""
     return sorted(
         run.programs.items(), key=lambda use: (use[0].collective, -use[0].ranks, -use[0].size_bytes)
     )

@@ -1,4 +1,4 @@
-"""Query: free questions to the run shown, in SQL, with examples to begin with."""
+"""Page Query: SQL queries of the run shown, with examples."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NOTE = (
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the page for *run*; the query is kept in the address."""
+    """Return the page for *run*; the query is stored in the address."""
     asked = selection.option("sql")
     examples = [{"value": title, "label": title} for title in SQL_EXAMPLES]
     return dmc.Stack(
@@ -77,7 +77,7 @@ def _tables(run: OpenRun, scheme: str) -> dmc.Paper:
 
 
 class _Queries:
-    """The queries that run now, by the page that asked; few at once, so that nobody fills the machine."""
+    """The running queries by page; their number is limited, to protect the machine."""
 
     def __init__(self) -> None:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -85,7 +85,7 @@ class _Queries:
         self._places = threading.BoundedSemaphore(_AT_ONCE)
 
     def ask(self, run: OpenRun, page: str, sql: str, rows: int) -> tuple[pd.DataFrame, bool]:
-        """Return what *sql* finds, and whether there is more; raises what `query_run` raises."""
+        """Return the rows of *sql*, and whether there are more; raises the errors of `query_run`."""
         if not self._places.acquire(blocking=False):
             raise BackendTimeout(f"{_AT_ONCE} queries run already; cancel one, or wait for it.")
         try:
@@ -124,7 +124,7 @@ def _answer(found: pd.DataFrame, more: bool, query: dict[str, str], scheme: str)
 
 
 def _column(name: str, found: pd.DataFrame) -> dict[str, Any]:
-    """Return the column *name*, its figures with the unit that its name tells."""
+    """Return the column *name*, its figures in the unit of the name."""
     if found[name].dtype.kind not in "iuf":
         return text_column(name, name)
     if name.endswith("_ns"):
@@ -135,7 +135,7 @@ def _column(name: str, found: pd.DataFrame) -> dict[str, Any]:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Wire the examples, the query, its end, and its export."""
+    """Register the examples, the query, its cancellation, and its export."""
     queries = _Queries()
 
     @app.callback(Output("query-sql", "value"), Input("query-example", "value"), prevent_initial_call=True)

@@ -1,4 +1,4 @@
-"""Runs: every run of the study, to find, name, open, compare and delete."""
+"""Page Runs: find, name, open, compare and delete the runs of the study."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _COLUMNS = [
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the page, or what to do where the study has no run."""
+    """Return the page, or the next step if the study has no run."""
     runs = view.runs()
     if not runs:
         return _nothing(view)
@@ -78,7 +78,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 
 
 def _columns(*, several: bool) -> list[dict[str, Any]]:
-    """Return the columns, that of the step as wide as times of *several* steps need."""
+    """Return the columns; the step's is wide enough for times of *several* steps."""
     return [
         each | {"minWidth": 142, "maxWidth": 160} if several and each["field"] == "makespan_ns" else each
         for each in _COLUMNS
@@ -121,14 +121,14 @@ def _question() -> dmc.Modal:
 
 
 def _chosen(view: StudyView, rows: Any) -> list[RunInfo]:
-    """Return those runs the study has whose ids the browser sent with *rows*."""
+    """Return the study's runs with the ids in *rows* from the browser."""
     listed = rows if isinstance(rows, list) else []
     asked = [row.get("id") for row in listed if isinstance(row, dict)]
     return [info for info in view.runs() if info.id in asked]
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Wire the filter, what can be done with the ticked runs, and the two dialogues."""
+    """Register the filter, the actions on selected runs, and the two dialogues."""
     _register_table(app, view)
     _register_editor(app, view)
     _register_deletion(app, view)
@@ -137,7 +137,7 @@ def register(app: Dash, view: StudyView) -> None:
 def _register_table(app: Dash, view: StudyView) -> None:
     @app.callback(Output("runs-table", "dashGridOptions"), Input(_FIND, "value"), prevent_initial_call=True)
     def find(text: str | None) -> Any:
-        """Show the rows that hold *text*."""
+        """Show the rows that contain *text*."""
         options = Patch()
         options["quickFilterText"] = text or ""
         return options
@@ -148,7 +148,7 @@ def _register_table(app: Dash, view: StudyView) -> None:
         Input("runs-table", "selectedRows"),
     )  # fmt: skip
     def tick(rows: Any) -> tuple[bool, bool, bool, str]:
-        """Offer what can be done with as many runs."""
+        """Offer the actions for this number of runs."""
         count = len(_chosen(view, rows))
         too_many = count > compare.MOST_RUNS + 1
         status = f"At most {compare.MOST_RUNS + 1} runs are compared." if too_many else f"{count} ticked"
@@ -158,7 +158,7 @@ def _register_table(app: Dash, view: StudyView) -> None:
         Input("runs-compare", "n_clicks"), State("runs-table", "selectedRows"), prevent_initial_call=True
     )
     def open_comparison(clicks: int | None, rows: Any) -> None:
-        """Open the ticked runs on the page Compare."""
+        """Open the selected runs on the page Compare."""
         chosen = [info.id for info in _chosen(view, rows)]
         if clicks and 2 <= len(chosen) <= compare.MOST_RUNS + 1:
             base, others = compared(view.runs(), chosen)
@@ -175,7 +175,7 @@ def _register_editor(app: Dash, view: StudyView) -> None:
         Input("runs-edit", "n_clicks"), State("runs-table", "selectedRows"), prevent_initial_call=True,
     )  # fmt: skip
     def edit(clicks: int | None, rows: Any) -> tuple[Any, Any, Any, Any]:
-        """Ask for the texts of the ticked run."""
+        """Open the dialogue for the texts of the selected run."""
         chosen = _chosen(view, rows)
         if not clicks or len(chosen) != 1:
             return (no_update,) * 4
@@ -189,7 +189,7 @@ def _register_editor(app: Dash, view: StudyView) -> None:
         State("runs-tags", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def save(clicks: int | None, rows: Any, label: Any, note: Any, tags: Any) -> tuple[Any, Any, Any]:
-        """Save them; a refusal of the study is shown, and the dialogue keeps what was typed."""
+        """Save them; errors are shown, and the dialogue keeps the input."""
         chosen = _chosen(view, rows)
         if not clicks or len(chosen) != 1:
             return no_update, no_update, no_update
@@ -208,7 +208,7 @@ def _register_deletion(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def ask(clicks: int | None, _keep: int | None, rows: Any) -> tuple[Any, Any]:
-        """Name what would be deleted."""
+        """Name the runs to be deleted."""
         chosen = _chosen(view, rows)
         if ctx.triggered_id == "runs-keep":
             return False, no_update
@@ -223,7 +223,7 @@ def _register_deletion(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def delete(clicks: int | None, rows: Any, shown: str | None, search: str | None) -> tuple[Any, ...]:
-        """Delete the ticked runs; if the one shown everywhere is among them, the newest takes its place."""
+        """Delete the selected runs; if the current one is among them, the newest replaces it."""
         if not clicks:
             return (no_update,) * 6
         chosen = [info.id for info in _chosen(view, rows)]

@@ -1,4 +1,4 @@
-"""Stragglers: which worker makes which recorded step slow, why, and what it did in that step."""
+"""Page Stragglers: the workers that slow recorded steps, the causes, and their operations in a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Studies: every study of a folder, to find, open, describe and begin; served next to them, not in one."""
+"""Page Studies: find, open, describe and create the studies of a folder; outside of any study."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLUMNS = [
 
 
 def layout(workspace: Workspace, pathname: str, search: str | None, scheme: str) -> Any:
-    """Return the list of studies, below what is wrong with the address if something is."""
+    """Return the list of studies, below a notice if the address is invalid."""
     rows = _rows(workspace)
     parts: list[Any] = []
     if pathname != "/":
@@ -90,7 +90,7 @@ def _new_study() -> dmc.Modal:
 
 
 def register(app: Dash, workspace: Workspace) -> None:
-    """Wire the page, its filter, its editor and new studies."""
+    """Register the page, its filter, its editor and the creation of studies."""
 
     @app.callback(
         Output("page", "children"), Input("url", "pathname"), Input("dark", "checked"), State("url", "search")
@@ -103,7 +103,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
     def find(text: str | None, search: str | None) -> tuple[Any, Any]:
-        """Show the rows that hold *text*, and keep it in the address."""
+        """Show the rows that contain *text*, and store it in the address."""
         options = Patch()
         options["quickFilterText"] = text or ""
         same = _find_of(search) == (text or "")
@@ -130,7 +130,7 @@ def _register_editor(app: Dash, workspace: Workspace) -> None:
         Input("study-edit", "n_clicks"), State("studies-table", "selectedRows"), prevent_initial_call=True,
     )  # fmt: skip
     def edit(clicks: int | None, rows: Any) -> tuple[Any, Any, Any]:
-        """Ask for the texts of the ticked study."""
+        """Open the dialogue for the texts of the selected study."""
         study = _chosen(workspace, rows)
         if not clicks or study is None:
             return no_update, no_update, no_update
@@ -144,7 +144,7 @@ def _register_editor(app: Dash, workspace: Workspace) -> None:
         State("study-note", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def save(clicks: int | None, rows: Any, tags: Any, note: Any) -> tuple[Any, Any]:
-        """Save them; a refusal of the study is shown, and the dialogue keeps what was typed."""
+        """Save them; errors are shown, and the dialogue keeps the input."""
         study = _chosen(workspace, rows)
         if not clicks or study is None:
             return no_update, no_update
@@ -167,7 +167,7 @@ def _register_new(app: Dash, workspace: Workspace) -> None:
         State("dark", "checked"), prevent_initial_call=True,
     )  # fmt: skip
     def begin(clicks: int | None, name: Any, search: str | None, dark: bool) -> tuple[Any, Any]:
-        """Make the study and list it."""
+        """Create the study and list it."""
         if not clicks:
             return no_update, no_update
         workspace.create(str(name or "").strip())

@@ -1,4 +1,4 @@
-"""Summary: what bounds the step, in one sentence and the numbers behind it."""
+"""Page Summary: what bounds the step, in one sentence with its figures."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _memory(run: OpenRun, scheme: str) -> list[dmc.Paper]:
-    """Return what the fullest rank holds over the step, of a prediction that says so."""
+    """Return the memory of the fullest rank over the step, if a prediction has it."""
     fullest = fullest_curve(run)
     if fullest is None:
         return []
@@ -144,7 +144,7 @@ def _memory(run: OpenRun, scheme: str) -> list[dmc.Paper]:
 
 
 def _figures(run: OpenRun) -> dmc.SimpleGrid:
-    """Return the few figures everybody asks for first."""
+    """Return the main figures."""
     info, ranks = run.info, run.summary.ranks
     step = max(1, run.result.makespan_ns)
     exposed, compute = int(ranks["exposed_comm_ns"].max()), float(ranks["compute_ns"].mean())
@@ -179,7 +179,7 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
 
 
 def _prediction(run: OpenRun) -> list[Any]:
-    """Return what makes a prediction of a run: how sure it is, and whether the job fits; else nothing."""
+    """Return the interval of a predicted run, and whether the job fits in memory; empty for other runs."""
     prediction = run.result.provenance.get("prediction")
     if not isinstance(prediction, dict):
         return []
@@ -209,7 +209,7 @@ def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
 
 
 def _layers_later(run: OpenRun, scheme: str) -> list[Any]:
-    """Return the card of layers; of a large run a place for it, as all nodes are read for it at first."""
+    """Return the card of layers; for a large run a placeholder, as it reads all nodes the first time."""
     if not run.is_large:
         return _layers(run, scheme)
     text = f"Adding up {run.result.num_nodes:,} nodes, which takes a while the first time ..."
@@ -247,7 +247,7 @@ def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
 
 
 def _steps(run: OpenRun, scheme: str) -> list[Any]:
-    """Return the captured steps side by side; nothing of a single one, which the rest is about."""
+    """Return the captured steps side by side; empty for a single step."""
     if captured_steps(run.workload.metadata) < 2:
         return []
     steps = step_rows(run.workload)
@@ -278,7 +278,7 @@ def _collectives(run: OpenRun, scheme: str) -> list[Any]:
 
 
 def _anomalies(run: OpenRun) -> list[Any]:
-    """Return what is slow in a run that has messages; nothing of others, of which little is recorded."""
+    """Return the anomalies of a run with messages; empty for other runs."""
     if run.result.flows.empty:
         return []
     if run.is_large:
@@ -356,7 +356,7 @@ def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:
 
 
 def _qualifiers(run: OpenRun) -> list[Any]:
-    """Return what makes the answer less than it seems, to unfold."""
+    """Return the caveats of the answer, collapsed."""
     texts = run.summary.qualifiers
     lines = dmc.List([dmc.ListItem(text) for text in texts], size="sm", mt="xs")
     folded = html.Details([html.Summary(count_text(len(texts), "caveat")), lines])
@@ -382,7 +382,7 @@ def _longest_of(run: OpenRun, by: str, point: dict[str, Any]) -> tuple[int, int]
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Fill in the tables, and lead from bars to the timeline."""
+    """Register the tables, and the links from bars to the timeline."""
 
     @app.callback(
         Input({"bars": ALL}, "clickData"), State("run", "data"), State("url", "search"),

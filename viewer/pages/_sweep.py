@@ -1,4 +1,4 @@
-"""Sweep: which settings give the shortest step, and what each is worth; and starting one."""
+"""Page Sweep: the settings with the shortest step, their effects, and the start of a sweep."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _shown(names: list[str], selection: Selection) -> str:
 
 
 def _stamp(view: StudyView, name: str) -> str:
-    """Return what changes whenever the points of the sweep *name* do: text, as browsers round."""
+    """Return a version of the points of the sweep *name*, as text, because browsers round numbers."""
     file = points_file(view.study, name) if name in sweep_names(view.study) else None
     return f"{file.stat().st_mtime_ns} {name}" if file is not None and file.is_file() else ""
 
@@ -130,7 +130,7 @@ def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any
 
 
 def _unfinished(view: StudyView, found: Sweep) -> list[Any]:
-    """Return what says that the answer is of some points only, of a sweep that has not done all."""
+    """Return a notice for an incomplete sweep that the answer covers only some points."""
     if not found.missing:
         return []
     done = len(found.points)
@@ -171,7 +171,7 @@ def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str],
 
 
 def _ties(points: pd.DataFrame, best: pd.Series, goal: Goal, settings: list[str]) -> str:
-    """Return which other points are as good as the *best*: what they have in common, as far as it helps."""
+    """Return the other points as good as the *best*, described by their common settings if possible."""
     excess = goal.excess(points)
     alike = points[(points[goal.least] == best[goal.least]) & (excess == excess.min())]
     if len(alike) < 2:
@@ -230,7 +230,7 @@ def _points(found: Sweep, goal: Goal, scheme: str) -> dmc.Paper:
 
 
 def _point(view: StudyView, name: str, row: dict[str, Any]) -> Any:
-    """Return what can be done with the point in *row* of the table."""
+    """Return the actions for the point in *row* of the table."""
     identity = str(row.get("id") or "")
     if row.get("state") != "done" or not identity:
         return empty("This point has no answer, so it cannot be opened as a run.")
@@ -245,12 +245,12 @@ def _point(view: StudyView, name: str, row: dict[str, Any]) -> Any:
 
 
 def _figures(points: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the columns of figures; that of the cost where prices made one."""
+    """Return the columns of figures, with the cost if there are prices."""
     return _FIGURES if points["cost"].isna().all() else [*_FIGURES[:2], _COST, *_FIGURES[2:]]
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Wire the choice of a sweep, its growing, and the start of a new one."""
+    """Register the choice of a sweep, its updates, and the start of a new one."""
     register_start(app, view, PATH)
     _register_choice(app, view)
     _register_growth(app, view)
@@ -265,7 +265,7 @@ def _register_point(app: Dash, view: StudyView) -> None:
         State("sweep-name", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def choose(rows: Any, name: str | None) -> Any:
-        """Offer what can be done with the selected point."""
+        """Offer the actions for the selected point."""
         chosen = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else None
         return _point(view, name or "", chosen) if chosen else _NO_POINT
 
@@ -274,7 +274,7 @@ def _register_point(app: Dash, view: StudyView) -> None:
         State("sweep-table", "selectedRows"), State("sweep-name", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def simulate(clicks: int | None, rows: Any, name: str | None) -> Any:
-        """Make a run of the selected point, by a job."""
+        """Create a run of the selected point by a job."""
         if not clicks or not rows:
             return no_update
         identity = str(rows[0].get("id"))
@@ -294,7 +294,7 @@ def _register_choice(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def show(name: str | None, dark: bool, run: str | None, search: str | None, seen: Any) -> tuple[Any, Any]:
-        """Show the chosen sweep, and keep it in the address."""
+        """Show the selected sweep, and store it in the address."""
         # Of before it is drawn: points that a job adds meanwhile are then drawn by `catch_up`.
         stamp = _stamp(view, name or "")
         if not name or stamp == seen:
@@ -308,7 +308,7 @@ def _register_choice(app: Dash, view: StudyView) -> None:
         State("dark", "checked"), State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
     def set_against(chosen: list[str], name: str, dark: bool, search: str | None) -> Any:
-        """Set the step against something else."""
+        """Change the second objective."""
         shown = Selection.parse(search)
         if not ctx.triggered_id or shown.option("pareto", ctx.triggered_id["default"]) == chosen[0]:
             return no_update
@@ -327,7 +327,7 @@ def _register_growth(app: Dash, view: StudyView) -> None:
     def grow(
         _jobs: Any, listed: list[str], shown: str | None, seen: Any, dark: bool, search: str | None
     ) -> tuple[Any, Any, Any, Any]:
-        """List a sweep that a job has begun, show it, and follow its points."""
+        """List a sweep started by a job, show it, and follow its points."""
         names = sweep_names(view.study)
         fresh = [name for name in names if name not in (listed or [])]
         if fresh:
@@ -345,7 +345,7 @@ def _register_growth(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def catch_up(seen: Any, shown: str | None, dark: bool, search: str | None) -> tuple[Any, Any]:
-        """Draw what was added while the sweep was being drawn; answers may come in any order."""
+        """Draw points that were added during drawing; responses may arrive in any order."""
         stamp = _stamp(view, shown or "")
         if stamp == seen:
             return no_update, no_update

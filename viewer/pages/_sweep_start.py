@@ -1,4 +1,4 @@
-"""Starting a sweep: what it begins from, what it goes over, and what that amounts to."""
+"""The start of a sweep: its base, its axes, and its number of points."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NAME_LENGTH = 80
 
 
 def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
-    """Return the form of a new sweep as the address has it; the study has a workload."""
+    """Return the form of a new sweep for the address; the study has a workload."""
     form = _form(view, selection.search)
     names = axis_names(form.setup)
     axes = decode_axes(selection.option("over"), names)
@@ -84,7 +84,7 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
 
 
 def _aim_fields(aim: Aim) -> dmc.SimpleGrid:
-    """Return the fields that say what makes a point the best, as the command line has them."""
+    """Return the fields of the objective, as on the command line."""
     figures = [{"value": name, "label": title} for name, title in LEAST.items()]
     return dmc.SimpleGrid(
         [
@@ -139,7 +139,7 @@ _AIM = ("sweep-least", "sweep-limits", "sweep-prices", "sweep-trials")
 
 
 def register_start(app: Dash, view: StudyView, path: str) -> None:
-    """Wire the axes, what they amount to, and the start."""
+    """Register the axes, the number of points, and the start."""
     _register_axes(app, view, path)
     _register_go(app, view)
 
@@ -160,7 +160,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def suggest(keys: list[str | None], values: list[str], search: str | None) -> Any:
-        """Propose values for an axis that was just chosen, and none for one that was given up."""
+        """Propose values for a newly selected axis, and none for a deselected one."""
         if not isinstance(ctx.triggered_id, dict) or len(ctx.triggered_prop_ids) != 1:
             return [no_update] * len(keys)
         number, form = int(ctx.triggered_id["number"]), _form(view, search)
@@ -175,7 +175,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
         Input("sweep-keep", "value"),
     )  # fmt: skip
     def examine(keys: list[str | None], values: list[str], *rest: Any) -> tuple[Any, bool]:
-        """Say how many points that makes and how long they take, and keep it in the address."""
+        """Show the number of points and their duration, and store the form in the address."""
         *fields, search, run, kept = rest
         try:
             aim = _aim(fields)
@@ -200,7 +200,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
     def tell(
         kept: Any, trials: Any, keys: list[str | None], values: list[str], search: str | None
     ) -> tuple[str, str, list[str], list[str]]:
-        """Say at each field what is wrong with it, or what was understood."""
+        """Show at each field its error, or its parsed value."""
         names, tried = axis_names(_form(view, search).setup), TRIALS.read(trials)
         read = [
             axis_reading(key or "", text or "", names, search=bool(tried.value))
@@ -215,7 +215,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
 
 
 def _aim(fields: Sequence[Any]) -> Aim:
-    """Return the aim in the fields; raises `ConfigError` for a number of points that is none."""
+    """Return the objective in the fields; raises `ConfigError` for an invalid number of points."""
     least, limits, prices, trials = fields
     return made_aim(least=least, limits=limits, prices=prices, trials=TRIALS.value(trials))
 
@@ -247,7 +247,7 @@ def _register_go(app: Dash, view: StudyView) -> None:
     def go(
         clicks: int | None, keys: list[str | None], values: list[str], title: Any, keep: Any, *rest: Any
     ) -> Any:
-        """Hand the sweep to a process of its own; what was typed is read and checked here again."""
+        """Submit the sweep to a separate process; the input is parsed and checked here again."""
         if not clicks:
             return no_update
         *fields, search = rest

@@ -28,7 +28,7 @@ _TABS = ("details", "ranks", "arrivals", "stacks", "notes")
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the page; the scripts fetch their own data for *run*, and fill in the tools and the panel."""
+    """Return the page; scripts fetch their data for *run*, and fill in the tools and the panel."""
     canvas = html.Canvas(
         id="timeline-canvas", tabIndex="0", role="application",
         **{"aria-label": "Timeline of all ranks", "aria-describedby": "timeline-help-open"},
@@ -57,12 +57,12 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _beside(run: OpenRun) -> str:
-    """Return what may be compared with *run*, as the script reads it."""
+    """Return the runs and steps that may be compared with *run*, for the script."""
     return json.dumps(Sides(run.view).beside(run.info.id))
 
 
 def _stand_ins(run: OpenRun) -> list[Any]:
-    """Return what the stars at ranks mean, if there are any."""
+    """Return the meaning of stars at ranks, if there are any."""
     note = stand_ins_note(run.workload.metadata, run.info.num_ranks)
     return [dmc.Text(note, size="xs", id="timeline-stand-ins")] if note else []
 
@@ -82,7 +82,7 @@ def _controls(run: OpenRun) -> dmc.Group:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Hand the run and the selection to the scripts, which keep everything else in the address themselves."""
+    """Pass the run and the selection to the scripts, which store everything else in the address."""
     register_stacks(app, view)
     app.clientside_callback(
         ClientsideFunction("chakrascope", "timeline"),
@@ -117,7 +117,7 @@ def path_stacks(run: OpenRun, scheme: str) -> Any:
 
 
 def _window_stacks(run: OpenRun, asked: dict[str, Any], scheme: str) -> Any:
-    """Return the host calls in a window of the capture, on at most eight of the ranks asked for."""
+    """Return the host calls in a window of the capture, on at most eight of the requested ranks."""
     if not run.calls:
         return empty(_NO_CALLS)
     ranks, window = [int(rank) for rank in asked["ranks"]], (int(asked["t0"]), int(asked["t1"]))
@@ -137,7 +137,7 @@ def _window_stacks(run: OpenRun, asked: dict[str, Any], scheme: str) -> Any:
 
 
 def register_stacks(app: Dash, view: StudyView) -> None:
-    """Draw what the timeline asks for, and the card of the critical path once its page stands."""
+    """Draw the host calls requested by the timeline, and the card on the page Critical path."""
 
     @app.callback(
         Output("timeline-stacks", "children"), Input("timeline-stacks-asked", "data"),

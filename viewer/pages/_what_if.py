@@ -1,4 +1,4 @@
-"""The part of the critical-path page that simulates the step again with one thing faster, or gone."""
+"""The card of the page Critical path that simulates the step with one part faster or removed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COLUMNS = [
 
 
 def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
-    """Return the card for *run*: what to change, by how much, and what that gains."""
+    """Return the card for *run*: the change, its factor, and its gain."""
     traits = about_backend(run.info.backend)
     if not traits.quick:
         text = (
@@ -67,7 +67,7 @@ def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
 
 
 def _options(run: OpenRun, rank: int, node_id: int) -> list[dict[str, Any]]:
-    """Return what may change as the groups of a list; the waits of the selected node come first."""
+    """Return the possible changes in groups of a list; the waits of the selected node come first."""
     groups: dict[str, list[dict[str, str]]] = {}
     titles = {"edge": "Waits of the selected node", "operator": "Operators", "module": "Modules",
               "kind": "Host", "collective": "Collectives", "link": "Links", "machine": "Machine"}  # fmt: skip
@@ -91,7 +91,7 @@ def _answer(run: OpenRun, target: Target, times: float) -> Any:
 
 
 def register_what_if(app: Dash, view: StudyView, path: str) -> None:
-    """Wire the two buttons of the page *path*, each out of use while it simulates."""
+    """Register the two buttons of the page *path*, each disabled while it simulates."""
 
     @app.callback(
         Output(_TIMES, "error"), Output("what-if-go", "disabled"),
@@ -99,7 +99,7 @@ def register_what_if(app: Dash, view: StudyView, path: str) -> None:
         Input(_CHANGE, "value"), prevent_initial_call=True,
     )  # fmt: skip
     def examine(times: Any, _key: Any) -> tuple[str, bool, Any]:
-        """Say at the field what is wrong with it; an answer to another question does not stay."""
+        """Show the field's error; the answer to an earlier request is removed."""
         reading = TIMES.read(times)
         if reading.problem:
             answer = dmc.Text(f"No answer: {reading.problem}", size="sm", mt="sm")

@@ -1,4 +1,4 @@
-"""Slow work that a page waits for: a bar that says how far it is, and a button that ends it."""
+"""Slow work that a page waits for: a progress bar, and a button to cancel it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _W = TypeVar("_W", bound=Work)
 
 
 def progress_parts(name: str, label: str) -> list[Any]:
-    """Return what shows how far the work *name* is, hidden while there is none; *label* says of what."""
+    """Return the progress bar of the work *name*, hidden while there is none; *label* describes it."""
     bar = dmc.Progress(id=f"{name}-bar", value=0, size="sm", **{"aria-label": label})
     text = dmc.Text(id=f"{name}-text", size="sm", **{"aria-live": "polite"})
     cancel = dmc.Button("Cancel", id=f"{name}-cancel", variant="default", size="compact-sm")
@@ -51,7 +51,7 @@ class Works(Generic[_W]):
 
     @contextmanager
     def of(self, page: str, work: _W) -> Iterator[_W]:
-        """Show *work* on *page* while the block runs; what was done for it before is cancelled."""
+        """Show *work* on *page* while the block runs; earlier work for the page is cancelled."""
         with self._lock:
             if page in self._by_page:
                 self._by_page[page].is_cancelled = True
@@ -64,12 +64,12 @@ class Works(Generic[_W]):
                     del self._by_page[page]
 
     def get(self, page: str) -> _W | None:
-        """Return what is done for *page*, if anything is."""
+        """Return the work for *page*, if there is any."""
         with self._lock:
             return self._by_page.get(page)
 
     def register(self, app: Dash, name: str) -> None:
-        """Wire the bar and the button that `progress_parts` makes for *name*."""
+        """Register the bar and the button of `progress_parts` for *name*."""
 
         @app.callback(
             Output(f"{name}-bar", "value"), Output(f"{name}-text", "children"),

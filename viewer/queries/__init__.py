@@ -1,4 +1,4 @@
-"""What pages need in addition to `runner.analysis`: pixels, places on a drawing, forms, addresses."""
+"""Helpers of pages on top of `runner.analysis`: pixels, layouts of drawings, forms, addresses."""
 
 from ._configure import PRESETS as PRESETS
 from ._configure import Dimension as Dimension

@@ -67,7 +67,7 @@ class Dimension:
 
 
 class Networks:
-    """The networks that a form may begin as: the presets, and the files of *study*, which have suffixes."""
+    """The networks that a form may start from: the presets, and the files of *study*, which have suffixes."""
 
     def __init__(self, study: Study | None = None) -> None:
         self._study = study
@@ -83,7 +83,7 @@ class Networks:
         return [*self.files, *list_presets("network")]
 
     def load(self, name: str) -> NetworkConfig:
-        """Return the network called *name*; raises `ConfigError` for none of these names."""
+        """Return the network called *name*; raises `ConfigError` for other names."""
         if self._study is not None and Path(name).suffix:
             return read_network_file(self._study, name)
         return NetworkConfig.preset(name)
@@ -94,11 +94,11 @@ PRESETS = Networks()
 
 @dataclass(frozen=True)
 class Setup:
-    """What a form holds: the dimensions, the system's other keys, and what it began as.
+    """The content of a form: the dimensions, the system's other keys, and its starting point.
 
-    *more* are the network's other keys, such as a packet-level part; the form keeps them as they are.
-    *failed* are failures in addition to those, as ``--fail`` takes them. *origin* is the
-    network it began as, if that is not a preset.
+    *more* are the network's other keys, such as a packet-level part, which the form does not change.
+    *failed* are failures in addition to those, as ``--fail`` takes them. *origin* is the network it
+    started from, if that is not a preset.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -122,7 +122,7 @@ class Setup:
         )
 
     def start(self) -> Setup:
-        """Return what it began as."""
+        """Return its starting point."""
         if self.origin is None:
             return Setup.of_presets(self.network_preset, self.system_preset)
         system = SystemConfig.preset(self.system_preset, self.origin.dimensions)
@@ -135,7 +135,7 @@ class Setup:
 
     @property
     def changed(self) -> bool:
-        """Whether the files it began as do not say the same, failures aside."""
+        """Whether it differs from the files it started from, apart from failures."""
         return bool(differences(replace(self, failed=())))
 
     @classmethod
@@ -157,12 +157,12 @@ class Setup:
         return math.prod(dimension.size for dimension in self.dimensions)
 
     def configs(self) -> tuple[NetworkConfig, SystemConfig]:
-        """Return the network and the system; raises `ConfigError` for what cannot be one."""
+        """Return the network and the system; raises `ConfigError` for invalid values."""
         network = NetworkConfig.from_mapping(self.network_mapping(), "The network")
         return network, SystemConfig.from_mapping(self.system_mapping(), "The system")
 
     def network_mapping(self) -> dict[str, Any]:
-        """Return what a network file holds; raises `ConfigError` for a failure that is not written as one."""
+        """Return the content of a network file; raises `ConfigError` for an invalid failure."""
         failed = [*self.more.get("failures", []), *map(failure_of_text, self.failed)]
         return {
             "topology": [dimension.topology for dimension in self.dimensions],
@@ -174,7 +174,7 @@ class Setup:
         }
 
     def system_mapping(self) -> dict[str, Any]:
-        """Return what ASTRA-sim's system file holds."""
+        """Return the content of ASTRA-sim's system file."""
         lists = {
             f"{name}-implementation": [dimension.algorithms[index] for dimension in self.dimensions]
             for index, name in enumerate(COLLECTIVES)
@@ -195,7 +195,7 @@ def check(setup: Setup, workload: Communication, backends: Sequence[str]) -> lis
 
 
 def differences(setup: Setup) -> list[str]:
-    """Return how *setup* differs from the presets it began as, one sentence a difference."""
+    """Return the differences of *setup* from its presets, one sentence each."""
     start = setup.start()
     parts = []
     if len(start.dimensions) != len(setup.dimensions):
@@ -222,7 +222,7 @@ def differences(setup: Setup) -> list[str]:
 
 
 def kept_text(setup: Setup) -> str:
-    """Return what the network has in addition to the dimensions, which the form keeps; ``""`` for nothing."""
+    """Return the network's other keys, which the form keeps, as text; ``""`` if there are none."""
     parts = []
     for key, value in setup.more.items():
         if key in _COUNTED:
@@ -238,7 +238,7 @@ def kept_text(setup: Setup) -> str:
 
 
 def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:
-    """Return what simulates the workload at *prefix* on *setup*; raises what `prepare` raises."""
+    """Return the experiment of the workload at *prefix* on *setup*; raises the errors of `prepare`."""
     name = Path(setup.network_preset).stem + (" (changed)" if setup.changed else "")
     network = NetworkConfig.from_mapping(setup.network_mapping(), "The network", name)
     system = SystemConfig.from_mapping(setup.system_mapping(), "The system")
@@ -246,7 +246,7 @@ def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:
 
 
 def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> str:
-    """Return the command that does the same; files stand in for presets that were changed.
+    """Return the equivalent command; changed presets become files.
 
     *workload* is the name of one that is not the newest of its study.
     """
@@ -268,9 +268,9 @@ def takes_machine(name: str) -> bool:
 
 
 def is_offered(name: object) -> bool:
-    """Return whether a form may ask for the backend *name*, such as ``flow`` or ``gpu:mi300x``.
+    """Return whether a form may select the backend *name*, such as ``flow`` or ``gpu:mi300x``.
 
-    Machines are those that ship: a browser names no file.
+    Only built-in machines are allowed, as a browser must not name files.
     """
     if not isinstance(name, str):
         return False
@@ -278,12 +278,12 @@ def is_offered(name: object) -> bool:
 
 
 def plain_backend(name: str) -> str:
-    """Return the backend *name* without its machine, as it stands in the list."""
+    """Return the backend *name* without its machine, as in the list."""
     return name.partition(":")[0] if takes_machine(name) else name
 
 
 def plain_name(name: str) -> str:
-    """Return *name* as :func:`chosen_backends` writes it: the default machine goes without saying."""
+    """Return *name* as in :func:`chosen_backends`, without the default machine."""
     return plain_backend(name) if name.endswith(f":{DEFAULT_MACHINE}") else name
 
 
@@ -294,7 +294,7 @@ def machine_of(backends: Sequence[str]) -> str:
 
 
 def chosen_backends(plain: Sequence[str] | None, machine: str | None) -> tuple[str, ...]:
-    """Return the backends that the two fields name, leaving out what cannot be asked for."""
+    """Return the valid backends that the two fields name."""
     named = "" if machine in {None, "", DEFAULT_MACHINE} else f":{machine}"
     chosen = (f"{name}{named}" if takes_machine(name) else name for name in plain or ())
     return tuple(name for name in dict.fromkeys(chosen) if is_offered(name))

@@ -33,19 +33,19 @@ _NAMED_STAND_INS = 8
 
 
 class Places(Protocol):
-    """What says where nodes lie on the timeline."""
+    """An object that returns the positions of nodes on the timeline."""
 
     def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
         """Return (lane, start_ns, end_ns) of a node."""
 
 
 def rank_text(rank: int, stand_in: int | None) -> str:
-    """Return *rank*, and the one whose program it has in place of its own, if that is so."""
+    """Return *rank*, and the rank whose program replaces its own, if any."""
     return str(rank) + ("" if stand_in is None else f", for which rank {stand_in} stands in")
 
 
 def stand_ins_note(metadata: Mapping[str, Any], num_ranks: int) -> str:
-    """Return the ranks of a workload with that *metadata* that others stand in for; "" if there are none."""
+    """Return the ranks of a workload with this *metadata* that others represent; "" if there are none."""
     pairs = [(rank, other) for rank in range(num_ranks) if (other := stand_in_of(metadata, rank)) is not None]
     if not pairs:
         return ""
@@ -60,7 +60,7 @@ def node_details(
     among: tuple[int, int] = (1, 1),
     metadata: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[tuple[str, str]]:
-    """Return what is known of an executed *node* as (label, text) pairs; what is unknown is left out.
+    """Return the known properties of an executed *node* as (label, text) pairs.
 
     *among* is among how many ranks a collective was measured, and among how many it was simulated;
     *metadata* is that of the workload.
@@ -90,16 +90,16 @@ def node_details(
 
 
 def slack_text(slack_ns: int) -> str:
-    """Return how much later a node could end, in words."""
+    """Return the slack of a node as text."""
     return "none: any delay here delays the step" if slack_ns == 0 else f"{duration_text(slack_ns)} to spare"
 
 
 def flows(
     edges: pd.DataFrame, index: Places, node: Mapping[str, Any], count: int = 24
 ) -> list[dict[str, Any]]:
-    """Return where the nodes lie that *node* waits for (``before``) and that wait for it, *count* each.
+    """Return the positions of the dependencies (``before``) and dependents of *node*, *count* each.
 
-    A rank that came late to a collective counts as one of the former.
+    A rank that was late at a collective counts as a dependency.
     """
     found = []
     rank, number = int(node["rank"]), int(node["node_id"])
@@ -202,7 +202,7 @@ def paths_strip(base: CriticalPath, other: CriticalPath, bars: int = 800) -> pd.
     """Return two paths as bars over time: ``path`` (0: *base*, 1: *other*), ``start_ns``, ``duration_ns``.
 
     ``apart`` says whether a bar lies on one path only; ``rank``, ``node_id`` and ``name`` are those of its
-    longest segment. Neighbours of one sort in one pixel are joined.
+    longest segment. Neighbours of one kind in one pixel are joined.
     """
     pixel_ns = max(1.0, max(base.makespan_ns, other.makespan_ns) / bars)
     parts = paths_table(base, other).groupby("path")
@@ -223,13 +223,13 @@ def _joined(segments: pd.DataFrame, pixel_ns: float) -> pd.DataFrame:
 
 
 def fullest_curve(run: OpenRun) -> Mapping[str, Any] | None:
-    """Return the memory of the fullest rank over the step as `MemoryCurve` has it; None for other runs."""
+    """Return the memory of the fullest rank over the step, as a `MemoryCurve`; None for other runs."""
     curves = run.result.provenance.get("memory_over_time") or []
     return max(curves, key=lambda curve: int(curve["peak_bytes"]), default=None)
 
 
 def memory_facts(run: OpenRun) -> str:
-    """Return in words which rank the fullest is and what it holds at most."""
+    """Return the fullest rank and its peak memory as text."""
     curves = run.result.provenance.get("memory_over_time") or []
     fullest = fullest_curve(run)
     if fullest is None:
@@ -240,7 +240,7 @@ def memory_facts(run: OpenRun) -> str:
 
 
 def memory_verdict(run: OpenRun) -> str:
-    """Return whether a predicted job fits in the memory of its chip, in words; ``""`` for other runs."""
+    """Return whether a predicted job fits in the memory of its chip, as text; ``""`` for other runs."""
     prediction = run.result.provenance.get("prediction")
     if not isinstance(prediction, dict):
         return ""

@@ -69,9 +69,9 @@ _LABEL_LENGTH = 120
 
 @dataclass(frozen=True)
 class Form:
-    """Everything the form holds: what to simulate, where, by which *backends*, and what to call it.
+    """The content of the form: workload, setup, *backends* and label.
 
-    *ignored* are sentences on what of an address it could not take up.
+    *ignored* are sentences on unusable parts of the address.
     """
 
     workload: str
@@ -82,16 +82,16 @@ class Form:
 
 
 def first_form(workloads: Sequence[str]) -> Form:
-    """Return the form as it is before anybody changed it, for a study's *workloads*, of which it has some."""
+    """Return the unchanged form for a study's *workloads*, of which it has at least one."""
     presets = list_presets("network")
     network = _FIRST_NETWORK if _FIRST_NETWORK in presets else presets[0]
     return Form(workloads[-1], Setup.of_presets(network, _FIRST_SYSTEM))
 
 
 def encode_form(form: Form, workloads: Sequence[str], begun: Form | None = None) -> str:
-    """Return *form* as text, ``""`` if nobody changed it since it was *begun*, by default the first form.
+    """Return *form* as text, ``""`` if it is unchanged since *begun*, by default the initial form.
 
-    The text does not depend on what it was begun as, nor on which workload is the newest.
+    The text does not depend on *begun*, nor on which workload is the newest.
     """
     first, start = first_form(workloads), form.setup.start()
     if form == (begun or first):
@@ -116,18 +116,17 @@ def encode_form(form: Form, workloads: Sequence[str], begun: Form | None = None)
 
 
 def form_of_workload(name: str) -> str:
-    """Return as text the first form, of the workload *name*, whichever run is shown."""
+    """Return the initial form for the workload *name* as text, for any run shown."""
     return json.dumps({"workload": name}, separators=(",", ":"), ensure_ascii=False)
 
 
 def decode_form(
     text: str, workloads: Sequence[str], networks: Networks = PRESETS, begun: Form | None = None
 ) -> Form:
-    """Return the form that :func:`encode_form` wrote; what is missing is as at first.
+    """Return the form that :func:`encode_form` wrote; missing parts are those of the initial form.
 
-    No text is the form that was *begun*.
-
-    What makes no sense is as at first, too, and named in what the form *ignored*.
+    Without text it is the form *begun*. Invalid parts are those of the initial form, too, and are named
+    in ``ignored``.
     """
     first, ignored = first_form(workloads), _Ignored()
     if not text:
@@ -165,10 +164,10 @@ def decode_form(
 
 
 class _Ignored(list[str]):
-    """Sentences on what an address holds that makes no sense."""
+    """Sentences on invalid parts of an address."""
 
     def one_of(self, key: str, fields: Mapping[str, Any], allowed: Sequence[str], otherwise: str) -> str:
-        """Return what is *fields* of *key* if it is *allowed*."""
+        """Return the value of *key* in *fields* if it is *allowed*."""
         value = fields.get(key, otherwise)
         if isinstance(value, str) and value in allowed:
             return value
@@ -258,7 +257,7 @@ _GIB_PER_S = Fraction(2**30, 10**9)  # in bytes/ns
 
 @dataclass(frozen=True)
 class Reading:
-    """What a field says: its *value* in the field's unit, or None, and that in words; or its *problem*.
+    """The parsed input of a field: its *value* in the field's unit, or None, and as text; or its *problem*.
 
     *short* is the problem in a few words, for the space that a field has.
     """
@@ -271,10 +270,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class NumberField:
-    """A number to type, from *least* to *most* in the field's unit, which a number alone is in.
+    """A field of a number, from *least* to *most* in the field's unit, the unit of plain numbers.
 
-    *parse* reads it and *tell* says what was understood, both in that unit. *may_be_empty* says that
-    nothing typed means nothing given.
+    *parse* parses the text, *tell* formats the value, both in that unit. *may_be_empty* allows an empty
+    field.
     """
 
     title: str
@@ -287,7 +286,7 @@ class NumberField:
     may_be_empty: bool = False
 
     def read(self, typed: Any) -> Reading:
-        """Return what *typed* means; what is not a number of this field is a problem, and no other value."""
+        """Return the parsed *typed* text; an invalid number is a problem, never another value."""
         if typed is None or not str(typed).strip():
             return Reading() if self.may_be_empty else self._wrong("it is empty", f"Write {self.example}.")
         try:
@@ -318,7 +317,7 @@ class NumberField:
 
 
 def typed_text(value: Any) -> str:
-    """Return the number *value* as a field shows it, exactly; nothing for None."""
+    """Return the number *value* exactly, as text of a field; "" for None."""
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
@@ -384,7 +383,7 @@ _CHANGED = " (changed)"
 
 @dataclass(frozen=True)
 class Begun:
-    """The *form* as it is before anybody changed it, in words where it is *of*, and what it leaves out."""
+    """The unchanged *form*, its origin *of* as text, and the settings that it leaves out."""
 
     form: Form
     of: str = ""
@@ -392,9 +391,10 @@ class Begun:
 
 
 def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
-    """Return what a form begins as while the run *run_id* is shown.
+    """Return the initial form while the run *run_id* is shown.
 
-    It is that run's own setup, where a form can hold it, else the presets, and why. The study has a workload.
+    It is that run's setup if a form can hold it, or else the presets, with the reason. The study has a
+    workload.
     """
     names = study.workloads()
     first = first_form(names)
@@ -428,7 +428,7 @@ def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
 def _setup_of(
     configs: tuple[NetworkConfig, SystemConfig], title: str, networks: Networks
 ) -> tuple[Setup | None, Sequence[str]]:
-    """Return the setup of *configs* as a form holds it, or None, and what a form cannot show of it."""
+    """Return the setup of *configs* for a form, or None, and the parts that a form cannot show."""
     network, system = configs
     own = Setup.of_configs(network, system)
     preset = _begins_as(own, title.removesuffix(_CHANGED), networks)
@@ -450,7 +450,7 @@ def _setup_of(
 
 
 def _begins_as(own: Setup, title: str, networks: Networks) -> str | None:
-    """Return which of *networks* a form can begin as to hold *own*: what it does not show must be alike."""
+    """Return the network of *networks* from which a form can represent *own*: hidden parts must be equal."""
     likely = [name for name in networks.names if title in {name, Path(name).stem}]
     for name in [*likely, first_form(("",)).setup.network_preset]:
         if Setup.of_presets(name, "default", networks).more == own.more:

@@ -30,7 +30,7 @@ _MOST_OPENED = 24
 
 
 def hops_of(asked: Any) -> int:
-    """Return how many hops to draw: what is *asked*, or the default where that is no number of hops."""
+    """Return the number of hops in *asked*, or the default if it is invalid."""
     text = str(asked)
     return int(text) if text in map(str, range(1, MOST_HOPS + 1)) else FEW_HOPS
 
@@ -43,7 +43,7 @@ def edge_kinds(asked: str) -> list[int]:
 
 
 def edge_choice(asked: str) -> list[str]:
-    """Return what of "path,0,3" is a choice of edges."""
+    """Return the valid parts of a choice of edges such as "path,0,3"."""
     return [text for text in asked.split(",") if text in {PATH_EDGES, *map(str, EDGE_KINDS)}]
 
 
@@ -54,12 +54,12 @@ def opened_nodes(asked: str) -> list[int]:
 
 
 def fold_of(asked: str) -> str:
-    """Return what the graph is folded into; anything unknown is the graph as it is."""
+    """Return the fold of the graph; unknown values mean no folding."""
     return asked if asked in FOLDS else "nodes"
 
 
 def has_selected(run: OpenRun, selection: Selection) -> bool:
-    """Return whether *run* has the node selected, if one is."""
+    """Return whether *run* has the selected node, if one is selected."""
     return not selection.has_node or run.node(selection.rank, selection.node) is not None
 
 
@@ -82,7 +82,7 @@ def placed_nodes(near: Neighbourhood) -> pd.DataFrame:
 
 
 def _rows(nodes: pd.DataFrame, edges: pd.DataFrame) -> list[int]:
-    """Return a row for each node so that few edges cross: each stands where its neighbours do on average."""
+    """Return a row for each node so that few edges cross: each is at the average row of its neighbours."""
     near: dict[int, list[int]] = {int(node): [] for node in nodes["node_id"]}
     for a, b in zip(edges["src"].tolist(), edges["dst"].tolist(), strict=True):
         near[a].append(b)
@@ -98,7 +98,7 @@ def _rows(nodes: pd.DataFrame, edges: pd.DataFrame) -> list[int]:
 
 
 def placed_groups(groups: Groups, *, square: bool = False) -> pd.DataFrame:
-    """Return the groups with ``column`` and ``row``: a single band on a circle, several on rows of their own.
+    """Return the groups with ``column`` and ``row``: a single band on a circle, several on separate rows.
 
     With *square*, rows are longer the more groups there are.
     """
@@ -107,7 +107,7 @@ def placed_groups(groups: Groups, *, square: bool = False) -> pd.DataFrame:
 
 
 def _placed(groups: pd.DataFrame, per_row: int) -> pd.DataFrame:
-    """Return *groups* with a place each: in their order, on a circle or each band on rows of its own."""
+    """Return *groups* with positions in their order, on a circle, or with separate rows for each band."""
     if groups["band"].nunique() <= 1 and len(groups) <= _MOST_IN_CIRCLE:
         angle = 2 * np.pi * np.arange(len(groups)) / max(1, len(groups))
         radius = 0.0 if len(groups) == 1 else 0.8 + len(groups) / 6

@@ -1,4 +1,4 @@
-"""Lay a network out on a map of its links."""
+"""Compute the map of a network's links."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _NEAR_MIDDLE = 0.05
 
 @dataclass(frozen=True)
 class LinkMap:
-    """Where to draw a network.
+    """The positions of a drawn network.
 
-    *ends* has ``name, label, is_switch, x, y``, *links* has ``x0, y0, x1, y1, share, text``, and *down*, the
-    links that have failed altogether, has the same but for ``share``.
+    *ends* has ``name, label, is_switch, x, y``, *links* has ``x0, y0, x1, y1, share, text``, and *down*,
+    the failed links, has the same columns except ``share``.
     """
 
     ends: pd.DataFrame
@@ -36,7 +36,7 @@ class LinkMap:
 def link_map(result: Result, links: pd.DataFrame) -> LinkMap | None:
     """Return a map of the network of *links*, as :func:`link_table` returns them; None if it is too large.
 
-    Ranks stand on a circle; a switch stands inward of what is linked to it.
+    Ranks are on a circle; a switch is further inside than the devices linked to it.
     """
     numbers = np.unique(links[["src", "dst"]].to_numpy())
     if len(numbers) > _MOST_ENDS or links.empty:
@@ -56,7 +56,7 @@ def link_map(result: Result, links: pd.DataFrame) -> LinkMap | None:
 
 
 def _places(numbers: npt.NDArray[np.int64], links: pd.DataFrame, ranks: int) -> dict[int, complex]:
-    """Return where each end stands, x and y as a complex number."""
+    """Return the position of each end, x and y as a complex number."""
     count = max(1, ranks)
     places = {int(n): complex(np.exp(0.5j * np.pi - 2j * np.pi * n / count)) for n in numbers if n < ranks}
     several = len(numbers) > ranks + 1
@@ -71,7 +71,7 @@ def _places(numbers: npt.NDArray[np.int64], links: pd.DataFrame, ranks: int) -> 
 
 
 def _down(result: Result, places: Mapping[int, complex]) -> pd.DataFrame:
-    """Return the links that are down whose ends still stand somewhere: others of their links work."""
+    """Return the links that are down between ends that have other, working links."""
     rows = []
     for failure, text in failures_of(result):
         known = [places[device] for device in failure.devices if device in places]

@@ -1,4 +1,4 @@
-"""The sides of a comparison that a page offers, and those read lately."""
+"""The sides of a comparison that a page offers, and a cache of recent ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_RUNS, _MOST_STEPS = 200, 100
 
 @dataclass(kw_only=True)
 class Reading(Work):
-    """How far the two sides of a difference have been read: side, steps, ranks of the next step."""
+    """The progress of reading the two sides of a difference: side, steps, ranks of the next step."""
 
     side: int = 0
     steps: tuple[int, int] = (0, 0)
@@ -40,24 +40,24 @@ class Reading(Work):
         return self
 
     def step(self, done: int, total: int) -> None:
-        """Take note of a step that was read."""
+        """Record that a step was read."""
         self.steps, self.ranks = (done, total), (0, 0)
         self.go_on()
 
     def rank(self, done: int, total: int) -> None:
-        """Take note of a rank of the next step that was read."""
+        """Record that a rank of the next step was read."""
         self.ranks = (done, total)
         self.go_on()
 
     @property
     def share(self) -> float:
-        """How much is read, from 0 to 1."""
+        """The share that is read, from 0 to 1."""
         step = self.ranks[0] / max(1, self.ranks[1])
         return (self.side + min(1.0, (self.steps[0] + step) / max(1, self.steps[1]))) / 2
 
     @property
     def text(self) -> str:
-        """How much is read, in words."""
+        """The progress of reading, as text."""
         side = ("Before", "After")[self.side]
         if not self.steps[1]:
             return f"{side}: looking for its steps."
@@ -70,7 +70,7 @@ class Reading(Work):
 
 
 class Sides:
-    """What the captures and runs around *view* are compared by; a side is called ``STUDY@WHAT``.
+    """Compares captures and runs of *view*; a side is called ``STUDY@WHAT``.
 
     STUDY is a study's name among those the viewer serves, or empty for the one shown: no path comes from the
     browser.
@@ -82,7 +82,7 @@ class Sides:
         self._lock = threading.Lock()
 
     def options(self) -> list[dict[str, Any]]:
-        """Return what may be chosen, in groups: the captures and runs of this study, then of the others."""
+        """Return the choices in groups: the captures and runs of this study, then of the others."""
         groups = []
         for name, study in self._view.studies().items():
             lead = f"{name}: " if name else ""
@@ -97,9 +97,9 @@ class Sides:
         return [group for group in groups if group["items"]]
 
     def beside(self, shown: str) -> list[dict[str, Any]]:
-        """Return what may be compared with the run *shown* on its timeline, in groups.
+        """Return the choices for comparison with the run *shown* on its timeline, in groups.
 
-        What is of this study goes by its own name, else by ``STUDY@NAME``, as `open_beside` reads it.
+        Items of this study have their own name, others ``STUDY@NAME``, as in `open_beside`.
         """
         groups = []
         for name in self._view.studies():
@@ -111,9 +111,9 @@ class Sides:
         return [group for group in groups if group["items"]]
 
     def on_timeline(self, before: str, after: str) -> str:
-        """Return the address's query of a timeline that compares *after* with *before*; "" where none can.
+        """Return the query string of a timeline that compares *after* with *before*; "" if none can.
 
-        What was measured lies above a run of the capture, as only runs have a timeline of their own.
+        A capture is shown above a run of it, as only runs have a timeline.
         """
         (name, _, first), (other, _, second) = before.rpartition("@"), after.rpartition("@")
         if name or other not in self._view.studies():
@@ -139,9 +139,9 @@ class Sides:
     def diff(
         self, before: str, after: str, between_starts: float | None, reading: Reading | None = None
     ) -> StepDiff:
-        """Return what changed; *reading* gets how far that is, and may end it.
+        """Return the difference; *reading* receives the progress, and may cancel it.
 
-        Raises `StudyError` for a side that is not there, `Cancelled` for a reading that was ended.
+        Raises `StudyError` for a missing side, `Cancelled` if it was cancelled.
         """
         progress = reading or Reading()
         sides = [self._side(value, progress.of(place)) for place, value in enumerate((before, after))]
@@ -181,7 +181,7 @@ class Sides:
 def open_beside(view: StudyView, value: str) -> OpenRun:
     """Return the run or capture of *view*, or as ``STUDY@NAME`` of a study served with it.
 
-    Raises `StudyError` for what is not there.
+    Raises `StudyError` for a missing one.
     """
     name, _, what = value.rpartition("@")
     near = view.elsewhere(name)

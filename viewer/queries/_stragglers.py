@@ -20,7 +20,7 @@ _MOST_WORKERS = 24
 
 
 def stragglers_of(study: Study) -> Stragglers | None:
-    """Return what slows the recorded steps of *study*; None if it has none."""
+    """Return the stragglers of the recorded steps of *study*; None if it has none."""
     sources = [study.operations_file, *(study.trace_dir(name) for name in study.trace_sets()[-1:])]
     times = tuple(path.stat().st_mtime_ns for path in sources if path.exists())
     return _stragglers(study.path, times)
@@ -33,7 +33,7 @@ def _stragglers(folder: Path, _times: tuple[int, ...]) -> Stragglers | None:
 
 
 def slowdown_matrix(stragglers: Stragglers) -> Matrix:
-    """Return the slowdown by ranks and steps, less one; a cell of several has the largest."""
+    """Return the slowdown by ranks and steps, minus one; a cell of several has the largest."""
     values, ranks = _by_rank(stragglers)
     rows, columns = _bounds(len(values), _MOST_ROWS), _bounds(len(stragglers.layout.steps), _MOST_COLUMNS)
     largest = np.maximum.reduceat(np.maximum.reduceat(values, rows, axis=0), columns, axis=1)
@@ -91,7 +91,7 @@ def _by_rank(stragglers: Stragglers) -> tuple[npt.NDArray[np.float64], npt.NDArr
 
 
 def _bounds(count: int, most: int) -> npt.NDArray[np.int64]:
-    """Return where each of at most *most* equal parts of *count* begins."""
+    """Return the starts of at most *most* equal parts of *count*."""
     parts = min(count, most)
     return np.arange(parts) * count // parts
 

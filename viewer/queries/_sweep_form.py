@@ -80,10 +80,10 @@ LEAST: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Aim:
-    """What makes a point the best, as somebody typed it, in the words of ``chakrascope sweep``.
+    """The objective as typed, in the notation of ``chakrascope sweep``.
 
-    *limits* are ``FIGURE=NUMBER`` and *prices* ``NUMBER`` or ``NETWORK=NUMBER``, with commas between; with
-    *trials*, so many points are chosen instead of all.
+    *limits* are ``FIGURE=NUMBER`` and *prices* ``NUMBER`` or ``NETWORK=NUMBER``, separated by commas; with
+    *trials*, that number of points is searched instead of all.
     """
 
     least: str = "makespan_ns"
@@ -99,7 +99,7 @@ def encode_aim(aim: Aim) -> str:
 
 
 def decode_aim(text: str) -> Aim:
-    """Return the aim that :func:`encode_aim` wrote; what makes no sense is left out."""
+    """Return the objective that :func:`encode_aim` wrote, without invalid parts."""
     try:
         fields = json.loads(text) if text else {}
     except (ValueError, RecursionError):
@@ -108,7 +108,7 @@ def decode_aim(text: str) -> Aim:
 
 
 def made_aim(*, least: Any, limits: Any, prices: Any, trials: Any) -> Aim:
-    """Return the aim that fields of a form hold; what makes no sense is left out."""
+    """Return the objective in the fields of a form, without invalid parts."""
     known = isinstance(trials, (int, float)) and not isinstance(trials, bool) and math.isfinite(trials)
     return Aim(
         least if least in FIGURES else Aim.least,
@@ -119,7 +119,7 @@ def made_aim(*, least: Any, limits: Any, prices: Any, trials: Any) -> Aim:
 
 
 def aim_goal(aim: Aim) -> Goal:
-    """Return the goal of *aim*; limits that mean nothing are left out."""
+    """Return the goal of *aim*, without invalid limits."""
     try:
         return Goal(aim.least, parse_limits(_items(aim.limits)))
     except ChakrascopeError:
@@ -129,10 +129,10 @@ def aim_goal(aim: Aim) -> Goal:
 def checked_aim(
     aim: Aim, over: Mapping[str, Sequence[Any] | Range], network: str, preset: str
 ) -> tuple[Goal, Prices]:
-    """Return the goal and the prices of a sweep from *network* on, which is the preset or that, changed.
+    """Return the goal and the prices of a sweep from *network*, a preset or a changed preset.
 
-    Raises what ``chakrascope sweep`` raises for figures, limits and prices that cannot be, for a cost
-    without prices, and for a search that is not possible here.
+    Raises the errors of ``chakrascope sweep`` for invalid figures, limits and prices, a cost without
+    prices, and an impossible search.
     """
     goal = Goal(aim.least, parse_limits(_items(aim.limits)))
     prices = _prices(aim.prices)
@@ -150,7 +150,7 @@ def _items(text: str) -> list[str]:
 
 
 def _prices(text: str) -> Prices:
-    """Read prices; files of them are for the command line, as a browser names no path."""
+    """Parse prices; files are only for the command line, as a browser must not name paths."""
     items = _items(text)
     file = next((item for item in items if Path(item).suffix in {".yml", ".yaml"}), None)
     if file is not None:
@@ -162,7 +162,7 @@ def _prices(text: str) -> Prices:
 
 
 def figure_text(figure: str, value: float) -> str:
-    """Return a figure of a sweep for people."""
+    """Return a figure of a sweep as text."""
     if figure.endswith("_ns"):
         return duration_text(value)
     return f"{value:,.4g}" if figure == "cost" else f"{int(value):,}"
@@ -170,9 +170,9 @@ def figure_text(figure: str, value: float) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """What *points* a sweep has and about how many *seconds* it takes; *problem* says why it cannot start.
+    """The *points* of a sweep and its approximate *seconds*; *problem* is the reason why it cannot start.
 
-    *note* is worth knowing before. The best point is that of *goal*, and costs what *prices* say; with
+    *note* is a remark to show before. *goal* determines the best point, *prices* its cost; with
     *trials*, a search chooses the points.
     """
 
@@ -187,7 +187,7 @@ class Plan:
 
 
 def axis_names(setup: Setup) -> dict[str, str]:
-    """Return the keys that can be swept over, from *setup* on, with what people call them."""
+    """Return the keys that can be swept, starting from *setup*, with their titles."""
     one = len(setup.dimensions) == 1
     names = {}
     for index in range(len(setup.dimensions)):
@@ -203,7 +203,7 @@ def axis_names(setup: Setup) -> dict[str, str]:
 
 
 def suggested(setup: Setup, key: str) -> str:
-    """Return values to begin with for the axis *key*."""
+    """Return initial values for the axis *key*."""
     part, _, field = key.partition(".")
     name, _, index = field.rstrip("]").partition("[")
     if part == "network" and not field:
@@ -230,7 +230,7 @@ def encode_axes(axes: Axes) -> str:
 
 
 def decode_axes(text: str, names: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the axes that :func:`encode_axes` wrote; what makes no sense is left out."""
+    """Return the axes that :func:`encode_axes` wrote, without invalid parts."""
     try:
         parsed = json.loads(text) if text else []
     except (ValueError, RecursionError):
@@ -251,7 +251,7 @@ def plan_of(
     workload: Communication,
     aim: Aim = Aim(),
 ) -> Plan:
-    """Return what a sweep over *axes* from *form* on amounts to, whose best point is that of *aim*."""
+    """Return the plan of a sweep over *axes*, starting from *form*, with the objective *aim*."""
     over: Over = {}
     try:
         over = _values(axes, axis_names(form.setup), search=bool(aim.trials))
@@ -274,7 +274,7 @@ def _count(over: Over) -> int:
 
 
 def _few(values: Sequence[Any] | Range) -> Sequence[Any]:
-    """Return the first, the middle and the last of what a search chooses from."""
+    """Return the first, the middle and the last value of a search."""
     if not isinstance(values, Range):
         return list(dict.fromkeys([values[0], values[len(values) // 2], values[-1]]))
     middle = (values.low + values.high) / 2
@@ -305,7 +305,7 @@ def _estimated(form: Form, plan: Plan, load: Load, workload: Communication) -> P
 
 
 def _seconds(setup: Setup, load: Load, backend: str) -> float:
-    """Return how long a simulation takes; none of a *setup* that cannot be."""
+    """Return the duration of a simulation; None for an invalid *setup*."""
     try:
         return estimate_s(*setup.configs(), load, backend)
     except ConfigError:
@@ -313,7 +313,7 @@ def _seconds(setup: Setup, load: Load, backend: str) -> float:
 
 
 def _values(axes: Axes, names: Mapping[str, str], *, search: bool) -> dict[str, Sequence[Any] | Range]:
-    """Return the values of each axis, ranges only for a *search*; raises `ConfigError` for other things."""
+    """Return the values of each axis, ranges only for a *search*; raises `ConfigError` for other values."""
     over: dict[str, Sequence[Any] | Range] = {}
     for key, text in axes:
         if not key or not text.strip():
@@ -332,7 +332,7 @@ def _values(axes: Axes, names: Mapping[str, str], *, search: bool) -> dict[str, 
 
 
 def axis_reading(key: str, text: str, names: Mapping[str, str], *, search: bool) -> tuple[str, str]:
-    """Return what is wrong with the values of one axis, and what they are taken for if that is not plain."""
+    """Return the error in the values of one axis, and their parsed form if it is not obvious."""
     try:
         values = _values([(key, text)], names, search=search).get(key, ())
     except ChakrascopeError as error:
@@ -358,7 +358,7 @@ def _check_values(key: str, title: str, values: Sequence[Any]) -> None:
 
 
 def setup_at(setup: Setup, point: Mapping[str, Any]) -> Setup:
-    """Return *setup* as it is at one *point* of a sweep."""
+    """Return *setup* at one *point* of a sweep."""
     if "network" in point:
         setup = Setup.of_presets(point["network"], setup.system_preset)
     dimensions, system = list(setup.dimensions), dict(setup.system)
@@ -387,7 +387,7 @@ def _network_name(setup: Setup) -> str:
 
 
 def request_of(form: Form, plan: Plan, name: str, keep: int) -> SweepRequest:
-    """Return what a job needs to do the sweep of *plan*; a preset stays one, to fit any network."""
+    """Return the job request for the sweep of *plan*; a preset remains a name, to fit any network."""
     setup = form.setup
     return SweepRequest(
         over={

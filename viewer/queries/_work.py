@@ -1,4 +1,4 @@
-"""How far slow work for a page is, and whether it is to end."""
+"""The progress and cancellation of slow work for a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Simulations", "Work"]
 
 @dataclass(kw_only=True)
 class Work(ABC):
-    """Slow work: *share* of it that is done, the same in words, and whether it was cancelled."""
+    """Slow work: the *share* that is done, the progress as text, and whether it was cancelled."""
 
     is_cancelled: bool = False
 
@@ -27,20 +27,20 @@ class Work(ABC):
         """How much is done, in words."""
 
     def go_on(self) -> None:
-        """Raise `Cancelled` if the work is to end."""
+        """Raise `Cancelled` if the work was cancelled."""
         if self.is_cancelled:
             raise Cancelled("The work was cancelled.")
 
 
 @dataclass(kw_only=True)
 class Simulations(Work):
-    """Simulations of which *most* are to be done at most."""
+    """Simulations, at most *most* of them."""
 
     done: int = 0
     most: int = 0
 
     def finish(self, done: int, most: int) -> None:
-        """Take note of how many are done; raises `Cancelled` once they are to end."""
+        """Record how many are done; raises `Cancelled` if the work was cancelled."""
         self.done, self.most = done, most
         self.go_on()
 

@@ -66,7 +66,7 @@ def path_picture(run: OpenRun) -> Markup:
 
 
 def timeline_picture(run: OpenRun) -> Markup:
-    """Return what every rank did, a row per lane, with the critical path; of many ranks those it visits."""
+    """Return the timeline of all ranks, a row per lane, with the critical path; of many, those on it."""
     index, ranks = _shown(run)
     lanes = index.table[index.table["rank"].isin(ranks)]
     row_of = {int(lane): row for row, lane in enumerate(lanes.index)}
@@ -86,7 +86,7 @@ def timeline_picture(run: OpenRun) -> Markup:
 
 
 def timeline_note(run: OpenRun) -> str:
-    """Return in words what :func:`timeline_picture` shows."""
+    """Return the text alternative of :func:`timeline_picture`."""
     index, ranks = _shown(run)
     some = f" of {len(ranks)} of the {run.info.num_ranks} ranks" if len(ranks) < run.info.num_ranks else ""
     pale = ", first as measured (pale), then as simulated" if index.table["measured"].any() else ""
@@ -94,7 +94,7 @@ def timeline_note(run: OpenRun) -> str:
 
 
 def _shown(run: OpenRun) -> tuple[SliceIndex, list[int]]:
-    """Return the lanes drawn: measured ones too if all fit, else as many ranks as do, the path's first."""
+    """Return the drawn lanes: with measured ones if all fit, else as many ranks as fit, the path's first."""
     index = (
         run.measured_slices if run.is_measured and not about_backend(run.info.backend).replays else run.slices
     )
@@ -176,7 +176,7 @@ class Table:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, columns: Columns) -> list[Table]:
-        """Return *columns* of *frame* as a table, nothing if it has no rows."""
+        """Return *columns* of *frame* as a table; empty if it has no rows."""
         if frame.empty:
             return []
         shown = [[show(value) for value in frame[name]] for name, (_, show) in columns.items()]
@@ -196,13 +196,13 @@ class Bar:
 
     @classmethod
     def of(cls, row: Mapping[Any, Any], label: str, width: float, colour: str = "") -> Bar:
-        """Return the bar of a *row* of a breakdown, *width* (0 to 1) of the room wide."""
+        """Return the bar of a *row* of a breakdown, *width* (0 to 1) of the full width."""
         return cls(label, 100 * width, duration_text(row["duration_ns"]), share_text(row["share"]), colour)
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Bars behind each other, which fill the room, with a legend."""
+    """Stacked bars across the full width, with a legend."""
 
     bars: Sequence[Bar]
     drawn_as: ClassVar[str] = "stack"
@@ -218,7 +218,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Meters:
-    """Bars below each other, the longest across the room, and how many *more* there are in words."""
+    """Bars below each other, the longest at full width, and a text on how many *more* there are."""
 
     bars: Sequence[Bar]
     more: str
@@ -247,7 +247,7 @@ class Lines:
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> list[Lines]:
-        """Return *lines*, nothing if there are none."""
+        """Return *lines*; empty if there are none."""
         kept = list(lines)
         return [cls(kept)] if kept else []
 
@@ -262,7 +262,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Legend:
-    """What the colours of a picture mean: labels with their colours."""
+    """The legend of a picture: labels with their colours."""
 
     items: Sequence[tuple[str, str]]
     drawn_as: ClassVar[str] = "legend"
@@ -284,7 +284,7 @@ _HEIGHT, _HEADROOM = 170, 1.14
 
 
 def memory_parts(run: OpenRun) -> list[Part]:
-    """Return the curve of *run* as a picture with its legend; nothing of runs that were not predicted."""
+    """Return the curve of *run* as a picture with its legend; empty for other runs than predictions."""
     curve = fullest_curve(run)
     if curve is None:
         return []
@@ -316,7 +316,7 @@ def memory_parts(run: OpenRun) -> list[Part]:
 
 
 def memory_note(run: OpenRun) -> str:
-    """Return the verdict, and which rank is drawn."""
+    """Return the verdict, and the rank that is drawn."""
     verdict = memory_verdict(run)
     return f"{verdict[:1].upper()}{verdict[1:]}. {memory_facts(run)}" if verdict else memory_facts(run)
 

@@ -1,4 +1,4 @@
-"""Write what bounds a run into one HTML file that needs no server, no script and no network."""
+"""Write the report of a run as one HTML file that needs no server, no script and no network."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NETWORK_NOTE = (
 
 
 def write_report(study: Study, run_id: str | None, path: str | Path) -> Path:
-    """Write the report of the run *run_id* of *study*, or of its newest, to the file *path*, whole or not.
+    """Write the report of the run *run_id* of *study*, by default the newest, to *path*, atomically.
 
     Returns *path*. Raises StudyError if there is no such run or the file cannot be written.
     """
@@ -55,7 +55,7 @@ def write_report(study: Study, run_id: str | None, path: str | Path) -> Path:
 
 
 def report_html(run: OpenRun) -> str:
-    """Return the report of *run* as one HTML document; every name in it is text, whatever it holds."""
+    """Return the report of *run* as one HTML document; all names in it are escaped."""
     folder = Path(__file__).parent
     environment = Environment(autoescape=True, loader=FileSystemLoader(folder), undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
@@ -107,13 +107,13 @@ def _advice(run: OpenRun) -> Sequence[Part]:
 
 
 def _memory(run: OpenRun) -> Sequence[Section]:
-    """Return what the fullest rank of a predicted step holds, and whether that fits."""
+    """Return the memory of a predicted step's fullest rank, and whether it fits."""
     parts = memory_parts(run)
     return [Section("Memory per rank", parts, memory_note(run))] if parts else []
 
 
 def _notes(run: OpenRun) -> Sequence[Section]:
-    """Return what people wrote on the timeline, if anything."""
+    """Return the notes on the timeline, if there are any."""
     notes = pd.DataFrame(timeline_notes(run.study, run.info.id))
     if notes.empty:
         return []

@@ -1,4 +1,4 @@
-"""Find what a window of the timeline shows, merged where a pixel holds several."""
+"""The slices in a window of the timeline, merged within pixels."""
 
 from __future__ import annotations
 

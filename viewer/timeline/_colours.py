@@ -24,10 +24,10 @@ _MOST_MODULE_LENGTH = 60
 
 @dataclass(frozen=True)
 class Colours:
-    """The colour of each slice as a place in *palette*; *legend* names those that stand for something.
+    """The colour of each slice as an index into *palette*; *legend* names the colours in use.
 
-    *more* is how many names repeat the colours of others; *places* is where in the palette, counted round and
-    round, each name stands.
+    *more* counts the names that reuse colours of others; *places* is the index of each name, modulo the
+    palette.
     """
 
     code: Codes
@@ -61,7 +61,7 @@ def kind_palette(kinds: Sequence[str], shown: Sequence[str]) -> tuple[list[str],
 
 
 def name_totals(nodes: pd.DataFrame, lanes: Lanes, by: str) -> dict[str, float]:
-    """Return how long the nodes of each name take that slices are coloured *by*, anything but ``kind``."""
+    """Return the total node time of each name by which slices are coloured (*by*, except ``kind``)."""
     code, names, levels = _names_of(nodes, lanes, by)
     code, names, _ = _with_labels(lanes, code, names, levels)
     return dict(zip(names, _totals(lanes, code, names).tolist(), strict=True))
@@ -70,7 +70,7 @@ def name_totals(nodes: pd.DataFrame, lanes: Lanes, by: str) -> dict[str, float]:
 def named_palette(
     names: Sequence[str], places: Mapping[str, int]
 ) -> tuple[list[str], list[tuple[str, str]], int]:
-    """Return the palette, the legend of *names*, the longest first, and how many repeat others' colours."""
+    """Return the palette, the legend of *names*, the longest first, and how many reuse colours."""
     first = names[: len(NAME_COLOURS)]
     legend = [(name, NAME_COLOURS[places[name] % len(NAME_COLOURS)]) for name in first]
     return [*NAME_COLOURS, _ABOVE], legend, max(0, len(names) - len(NAME_COLOURS))
@@ -79,7 +79,7 @@ def named_palette(
 def _names_of(
     nodes: pd.DataFrame, lanes: Lanes, by: str
 ) -> tuple[npt.NDArray[np.int64], list[str], set[str]]:
-    """Return which of some names each slice has, and the levels above nodes that have one, too."""
+    """Return the name of each slice, and the levels above nodes that have names, too."""
     if by == "operator":
         return *_operators(nodes, lanes), {"operator", CALLS}
     if by == "module":
@@ -89,7 +89,7 @@ def _names_of(
 
 
 def _operators(nodes: pd.DataFrame, lanes: Lanes) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return the operator of each slice; of a node without one, such as host time, how its name begins."""
+    """Return the operator of each slice, or the start of the name of nodes without one, such as host time."""
     code, names = pd.factorize(nodes["operator"])
     other, others = pd.factorize(nodes["name"])
     every = {name: number for number, name in enumerate(str(name) for name in names if name)}
@@ -111,7 +111,7 @@ def _named(
 ) -> Colours:
     """Return a colour for each of *names*, longest first; other levels than *levels* are grey.
 
-    Names with *known* places keep them.
+    Names in *known* keep their index.
     """
     code, names, own = _with_labels(lanes, code, names, levels)
     order = np.argsort(-_totals(lanes, code, names), kind="stable")
@@ -123,7 +123,7 @@ def _named(
 
 
 def _totals(lanes: Lanes, code: npt.NDArray[np.int64], names: list[str]) -> npt.NDArray[np.float64]:
-    """Return how long the nodes of each of *names* take together."""
+    """Return the total time of the nodes of each of *names*."""
     length = np.where(lanes.is_node, lanes.end_ns - lanes.start_ns, 0)
     return np.bincount(code, weights=length, minlength=len(names)).astype(np.float64)
 
@@ -131,7 +131,7 @@ def _totals(lanes: Lanes, code: npt.NDArray[np.int64], names: list[str]) -> npt.
 def _with_labels(
     lanes: Lanes, code: npt.NDArray[np.int64], names: list[str], levels: set[str]
 ) -> tuple[npt.NDArray[np.int64], list[str], npt.NDArray[np.bool_]]:
-    """Return codes and names with the labels of what lies above nodes, and which slices have a colour."""
+    """Return codes and names including the labels above nodes, and which slices have a colour."""
     level = lanes.table["level"].to_numpy()[lanes.lane]
     own: npt.NDArray[np.bool_] = lanes.is_node | np.isin(level, [*levels])
     known = set(names)

@@ -1,4 +1,4 @@
-"""Answer the timeline of a large run: what is in sight is read rank by rank, and a few ranks are kept."""
+"""Data of a large run's timeline: visible ranks are read one by one, and the latest are cached."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _NO_CODE = np.zeros(0, np.uint8)
 
 @dataclass(frozen=True)
 class RankedColours(Colours):
-    """Colours *by* something of which the slices of each rank have theirs once they are read."""
+    """Colours of slices that are determined when a rank is read."""
 
     by: str = "kind"
 
 
 @dataclass(frozen=True)
 class Hits:
-    """What a search found in some ranks, in order of time; *ranks* is of those *of* which it was asked."""
+    """The results of a search in some ranks, in order of time; *ranks* are those searched of *of*."""
 
     rank: Ints
     node_id: Ints
@@ -58,7 +58,7 @@ class Hits:
 
 @dataclass
 class _Rank:
-    """The slices of one rank; what only some questions need of its nodes is read by *more* for these."""
+    """The slices of one rank; *more* reads further columns of its nodes on demand."""
 
     index: SliceIndex
     more: Callable[[Sequence[str]], pd.DataFrame]
@@ -71,7 +71,7 @@ class _Rank:
         return len(self.index.row) + len(self.index.nodes)
 
     def colours(self, wanted: RankedColours) -> Colours:
-        """Return the colours of the rank's slices; those asked for last are kept."""
+        """Return the colours of the rank's slices; the latest are cached."""
         if self._coloured is None or self._coloured[0] is not wanted:
             nodes = self.index.nodes if wanted.by == "kind" else self.whole()
             made = coloured(nodes, self.index, wanted.by, KINDS, wanted.places)
@@ -88,7 +88,7 @@ class _Rank:
         return nodes
 
     def found(self, text: str) -> npt.NDArray[np.bool_]:
-        """Return which of the rank's nodes *text* finds; that of the last text is kept."""
+        """Return which of the rank's nodes match *text*; the result of the last text is cached."""
         if text not in self.sought:
             texts = dict.fromkeys(("name", "operator", "module"), "str")
             self._words = self._words or Words.of(self.whole().astype(texts))
@@ -99,10 +99,10 @@ class _Rank:
 class RankedIndex:
     """The timeline of a run of which *frame_of* returns the nodes of one rank with some columns.
 
-    Lanes have numbers that leave room between ranks, as how many a rank has is known when it is read: until
-    then it is taken to have those of the first. ``edition`` grows whenever that turns out to be wrong.
-    *facts_of* returns whether nodes communicate, and their streams; *kinds* are some that nodes are of, and
-    *calls_of* returns the calls on the host threads of one rank, if its trace is there.
+    Lane numbers leave gaps between ranks, as the number of a rank's lanes is unknown until it is read;
+    until then it is assumed to equal that of the first rank. ``edition`` is incremented if this assumption
+    was wrong. *facts_of* returns whether nodes communicate, and their streams; *kinds* are some that nodes
+    are of, and *calls_of* returns the calls on the host threads of one rank, if its trace is there.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class RankedIndex:
 
     @property
     def table(self) -> pd.DataFrame:
-        """What `Lanes.table` says of all lanes, as far as known, by their numbers."""
+        """The rows of `Lanes.table` for all known lanes, by their numbers."""
         with self._lock:
             first = self._tables.get(self.ranks[0]) if self.ranks else None
             if first is None:
@@ -152,7 +152,7 @@ class RankedIndex:
             return table
 
     def colours(self, by: str, like: Coloured | None = None) -> RankedColours:
-        """Return the colours *by* one of `COLOURED_BY`; names that few ranks have follow those of these."""
+        """Return the colours *by* one of `COLOURED_BY`, from the names of a few ranks."""
         other = None if like is self else like
         with self._lock:
             kept = self._colours.get((by, other is None))
@@ -173,7 +173,7 @@ class RankedIndex:
         return RankedColours(_NO_CODE, palette, legend, more, places, by)
 
     def _ordered(self, by: str) -> list[str]:
-        """Return the names of a few ranks, those that take longest first."""
+        """Return the names of a few ranks, the longest first."""
         if by not in self._names:
             total: dict[str, float] = {}
             step = -(-len(self.ranks) // _SAMPLED_RANKS)
@@ -195,7 +195,7 @@ class RankedIndex:
         colours: RankedColours,
         sought: str = "",
     ) -> SliceBatch:
-        """Return what `SliceIndex.window` does of *lanes*; of ranks beyond `NODES_AT_ONCE` nothing."""
+        """Return `SliceIndex.window` of *lanes*; empty for ranks beyond `NODES_AT_ONCE`."""
         parts = []
         for place, own in self._by_rank(lanes):
             rank = self._of(self.ranks[place])
@@ -206,7 +206,7 @@ class RankedIndex:
             return _joined(parts, self._stride, self.edition)
 
     def area(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> tuple[pd.DataFrame, pd.DataFrame, int]:
-        """Return nodes, what `Lanes.area` says of them, and the number of ranks left out as too many."""
+        """Return nodes, their `Lanes.area`, and the number of omitted ranks."""
         asked = list(lanes)
         nodes, inside = [], []
         parts = self._by_rank(asked)
@@ -252,7 +252,7 @@ class RankedIndex:
         return lanes
 
     def seek(self, text: str, ranks: Iterable[int]) -> Hits:
-        """Return what *text* finds in the first of *ranks*, as many as may be read at once."""
+        """Return the matches of *text* in the first of *ranks*, as many as may be read at once."""
         asked = [rank for rank in dict.fromkeys(ranks) if rank in self._place]
         if self._sought is not None and self._sought[0] == (text, asked):
             return self._sought[1]
@@ -275,13 +275,13 @@ class RankedIndex:
         return hits
 
     def prepare(self, ranks: Iterable[int]) -> None:
-        """Read *ranks*, which will be asked for."""
+        """Read *ranks* in advance."""
         for rank in ranks:
             if rank in self._place:
                 self._of(rank)
 
     def _by_rank(self, lanes: Iterable[int]) -> list[tuple[int, list[int]]]:
-        """Return the place of each rank of *lanes* and its own lanes; of ranks, as many as may be read."""
+        """Return the index of each rank of *lanes* and its lanes, for as many ranks as may be read."""
         found: dict[int, list[int]] = {}
         for lane in lanes:
             place, own = divmod(lane, self._stride)
@@ -297,7 +297,7 @@ class RankedIndex:
         return chosen
 
     def _of(self, rank: int) -> _Rank:
-        """Return the slices of a rank; those asked for last are kept."""
+        """Return the slices of a rank; the latest are cached."""
         with self._lock:
             if rank in self._kept:
                 self._kept.move_to_end(rank)
@@ -315,7 +315,7 @@ class RankedIndex:
             return made
 
     def _note(self, rank: int, index: SliceIndex) -> None:
-        """Keep which lanes a rank turned out to have."""
+        """Store the lanes of a rank after it is read."""
         if rank in self._tables:
             return
         table = index.table.drop(columns="rank")

@@ -1,4 +1,4 @@
-"""Answer the timeline: which slices are visible in a window, merged where a pixel holds several."""
+"""Data of the timeline: the slices in a window, merged within pixels."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class SliceBatch:
     """Slices of one window as columns: times in ns, lane and colour as indices, node id of the longest.
 
     ``name`` is an index into *names*, or -1 for a slice too narrow to show one; ``found`` is whether a slice,
-    or one merged into it, is searched for. ``edition`` is that of the lanes, which a large run finds out one
-    after the other.
+    or one merged into it, is searched for. ``edition`` is that of the lanes, which a large run determines
+    one after the other.
     """
 
     start_ns: Ints
@@ -62,14 +62,14 @@ class SliceBatch:
 
 
 class Coloured(Protocol):
-    """What says in which colours a run is drawn."""
+    """An object that returns the colours of a run."""
 
     def colours(self, by: str) -> Colours:
         """Return the colours *by* one of `COLOURED_BY`."""
 
 
 class SliceIndex(Lanes):
-    """The lanes of a run with what a picture of them needs: the colours and the names of the slices."""
+    """The lanes of a run with the colours and names of their slices."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class SliceIndex(Lanes):
     def colours(self, by: str, like: Coloured | None = None) -> Colours:
         """Return the colour of every slice *by* ``kind``, ``operator``, ``module`` or ``stream``.
 
-        What has a colour in the index *like* has the same here.
+        Names with a colour in the index *like* have the same colour.
         """
         other = None if like is self else like
         key = (by, other is None)
@@ -110,11 +110,10 @@ class SliceIndex(Lanes):
         colours: Colours | None = None,
         found: Flags | None = None,
     ) -> SliceBatch:
-        """Return the slices that touch [*t0_ns*, *t1_ns*) in *lanes*, about two a pixel at most.
+        """Return the slices that touch [*t0_ns*, *t1_ns*) in *lanes*, at most about two per pixel.
 
         Slices shorter than a pixel are merged with their neighbours in the same pixel; the merged slice takes
-        the colour and node of the longest in it. *found* says of each row of the nodes whether it is searched
-        for.
+        the colour and node of the longest in it. *found* marks the rows of nodes that match the search.
         """
         index = self.inside(t0_ns, t1_ns, range(len(self.table)) if lanes is None else lanes)
         pixel_ns = max(1.0, (t1_ns - t0_ns) / max(1, pixels))
@@ -159,7 +158,7 @@ class SliceIndex(Lanes):
         return searched
 
     def _names_of(self, index: Ints, pixel_ns: float) -> tuple[npt.NDArray[np.int32], list[str]]:
-        """Return for each slice the place of its name in a list, which is as short as can be, or -1."""
+        """Return the index of each slice's name in a minimal list, or -1."""
         wide = self.end_ns[index] - self.start_ns[index] >= _NAMED_PIXELS * pixel_ns
         used, places = np.unique(self._name[index[wide]], return_inverse=True)
         named = np.full(len(index), -1, np.int32)
