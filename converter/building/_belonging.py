@@ -1,4 +1,4 @@
-"""Check that trace files are of one run and of the right ranks, each given once."""
+"""Check that trace files belong to one run and to the right ranks, each given once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Doubt(NamedTuple):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The origin of one rank's traces as they state it; -1, 0 or () if unknown.
+    """The origin of one rank's traces, from the traces; -1, 0 or () if unknown.
 
     *process* is that of the manifest, *host_process* and *device_process* those of the two files.
     *stated_rank* and *world_size* are those of the device trace, *span* its first and last time and its
@@ -88,7 +88,7 @@ def settle(doubts: Sequence[Doubt]) -> list[str]:
 def doubts_of_pair(
     host: HostTrace, device: DeviceTrace, covered: Sequence[StepRange], place: str
 ) -> list[Doubt]:
-    """Return a doubt if host and device trace are not of one run.
+    """Return a doubt if host and device trace do not belong to one run.
 
     Events of the device trace in the *covered* steps (all by default) must have the same name as the host's
     record with their record-function id.
@@ -112,7 +112,7 @@ def doubts_of_pair(
 
 
 def _agreement(host: HostTrace, device: DeviceTrace, chosen: np.ndarray) -> tuple[int, int]:
-    """Return the numbers of *chosen* events that the host trace has by id, and by id and name."""
+    """Return how many of the *chosen* events are in the host trace by id, and by id and name."""
     rows = host.rows(device.events.record_id[chosen])
     known = rows >= 0
     names = np.array(device.texts, dtype=object)[device.events.name[chosen]]
@@ -120,7 +120,7 @@ def _agreement(host: HostTrace, device: DeviceTrace, chosen: np.ndarray) -> tupl
 
 
 def doubts_of_ranks(ranks: Sequence[Identity], world_size: int = 0) -> list[Doubt]:
-    """Return doubts that the files are of these *ranks* of one job.
+    """Return doubts that the files belong to these *ranks* of one job.
 
     With the *world_size* of a manifest (not 0), each file must be of its rank. Without, some ranks of a job
     may represent all, in their order.
@@ -195,7 +195,7 @@ def _other_jobs(ranks: Sequence[Identity], world_size: int) -> list[Doubt]:
 
 
 def _other_processes(ranks: Sequence[Identity]) -> list[Doubt]:
-    """Return a doubt for each host trace of another process, certain if that is another rank's."""
+    """Return a doubt for each host trace of another process, certain if it is another rank's."""
     rank_of = {number: rank for rank in ranks for number in rank.own_processes}
     doubts = []
     for rank in ranks:
@@ -222,7 +222,7 @@ def _other_processes(ranks: Sequence[Identity]) -> list[Doubt]:
 
 
 def doubts_of_work(graphs: Sequence[Graph], spans: Mapping[int, StepRange], place: str) -> list[Doubt]:
-    """Return a doubt if the ranks worked at different times, certain if at different things as well.
+    """Return a doubt if the ranks worked at different times, certain if their work differs as well.
 
     *spans* are the first steps that the *graphs* hold, by rank.
     """

@@ -60,7 +60,7 @@ class Conversion:
     why_missing: str = ""
 
     def workload(self) -> Workload:
-        """Return the workload; raises what `open_ranks`, `choose_steps` and `rank_graph` do."""
+        """Return the workload; raises the errors of `open_ranks`, `choose_steps` and `rank_graph`."""
         ranks = self.ranks
         if is_annotation(self.step):
             ranks = [msgspec.structs.replace(rank, annotation=str(self.step)) for rank in ranks]
@@ -91,7 +91,7 @@ class Conversion:
         return self._converted_at_once(Selection(steps, max(len(ranks), self.job_size, first.world_size)))
 
     def _converted_at_once(self, selection: Selection) -> list[OpenRank]:
-        """Open and convert each rank, up to the first that cannot be converted so; return all, open."""
+        """Open and convert each rank, up to the first that cannot be converted so; return all, opened."""
         ranks, workers = self.ranks, self.workers
         finished = (workers.finished.opened(rank) for rank in ranks)
         opened = {index: rank for index, rank in enumerate(finished) if rank is not None}
@@ -184,7 +184,7 @@ class Conversion:
     def _belonging(
         self, opened: Sequence[OpenRank], ranks: Sequence[RankGraph], selection: Selection
     ) -> list[str]:
-        """Return doubts that the traces belong together; raises `TraceError` where they do not."""
+        """Return doubts that the traces belong together; raises `TraceError` if they do not."""
         identities = [rank.identity for rank in ranks if rank.identity is not None]
         spans = {
             rank.traces.rank: next(step for step in rank.steps if step.index in selection.steps)
@@ -206,7 +206,7 @@ class Conversion:
 
 
 class _Rising:
-    """Reports each number of finished ranks once, and never fewer."""
+    """Reports increasing numbers of finished ranks."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress, self._most = progress, 0

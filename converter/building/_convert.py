@@ -1,4 +1,4 @@
-"""Convert a trace set, or loose trace files, to a workload: one graph per rank, as it was measured."""
+"""Convert a trace set, or separate trace files, to a workload: one graph per rank, as measured."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def convert(
     the fourth (they count from 0), ``"NAME#all"``, or a glob. *progress* is called with (ranks done, ranks).
     *jobs* processes convert ranks at the same time (None: as many as there are cores, if the files are large
     enough); with more than one, the caller's main module must be safe to import. On a Dask *cluster* (an
-    address or a scheduler file) its workers do, which need the traces at the same path; of a batch
-    system's YAML, *jobs* are asked for. *rescale_host* scales host time by what an unprofiled step takes of
-    a captured one. For large traces, *finished* stores each rank's graph on disk: the workload reads it from
-    there, and a repeated conversion resumes there. Raises `TraceError`
-    for an unusable trace set, `UsageError` for a step that was not captured, or for *rescale_host* where no
-    step was timed before the capture, and `BackendError` for a cluster that does not answer.
+    address or a scheduler file), its workers convert, which need the traces at the same path; for a batch
+    system's YAML, *jobs* is the number of its jobs. *rescale_host* scales host time by the ratio of an
+    unprofiled step to a captured one. For large traces, *finished* stores each rank's graph on disk: the
+    workload reads it from there, and a repeated conversion resumes there. Raises `TraceError` for an
+    unusable trace set, `UsageError` for a step that was not captured, or for *rescale_host* if no step was
+    timed before the capture, and `BackendError` for a cluster that does not answer.
     """
     trace_set = TraceSet.load(trace_dir)
     lost = _lost_ranks(trace_set)
@@ -127,8 +127,9 @@ class _Capture:
     def _candidates(self) -> list[Conversion]:
         """Return the conversions to try, the preferred first; the last one has host traces of its own steps.
 
-        If the median step communicates unlike the detailed one, the step closest to the median is next. An
-        annotation covers a part of a step, to which the host trace of another step does not apply.
+        If the communication of the median step differs from that of the detailed one, the step closest to
+        the median is next. An annotation covers a part of a step, to which the host trace of another step
+        does not apply.
         """
         entries = [entry for entry in self.trace_set.ranks if entry.rank not in self.lost]
         structured = {entry.structure_step is not None for entry in entries}
@@ -248,16 +249,16 @@ def convert_files(
     """Convert trace files of other tools; returns the workload, written at *output*.
 
     Each of *host_trace* and *device_trace* is a pattern with ``{rank}`` (and ``*``, ``?``), such as
-    ``et_{rank}.json.gz``, a folder or a pattern without, whose files tell their ranks, or the files of ranks
-    0, 1, ... in order, plain or gzip; or a tar or zip archive of such files. Without host traces (None),
-    costs and collectives follow from what the device traces recorded, and data dependencies are unknown.
-    *linked_trace*, or linked files as *host_trace* alone, are what the public converter's linker wrote.
-    *capture_trace* is a trace, or a folder of traces, taken while CUDA or HIP graphs were captured, which
-    gives the operators of their kernels; if None, a folder ``capture_traces`` next to the device traces is.
-    Files of other kinds in that folder are ignored.
-    *output* is the prefix of the files to write, None for none. *step*, *progress*, *jobs*, *cluster* and
-    *finished* are those of `convert`; with *output*, finished ranks are stored next to it. Raises
-    `UsageError` for patterns that match nothing or not the same ranks, `TraceError` for unusable files.
+    ``et_{rank}.json.gz``, a folder or a pattern without ``{rank}`` (the files state their ranks), the files
+    of ranks 0, 1, ... in order, plain or gzip, or a tar or zip archive of such files. Without host traces
+    (None), costs and collectives follow from what the device traces recorded, and data dependencies are
+    unknown. *linked_trace*, or linked files as *host_trace* alone, are written by mlc-chakra's trace
+    linker. *capture_trace* is a trace, or a folder of traces, taken while CUDA or HIP graphs were captured,
+    which gives the operators of their kernels; None means a folder ``capture_traces`` next to the device
+    traces, in which files of other kinds are ignored. *output* is the prefix of the files to write, None
+    for none. *step*, *progress*, *jobs*, *cluster* and *finished* are those of `convert`; with *output*,
+    finished ranks are stored next to it. Raises `UsageError` for patterns that match nothing or not the
+    same ranks, `TraceError` for unusable files.
     """
     with ExitStack() as open_until_saved:
         if finished is None and output is not None:

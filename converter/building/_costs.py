@@ -3,17 +3,17 @@
 Multiply and add count as two operations, as in ``torch.utils.flop_counter``:
 
 * matrix product m x k by k x n: 2 m k n (times the batch);
-* convolution: 2 x output positions x kernel positions x channels in (per group) x channels out; its backward
-  the same for each gradient asked for;
+* convolution: 2 x output positions x kernel positions x channels in (per group) x channels out; its
+backward pass has the same for each requested gradient;
 * attention: 2 x batch x heads x queries x keys x (width of q + width of v); its backward, which recomputes
-  the scores, 2 x batch x heads x queries x keys x (3 x width of q + 2 x width of v). A causal mask leaves
-  half of the square of the shorter sequence out. Packed sequences count as equally long, which is the least
-  that they can need;
+  the scores, 2 x batch x heads x queries x keys x (3 x width of q + 2 x width of v). A causal mask excludes
+  half of the square of the shorter sequence. Packed sequences count as equally long, which is a lower
+  bound;
 * everything else a number of operations per element of its largest tensor (`_PER_ELEMENT`, else 1);
 * copies, gathers and memory management: none.
 
-Bytes are those of all tensors read and written, each once; a gather reads what it returns, not the whole
-table, and what is only overwritten is not read.
+Bytes are those of all tensors read and written, each once; a gather reads the returned rows, not the whole
+table, and data that is only overwritten is not read.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def operator_work(op: HostOp) -> Work:
 
 
 def operator_cost(op: HostOp) -> tuple[int, int]:
-    """Return (operations, bytes moved) of *op*, both at least 1, which is what simulators need."""
+    """Return (operations, bytes moved) of *op*, both at least 1, as simulators require."""
     work = operator_work(op)
     return _counted(work.operations), _counted(work.read_bytes + work.written_bytes)
 
@@ -131,8 +131,8 @@ def _counted(amount: int) -> int:
 def returned_shapes(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> list[list[int]]:
     """Return the shapes of the results of the operator *name*, from those of its arguments.
 
-    *values* are the arguments other than tensors. Operators without a rule return as much as their largest
-    argument, [] without any.
+    *values* are the arguments other than tensors. Operators without a rule return the shape of their
+    largest argument, [] without any.
     """
     plain = plain_name(name)
     try:
@@ -179,7 +179,7 @@ def _gradients(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> list[
 
 
 def _reduced(source: Shape, dimensions: Any) -> list[int]:
-    """Return the shape of *source* once *dimensions* (a number, a list, or nothing: all) are reduced."""
+    """Return the shape of *source* after reducing *dimensions* (a number, a list, or nothing: all)."""
     if dimensions is None or dimensions == []:
         return [1]
     listed = dimensions if isinstance(dimensions, list) else [dimensions]
@@ -341,7 +341,8 @@ def _bytes(name: str, op: HostOp) -> tuple[int, int]:
 def _overwritten(op: HostOp) -> int:
     """Return the bytes that a pointwise Triton kernel writes to an argument that it also reads.
 
-    Its outputs come last and are as large as its largest argument; without such it overwrites its first.
+    Its outputs come last and have the size of its largest argument; otherwise it overwrites its first
+    argument.
     """
     sizes = [(math.prod(shape), item) for shape, item in zip(op.shapes, op.inputs, strict=False)
              if _is_shape(shape) and tensors([item])]  # fmt: skip

@@ -108,11 +108,11 @@ def _needing(
 def with_settled_messages(
     comms: Sequence[Communication], ops: Ops, pieces: Pieces, gaps: Gaps
 ) -> list[Communication]:
-    """Return *comms* with messages that end when their data had arrived or been sent, if known.
+    """Return *comms* with messages that end at the arrival or departure of their data, if known.
 
     Gloo's annotation of a message lasts until the call that waits for it returns, which may be long after and
-    for many at once. It is the end only if that call blocked the thread; otherwise the data of a send were
-    sent during the call that issued it, as they are while the socket accepts them.
+    for many at once. It is the end only if that call blocked the thread; otherwise the data of a send left
+    during the call that issued it, as long as the socket accepted them.
     """
     settled = list(comms)
     messages = [index for index, comm in enumerate(comms) if comm.spec.collective is None]
@@ -219,9 +219,9 @@ def _consumer(comm: Communication, ops: Ops, pieces: Pieces, uses: Uses) -> int 
     """Return the operator with which the thread continued after *comm*, None if nothing needs it.
 
     It is the first that waits for it, or uses its tensors after its annotation closed. But gloo's thread
-    wakes waiting threads before it closes the annotation, which is late on a busy machine. So it is an
-    earlier operator with the result as an argument, if the last rank had entered by then, and the thread had
-    idled right before it for longer than it took until the annotation closed or the data was needed.
+    wakes waiting threads before it closes the annotation, which is late on a busy machine. So an earlier
+    operator with the result as an argument is used if the last rank had entered by then, and the thread had
+    idled directly before it for longer than the time until the annotation closed or the data was needed.
     """
     issued = int(ops.end_ns[comm.op])
     after = [
@@ -284,7 +284,7 @@ class Gaps(msgspec.Struct, frozen=True):
     *between* operators and *within* one are the lengths of gaps in which no communication ended and that
     follow none directly; *resumed* are the rests of gaps after certain waits; all are sorted. Only ranks of
     lengths are compared, so a slower machine gives the same result. *trials* is one more than the number of
-    tested gaps: a gap counts as a wait only if chance would produce fewer than one in that many.
+    tested gaps: a gap counts as a wait only if chance would produce fewer than one among them.
     """
 
     pieces: Pieces

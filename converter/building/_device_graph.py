@@ -56,12 +56,12 @@ def device_graph(
 ) -> RankGraph:
     """Return the graph of a rank with a device.
 
-    If the window is a *whole* capture, in which nothing marks a step, the step is what the device did: from
-    its first work to its last.
+    If the window is a *whole* capture without marked steps, the step is the device's time from its first
+    work to its last.
 
     Every host thread is a chain of nodes, cut where it issues work or waits; every piece of device work is a
-    node on the lane of its stream. Work of graphs has the operators of those that were *captured*. Of the
-    recorded steps *evidence* has what recording them cost.
+    node on the lane of its stream. Work of CUDA graphs has the operators of their *captured* work.
+    *evidence* has the cost of recording the steps.
     """
     span = (window.start_ns, window.end_ns)
     lanes = host_lanes(trace, *span)
@@ -132,7 +132,7 @@ class _Builder:
         self.issuer = np.full(len(self.linked.launches), -1, dtype=np.int64)
 
     def add_hosts(self, waits: Sequence[HostWait]) -> None:
-        """Append the host threads' nodes; those that wait for device work are tied to it in `add_works`."""
+        """Append the host threads' nodes; `add_works` adds their waits for device work."""
         launches = self.linked.launches
         main, *others = self.lanes
         own_waits = {lane.number: [wait for wait in waits if wait.lane == lane.number] for lane in self.lanes}
@@ -202,7 +202,7 @@ class _Builder:
         return nodes, first
 
     def _tie(self, pairs: Sequence[tuple[int, int]], kind: EdgeKind) -> None:
-        """Let the second node of each pair wait for the first."""
+        """Make the second node of each pair wait for the first."""
         sources, targets = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         self.nodes.tie(sources, targets, kind)
 
@@ -213,7 +213,7 @@ class _Builder:
         data: np.ndarray,
         costs: np.ndarray,
     ) -> None:
-        """Append the device work in order of issue, with everything each piece waits for."""
+        """Append the device work in order of issue, with the dependencies of each piece."""
         launches = self.linked.launches
         waited = np.unique(np.array(list(waits), dtype=np.int64).reshape(-1, 2), axis=0)
         slots = stream_slots(self.linked, waited, held_ns, self._behind_ns())
@@ -241,7 +241,7 @@ class _Builder:
         targets: tuple[np.ndarray, np.ndarray],
         kind: EdgeKind | np.ndarray,
     ) -> None:
-        """Let each of the targets' nodes wait for each of the sources'; both are first nodes and counts."""
+        """Make each of the targets' nodes wait for each of the sources'; both are first nodes and counts."""
         (source, own), (target, other) = sources, targets
         kinds = np.repeat(np.broadcast_to(np.asarray(kind, dtype=np.int64), len(source)), own * other)
         pair = spans(np.zeros(len(source), dtype=np.int64), own * other)
@@ -250,7 +250,7 @@ class _Builder:
         self.nodes.tie(first + pair // width, second + pair % width, kinds)
 
     def _await_works(self, slots: StreamSlots, nodes: WorkNodes) -> None:
-        """Let host nodes wait for the device work they waited for.
+        """Make host nodes wait for the device work they waited for.
 
         If the device in the graph is earlier than measured when the wait ends, the host gets the difference
         as latency, so that latencies too short for a node do not accumulate over many waits.
@@ -337,7 +337,7 @@ class _Builder:
         return listed
 
     def _issued(self, starts: np.ndarray) -> np.ndarray:
-        """Return when the host issued each node; host nodes are issued when they begin."""
+        """Return the time at which the host issued each node; host nodes are issued at their start."""
         issued: np.ndarray = starts.copy()
         if self.works is not None:
             called = self.linked.launches.call_start_ns
@@ -362,11 +362,11 @@ class _Builder:
         return self.window.shares(launches.call_start_ns, launches.end_ns, busy_until_ns)
 
     def _in_time(self, graph: Graph, starts: np.ndarray, shares: np.ndarray) -> Graph:
-        """Return *graph* such that it takes no longer than the step did while others overlapped with it.
+        """Return *graph* with the step's own duration, although other steps overlapped with it.
 
-        The host may begin a step while the device still works on the one before, and so may streams that
-        fetch ahead. What the device had done by then holds nothing up; and of the host's lead the graph
-        leaves out what the device would have to wait for: the rest overlaps the device's time, as it did.
+        The host, and streams that fetch ahead, may begin a step while the device still works on the
+        previous one. Device work finished by then delays nothing. The part of the host's lead for which
+        the device would have to wait is removed; the rest overlaps the device's time, as measured.
         """
         start_ns, end_ns = int(shares[:, 1].min()), int(shares[:, 2].max())
         lead_ns, share_ns = start_ns - self.window.start_ns, end_ns - start_ns
@@ -387,9 +387,9 @@ class _Builder:
         return graph
 
     def _accounting(self, graph: Graph, shares: np.ndarray) -> dict[str, int]:
-        """Return where the measured steps went; what the replay misses or overshoots is unexplained.
+        """Return the breakdown of the measured steps; the difference to the replay is unexplained.
 
-        They last from the start of the first one's share to the end of the last one's.
+        The steps last from the start of the first share to the end of the last.
         """
         launches = self.linked.launches
         measured = int(shares[:, 2].max() - shares[:, 1].min())

@@ -116,7 +116,7 @@ class WorkNodes(msgspec.Struct, frozen=True):
     gap: np.ndarray
 
     def entry(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first and the number of the nodes that wait for what each launch waits for."""
+        """Return the first node and the number of nodes with the waits of each launch."""
         has_gap = self.gap >= 0
         return np.where(has_gap, self.gap, self.first), np.where(has_gap, 1, self.count)
 
@@ -138,7 +138,8 @@ class DeviceNodes(GraphBuilder):
     def add_host(self, lane: Lane, nodes: HostNodes, called: np.ndarray, causes: HostCauses) -> int:
         """Append the *nodes* of a host thread and return the number of the first.
 
-        *called* numbers what a node waited for the device in (see `numbers`), -1 for none.
+        *called* is the number of the call in which a node waited for the device (see `numbers`), -1 for
+        none.
         """
         known = nodes.piece >= 0
         op = np.full(len(nodes.piece), -1, dtype=np.int64)
@@ -215,7 +216,7 @@ class DeviceNodes(GraphBuilder):
     def _places(
         self, launches: Launches, lanes: Sequence[Lane], causes: Sequence[HostCauses], launch: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Return the columns that say where each *launch* runs, and for which operator and module."""
+        """Return the columns of each *launch*'s lane, operator and module."""
         queues = np.array(launches.queues, dtype=np.int64).reshape(-1, 2)
         lane_of = DEVICE_LANE * (np.maximum(0, queues[:, 0]) + 1) + queues[:, 1] % DEVICE_LANE
         columns = self._op_texts(lanes[0], np.full(len(launches), -1, dtype=np.int64))

@@ -1,9 +1,9 @@
-"""The order of work on a device: what streams wait for, and when each piece of work could begin.
+"""The order of work on a device: the waits of streams, and the earliest start of each piece of work.
 
-Traces taken with ``enable_cuda_sync_events`` name the event of each wait. All others have only the calls,
+Traces taken with ``enable_cuda_sync_events`` name the event of each wait. Other traces have only the calls,
 whose place decides: a wait in a collective's own operator makes the collective wait for the stream that the
-thread works on; elsewhere it makes that stream wait for the thread's oldest collective without a wait. Waits
-that contradict the measured times are never assumed.
+thread works on; elsewhere it makes that stream wait for the thread's oldest collective without a wait.
+Waits that contradict the measured times are never assumed.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class _LaneWaits:
         return found
 
     def _wait(self, asked_ns: int) -> None:
-        """Note a stream wait; its source is determined with the stream's next work."""
+        """Record a stream wait; its source is determined with the stream's next work."""
         chain = self._lane.operators(asked_ns)
         waited = self._waited_sequence(chain)
         if waited is not None and waited >= 0:
@@ -198,8 +198,8 @@ def coinciding_waits(
     """Return waits between streams that follow from measured times only, in addition to *waits*.
 
     A stream that was idle although the host had issued its next work, and continued just when another
-    stream's earlier work had ended, waited for that. Second, by launch, until when work issued before the
-    window held it up in this way.
+    stream's earlier work had ended, waited for that. Also return, by launch, the time until which work
+    issued before the window delayed it in this way.
     """
     launches, carried = linked.launches, linked.carried
     known = np.zeros(len(launches), dtype=np.int64)
@@ -225,7 +225,7 @@ def coinciding_waits(
 
 
 def _free_ns(linked: Linked) -> np.ndarray:
-    """Return when each launch's stream had done all that was issued to it before."""
+    """Return the time at which each launch's stream had completed all earlier work."""
     launches = linked.launches
     free = np.zeros(len(launches), dtype=np.int64)
     for queue, own in groups_of(launches.queue).items():
@@ -238,8 +238,8 @@ class StreamSlots(Columns, frozen=True):
     """The place of each launch on its stream.
 
     *before* is the launch before it (-1: the first in the window), *start_ns* when it began, never before
-    that one. *gap_ns* is time in which the device, although nothing known held it up, did not begin: a node
-    of its own. *lag_ns* is how much earlier than measured it starts in the graph, gaps included.
+    that one. *gap_ns* is time in which the device did not begin although no known wait delayed it, a
+    separate node. *lag_ns* is how much earlier than measured it starts in the graph, gaps included.
     """
 
     before: np.ndarray
@@ -264,11 +264,11 @@ def stream_slots(
 
     *waits* are pairs: the second launch waits for the first, besides its stream's order.
 
-    *held_ns* says until when work from before the window held a launch up. A launch begins once the host has
-    issued it, the stream has come to it, and what it waits for has ended. The delay after that is a latency:
-    latencies add up along a chain of device work and become a gap when they exceed a few microseconds; where
-    the host's clock decides, they restart. What the device did until *behind_ns*, for another step, delays
-    nothing.
+    *held_ns* is the time until which work from before the window delayed a launch. A launch begins after
+    the host has issued it, the stream has reached it, and its waits have ended. The delay after that is a
+    latency: latencies add up along a chain of device work and become a gap when they exceed a few
+    microseconds; where the host's clock decides, they restart. Device work until *behind_ns*, for another
+    step, delays nothing.
     """
     launches, carried = linked.launches, linked.carried
     streams = [_Stream() for _ in launches.queues]

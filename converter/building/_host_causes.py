@@ -1,4 +1,4 @@
-"""Why a host thread spent time outside operators: spans with a cause, of marks, frames and evidence."""
+"""The causes of host time outside operators: spans from marks, frames and evidence."""
 
 from __future__ import annotations
 
@@ -171,7 +171,8 @@ def _strength(span: Span) -> int:
 class HostCauses:
     """The spans of one thread, which give the cause of each of its pieces.
 
-    Its *calls* of models without gradients are disjoint, too; what a model runs has the place of its call.
+    Its *calls* of models without gradients are disjoint, too; work of such a model has the place of the
+    call.
     """
 
     def __init__(self, spans: Sequence[Span], calls: Sequence[Span] = ()) -> None:
@@ -400,8 +401,7 @@ def _enclosing(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return start, end and name of the thread's frames and annotations, enclosing ones first.
 
-    Those that enclose the whole window say nothing of a part of it, and what ends outside of the one around
-    it is cut to it.
+    Those that enclose the whole window are omitted, and others are clipped to the enclosing one.
     """
     events, frames = trace.events, trace.frames
     marks = own[~events.is_operator[own]]
@@ -425,7 +425,7 @@ def _is_place(name: str) -> bool:
 
 
 def _places(names: Sequence[str], starts: Sequence[int], ends: Sequence[int]) -> list[_Place]:
-    """Return what each frame shows together with its callers."""
+    """Return the activity and mechanism of each frame together with its callers."""
     places: list[_Place] = []
     around: list[tuple[int, _Place]] = []
     for name, start, end in zip(names, starts, ends, strict=True):
@@ -438,7 +438,7 @@ def _places(names: Sequence[str], starts: Sequence[int], ends: Sequence[int]) ->
 
 
 def _inside(caller: _Place, name: str) -> _Place:
-    """Return the cause that a frame of this *name* under *caller* shows."""
+    """Return the cause indicated by a frame of this *name* under *caller*."""
     frame = _FRAME.fullmatch(name)
     if frame is None:
         call = _BUILT_IN.match(name)
@@ -454,7 +454,7 @@ def _inside(caller: _Place, name: str) -> _Place:
 
 
 def _is_library(path: str) -> bool:
-    """Return whether the file is PyTorch's or one of Python's own modules, of which no script is one."""
+    """Return whether the file belongs to PyTorch or to Python's own modules, not to a script."""
     *_, inner = _PACKAGES.split(path)
     if inner == path and "/lib/python3" in path:
         return True

@@ -287,7 +287,7 @@ class _Builder:
     def add_comm(self, comm: Communication, group: int, place: str) -> int:
         """Append *comm*, issued by the newest host node, with the duration that leads to its measured end.
 
-        The *place* matters where the script itself issues it, outside modules and the backward pass.
+        The *place* is used if the script itself issues it, outside modules and the backward pass.
         """
         spec, lane = comm.spec, self._lane(comm, group)
         before = self.last_comm.get(lane)
@@ -334,8 +334,8 @@ def _assembled(
     """Return the graph of one rank; *causes* are those of its thread's time outside operators.
 
     The host thread is a chain of nodes: the self time of each operator, and the gaps between operators. A
-    communication hangs on the node that issued it and ends when it was measured to; the node that waited for
-    it depends on it, and the measured wait is nobody's duration.
+    communication depends on the node that issued it and ends at its measured time; the node that waited for
+    it depends on it, and the measured wait belongs to no node.
     """
     pieces = cut_pieces(ops, window.start_ns, window.end_ns)
     gaps = Gaps.of(comms, ops, pieces)
@@ -451,7 +451,7 @@ def _over_when_awaited(
 
 
 def _tie_data(builder: _Builder, ops: Ops, host: HostTrace) -> None:
-    """Let nodes wait for those that wrote what they read."""
+    """Make nodes wait for the writers of the data that they read."""
     node_of_op = np.full(len(ops), -1, dtype=np.int64)
     node_of_op[list(builder.node_of_op)] = list(builder.node_of_op.values())
     source, target = node_of_op[data_dependencies(ops, host)].T

@@ -57,7 +57,7 @@ class HostWait(msgspec.Struct, frozen=True):
     """A host thread (*lane*) that waited from *start_ns* to *resume_ns* for the launches *sources*.
 
     Without any, it waited for work issued before the window. *name* is that of the call it waited in, which
-    returned at *return_ns*; nothing and -1 where that only issues work.
+    returned at *return_ns*; "" and -1 for calls that only issue work.
     """
 
     lane: int
@@ -87,8 +87,8 @@ def host_waits(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane]) -> lis
 def _synchronisations(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane]) -> Iterator[HostWait]:
     """Yield the waits of calls that synchronise.
 
-    What a call waited for that was issued before the window is time the call took, unless the device runs
-    behind the host from step to step: then it is the lead the host had, not part of this step.
+    Waiting for work issued before the window counts as time of the call, unless the device runs behind the
+    host from step to step: then it is the host's lead, not part of this step.
     """
     waits = _Waits(linked.launches, trace)
     lane_of = {lane.thread: lane for lane in lanes}
@@ -108,9 +108,9 @@ def _synchronisations(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane])
 
 
 def _full_queues(linked: Linked) -> Iterator[HostWait]:
-    """Yield the waits of calls that could issue work only after the device had taken some from its queue.
+    """Yield the waits of calls for room in the device's full queue.
 
-    A call takes one place in the queue, also for all kernels of a CUDA graph.
+    A call takes one place in the queue, even for all kernels of a CUDA graph.
     """
     launches, carried = linked.launches, linked.carried
     for queue, works in groups_of(launches.queue).items():
@@ -200,7 +200,7 @@ class _Waits:
     def _last_of_its_stream(self, call: _SyncCall, lane: Lane, last: Sequence[int]) -> list[int]:
         """Return which of the *last* works of all streams *call* waited for, if the trace names no stream.
 
-        If it waited, that which ended just before it returned, else the last one of its thread.
+        If it waited, it is the work that ended just before it returned, else the last one of its thread.
         """
         launches = self._launches
         ends = {int(launches.end_ns[index]): index for index in last}
@@ -242,7 +242,7 @@ def _spun(launches: Launches, lane: Lane, span: tuple[int, int], source: int, na
 
 
 def _query_loops(launches: Launches, trace: DeviceTrace, lanes: Sequence[Lane]) -> Iterator[HostWait]:
-    """Yield the rows of queries that ended soon after work did that had been issued before them."""
+    """Yield the rows of queries that ended soon after work that had been issued before them."""
     calls, issued = trace.calls, IssueOrder.of(launches)
     asks = which(trace.texts, EVENT_QUERIES.__contains__)[calls.name]
     for lane in lanes if asks.any() else ():
@@ -273,9 +273,9 @@ class _Ends(msgspec.Struct, frozen=True):
     chance: np.ndarray
 
     def are_waits(self, classes: int) -> bool:
-        """Return whether the stretches end with the kernels more often than chance has it.
+        """Return whether intervals end with the kernels more often than by chance, for *classes* tests.
 
-        As many *classes* are asked about. If the stretches take the same time each, all coincide or none.
+        If the intervals have equal lengths, all coincide or none.
         """
         hits = int(self.near.sum())
         if hits < _OFTEN or hits < _MOST * len(self.near):
@@ -298,7 +298,7 @@ def _at_least(hits: int, trials: int, chance: float) -> float:
 
 
 def _memory_spins(launches: Launches, trace: DeviceTrace, lane: Lane) -> Iterator[HostWait]:
-    """Yield the long stretches of *lane* that end with kernels it had issued, class by class of these."""
+    """Yield the long intervals of *lane* that end together with kernels it had issued, by class of kernel."""
     starts, ends = _stretches(launches, trace, lane)
     lengths = ends - starts
     if not len(lengths):
@@ -338,9 +338,9 @@ def _stretches(launches: Launches, trace: DeviceTrace, lane: Lane) -> tuple[np.n
 def _classes(
     launches: Launches, trace: DeviceTrace, lane: Lane, starts: np.ndarray, ends: np.ndarray
 ) -> dict[str, _Ends]:
-    """Return by function how stretches end compared with the latest kernel that *lane* issued to each stream.
+    """Return by function the ends of intervals relative to the last kernel that *lane* issued per stream.
 
-    Those that were done before the stretch began held up nothing.
+    Kernels that ended before the interval are ignored.
     """
     rows: dict[str, list[np.ndarray]] = defaultdict(list)
     for works in groups_of(launches.queue).values():

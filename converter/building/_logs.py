@@ -1,7 +1,7 @@
 """Convert production logs to a workload: the logged collectives, and the time between them.
 
 A log has no operators. The time of a rank between two collectives is one node, of the length of the gap in
-the log; an operation waits for all that had ended before it began, and for those of its group.
+the log. An operation waits for all operations that had ended before it began, and for those of its group.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SEEN_LATE = (
 
 
 class _Item(msgspec.Struct):
-    """An operation of one rank: its record, which of the log's it is, node columns, and when it ran."""
+    """An operation of one rank: its record and the record's index, node columns, and its times."""
 
     op: LoggedOp
     place: int
@@ -78,9 +78,9 @@ def convert_logs(
     """Convert the logs at *targets*: files, folders or archives; returns the workload, written at *output*.
 
     Logs without times become a workload only with *back_to_back*, which leaves out computation.
-    *cut_unfinished* leaves out collectives that did not complete, as the dump of a running job has. Raises
-    `UsageError` for logs without times and `TraceError` for ranks that disagree about a collective, one that
-    did not complete, or ranks without a log whose work nothing tells.
+    *cut_unfinished* omits collectives that did not complete, as in the dump of a running job. Raises
+    `UsageError` for logs without times and `TraceError` for ranks that disagree about a collective, one
+    that did not complete, or ranks of unknown work without a log.
     """
     matched = match_logs(read_logs(targets))
     _refuse(matched, cut_unfinished=cut_unfinished)
@@ -98,7 +98,7 @@ def convert_logs(
 
 
 def _refuse(matched: MatchedLogs, *, cut_unfinished: bool) -> None:
-    """Raise `TraceError` where the logs make no workload."""
+    """Raise `TraceError` if the logs do not suffice for a workload."""
     logs = matched.logs
     used = {op.group for log in logs.ranks.values() for op in log.ops}
     for group in sorted(used & logs.short):
@@ -167,7 +167,8 @@ def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
 def _group_numbers(logs: Logs, used: set[str]) -> dict[str, int]:
     """Return the number of each communicator: 0 for the first with all ranks, distinct ones for the others.
 
-    Communicators of the same ranks stay apart: their collectives may be in flight in different orders.
+    Communicators of the same ranks remain separate, as their collectives may be in flight in different
+    orders.
     """
     everyone = tuple(range(logs.world_size))
     ordered = sorted(used, key=lambda group: (logs.groups[group] != everyone, logs.groups[group], group))
@@ -214,7 +215,7 @@ def _cuts(matched: MatchedLogs) -> list[str]:
 
 
 def _items(matched: MatchedLogs, number_of: dict[str, int]) -> dict[int, list[_Item]]:
-    """Return the operations of each logged rank, in one order that all ranks have in common."""
+    """Return the operations of each logged rank, in a common order of all ranks."""
     items: dict[int, list[_Item]] = {rank: [] for rank in matched.logs.ranks}
     logged = matched.logs.ranks.items()
     known = {id(op): (rank, at) for rank, log in logged for at, op in enumerate(log.ops)}
@@ -310,8 +311,8 @@ def _operation(item: _Item, measured_ns: int) -> dict[str, Any]:
 def _would_deadlock(graphs: Sequence[Graph]) -> bool:
     """Return whether ranks would deadlock, as their operations have contradicting orders.
 
-    The node of a collective is one for all ranks here, as its number in its group tells; a receive waits for
-    its send.
+    Here, a collective has one node for all ranks, identified by its number in the group; a receive waits
+    for its send.
     """
     ids: dict[tuple[int, ...], int] = {}
     edges: list[tuple[int, int]] = []
@@ -336,9 +337,9 @@ def _would_deadlock(graphs: Sequence[Graph]) -> bool:
 
 
 def _timed_graph(rank: int, items: Sequence[_Item], window_ns: int, sure_ns: int) -> RankGraph:
-    """Return the graph of *rank*: its operations as they ran, and the gaps before each.
+    """Return the graph of *rank*: its operations at their times, and the gap before each.
 
-    One waits for another if it began *sure_ns* after the other ended, or later.
+    An operation waits for another if it began at least *sure_ns* after the other's end.
     """
     builder = GraphBuilder()
     tail: dict[int, EdgeKind] = {}
@@ -383,7 +384,7 @@ def _gap(length_ns: int, measured_ns: int) -> dict[str, Any]:
 
 
 def _covered(spans: Sequence[tuple[int, int]]) -> int:
-    """Return how long at least one of *spans* runs."""
+    """Return the length of the union of *spans*."""
     total, until = 0, -(2**63)
     for begin, end in sorted(spans):
         total += max(0, end - max(begin, until))

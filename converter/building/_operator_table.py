@@ -53,7 +53,7 @@ class OperatorCalls(NamedTuple):
 def device_operators(
     trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], host: HostTrace
 ) -> list[OperatorCalls]:
-    """Return the operators whose device work is among *launches*, communication apart."""
+    """Return the operators with device work among *launches*, except communication."""
     own = np.flatnonzero(~launches.is_comm)
     rows = host_rows(launches, lanes, host)
     kind, call = np.full(len(launches), -1, dtype=np.int64), (launches.lane << 32) + launches.op
@@ -107,7 +107,7 @@ def joined_operators(of_ranks: Mapping[int, Iterable[OperatorCalls]]) -> dict[st
 def _called(
     trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], index: int
 ) -> tuple[tuple[str, str], int]:
-    """Return name and arguments ("" if unknown) of what called for a launch without a record, and its call.
+    """Return name and arguments ("" if unknown) of the operator of a launch without a record, and its call.
 
     Calls are numbered; launches of one call have one number.
     """
@@ -136,13 +136,13 @@ def _calls(op: HostOp, pieces: Sequence[str], figures: tuple[int, int, int]) -> 
 
 
 def _transferred(calls: OperatorCalls, pieces: Sequence[str]) -> OperatorCalls:
-    """Return *calls* as transfers if one of their *pieces* goes from or to the host."""
+    """Return *calls* as transfers if one of their *pieces* copies from or to the host."""
     across = any(word in piece for piece in pieces for word in _TO_HOST)
     return calls._replace(kind=TRANSFER, operations=0) if across else calls
 
 
 def _arguments(op: HostOp) -> str:
-    """Return the tensors that *op* was called with, as text: a type holds until another follows."""
+    """Return the tensor arguments of *op* as text; a type applies until another follows."""
     spelled: list[str] = []
     latest = ""
     for place, shape in enumerate(op.shapes):

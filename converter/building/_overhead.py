@@ -1,4 +1,4 @@
-"""Measure what recording costs, per step and per event, and remove it from host time."""
+"""Measure the cost of recording per step and per event, and subtract it from host time."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class ProfilerOverhead(NamedTuple):
 def measured_overhead(
     entries: Sequence[RankEntry], captured: Sequence[Sequence[StepRange]]
 ) -> dict[str, Any]:
-    """Return the workload's metadata on how much longer the *captured* steps took.
+    """Return the workload's metadata on the overhead of the *captured* steps.
 
     {} if fewer than five steps of a rank were timed without a profiler.
     """
@@ -195,7 +195,7 @@ def with_overhead_noted(workload: Workload) -> Workload:
 
 
 def without_overhead(workload: Workload, place: str) -> Workload:
-    """Return *workload* with host time scaled by what an unprofiled step takes of a captured one.
+    """Return *workload* with host time scaled by the ratio of an unprofiled step to a captured one.
 
     Raises `UsageError` if too few steps of *place* were timed without a profiler, or if they scatter.
     """
@@ -248,7 +248,7 @@ def _assuming(workload: Workload, assumption: str, changed: Mapping[str, Any]) -
 
 
 def cost_of_recording(evidence: Evidence | None, events: Events, converted: Sequence[StepRange]) -> float:
-    """Return what recording one of the *events* of the stepping thread adds to it (ns), 0.0 if unknown.
+    """Return the cost of recording one of the *events* of the stepping thread (ns), 0.0 if unknown.
 
     That is the processor time of the *converted* steps beyond that of steps that nothing recorded, over the
     events in them: what exceeds the upper quartile, as a step may be one of the slower ones anyway. It is

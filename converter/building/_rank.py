@@ -76,7 +76,7 @@ def _all_opened(
 
 
 def open_rank(traces: RankTraces, *, keep: bool) -> OpenRank:
-    """Find the steps of one rank; of its device trace, if it is read for that, all is kept if *keep*."""
+    """Find the steps of one rank; a device trace that is read for this is retained if *keep* is set."""
     if traces.steps and not traces.annotation:
         return OpenRank(traces, list(traces.steps))
     trace, host = _device_trace(traces)
@@ -95,7 +95,7 @@ def open_rank(traces: RankTraces, *, keep: bool) -> OpenRank:
 
 
 def _marked(traces: RankTraces, trace: DeviceTrace) -> MarkedSteps:
-    """Return the steps that *trace* marks, or that the annotation asked for does."""
+    """Return the steps marked in *trace*, or by the requested annotation."""
     if not traces.annotation:
         return annotated_steps(trace)
     place = f"{traces.device_path} (rank {traces.rank})"
@@ -110,8 +110,8 @@ def _size(path: Path) -> int:
 def rank_graph(opened: OpenRank, selection: Selection) -> RankGraph:
     """Return the graph of one rank for the selected steps.
 
-    Raises `TraceError` for traces that cannot be used or are not of one run, `StepsDiffer` if only the
-    structure step can.
+    Raises `TraceError` for traces that are unusable or not of one run, `StepsDiffer` if only the structure
+    step can be converted.
     """
     traces = opened.traces
     trace, host, lacking = read_rank(traces, opened.trace, opened.host)
@@ -155,7 +155,7 @@ def rank_graph(opened: OpenRank, selection: Selection) -> RankGraph:
 
 
 def _device_trace(traces: RankTraces) -> tuple[DeviceTrace, HostTrace | None]:
-    """Read the device trace, and of a linked trace that stands for both also the host trace."""
+    """Read the device trace, and the host trace if a linked trace replaces both."""
     if traces.linked and traces.device_path == traces.host_path:
         return read_linked(traces.device_path)
     return read_device_trace(traces.device_path, with_arguments=traces.host_path is None), None
@@ -166,7 +166,7 @@ def read_rank(
 ) -> tuple[DeviceTrace, HostTrace, list[str]]:
     """Return device and host trace of a rank, and sentences on the information that they lack.
 
-    *trace* and *host* are what has been read before. Raises `TraceError` for unusable files.
+    *trace* and *host* are those that are already read. Raises `TraceError` for unusable files.
     """
     if trace is None:
         trace, host = _device_trace(traces)
@@ -264,7 +264,7 @@ def _captures_of(traces: RankTraces, trace: DeviceTrace) -> tuple[list[CapturedG
 
 
 def _captured(path: Path) -> tuple[list[CapturedGraph], TraceError | None]:
-    """Return the graphs captured in the trace at *path*, or why it cannot be read."""
+    """Return the graphs captured in the trace at *path*, or the reason why it cannot be read."""
     try:
         return captured_graphs(read_device_trace(path, with_arguments=True)), None
     except TraceError as error:

@@ -47,22 +47,21 @@ Group = tuple[tuple[int, ...], str]
 
 @dataclass(frozen=True)
 class Selection:
-    """The numbers of the *steps* to convert, and how many ranks the job has."""
+    """The numbers of the *steps* to convert, and the number of ranks of the job."""
 
     steps: frozenset[int]
     world_size: int
 
 
 class OpenRank(msgspec.Struct):
-    """A rank with known steps; *marked* says whether the trace marks them.
+    """A rank with known steps; *marked*: the trace marks them.
 
-    Else all of it counts as one, or each repetition of what it holds, where *begins_with* names the first
-    kernels or operators of each. *own* is the time on host and device that is each step's own, if known.
-
-    *names* are the annotations of steps that have one, and *which* the steps an annotation asks for.
-    *world_size* and *stated_rank* are what the trace says, 0 and -1 if it was not asked. *trace* is the
-    device trace if it had to be read for that and is small enough to keep, *host* what the same file has of
-    the host. *last_entries* are when the last of all ranks entered each collective, as far as it is known.
+    Otherwise the whole trace is one step, or each repetition in it is one; *begins_with* names the
+    first kernels or operators of each. *own* is the time of each step on host and device, if known.
+    *names* are the annotations of steps that have one, *which* the steps that a requested annotation
+    selects. *world_size* and *stated_rank* come from the trace; 0 and -1 if it was not read. *trace* is
+    the device trace if it was read and is small enough to keep, *host* the host data of the same file.
+    *last_entries* are the known times at which the last rank entered each collective.
     """
 
     traces: RankTraces
@@ -135,7 +134,7 @@ _FIRST, _FEWEST_UNPROFILED, _LEAST_WAIT = 3, 6, 0.02
 
 
 def arrivals(trace: DeviceTrace, own: np.ndarray, steps: Sequence[StepRange]) -> dict[int, list[int]]:
-    """Return for each of *steps* when the thread of the events *own* issued communications (Unix ns)."""
+    """Return by step of *steps* when the thread of the events *own* issued communications (Unix ns)."""
     events = trace.events.take(own)
     issues = events.is_operator & which(trace.texts, COMM_OPS.__contains__)[events.name]
     times = events.start_ns[issues]
@@ -143,10 +142,10 @@ def arrivals(trace: DeviceTrace, own: np.ndarray, steps: Sequence[StepRange]) ->
 
 
 def lateness(of_ranks: Mapping[int, Mapping[int, Sequence[int]]]) -> dict[str, Any]:
-    """Return the workload's metadata on how late each rank was, from their `arrivals` by one clock.
+    """Return the workload's metadata on the lateness of each rank, from their `arrivals` by one clock.
 
-    For each captured step that is the most, over its collectives, that the rank came later than the median of
-    the others. Steps in which the ranks did not issue equally many are left out; {} without any other.
+    For each captured step it is the maximum, over its collectives, of the rank's delay after the median of
+    the others. Steps in which the numbers of collectives differ are omitted; {} if no step is left.
     """
     ranks = sorted(of_ranks)
     if len(ranks) < 2:
@@ -238,7 +237,7 @@ def last_entries(ranks: Sequence[RankTraces]) -> list[dict[Entry, int]]:
     """Return, for each of *ranks*, when the last rank entered each collective of its flight record.
 
     The times are Unix nanoseconds of the ranks' own clocks. Ranks that compute on a device have none: there
-    the device's work tells when a collective ran.
+    the device's work has the times of collectives.
     """
     own = [_entries(rank) for rank in ranks]
     latest: dict[tuple[tuple[int, ...], Entry], int] = {}
@@ -249,7 +248,7 @@ def last_entries(ranks: Sequence[RankTraces]) -> list[dict[Entry, int]]:
 
 
 def _entries(rank: RankTraces) -> dict[tuple[tuple[int, ...], Entry], int]:
-    """Return when *rank* entered each collective, by the ranks of its group: names may not be unique."""
+    """Return the entry times of *rank* at each collective, by the group's ranks (names may not be unique)."""
     if rank.device not in HOST_DEVICES:
         return {}
     return {

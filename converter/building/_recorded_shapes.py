@@ -63,9 +63,9 @@ _SHAPES_ONLY = (
 
 
 class _Kind(NamedTuple):
-    """The arguments of operators that were called alike, *spelled* as in the trace.
+    """The arguments of operators with equal calls, *spelled* as in the trace.
 
-    Of one that communicates, *moved* are the arguments of its library's annotation, *collective* is the name
+    For communication, *moved* are the arguments of its library's annotation, *collective* is the name
     in it or in the operator's own arguments; *message* is the peer and the bytes of a send or receive.
     """
 
@@ -90,15 +90,15 @@ class _RecordedKinds(Kinds):
 
 
 def with_own_records(trace: DeviceTrace) -> DeviceTrace:
-    """Return *trace* with its events' external ids as record ids, if it is too old to have such."""
+    """Return *trace* with its events' external ids as record ids, if it is too old to have record ids."""
     return trace if trace.events.record_id.any() else trace.with_records(trace.events.external_id)
 
 
 def read_recorded_host(trace: DeviceTrace) -> tuple[HostTrace, str]:
-    """Return the operators' arguments in *trace*, and a sentence on what it lacks.
+    """Return the operators' arguments in *trace*, and a sentence on missing ones.
 
-    It was read with arguments, and has record ids. Only a functional collective and its wait share a storage;
-    so no data dependency follows.
+    The trace was read with arguments, and has record ids. Only a functional collective and its wait
+    share a storage; so no data dependency follows.
     """
     own, kinds = _called(trace)
     relevant = which(trace.texts, lambda text: text in COMM_OPS or text.startswith(_COMMUNICATION))
@@ -122,12 +122,12 @@ def read_recorded_host(trace: DeviceTrace) -> tuple[HostTrace, str]:
 
 
 def recorded_operator(name: str, spelled: str) -> HostOp:
-    """Return the operator called *name* with arguments that a device trace spells so."""
+    """Return the operator called *name* with arguments as spelled in a device trace."""
     return _operator(_Kind(name, spelled))
 
 
 def _called(trace: DeviceTrace) -> tuple[dict[int, int], list[_Kind]]:
-    """Return, by record, which of the kinds each operator with recorded arguments is, and those."""
+    """Return the kind of each operator with recorded arguments, by record, and the kinds."""
     events = trace.events
     known = np.flatnonzero((events.arguments >= 0) & (events.record_id > 0))
     records, first = np.unique(events.record_id[known], return_index=True)
@@ -222,7 +222,7 @@ def _waited(events: Sequence[Event]) -> Iterator[tuple[int, int]]:
 
 
 def _operator(kind: _Kind) -> HostOp:
-    """Return *kind* as a host trace has it."""
+    """Return *kind* in the form of host traces."""
     moved = [item for item in _inputs(kind.moved)[0] if _is_tensor(item)]
     if kind.name == PARAMETERS:
         return HostOp(kind.name, [moved, -1, ["", ""], 0, kind.collective, [], [], 0, 1, 0], [], "")
@@ -303,7 +303,7 @@ def _is_shape(value: Any) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """Return the number, truth value or list that *value* spells; the text itself if it is none of them."""
+    """Return the number, truth value or list in the text *value*, or else the text itself."""
     if not isinstance(value, str) or not value:
         return None
     try:

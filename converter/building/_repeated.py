@@ -67,7 +67,7 @@ def of_records(ops: Ops, records: np.ndarray) -> np.ndarray:
 
 
 def _copies(rows: np.ndarray, host: HostTrace) -> np.ndarray:
-    """Return the places of the copies of one tensor into another one."""
+    """Return the indices of the copies of one tensor into another one."""
     is_copy = np.array([name in _COPIES for name in host.kinds.names], dtype=bool)
     single = (host.inputs_end - host.begin == 1) & (host.end - host.inputs_end == 1)
     return np.flatnonzero(is_copy[host.kind[rows]] & single[rows]) if len(rows) else rows

@@ -26,9 +26,10 @@ _DIMENSIONS = 8
 
 
 class _Pieces(msgspec.Struct, frozen=True):
-    """What recurs, in order: a number for each piece, and when the host began and ended its call.
+    """The sequence in which to find repetitions: a number per piece, and the times of its call on the host.
 
-    A step can begin where *opens*: not amid the many pieces that one graph's launch, or operator, issues.
+    *opens* marks possible starts of a step, which are not within the pieces of one graph launch or
+    operator.
     """
 
     symbol: np.ndarray
@@ -38,12 +39,12 @@ class _Pieces(msgspec.Struct, frozen=True):
 
 
 def repeated_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
-    """Return the steps that *trace* consists of, from 0, and what each begins with; none if not certain.
+    """Return the steps of *trace*, numbered from 0, and the first piece of each; none if they are uncertain.
 
-    The sequence of kernels on the busiest stream, or without a device that of a host thread's operators, has
-    to be one period at least three times, from the first piece to the last: layers of one step have
-    something before or after them that does not recur. What one operator repeats is no step. Together the
-    steps are the whole trace: the first and the last may be parts.
+    The sequence of kernels on the busiest stream, or of a host thread's operators without a device,
+    must repeat one period at least three times from the first piece to the last: the layers of one step
+    are preceded or followed by other work. Repetitions within one operator are not steps. Together the
+    steps cover the whole trace; the first and the last may be incomplete.
     """
     pieces = _on_the_device(trace) if len(trace.works) else _on_the_host(trace)
     if not 2 * _LEAST_REPEATED <= len(pieces.symbol) <= _MOST_PIECES:
@@ -77,7 +78,7 @@ def _on_the_device(trace: DeviceTrace) -> _Pieces:
 
 
 def _outermost(trace: DeviceTrace, threads: np.ndarray, moments_ns: np.ndarray) -> np.ndarray:
-    """Return the row of the outermost operator that each thread was in at each moment, -1 for none."""
+    """Return the row of the outermost operator of each thread at each time, -1 for none."""
     around = np.full(len(moments_ns), -1)
     operators = np.flatnonzero(trace.events.is_operator)
     for thread in np.unique(threads).tolist():
@@ -91,7 +92,7 @@ def _outermost(trace: DeviceTrace, threads: np.ndarray, moments_ns: np.ndarray) 
 
 
 def _is_outer(operators: Events) -> np.ndarray:
-    """Return which of the operators of one thread, by when they began, none before encloses."""
+    """Return the operators of one thread, in order of start, that no earlier one encloses."""
     return operators.start_ns >= np.maximum.accumulate(np.append(0, operators.end_ns))[:-1]
 
 
@@ -131,14 +132,14 @@ def _likely(symbols: np.ndarray, longest: int) -> list[int]:
 
 
 def _is_all(symbols: np.ndarray, period: int) -> bool:
-    """Return whether everything in the first and last *period* of the sequence occurs elsewhere, too."""
+    """Return whether all pieces in the first and last *period* of the sequence also occur elsewhere."""
     ends = np.concatenate([symbols[:period], symbols[-period:]])
     within = np.unique(symbols[period:-period])
     return bool(np.isin(ends, within).all())
 
 
 def _beginnings(pieces: _Pieces, period: int) -> np.ndarray:
-    """Return where steps begin: with the sequence if that is whole periods, else after the longest pause."""
+    """Return the starts of steps: with the sequence if it has whole periods, else after the longest pause."""
     windows = np.lib.stride_tricks.sliding_window_view(pieces.symbol, min(_CONTEXT, period))
     _, context = np.unique(windows, axis=0, return_inverse=True)
     context = context.ravel()
@@ -156,14 +157,14 @@ def _beginnings(pieces: _Pieces, period: int) -> np.ndarray:
 
 
 def _is_regular(rows: np.ndarray, period: int) -> bool:
-    """Return whether *rows* lie one *period* apart, from the first period of the sequence on."""
+    """Return whether *rows* are at distances of one *period*, from the first period of the sequence on."""
     if len(rows) < _LEAST_REPEATED or rows[0] >= period * (1 + _SPACING):
         return False
     return bool((np.abs(np.diff(rows) - period) <= _SPACING * period).all())
 
 
 def _ranges(trace: DeviceTrace, pieces: _Pieces, first: np.ndarray, period: int) -> list[StepRange]:
-    """Return all time of the trace on the host, cut at the beginnings; a short rest belongs to a step."""
+    """Return the host time of the trace, cut at the starts; a short rest belongs to a step."""
     rests = np.minimum(first, len(pieces.symbol) - first)
     cuts = [_opened(trace, pieces, row) for row in first[rests > _SPACING * period].tolist()]
     whole = whole_trace(trace)
@@ -172,7 +173,7 @@ def _ranges(trace: DeviceTrace, pieces: _Pieces, first: np.ndarray, period: int)
 
 
 def _opened(trace: DeviceTrace, pieces: _Pieces, row: int) -> int:
-    """Return when the outermost operator around a piece began, if that was after the piece before it."""
+    """Return the start of the outermost operator around a piece, if that is after the previous piece."""
     call_ns = int(pieces.start_ns[row])
     before_ns = int(pieces.end_ns[row - 1]) if row else 0
     events = trace.events

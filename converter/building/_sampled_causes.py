@@ -52,7 +52,7 @@ _ACROSS_THE_MODEL = "validation"
 def host_causes(
     trace: DeviceTrace, own: np.ndarray, ops: Ops, window: Window, evidence: Evidence | None
 ) -> HostCauses:
-    """Return the causes of one thread's host time: those of its events *own*, and what *evidence* adds."""
+    """Return the causes of one thread's host time, from its events *own* and *evidence*."""
     marked = layered(framed_spans(trace, own, ops, window), marked_spans(trace, own, window))
     spans = marked
     if evidence is not None:
@@ -107,8 +107,8 @@ class SampledCauses:
     def times(self, start_ns: int, end_ns: int) -> Counter[tuple[str, str]]:
         """Return the sampled time of each pair of cause and place between two times.
 
-        A sample counts for the time since the one before, also where that began earlier: cut to the step,
-        late causes would have the time of early ones.
+        A sample counts for the time since the previous one, even if that is before the step: clipped to the
+        step, late causes would get the time of early ones.
         """
         shares: Counter[tuple[str, str]] = Counter()
         first, after = bisect_left(self._times, start_ns), bisect_left(self._times, end_ns)
@@ -119,7 +119,7 @@ class SampledCauses:
         return shares
 
     def _states(self, start_ns: int, end_ns: int) -> Iterator[_State]:
-        """Yield what the samples between two times and the one after show; nothing without any between."""
+        """Yield spans from the samples between two times and the next one; none without samples between."""
         samples, rows, times = self._evidence.samples, self._rows, self._times
         first, after = bisect_left(times, start_ns), bisect_left(times, end_ns)
         for number in range(max(first, 1), min(after + 1, len(rows)) if after > first else 0):
@@ -138,9 +138,9 @@ class SampledCauses:
                 yield start_ns, end_ns
 
     def _changed_ns(self, before: int, row: int) -> int:
-        """Return when the thread blocked, or went on, between two samples; 0 if it did neither once.
+        """Return the time at which the thread blocked or continued between two samples; 0 unless once.
 
-        It had a processor, or waited for one, before it blocked, or after it went on.
+        It had a processor, or waited for one, before it blocked or after it continued.
         """
         samples = self._evidence.samples
         ran_ns = _since(samples.cpu_ns, before, row)
@@ -192,9 +192,9 @@ class SampledCauses:
         return _AWAITING_PEERS.match(f"{frames[0].path}:{frames[0].function}") is not None
 
     def _holder(self, before: int, row: int, idle: int) -> str | None:
-        """Return where another thread ran Python in most of the *idle* time between two samples.
+        """Return the place where another thread ran Python in most of the *idle* time between two samples.
 
-        None if no thread had a processor for so long.
+        None if no thread had a processor for that time.
         """
         samples = self._evidence.samples
         last: dict[int, int] = {}
@@ -230,7 +230,7 @@ class SampledCauses:
         return next((cause for cause in ACTIVITIES if cause in activities), ""), mechanism, place
 
     def _dataset(self) -> str:
-        """Return where the examples of the first data loader with workers are made; "" if that is unknown."""
+        """Return the place at which the first data loader with workers makes its examples; "" if unknown."""
         for loader in self._evidence.loaders:
             if loader.workers and loader.file >= 0:
                 return f"{loader.dataset} ({self._evidence.files[loader.file].path}:{loader.line})"
@@ -294,9 +294,9 @@ class SampledCauses:
         ]
 
     def _scheduled_rows(self) -> list[int]:
-        """Return the samples of the thread but those that it spent waiting for a processor throughout.
+        """Return the samples of the thread, except intervals spent entirely waiting for a processor.
 
-        The kernel adds up a delay when it ends.
+        The kernel adds a delay when it ends.
         """
         samples, waits, rows = self._evidence.samples, self._evidence.waits, self._rows[:1]
         for row in self._rows[1:]:
@@ -326,7 +326,7 @@ class _Elements(NamedTuple):
         return cls(edges.tolist())
 
     def longest(self, start_ns: int, end_ns: int, delay_ns: int) -> list[tuple[int, int]]:
-        """Return where in an interval a delay was, in order: in the ends of its longest elements.
+        """Return the place of a delay in an interval, in order: at the ends of its longest elements.
 
         A thread that loses a processor gets it back milliseconds later, so that short elements were not
         delayed. Without the delay the long ones are equally long.
@@ -342,9 +342,10 @@ class _Elements(NamedTuple):
         return sorted((begin + level_ns, end) for begin, end in elements if end - begin > level_ns)
 
     def boundary(self, earlier_ns: int, since_ns: int, later_ns: int) -> int:
-        """Return when one state, seen at *earlier_ns*, gave way to another, seen at *later_ns*.
+        """Return the time at which a state sampled at *earlier_ns* changed to one sampled at *later_ns*.
 
-        It held since *since_ns* at the latest. States begin and end with operators where they can.
+        The first state began at *since_ns* at the latest. States begin and end with operators if
+        possible.
         """
         middle = min((earlier_ns + later_ns) // 2, max(since_ns, earlier_ns))
         at = bisect_left(self.edges, middle)
@@ -361,7 +362,7 @@ def _of_other_steps(
     edges: Sequence[int],
     steps: Sequence[Sequence[int]],
 ) -> Iterator[_State]:
-    """Yield what *others*, steps by their phases and states, show of sections that none of *own* is in.
+    """Yield spans from *others*, steps by their phases and states, for sections without samples of *own*.
 
     A sample of another step is in a section if it is as long after the start of its phase in the one step as
     in the other, and also as long before the end; or if all samples of the phase, which is one section here,
@@ -409,7 +410,7 @@ def _alike_in_phases(
 def _lines_of_loops(steps: Sequence[Sequence[_State]]) -> dict[str, str]:
     """Return for each place the line that represents its loop: the most frequent one.
 
-    A loop is where a function goes back to an earlier line twice or more within one of *steps*.
+    A loop is a function that returns to an earlier line at least twice within one of *steps*.
     """
     joined: dict[str, str] = {}
     for states in steps:
@@ -432,13 +433,13 @@ def _lines_of_loops(steps: Sequence[Sequence[_State]]) -> dict[str, str]:
 
 
 def _phase_edges(ops: Ops, start_ns: int, end_ns: int) -> list[int]:
-    """Return when a step begins and ends on a thread, and in between the phases but for modules."""
+    """Return the start and end of a step on a thread, and those of its phases except modules."""
     inner = [edge for edge in _section_edges(ops, has_modules=False) if start_ns < edge < end_ns]
     return [start_ns, *inner, end_ns]
 
 
 def _section_edges(ops: Ops, *, has_modules: bool = True) -> list[int]:
-    """Return when modules, backward passes, optimizers and data loaders begin and end on the thread."""
+    """Return the starts and ends of modules, backward passes, optimizers and data loaders on the thread."""
     outer = ops.parent < 0
     phases, starts, ends = ops.phase[outer], ops.start_ns[outer], ops.end_ns[outer]
     outside = len(PHASES)
@@ -454,7 +455,7 @@ def _section_edges(ops: Ops, *, has_modules: bool = True) -> list[int]:
 def _around(
     states: Sequence[_State], elements: _Elements, edges: Sequence[int], window: Window
 ) -> Iterator[Span]:
-    """Yield a span around each run of equal *states*: a state is that of its section between *edges* alone.
+    """Yield a span around each run of equal *states*: a state only applies to its section between *edges*.
 
     Validation runs modules: its state is that of all sections up to the next sample.
     """

@@ -1,4 +1,4 @@
-"""What a workload stands for: its steps and its device, and the ranks without traces that others replace."""
+"""Facts on a workload: its steps, its device, and the ranks without traces that others replace."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ def with_stand_ins(
 ) -> tuple[list[RankGraph], dict[int, tuple[int, ...]], dict[int, int]]:
     """Return all ranks, all groups, and the replacement of each rank without a graph.
 
-    A replica of the same model does the same with another part of the batch: a data-parallel group is one of
-    the *groups*, or all ranks, in which gradients or parameters are exchanged. Raises `TraceError`, which
-    says *why_missing*, for a rank without a replica, or whose replicas do different things.
+    A replica has the same program for another part of the batch: a data-parallel group is one of the
+    *groups*, or all ranks, in which gradients or parameters are exchanged. Raises `TraceError`, with
+    *why_missing*, for a rank without a replica, or with replicas that differ.
     """
     found = recognise([one.graph for one in ranks], np.zeros(world_size, dtype=np.int32), groups)
     everyone = tuple(range(world_size))
@@ -174,7 +174,7 @@ def _stand_in(
 
 
 class _Moved:
-    """Where the ranks around *source* are around *target*, its replica in the group *own*."""
+    """Maps ranks around *source* to those around *target*, its replica in the group *own*."""
 
     def __init__(
         self, source: int, target: int, own: tuple[int, ...], replicas: Sequence[tuple[int, ...]]
@@ -223,7 +223,7 @@ def _as_rank(graph: Graph, rank: int, moved: _Moved, known: dict[int, tuple[int,
 
 
 def _check_partners(graph: Graph, survivors: Mapping[int, Graph], known: _Groups) -> None:
-    """Refuse a *graph* whose collectives and messages are not those that the survivors have with its rank."""
+    """Refuse a *graph* if its collectives and messages do not match those of other ranks with its rank."""
     for number, ranks in known.items():
         if graph.rank not in ranks:
             continue
@@ -267,9 +267,9 @@ def pose_for_all(
 ) -> Workload:
     """Return a workload of *num_ranks* ranks like rank 0 of *workload*.
 
-    *made_groups* are the ranks of every group the script made, in order; each rank gets the group that
-    corresponds to that of rank 0. Raises `TraceError` naming *place* if rank 0 cannot represent the others:
-    it sends to single ranks, or made groups that do not cover all ranks.
+    *made_groups* are the ranks of every group of the script, in order of creation; each rank gets the group
+    that corresponds to that of rank 0. Raises `TraceError` naming *place* if rank 0 cannot represent the
+    others: it sends to single ranks, or its groups do not cover all ranks.
     """
     (graph,) = workload.graphs
     if graph.nodes["type"].isin(MESSAGES).any():
@@ -312,7 +312,7 @@ def pose_for_all(
 def groups_like(
     ranks: tuple[int, ...], made_groups: Sequence[Sequence[int]], num_ranks: int, place: str
 ) -> list[tuple[int, ...]]:
-    """Return the groups made together with that of *ranks* so that each rank is in one of them.
+    """Return the groups created together with that of *ranks*, so that each rank is in one of them.
 
     Raises `TraceError` naming *place* if there are none.
     """
@@ -330,7 +330,7 @@ def groups_like(
 
 
 def _partitions(made: Sequence[tuple[int, ...]], num_ranks: int) -> Iterator[list[tuple[int, ...]]]:
-    """Yield the runs of consecutive groups in which each rank is once."""
+    """Yield the runs of consecutive groups that contain each rank once."""
     groups: list[tuple[int, ...]] = []
     covered: set[int] = set()
     for group in made:
@@ -346,7 +346,7 @@ def _partitions(made: Sequence[tuple[int, ...]], num_ranks: int) -> Iterator[lis
 def _numbers_of(
     rank: int, families: Mapping[int, Sequence[tuple[int, ...]]], numbers: Mapping[tuple[int, ...], int]
 ) -> tuple[int, ...]:
-    """Return the numbers of the groups that *rank* uses where rank 0 uses its own, in their order."""
+    """Return the numbers of the groups of *rank* that correspond to those of rank 0, in their order."""
     return tuple(
         next(numbers[group] for group in families[number] if rank in group) for number in sorted(families)
     )

@@ -41,11 +41,12 @@ _ORDINALS = ("", "", "second", "third", "fourth", "fifth", "sixth", "seventh", "
 
 
 class StepTimes(NamedTuple):
-    """Durations of so many *steps* of the slowest rank, without a profiler; *long_count* exceed 1.5 medians.
+    """Durations of *steps* unprofiled steps of the slowest rank; *long_count* exceed 1.5 medians.
 
-    Of those, *every* so many steps one comes (0: at no period), takes *long_ns* (mean), and *cause* and
-    *place* take most of the difference ("" if unknown); all steps would take *gain_ns* less without it. On
-    average a step collects garbage for *collection_ns*, and waits for data loader workers *worker_wait_ns*.
+    Long steps have the period *every* (0: none) and the mean *long_ns*; *cause* and *place* take most
+    of the difference ("" if unknown); without it, the mean step would be *gain_ns* shorter. Per step,
+    *collection_ns* is the mean time of garbage collections, *worker_wait_ns* that of waiting for data
+    loader workers.
     """
 
     steps: int
@@ -73,7 +74,7 @@ class StepTimes(NamedTuple):
 
     @property
     def is_the_scripts(self) -> bool:
-        """Whether the script makes them long: regularly, or for a cause of its own."""
+        """Whether the script makes them long: regularly, or for a specific cause."""
         return (
             self.matters
             and self.long_count >= _TIMES
@@ -141,7 +142,7 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
 
 
 def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:
-    """Return how much (ns) a *counter* grew on average of *steps*; 0 if it was not read."""
+    """Return the mean growth (ns) of a *counter* over *steps*; 0 if it was not read."""
     columns = {rank: getattr(own.steps, counter) for rank, own in evidence.items()}
     pairs = [(columns[step.rank][step.begin], columns[step.rank][step.end]) for step in steps]
     return round(mean(end - begin for begin, end in pairs)) if all(min(pair) >= 0 for pair in pairs) else 0
@@ -164,7 +165,7 @@ def _slowest(evidence: Mapping[int, Evidence], *, recorded: bool = False) -> dic
 
 
 def _times(steps: Mapping[int, _Step]) -> tuple[StepTimes, set[int]]:
-    """Return the distribution of *steps*, at which period the long ones come, and which these are."""
+    """Return the distribution of *steps*, and the period and the mask of the long ones."""
     taken = {index: step.took_ns for index, step in steps.items()}
     own = {index: step.own_ns for index, step in steps.items()}
     usual = median(own.values())
@@ -183,15 +184,16 @@ def _times(steps: Mapping[int, _Step]) -> tuple[StepTimes, set[int]]:
 
 
 def _mean_excess(values: Mapping[int, int], long: Collection[int]) -> float:
-    """Return how far the mean of *values* is above that of those that are not *long*."""
+    """Return the difference of the mean of *values* to that of those that are not *long*."""
     others = [value for index, value in values.items() if index not in long]
     return mean(values.values()) - mean(others) if long and others else 0.0
 
 
 def _period(excess: Mapping[int, float], steps: Sequence[int]) -> tuple[int, int]:
-    """Return after how many of *steps* a long one comes, and its remainder; zeros if at no period.
+    """Return the period of long steps in *steps*, and its remainder; zeros without a period.
 
-    *excess* is how much longer each long one takes: others may be long, too, if that is little in comparison.
+    *excess* is the additional time of each long one: further long steps are tolerated if theirs is
+    small in comparison.
     """
     periods = range(2, (len(steps) + 1) // 2)
     tried = sum(min(every, len(steps) - 2 * every) for every in periods)  # places that come thrice
@@ -218,7 +220,7 @@ def _chance(count: int, due: int, long: int, steps: int) -> float:
 def _explained(
     times: StepTimes, long: Collection[int], steps: Mapping[int, _Step], evidence: Mapping[int, Evidence]
 ) -> StepTimes:
-    """Return *times* with the cause that the *long* steps have more of than the others."""
+    """Return *times* with the cause that takes more time in the *long* steps than in the others."""
     by_cause = {rank: SampledCauses(own) for rank, own in evidence.items()}
     excess: Counter[tuple[str, str]] = Counter()
     for index, step in steps.items():

@@ -65,7 +65,7 @@ _SGLANG_KINDS = {
 class MarkedSteps(msgspec.Struct, frozen=True):
     """The steps that annotations mark, in order, with the annotation of those that have one by number.
 
-    *which* are asked for, if the question named an occurrence.
+    *which* are the requested ones, if the request named an occurrence.
     """
 
     steps: list[StepRange]
@@ -107,7 +107,7 @@ def annotated_steps(device: DeviceTrace) -> MarkedSteps:
 def _profiler_steps(device: DeviceTrace) -> list[StepRange]:
     """Return the steps of ``torch.profiler``.
 
-    A profiler that stops within a step leaves a stump of an annotation, which counts for nothing.
+    A profiler that stops within a step leaves a truncated annotation, which is ignored.
     """
     marked: dict[int, StepRange] = {}
     events = device.events
@@ -132,7 +132,7 @@ def _batches(device: DeviceTrace) -> list[tuple[StepRange, str]]:
 def named_steps(device: DeviceTrace, annotation: str, place: str, window: Window | None) -> MarkedSteps:
     """Return the occurrences of *annotation* (NAME, NAME#3 or a glob) in *window*, numbered from 0 on.
 
-    A name as it is goes before a glob, and both before NAME#3. Occurrences within others are left out.
+    An exact name has precedence over a glob, and both over NAME#3. Occurrences within others are left out.
     Raises `UsageError`, which names *place*, if there is none.
     """
     events = device.events
@@ -191,7 +191,7 @@ def _occurrences(device: DeviceTrace, names: Sequence[str]) -> list[tuple[StepRa
 
 
 def step_names(device: DeviceTrace) -> list[str]:
-    """Return what ``--step`` can take of the annotations of *device*, those that cover most time first.
+    """Return the values of ``--step`` for the annotations of *device*, those that cover most time first.
 
     Annotations that differ only in the number at their end are one pattern.
     """
@@ -218,9 +218,9 @@ def whole_trace(device: DeviceTrace) -> StepRange:
 
 
 def own_steps(device: DeviceTrace, steps: Sequence[StepRange]) -> list[StepRange]:
-    """Return *steps* as the time that is each one's own, on host and device (see `Window.shares`).
+    """Return the time of each of *steps* on host and device (see `Window.shares`).
 
-    Where some steps issued work to the device, the others are left out: they are parts of a cut trace.
+    If some steps issued work to the device, the others are omitted, as parts of a truncated trace.
     """
     calls, works = device.calls, device.works
     order = np.argsort(calls.correlation, kind="stable")
@@ -310,7 +310,7 @@ class Window(msgspec.Struct, frozen=True):
     def steps_at(self, times_ns: np.ndarray) -> np.ndarray:
         """Return the step that each of *times_ns* belongs to: the last one to begin, else the first.
 
-        What the host does after it has ended a step is that step's, until the next one begins.
+        Host work after the end of a step belongs to it until the next one begins.
         """
         ordered = sorted(self.steps, key=_start_ns)
         begun = np.searchsorted([step.start_ns for step in ordered], times_ns, side="right") - 1
@@ -324,12 +324,12 @@ class Window(msgspec.Struct, frozen=True):
         return [[s.index, s.start_ns - self.start_ns, s.end_ns - self.start_ns] for s in ordered]
 
     def shares(self, issued_ns: np.ndarray, ended_ns: np.ndarray, busy_until_ns: int) -> np.ndarray:
-        """Return the time that is each step's own: rows of number, start and end, in order of start.
+        """Return the time of each step: rows of number, start and end, in order of start.
 
-        *issued_ns* and *ended_ns* are when the host issued device work and the device had done it,
-        *busy_until_ns* until when it did what was issued before the window. A step ends when the host is
-        through with it and the device with all that it issued; it begins with the host's, or when the device
-        has done what was issued before, if that is later. So steps that overlap on the device add up.
+        *issued_ns* and *ended_ns* are the issue and end times of device work, *busy_until_ns* the end
+        of work issued before the window. A step ends when the host has finished it and the device all
+        work that it issued; it begins with the host's step, or at the end of earlier device work, if
+        that is later. Thus steps that overlap on the device add up.
         """
         order = np.argsort(issued_ns, kind="stable")
         done = np.maximum.accumulate(np.append(busy_until_ns, ended_ns[order]))
@@ -349,7 +349,7 @@ class Extent(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, linked: Linked) -> Extent | None:
-        """Return the extent of all that was *linked* with the host, None if nothing was."""
+        """Return the extent of all work *linked* with the host, None if there is none."""
         launches = linked.launches
         if not len(launches):
             return None
@@ -358,7 +358,7 @@ class Extent(msgspec.Struct, frozen=True):
     def cut(
         self, lanes: np.ndarray, starts_ns: np.ndarray, durations_ns: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return start and duration of the nodes on these *lanes*; host time outside the extent is none."""
+        """Return start and duration of the nodes on these *lanes*; host time outside of it is omitted."""
         host = lanes < DEVICE_LANE
         times = starts_ns, starts_ns + durations_ns
         begin, end = (np.clip(time, self.start_ns, self.end_ns) for time in times)

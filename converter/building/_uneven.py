@@ -61,9 +61,9 @@ class _Calls(msgspec.Struct):
 def tell_uneven(
     ranks: Sequence[RankGraph], groups: Mapping[int, tuple[int, ...]], world_size: int
 ) -> tuple[list[Graph], list[str]]:
-    """Return the graphs of all *ranks* with what members of uneven collectives have for each, and notes.
+    """Return the graphs of all *ranks* with the members' bytes in uneven collectives, and notes.
 
-    ASTRA-sim knows one size for all members: it gets that of the one that has most.
+    ASTRA-sim supports one size for all members, which is the largest.
     """
     graphs, splits_by_rank = [one.graph for one in ranks], [one.splits for one in ranks]
     if len(graphs) < max(2, world_size):
@@ -109,7 +109,7 @@ def _is_uneven(parts: Sequence[_Part]) -> bool:
 
 
 def _shares(part: _Part, members: int) -> tuple[int, ...]:
-    """Return equal shares for each member; all of it where all get the same."""
+    """Return equal shares for each member, or the whole size if all get the same data."""
     if part.kind == CollectiveType.ALL_GATHER:
         return (part.size,) * members
     share, more = divmod(part.size, members)

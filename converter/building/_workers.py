@@ -38,36 +38,36 @@ class Workers(Protocol):
 
     @property
     def finished(self) -> FinishedRanks:
-        """What keeps the graphs, once it has begun."""
+        """The store of finished graphs, after the start."""
 
     def readers(self, ranks: Sequence[RankTraces]) -> int:
         """Return the number of threads for reading *ranks* in this process."""
 
     def keeps(self, ranks: Sequence[RankTraces]) -> bool:
-        """Return whether data of *ranks* that is read here is available during their conversion."""
+        """Return whether data of *ranks* read in this process is available during their conversion."""
 
     def begun(
         self, ranks: Sequence[RankTraces], selection: Selection
     ) -> Iterator[tuple[int, OpenRank, bool]]:
-        """Open each rank and convert it at once, as if *selection* were known, to the finished.
+        """Open each rank and convert it at once, assuming *selection*, into the store of finished graphs.
 
-        Yields, as they come, the place among *ranks*, the open rank and whether its graph could be made so.
-        Raises what `open_rank` does.
+        Yields in order of completion the index in *ranks*, the opened rank and whether its graph could be
+        made. Raises what `open_rank` does.
         """
 
     def graphs(self, opened: Sequence[OpenRank], selection: Selection) -> Iterator[tuple[int, RankGraph]]:
-        """Yield the place among *opened* and the graph of each rank, as they come.
+        """Yield the index in *opened* and the graph of each rank, in order of completion.
 
-        Raises what `rank_graph` does, of the first rank that has an error.
+        Raises the errors of `rank_graph` for the first rank with one.
         """
 
 
 @contextmanager
 def workers_at(cluster: str | None, jobs: int | None, finished: FinishedRanks | None) -> Iterator[Workers]:
-    """Give the workers: a Dask *cluster*, or up to *jobs* processes (None: as many as are worth it).
+    """Yield the executor: a Dask *cluster*, or up to *jobs* processes (None: a useful number).
 
-    *finished* keeps what they make, if it is worth it; without it graphs stay in memory.
-    Of a batch system's cluster, *jobs* are asked for. Raises what `connected` does.
+    *finished* stores their graphs, if they are large; without it graphs stay in memory. For a batch
+    system's cluster, *jobs* is its number of jobs. Raises what `connected` does.
     """
     if cluster is None:
         yield _Processes(jobs, finished or FinishedRanks.nowhere())
@@ -106,7 +106,7 @@ class _Processes:
 def _mapped(work: Callable[[T], A], items: Sequence[T], jobs: int) -> Generator[A]:
     """Yield the results of *work* for *items*, in order, computed by several processes.
 
-    Closed before its end, it waits for what has begun only; interrupted, for nothing.
+    If closed before its end, it only waits for running tasks; if interrupted, for none.
     """
     if jobs < 2:
         yield from map(work, items)
@@ -131,9 +131,9 @@ def _mapped(work: Callable[[T], A], items: Sequence[T], jobs: int) -> Generator[
 def _begin(
     traces: RankTraces, selection: Selection, finished: FinishedRanks
 ) -> tuple[OpenRank, RankGraph | None, bool]:
-    """Open a rank and convert it; None for a graph that is among the *finished* then, or could not be made.
+    """Open a rank and convert it; the graph is None if it is stored in *finished* or could not be made.
 
-    The last says whether it could.
+    The last value tells whether it could.
     """
     opened = open_rank(traces, keep=True)
     graph = None
@@ -147,7 +147,7 @@ def _begin(
 
 
 def _convert(opened: OpenRank, selection: Selection, finished: FinishedRanks) -> RankGraph | None:
-    """Convert a rank; None if its graph is among the *finished* then."""
+    """Convert a rank; returns None if its graph is stored in *finished*."""
     graph = rank_graph(opened, selection)
     return None if finished.keep(graph, opened, selection) else graph
 
@@ -158,7 +158,7 @@ def _found(
     selection: Selection,
     finished: FinishedRanks,
 ) -> Iterator[RankGraph]:
-    """Yield the graphs that *answers* are, or that are among the *finished*."""
+    """Yield the graphs in *answers*, or those stored in *finished*."""
     for rank, graph in zip(opened, answers, strict=False):
         yield graph or finished.find(rank, selection) or rank_graph(rank, selection)
 
@@ -203,7 +203,7 @@ class _OnCluster:
     def _answers(
         self, opened: Sequence[OpenRank], selection: Selection
     ) -> Generator[tuple[int, OpenRank, RankGraph | None, bool]]:
-        """Yield the place of each rank, the open rank, and its graph as `_begin` returns it."""
+        """Yield the index of each rank, the opened rank, and its graph as from `_begin`."""
         errors: dict[int, Exception] = {}
 
         def tasks() -> Iterator[_Task]:
@@ -250,10 +250,10 @@ class _Task:
         return cls(index, msgspec.structs.replace(opened, traces=traces), selection, finished, seen)
 
     def answer(self) -> tuple[OpenRank | None, RankGraph | None, bool] | Exception:
-        """Convert the rank, on a worker, which opens it unless it is; an error in its traces is an answer.
+        """Convert the rank on a worker, which opens it if necessary; an error in its traces is the result.
 
-        Else that is the rank if it was opened, its graph, None if it is among the finished then, whose folder
-        the worker sees, and whether it could be made.
+        Otherwise the result is the rank if it was opened, its graph (None if it is stored in a folder
+        that the worker sees), and whether it could be made.
         """
         for path in self.seen:
             if not path.is_file():
