@@ -131,14 +131,12 @@ class ScaleUp:
 class ScaleOut:
     """The network between nodes: NICs with *bytes_per_ns* together per GPU each way, *latency_ns* one way.
 
-    A GPU has one proxy, a thread that takes the transfers and signals of all its channels in turn: it posts
-    one *proxy_ns* after it was handed over, and is busy for *proxy_busy_ns* before it takes the next.
+    *proxy_ns* is what a proxy takes to post a transfer or a signal.
     """
 
     bytes_per_ns: float
     latency_ns: float
     proxy_ns: float = 0.0
-    proxy_busy_ns: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -81,28 +81,6 @@ def test_a_port_channel_between_nodes_takes_the_nic():
     assert run.time_ns == pytest.approx(500 + (size + LINE_BYTES) / 10.0 + 3000, abs=1.01)
 
 
-@pytest.mark.parametrize("blocks", [1, 2, 5])
-def test_a_proxy_takes_one_transfer_after_the_other(blocks):
-    """Thread blocks with a channel each hand over a transfer at the same time."""
-    on = one_link(64.0, 100.0, 0.0)
-    outside = replace(on.scale_out, bytes_per_ns=1e3, latency_ns=3000.0, proxy_ns=700.0, proxy_busy_ns=500.0)
-    on = replace(
-        on,
-        compute=replace(on.compute, units=blocks),
-        scale_up=replace(on.scale_up, gpus=1),
-        scale_out=outside,
-    )
-    single = put(channel=ChannelType.PORT)
-
-    def repeated(rank):
-        copies = (replace(block, id=n) for n in range(blocks) for block in rank.thread_blocks)
-        return replace(rank, thread_blocks=tuple(copies))
-
-    several = replace(single, ranks=tuple(repeated(rank) for rank in single.ranks))
-    alone, together = (simulate_program(program, LINE_BYTES, on).time_ns for program in (single, several))
-    assert together - alone == pytest.approx(500 * (blocks - 1), abs=1.01)
-
-
 # The two fabrics.
 
 

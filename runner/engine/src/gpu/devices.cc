@@ -263,7 +263,7 @@ void Devices::hand_to_proxy(Worker& worker, std::int32_t member, std::uint64_t b
     errand.to = worker.run().gpu(member);
     errand.bytes = bytes;
     errand.through = false;
-    queue(&errand);
+    clock_.post<&Devices::carry>(to_fs(machine_.proxy_ns), this, &errand);
 }
 
 void Devices::transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Fs time, std::uint64_t id) {
@@ -275,15 +275,8 @@ void Devices::transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, 
     errand.to = to;
     errand.bytes = bytes;
     errand.through = false;
-    clock_.post<&Devices::queue>(std::max(time, clock_.now()) - clock_.now(), this, &errand);
-}
-
-// The proxy of a GPU is one thread: errands of all its channels wait for their turn.
-void Devices::queue(Errand* errand) {
-    Fs& free = at(errand->from).proxy_free;
-    const Fs start = std::max(free, clock_.now());
-    free = start + to_fs(machine_.proxy_busy_ns);
-    clock_.post<&Devices::carry>(start + to_fs(machine_.proxy_ns) - clock_.now(), this, errand);
+    const Fs start = std::max(time, clock_.now()) + to_fs(machine_.proxy_ns);
+    clock_.post<&Devices::carry>(start - clock_.now(), this, &errand);
 }
 
 void Devices::carry(Errand* errand) {

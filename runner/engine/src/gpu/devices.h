@@ -105,7 +105,6 @@ class Devices {
         std::int32_t slots = 0;       // free slots of all units
         std::deque<Kernel*> kernels;  // kernels with workgroups that are not placed yet
         std::deque<ComputeKernel*> computations;
-        Fs proxy_free = 0;   // when the proxy can take the next errand
         Fs memory_seen = 0;  // the memory's work at the last round of computation
         Fs looked = 0;
     };
@@ -146,7 +145,6 @@ class Devices {
     void begin_round(Gpu& gpu, ComputeKernel& kernel);
     void end_round(Round* round);
     Fs round_time(Gpu& gpu, const ComputeKernel& kernel, std::uint32_t count);
-    void queue(Errand* errand);
     void carry(Errand* errand);
     void see(Errand& errand);
     void complete(std::uint64_t id);
