@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from ...converter import EdgeKind, Graph, NodeType, Workload
 from ._choice import Demand
 from ._lower import Lowered, Message
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["demands_of", "expand_workload", "graph_of_messages", "graphs_of", "workload_of"]
 
@@ -119,6 +121,8 @@ def _demand(workload: Workload, kind: int, group: int, size: int) -> Demand | No
 def _expanded(
     workload: Workload, rank: int, messages: Mapping[Demand, Lowered], speed: float, tags: _Tags
 ) -> Graph:
+    import pandas as pd  # noqa: PLC0415 - slow to import
+
     graph = workload.graph_of(rank)
     nodes, edges = graph.nodes, graph.edges
     fresh = int(nodes["node_id"].max()) + 1 if len(nodes) else 0
